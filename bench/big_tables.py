@@ -30,8 +30,7 @@ from bench.growth import BATCH, IDS, LANE, insert
 from bench.history import INDEXES, execute, fill, fill_partitions, finished_bytes, live_bytes, log_position, table_bytes
 from bench.results import table
 from bench.servers import second_store
-from treadle.kernel.store.ports import Store
-from treadle.kernel.store.ports.search import Span
+from treadle.kernel.store.ports import Span, Store
 from treadle.kernel.store.queries import DeadLetterFilter, RunFilter, TaskFilter
 from treadle.kernel.store.retention import Retention
 from treadle.kernel.store.system import SystemClock
@@ -116,14 +115,14 @@ async def open_full(url: str, rows: int, parts: int) -> Store:
     """Open the store with the long history, which is written unless it is there."""
     store = make_store(url, SystemClock())
     await store.open()
-    await store.lane_ids([LANE])
-    if await store.find_last_seq():
+    await store.tasks.lane_ids([LANE])
+    if await store.log.find_last_seq():
         return store
     began = time.perf_counter()
     if isinstance(store, PostgresStore):
         start = await begin(store)
         await store.split(start, start + (WEEKS + 2) * 7 * DAY, WEEKS * 7 * DAY // parts)
-        await store.prepare(Retention(store).rules)
+        await store.retention.prepare(Retention(store).rules)
         await fill_partitions(url, rows, WEEKS * 7 * DAY, start + WEEKS * 7 * DAY)
     else:
         await fill(url, rows, WEEKS * 7 * DAY, await store.now())
@@ -136,7 +135,7 @@ async def row_by_row(url: str) -> Figures:
     async with second_store(url) as other_url:
         store = make_store(other_url, SystemClock())
         await store.open()
-        await store.lane_ids([LANE])
+        await store.tasks.lane_ids([LANE])
         await fill(other_url, 20_000, WEEKS * 7 * DAY, await store.now())
         figures = await prune(store, other_url, "prune_rows")
         await store.close()
@@ -218,7 +217,7 @@ async def timed(call: Callable[[], Awaitable[Any]], meter: CpuMeter) -> Taken:
 
 async def batches(store: Store, times: int, meter: CpuMeter) -> dict[str, list[Taken]]:
     """The costs of enqueueing, claiming and settling batches."""
-    lane_ids = list((await store.lane_ids([LANE])).values())
+    lane_ids = list((await store.tasks.lane_ids([LANE])).values())
     took: dict[str, list[Taken]] = {"enqueue": [], "claim": [], "settle": []}
     for _ in range(times):
         rows = tuple(NewTask(id=IDS.new_id(), lane=LANE) for _ in range(BATCH))
@@ -226,7 +225,7 @@ async def batches(store: Store, times: int, meter: CpuMeter) -> dict[str, list[T
         tasks: list[Task] = []
 
         async def claim(tasks: list[Task] = tasks) -> None:
-            tasks += await store.claim(lane_ids, "bench", 60_000, BATCH)
+            tasks += await store.tasks.claim(lane_ids, "bench", 60_000, BATCH)
 
         took["claim"].append(await timed(claim, meter))
         units = [Unit(task.claim, Finish("succeed", "completed", result="{}")) for task in tasks]
@@ -236,44 +235,44 @@ async def batches(store: Store, times: int, meter: CpuMeter) -> dict[str, list[T
 
 async def settle_all(store: Store) -> None:
     """End all tasks that wait."""
-    lane_ids = list((await store.lane_ids([LANE])).values())
-    while tasks := await store.claim(lane_ids, "bench", 60_000, 1000):
+    lane_ids = list((await store.tasks.lane_ids([LANE])).values())
+    while tasks := await store.tasks.claim(lane_ids, "bench", 60_000, 1000):
         await store.commit([Unit(task.claim, Finish("succeed", "completed", result="{}")) for task in tasks])
 
 
 async def calls_on(store: Store) -> dict[str, Callable[[], Awaitable[Any]]]:
     """The single calls, with arguments that fit this store; each finds as many rows in the empty one as in the full one."""
-    some = await store.list_tasks(TaskFilter(states=("completed",)), 2000)
-    (run,) = await store.list_runs(RunFilter(), 1)
+    some = await store.tasks.list_matching(TaskFilter(states=("completed",)), 2000)
+    (run,) = await store.runs.list_matching(RunFilter(), 1)
     retention = Retention(store)
     span = Span("task", "default")
 
     async def status() -> None:
-        await store.list_depths()
-        await store.count_finished()
+        await store.tasks.list_depths()
+        await store.tasks.count_finished()
 
     async def events() -> None:
-        last = await store.find_last_seq()
-        await store.list_events(last - 100, last, 100)
+        last = await store.log.find_last_seq()
+        await store.log.list_events(last - 100, last, 100)
 
     async def tally() -> None:
-        last = await store.find_last_seq()
-        await store.tally(last - 1000, last)
+        last = await store.log.find_last_seq()
+        await store.log.tally(last - 1000, last)
 
     async def enqueue_one() -> None:
         await store.commit([Unit(tasks=(NewTask(id=IDS.new_id(), lane=LANE),))])
 
     return {
         "enqueue_one": enqueue_one,
-        "find": lambda: store.find_task(some[-1].id),
-        "list": lambda: store.list_tasks(TaskFilter(), 50),
-        "list_completed": lambda: store.list_tasks(TaskFilter(states=("completed",)), 50),
-        "list_name": lambda: store.list_tasks(TaskFilter(namespace="default", name=LANE.name), 50),
-        "list_run": lambda: store.list_tasks(TaskFilter(run_id=run.id), 50),
-        "search": lambda: store.list_with_words(span, ["order113"], 50),
-        "search_common": lambda: store.list_with_words(span, ["timeout"], 50),
+        "find": lambda: store.tasks.find(some[-1].id),
+        "list": lambda: store.tasks.list_matching(TaskFilter(), 50),
+        "list_completed": lambda: store.tasks.list_matching(TaskFilter(states=("completed",)), 50),
+        "list_name": lambda: store.tasks.list_matching(TaskFilter(namespace="default", name=LANE.name), 50),
+        "list_run": lambda: store.tasks.list_matching(TaskFilter(run_id=run.id), 50),
+        "search": lambda: store.search.list_with_words(span, ["order113"], 50),
+        "search_common": lambda: store.search.list_with_words(span, ["timeout"], 50),
         "status": status,
-        "dead_letters": lambda: store.list_dead_letters(DeadLetterFilter(), 50),
+        "dead_letters": lambda: store.dead_letters.list_newest(DeadLetterFilter(), 50),
         "events": events,
         "tally": tally,
         "prune": retention.prune,

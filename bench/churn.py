@@ -56,18 +56,18 @@ async def measure(url: str, sizes: Sizes) -> Figures:
     await _look_often(url)
     store = make_store(url, SystemClock())
     await store.open()
-    lane_ids = list((await store.lane_ids([LANE])).values())
-    await store.prepare(Retention(store).rules)
+    lane_ids = list((await store.tasks.lane_ids([LANE])).values())
+    await store.retention.prepare(Retention(store).rules)
     await insert(store, HELD)
-    held = await store.claim(lane_ids, "holder", 3_600_000, HELD)
+    held = await store.tasks.claim(lane_ids, "holder", 3_600_000, HELD)
     await insert(store, FUTURE, delay=30 * 86_400_000)
     await insert(store, READY)
-    line = store.lease_connection()
+    line = store.servers.lease_connection()
     series: dict[str, list[int]] = {}
     began = time.perf_counter()
     for done in range(0, sizes.tasks, BATCH):
         await insert(store, BATCH)
-        tasks = await store.claim(lane_ids, "bench", 60_000, BATCH)
+        tasks = await store.tasks.claim(lane_ids, "bench", 60_000, BATCH)
         await store.commit([Unit(task.claim, Finish("succeed", "completed", result="{}")) for task in tasks])
         if done * SAMPLES // sizes.tasks != (done + BATCH) * SAMPLES // sizes.tasks:
             await asyncio.to_thread(line.renew, [Renewal(task.claim) for task in held], 3_600_000)

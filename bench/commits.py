@@ -56,23 +56,23 @@ async def measure(url: str, sizes: Sizes) -> Figures:
     await enqueue(1)
     kinds: dict[str, Callable[[], Awaitable[None]]] = {"one": lambda: enqueue(1), "many": lambda: enqueue(100), "settle": settle}
     figures: Figures = {}
-    (lane_id,) = (await store.lane_ids([_LANE])).values()
+    (lane_id,) = (await store.tasks.lane_ids([_LANE])).values()
     for kind, act in kinds.items():
         took: dict[bool, list[float]] = {False: [], True: []}
         pages: dict[bool, list[float]] = {False: [], True: []}
         for number in range(2 * sizes.blocks):
             counted = bool(number % 2)
             if kind == "settle":
-                claims = await store.claim([lane_id], "bench", 60_000, sizes.commits)
-            await store._writer.call(lambda connection, counted=counted: _count(store, connection, counted))
-            wrote, began = await store._writer.call(_pages), time.perf_counter()
+                claims = await store.tasks.claim([lane_id], "bench", 60_000, sizes.commits)
+            await store._database.writer.call(lambda connection, counted=counted: _count(store, connection, counted))
+            wrote, began = await store._database.writer.call(_pages), time.perf_counter()
             for _ in range(sizes.commits):
                 await act()
             took[counted].append((time.perf_counter() - began) / sizes.commits * 1e6)
-            pages[counted].append((await store._writer.call(_pages) - wrote) / sizes.commits)
+            pages[counted].append((await store._database.writer.call(_pages) - wrote) / sizes.commits)
         figures |= {f"{kind}_us": took[False], f"{kind}_counted_us": took[True], f"{kind}_ratio": ratios(took[True], took[False])}
         figures |= {f"{kind}_pages": pages[False], f"{kind}_counted_pages": pages[True]}
-    await store._writer.call(lambda connection: _count(store, connection, True))
+    await store._database.writer.call(lambda connection: _count(store, connection, True))
     await store.close()
     return figures
 

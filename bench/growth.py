@@ -133,13 +133,13 @@ async def insert(store: Store, count: int, lane: Lane = LANE, delay: int = 0) ->
 
 async def drain(store: Store, count: int) -> tuple[float, float]:
     """Microseconds per task of claiming so many tasks that are there, and of claiming and ending them."""
-    lane_ids = list((await store.lane_ids([LANE])).values())
+    lane_ids = list((await store.tasks.lane_ids([LANE])).values())
     done = 0
     claiming = 0.0
     started = time.perf_counter()
     while done < count:
         asked = time.perf_counter()
-        tasks = await store.claim(lane_ids, "bench", 60_000, BATCH)
+        tasks = await store.tasks.claim(lane_ids, "bench", 60_000, BATCH)
         claiming += time.perf_counter() - asked
         if not tasks:
             raise SystemExit(f"nothing to take after {done} of {count}")
@@ -174,14 +174,14 @@ async def old_snapshot(url: str) -> AsyncIterator[None]:
 async def renewing(store: Store, running: int) -> AsyncIterator[None]:
     """So many running tasks whose leases are renewed by a thread, each every 20 s: a slice of them every second."""
     await insert(store, running)
-    lane_ids = list((await store.lane_ids([LANE])).values())
+    lane_ids = list((await store.tasks.lane_ids([LANE])).values())
     held: list[Task] = []
     while len(held) < running:
-        held += await store.claim(lane_ids, "holder", 600_000, 1000)
+        held += await store.tasks.claim(lane_ids, "holder", 600_000, 1000)
     ended = threading.Event()
 
     def keep() -> None:
-        line = store.lease_connection()
+        line = store.servers.lease_connection()
         turn = 0
         while not ended.wait(1.0):
             line.renew([Renewal(task.claim) for task in held[turn::20]], 600_000)

@@ -194,7 +194,7 @@ def list_by_id(url: str, engine: Engine) -> Callable[[], Awaitable[Any]]:
             values = sqlite._values(connection, RunFilter(namespace="default")) | {"limit": 50}
             return fetch_as(connection, Run, old, values)
 
-        return lambda: inner._inner._reader.call(read)
+        return lambda: inner._inner._database.reader.call(read)
     from treadle.stores.postgres import runs as postgres
     from treadle.stores.postgres.connection.connect import fetch_as as fetch
 
@@ -204,7 +204,7 @@ def list_by_id(url: str, engine: Engine) -> Callable[[], Awaitable[Any]]:
     store: Any = engine.kernel.store
 
     async def by_id() -> Any:
-        async with store._inner._reading() as reading:
+        async with store._inner._database.reading() as reading:
             values = await postgres._values(reading, RunFilter(namespace="default"))
             return await fetch(reading, Run, text, *values, 50)
 

@@ -116,7 +116,7 @@ async def measure(url: str, sizes: Sizes) -> Figures:
 
 
 async def _drained(engine: Engine) -> None:
-    while any(depth.lane.name == "work" for depth in await engine.kernel.store.list_depths()):
+    while any(depth.lane.name == "work" for depth in await engine.kernel.store.tasks.list_depths()):
         await asyncio.sleep(0.1)
 
 

@@ -67,7 +67,7 @@ async def measure(url: str, sizes: Sizes) -> Figures:
                 started = time.process_time()
                 ids = await run(8, streams, 0.002)
                 figures.setdefault(f"paced_{kind}", []).append((time.process_time() - started) / 8 * 1000)
-            chunks = [await engine.kernel.store.list_chunks(task_id, "tokens", 0, 10_000) for task_id in ids]
+            chunks = [await engine.kernel.store.streams.list_chunks(task_id, "tokens", 0, 10_000) for task_id in ids]
             figures.setdefault("chunks", []).append(sum(map(len, chunks)) / len(chunks))
             burst = [figures[f"burst_{kind}"][-1] for kind in ("stream", "plain")]
             say(f"round {number + 1}: {burst[0]:.1f} ms with a stream, {burst[1]:.1f} ms without")

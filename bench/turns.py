@@ -72,8 +72,8 @@ async def drain(engine: Engine, name: str, most: int, until: tuple[str, int] | N
     """Claim and end tasks; return how many, up to the last of the key `until`."""
     store, taken, found = engine.kernel.store, 0, 0
     lane = Lane(DEFAULT_NAMESPACE, HANDLER, DEFAULT_LIST, name)
-    lane_id = (await store.lane_ids([lane]))[lane]
-    while taken < most and (tasks := await store.claim([lane_id], "bench", 60_000, batch)):
+    lane_id = (await store.tasks.lane_ids([lane]))[lane]
+    while taken < most and (tasks := await store.tasks.claim([lane_id], "bench", 60_000, batch)):
         await store.commit([Unit(task.claim, Finish("succeed", "completed", result="{}")) for task in tasks])
         taken += len(tasks)
         found += sum(task.fairness_key == until[0] for task in tasks) if until else 0

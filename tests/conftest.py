@@ -211,6 +211,6 @@ def clock(database: Database) -> StoreClock:
 async def line(store: Store) -> AsyncIterator[Line]:
     """A lease line of the store, in a thread of its own."""
     with ThreadPoolExecutor(1) as thread:
-        made = Line(store.lease_connection(), thread)
+        made = Line(store.servers.lease_connection(), thread)
         yield made
         await made.close()

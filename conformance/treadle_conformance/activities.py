@@ -39,12 +39,12 @@ PARKED: tuple[tuple[Doing, dict[str, Any]], ...] = (
 
 async def doing(store: Store, run: Run) -> dict[str, int]:
     """The counts of the run's live tasks by activity; filters and counts of runs agree with them."""
-    found = {work.doing: work.count for work in await store.list_open_work([run.id])}
+    found = {work.doing: work.count for work in await store.runs.list_open_work([run.id])}
     shown = min(found, key=RANKS.__getitem__, default=Doing.STUCK)
     for each in Doing:
         which = RunFilter(namespace=DEFAULT_NAMESPACE, root_id=run.id, doing=RANKS[each])
-        assert [run.id for run in await store.list_runs(which, 10)] == ([run.id] if each is shown else [])
-    assert await store.count_doing(RunFilter(namespace=DEFAULT_NAMESPACE, root_id=run.id), 10) == {shown: 1}
+        assert [run.id for run in await store.runs.list_matching(which, 10)] == ([run.id] if each is shown else [])
+    assert await store.runs.count_doing(RunFilter(namespace=DEFAULT_NAMESPACE, root_id=run.id), 10) == {shown: 1}
     return {str(each): count for each, count in found.items()}
 
 
@@ -56,7 +56,7 @@ async def test_a_run_is_doing_what_its_live_task_waits_for(store: Store) -> None
         assert await doing(store, run) == {Doing.RUNNING: 1}
         assert await settle(store, task.claim, park(task, **fields)) == "done"
         assert await doing(store, run) == {expected: 1}, fields
-        (work,) = await store.list_open_work([run.id])
+        (work,) = await store.runs.list_open_work([run.id])
         assert (work.task, work.record_id) == ((await live_of(store, run))[0], None)
         if fields == {} or expected is Doing.WAITING_FOR_WORKER:
             await claim(store)  # so that it is not in the way of the next case
@@ -66,8 +66,8 @@ async def test_a_run_without_live_tasks_is_stuck_and_a_finished_one_does_nothing
     run = await begin(store, ROOT)
     assert await doing(store, run) == {}
     await advance(store, run, rows=(MoveRun(run.id, "fail", "running", "failed"),))
-    assert await store.count_doing(RunFilter(namespace=DEFAULT_NAMESPACE), 10) == {}
-    assert [await store.list_runs(RunFilter(doing=RANKS[each]), 10) for each in Doing] == [[]] * len(Doing)
+    assert await store.runs.count_doing(RunFilter(namespace=DEFAULT_NAMESPACE), 10) == {}
+    assert [await store.runs.list_matching(RunFilter(doing=RANKS[each]), 10) for each in Doing] == [[]] * len(Doing)
 
 
 async def test_a_run_with_several_tasks_shows_the_first_activity_and_counts_all(store: Store) -> None:
@@ -77,14 +77,14 @@ async def test_a_run_with_several_tasks_shows_the_first_activity_and_counts_all(
     await settle(store, second.claim, park(second, delay=DUE_IN // 2))
     assert await doing(store, run) == {Doing.RUNNING: 1, Doing.SLEEPING: 2}
     other = await begin(store, ROOT, tasks=[ROOT])
-    work = await store.list_open_work([run.id, other.id])
+    work = await store.runs.list_open_work([run.id, other.id])
     assert sorted((each.task.run_id == run.id, each.doing) for each in work) == [
         (False, Doing.WAITING_FOR_WORKER),
         (True, Doing.RUNNING),
         (True, Doing.SLEEPING),
     ]
     assert next(each.task.id for each in work if each.doing is Doing.SLEEPING) == second.id  # the one that is due first
-    assert await store.count_doing(RunFilter(namespace=DEFAULT_NAMESPACE), 1) == {Doing.WAITING_FOR_WORKER: 1}
+    assert await store.runs.count_doing(RunFilter(namespace=DEFAULT_NAMESPACE), 1) == {Doing.WAITING_FOR_WORKER: 1}
 
 
 async def test_a_claim_forgets_what_its_task_waited_for(store: Store, clock: StoreClock) -> None:
@@ -93,15 +93,15 @@ async def test_a_claim_forgets_what_its_task_waited_for(store: Store, clock: Sto
     (task,) = await claim(store)
     await settle(store, task.claim, park(task, delay=DUE_IN, doing="sleeping"))
     await clock.advance(DUE_IN)
-    await store.wake(10)
+    await store.tasks.wake(10)
     assert [task.doing for task in await live_of(store, run)] == ["sleeping"]
     (again,) = await claim(store)
     assert again.doing is None
     assert await live_of(store, run) == [again]
     await settle(store, again.claim, park(again, delay=DUE_IN, doing="sleeping"))
     await clock.advance(DUE_IN)
-    await store.wake(10)
-    assert await store.claim_of_run(run.id, again.kind, "owner-2", DUE_IN, 1) == [again.id]
+    await store.tasks.wake(10)
+    assert await store.tasks.claim_of_run(run.id, again.kind, "owner-2", DUE_IN, 1) == [again.id]
     assert [task.doing for task in await live_of(store, run)] == [None]
 
 
@@ -112,14 +112,14 @@ async def test_live_tasks_are_found_by_their_steps(store: Store, clock: StoreClo
     assert first.step_id
     assert second.step_id
     wanted = [first.step_id, second.step_id, run.id]
-    found = sorted(await store.list_step_tasks(wanted), key=lambda each: each.owner_id or "")
+    found = sorted(await store.runs.list_step_tasks(wanted), key=lambda each: each.owner_id or "")
     assert found == [
         StepTask(second.step_id, "pending", 0, None, None, 1),
         StepTask(first.step_id, "pending", 0, "me", clock.now(), 1),
     ]
     await settle(store, first.claim, succeed())
-    assert [each.step_id for each in await store.list_step_tasks(wanted)] == [second.step_id]
-    assert await store.list_step_tasks([]) == []
+    assert [each.step_id for each in await store.runs.list_step_tasks(wanted)] == [second.step_id]
+    assert await store.runs.list_step_tasks([]) == []
 
 
 async def test_a_paused_run_or_list_holds_its_work(store: Store) -> None:
@@ -127,28 +127,28 @@ async def test_a_paused_run_or_list_holds_its_work(store: Store) -> None:
     await store.commit([Unit(rows=(HoldRun(run.id, True), MoveRun(run.id, "pause", "running", "paused")))])
     assert await doing(store, run) == {Doing.HELD: 1}
     waiting = await begin(store, ROOT, tasks=[ROOT])
-    await store.set_list(DEFAULT_NAMESPACE, DEFAULT_LIST, paused=True)
+    await store.operators.set_list(DEFAULT_NAMESPACE, DEFAULT_LIST, paused=True)
     assert await doing(store, waiting) == {Doing.HELD: 1}
 
 
 async def test_takeovers_of_a_run_are_listed_with_the_owners_that_lost_its_tasks(store: Store, clock: StoreClock) -> None:
     run = await begin(store, ROOT, ONE, tasks=[ROOT, ONE])
     other = await begin(store, ROOT, tasks=[ROOT])
-    assert await store.list_takeovers(run.id, 10) == []
+    assert await store.log.list_takeovers(run.id, 10) == []
     lost = []
     for number in range(3):
         (first, *_) = await claim(store, owner=f"owner-{number}", lease_for=1000)
         lost.append(f"owner-{number}")
         await clock.advance(1000)
-        await store.wake(10)
+        await store.tasks.wake(10)
         assert first.run_id in (run.id, other.id)
-    found = await store.list_takeovers(run.id, 10)
+    found = await store.log.list_takeovers(run.id, 10)
     assert [(move.move, move.actor) for move in found] == [("expire", owner) for owner in lost for _ in range(2)]
     assert {move.run_id for move in found} == {run.id}
-    assert await store.list_takeovers(run.id, 2) == found[-2:]
+    assert await store.log.list_takeovers(run.id, 2) == found[-2:]
     for task in await claim(store):
         await settle(store, task.claim, succeed())
-    assert await store.list_takeovers(run.id, 10) == found
-    by_one = [*await store.list_moves(found[0].entity_id), *await store.list_moves(run.id)]
-    of_many = await store.list_moves_of([run.id, found[0].entity_id])
+    assert await store.log.list_takeovers(run.id, 10) == found
+    by_one = [*await store.log.list_moves(found[0].entity_id), *await store.log.list_moves(run.id)]
+    of_many = await store.log.list_moves_of([run.id, found[0].entity_id])
     assert sorted(of_many, key=lambda move: move.seq) == sorted(by_one, key=lambda move: move.seq)

@@ -19,7 +19,7 @@ def checkpoint(task, *steps):
 
 
 async def bodies(store, run):
-    return {step.name: step.body for step in await store.list_steps(run.id, None, 1000)}
+    return {step.name: step.body for step in await store.runs.list_steps(run.id, None, 1000)}
 
 
 async def test_a_checkpoint_stores_steps_and_leaves_the_task_and_the_run_alone(store, clock):
@@ -27,7 +27,7 @@ async def test_a_checkpoint_stores_steps_and_leaves_the_task_and_the_run_alone(s
     await clock.advance(5)
     step = new_step(run, "pay", inbox=None)
     assert await store.commit([checkpoint(task, step)]) == [DONE]
-    (stored,) = await store.list_steps(run.id, None, 10)
+    (stored,) = await store.runs.list_steps(run.id, None, 10)
     assert (stored.id, stored.body, stored.created_at) == (step.id, step.body, clock.now())
     assert await get(store, task.id) == task
     assert await get_run(store, run.id) == run
@@ -38,7 +38,7 @@ async def test_many_checkpoints_of_many_tasks_go_in_one_call(store):
     units = [checkpoint(task, new_step(run, f"s{n}"), new_step(run, f"t{n}")) for n in range(50) for run, task in begun]
     assert await store.commit(units) == [DONE] * len(units)
     for run, task in begun:
-        assert len(await store.list_steps(run.id, None, 1000)) == 100
+        assert len(await store.runs.list_steps(run.id, None, 1000)) == 100
         assert await settle(store, task.claim, succeed()) == "done"
 
 
@@ -152,7 +152,7 @@ async def test_a_keep_with_a_move_leaves_it_in_the_log_once(store, clock):
     kept = Unit(task.claim, Keep('{"half":1}', "tool_call.unknown", '{"key":"a"}'))
     assert await store.commit([kept]) == [DONE]
     assert await store.commit([kept]) == [DONE]  # sent again
-    (move,) = await store.list_moves(task.id)
+    (move,) = await store.log.list_moves(task.id)
     assert (move.version, move.move, move.from_state, move.to_state, move.data) == (
         1,
         "tool_call.unknown",
@@ -194,4 +194,4 @@ async def test_checkpoints_from_many_at_once_do_not_wait_for_one_another(databas
 
     await asyncio.gather(send(store, 1), send(other, -1), send(store, -1), send(other, 1))
     for run, _ in begun:
-        assert len(await store.list_steps(run.id, None, 100)) == 10
+        assert len(await store.runs.list_steps(run.id, None, 100)) == 10

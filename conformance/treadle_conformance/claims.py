@@ -54,7 +54,7 @@ async def test_a_claim_writes_the_times_of_the_claim_and_the_end_of_its_lease(st
 async def test_a_claim_leaves_no_move(store):
     taken = await put_and_claim(store)
     assert taken.version == 0
-    assert await store.list_moves(taken.id) == []
+    assert await store.log.list_moves(taken.id) == []
 
 
 async def test_a_claim_takes_no_more_than_its_limit(store):
@@ -75,7 +75,7 @@ async def test_a_task_with_a_wake_at_is_not_taken_until_it_was_woken(store, cloc
     assert await claim(store) == []
     await clock.advance(10_000)
     assert await claim(store) == []
-    await store.wake(100)
+    await store.tasks.wake(100)
     assert len(await claim(store)) == 1
 
 
@@ -111,7 +111,7 @@ async def test_lanes_that_differ_in_one_part_only_are_different_lanes(store):
 
 async def test_a_claim_from_no_lanes_takes_nothing(store):
     await put_one(store)
-    assert await store.claim([], "owner-1", MINUTE, 10) == []
+    assert await store.tasks.claim([], "owner-1", MINUTE, 10) == []
 
 
 async def test_the_smallest_priority_is_taken_first(store):
@@ -124,7 +124,7 @@ async def test_within_a_priority_the_oldest_due_is_taken_first(store, clock):
     await clock.advance(5)
     fresh = await put_one(store)
     await clock.advance(1)
-    await store.wake(10)
+    await store.tasks.wake(10)
     assert [(await claim_one(store)).id for _ in range(2)] == [slept.id, fresh.id]
 
 
@@ -167,7 +167,7 @@ async def test_an_empty_answer_means_that_nothing_was_ready(store):
 async def test_no_two_callers_receive_the_same_claim(store):
     tasks = [new_task(priority=number % 3) for number in range(200)]
     await put(store, *tasks)
-    await store.lane_ids([WORK])
+    await store.tasks.lane_ids([WORK])
 
     async def drain(owner):
         mine = []

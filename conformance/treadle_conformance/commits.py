@@ -74,8 +74,8 @@ async def test_of_two_units_on_one_task_in_one_call_the_first_wins(store):
     answers = await store.commit([Unit(taken.claim, park(taken)), Unit(taken.claim, succeed('{"second":1}'), (later,))])
     assert [answer.verdict for answer in answers] == [DONE, CLAIM_LOST]
     assert not (await get(store, taken.id)).finished
-    assert await store.find_task(later.id) is None
-    assert moves_of(await store.list_moves(taken.id)) == ["wait"]
+    assert await store.tasks.find(later.id) is None
+    assert moves_of(await store.log.list_moves(taken.id)) == ["wait"]
 
 
 async def test_if_a_unit_raises_nothing_of_the_call_is_done(store):
@@ -160,7 +160,7 @@ async def test_the_end_of_a_task_is_the_last_of_its_moves(store, clock):
     await settle(store, taken.claim, park(taken, "retry", attempt=2, failures=1, data='{"code":"x"}'))
     again = await claim_one(store, owner="owner-2")
     await settle(store, again.claim, succeed())
-    first, last = await store.list_moves(taken.id)
+    first, last = await store.log.list_moves(taken.id)
     assert (first.version, first.move, first.from_state, first.to_state) == (1, "retry", "pending", "pending")
     assert (first.claim_version, first.data) == (1, '{"code":"x"}')
     assert (last.version, last.move, last.from_state, last.to_state) == (2, "succeed", "pending", "completed")
@@ -175,7 +175,7 @@ async def test_a_move_names_its_actor_or_else_the_owner_of_the_claim(store):
     await settle(store, seen(before), park(before, "pause", hold=8, actor="ann"))
     held = await get(store, taken.id)
     await settle(store, seen(held), cancel("bob"))
-    assert [move.actor for move in await store.list_moves(taken.id)] == ["owner-7", "ann", "bob"]
+    assert [move.actor for move in await store.log.list_moves(taken.id)] == ["owner-7", "ann", "bob"]
     assert (await get(store, taken.id)).actor == "bob"
 
 
@@ -258,7 +258,7 @@ async def test_keeping_changes_the_checkpoint_and_nothing_else(store, clock):
     assert await settle(store, taken.claim, Keep('{"half":1}')) == DONE
     taken.checkpoint = '{"half":1}'
     assert await get(store, taken.id) == taken
-    assert await store.list_moves(taken.id) == []
+    assert await store.log.list_moves(taken.id) == []
     assert await settle(store, taken.claim, Keep(None)) == DONE
     assert (await get(store, taken.id)).checkpoint is None
 
@@ -287,7 +287,7 @@ def late_settlements(task):
 async def test_a_late_settle_is_answered_claim_lost(store, clock):
     late = await put_and_claim(store)
     await clock.advance(MINUTE)
-    await store.wake(100)
+    await store.tasks.wake(100)
     await claim_one(store, owner="owner-2")
     before = await everything(store)
     for settlement in late_settlements(late):
@@ -298,7 +298,7 @@ async def test_a_late_settle_is_answered_claim_lost(store, clock):
 async def test_a_late_settle_is_fenced_off_even_from_the_same_owner(store, clock):
     late = await put_and_claim(store, owner="same")
     await clock.advance(MINUTE)
-    await store.wake(100)
+    await store.tasks.wake(100)
     current = await claim_one(store, owner="same")
     for settlement in late_settlements(late):
         assert await settle(store, late.claim, settlement) == CLAIM_LOST
@@ -325,7 +325,7 @@ async def test_a_settle_needs_the_owner_the_version_and_the_task(store):
 async def test_a_late_settle_of_a_task_that_others_have_finished_is_lost(store, clock):
     late = await put_and_claim(store)
     await clock.advance(MINUTE)
-    await store.wake(100)
+    await store.tasks.wake(100)
     current = await claim_one(store, owner="owner-2")
     await settle(store, current.claim, succeed('{"in":"time"}'))
     before = await everything(store)

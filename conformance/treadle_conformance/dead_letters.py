@@ -47,20 +47,22 @@ async def test_only_what_failed_is_a_dead_letter(store):
     done = await put_and_claim(store)
     await settle(store, done.claim, succeed())
     await put_one(store)
-    assert await store.list_dead_letters(ANY, 10) == [letter]
-    (walked,) = await store.walk_dead_letters(ANY, 10)
+    assert await store.dead_letters.list_newest(ANY, 10) == [letter]
+    (walked,) = await store.dead_letters.walk(ANY, 10)
     assert (walked.seen, walked.seq, walked.root_id, walked.run_id) == (seen(letter), letter.seq, letter.id, None)
-    assert await store.count_dead_letters(ANY) == (1, 0, letter.seq)
+    assert await store.dead_letters.count(ANY) == (1, 0, letter.seq)
 
 
 async def test_letters_are_listed_from_the_last_and_walked_from_the_first(store):
     letters = [await dead(store) for _ in range(5)]
-    assert in_order(await store.list_dead_letters(ANY, 3)) == in_order(letters[:1:-1])
-    assert in_order(await store.list_dead_letters(DeadLetterFilter(until_seq=letters[2].seq), 10)) == in_order(letters[2::-1])
-    walked = await store.walk_dead_letters(DeadLetterFilter(after_seq=letters[0].seq, until_seq=letters[3].seq), 10)
+    assert in_order(await store.dead_letters.list_newest(ANY, 3)) == in_order(letters[:1:-1])
+    assert in_order(await store.dead_letters.list_newest(DeadLetterFilter(until_seq=letters[2].seq), 10)) == in_order(
+        letters[2::-1]
+    )
+    walked = await store.dead_letters.walk(DeadLetterFilter(after_seq=letters[0].seq, until_seq=letters[3].seq), 10)
     assert [letter.seen.task_id for letter in walked] == in_order(letters[1:4])
-    assert len(await store.walk_dead_letters(ANY, 2)) == 2
-    assert await store.list_dead_letters(ANY, 0) == await store.walk_dead_letters(ANY, 0) == []
+    assert len(await store.dead_letters.walk(ANY, 2)) == 2
+    assert await store.dead_letters.list_newest(ANY, 0) == await store.dead_letters.walk(ANY, 0) == []
 
 
 async def test_letters_are_chosen_by_lane_error_and_age(store, clock):
@@ -71,12 +73,12 @@ async def test_letters_are_chosen_by_lane_error_and_age(store, clock):
 
     async def chosen(**fields: Any) -> list[str]:
         which = DeadLetterFilter(**fields)
-        listed = in_order(await store.list_dead_letters(which, 10))
-        assert [letter.seen.task_id for letter in await store.walk_dead_letters(which, 10)] == listed[::-1]
+        listed = in_order(await store.dead_letters.list_newest(which, 10))
+        assert [letter.seen.task_id for letter in await store.dead_letters.walk(which, 10)] == listed[::-1]
         assert (
-            (await store.count_dead_letters(which))[0]
+            (await store.dead_letters.count(which))[0]
             == len(listed)
-            == sum(group.count for group in await store.group_dead_letters(which, 10))
+            == sum(group.count for group in await store.dead_letters.group(which, 10))
         )
         return listed[::-1]
 
@@ -96,17 +98,17 @@ async def test_dead_letters_are_grouped_by_cause(store, clock):
     await clock.advance(500)
     of_run = await dead(store, "boom", "aa", run_id=RUN_ID)
     other = await dead(store, "bang", "bb", lane=OTHER)
-    big, small = await store.group_dead_letters(ANY, 10)
+    big, small = await store.dead_letters.group(ANY, 10)
     assert (big.fingerprint, big.error_code, big.name, big.count, big.of_runs) == ("aa", "boom", "work", 4, 1)
     assert (big.first_at, big.last_at, big.last_id) == (began, clock.now(), of_run.id)
     assert (small.fingerprint, small.count, small.last_id) == ("bb", 1, other.id)
-    assert await store.group_dead_letters(ANY, 1) == [big]
-    assert await store.count_dead_letters(ANY) == (5, 1, other.seq)
+    assert await store.dead_letters.group(ANY, 1) == [big]
+    assert await store.dead_letters.count(ANY) == (5, 1, other.seq)
 
 
 async def test_nothing_failed_is_counted_as_nothing(store):
-    assert await store.count_dead_letters(ANY) == (0, 0, 0)
-    assert await store.group_dead_letters(ANY, 10) == []
+    assert await store.dead_letters.count(ANY) == (0, 0, 0)
+    assert await store.dead_letters.group(ANY, 10) == []
 
 
 # --- amending ---
@@ -120,10 +122,10 @@ async def test_a_discarded_letter_is_canceled_and_its_failure_stays_in_its_histo
     assert (found.state, found.move, found.from_state, found.actor) == ("canceled", "discard", "failed", "ann")
     assert (found.version, found.finished_at, found.error, found.error_code) == (letter.version + 1, clock.now(), "{}", "boom")
     assert found.seq > letter.seq
-    failed, discarded = await store.list_moves(letter.id)
+    failed, discarded = await store.log.list_moves(letter.id)
     assert (failed.seq, failed.move, failed.to_state, failed.at) == (letter.seq, "fail", "failed", letter.finished_at)
     assert (discarded.seq, discarded.move, discarded.to_state, discarded.at) == (found.seq, "discard", "canceled", clock.now())
-    assert await store.count_dead_letters(ANY) == (0, 0, 0)
+    assert await store.dead_letters.count(ANY) == (0, 0, 0)
     assert (await verify(store)).problems == ()
 
 
@@ -144,7 +146,7 @@ async def test_discarding_twice_is_claim_lost_the_second_time(store):
     verdicts = [answer.verdict for answer in await store.commit([Unit(seen(letter), DISCARD), Unit(seen(letter), DISCARD)])]
     assert verdicts == [Verdict.DONE, Verdict.CLAIM_LOST]
     assert await settle(store, seen(letter), DISCARD) == Verdict.CLAIM_LOST
-    assert moves_of(await store.list_moves(letter.id)) == ["fail", "discard"]
+    assert moves_of(await store.log.list_moves(letter.id)) == ["fail", "discard"]
 
 
 async def test_many_are_discarded_and_others_retried_in_one_commit(store):
@@ -171,7 +173,7 @@ async def test_a_discarded_task_can_be_retried(store):
     assert await settle(store, seen(await get(store, letter.id)), Revive("requeue", "ann")) == Verdict.DONE
     taken = await claim_one(store)
     await settle(store, taken.claim, succeed())
-    assert moves_of(await store.list_moves(letter.id)) == ["fail", "discard", "requeue", "succeed"]
+    assert moves_of(await store.log.list_moves(letter.id)) == ["fail", "discard", "requeue", "succeed"]
     assert (await verify(store)).problems == ()
 
 
@@ -180,7 +182,7 @@ async def test_what_becomes_of_a_finished_task_may_come_with_rows(store, settlem
     letter = await dead(store)
     unit = Unit(seen(letter), settlement, rows=(PutBlob("d1", '"big"', letter.root_id),))
     assert [answer.verdict for answer in await store.commit([unit])] == [Verdict.DONE]
-    assert await store.find_blobs(["d1"]) == {"d1": '"big"'}
+    assert await store.runs.find_blobs(["d1"]) == {"d1": '"big"'}
     assert [answer.verdict for answer in await store.commit([unit])] == [Verdict.CLAIM_LOST]
 
 

@@ -12,7 +12,7 @@ LAST = 2**63 - 1
 
 
 async def events_of(store: Store, after: int = 0, until: int = LAST, limit: int = 100) -> list[tuple[str | None, str, str]]:
-    found = await store.list_events(after, until, limit)
+    found = await store.log.list_events(after, until, limit)
     assert [event.move.seq for event in found] == sorted({event.move.seq for event in found})
     return [(event.namespace, event.move.entity, event.move.move) for event in found]
 
@@ -27,19 +27,19 @@ async def test_moves_of_live_and_finished_tasks_and_of_runs_are_merged_by_seq(st
     await settle(store, seen(await get(store, task.id)), Amend("discard", "canceled", "ann"))
     moves = [("default", "task", move) for move in ("retry", "fail", "requeue", "fail", "discard")]
     assert await events_of(store) == [moves[0], ("default", "run", "start"), *moves[1:]]
-    listed = {event.move.seq: event.move for event in await store.list_events(0, LAST, 100) if event.move.entity == "task"}
-    assert list(listed.values()) == await store.list_moves(task.id)
+    listed = {event.move.seq: event.move for event in await store.log.list_events(0, LAST, 100) if event.move.entity == "task"}
+    assert list(listed.values()) == await store.log.list_moves(task.id)
 
 
 async def test_events_are_paged_by_seq(store):
     for _ in range(5):
         await settle(store, (await put_and_claim(store)).claim, succeed())
-    found = await store.list_events(0, LAST, 100)
+    found = await store.log.list_events(0, LAST, 100)
     seqs = [event.move.seq for event in found]
-    assert [event.move.seq for event in await store.list_events(seqs[1], LAST, 2)] == seqs[2:4]
-    assert [event.move.seq for event in await store.list_events(seqs[1], seqs[2], 100)] == [seqs[2]]
-    assert await store.list_events(seqs[-1], LAST, 10) == await store.list_events(0, LAST, 0) == []
-    assert await store.find_last_seq() >= seqs[-1]
+    assert [event.move.seq for event in await store.log.list_events(seqs[1], LAST, 2)] == seqs[2:4]
+    assert [event.move.seq for event in await store.log.list_events(seqs[1], seqs[2], 100)] == [seqs[2]]
+    assert await store.log.list_events(seqs[-1], LAST, 10) == await store.log.list_events(0, LAST, 0) == []
+    assert await store.log.find_last_seq() >= seqs[-1]
 
 
 async def test_events_tell_the_namespace_of_live_and_finished_tasks(store):
@@ -54,7 +54,7 @@ async def test_events_tell_the_namespace_of_live_and_finished_tasks(store):
 
 async def test_an_empty_store_has_no_events(store):
     await put_one(store)
-    assert (await store.list_events(0, LAST, 10), await store.find_last_seq()) == ([], 0)
+    assert (await store.log.list_events(0, LAST, 10), await store.log.find_last_seq()) == ([], 0)
 
 
 # --- tallies ---
@@ -69,12 +69,12 @@ async def test_moves_of_tasks_are_tallied_by_minute_kind_and_move(store, clock):
     await settle(store, task.claim, park(task, "retry", attempt=2))
     elsewhere = Lane("elsewhere", "function", "default", "work")
     await settle(store, (await put_and_claim(store, lane=elsewhere)).claim, succeed())
-    half = await store.find_last_seq()
+    half = await store.log.find_last_seq()
     await clock.advance(MINUTE)
     await settle(store, (await claim_one(store)).claim, fail())
     await settle(store, seen(await get(store, task.id)), Amend("discard", "canceled", "ann"))
     await put_run(store, START)
-    found = await store.tally(0, await store.find_last_seq())
+    found = await store.log.tally(0, await store.log.find_last_seq())
     assert {tuple(each)[:-1] for each in found} == {
         ("default", "handler", first, "succeed", "completed", 2),
         ("default", "handler", first, "fail", "failed", 1),
@@ -83,8 +83,8 @@ async def test_moves_of_tasks_are_tallied_by_minute_kind_and_move(store, clock):
         ("default", "handler", first + MINUTE, "fail", "failed", 1),
         ("default", "handler", first + MINUTE, "discard", "canceled", 1),
     }
-    assert {each.minute_at for each in await store.tally(half, LAST)} == {first + MINUTE}
-    assert await store.tally(LAST - 1, LAST) == []
+    assert {each.minute_at for each in await store.log.tally(half, LAST)} == {first + MINUTE}
+    assert await store.log.tally(LAST - 1, LAST) == []
 
 
 async def test_the_last_ends_are_listed_with_the_beginning_of_the_attempt_that_ended_them(store, clock):
@@ -95,10 +95,10 @@ async def test_the_last_ends_are_listed_with_the_beginning_of_the_attempt_that_e
     task = await put_and_claim(store)
     await settle(store, task.claim, park(task, "wait"))
     await settle(store, (await claim_one(store)).claim, fail())
-    failed, succeeded = sorted(await store.list_ends(3), key=lambda end: end.state, reverse=True)
+    failed, succeeded = sorted(await store.log.list_ends(3), key=lambda end: end.state, reverse=True)
     assert (succeeded.state, succeeded.began_at, succeeded.ended_at) == ("completed", began_at, began_at + 5_000)
     assert (failed.namespace, failed.kind, failed.state, failed.began_at) == ("default", "handler", "failed", began_at + 5_000)
-    assert [end.state for end in await store.list_ends(1)] == ["failed"]
+    assert [end.state for end in await store.log.list_ends(1)] == ["failed"]
 
 
 async def test_tallies_tell_how_long_tasks_were_due_before_their_first_claim(store, clock):
@@ -109,4 +109,8 @@ async def test_tallies_tell_how_long_tasks_were_due_before_their_first_claim(sto
     await settle(store, again.claim, park(again, "retry", attempt=2))
     await clock.advance(MINUTE)
     await settle(store, (await claim_one(store)).claim, fail())
-    assert {each.move: each.waited_for for each in await store.tally(0, LAST)} == {"succeed": 5_000, "retry": None, "fail": None}
+    assert {each.move: each.waited_for for each in await store.log.tally(0, LAST)} == {
+        "succeed": 5_000,
+        "retry": None,
+        "fail": None,
+    }

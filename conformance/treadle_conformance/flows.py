@@ -22,10 +22,10 @@ async def put(store: Store, *flows: Flow) -> None:
 async def test_a_flow_is_stored_once(store: Store, clock: StoreClock) -> None:
     await put(store, flow("aaaa"))
     await put(store, flow("aaaa", sources='["other"]'), flow("bbbb"))
-    found = await store.find_flow("aaaa" * 16)
+    found = await store.runs.find_flow("aaaa" * 16)
     assert found is not None
     assert (found.sources, found.program, found.namespace, found.created_at) == ("[]", '{"p":1}', "default", clock.now())
-    assert await store.find_flow("nothing") is None
+    assert await store.runs.find_flow("nothing") is None
 
 
 async def test_a_damaged_flow_can_be_replaced(store: Store, clock: StoreClock) -> None:
@@ -33,7 +33,7 @@ async def test_a_damaged_flow_can_be_replaced(store: Store, clock: StoreClock) -
     made_at = clock.now()
     await clock.advance(5)
     await store.commit([Unit(rows=(PutFlow(flow("aaaa", sources='["new"]'), anew=True),)), Unit(rows=(PutFlow(flow("aaaa")),))])
-    found, other = await store.find_flow("aaaa" * 16), await store.find_flow("bbbb" * 16)
+    found, other = await store.runs.find_flow("aaaa" * 16), await store.runs.find_flow("bbbb" * 16)
     assert found is not None
     assert other is not None
     assert (found.sources, found.created_at, other.sources) == ('["new"]', made_at, "[]")
@@ -42,30 +42,30 @@ async def test_a_damaged_flow_can_be_replaced(store: Store, clock: StoreClock) -
 async def test_versions_count_by_name_and_namespace(store: Store, clock: StoreClock) -> None:
     one, two = flow("aaaa"), flow("bbbb")
     await put(store, one, two)
-    first = await store.publish_flow("default", "shop", one.id, "ann")
+    first = await store.runs.publish_flow("default", "shop", one.id, "ann")
     assert (first.version, first.flow_id, first.actor, first.published_at) == (1, one.id, "ann", clock.now())
-    assert (await store.publish_flow("default", "shop", one.id, "bob")) == first
-    assert (await store.publish_flow("default", "shop", two.id, "ann")).version == 2
-    assert (await store.publish_flow("default", "shop", one.id, "ann")).version == 3
-    assert (await store.publish_flow("other", "shop", two.id, "ann")).version == 1
-    assert (await store.publish_flow("default", "bank", two.id, "ann")).version == 1
-    newest = await store.find_flow_version("default", "shop")
+    assert (await store.runs.publish_flow("default", "shop", one.id, "bob")) == first
+    assert (await store.runs.publish_flow("default", "shop", two.id, "ann")).version == 2
+    assert (await store.runs.publish_flow("default", "shop", one.id, "ann")).version == 3
+    assert (await store.runs.publish_flow("other", "shop", two.id, "ann")).version == 1
+    assert (await store.runs.publish_flow("default", "bank", two.id, "ann")).version == 1
+    newest = await store.runs.find_flow_version("default", "shop")
     assert newest is not None
     assert (newest.version, newest.flow_id) == (3, one.id)
-    older = await store.find_flow_version("default", "shop", 2)
+    older = await store.runs.find_flow_version("default", "shop", 2)
     assert older is not None
     assert older.flow_id == two.id
-    assert await store.find_flow_version("default", "shop", 9) is None
-    assert await store.find_flow_version("default", "none") is None
-    assert [(each.name, each.version) for each in await store.list_flow_versions("default")] == [("bank", 1), ("shop", 3)]
-    assert [each.version for each in await store.list_flow_versions("default", "shop")] == [3, 2, 1]
+    assert await store.runs.find_flow_version("default", "shop", 9) is None
+    assert await store.runs.find_flow_version("default", "none") is None
+    assert [(each.name, each.version) for each in await store.runs.list_flow_versions("default")] == [("bank", 1), ("shop", 3)]
+    assert [each.version for each in await store.runs.list_flow_versions("default", "shop")] == [3, 2, 1]
 
 
 async def test_who_publishes_at_once_gets_versions_of_their_own(store: Store) -> None:
     flows = [flow(f"{number:04}") for number in range(6)]
     await put(store, *flows)
-    versions = await asyncio.gather(*(store.publish_flow("default", "shop", each.id, "ann") for each in flows))
-    listed = await store.list_flow_versions("default", "shop")
+    versions = await asyncio.gather(*(store.runs.publish_flow("default", "shop", each.id, "ann") for each in flows))
+    listed = await store.runs.list_flow_versions("default", "shop")
     assert sorted(each.version for each in listed) == [1, 2, 3, 4, 5, 6]
     assert {(each.version, each.flow_id) for each in versions} == {(each.version, each.flow_id) for each in listed}
 
@@ -75,8 +75,8 @@ async def test_a_big_value_is_stored_once_and_its_users_are_noted(store: Store, 
     rows = (PutBlob("d1", '"first"', one.id), PutBlob("d1", '"again"', two.id), PutBlob("d2", '"2"', one.id))
     await store.commit([Unit(rows=rows)])
     await store.commit([Unit(rows=rows)])
-    assert await store.find_blobs(["d1", "d2", "d3", "d1"]) == {"d1": '"first"', "d2": '"2"'}
-    assert await store.find_blobs([]) == {}
+    assert await store.runs.find_blobs(["d1", "d2", "d3", "d1"]) == {"d1": '"first"', "d2": '"2"'}
+    assert await store.runs.find_blobs([]) == {}
     if not hasattr(database, "path") and not hasattr(database, "admin"):
         return  # a database in memory has no other way in
     uses = sorted((str(row["root_id"]), row["digest"]) for row in database.rows("blob_uses"))
@@ -92,4 +92,4 @@ async def test_many_who_store_the_same_value_do_not_get_in_each_others_way(store
     ]
     answers = await asyncio.gather(*(store.commit([unit]) for unit in units))
     assert {answer.verdict for (answer,) in answers} == {"done"}
-    assert set(await store.find_blobs(order)) == set(order)
+    assert set(await store.runs.find_blobs(order)) == set(order)

@@ -19,44 +19,44 @@ async def test_a_registration_comes_back_as_it_was_saved(store, clock):
         requirements=["requests>=2"],
         metadata={"region": "ä", "deep": {"list": [1, 2.5, None]}},
     )
-    await store.save_handler("default", given)
-    (found,) = await store.list_handlers("default")
+    await store.operators.save_handler("default", given)
+    (found,) = await store.operators.list_handlers("default")
     assert (found.created, found.updated) == (clock.now(), clock.now())
     given.created = given.updated = clock.now()
     assert found == given
 
 
 async def test_saving_a_registration_again_replaces_it_and_keeps_when_it_was_made(store, clock):
-    await store.save_handler("default", a_registration(metadata={"a": 1}))
+    await store.operators.save_handler("default", a_registration(metadata={"a": 1}))
     made_at = clock.now()
     await clock.advance(1_000)
-    await store.save_handler("default", a_registration(checksum="new"))
-    (found,) = await store.list_handlers("default")
+    await store.operators.save_handler("default", a_registration(checksum="new"))
+    (found,) = await store.operators.list_handlers("default")
     assert (found.checksum, found.metadata, found.created, found.updated) == ("new", {}, made_at, clock.now())
 
 
 async def test_registrations_are_listed_by_name_and_per_namespace(store):
     for name in ("b.B", "a.Z", "a.A"):
-        await store.save_handler("default", a_registration(name))
-    await store.save_handler("elsewhere", a_registration("c.C"))
-    assert [found.facet_name for found in await store.list_handlers("default")] == ["a.A", "a.Z", "b.B"]
-    assert [found.facet_name for found in await store.list_handlers("elsewhere")] == ["c.C"]
+        await store.operators.save_handler("default", a_registration(name))
+    await store.operators.save_handler("elsewhere", a_registration("c.C"))
+    assert [found.facet_name for found in await store.operators.list_handlers("default")] == ["a.A", "a.Z", "b.B"]
+    assert [found.facet_name for found in await store.operators.list_handlers("elsewhere")] == ["c.C"]
 
 
 async def test_a_removed_registration_is_gone_and_removing_it_again_says_so(store):
-    await store.save_handler("default", a_registration())
-    assert not await store.delete_handler("elsewhere", "billing.Pay")
-    assert await store.delete_handler("default", "billing.Pay")
-    assert not await store.delete_handler("default", "billing.Pay")
-    assert await store.list_handlers("default") == []
+    await store.operators.save_handler("default", a_registration())
+    assert not await store.operators.delete_handler("elsewhere", "billing.Pay")
+    assert await store.operators.delete_handler("default", "billing.Pay")
+    assert not await store.operators.delete_handler("default", "billing.Pay")
+    assert await store.operators.list_handlers("default") == []
 
 
 async def test_a_server_keeps_what_agents_say_of_it(store):
     said = {"server_group": "eu", "service_name": "billing", "topics": ["a.*"], "counts": {"a.B": [3, 1]}, "error": '{"code":"x"}'}
-    await store.save_server(a_server(**said))
-    (found,) = await store.list_servers()
+    await store.servers.save(a_server(**said))
+    (found,) = await store.servers.list_all()
     assert {name: getattr(found, name) for name in said} == said
 
 
 async def test_there_is_no_step_of_an_unknown_id(store):
-    assert await store.find_step("0198c3de-7a10-7c3e-b2a4-5d1f0c9e8a71") is None
+    assert await store.runs.find_step("0198c3de-7a10-7c3e-b2a4-5d1f0c9e8a71") is None

@@ -25,7 +25,7 @@ START, SUCCEED = ("start", "pending", "running"), ("succeed", "running", "comple
 
 async def test_a_runs_history_has_its_moves_and_where_its_row_stands(store):
     run = await put_run(store, START, SUCCEED)
-    (history,) = await store.list_histories(None, 10)
+    (history,) = await store.log.list_histories(None, 10)
     assert (history.entity, history.entity_id, history.state, history.version) == ("run", run.id, "completed", 2)
     assert moves_of(history.moves) == ["start", "succeed"]
     assert check_history(history) == []
@@ -33,7 +33,7 @@ async def test_a_runs_history_has_its_moves_and_where_its_row_stands(store):
 
 async def test_a_run_that_has_not_moved_has_a_history_without_moves(store):
     run = await put_run(store)
-    (history,) = await store.list_histories(None, 10)
+    (history,) = await store.log.list_histories(None, 10)
     assert (history.entity_id, history.state, history.version, history.moves) == (run.id, "pending", 0, ())
 
 
@@ -46,7 +46,7 @@ async def test_histories_of_tasks_and_runs_are_paged_together_in_order_of_id(sto
         expected += [done.id, (await put_one(store, delay=1000)).id]
     found: list[str] = []
     after_id = None
-    while page := await store.list_histories(after_id, 5):
+    while page := await store.log.list_histories(after_id, 5):
         found += [history.entity_id for history in page]
         after_id = page[-1].entity_id
     assert found == expected

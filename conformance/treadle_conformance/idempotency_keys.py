@@ -37,7 +37,7 @@ async def test_a_second_task_with_the_key_is_not_stored_and_names_the_first(stor
     assert (await put(store, first)).same == {}
     answer = await put(store, second)
     assert (answer.verdict, answer.same, answer.lane_ids) == (Verdict.DONE, {second.id: first.id}, ())
-    assert await store.find_task(second.id) is None
+    assert await store.tasks.find(second.id) is None
     assert [task.id for task in await claim(store)] == [first.id]
 
 
@@ -112,7 +112,7 @@ async def test_a_key_may_come_with_the_end_of_another_task(store):
     other = await claim_one(store)
     assert other.id == follow.id
     assert await settle(store, other.claim, fail(), again) == Verdict.DONE
-    assert await store.find_task(again.id) is None
+    assert await store.tasks.find(again.id) is None
 
 
 async def test_where_a_live_task_has_the_unique_key_the_idempotency_key_stands_for_it(store):
@@ -137,7 +137,7 @@ async def test_the_big_values_of_a_task_that_is_not_stored_are_not_kept(database
     for number, kept in ((1, True), (2, False)):
         task = new_task(**keys)
         await store.commit([Unit(tasks=(task,), rows=(PutBlob(f"d{number}", '"big"', task.id),))])
-        assert bool(await store.find_blobs([f"d{number}"])) is kept
+        assert bool(await store.runs.find_blobs([f"d{number}"])) is kept
     assert len(database.rows("blob_uses")) == 1
 
 

@@ -82,7 +82,7 @@ async def test_a_large_payload_comes_back_whole(store):
 
 
 async def test_the_answer_names_the_lanes_in_which_a_task_was_made_ready(store):
-    lane_ids = await store.lane_ids([WORK, OTHER])
+    lane_ids = await store.tasks.lane_ids([WORK, OTHER])
     ready = await put(store, new_task(), new_task(), new_task(OTHER))
     assert sorted(ready.lane_ids) == sorted(lane_ids.values())
     assert (await put(store, new_task(delay=1))).lane_ids == ()
@@ -106,7 +106,7 @@ async def test_a_live_unique_key_returns_the_existing_task(store):
     second = new_task(unique_key="k")
     answer = await put(store, second)
     assert (answer.verdict, answer.existing) == (DONE, {"k": first.id})
-    assert await store.find_task(second.id) is None
+    assert await store.tasks.find(second.id) is None
 
 
 async def test_a_new_unique_key_has_no_existing_task(store):

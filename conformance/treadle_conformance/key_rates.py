@@ -34,11 +34,11 @@ KEY = "stripe"
 
 
 async def rate(store: Store, rate: float | None, burst: int | None = None, key: str = KEY) -> tuple[int, ...]:
-    return await store.set_key_rate(DEFAULT_NAMESPACE, key, rate, burst)
+    return await store.operators.set_key_rate(DEFAULT_NAMESPACE, key, rate, burst)
 
 
 async def limit(store: Store, key: str = KEY) -> Limit | None:
-    return {each.key: each for each in await store.list_limits(DEFAULT_NAMESPACE)}.get(key)
+    return {each.key: each for each in await store.operators.list_limits(DEFAULT_NAMESPACE)}.get(key)
 
 
 async def put_keyed(store: Store, count: int, **fields: object) -> list[str]:
@@ -52,11 +52,11 @@ async def test_a_key_with_a_rate_starts_a_burst_and_then_one_task_for_each_token
     ids = await put_keyed(store, 6)
     assert in_order(await claim(store)) == ids[:3]
     assert await claim(store) == []
-    assert (await store.wake(10)).next_for == 500
+    assert (await store.tasks.wake(10)).next_for == 500
     await clock.advance(499)
-    assert (await store.wake(10)).lane_ids == ()
+    assert (await store.tasks.wake(10)).lane_ids == ()
     await clock.advance(1)
-    woken = await store.wake(10)
+    woken = await store.tasks.wake(10)
     taken = await claim_one(store)
     assert (taken.id, woken.lane_ids) == (ids[3], (taken.lane_id,))
 
@@ -66,11 +66,11 @@ async def test_admitted_tasks_that_nobody_claims_do_not_gather_into_a_larger_bur
     await put_keyed(store, 10)
     for _ in range(20):
         await clock.advance(1_000)
-        await store.wake(10)
+        await store.tasks.wake(10)
     found = await limit(store)
     assert (found.admitted, found.unclaimed, found.waiting) == (2, 2, 8)
     assert len(await claim(store)) == 2
-    await store.wake(10)
+    await store.tasks.wake(10)
     assert await claim(store) == []
 
 
@@ -88,12 +88,12 @@ async def test_an_end_makes_no_room_under_a_rate(store):
 
 
 async def test_a_maximum_and_a_rate_apply_together(store, clock):
-    await store.set_limit(DEFAULT_NAMESPACE, KEY, 2)
+    await store.operators.set_limit(DEFAULT_NAMESPACE, KEY, 2)
     await rate(store, 1.0, 5)
     await put_keyed(store, 10)
     first = await claim(store)
     assert len(first) == 2
-    assert (await store.wake(10)).next_for == MINUTE  # only an end, or the end of a lease, lets another start
+    assert (await store.tasks.wake(10)).next_for == MINUTE  # only an end, or the end of a lease, lets another start
     for task in first:
         await settle(store, task.claim, succeed())
     assert len(await claim(store)) == 2
@@ -102,10 +102,10 @@ async def test_a_maximum_and_a_rate_apply_together(store, clock):
 
 
 async def test_each_part_of_a_limit_can_be_removed_alone(store):
-    await store.set_limit(DEFAULT_NAMESPACE, KEY, 1)
+    await store.operators.set_limit(DEFAULT_NAMESPACE, KEY, 1)
     await rate(store, 1.0, 3)
     await put_keyed(store, 5)
-    await store.set_limit(DEFAULT_NAMESPACE, KEY, None)
+    await store.operators.set_limit(DEFAULT_NAMESPACE, KEY, None)
     found = await limit(store)
     assert (found.max_running, found.by_operator, found.rate) == (None, False, 1.0)
     assert len(await claim(store)) == 3
@@ -119,12 +119,12 @@ async def test_a_changed_rate_applies_to_waiting_tasks_immediately(store, clock)
     await put_keyed(store, 10)
     assert len(await claim(store)) == 1
     await rate(store, 10.0, 5)
-    assert (await store.wake(10)).next_for == 100
+    assert (await store.tasks.wake(10)).next_for == 100
     await clock.advance(100)
-    await store.wake(10)
+    await store.tasks.wake(10)
     assert len(await claim(store)) == 1
     await clock.advance(1_000)
-    await store.wake(10)
+    await store.tasks.wake(10)
     await rate(store, 1.0, 2)  # three of five admitted tasks wait again
     found = await limit(store)
     assert (found.unclaimed, found.waiting) == (2, 6)
@@ -137,7 +137,7 @@ async def test_a_larger_burst_gives_no_tokens_for_the_past(store, clock):
     await rate(store, 10.0, 10)
     assert len(await claim(store)) == 1
     await clock.advance(500)
-    await store.wake(10)
+    await store.tasks.wake(10)
     assert len(await claim(store)) == 5
 
 
@@ -145,13 +145,13 @@ async def test_a_clock_that_was_ahead_does_not_stop_a_key(store, clock):
     await rate(store, 10.0, 1)
     await put_keyed(store, 5)
     await clock.advance(3_600_000)
-    await store.wake(10)
+    await store.tasks.wake(10)
     assert len(await claim(store)) == 1
     await clock.advance(-3_600_000)
-    assert (await store.wake(10)).next_for == 100
+    assert (await store.tasks.wake(10)).next_for == 100
     assert await claim(store) == []
     await clock.advance(100)
-    await store.wake(10)
+    await store.tasks.wake(10)
     assert len(await claim(store)) == 1
 
 
@@ -177,7 +177,7 @@ async def test_tasks_that_nobody_claims_do_not_keep_the_rate_from_other_handlers
     taken: list[str] = []
     for _ in range(20):
         await clock.advance(1_000)
-        await store.wake(100)
+        await store.tasks.wake(100)
         taken += in_order(await claim(store))
     assert taken == mine
     assert (await limit(store)).waiting >= 3
@@ -192,7 +192,7 @@ async def test_tasks_of_a_better_priority_that_nobody_claims_do_not_keep_the_rat
     starts: list[tuple[int, str]] = []
     for _ in range(60):
         await clock.advance(1_000)
-        await store.wake(100)
+        await store.tasks.wake(100)
         starts += [(clock.now(), task.id) for task in await claim(store)]
     assert [task_id for _, task_id in starts] == mine
     for place, (first_at, _) in enumerate(starts):
@@ -205,10 +205,10 @@ async def test_tasks_keep_their_order_while_all_workers_are_busy(store, clock):
     ids = await put_keyed(store, 6)
     for _ in range(10):
         await clock.advance(4_000)
-        await store.wake(100)
+        await store.tasks.wake(100)
     assert in_order(await claim(store)) == ids[:2]
     await clock.advance(2_000)
-    await store.wake(100)
+    await store.tasks.wake(100)
     assert in_order(await claim(store)) == ids[2:4]
 
 
@@ -217,13 +217,13 @@ async def test_tasks_that_nobody_claims_cost_a_wake_up_now_and_then(store, clock
     await put_keyed(store, 120)
     began, wakes = clock.now(), 0
     while clock.now() - began < 60_000:
-        woken = await store.wake(100)
+        woken = await store.tasks.wake(100)
         wakes += 1
         await clock.advance(woken.next_for)
     assert wakes <= 15
     assert (await limit(store)).unclaimed == 50
-    await store.set_limit(DEFAULT_NAMESPACE, KEY, 50)  # also when the maximum is reached
-    assert (await store.wake(100)).next_for > 1_000
+    await store.operators.set_limit(DEFAULT_NAMESPACE, KEY, 50)  # also when the maximum is reached
+    assert (await store.tasks.wake(100)).next_for > 1_000
     assert len(await claim(store, limit=100)) == 50
 
 
@@ -234,7 +234,7 @@ async def test_retries_takeovers_and_revivals_are_starts_too(store, clock):
     await settle(store, task.claim, park(task, "retry"))
     await claim_one(store, lease_for=1_000)
     await clock.advance(1_000)
-    await store.wake(10)
+    await store.tasks.wake(10)
     task = await claim_one(store)
     await settle(store, task.claim, fail())
     await commit_one(store, seen(await get(store, task.id)), Revive("requeue", "ann"))
@@ -254,15 +254,15 @@ async def test_a_preclaimed_task_takes_a_token(store):
 async def test_a_handlers_key_is_that_of_its_tasks_without_one(store):
     await put(store, new_task(), new_task())
     await rate(store, 0.001, 3)
-    await store.set_handler_key(DEFAULT_NAMESPACE, "work", KEY)
-    await store.set_handler_key(DEFAULT_NAMESPACE, "other", KEY)
-    assert await store.list_handler_keys(DEFAULT_NAMESPACE) == {"other": KEY, "work": KEY}
+    await store.operators.set_handler_key(DEFAULT_NAMESPACE, "work", KEY)
+    await store.operators.set_handler_key(DEFAULT_NAMESPACE, "other", KEY)
+    assert await store.operators.list_handler_keys(DEFAULT_NAMESPACE) == {"other": KEY, "work": KEY}
     slow = OTHER._replace(task_list="slow")  # a lane that does not exist yet
     await put(store, new_task(limit_key="own"), *[new_task(slow) for _ in range(3)])
     taken = await claim(store) + await claim(store, slow)
     assert [task.limit_key for task in taken].count(KEY) == 3
     assert [task.limit_key for task in taken].count("own") == 1
-    await store.set_handler_key(DEFAULT_NAMESPACE, "work", None)
+    await store.operators.set_handler_key(DEFAULT_NAMESPACE, "work", None)
     await put_one(store)
     assert (await claim_one(store)).limit_key is None
 
@@ -270,27 +270,27 @@ async def test_a_handlers_key_is_that_of_its_tasks_without_one(store):
 async def test_a_handlers_key_is_found_by_its_short_name_too(store):
     qualified = [WORK._replace(name=name) for name in ("billing.Charge", "shop.Charge", "shop.Recharge")]
     await put(store, new_task(qualified[0]))
-    await store.set_handler_key(DEFAULT_NAMESPACE, "Charge", KEY)
-    await store.set_handler_key(DEFAULT_NAMESPACE, "shop.Charge", "own")
+    await store.operators.set_handler_key(DEFAULT_NAMESPACE, "Charge", KEY)
+    await store.operators.set_handler_key(DEFAULT_NAMESPACE, "shop.Charge", "own")
     await put(store, *map(new_task, qualified))
-    keys = {rule.lane.name: rule.limit_key for rule in await store.list_lane_rules()}
+    keys = {rule.lane.name: rule.limit_key for rule in await store.operators.list_lane_rules()}
     assert keys == {"billing.Charge": KEY, "shop.Charge": "own", "shop.Recharge": None}
     assert [task.limit_key for task in await claim(store, qualified[0])] == [KEY, KEY]
 
 
 async def test_a_handlers_own_key_replaces_that_of_its_limit(store):
-    await store.set_limit(DEFAULT_NAMESPACE, "handler:work", 1)
+    await store.operators.set_limit(DEFAULT_NAMESPACE, "handler:work", 1)
     await put(store, *[new_task() for _ in range(3)])
-    await store.set_handler_key(DEFAULT_NAMESPACE, "work", KEY)
+    await store.operators.set_handler_key(DEFAULT_NAMESPACE, "work", KEY)
     assert {task.limit_key for task in await claim(store)} == {KEY}
-    await store.set_handler_key(DEFAULT_NAMESPACE, "work", None)
-    (rule,) = await store.list_lane_rules()
+    await store.operators.set_handler_key(DEFAULT_NAMESPACE, "work", None)
+    (rule,) = await store.operators.list_lane_rules()
     assert rule.limit_key == "handler:work"
 
 
 async def test_a_parked_task_waits_for_the_key_that_it_is_given_and_gives_it_back(store):
     await rate(store, 0.001, 2)
-    await store.set_limit(DEFAULT_NAMESPACE, KEY, 1)
+    await store.operators.set_limit(DEFAULT_NAMESPACE, KEY, 1)
     await put_one(store)
     task = await claim_one(store)
     await store.commit([Unit(task.claim, park(task), rows=(LimitTask(task.id, KEY),))])
@@ -326,17 +326,17 @@ async def test_whatever_happens_no_span_of_time_has_more_starts_than_the_rate_al
                 await settle(store, task.claim, dice.choice((succeed(), park(task, "retry"), park(task, delay=300))))
             case "advance":
                 await clock.advance(dice.choice((1, 90, 333, 700)))
-                await store.wake(100)
+                await store.tasks.wake(100)
             case "idle" if dice.random() < 0.2:
                 await clock.advance(5_000)
-                await store.wake(100)
+                await store.tasks.wake(100)
     assert len(starts) > 20
     for first, began_at in enumerate(starts):
         for last in range(first, len(starts)):
             assert last - first + 1 <= burst + per_second * (starts[last] - began_at) / 1000 + 0.001
     await put_keyed(store, 1)  # no token is lost either: after a while, the next task starts
     await clock.advance(10_000)
-    await store.wake(100)
+    await store.tasks.wake(100)
     assert await claim(store, WORK, OTHER)
     assert clock.now() > began
 
@@ -346,7 +346,7 @@ async def test_concurrent_claimers_on_several_stores_together_take_no_more_than_
     await rate(store, 0.001, 10)
     await put(store, *[new_task(dice, limit_key=KEY) for dice in (WORK, OTHER) for _ in range(20)])
     claims = [claim(stores[n % 4], (WORK, OTHER)[n % 2], owner=f"o{n}", limit=3) for n in range(12)]
-    wakes = [other.wake(100) for other in stores]
+    wakes = [other.tasks.wake(100) for other in stores]
     taken = await asyncio.gather(asyncio.gather(*claims), asyncio.gather(*wakes))
     rest = [await claim(store, WORK, OTHER), await claim(store, WORK, OTHER)]
     assert sum(map(len, [*taken[0], *rest])) == 10

@@ -8,47 +8,47 @@ from treadle_conformance.task_steps import OTHER, WORK, put_and_claim, settle, s
 
 
 async def test_lanes_are_made_where_they_are_missing(store):
-    assert await store.list_lanes() == {}
-    found = await store.lane_ids([WORK, OTHER])
+    assert await store.tasks.list_lanes() == {}
+    found = await store.tasks.lane_ids([WORK, OTHER])
     assert set(found) == {WORK, OTHER}
-    assert await store.list_lanes() == {lane_id: lane for lane, lane_id in found.items()}
+    assert await store.tasks.list_lanes() == {lane_id: lane for lane, lane_id in found.items()}
 
 
 async def test_asking_for_a_lane_twice_in_one_call_makes_one(store):
-    found = await store.lane_ids([WORK, WORK])
+    found = await store.tasks.lane_ids([WORK, WORK])
     assert list(found) == [WORK]
-    assert len(await store.list_lanes()) == 1
+    assert len(await store.tasks.list_lanes()) == 1
 
 
 async def test_the_id_of_a_lane_never_changes(store):
-    first = await store.lane_ids([WORK])
-    second = await store.lane_ids([OTHER, WORK])
+    first = await store.tasks.lane_ids([WORK])
+    second = await store.tasks.lane_ids([OTHER, WORK])
     assert second[WORK] == first[WORK] != second[OTHER]
 
 
 async def test_no_lanes_are_no_lanes(store):
-    assert await store.lane_ids([]) == {}
+    assert await store.tasks.lane_ids([]) == {}
 
 
 async def test_a_new_task_makes_its_lane(store):
     taken = await put_and_claim(store)
-    assert await store.list_lanes() == {taken.lane_id: WORK}
+    assert await store.tasks.list_lanes() == {taken.lane_id: WORK}
 
 
 async def test_a_lane_outlives_its_tasks(store):
     taken = await put_and_claim(store)
     await settle(store, taken.claim, succeed())
-    assert await store.list_lanes() == {taken.lane_id: WORK}
+    assert await store.tasks.list_lanes() == {taken.lane_id: WORK}
 
 
 async def test_concurrent_callers_agree_on_the_ids(store):
     lanes = [WORK._replace(name=f"lane{number}") for number in range(10)]
     orders = [lanes, lanes[::-1], lanes[5:] + lanes[:5], lanes[::2] + lanes[1::2]]
-    answers = await asyncio.gather(*[store.lane_ids(order) for order in orders])
+    answers = await asyncio.gather(*[store.tasks.lane_ids(order) for order in orders])
     assert all(answer == answers[0] for answer in answers)
-    assert len(await store.list_lanes()) == 10
+    assert len(await store.tasks.list_lanes()) == 10
 
 
 async def test_another_store_on_the_database_sees_the_same_lanes(database, store):
     second = await database.open_store()
-    assert await second.lane_ids([WORK]) == await store.lane_ids([WORK])
+    assert await second.tasks.lane_ids([WORK]) == await store.tasks.lane_ids([WORK])

@@ -37,7 +37,7 @@ async def test_a_renewal_changes_nothing_but_the_lease(store, clock, line):
     await line.renew([Renewal(taken.claim)], MINUTE)
     taken.wake_at, taken.heartbeat_at = clock.now() + MINUTE, clock.now()
     assert await get(store, taken.id) == taken
-    assert await store.list_moves(taken.id) == []
+    assert await store.log.list_moves(taken.id) == []
 
 
 async def test_a_renewal_never_reaches_past_the_deadline(store, clock, line):
@@ -84,7 +84,7 @@ async def test_a_task_without_progress_is_due_again_when_its_progress_deadline_p
     await clock.advance(25_000)
     await line.renew([Renewal(taken.claim)], 30_000)
     await clock.advance(15_000)
-    assert (await store.wake(10)).expired == 1
+    assert (await store.tasks.wake(10)).expired == 1
 
 
 async def test_many_claims_are_renewed_in_one_call(store, clock, line):
@@ -102,7 +102,7 @@ async def test_many_claims_are_renewed_in_one_call(store, clock, line):
 async def test_a_renewal_leaves_out_claims_that_are_lost(store, clock, line):
     mine, expired, settled, canceled, parked = [await put_and_claim(store, lease_for=MINUTE * n) for n in (5, 1, 5, 5, 5)]
     await clock.advance(MINUTE)
-    await store.wake(10)
+    await store.tasks.wake(10)
     await settle(store, settled.claim, succeed())
     await settle(store, seen(canceled), park(canceled, "pause", hold=8))
     await settle(store, parked.claim, park(parked, delay=10 * MINUTE))
@@ -117,7 +117,7 @@ async def test_a_renewal_leaves_out_claims_that_are_lost(store, clock, line):
 async def test_a_taken_over_claim_cannot_be_renewed(store, clock, line):
     first = await put_and_claim(store)
     await clock.advance(MINUTE)
-    await store.wake(10)
+    await store.tasks.wake(10)
     second = await claim_one(store, owner="owner-2")
     assert await line.renew([Renewal(first.claim, True, "1")], 2 * MINUTE) == set()
     assert await line.held([first.claim]) == set()
@@ -128,14 +128,14 @@ async def test_extending_tells_until_when_each_claim_holds_and_leaves_out_those_
     mine, settled = [await put_and_claim(store) for _ in range(2)]
     await settle(store, settled.claim, succeed())
     await clock.advance(20_000)
-    found = await store.extend([Renewal(mine.claim, True, '{"n":1}'), Renewal(settled.claim)], 90_000)
+    found = await store.tasks.extend([Renewal(mine.claim, True, '{"n":1}'), Renewal(settled.claim)], 90_000)
     assert found == {mine.id: (clock.now() + 90_000, clock.now())}
     after = await get(store, mine.id)
     assert (after.wake_at, after.heartbeat_at, after.progress_at) == (clock.now() + 90_000, clock.now(), clock.now())
     assert after.progress == '{"n":1}'
-    assert await store.extend([], MINUTE) == {}
+    assert await store.tasks.extend([], MINUTE) == {}
     wrong = [Claim(mine.id, mine.claim_version + 1, "owner-1"), Claim(mine.id, mine.claim_version, "someone")]
-    assert await store.extend([Renewal(each) for each in wrong], MINUTE) == {}
+    assert await store.tasks.extend([Renewal(each) for each in wrong], MINUTE) == {}
 
 
 async def test_extending_never_reaches_past_a_bound_of_the_task_and_ends_what_is_past_one(store, clock):
@@ -143,13 +143,13 @@ async def test_extending_never_reaches_past_a_bound_of_the_task_and_ends_what_is
     taken = [await put_and_claim(store, **bound) for bound in bounds]
     until_at = clock.now() + 40_000
     await clock.advance(10_000)
-    found = await store.extend([Renewal(task.claim) for task in taken], MINUTE)
+    found = await store.tasks.extend([Renewal(task.claim) for task in taken], MINUTE)
     assert {each.until_at for each in found.values()} == {until_at}
-    moved = await store.extend([Renewal(task.claim, progressed=True) for task in taken], MINUTE)
+    moved = await store.tasks.extend([Renewal(task.claim, progressed=True) for task in taken], MINUTE)
     assert [moved[task.id].until_at for task in taken] == [until_at, until_at + 10_000, until_at]
     await clock.advance(40_000)
-    await store.extend([Renewal(task.claim) for task in taken], MINUTE)
-    assert (await store.wake(10)).expired == 3
+    await store.tasks.extend([Renewal(task.claim) for task in taken], MINUTE)
+    assert (await store.tasks.wake(10)).expired == 3
 
 
 async def test_no_renewals_renew_nothing(line):
@@ -160,7 +160,7 @@ async def test_no_renewals_renew_nothing(line):
 async def test_held_names_the_claims_that_are_still_as_given(store, clock, line):
     mine, expired, settled = [await put_and_claim(store, lease_for=MINUTE * n) for n in (5, 1, 5)]
     await clock.advance(MINUTE)
-    await store.wake(10)
+    await store.tasks.wake(10)
     await settle(store, settled.claim, succeed())
     await settle(store, mine.claim, Keep("1"))
     assert await line.held([task.claim for task in (mine, expired, settled)]) == {mine.id}
@@ -173,7 +173,7 @@ async def test_a_lease_past_its_end_is_held_until_someone_expires_it(store, cloc
     await clock.advance(2 * MINUTE)
     assert await line.held([taken.claim]) == {taken.id}
     assert await line.renew([Renewal(taken.claim)], MINUTE) == {taken.id}
-    assert (await store.wake(10)).count == 0
+    assert (await store.tasks.wake(10)).count == 0
 
 
 async def test_a_beat_inserts_the_server_and_then_updates_it(store, clock, line):
@@ -182,7 +182,7 @@ async def test_a_beat_inserts_the_server_and_then_updates_it(store, clock, line)
     started_at = clock.now()
     await clock.advance(10_000)
     await line.beat(a_server(state="draining", handled=5))
-    (found,) = await store.list_servers()
+    (found,) = await store.servers.list_all()
     assert (found.state, found.handled) == ("draining", 5)
     assert (found.started_at, found.heartbeat_at) == (started_at, clock.now())
 
@@ -197,7 +197,7 @@ async def test_a_line_may_be_made_in_the_thread_that_uses_it(store):
     taken = await put_and_claim(store)
 
     def keep():
-        line = store.lease_connection()
+        line = store.servers.lease_connection()
         try:
             return line.renew([Renewal(taken.claim)], MINUTE)
         finally:

@@ -42,11 +42,11 @@ async def put_limited(store: Store, count: int, limit: int = 3, **fields: Any) -
 
 
 async def admitted(store: Store, key: str = KEY) -> list[str]:
-    return await store.list_admitted(DEFAULT_NAMESPACE, key, 1_000)
+    return await store.operators.list_admitted(DEFAULT_NAMESPACE, key, 1_000)
 
 
 async def limit_of(store: Store, key: str = KEY) -> tuple[int, bool, int, int] | None:
-    found = {limit.key: limit for limit in await store.list_limits(DEFAULT_NAMESPACE)}.get(key)
+    found = {limit.key: limit for limit in await store.operators.list_limits(DEFAULT_NAMESPACE)}.get(key)
     return found and (found.max_running, found.by_operator, found.admitted, found.waiting)
 
 
@@ -168,7 +168,7 @@ async def test_what_wakes_stands_in_line_again(store, clock):
     await settle(store, sleeper.claim, park(sleeper, delay=1_000))
     running = await claim_one(store)
     await clock.advance(1_000)
-    assert (await store.wake(10)).lane_ids == ()
+    assert (await store.tasks.wake(10)).lane_ids == ()
     assert await claim(store) == []
     await settle(store, running.claim, succeed())
     assert in_order(await claim(store)) == [tasks[0].id]
@@ -178,7 +178,7 @@ async def test_what_wakes_while_there_is_room_is_ready_and_the_wake_says_where(s
     (task,) = await put_limited(store, 1, limit=1, delay=1_000)
     assert await admitted(store) == []
     await clock.advance(1_000)
-    woken = await store.wake(10)
+    woken = await store.tasks.wake(10)
     taken = await claim_one(store)
     assert (taken.id, woken.lane_ids) == (task.id, (taken.lane_id,))
 
@@ -194,7 +194,7 @@ async def test_a_lease_that_ran_out_keeps_its_place_until_somebody_settles_the_t
     await put_limited(store, 3, limit=2)
     crashed, alive = await claim(store, lease_for=1_000)
     await clock.advance(1_000)
-    await store.wake(10)
+    await store.tasks.wake(10)
     assert sorted(await admitted(store)) == sorted([crashed.id, alive.id])
     taken = await claim(store, owner="owner-2")
     assert in_order(taken) == in_order([crashed, alive])
@@ -252,7 +252,7 @@ async def test_a_lease_that_runs_out_while_the_run_is_paused_gives_its_place_up(
     await store.commit([Unit(rows=(HoldRun(RUN_ID, True),))])
     assert await admitted(store) == [running.id]
     await clock.advance(1_000)
-    await store.wake(10)
+    await store.tasks.wake(10)
     assert await admitted(store) == [other.id]
 
 

@@ -34,15 +34,15 @@ SLOW = WORK._replace(task_list="slow")
 
 
 async def lane_id_of(store: Store, lane: Lane = WORK) -> int:
-    return (await store.lane_ids([lane]))[lane]
+    return (await store.tasks.lane_ids([lane]))[lane]
 
 
 # --- keeping ---
 
 
 async def test_how_long_a_list_keeps_what_ends_is_told_with_the_rest(store):
-    await store.set_keep(DEFAULT_NAMESPACE, "slow", 60_000, None)
-    (said,) = await store.list_lists()
+    await store.retention.set_keep(DEFAULT_NAMESPACE, "slow", 60_000, None)
+    (said,) = await store.operators.list_lists()
     assert said == TaskList(namespace=DEFAULT_NAMESPACE, task_list="slow", keep_completed_for=60_000)
 
 
@@ -52,7 +52,7 @@ async def test_how_long_a_list_keeps_what_ends_is_told_with_the_rest(store):
 async def test_nothing_is_taken_from_a_paused_list_and_its_running_work_goes_on(store):
     await put(store, new_task(), new_task(), new_task(SLOW))
     running = await claim_one(store)
-    await store.set_list(DEFAULT_NAMESPACE, DEFAULT_LIST, paused=True)
+    await store.operators.set_list(DEFAULT_NAMESPACE, DEFAULT_LIST, paused=True)
     assert in_order(await claim(store, WORK, SLOW)) != []
     assert await claim(store, WORK, SLOW) == []
     assert await settle(store, running.claim, succeed()) == Verdict.DONE
@@ -62,40 +62,40 @@ async def test_nothing_is_taken_from_a_paused_list_and_its_running_work_goes_on(
 
 async def test_a_resumed_list_goes_on_and_its_lanes_are_named(store):
     await put(store, new_task(), new_task(OTHER), new_task(SLOW))
-    await store.set_list(DEFAULT_NAMESPACE, DEFAULT_LIST, paused=True)
-    lanes = await store.set_list(DEFAULT_NAMESPACE, DEFAULT_LIST, paused=False)
+    await store.operators.set_list(DEFAULT_NAMESPACE, DEFAULT_LIST, paused=True)
+    lanes = await store.operators.set_list(DEFAULT_NAMESPACE, DEFAULT_LIST, paused=False)
     assert set(lanes) == {await lane_id_of(store), await lane_id_of(store, OTHER)}
     assert len(await claim(store)) == 1
 
 
 async def test_lanes_that_are_made_later_are_as_their_list(store):
-    await store.set_list(DEFAULT_NAMESPACE, "slow", paused=True)
+    await store.operators.set_list(DEFAULT_NAMESPACE, "slow", paused=True)
     await put(store, new_task(SLOW), new_task())
     assert await claim(store, SLOW) == []
     assert len(await claim(store)) == 1
 
 
 async def test_a_list_of_another_namespace_is_another_list(store):
-    await store.set_list("elsewhere", DEFAULT_LIST, paused=True)
+    await store.operators.set_list("elsewhere", DEFAULT_LIST, paused=True)
     await put_one(store)
     assert len(await claim(store)) == 1
 
 
 async def test_what_was_said_of_a_list_can_be_read_and_what_is_not_said_stays(store):
-    await store.set_list(DEFAULT_NAMESPACE, "slow", paused=True)
-    await store.set_list(DEFAULT_NAMESPACE, "slow", accepting=False)
-    await store.set_list(DEFAULT_NAMESPACE, "slow", no_handler="ignore")
+    await store.operators.set_list(DEFAULT_NAMESPACE, "slow", paused=True)
+    await store.operators.set_list(DEFAULT_NAMESPACE, "slow", accepting=False)
+    await store.operators.set_list(DEFAULT_NAMESPACE, "slow", no_handler="ignore")
     said = TaskList(namespace=DEFAULT_NAMESPACE, task_list="slow", paused=True, accepting=False, no_handler="ignore")
-    assert await store.list_lists() == [said]
+    assert await store.operators.list_lists() == [said]
     await put_one(store)
-    rules = {rule.lane: rule for rule in await store.list_lane_rules()}
+    rules = {rule.lane: rule for rule in await store.operators.list_lane_rules()}
     assert set(rules) == {WORK}
 
 
 async def test_a_list_that_was_paused_elsewhere_is_paused_here(database, store):
     second = await database.open_store()
     await put_one(store)
-    await second.set_list(DEFAULT_NAMESPACE, DEFAULT_LIST, paused=True)
+    await second.operators.set_list(DEFAULT_NAMESPACE, DEFAULT_LIST, paused=True)
     assert await claim(store) == []
 
 
@@ -105,14 +105,14 @@ async def test_lanes_made_while_their_list_is_paused_and_resumed_are_as_their_li
 
     async def make() -> None:
         for lane in lanes:
-            await store.lane_ids([lane])
+            await store.tasks.lane_ids([lane])
 
     async def say() -> None:
         for number in range(15):
-            await second.set_list(DEFAULT_NAMESPACE, "slow", paused=number % 2 == 0)
+            await second.operators.set_list(DEFAULT_NAMESPACE, "slow", paused=number % 2 == 0)
 
     await asyncio.gather(make(), say())
-    assert {rule.paused for rule in await store.list_lane_rules()} == {True}
+    assert {rule.paused for rule in await store.operators.list_lane_rules()} == {True}
 
 
 # --- draining ---
@@ -120,7 +120,7 @@ async def test_lanes_made_while_their_list_is_paused_and_resumed_are_as_their_li
 
 async def test_a_draining_list_takes_no_new_work_and_does_what_it_has(store):
     await put(store, new_task(), new_task())
-    await store.set_list(DEFAULT_NAMESPACE, DEFAULT_LIST, accepting=False)
+    await store.operators.set_list(DEFAULT_NAMESPACE, DEFAULT_LIST, accepting=False)
     before = await everything(store)
     with pytest.raises(ListDraining):
         await put(store, new_task(SLOW), new_task(delay=MINUTE))
@@ -131,14 +131,14 @@ async def test_a_draining_list_takes_no_new_work_and_does_what_it_has(store):
     assert await settle(store, second.claim, fail()) == Verdict.DONE
     assert await settle(store, seen(await get(store, second.id)), Revive("requeue", "ann")) == Verdict.DONE
     assert sorted(in_order(await claim(store))) == sorted([follower.id, second.id])
-    await store.set_list(DEFAULT_NAMESPACE, DEFAULT_LIST, accepting=True)
+    await store.operators.set_list(DEFAULT_NAMESPACE, DEFAULT_LIST, accepting=True)
     await put_one(store)
 
 
 async def test_what_was_enqueued_before_the_list_drained_may_be_sent_again(store):
     unit = Unit(tasks=(new_task(),))
     await store.commit([unit])
-    await store.set_list(DEFAULT_NAMESPACE, DEFAULT_LIST, accepting=False)
+    await store.operators.set_list(DEFAULT_NAMESPACE, DEFAULT_LIST, accepting=False)
     assert (await store.commit([unit]))[0].verdict == Verdict.DONE
 
 
@@ -146,7 +146,7 @@ async def test_what_was_enqueued_before_the_list_drained_may_be_sent_again(store
 
 
 async def test_a_full_lane_takes_no_more_and_nothing_of_the_unit_is_done(store):
-    await store.set_backlog_limit(await lane_id_of(store), 3)
+    await store.operators.set_backlog_limit(await lane_id_of(store), 3)
     await put(store, new_task(), new_task())
     before = await everything(store)
     with pytest.raises(BacklogFull) as caught:
@@ -160,7 +160,7 @@ async def test_a_full_lane_takes_no_more_and_nothing_of_the_unit_is_done(store):
 
 
 async def test_only_ready_tasks_fill_a_lane(store):
-    await store.set_backlog_limit(await lane_id_of(store), 1)
+    await store.operators.set_backlog_limit(await lane_id_of(store), 1)
     await put_one(store, delay=MINUTE)
     await put_one(store)
     await put_one(store, delay=MINUTE)
@@ -172,14 +172,14 @@ async def test_only_ready_tasks_fill_a_lane(store):
 
 
 async def test_tasks_that_a_limit_holds_back_fill_a_lane_too(store):
-    await store.set_backlog_limit(await lane_id_of(store), 3)
+    await store.operators.set_backlog_limit(await lane_id_of(store), 3)
     await put(store, *[new_task(limit_key="k", limit=1) for _ in range(3)])
     with pytest.raises(BacklogFull):
         await put_one(store)
 
 
 async def test_what_settles_is_never_refused_for_a_full_lane(store):
-    await store.set_backlog_limit(await lane_id_of(store), 1)
+    await store.operators.set_backlog_limit(await lane_id_of(store), 1)
     await put_one(store, OTHER)
     taken = await claim_one(store, OTHER)
     await put_one(store)
@@ -188,27 +188,27 @@ async def test_what_settles_is_never_refused_for_a_full_lane(store):
 
 
 async def test_what_was_enqueued_before_the_lane_was_full_may_be_sent_again(store):
-    await store.set_backlog_limit(await lane_id_of(store), 1)
+    await store.operators.set_backlog_limit(await lane_id_of(store), 1)
     unit = Unit(tasks=(new_task(),))
     for _ in range(2):
         assert (await store.commit([unit]))[0].verdict == Verdict.DONE
     twin = new_task(unique_key="u")
-    await store.set_backlog_limit(await lane_id_of(store), 2)
+    await store.operators.set_backlog_limit(await lane_id_of(store), 2)
     await put(store, twin)
     answer = await put(store, new_task(unique_key="u"))
     assert answer.existing == {"u": twin.id}
 
 
 async def test_a_cap_that_is_taken_away_refuses_nobody(store):
-    await store.set_backlog_limit(await lane_id_of(store), 1)
+    await store.operators.set_backlog_limit(await lane_id_of(store), 1)
     await put_one(store)
-    await store.set_backlog_limit(await lane_id_of(store), None)
+    await store.operators.set_backlog_limit(await lane_id_of(store), None)
     await put(store, new_task(), new_task())
 
 
 async def test_a_lane_is_filled_exactly_however_many_enqueue_at_once(database, store):
     stores = [store, *[await database.open_store() for _ in range(3)]]
-    await store.set_backlog_limit(await lane_id_of(store), 25)
+    await store.operators.set_backlog_limit(await lane_id_of(store), 25)
     answers = await asyncio.gather(
         *[put(stores[number % 4], new_task(), new_task()) for number in range(40)], return_exceptions=True
     )
@@ -221,7 +221,7 @@ async def test_a_lane_is_filled_exactly_however_many_enqueue_at_once(database, s
 
 
 async def test_no_more_is_taken_than_a_rate_allows(store, clock):
-    await store.set_rate(await lane_id_of(store), 2.0, 3)
+    await store.operators.set_rate(await lane_id_of(store), 2.0, 3)
     await put(store, *[new_task() for _ in range(20)])
     assert len(await claim(store)) == 3
     assert await claim(store) == []
@@ -235,14 +235,14 @@ async def test_no_more_is_taken_than_a_rate_allows(store, clock):
 
 
 async def test_a_claim_that_takes_less_spends_less(store, clock):
-    await store.set_rate(await lane_id_of(store), 1.0, 3)
+    await store.operators.set_rate(await lane_id_of(store), 1.0, 3)
     await put(store, *[new_task() for _ in range(20)])
     assert len(await claim(store, limit=2)) == 2
     assert len(await claim(store)) == 1
 
 
 async def test_a_lane_without_tokens_does_not_stand_in_the_way_of_others(store):
-    await store.set_rate(await lane_id_of(store), 1.0, 1)
+    await store.operators.set_rate(await lane_id_of(store), 1.0, 1)
     await put(store, *[new_task(priority=-1) for _ in range(3)], new_task(OTHER))
     assert [task.name for task in await claim(store, WORK, OTHER)] == ["work"]
     assert [task.name for task in await claim(store, WORK, OTHER)] == ["other"]
@@ -252,41 +252,41 @@ async def test_a_lane_without_tokens_does_not_stand_in_the_way_of_others(store):
 async def test_the_store_says_when_the_next_token_comes(store, clock):
     lane_id, other_id = await lane_id_of(store), await lane_id_of(store, OTHER)
     await put(store, new_task(), new_task(), new_task(OTHER))
-    assert await store.next_token_for([lane_id, other_id]) is None
-    await store.set_rate(lane_id, 4.0, 1)
-    assert await store.next_token_for([lane_id, other_id]) == 0
+    assert await store.tasks.next_token_for([lane_id, other_id]) is None
+    await store.operators.set_rate(lane_id, 4.0, 1)
+    assert await store.tasks.next_token_for([lane_id, other_id]) == 0
     await claim(store)
-    assert await store.next_token_for([lane_id, other_id]) == 250
-    assert await store.next_token_for([other_id]) is None
+    assert await store.tasks.next_token_for([lane_id, other_id]) == 250
+    assert await store.tasks.next_token_for([other_id]) is None
     await clock.advance(100)
-    assert await store.next_token_for([lane_id]) == 150
+    assert await store.tasks.next_token_for([lane_id]) == 150
     await clock.advance(150)
     assert len(await claim(store)) == 1
-    assert await store.next_token_for([lane_id]) is None  # nothing is left to take
+    assert await store.tasks.next_token_for([lane_id]) is None  # nothing is left to take
 
 
 async def test_a_paused_lane_waits_for_no_token(store):
-    await store.set_rate(await lane_id_of(store), 1.0, 1)
+    await store.operators.set_rate(await lane_id_of(store), 1.0, 1)
     await put(store, new_task(), new_task())
     await claim(store)
-    await store.set_list(DEFAULT_NAMESPACE, DEFAULT_LIST, paused=True)
-    assert await store.next_token_for([await lane_id_of(store)]) is None
+    await store.operators.set_list(DEFAULT_NAMESPACE, DEFAULT_LIST, paused=True)
+    assert await store.tasks.next_token_for([await lane_id_of(store)]) is None
 
 
 async def test_a_rate_that_is_taken_away_holds_nothing_back(store):
-    await store.set_rate(await lane_id_of(store), 1.0, 1)
+    await store.operators.set_rate(await lane_id_of(store), 1.0, 1)
     await put(store, *[new_task() for _ in range(5)])
     await claim(store)
-    await store.set_rate(await lane_id_of(store), None, None)
+    await store.operators.set_rate(await lane_id_of(store), None, None)
     assert len(await claim(store)) == 4
 
 
 async def test_what_was_said_of_a_lane_can_be_read(store, clock):
     lane_id = await lane_id_of(store)
-    await store.set_rate(lane_id, 0.5, 2)
-    await store.set_backlog_limit(lane_id, 9)
-    await store.set_limit(DEFAULT_NAMESPACE, "handler:work", 4)
-    (rule,) = await store.list_lane_rules()
+    await store.operators.set_rate(lane_id, 0.5, 2)
+    await store.operators.set_backlog_limit(lane_id, 9)
+    await store.operators.set_limit(DEFAULT_NAMESPACE, "handler:work", 4)
+    (rule,) = await store.operators.list_lane_rules()
     assert (rule.lane_id, rule.lane, rule.rate, rule.burst) == (lane_id, WORK, 0.5, 2)
     assert (rule.backlog_limit, rule.limit_key, rule.paused, rule.accepting) == (9, "handler:work", False, True)
     assert (rule.tokens_left(clock.now()), rule.next_token_for(clock.now())) == (2, 0)
@@ -294,9 +294,9 @@ async def test_what_was_said_of_a_lane_can_be_read(store, clock):
 
 async def test_concurrent_claimers_together_take_no_more_than_the_rate_allows(database, store):
     stores = [store, *[await database.open_store() for _ in range(3)]]
-    await store.set_rate(await lane_id_of(store), 0.001, 10)
+    await store.operators.set_rate(await lane_id_of(store), 0.001, 10)
     for other in stores:
-        await other.list_lanes()
+        await other.tasks.list_lanes()
     await put(store, *[new_task() for _ in range(100)])
     taken = await asyncio.gather(*[claim(stores[number % 4], owner=f"o{number}", limit=3) for number in range(16)])
     assert sum(map(len, taken)) == 10

@@ -13,26 +13,26 @@ from treadle_conformance.task_steps import MINUTE, UNKNOWN_ID, WORK, claim, get,
 
 
 async def lane_of_work(store):
-    return (await store.lane_ids([WORK]))[WORK]
+    return (await store.tasks.lane_ids([WORK]))[WORK]
 
 
 async def test_messages_are_listed_unchanged_in_the_order_of_arrival(store, clock):
     run = await begin(store, "W/block-0/one")
-    (step,) = await store.list_steps(run.id, None, 1)
+    (step,) = await store.runs.list_steps(run.id, None, 1)
     first, second = new_message(run, step_id=step.id), new_message(run, name="signal", body='{"ü":2}')
     await tell(store, second)
     await clock.advance(3)
     await tell(store, first)
-    found = await store.list_messages(run.id, 10)
+    found = await store.records.list_messages(run.id, 10)
     assert [(m.id, m.step_id, m.name, m.body) for m in found] == [
         (second.id, None, "signal", '{"ü":2}'),
         (first.id, step.id, None, '{"told":1}'),
     ]
     assert [message.at for message in found] == [clock.now() - 3, clock.now()]
     assert 0 < found[0].seq < found[1].seq
-    assert await store.list_messages(run.id, 1) == found[:1]
-    assert await store.list_messages(run.id, 10, found[0].seq) == found[1:]
-    assert await store.list_messages(UNKNOWN_ID, 10) == []
+    assert await store.records.list_messages(run.id, 1) == found[:1]
+    assert await store.records.list_messages(run.id, 10, found[0].seq) == found[1:]
+    assert await store.records.list_messages(UNKNOWN_ID, 10) == []
 
 
 async def test_each_message_raises_the_version_and_is_stored_once(store):
@@ -42,7 +42,7 @@ async def test_each_message_raises_the_version_and_is_stored_once(store):
     assert (await get_run(store, run.id)).version == run.version + 2
     assert (await tell(store, message)).verdict == "done"
     assert (await get_run(store, run.id)).version == run.version + 2
-    assert len(await store.list_messages(run.id, 10)) == 2
+    assert len(await store.records.list_messages(run.id, 10)) == 2
 
 
 async def test_a_message_twice_in_one_unit_is_stored_once(store):
@@ -50,7 +50,7 @@ async def test_a_message_twice_in_one_unit_is_stored_once(store):
     message = new_message(run)
     await tell(store, message, message)
     assert (await get_run(store, run.id)).version == run.version + 1
-    assert len(await store.list_messages(run.id, 10)) == 1
+    assert len(await store.records.list_messages(run.id, 10)) == 1
 
 
 async def test_a_message_to_a_finished_or_unknown_run_is_dropped(store):
@@ -59,7 +59,7 @@ async def test_a_message_to_a_finished_or_unknown_run_is_dropped(store):
     before = await get_run(store, run.id)
     answer = await tell(store, new_message(run), new_message(run, run_id=UNKNOWN_ID))
     assert answer.verdict == "done"
-    assert await store.list_messages(run.id, 10) == await store.list_messages(UNKNOWN_ID, 10) == []
+    assert await store.records.list_messages(run.id, 10) == await store.records.list_messages(UNKNOWN_ID, 10) == []
     assert await get_run(store, run.id) == before
 
 
@@ -67,7 +67,7 @@ async def test_a_run_that_ends_in_the_same_call_is_not_told(store):
     run = await begin(store)
     units = [Unit(rows=(PutMessage(new_message(run)),)), Unit(rows=(MoveRun(run.id, "complete", "running", "completed"),))]
     assert [answer.verdict for answer in await store.commit(units)] == ["done", "done"]
-    assert await store.list_messages(run.id, 10) == []
+    assert await store.records.list_messages(run.id, 10) == []
 
 
 async def test_a_guard_for_a_live_run_defers_the_unit_after_the_end(store):
@@ -186,7 +186,7 @@ async def test_a_message_is_stored_with_the_settlement_that_sends_it(store):
     run, task = await begin_function(store)
     run = await wait_for_messages(store, run, task, 2)
     steps = [(await begin(store, "W/block-0/one"))]
-    (step,) = await store.list_steps(steps[0].id, None, 1)
+    (step,) = await store.runs.list_steps(steps[0].id, None, 1)
     await store.commit([Unit(tasks=(step_task(step),))])
     (child,) = await claim(store)
     message = PutMessage(new_message(run, id=child.id, body='{"done":1}'))
@@ -195,7 +195,7 @@ async def test_a_message_is_stored_with_the_settlement_that_sends_it(store):
     answers = await store.commit([unit, lost])
     assert [answer.verdict for answer in answers] == ["done", "claim_lost"]
     assert [answer.verdict for answer in await store.commit([unit])] == ["done"]
-    assert [each.id for each in await store.list_messages(run.id, 10)] == [child.id]
+    assert [each.id for each in await store.records.list_messages(run.id, 10)] == [child.id]
     assert (await get_run(store, run.id)).awaiting == 1
 
 
@@ -217,8 +217,8 @@ async def test_taking_messages_removes_only_those(store):
     late = unit_of(run, version=run.version - 1, rows=(TakeMessages(run.id, (first.id, second.id)),))
     good = unit_of(run, rows=(TakeMessages(run.id, (first.id, third.id)),))
     assert [answer.verdict for answer in await store.commit([late, good])] == ["deferred", "done"]
-    assert [each.id for each in await store.list_messages(run.id, 10)] == [second.id]
-    assert [each.id for each in await store.list_messages(other.id, 10)] == [third.id]
+    assert [each.id for each in await store.records.list_messages(run.id, 10)] == [second.id]
+    assert [each.id for each in await store.records.list_messages(other.id, 10)] == [third.id]
 
 
 async def test_steps_are_stored_and_messages_taken_together(store):
@@ -229,8 +229,8 @@ async def test_steps_are_stored_and_messages_taken_together(store):
     rows = (TakeMessages(run.id, (message.id,)), PutSteps(run.id, (step,), 1), Await(run.id, 0))
     unit = Unit(task.claim, succeed(), run=RunGuard(run.id, run.version), rows=rows)
     assert [(await store.commit([unit]))[0].verdict for _ in range(2)] == ["done", "done"]
-    assert await store.list_messages(run.id, 10) == []
-    assert [each.id for each in await store.list_steps(run.id, None, 10)] == [step.id]
+    assert await store.records.list_messages(run.id, 10) == []
+    assert [each.id for each in await store.runs.list_steps(run.id, None, 10)] == [step.id]
     assert (await get_run(store, run.id)).steps == 1
 
 
@@ -245,7 +245,7 @@ async def test_concurrent_messages_are_counted_once_each(database, store):
     assert (found.version, found.awaiting) == (run.version + 20, 0)
     # the message that woke the task reports its lane; later ones may have held the ready task, and then report it too
     assert {lane_id for answer in answers for lane_id in answer.lane_ids} == {task.lane_id}
-    listed = await store.list_messages(run.id, 100)
+    listed = await store.records.list_messages(run.id, 100)
     assert {each.id for each in listed} == {each.id for each in messages}
     assert len(await claim(store)) == 1
 
@@ -266,18 +266,18 @@ async def test_a_waiter_either_sees_a_concurrent_message_or_is_woken(database, s
 
 async def test_children_are_the_unfinished_runs_that_steps_have_started(store):
     run = await begin(store, "W/block-0/one")
-    (step,) = await store.list_steps(run.id, None, 1)
+    (step,) = await store.runs.list_steps(run.id, None, 1)
     child = await begin(store, parent_id=run.id, parent_step_id=step.id, root_id=run.id)
     ended = await begin(store, parent_id=run.id, parent_step_id=step.id, root_id=run.id)
     await begin(store, parent_id=run.id)
     await write(store, MoveRun(ended.id, "complete", "running", "completed"))
-    assert await store.list_children(run.id) == [child.id]
-    assert await store.list_children(child.id) == []
+    assert await store.runs.list_children(run.id) == [child.id]
+    assert await store.runs.list_children(child.id) == []
     assert ((await get_run(store, child.id)).parent_step_id, child.awaiting) == (step.id, 0)
     below = await begin(store, parent_id=ended.id, parent_step_id=step.id, root_id=run.id)
     deeper = await begin(store, parent_id=below.id, parent_step_id=step.id, root_id=run.id)
-    assert await store.list_children(run.id) == sorted([child.id, below.id])  # through the one that has ended
-    assert await store.list_children(below.id) == [deeper.id]
+    assert await store.runs.list_children(run.id) == sorted([child.id, below.id])  # through the one that has ended
+    assert await store.runs.list_children(below.id) == [deeper.id]
 
 
 async def test_the_leases_of_the_dead_run_out_at_once(store, clock):
@@ -285,9 +285,9 @@ async def test_the_leases_of_the_dead_run_out_at_once(store, clock):
         await store.commit([Unit(tasks=(new_task(),))])
     (first,), (second,), (third,) = [await claim(store, owner=owner, limit=1) for owner in ("dead", "gone", "alive")]
     await clock.advance(10)
-    assert await store.expire_leases_of(["dead", "gone", "nobody"]) == 2
-    assert await store.expire_leases_of([]) == 0
-    woken = await store.wake(10)
+    assert await store.tasks.expire_leases_of(["dead", "gone", "nobody"]) == 2
+    assert await store.tasks.expire_leases_of([]) == 0
+    woken = await store.tasks.wake(10)
     assert (woken.count, woken.expired) == (2, 2)
     assert {task.id for task in await claim(store)} == {first.id, second.id}
     assert (await get(store, third.id)).owner_id == "alive"

@@ -18,7 +18,7 @@ async def test_a_unit_may_start_several_runs(store):
     children = [new_run(parent_id=parent.id, parent_step_id=parent.id, root_id=parent.id) for _ in range(3)]
     (answer,) = await store.commit([Unit(task.claim, rows=tuple(row for run in children for row in started(run)))])
     assert answer.verdict == "done"
-    assert await store.list_children(parent.id) == sorted(run.id for run in children)
+    assert await store.runs.list_children(parent.id) == sorted(run.id for run in children)
     assert [(await get_run(store, run.id)).state for run in children] == ["running"] * 3
 
 
@@ -27,8 +27,8 @@ async def test_a_unit_with_one_run_whose_key_is_taken_starts_none(store):
     first, second = new_run(), new_run(idempotency_key="k")
     (answer,) = await store.commit([Unit(rows=(*started(first), *started(second)))])
     assert (answer.verdict, answer.existing) == ("done", {"k": holder.id})
-    assert await store.find_run(first.id) is None
-    assert await store.find_run(second.id) is None
+    assert await store.runs.find(first.id) is None
+    assert await store.runs.find(second.id) is None
 
 
 async def test_a_unit_that_is_sent_twice_in_one_call_starts_its_run_once(store):
@@ -44,7 +44,7 @@ async def test_a_unit_that_is_deferred_by_one_before_it_starts_nothing(store):
     units = [unit_of(parent, rows=started(first)), unit_of(parent, rows=started(second))]
     assert [answer.verdict for answer in await store.commit(units)] == ["done", "deferred"]
     assert (await get_run(store, first.id)).state == "running"
-    assert await store.find_run(second.id) is None
+    assert await store.runs.find(second.id) is None
 
 
 async def test_what_depends_on_a_unit_that_is_refused_after_all_is_judged_without_it(store):
@@ -61,7 +61,7 @@ async def test_what_depends_on_a_unit_that_is_refused_after_all_is_judged_withou
         answers = await store.commit(units)
         assert [answer.verdict for answer in answers] == ["done", "deferred", "done"]
         assert set(answers[0].existing.values()) <= {holder.id, schedule.id}
-        assert await store.find_run(after.id) is None
+        assert await store.runs.find(after.id) is None
         assert (await get_run(store, instead.id)).state == "running"
         assert (await get_run(store, parent.id)).version == parent.version + 1
     assert (await verify(store)).problems == ()

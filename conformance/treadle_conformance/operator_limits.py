@@ -42,7 +42,7 @@ async def test_a_caller_changes_the_limit_of_a_key(store):
 
 
 async def test_an_operators_limit_wins_over_what_callers_say(store):
-    await store.set_limit(DEFAULT_NAMESPACE, KEY, 2)
+    await store.operators.set_limit(DEFAULT_NAMESPACE, KEY, 2)
     await put_limited(store, 6, limit=5)
     assert await limit_of(store) == (2, True, 2, 4)
     assert len(await claim(store)) == 2
@@ -51,7 +51,7 @@ async def test_an_operators_limit_wins_over_what_callers_say(store):
 async def test_a_limit_that_comes_late_takes_back_what_nobody_has_taken(store):
     await put(store, *[new_task(limit_key=KEY) for _ in range(10)])
     running = await claim(store, limit=2)
-    await store.set_limit(DEFAULT_NAMESPACE, KEY, 3)
+    await store.operators.set_limit(DEFAULT_NAMESPACE, KEY, 3)
     assert await limit_of(store) == (3, True, 3, 7)
     assert len(await claim(store)) == 1
     await settle(store, running[0].claim, succeed())
@@ -67,7 +67,7 @@ async def test_a_callers_limit_that_comes_late_does_so_too(store):
 async def test_a_lowered_limit_lets_running_work_go_on_and_nothing_else_start(store):
     await put_limited(store, 8, limit=4)
     running = await claim(store)
-    await store.set_limit(DEFAULT_NAMESPACE, KEY, 2)
+    await store.operators.set_limit(DEFAULT_NAMESPACE, KEY, 2)
     for number, task in enumerate(running):
         await settle(store, task.claim, succeed())
         assert len(await claim(store)) == (0 if number < 2 else 1)
@@ -76,9 +76,9 @@ async def test_a_lowered_limit_lets_running_work_go_on_and_nothing_else_start(st
 async def test_what_lost_its_lease_waits_for_a_place_under_a_limit_that_was_lowered_since(store, clock):
     await put_limited(store, 5, limit=4)
     assert len(await claim(store)) == 4
-    await store.set_limit(DEFAULT_NAMESPACE, KEY, 2)
+    await store.operators.set_limit(DEFAULT_NAMESPACE, KEY, 2)
     await clock.advance(MINUTE)
-    woken = await store.wake(100)
+    woken = await store.tasks.wake(100)
     assert (woken.expired, len(woken.lane_ids)) == (4, 1)
     assert [task.takeovers for task in await claim(store)] == [1, 1]
     assert await limit_of(store) == (2, True, 2, 3)
@@ -87,19 +87,19 @@ async def test_what_lost_its_lease_waits_for_a_place_under_a_limit_that_was_lowe
 async def test_a_raised_limit_lets_the_next_go_on_at_once_and_says_where(store):
     await put_limited(store, 5, limit=1)
     taken = await claim_one(store)
-    assert await store.set_limit(DEFAULT_NAMESPACE, KEY, 3) == (taken.lane_id,)
+    assert await store.operators.set_limit(DEFAULT_NAMESPACE, KEY, 3) == (taken.lane_id,)
     assert len(await claim(store)) == 2
 
 
 async def test_a_limit_that_is_taken_away_holds_nobody_back(store):
     await put_limited(store, 5, limit=1)
-    lanes = await store.set_limit(DEFAULT_NAMESPACE, KEY, None)
+    lanes = await store.operators.set_limit(DEFAULT_NAMESPACE, KEY, None)
     assert (len(lanes), await limit_of(store)) == (1, None)
     assert len(await claim(store)) == 5
 
 
 async def test_a_handlers_limit_is_that_of_all_its_tasks_without_a_key(store):
-    await store.set_limit(DEFAULT_NAMESPACE, HANDLER_KEY, 2)
+    await store.operators.set_limit(DEFAULT_NAMESPACE, HANDLER_KEY, 2)
     slow = WORK._replace(task_list="slow")
     await put(store, *[new_task() for _ in range(3)], *[new_task(slow) for _ in range(3)], new_task(OTHER), new_task(limit_key=KEY))
     taken = await claim(store, WORK, limit=100) + await claim(store, slow)
@@ -111,7 +111,7 @@ async def test_a_handlers_limit_is_that_of_all_its_tasks_without_a_key(store):
 async def test_a_handlers_limit_also_holds_for_tasks_that_are_there_already(store):
     await put(store, *[new_task() for _ in range(6)], new_task(delay=MINUTE))
     running = await claim(store, limit=3)
-    await store.set_limit(DEFAULT_NAMESPACE, HANDLER_KEY, 2)
+    await store.operators.set_limit(DEFAULT_NAMESPACE, HANDLER_KEY, 2)
     assert await limit_of(store, HANDLER_KEY) == (2, True, 3, 3)
     assert await claim(store) == []
     for task in running:
@@ -120,16 +120,16 @@ async def test_a_handlers_limit_also_holds_for_tasks_that_are_there_already(stor
 
 
 async def test_a_handlers_limit_that_is_taken_away_is_that_of_no_new_task(store):
-    await store.set_limit(DEFAULT_NAMESPACE, HANDLER_KEY, 1)
+    await store.operators.set_limit(DEFAULT_NAMESPACE, HANDLER_KEY, 1)
     await put(store, *[new_task() for _ in range(3)])
-    await store.set_limit(DEFAULT_NAMESPACE, HANDLER_KEY, None)
+    await store.operators.set_limit(DEFAULT_NAMESPACE, HANDLER_KEY, None)
     await put(store, new_task())
     taken = await claim(store)
     assert [task.limit_key for task in taken] == [HANDLER_KEY] * 3 + [None]
 
 
 async def test_a_handlers_limit_can_be_set_while_others_put_tasks_under_it(database, store):
-    await store.set_limit(DEFAULT_NAMESPACE, HANDLER_KEY, 1000)
+    await store.operators.set_limit(DEFAULT_NAMESPACE, HANDLER_KEY, 1000)
     others = [await database.open_store() for _ in range(3)]
 
     async def put_many(other: Store) -> None:
@@ -138,7 +138,7 @@ async def test_a_handlers_limit_can_be_set_while_others_put_tasks_under_it(datab
 
     async def set_often() -> None:
         for number in range(20):
-            await store.set_limit(DEFAULT_NAMESPACE, HANDLER_KEY, 1000 + number)
+            await store.operators.set_limit(DEFAULT_NAMESPACE, HANDLER_KEY, 1000 + number)
 
     await asyncio.gather(set_often(), *map(put_many, others))
     assert await limit_of(store, HANDLER_KEY) == (1019, True, 60, 0)
@@ -148,7 +148,7 @@ async def test_a_revived_task_gets_the_limit_of_its_handler(store):
     await put_one(store)
     taken = await claim_one(store)
     await settle(store, taken.claim, fail())
-    await store.set_limit(DEFAULT_NAMESPACE, HANDLER_KEY, 1)
+    await store.operators.set_limit(DEFAULT_NAMESPACE, HANDLER_KEY, 1)
     await commit_one(store, seen(await get(store, taken.id)), Revive("requeue", "ann"))
     assert await admitted(store, HANDLER_KEY) == [taken.id]
 
@@ -159,13 +159,13 @@ async def test_tasks_of_a_paused_list_give_their_places_up_to_others(store):
     await put(store, *first)
     await claim(store, slow, limit=1)
     others = await put_limited(store, 2, limit=2)
-    lanes = await store.set_list(DEFAULT_NAMESPACE, "slow", paused=True)
+    lanes = await store.operators.set_list(DEFAULT_NAMESPACE, "slow", paused=True)
     assert sorted(await admitted(store)) == sorted([first[0].id, others[0].id])
     assert len(lanes) == 2
     for task in (first[0], others[0], others[1]):
         await settle(store, seen(await get(store, task.id)), cancel())
     assert await admitted(store) == []
-    await store.set_list(DEFAULT_NAMESPACE, "slow", paused=False)
+    await store.operators.set_list(DEFAULT_NAMESPACE, "slow", paused=False)
     assert sorted(await admitted(store)) == sorted(in_order(first[1:]))
 
 
@@ -174,7 +174,7 @@ async def test_tasks_of_a_paused_list_give_their_places_up_to_others(store):
 
 async def check(store: Store, key: str, most: int) -> None:
     """Never more than the limit, and as many as there are if there is room."""
-    (limit,) = [limit for limit in await store.list_limits(DEFAULT_NAMESPACE) if limit.key == key]
+    (limit,) = [limit for limit in await store.operators.list_limits(DEFAULT_NAMESPACE) if limit.key == key]
     assert limit.admitted <= most
     assert limit.admitted == most or limit.waiting == 0
 
@@ -183,7 +183,7 @@ async def check(store: Store, key: str, most: int) -> None:
 async def test_whatever_happens_no_more_are_admitted_than_the_limit_and_none_waits_while_there_is_room(store, clock, seed):
     dice = random.Random(seed)
     most = 3
-    await store.set_limit(DEFAULT_NAMESPACE, KEY, most)
+    await store.operators.set_limit(DEFAULT_NAMESPACE, KEY, most)
     held: dict[str, Task] = {}
     known: list[str] = []
     for _ in range(60):
@@ -220,7 +220,7 @@ async def test_whatever_happens_no_more_are_admitted_than_the_limit_and_none_wai
                 await store.commit(units)
             case "wake":
                 await clock.advance(dice.choice((0, 500, 1_000)))
-                await store.wake(100)
+                await store.tasks.wake(100)
             case "operate" if known:
                 task = await get(store, dice.choice(known))
                 if task.finished:

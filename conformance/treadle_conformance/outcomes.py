@@ -18,7 +18,7 @@ RUN = new_run().id
 
 
 async def found(store):
-    return await store.find_outcomes(["key-1"])
+    return await store.records.find_outcomes(["key-1"])
 
 
 async def test_an_outcome_is_unknown_first_and_resolved_later(store, clock):
@@ -56,9 +56,12 @@ async def test_in_one_call_the_first_that_is_resolved_stays(store):
 
 async def test_outcomes_are_found_by_key(store):
     await write(store, PutOutcome(outcome(RUN)), PutOutcome(outcome(RUN, idempotency_key="key-2")))
-    assert {each.idempotency_key for each in await store.find_outcomes(["key-1", "key-2", "key-3", "key-1"])} == {"key-1", "key-2"}
-    assert len(await store.find_outcomes(["key-1", "key-1"])) == 1
-    assert await store.find_outcomes([]) == []
+    assert {each.idempotency_key for each in await store.records.find_outcomes(["key-1", "key-2", "key-3", "key-1"])} == {
+        "key-1",
+        "key-2",
+    }
+    assert len(await store.records.find_outcomes(["key-1", "key-1"])) == 1
+    assert await store.records.find_outcomes([]) == []
 
 
 async def test_outcomes_are_listed_by_tree_in_pages(store):
@@ -67,7 +70,7 @@ async def test_outcomes_are_listed_by_tree_in_pages(store):
     await write(store, *(PutOutcome(outcome(RUN, idempotency_key=key)) for key in keys), PutOutcome(outcome(other)))
     for roots, expected in ([RUN], sorted(keys)), ([RUN, other, RUN], sorted([*keys, "key-1"])), ([], []):
         listed, after = [], None
-        while page := await store.list_outcomes(roots, after, 2):
+        while page := await store.records.list_outcomes(roots, after, 2):
             after = page[-1].idempotency_key
             listed += [each.idempotency_key for each in page]
         assert listed == expected
@@ -77,9 +80,9 @@ async def test_what_is_unknown_is_counted_by_tree(store):
     other = RUN[:-1] + ("0" if RUN[-1] != "0" else "1")
     rows = [outcome(RUN), outcome(RUN, idempotency_key="key-2"), outcome(other, idempotency_key="key-3")]
     await write(store, *map(PutOutcome, rows))
-    assert [await store.count_unknown(roots) for roots in ([RUN], [RUN, other, RUN], [other], [])] == [2, 3, 1, 0]
+    assert [await store.records.count_unknown(roots) for roots in ([RUN], [RUN, other, RUN], [other], [])] == [2, 3, 1, 0]
     await write(store, PutOutcome(outcome(RUN, "failed")))
-    assert await store.count_unknown([RUN]) == 1
+    assert await store.records.count_unknown([RUN]) == 1
 
 
 async def test_an_outcome_is_written_under_a_claim_or_not_at_all(store):
@@ -103,7 +106,7 @@ async def begin_effects(store, task, *keys):
 
 async def expire(store, clock, task):
     await clock.advance(MINUTE)
-    await store.wake(10)
+    await store.tasks.wake(10)
 
 
 ENDS = {
@@ -125,7 +128,7 @@ async def test_effects_in_progress_become_unknown_with_the_end_of_their_claim(st
     await store.commit([Unit(task.claim, rows=(PutOutcome(resolved),))])
     await clock.advance(1)
     await ENDS[by](store, clock, task)
-    moves = await store.list_moves(task.id)
+    moves = await store.log.list_moves(task.id)
     assert [(move.version, move.move, move.data) for move in moves[:2]] == [
         (1, "tool_call.unknown", '{"key":"a"}'),
         (2, "tool_call.unknown", '{"key":"c"}'),
@@ -136,7 +139,7 @@ async def test_effects_in_progress_become_unknown_with_the_end_of_their_claim(st
     assert [(move.version, move.move) for move in moves[2:]] == [(3, by.partition(" ")[0])]
     assert [move.seq for move in moves] == sorted(move.seq for move in moves)
     assert (await get(store, task.id)).version == 3
-    rows = {row.idempotency_key: row.unknown_at for row in await store.find_outcomes(["a", "b", "c"])}
+    rows = {row.idempotency_key: row.unknown_at for row in await store.records.find_outcomes(["a", "b", "c"])}
     assert rows == {"a": clock.now(), "b": None, "c": clock.now()}
     assert (await verify(store)).problems == ()
 
@@ -147,9 +150,9 @@ async def test_an_effect_becomes_unknown_once(store, clock):
     doubted = outcome(task.root_id, idempotency_key="a", task_id=task.id)
     await store.commit([Unit(task.claim, Keep(None, "tool_call.unknown", "{}"), rows=(PutOutcome(doubted, doubted=True),))])
     await expire(store, clock, task)
-    (again,) = await store.claim([task.lane_id], "owner-2", MINUTE, 1)
+    (again,) = await store.tasks.claim([task.lane_id], "owner-2", MINUTE, 1)
     await expire(store, clock, again)
-    moves = [(move.move, move.data) for move in await store.list_moves(task.id)]
+    moves = [(move.move, move.data) for move in await store.log.list_moves(task.id)]
     assert moves == [("tool_call.unknown", "{}"), ("tool_call.unknown", '{"key":"b"}'), ("expire", None), ("expire", None)]
 
 
@@ -157,8 +160,8 @@ async def test_a_claim_that_was_lost_makes_no_effect_unknown(store, clock):
     task = await put_and_claim(store)
     await begin_effects(store, task, "a")
     assert await settle(store, replace(seen(task), version=7), cancel()) == "claim_lost"
-    assert await store.list_moves(task.id) == []
-    assert await store.list_unknown(EffectFilter(), 10) == []
+    assert await store.log.list_moves(task.id) == []
+    assert await store.records.list_unknown(EffectFilter(), 10) == []
 
 
 async def test_unknown_effects_are_listed_newest_first(store, clock):
@@ -172,13 +175,13 @@ async def test_unknown_effects_are_listed_newest_first(store, clock):
     await begin_effects(store, other, "d")
 
     async def listed(**which):
-        return "".join(row.idempotency_key for row in await store.list_unknown(EffectFilter(**which), 10))
+        return "".join(row.idempotency_key for row in await store.records.list_unknown(EffectFilter(**which), 10))
 
     assert await listed() == await listed(namespace=DEFAULT_NAMESPACE) == "cba"
     assert await listed(task_id=task.id) == await listed(run_id=run.id) == "cba"
     assert await listed(task_id=other.id) == await listed(run_id=other.id) == await listed(namespace="else") == ""
-    assert [row.idempotency_key for row in await store.list_unknown(EffectFilter(), 2)] == ["c", "b"]
-    (row,) = await store.find_outcomes(["b"])
+    assert [row.idempotency_key for row in await store.records.list_unknown(EffectFilter(), 2)] == ["c", "b"]
+    (row,) = await store.records.find_outcomes(["b"])
     assert await listed(before=(row.unknown_at, "b")) == "a"
     await settle(store, task.claim, succeed())
     await store.commit([Unit(other.claim, rows=(PutOutcome(outcome(other.root_id, "failed", idempotency_key="d")),))])

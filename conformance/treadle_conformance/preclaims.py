@@ -63,7 +63,7 @@ async def test_its_lease_runs_out_like_any_other(store, clock):
     preclaimed = new_task(preclaimed=MINE)
     await put(store, preclaimed)
     await clock.advance(MINUTE)
-    woken = await store.wake(10)
+    woken = await store.tasks.wake(10)
     assert (woken.count, woken.expired) == (1, 1)
     taken = await claim_one(store, owner="other")
     assert (taken.id, taken.claim_version, taken.takeovers) == (preclaimed.id, 2, 1)
@@ -73,7 +73,7 @@ async def test_it_is_born_with_the_end_of_another_task_or_not_at_all(store):
     parent = await put_and_claim(store, owner="me")
     child = new_task(preclaimed=MINE)
     assert await settle(store, Claim(parent.id, 7, "me"), succeed(), child) == Verdict.CLAIM_LOST
-    assert await store.find_task(child.id) is None
+    assert await store.tasks.find(child.id) is None
     assert await settle(store, parent.claim, succeed(), child) == Verdict.DONE
     assert (await get(store, child.id)).claim == Claim(child.id, 1, "me")
 
@@ -103,13 +103,13 @@ async def test_what_nobody_could_take_now_is_a_task_like_any_other(store, fields
 
 async def test_one_of_a_paused_list_or_of_a_lane_with_a_rate_is_a_task_like_any_other(store):
     await put(store, new_task())
-    lane_id = (await store.lane_ids([WORK]))[WORK]
-    await store.set_list(DEFAULT_NAMESPACE, DEFAULT_LIST, paused=True)
+    lane_id = (await store.tasks.lane_ids([WORK]))[WORK]
+    await store.operators.set_list(DEFAULT_NAMESPACE, DEFAULT_LIST, paused=True)
     paused = new_task(preclaimed=MINE)
     await put(store, paused)
     assert (await get(store, paused.id)).owner_id is None
-    await store.set_list(DEFAULT_NAMESPACE, DEFAULT_LIST, paused=False)
-    await store.set_rate(lane_id, 1.0, 1)
+    await store.operators.set_list(DEFAULT_NAMESPACE, DEFAULT_LIST, paused=False)
+    await store.operators.set_rate(lane_id, 1.0, 1)
     slowed = new_task(preclaimed=MINE)
     await put(store, slowed)
     assert (await get(store, slowed.id)).owner_id is None
@@ -137,7 +137,7 @@ async def test_one_whose_key_stands_for_another_is_not_born(store):
     again = new_task(idempotency_key="once", preclaimed=Preclaimed("other", MINUTE))
     await put(store, first)
     assert (await put(store, again)).same == {again.id: first.id}
-    assert await store.find_task(again.id) is None
+    assert await store.tasks.find(again.id) is None
     assert (await get(store, first.id)).owner_id == "me"
 
 

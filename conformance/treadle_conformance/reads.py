@@ -38,35 +38,35 @@ RUN_ID = "0198c3de-7a10-7c3e-b2a4-5d1f0c9e8a77"
 
 async def test_a_task_is_found_live_and_finished(store):
     taken = await put_and_claim(store)
-    assert await store.find_task(taken.id) == taken
+    assert await store.tasks.find(taken.id) == taken
     await settle(store, taken.claim, succeed('{"a":1}'))
     found = await get(store, taken.id)
     assert (found.id, found.result, found.finished) == (taken.id, '{"a":1}', True)
 
 
 async def test_a_task_that_does_not_exist_is_not_found(store):
-    assert await store.find_task(UNKNOWN_ID) is None
-    assert await store.find_finished([UNKNOWN_ID]) == []
+    assert await store.tasks.find(UNKNOWN_ID) is None
+    assert await store.tasks.find_finished([UNKNOWN_ID]) == []
 
 
 async def test_the_list_of_a_unique_key_is_found_while_its_task_is_live(store):
     taken = await put_and_claim(store, unique_key="k")
     await put_one(store, unique_key="other")
-    assert await store.find_unique(WORK.namespace, ["k", "none"]) == {"k": WORK.task_list}
-    assert await store.find_unique("elsewhere", ["k"]) == {}
+    assert await store.tasks.find_unique(WORK.namespace, ["k", "none"]) == {"k": WORK.task_list}
+    assert await store.tasks.find_unique("elsewhere", ["k"]) == {}
     await settle(store, taken.claim, succeed())
-    assert await store.find_unique(WORK.namespace, ["k"]) == {}
+    assert await store.tasks.find_unique(WORK.namespace, ["k"]) == {}
 
 
 async def test_only_finished_ones_are_found_finished(store):
     done, live = await put_and_claim(store), await put_one(store)
     await settle(store, done.claim, succeed())
-    found = await store.find_finished([live.id, done.id, UNKNOWN_ID])
+    found = await store.tasks.find_finished([live.id, done.id, UNKNOWN_ID])
     assert found == [await get(store, done.id)]
-    assert await store.find_finished([]) == []
-    both = await store.find_tasks([live.id, done.id, UNKNOWN_ID, live.id])
+    assert await store.tasks.find_finished([]) == []
+    both = await store.tasks.find_many([live.id, done.id, UNKNOWN_ID, live.id])
     assert sorted(both, key=lambda task: task.id) == sorted([await get(store, live.id), *found], key=lambda task: task.id)
-    assert await store.find_tasks([]) == []
+    assert await store.tasks.find_many([]) == []
 
 
 # --- lists ---
@@ -98,7 +98,7 @@ async def one_of_each(store):
 
 async def test_tasks_are_listed_newest_first_live_and_finished_alike(store):
     made = await one_of_each(store)
-    listed = await store.list_tasks(TaskFilter(), 100)
+    listed = await store.tasks.list_matching(TaskFilter(), 100)
     assert in_order(listed) == sorted(made.values(), reverse=True)
     assert listed == [await get(store, task.id) for task in listed]
 
@@ -106,18 +106,18 @@ async def test_tasks_are_listed_newest_first_live_and_finished_alike(store):
 async def test_tasks_are_listed_by_the_states_that_people_see(store):
     made = await one_of_each(store)
     for state, task_id in made.items():
-        listed = await store.list_tasks(TaskFilter(states=(state,)), 100)
+        listed = await store.tasks.list_matching(TaskFilter(states=(state,)), 100)
         assert in_order(listed) == [task_id], state
         assert [task.shown_state for task in listed] == [state]
-    both = await store.list_tasks(TaskFilter(states=("running", "completed")), 100)
+    both = await store.tasks.list_matching(TaskFilter(states=("running", "completed")), 100)
     assert in_order(both) == sorted([made["running"], made["completed"]], reverse=True)
 
 
 async def test_a_task_over_its_limit_is_listed_as_pending_and_not_as_paused(store):
     task = await get(store, (await put_one(store)).id)
     await settle(store, seen(task), park(task, "pause", hold=Hold.OVER_LIMIT))
-    assert in_order(await store.list_tasks(TaskFilter(states=("pending",)), 10)) == [task.id]
-    assert await store.list_tasks(TaskFilter(states=("paused",)), 10) == []
+    assert in_order(await store.tasks.list_matching(TaskFilter(states=("pending",)), 10)) == [task.id]
+    assert await store.tasks.list_matching(TaskFilter(states=("paused",)), 10) == []
 
 
 async def test_a_task_that_is_polled_is_listed_as_awaiting_and_not_as_running(store):
@@ -125,8 +125,8 @@ async def test_a_task_that_is_polled_is_listed_as_awaiting_and_not_as_running(st
     await settle(store, taken.claim, park(taken, "hand_off", state="awaiting_external"))
     polled = await claim_one(store)
     assert polled.shown_state == "awaiting_external"
-    assert in_order(await store.list_tasks(TaskFilter(states=("awaiting_external",)), 10)) == [taken.id]
-    assert await store.list_tasks(TaskFilter(states=("running",)), 10) == []
+    assert in_order(await store.tasks.list_matching(TaskFilter(states=("awaiting_external",)), 10)) == [taken.id]
+    assert await store.tasks.list_matching(TaskFilter(states=("running",)), 10) == []
 
 
 @pytest.mark.parametrize("finished", [False, True])
@@ -138,11 +138,11 @@ async def test_tasks_are_listed_by_each_part_of_their_lane_and_by_run(store, fin
         for task in [*tasks.values(), in_run]:
             await settle(store, seen(await get(store, task.id)), cancel())
     for part in Lane._fields:
-        listed = await store.list_tasks(TaskFilter(**{part: "else"}), 100)
+        listed = await store.tasks.list_matching(TaskFilter(**{part: "else"}), 100)
         assert in_order(listed) == [tasks[WORK._replace(**{part: "else"})].id]
-    assert in_order(await store.list_tasks(TaskFilter(run_id=RUN_ID), 100)) == [in_run.id]
-    assert in_order(await store.list_tasks(TaskFilter(**WORK._asdict()), 100)) == [tasks[WORK].id]
-    assert await store.list_tasks(TaskFilter(name="nobody"), 100) == []
+    assert in_order(await store.tasks.list_matching(TaskFilter(run_id=RUN_ID), 100)) == [in_run.id]
+    assert in_order(await store.tasks.list_matching(TaskFilter(**WORK._asdict()), 100)) == [tasks[WORK].id]
+    assert await store.tasks.list_matching(TaskFilter(name="nobody"), 100) == []
 
 
 async def test_pages_follow_one_another_without_gaps_or_repetitions(store):
@@ -150,7 +150,7 @@ async def test_pages_follow_one_another_without_gaps_or_repetitions(store):
     for task in tasks[::2]:
         await settle(store, seen(await get(store, task.id)), cancel())
     pages, before_id = [], None
-    while page := await store.list_tasks(TaskFilter(before_id=before_id), 3):
+    while page := await store.tasks.list_matching(TaskFilter(before_id=before_id), 3):
         pages.append(page)
         before_id = page[-1].id
     assert [len(page) for page in pages] == [3, 3, 3, 1]
@@ -159,7 +159,7 @@ async def test_pages_follow_one_another_without_gaps_or_repetitions(store):
 
 async def test_a_cursor_goes_with_filters(store):
     tasks = [await put_one(store, (WORK, OTHER)[number % 2]) for number in range(6)]
-    listed = await store.list_tasks(TaskFilter(name="work", states=("pending",), before_id=tasks[4].id), 10)
+    listed = await store.tasks.list_matching(TaskFilter(name="work", states=("pending",), before_id=tasks[4].id), 10)
     assert in_order(listed) == [tasks[2].id, tasks[0].id]
 
 
@@ -175,9 +175,9 @@ async def test_depths_count_what_is_ready_running_waiting_and_held(store, clock)
     await put_one(store)
     await clock.advance(1_000)
     await put_one(store)
-    (depth,) = await store.list_depths()
+    (depth,) = await store.tasks.list_depths()
     assert depth.lane == WORK
-    assert depth.lane_id == (await store.lane_ids([WORK]))[WORK]
+    assert depth.lane_id == (await store.tasks.lane_ids([WORK]))[WORK]
     assert (depth.ready, depth.running, depth.waiting, depth.held, depth.paused) == (2, 1, 2, 1, 1)
     assert depth.oldest_due_at == oldest_at
 
@@ -186,32 +186,32 @@ async def test_tasks_that_wait_after_an_error_are_found_by_lane(store):
     failed = await put_and_claim(store)
     await settle(store, failed.claim, park(failed, "retry", delay=MINUTE, error='{"code":"boom"}'))
     await put_one(store, delay=MINUTE)
-    lanes = await store.lane_ids([WORK, OTHER])
-    assert await store.list_failing([lanes[WORK], lanes[OTHER]], 10) == [failed.id]
-    assert await store.list_failing([lanes[OTHER]], 10) == []
-    assert await store.list_failing([lanes[WORK]], 0) == []
+    lanes = await store.tasks.lane_ids([WORK, OTHER])
+    assert await store.tasks.list_failing([lanes[WORK], lanes[OTHER]], 10) == [failed.id]
+    assert await store.tasks.list_failing([lanes[OTHER]], 10) == []
+    assert await store.tasks.list_failing([lanes[WORK]], 0) == []
 
 
 async def test_depths_leave_out_lanes_without_live_tasks(store):
     done = await put_and_claim(store)
     await settle(store, done.claim, succeed())
-    assert await store.list_depths() == []
+    assert await store.tasks.list_depths() == []
     await put_one(store, OTHER)
-    assert [depth.lane for depth in await store.list_depths()] == [OTHER]
+    assert [depth.lane for depth in await store.tasks.list_depths()] == [OTHER]
 
 
 async def test_a_lane_with_nothing_ready_has_no_oldest_due(store):
     await put_one(store, delay=MINUTE)
-    (depth,) = await store.list_depths()
+    (depth,) = await store.tasks.list_depths()
     assert (depth.ready, depth.oldest_due_at) == (0, None)
 
 
 async def test_finished_tasks_are_counted_by_state(store):
-    assert await store.count_finished() == {}
+    assert await store.tasks.count_finished() == {}
     for settlement in (succeed(), succeed(), fail()):
         taken = await put_and_claim(store)
         await settle(store, taken.claim, settlement)
-    assert await store.count_finished() == {"completed": 2, "failed": 1}
+    assert await store.tasks.count_finished() == {"completed": 2, "failed": 1}
 
 
 # --- moves and histories ---
@@ -221,7 +221,7 @@ async def a_life(store, clock):
     """A task that has been through a good deal, and ended."""
     taken = await put_and_claim(store)
     await clock.advance(MINUTE)
-    await store.wake(10)
+    await store.tasks.wake(10)
     taken = await claim_one(store)
     await settle(store, taken.claim, park(taken, "retry", failures=1, attempt=3))
     taken = await claim_one(store)
@@ -234,7 +234,7 @@ async def a_life(store, clock):
 
 async def test_moves_are_listed_in_order_of_version_with_the_end_last(store, clock):
     task_id = await a_life(store, clock)
-    moves = await store.list_moves(task_id)
+    moves = await store.log.list_moves(task_id)
     assert moves_of(moves) == ["expire", "retry", "fail", "requeue", "succeed"]
     assert [move.version for move in moves] == [1, 2, 3, 4, 5]
     assert [move.seq for move in moves] == sorted({move.seq for move in moves})
@@ -242,15 +242,15 @@ async def test_moves_are_listed_in_order_of_version_with_the_end_last(store, clo
 
 
 async def test_something_unknown_has_made_no_moves(store):
-    assert await store.list_moves(UNKNOWN_ID) == []
+    assert await store.log.list_moves(UNKNOWN_ID) == []
 
 
 async def test_a_history_has_the_moves_and_where_the_row_stands(store, clock):
     task_id = await a_life(store, clock)
     fresh = await put_one(store)
-    ended, new = await store.list_histories(None, 10)
+    ended, new = await store.log.list_histories(None, 10)
     assert (ended.entity, ended.entity_id, ended.state, ended.version) == ("task", task_id, "completed", 5)
-    assert list(ended.moves) == await store.list_moves(task_id)
+    assert list(ended.moves) == await store.log.list_moves(task_id)
     assert (new.entity_id, new.state, new.version, new.moves) == (fresh.id, "pending", 0, ())
     assert check_history(ended) == check_history(new) == []
 
@@ -260,7 +260,7 @@ async def test_histories_are_paged_in_order_of_id(store):
     for task in tasks[1::2]:
         await settle(store, seen(await get(store, task.id)), cancel())
     seen_ids, after_id = [], None
-    while page := await store.list_histories(after_id, 3):
+    while page := await store.log.list_histories(after_id, 3):
         assert len(page) <= 3
         seen_ids += [history.entity_id for history in page]
         after_id = page[-1].entity_id

@@ -36,7 +36,7 @@ async def put_record(store: Store, record: Record | None = None, **fields: Any) 
 
 
 async def get_record(store: Store, record_id: str) -> Record:
-    record = await store.find_record(record_id)
+    record = await store.records.find(record_id)
     assert record is not None
     return record
 

@@ -35,8 +35,8 @@ async def test_a_new_record_is_as_it_was_given_at_version_0(store, clock):
 
 
 async def test_there_is_no_record_of_an_unknown_id_or_name(store):
-    assert await store.find_record(UNKNOWN_ID) is None
-    assert await store.find_record_named("default", "schedule", "nothing") is None
+    assert await store.records.find(UNKNOWN_ID) is None
+    assert await store.records.find_named("default", "schedule", "nothing") is None
 
 
 async def test_a_record_that_is_there_is_left_alone_and_its_unit_with_it(store):
@@ -46,7 +46,7 @@ async def test_a_record_that_is_there_is_left_alone_and_its_unit_with_it(store):
     answer = await write(store, PutRecord(other), PutRecord(again))
     assert (answer.verdict, answer.existing) == ("done", {})
     assert await get_record(store, record.id) == record
-    assert await store.find_record(other.id) is None
+    assert await store.records.find(other.id) is None
 
 
 async def test_a_name_that_a_live_record_has_refuses_the_whole_unit(store):
@@ -56,8 +56,8 @@ async def test_a_name_that_a_live_record_has_refuses_the_whole_unit(store):
     unit = Unit(task.claim, succeed(), rows=(PutRecord(other), PutRecord(new_schedule())))
     (answer,) = await store.commit([unit])
     assert (answer.verdict, answer.existing) == ("done", {"nightly": first.id})
-    assert await store.find_record(other.id) is None
-    assert (await store.find_task(task.id)).owner_id == "owner-1"
+    assert await store.records.find(other.id) is None
+    assert (await store.tasks.find(task.id)).owner_id == "owner-1"
 
 
 async def test_names_are_unique_per_namespace_and_entity_among_the_live(store):
@@ -66,7 +66,7 @@ async def test_names_are_unique_per_namespace_and_entity_among_the_live(store):
     await put_record(store, new_record(entity="watcher", state="active", name="nightly"))
     await write(store, remove(first))
     second = await put_record(store, new_schedule())
-    assert (await store.find_record_named("default", "schedule", "nightly")).id == second.id
+    assert (await store.records.find_named("default", "schedule", "nightly")).id == second.id
     assert (await get_record(store, first.id)).ended_at is not None
 
 
@@ -76,20 +76,20 @@ async def test_what_ends_a_record_may_give_its_name_to_a_new_one(store, together
     rows = (PutRecord(second), remove(first))
     units = [Unit(rows=rows)] if together else [Unit(rows=rows[1:]), Unit(rows=rows[:1])]
     assert {(answer.verdict, len(answer.existing)) for answer in await store.commit(units)} == {("done", 0)}
-    assert (await store.find_record_named("default", "schedule", "nightly")).id == second.id
+    assert (await store.records.find_named("default", "schedule", "nightly")).id == second.id
 
 
 async def test_a_unit_cannot_make_two_records_of_one_name(store):
     with pytest.raises(InvalidInput):
         await write(store, PutRecord(new_schedule()), PutRecord(new_schedule()))
-    assert await store.list_records(RecordFilter("schedule"), 10) == []
+    assert await store.records.list_matching(RecordFilter("schedule"), 10) == []
 
 
 async def test_of_two_units_in_one_call_the_first_gets_the_name(store):
     first, second = new_schedule(), new_schedule()
     answers = await store.commit([Unit(rows=(PutRecord(first),)), Unit(rows=(PutRecord(second),))])
     assert [answer.existing for answer in answers] == [{}, {"nightly": first.id}]
-    assert await store.find_record(second.id) is None
+    assert await store.records.find(second.id) is None
 
 
 async def test_of_many_who_want_one_name_at_once_one_gets_it(database, store):
@@ -99,7 +99,7 @@ async def test_of_many_who_want_one_name_at_once_one_gets_it(database, store):
     answers = await asyncio.gather(*(write(each, PutRecord(r)) for each, r in zip(stores, records, strict=True)))
     (first,) = [record for record, answer in zip(records, answers, strict=True) if not answer.existing]
     assert {answer.existing.get("nightly", first.id) for answer in answers} == {first.id}
-    assert [record.id for record in await store.list_records(RecordFilter("schedule"), 100)] == [first.id]
+    assert [record.id for record in await store.records.list_matching(RecordFilter("schedule"), 100)] == [first.id]
 
 
 async def test_a_change_raises_the_version_and_without_a_move_leaves_no_trace(store, clock):
@@ -111,7 +111,7 @@ async def test_a_change_raises_the_version_and_without_a_move_leaves_no_trace(st
     assert changed == msgspec.structs.replace(
         record, version=1, body='{"edited":1}', task_id=task.id, updated_at=record.created_at + 5
     )
-    assert await store.list_moves(record.id) == []
+    assert await store.log.list_moves(record.id) == []
     assert (await verify(store)).problems == ()
 
 
@@ -123,9 +123,9 @@ async def test_a_change_of_a_version_that_moved_on_defers_the_whole_unit(store):
     unit = Unit(task.claim, succeed(), rows=(PutRecord(other), edit(record)))
     (answer,) = await store.commit([unit])
     assert answer.verdict == "deferred"
-    assert await store.find_record(other.id) is None
+    assert await store.records.find(other.id) is None
     assert (await get_record(store, record.id)).version == 1
-    assert (await store.find_task(task.id)).state == "pending"
+    assert (await store.tasks.find(task.id)).state == "pending"
 
 
 async def test_a_change_of_a_record_that_is_gone_is_deferred(store):
@@ -194,13 +194,13 @@ async def test_a_move_is_in_the_log_with_all_that_is_known(store, clock):
     await write(store, approve(record, version=1))
     found = await get_record(store, record.id)
     assert (found.state, found.version, found.moves, found.ended_at) == ("approved", 2, 2, clock.now())
-    first, second = await store.list_moves(record.id)
+    first, second = await store.log.list_moves(record.id)
     assert (first.entity, first.entity_id, first.version, first.move, first.actor) == ("approval", record.id, 1, "vote", "bob")
     assert (first.from_state, first.to_state, first.data, first.claim_version) == ("pending", "pending", '{"for":1}', None)
     assert (first.run_id, first.root_id, first.trace_id) == (run.id, run.id, "t")
     assert (second.version, second.move, second.to_state, second.at) == (2, "approve", "approved", clock.now())
     assert first.seq < second.seq
-    history = next(each for each in await store.list_histories(None, 100) if each.entity_id == record.id)
+    history = next(each for each in await store.log.list_histories(None, 100) if each.entity_id == record.id)
     assert (history.entity, history.state, history.version) == ("approval", "approved", 2)
     assert (await verify(store)).problems == ()
 
@@ -208,7 +208,7 @@ async def test_a_move_is_in_the_log_with_all_that_is_known(store, clock):
 async def test_the_moves_of_a_record_are_events_of_its_namespace(store):
     record = await put_record(store, namespace="shop")
     await write(store, approve(record))
-    (event,) = [event for event in await store.list_events(0, 1000, 100) if event.move.entity_id == record.id]
+    (event,) = [event for event in await store.log.list_events(0, 1000, 100) if event.move.entity_id == record.id]
     assert (event.namespace, event.move.move) == ("shop", "approve")
 
 
@@ -216,7 +216,7 @@ async def test_a_move_from_a_state_that_the_record_is_not_in_raises_and_nothing_
     record = await put_record(store)
     with pytest.raises(IllegalMove):
         await write(store, PutRecord(new_record()), approve(record, from_state="approved"))
-    assert await store.list_records(RecordFilter("approval"), 10) == [record]
+    assert await store.records.list_matching(RecordFilter("approval"), 10) == [record]
 
 
 async def test_records_are_listed_newest_first_by_what_they_are_about(store):
@@ -228,7 +228,7 @@ async def test_records_are_listed_newest_first_by_what_they_are_about(store):
     await write(store, approve(first))
 
     async def found(limit: int = 10, **fields: object) -> list[str]:
-        return [record.id for record in await store.list_records(RecordFilter("approval", **fields), limit)]
+        return [record.id for record in await store.records.list_matching(RecordFilter("approval", **fields), limit)]
 
     assert await found() == [third.id, second.id, first.id]
     assert await found(2) == [third.id, second.id]
@@ -245,8 +245,8 @@ async def test_records_are_listed_newest_first_by_what_they_are_about(store):
     assert await found(task_id=task.id) == [second.id]
     assert await found(task_id=task.id, run_id=run.id) == []
     assert await found(task_id=task.id, states=("denied",)) == []
-    assert await store.count_records("default", "approval") == {"approved": 1, "pending": 1}
-    assert await store.count_records("nowhere", "approval") == {}
+    assert await store.records.count("default", "approval") == {"approved": 1, "pending": 1}
+    assert await store.records.count("nowhere", "approval") == {}
 
 
 async def test_items_are_kept_replaced_and_removed_by_key(store):
@@ -255,19 +255,19 @@ async def test_items_are_kept_replaced_and_removed_by_key(store):
     await write(store, PutItems(record.id, (("b", "1"), ("a", "2"), ("Z", "3"), ("ü", "4"), ("\U0001f600", "5"))))
     await write(store, PutItems(record.id, (("b", "new"), ("a", None), ("c", "6"))))
     everything = [("Z", "3"), ("b", "new"), ("c", "6"), ("ü", "4"), ("\U0001f600", "5")]
-    assert await store.list_items(record.id, None, 10) == everything
-    assert await store.list_items(record.id, None, 2) == everything[:2]
-    assert await store.list_items(record.id, "b", 2) == everything[2:4]
-    assert await store.find_items(record.id, ["a", "b", "ü", "x"]) == {"b": "new", "ü": "4"}
-    assert await store.find_items(record.id, []) == {}
+    assert await store.records.list_items(record.id, None, 10) == everything
+    assert await store.records.list_items(record.id, None, 2) == everything[:2]
+    assert await store.records.list_items(record.id, "b", 2) == everything[2:4]
+    assert await store.records.find_items(record.id, ["a", "b", "ü", "x"]) == {"b": "new", "ü": "4"}
+    assert await store.records.find_items(record.id, []) == {}
 
 
 async def test_items_come_with_their_new_record_and_only_where_there_is_one(store):
     record = new_record()
     await write(store, PutRecord(record), PutItems(record.id, (("a", "1"),)))
-    assert await store.list_items(record.id, None, 10) == [("a", "1")]
+    assert await store.records.list_items(record.id, None, 10) == [("a", "1")]
     assert (await write(store, PutItems(UNKNOWN_ID, (("a", "1"),)))).verdict == "done"
-    assert await store.list_items(UNKNOWN_ID, None, 10) == []
+    assert await store.records.list_items(UNKNOWN_ID, None, 10) == []
 
 
 async def test_items_and_records_of_a_lost_claim_are_not_stored(store):
@@ -279,8 +279,8 @@ async def test_items_and_records_of_a_lost_claim_are_not_stored(store):
         Unit(Claim(task.id, task.claim_version - 1, "owner-1"), rows=rows),
     ]
     assert [answer.verdict for answer in await store.commit(units)] == ["done", "claim_lost", "claim_lost"]
-    assert await store.list_items(record.id, None, 10) == [("a", "1")]
-    assert await store.find_record(new.id) is None
+    assert await store.records.list_items(record.id, None, 10) == [("a", "1")]
+    assert await store.records.find(new.id) is None
 
 
 async def test_a_record_is_written_with_the_run_that_it_follows_from_or_not_at_all(store):
@@ -289,7 +289,7 @@ async def test_a_record_is_written_with_the_run_that_it_follows_from_or_not_at_a
     good = unit_of(run, rows=(approve(record),))
     answers = await store.commit([late, good])
     assert [answer.verdict for answer in answers] == ["deferred", "done"]
-    assert [each.state for each in await store.list_records(RecordFilter("approval"), 10)] == ["approved"]
+    assert [each.state for each in await store.records.list_matching(RecordFilter("approval"), 10)] == ["approved"]
 
 
 async def test_the_database_itself_refuses_illegal_moves(database, store):
@@ -322,11 +322,11 @@ async def test_records_of_no_tree_go_long_after_their_end(store, clock):
     await write(store, PutItems(ended.id, (("a", "1"),)))
     await store.commit([Unit(rows=(remove(ended),)), Unit(rows=(approve(of_tree),))])
     await clock.advance(KEEP_RECORDS_FOR - 1)
-    assert await store.prune_rest(10, 1_000, KEEP_RECORDS_FOR) == (0, 0, 0)
+    assert await store.retention.prune_rest(10, 1_000, KEEP_RECORDS_FOR) == (0, 0, 0)
     await clock.advance(1)
-    assert await store.prune_rest(10, 1_000, KEEP_RECORDS_FOR) == (0, 0, 1)
-    assert await store.find_record(ended.id) is None
-    assert await store.list_moves(ended.id) == []
-    assert await store.list_items(ended.id, None, 10) == []
-    assert await store.find_record(live.id) is not None
-    assert await store.find_record(of_tree.id) is not None
+    assert await store.retention.prune_rest(10, 1_000, KEEP_RECORDS_FOR) == (0, 0, 1)
+    assert await store.records.find(ended.id) is None
+    assert await store.log.list_moves(ended.id) == []
+    assert await store.records.list_items(ended.id, None, 10) == []
+    assert await store.records.find(live.id) is not None
+    assert await store.records.find(of_tree.id) is not None

@@ -129,7 +129,7 @@ async def test_a_unit_sent_twice_in_one_call_is_done_once(store):
     unit = Unit(taken.claim, succeed(), (new_task(OTHER),))
     answers = await store.commit([unit, unit])
     assert answers[0].verdict == DONE
-    assert moves_of(await store.list_moves(taken.id)) == ["succeed"]
+    assert moves_of(await store.log.list_moves(taken.id)) == ["succeed"]
     assert len(await claim(store, OTHER)) == 1
 
 

@@ -69,7 +69,7 @@ async def finished_run(store: Store, *, steps: int = 2, tasks: int = 2, state: s
         move = {"completed": "succeed", "failed": "fail", "canceled": "cancel"}[state]
         await store.commit([Unit(rows=(MoveRun(run_id, move, "running", state),))])
     if made:
-        await store.append_lines([LogLine(task_id=made[0].id, at=0, level="info", message="of a step", run_id=run_id)])
+        await store.log.append_lines([LogLine(task_id=made[0].id, at=0, level="info", message="of a step", run_id=run_id)])
     return run
 
 
@@ -88,7 +88,7 @@ async def test_what_is_past_its_time_goes_and_the_rest_stays(store, clock):
     await clock.advance(1)
     report = await prune(store)
     assert (report.trees, report.tasks) == (1, 1)
-    assert await store.find_task(old.id) is None
+    assert await store.tasks.find(old.id) is None
     assert {(await get(store, task.id)).id for task in (young, live)} == {young.id, live.id}
     assert (await verify(store)).checked == 2
 
@@ -102,7 +102,7 @@ async def test_each_end_is_kept_for_its_own_time(store, clock, settlement, days)
     assert (await prune(store)).trees == 0
     await clock.advance(1)
     assert (await prune(store)).trees == 1
-    assert await store.find_task(task.id) is None
+    assert await store.tasks.find(task.id) is None
 
 
 async def test_with_a_tree_go_its_records_mail_and_outcomes_and_no_others(database, store, clock):
@@ -119,14 +119,14 @@ async def test_with_a_tree_go_its_records_mail_and_outcomes_and_no_others(databa
     await clock.advance(31 * DAY_FOR)
     report = await prune(store)
     assert (report.trees, report.runs, report.records, report.outcomes, report.moves) == (1, 1, 3, 3, 5)
-    assert [await store.find_record(record.id) for record in records] == [None] * 3
-    assert await store.list_moves(records[0].id) == []
-    assert await store.list_items(records[0].id, None, 10) == []
-    assert await store.list_messages(run.id, 10) == []
-    assert await store.find_outcomes([f"of-run-{n}" for n in range(3)]) == []
-    assert (await store.find_record(of_live.id)) is not None
-    assert len(await store.list_messages(live.id, 10)) == 1
-    assert len(await store.find_outcomes(["key-1"])) == 1
+    assert [await store.records.find(record.id) for record in records] == [None] * 3
+    assert await store.log.list_moves(records[0].id) == []
+    assert await store.records.list_items(records[0].id, None, 10) == []
+    assert await store.records.list_messages(run.id, 10) == []
+    assert await store.records.find_outcomes([f"of-run-{n}" for n in range(3)]) == []
+    assert (await store.records.find(of_live.id)) is not None
+    assert len(await store.records.list_messages(live.id, 10)) == 1
+    assert len(await store.records.find_outcomes(["key-1"])) == 1
     assert (await verify(store)).problems == ()
 
 
@@ -137,11 +137,11 @@ async def test_records_and_outcomes_of_a_tree_go_in_bounded_transactions(store, 
     await clock.advance(31 * DAY_FOR)
     pruned = []
     while not pruned or pruned[-1].more:
-        pruned.append(await store.prune_trees(RULES, [run.id], 4))
+        pruned.append(await store.retention.prune_trees(RULES, [run.id], 4))
         assert pruned[-1].tasks + pruned[-1].records + pruned[-1].outcomes <= 4
         assert len(pruned) < 10
     assert [sum(getattr(each, name) for each in pruned) for name in ("records", "outcomes", "runs", "trees")] == [7, 7, 1, 1]
-    assert await store.find_run(run.id) is None
+    assert await store.runs.find(run.id) is None
 
 
 async def test_with_a_tree_goes_all_that_belongs_to_it(store, clock):
@@ -149,17 +149,17 @@ async def test_with_a_tree_goes_all_that_belongs_to_it(store, clock):
     retried = await put_and_claim(store)
     await settle(store, retried.claim, park(retried, "retry", attempt=2, failures=1))
     await settle(store, (await claim_one(store)).claim, succeed())
-    await store.append_lines([LogLine(task_id=retried.id, at=0, level="info", message="of a task")])
+    await store.log.append_lines([LogLine(task_id=retried.id, at=0, level="info", message="of a task")])
     await clock.advance(31 * DAY_FOR)
     report = await prune(store)
     assert (report.trees, report.tasks, report.runs, report.steps, report.lines, report.blobs) == (2, 3, 1, 2, 2, 1)
     assert report.moves == 3
-    assert await store.find_run(run.id) is None
-    assert await store.list_steps(run.id, None, 10) == []
-    assert await store.find_blobs(["d1"]) == {}
-    assert await store.list_lines(retried.id, 10) == []
-    assert await store.list_moves(retried.id) == await store.list_moves(run.id) == []
-    assert await store.list_histories(None, 10) == []
+    assert await store.runs.find(run.id) is None
+    assert await store.runs.list_steps(run.id, None, 10) == []
+    assert await store.runs.find_blobs(["d1"]) == {}
+    assert await store.log.list_lines(retried.id, 10) == []
+    assert await store.log.list_moves(retried.id) == await store.log.list_moves(run.id) == []
+    assert await store.log.list_histories(None, 10) == []
 
 
 async def test_nothing_of_a_pruned_tree_is_left_in_any_table(database, store, clock):
@@ -176,7 +176,7 @@ async def test_a_run_without_tasks_is_pruned_too(store, clock):
     await clock.advance(31 * DAY_FOR)
     assert (await prune(store, dry_run=True)).trees == 1
     assert (await prune(store)).runs == 1
-    assert await store.find_run(run.id) is None
+    assert await store.runs.find(run.id) is None
 
 
 async def test_only_the_own_namespace_is_pruned(store, clock):
@@ -184,7 +184,7 @@ async def test_only_the_own_namespace_is_pruned(store, clock):
     own = await ended(store)
     await clock.advance(31 * DAY_FOR)
     assert (await prune(store)).trees == 1
-    assert await store.find_task(own.id) is None
+    assert await store.tasks.find(own.id) is None
     assert (await get(store, foreign.id)).id == foreign.id
 
 
@@ -204,7 +204,7 @@ async def test_nothing_is_cut_from_a_tree_with_a_live_task(store, clock):
     await clock.advance(31 * DAY_FOR)
     report = await prune(store)
     assert (report.trees, report.tasks) == (1, 3)
-    assert await store.find_task(child.id) is None
+    assert await store.tasks.find(child.id) is None
 
 
 async def test_nothing_is_cut_from_a_tree_whose_root_is_live(store, clock):
@@ -220,7 +220,7 @@ async def test_nothing_is_cut_from_an_unfinished_run(store, clock):
     before = await everything(store)
     assert (await prune(store)).trees == 0
     assert await everything(store) == before
-    assert len(await store.list_steps(run.id, None, 10)) == 2
+    assert len(await store.runs.list_steps(run.id, None, 10)) == 2
 
 
 async def test_a_tree_stays_whole_while_one_of_it_is_to_be_kept(store, clock):
@@ -230,16 +230,16 @@ async def test_a_tree_stays_whole_while_one_of_it_is_to_be_kept(store, clock):
     assert (await prune(store)).trees == 0
     await clock.advance(DAY_FOR)
     assert (await prune(store)).tasks == 2
-    assert await store.find_task(failed.id) is None
+    assert await store.tasks.find(failed.id) is None
 
 
 async def test_a_tree_that_came_to_life_between_look_and_removal_is_left_alone(store, clock):
     task = await ended(store, fail())
     await clock.advance(91 * DAY_FOR)
-    page = await store.find_prunable(RULES, None, 10)
+    page = await store.retention.find_prunable(RULES, None, 10)
     assert page.roots == (task.id,)
     await settle(store, seen(task), Revive("requeue", "ann"))
-    pruned = await store.prune_trees(RULES, page.roots, 100)
+    pruned = await store.retention.prune_trees(RULES, page.roots, 100)
     assert (pruned.trees, pruned.tasks, pruned.more) == (0, 0, False)
     assert (await get(store, task.id)).state == "pending"
     assert (await verify(store)).problems == ()
@@ -253,7 +253,7 @@ async def test_one_tree_can_be_pruned_at_once_but_not_while_it_is_active(store):
     with pytest.raises(NotFound):
         await retention.prune_tree(UNKNOWN_ID)
     assert (await retention.prune_tree(done.id)).tasks == 1
-    assert await store.find_task(done.id) is None
+    assert await store.tasks.find(done.id) is None
     assert (await get(store, live.id)).state == "pending"
 
 
@@ -295,17 +295,17 @@ async def test_a_big_value_goes_with_its_last_user(store, clock):
     second = await ended(store)
     await store.commit([Unit(rows=(PutBlob("d1", '"big"', second.id),))])
     await clock.advance(21 * DAY_FOR)
-    assert ((await prune(store)).trees, await store.find_blobs(["d1"])) == (1, {"d1": '"big"'})
+    assert ((await prune(store)).trees, await store.runs.find_blobs(["d1"])) == (1, {"d1": '"big"'})
     await clock.advance(10 * DAY_FOR)
-    assert ((await prune(store)).blobs, await store.find_blobs(["d1"])) == (1, {})
+    assert ((await prune(store)).blobs, await store.runs.find_blobs(["d1"])) == (1, {})
 
 
 async def test_servers_long_gone_are_forgotten(store, clock):
     for name in ("old", "new"):
-        await store.save_server(Server(id=name, name=name, host="h", pid=1, version="1", state="running"))
+        await store.servers.save(Server(id=name, name=name, host="h", pid=1, version="1", state="running"))
         await clock.advance(5 * DAY_FOR)
     assert (await prune(store)).servers == 1
-    assert [server.id for server in await store.list_servers()] == ["new"]
+    assert [server.id for server in await store.servers.list_all()] == ["new"]
 
 
 # --- bounds ---
@@ -313,27 +313,27 @@ async def test_servers_long_gone_are_forgotten(store, clock):
 
 async def test_a_big_tree_goes_in_steps_that_each_remove_few_rows(store, clock):
     run = await finished_run(store, steps=30, tasks=20, blob="d1")
-    await store.append_lines([LogLine(task_id=run.id, at=0, level="info", message="not of a task")])
+    await store.log.append_lines([LogLine(task_id=run.id, at=0, level="info", message="not of a task")])
     await clock.advance(31 * DAY_FOR)
-    (root_id,) = (await store.find_prunable(RULES, None, 100)).roots
+    (root_id,) = (await store.retention.find_prunable(RULES, None, 100)).roots
     rounds = []
-    while (pruned := await store.prune_trees(RULES, [root_id], 8)).more:
+    while (pruned := await store.retention.prune_trees(RULES, [root_id], 8)).more:
         rounds.append(pruned)
         assert pruned.tasks + pruned.steps + pruned.lines <= 8
-        assert await store.find_run(run.id) is not None
+        assert await store.runs.find(run.id) is not None
     assert len(rounds) >= 6
     assert (pruned.trees, pruned.runs, pruned.blobs) == (1, 1, 1)
     assert sum(each.tasks for each in (*rounds, pruned)) == 20
-    assert await store.list_histories(None, 10) == []
+    assert await store.log.list_histories(None, 10) == []
 
 
 async def test_what_a_crash_left_of_a_tree_is_pruned_by_the_next_pass(store, clock):
     run = await finished_run(store, steps=10, tasks=10)
     await clock.advance(31 * DAY_FOR)
-    assert (await store.prune_trees(RULES, [run.id], 15)).more
+    assert (await store.retention.prune_trees(RULES, [run.id], 15)).more
     report = await prune(store)
     assert (report.trees, report.runs) == (1, 1)
-    assert await store.list_steps(run.id, None, 10) == []
+    assert await store.runs.list_steps(run.id, None, 10) == []
 
 
 async def test_a_walk_meets_every_end_once_and_stops_where_nothing_is_old_enough(store, clock):
@@ -343,7 +343,7 @@ async def test_a_walk_meets_every_end_once_and_stops_where_nothing_is_old_enough
         await ended(store)
     cursor, met, looks = None, [], 0
     while True:
-        page = await store.find_prunable(RULES, cursor, 3, count=True)
+        page = await store.retention.find_prunable(RULES, cursor, 3, count=True)
         met += page.roots
         looks += 1
         if page.cursor is None:
@@ -394,18 +394,19 @@ async def test_pruning_from_many_sides_at_once_removes_each_tree_once(database, 
     for _ in range(40):
         await ended(store)
     await clock.advance(31 * DAY_FOR)
-    page = await store.find_prunable(RULES, None, 100)
-    done = await asyncio.gather(*[store.prune_trees(RULES, page.roots, 1000) for _ in range(4)])
+    page = await store.retention.find_prunable(RULES, None, 100)
+    done = await asyncio.gather(*[store.retention.prune_trees(RULES, page.roots, 1000) for _ in range(4)])
     assert sum(pruned.tasks for pruned in done) == 40
-    assert await store.list_histories(None, 10) == []
+    assert await store.log.list_histories(None, 10) == []
 
 
 async def test_a_retry_and_a_removal_at_once_leave_a_whole_task_or_none(store, clock):
     tasks = [await ended(store, fail()) for _ in range(30)]
     await clock.advance(91 * DAY_FOR)
-    roots = (await store.find_prunable(RULES, None, 100)).roots
+    roots = (await store.retention.find_prunable(RULES, None, 100)).roots
     answers, pruned = await asyncio.gather(
-        store.commit([Unit(seen(task), Revive("requeue", "ann")) for task in tasks]), store.prune_trees(RULES, roots, 1000)
+        store.commit([Unit(seen(task), Revive("requeue", "ann")) for task in tasks]),
+        store.retention.prune_trees(RULES, roots, 1000),
     )
     revived = sum(answer.verdict is Verdict.DONE for answer in answers)
     assert revived + pruned.tasks == 30
@@ -416,7 +417,7 @@ async def test_a_retry_and_a_removal_at_once_leave_a_whole_task_or_none(store, c
 async def test_what_is_stored_together_may_go_together_and_nothing_else_does(store, clock):
     """The sum is the same on a store that has no such means."""
     for _ in range(2):
-        await store.prepare(RULES)
+        await store.retention.prepare(RULES)
     await clock.advance(3 * DAY_FOR)
     old = [await ended(store) for _ in range(3)]
     failed = await ended(store, fail())
@@ -424,20 +425,20 @@ async def test_what_is_stored_together_may_go_together_and_nothing_else_does(sto
     await clock.advance(45 * DAY_FOR)
     young = await ended(store)
     total = PruneReport()
-    while (dropped := await store.drop_expired(RULES, 1000)).more:
+    while (dropped := await store.retention.drop_expired(RULES, 1000)).more:
         total.add(dropped)
     total.add(dropped)
     total.add(await prune(store))
     assert (total.trees, total.tasks) == (3, 3)
-    assert [await store.find_task(task.id) for task in old] == [None] * 3
+    assert [await store.tasks.find(task.id) for task in old] == [None] * 3
     assert (await get(store, failed.id), await get(store, young.id)) == (failed, young)
-    assert await store.find_run(run.id) is not None
+    assert await store.runs.find(run.id) is not None
     assert (await verify(store)).holds
 
 
 async def test_pruning_nothing_is_no_error(store):
     assert (await prune(store)).trees == 0
-    assert (await store.prune_trees(RULES, [], 10)).trees == 0
+    assert (await store.retention.prune_trees(RULES, [], 10)).trees == 0
     assert (await put(store, new_task())).verdict == Verdict.DONE
 
 
@@ -450,6 +451,6 @@ async def test_a_big_value_that_is_used_again_while_its_last_tree_goes_is_there_
         await clock.advance(31 * DAY_FOR)
         new = new_task(delay=1000)
         unit = Unit(tasks=(new,), rows=(PutBlob(digest, '"big"', new.id),))
-        pruned, answers = await asyncio.gather(store.prune_trees(RULES, [old.id], 100), other.commit([unit]))
+        pruned, answers = await asyncio.gather(store.retention.prune_trees(RULES, [old.id], 100), other.commit([unit]))
         assert (pruned.trees, answers[0].verdict) == (1, Verdict.DONE)
-        assert await store.find_blobs([digest]) == {digest: '"big"'}
+        assert await store.runs.find_blobs([digest]) == {digest: '"big"'}

@@ -51,14 +51,14 @@ async def begin(store: Store, *places: str, tasks: Sequence[str] = (), **fields:
 
 
 async def get_run(store: Store, run_id: str) -> Run:
-    run = await store.find_run(run_id)
+    run = await store.runs.find(run_id)
     assert run is not None
     return run
 
 
 async def live_of(store: Store, run: Run) -> list[Task]:
     states = ("pending", "running", "paused", "awaiting_external", "awaiting_approval")
-    return await store.list_tasks(TaskFilter(states=states, run_id=run.id), 1000)
+    return await store.tasks.list_matching(TaskFilter(states=states, run_id=run.id), 1000)
 
 
 async def claim_steps(store: Store) -> dict[str, Task]:
@@ -92,9 +92,9 @@ def unit_of(
 async def all_of(store: Store, run: Run) -> list[Any]:
     """Return all that the store has about a run, to show that a commit changed nothing."""
     return [
-        await store.find_run(run.id),
-        await store.list_steps(run.id, None, 1000),
-        await store.list_tasks(TaskFilter(run_id=run.id), 1000),
-        await store.list_moves(run.id),
-        await store.list_histories(None, 1000),
+        await store.runs.find(run.id),
+        await store.runs.list_steps(run.id, None, 1000),
+        await store.tasks.list_matching(TaskFilter(run_id=run.id), 1000),
+        await store.log.list_moves(run.id),
+        await store.log.list_histories(None, 1000),
     ]

@@ -49,10 +49,10 @@ async def test_a_new_run_is_there_with_all_that_came_with_it(store: Store, clock
     assert (run.state, run.version, run.moves, run.steps) == ("running", 0, 1, 0)
     assert (run.priority, run.task_list, run.parent_id, run.inputs) == (3, "slow", UNKNOWN_ID, '{"a":1}')
     assert (run.created_at, run.finished_at, run.outputs, run.error) == (clock.now(), None, None, None)
-    assert [step.body for step in await store.list_steps(run.id, None, 10)].count('{"place":"W"}') == 1
+    assert [step.body for step in await store.runs.list_steps(run.id, None, 10)].count('{"place":"W"}') == 1
     (task,) = await live_of(store, run)
     assert (task.run_id, task.step_id) == (run.id, new_step(run, ONE).id)
-    assert moves_of(await store.list_moves(run.id)) == ["start"]
+    assert moves_of(await store.log.list_moves(run.id)) == ["start"]
     assert (await verify(store)).problems == ()
 
 
@@ -75,10 +75,10 @@ async def test_of_many_runs_those_are_found_that_are_finished(store: Store) -> N
     for run, (move, state) in zip(runs, ends.items(), strict=False):
         await advance(store, run, rows=(MoveRun(run.id, move, "running", state),))
     asked = [*(run.id for run in runs), UNKNOWN_ID, runs[0].id]
-    found = await store.find_finished_runs(asked)
+    found = await store.runs.find_finished(asked)
     assert sorted(run.state for run in found) == ["canceled", "completed", "failed"]
     assert {run.id: run for run in found} == {run.id: await get_run(store, run.id) for run in runs[:3]}
-    assert await store.find_finished_runs([]) == []
+    assert await store.runs.find_finished([]) == []
 
 
 async def test_an_idempotency_key_that_is_taken_names_its_run_and_nothing_of_the_unit_is_done(store: Store) -> None:
@@ -96,10 +96,10 @@ async def test_an_idempotency_key_that_is_taken_names_its_run_and_nothing_of_the
     )
     (answer,) = await store.commit([unit])
     assert (answer.verdict, answer.existing) == (Verdict.DONE, {"k": first.id})
-    assert await store.find_run(other.id) is None
-    assert await store.list_steps(other.id, None, 10) == []
+    assert await store.runs.find(other.id) is None
+    assert await store.runs.list_steps(other.id, None, 10) == []
     assert await live_of(store, other) == []
-    assert await store.find_blobs(["d1"]) == {}
+    assert await store.runs.find_blobs(["d1"]) == {}
     assert (await verify(store)).checked == 1
 
 
@@ -120,14 +120,14 @@ async def test_a_run_is_not_stored_if_the_claim_of_its_unit_is_lost(store: Store
     run = new_run()
     (answer,) = await store.commit([Unit(Claim(UNKNOWN_ID, 1, "owner-1"), succeed(), rows=(PutRun(run),))])
     assert answer.verdict is Verdict.CLAIM_LOST
-    assert await store.find_run(run.id) is None
+    assert await store.runs.find(run.id) is None
 
 
 async def test_two_starts_with_one_key_in_one_call_are_one_run(store: Store) -> None:
     runs = [new_run(idempotency_key="k") for _ in range(2)]
     answers = await store.commit([Unit(rows=(PutRun(run), MoveRun(run.id, "start", "pending", "running"))) for run in runs])
     assert [answer.verdict for answer in answers] == [Verdict.DONE, Verdict.DONE]
-    kept = [run for run in runs if await store.find_run(run.id) is not None]
+    kept = [run for run in runs if await store.runs.find(run.id) is not None]
     assert len(kept) == 1
     assert [answer.existing for answer in answers if answer.existing] == [{"k": kept[0].id}]
 
@@ -138,7 +138,7 @@ async def test_starts_with_one_key_at_once_are_one_run(store: Store) -> None:
     holders = {answer.existing.get("k") for (answer,) in answers} - {None}
     assert len(holders) == 1
     assert sum(not answer.existing for (answer,) in answers) == 1
-    assert len(await store.list_runs(RunFilter(), 100)) == 1
+    assert len(await store.runs.list_matching(RunFilter(), 100)) == 1
 
 
 async def test_failed_runs_are_listed_until_they_are_retried(store: Store, clock: StoreClock) -> None:
@@ -150,14 +150,14 @@ async def test_failed_runs_are_listed_until_they_are_retried(store: Store, clock
         await clock.advance(10)
         await store.commit([Unit(rows=(MoveRun(run.id, "fail", "running", "failed", error='{"code": "broken"}'),))])
     await store.commit([Unit(rows=(MoveRun(runs[1].id, "retry", "failed", "running"),))])
-    found = await store.list_failed_runs("default", began_at, 10)
+    found = await store.runs.list_failed("default", began_at, 10)
     assert [(each.id, each.workflow) for each in found] == [(run.id, run.workflow) for run in (runs[2], runs[0])]
     assert [each.error for each in found] == ['{"code": "broken"}'] * 2
-    assert [each.id for each in await store.list_failed_runs("default", began_at, 1)] == [runs[2].id]
-    assert [each.id for each in await store.list_failed_runs("default", began_at, 10, found[0])] == [runs[0].id]
-    assert await store.list_failed_runs("default", began_at, 10, found[1]) == []
-    assert await store.list_failed_runs("default", found[0].finished_at, 10) == []
-    assert await store.list_failed_runs("another", began_at, 10) == []
+    assert [each.id for each in await store.runs.list_failed("default", began_at, 1)] == [runs[2].id]
+    assert [each.id for each in await store.runs.list_failed("default", began_at, 10, found[0])] == [runs[0].id]
+    assert await store.runs.list_failed("default", began_at, 10, found[1]) == []
+    assert await store.runs.list_failed("default", found[0].finished_at, 10) == []
+    assert await store.runs.list_failed("another", began_at, 10) == []
 
 
 # --- the run guard ---
@@ -217,7 +217,7 @@ async def test_several_units_of_one_run_in_one_call_follow_one_another(store: St
     answers = await store.commit([*units, late])
     assert [answer.verdict for answer in answers] == [Verdict.DONE, Verdict.DONE, Verdict.DEFERRED]
     assert (await get_run(store, run.id)).version == 2
-    assert len(await store.list_steps(run.id, None, 10)) == 4
+    assert len(await store.runs.list_steps(run.id, None, 10)) == 4
 
 
 async def test_units_of_several_runs_in_one_call_are_independent(store: Store) -> None:
@@ -300,7 +300,7 @@ async def test_a_repeated_unit_under_a_run_guard_alone_is_deferred(store: Store)
     run = await begin(store, ROOT)
     unit = unit_of(run, rows=(MoveRun(run.id, "pause", "running", "paused"),))
     assert [(await store.commit([unit]))[0].verdict for _ in range(2)] == [Verdict.DONE, Verdict.DEFERRED]
-    assert moves_of(await store.list_moves(run.id)) == ["start", "pause"]
+    assert moves_of(await store.log.list_moves(run.id)) == ["start", "pause"]
 
 
 async def test_what_was_seen_guards_a_unit_with_rows(store: Store) -> None:
@@ -322,7 +322,7 @@ async def test_a_parked_task_may_come_with_rows(store: Store) -> None:
     (task,) = (await claim_steps(store)).values()
     unit = Unit(task.claim, park(task), rows=(PutBlob("d1", '"x"', run.id),))
     assert [(await store.commit([unit]))[0].verdict for _ in range(2)] == [Verdict.DONE, Verdict.DONE]
-    assert await store.find_blobs(["d1"]) == {"d1": '"x"'}
+    assert await store.runs.find_blobs(["d1"]) == {"d1": '"x"'}
     assert (await get(store, task.id)).version == 1
 
 
@@ -333,7 +333,7 @@ async def test_a_finished_task_is_revived_with_rows(store: Store) -> None:
     unit = Unit(seen(ended), Revive("requeue", "ann", "@refs:{}"), rows=(PutBlob("d1", '"x"', ended.root_id),))
     (answer,) = await store.commit([unit])
     assert answer.verdict is Verdict.DONE
-    assert await store.find_blobs(["d1"]) == {"d1": '"x"'}
+    assert await store.runs.find_blobs(["d1"]) == {"d1": '"x"'}
     assert (await get(store, task.id)).payload == "@refs:{}"
     (answer,) = await store.commit([unit])
     assert answer.verdict is Verdict.CLAIM_LOST
@@ -353,7 +353,7 @@ async def test_a_task_that_an_earlier_unit_of_the_call_changed_is_lost_for_one_w
     assert (await get(store, one.id)).state == "failed"
     after = await get_run(store, run.id)
     assert (after.version, after.steps) == (run.version, run.steps)
-    assert len(await store.list_steps(run.id, None, 10)) == 4
+    assert len(await store.runs.list_steps(run.id, None, 10)) == 4
 
 
 # --- moves ---
@@ -367,7 +367,7 @@ async def test_a_move_is_logged_with_its_actor_and_data(store: Store, clock: Sto
     after = await get_run(store, run.id)
     assert (after.state, after.moves, after.finished_at) == ("failed", 2, clock.now())
     assert (after.error, after.failed_step_id) == ('{"code":"x"}', UNKNOWN_ID)
-    logged = (await store.list_moves(run.id))[-1]
+    logged = (await store.log.list_moves(run.id))[-1]
     assert (logged.entity, logged.version, logged.move, logged.from_state, logged.to_state) == (
         "run",
         2,
@@ -392,7 +392,7 @@ async def test_a_unit_may_make_several_moves(store: Store) -> None:
     await store.commit([Unit(rows=rows)])
     after = await get_run(store, run.id)
     assert (after.state, after.moves, after.outputs) == ("completed", 2, '{"x":1}')
-    assert moves_of(await store.list_moves(run.id)) == ["start", "succeed"]
+    assert moves_of(await store.log.list_moves(run.id)) == ["start", "succeed"]
     assert (await verify(store)).problems == ()
 
 

@@ -12,8 +12,7 @@ from treadle.kernel.search import service
 from treadle.kernel.search.plan import Subject, error_text, matches
 from treadle.kernel.search.query import parse
 from treadle.kernel.search.service import Search
-from treadle.kernel.store.ports import Store
-from treadle.kernel.store.ports.search import Span
+from treadle.kernel.store.ports import Span, Store
 from treadle.kernel.store.queries import NEWEST, Place, Rules, RunFilter, TaskFilter
 from treadle.kernel.store.units import Finish, MoveRun, PutRun, PutTags, Unit
 from treadle.kernel.store.value_store import ValueStore
@@ -56,7 +55,7 @@ async def fill(store: Store, clock: StoreClock) -> dict[str, Subject]:
             rows.append(MoveRun(run.id, move, "running", state, outputs=outputs, error=text))
         tags = tagged(number)
         await store.commit([Unit(rows=(*rows, PutTags("run", run.id, tuple(tags.items()))))])
-        stored = await store.find_run(run.id)
+        stored = await store.runs.find(run.id)
         assert stored is not None
         facts = {"state": state, "name": run.workflow, "kind": "workflow", "list": run.task_list, "id": run.id}
         if state == "running":
@@ -157,24 +156,24 @@ async def test_tasks_are_found_by_tags_and_words_whether_live_or_finished(store:
     assert (await found("tag.tries = 2"), await found('error ~ "full disk"')) == ([0], [0])
     assert await found("not tag.customer exists") == [2]
     assert await found("state = failed or not tag.customer exists") == [0, 2]
-    assert await store.list_tags([task.id for task in made]) == {
+    assert await store.search.list_tags([task.id for task in made]) == {
         made[0].id: check_tags({"customer": "b", "tries": 2}),
         made[1].id: check_tags({"customer": "acme"}),
     }
     await clock.advance(10_000)
-    await store.prune_trees(Rules(DEFAULT_NAMESPACE, 0, 0), [made[0].id], 1000)
-    assert (await store.list_tags([made[0].id]), await found("error exists")) == ({}, [])
+    await store.retention.prune_trees(Rules(DEFAULT_NAMESPACE, 0, 0), [made[0].id], 1000)
+    assert (await store.search.list_tags([made[0].id]), await found("error exists")) == ({}, [])
 
 
 async def test_tags_of_a_record_that_does_not_exist_are_not_stored_and_their_number_is_bounded(store: Store) -> None:
     run = new_run(namespace=DEFAULT_NAMESPACE)
     await store.commit([Unit(rows=(PutTags("run", run.id, (("a", "s1"),)),))])
-    assert await store.list_tags([run.id]) == {}
+    assert await store.search.list_tags([run.id]) == {}
     await store.commit([Unit(rows=(PutRun(run),))])
     for first in range(0, 100, 20):
         await store.commit([Unit(rows=(PutTags("run", run.id, tuple((f"k{each}", "s1") for each in range(first, first + 20))),))])
     await store.commit([Unit(rows=(PutTags("run", run.id, (("k0", "s2"), ("other", "s1"))),))])
-    tags = (await store.list_tags([run.id]))[run.id]
+    tags = (await store.search.list_tags([run.id]))[run.id]
     assert (len(tags), tags["k0"], "other" in tags) == (80, "s2", False)
 
 
@@ -185,19 +184,19 @@ async def test_lists_are_sorted_by_creation_time_whatever_the_ids_say(store: Sto
     for run, task in ((first, first_task), (late, late_task)):
         await store.commit([Unit(tasks=(task,), rows=(PutRun(run),))])
         await clock.advance(1000)
-    runs, tasks = await store.list_runs(RunFilter(), 10), await store.list_tasks(TaskFilter(), 10)
+    runs, tasks = await store.runs.list_matching(RunFilter(), 10), await store.tasks.list_matching(TaskFilter(), 10)
     assert ([run.id for run in runs], [task.id for task in tasks]) == ([old_id, first.id], [old_id, first_task.id])
-    assert [run.id for run in await store.list_runs(RunFilter(before_id=old_id), 10)] == [first.id]
-    assert [task.id for task in await store.list_tasks(TaskFilter(before_id=old_id), 10)] == [first_task.id]
+    assert [run.id for run in await store.runs.list_matching(RunFilter(before_id=old_id), 10)] == [first.id]
+    assert [task.id for task in await store.tasks.list_matching(TaskFilter(before_id=old_id), 10)] == [first_task.id]
 
 
 async def test_ids_are_listed_by_range(store: Store) -> None:
     run, task = new_run(namespace=DEFAULT_NAMESPACE), new_task()
     await store.commit([Unit(tasks=(task,), rows=(PutRun(run),))])
     first, last = "00000000-0000-0000-0000-000000000000", NEWEST.id
-    assert await store.list_ids("run", DEFAULT_NAMESPACE, first, last, 10) == [run.id]
-    assert await store.list_ids("task", DEFAULT_NAMESPACE, task.id, task.id, 10) == [task.id]
-    assert await store.list_ids("run", "elsewhere", first, last, 10) == []
-    assert await store.list_ids("approval", DEFAULT_NAMESPACE, first, last, 10) == []
-    assert await store.list_run_names("shop", 10) == ["shop.Checkout"]
-    assert await store.list_failing_tasks(Span("task", DEFAULT_NAMESPACE, Place(2**62, last)), 10) == []
+    assert await store.search.list_ids("run", DEFAULT_NAMESPACE, first, last, 10) == [run.id]
+    assert await store.search.list_ids("task", DEFAULT_NAMESPACE, task.id, task.id, 10) == [task.id]
+    assert await store.search.list_ids("run", "elsewhere", first, last, 10) == []
+    assert await store.search.list_ids("approval", DEFAULT_NAMESPACE, first, last, 10) == []
+    assert await store.search.list_run_names("shop", 10) == ["shop.Checkout"]
+    assert await store.search.list_failing_tasks(Span("task", DEFAULT_NAMESPACE, Place(2**62, last)), 10) == []

@@ -30,7 +30,7 @@ class Heard:
 
 
 async def test_a_subscriber_hears_of_the_lanes_that_were_notified(store):
-    lane_id = (await store.lane_ids([WORK]))[WORK]
+    lane_id = (await store.tasks.lane_ids([WORK]))[WORK]
     heard = Heard()
     stop = await store.subscribe(heard)
     await store.notify([lane_id])
@@ -39,7 +39,7 @@ async def test_a_subscriber_hears_of_the_lanes_that_were_notified(store):
 
 
 async def test_all_subscribers_hear(store):
-    lane_ids = tuple((await store.lane_ids([WORK, OTHER])).values())
+    lane_ids = tuple((await store.tasks.lane_ids([WORK, OTHER])).values())
     listeners = [Heard(), Heard()]
     stops = [await store.subscribe(heard) for heard in listeners]
     await store.notify(lane_ids)
@@ -52,7 +52,7 @@ async def test_all_subscribers_hear(store):
 async def test_all_processes_hear_of_a_commit_that_is_signaled_or_notified(database, store):
     listeners = [Heard(), Heard()]
     stops = [await each.subscribe(heard) for each, heard in zip((store, await database.open_store()), listeners, strict=True)]
-    await store.lane_ids([WORK])
+    await store.tasks.lane_ids([WORK])
     for heard in listeners:
         heard.lanes.clear()
     (answer,) = await store.commit([Unit(tasks=(new_task(),))])
@@ -66,7 +66,7 @@ async def test_all_processes_hear_of_a_commit_that_is_signaled_or_notified(datab
 
 
 async def test_a_subscriber_hears_of_the_lanes_that_another_process_notified(database, store):
-    lane_id = (await store.lane_ids([WORK]))[WORK]
+    lane_id = (await store.tasks.lane_ids([WORK]))[WORK]
     other = await database.open_store()
     heard = Heard()
     stop = await store.subscribe(heard)
@@ -77,7 +77,7 @@ async def test_a_subscriber_hears_of_the_lanes_that_another_process_notified(dat
 
 
 async def test_two_processes_hear_each_other(database, store):
-    lane_id = (await store.lane_ids([WORK]))[WORK]
+    lane_id = (await store.tasks.lane_ids([WORK]))[WORK]
     stores = [store, await database.open_store()]
     listeners = [Heard(), Heard()]
     stops = [await each.subscribe(heard) for each, heard in zip(stores, listeners, strict=True)]
@@ -90,7 +90,7 @@ async def test_two_processes_hear_each_other(database, store):
 
 
 async def test_who_has_stopped_listening_hears_no_more(store):
-    lane_id = (await store.lane_ids([WORK]))[WORK]
+    lane_id = (await store.tasks.lane_ids([WORK]))[WORK]
     gone, there = Heard(), Heard()
     stop = await store.subscribe(gone)
     stop_there = await store.subscribe(there)
@@ -109,5 +109,5 @@ async def test_stopping_twice_is_harmless(store):
 
 
 async def test_nobody_needs_to_listen(store):
-    await store.notify((await store.lane_ids([WORK])).values())
+    await store.notify((await store.tasks.lane_ids([WORK])).values())
     await store.notify([])

@@ -43,7 +43,7 @@ async def test_steps_are_replaced_whole_but_for_their_inbox(store: Store, clock:
     await clock.advance(7)
     changed = new_step(run, ONE, state="state.statement.Complete", body='{"new":1}', ordinal=4, facet="f.F")
     await advance(store, run, rows=(PutSteps(run.id, (changed,), 0),))
-    (found,) = await store.load_steps(run.id, rows=[step.id])
+    (found,) = await store.runs.load_steps(run.id, rows=[step.id])
     assert (found.state, found.body, found.ordinal, found.facet) == ("state.statement.Complete", '{"new":1}', 4, "f.F")
     assert (found.inbox, found.created_at, found.updated_at) == ('{"first":1}', made_at, clock.now())
 
@@ -53,13 +53,13 @@ async def test_an_inbox_keeps_what_came_first_until_it_is_cleared(store: Store) 
     one, two = new_step(run, ONE).id, new_step(run, TWO).id
     await store.commit([Unit(rows=(PutInbox(one, "1"), PutInbox(two, "2")))])
     await store.commit([Unit(rows=(PutInbox(one, "later"),))])
-    found = {step.id: step.inbox for step in await store.list_inbox(run.id, 10)}
+    found = {step.id: step.inbox for step in await store.runs.list_inbox(run.id, 10)}
     assert found == {one: "1", two: "2"}
-    assert len(await store.list_inbox(run.id, 1)) == 1
+    assert len(await store.runs.list_inbox(run.id, 1)) == 1
     await advance(store, run, rows=(ClearInbox((one, UNKNOWN_ID)),))
-    assert [(step.id, step.inbox) for step in await store.list_inbox(run.id, 10)] == [(two, "2")]
+    assert [(step.id, step.inbox) for step in await store.runs.list_inbox(run.id, 10)] == [(two, "2")]
     await store.commit([Unit(rows=(PutInbox(one, "new"),))])
-    assert {step.inbox for step in await store.list_inbox(run.id, 10)} == {"new", "2"}
+    assert {step.inbox for step in await store.runs.list_inbox(run.id, 10)} == {"new", "2"}
 
 
 async def test_a_settle_may_leave_its_result_without_touching_the_run(store: Store) -> None:
@@ -69,7 +69,7 @@ async def test_a_settle_may_leave_its_result_without_touching_the_run(store: Sto
     unit = Unit(task.claim, succeed(), (later,), rows=(PutInbox(task.step_id or "", "left"),))
     assert [(await store.commit([unit]))[0].verdict for _ in range(2)] == [Verdict.DONE, Verdict.DONE]
     assert (await get_run(store, run.id)).version == run.version
-    assert [step.inbox for step in await store.list_inbox(run.id, 10)] == ["left"]
+    assert [step.inbox for step in await store.runs.list_inbox(run.id, 10)] == ["left"]
     assert [each.id for each in await live_of(store, run)] == [later.id]
 
 
@@ -82,7 +82,7 @@ async def test_steps_near_others_are_loaded_with_their_ancestors_and_children(st
 
     async def load(**asked: list[str]) -> set[str]:
         wanted = {name: [new_step(run, place).id for place in given] for name, given in asked.items()}
-        steps = await store.load_steps(run.id, **wanted)
+        steps = await store.runs.load_steps(run.id, **wanted)
         assert len({step.id for step in steps}) == len(steps)
         assert {step.run_id for step in steps} <= {run.id}
         place_of = {new_step(run, place).id: place for place in [*places, "W/block-1", *items, *inner]}
@@ -95,19 +95,19 @@ async def test_steps_near_others_are_loaded_with_their_ancestors_and_children(st
     assert await load(near=[inner[1]], rows=[ROOT, TWO], children_of=[BLOCK]) == {
         ROOT, BLOCK, "W/block-1", items[1], inner[1], TWO, ONE,
     }  # fmt: skip
-    assert await store.load_steps(run.id) == []
-    assert await store.load_steps(run.id, rows=[UNKNOWN_ID], near=[UNKNOWN_ID], children_of=[UNKNOWN_ID]) == []
-    assert await store.load_steps(run.id, rows=[new_step(other, ONE).id], near=[new_step(other, ONE).id]) == []
+    assert await store.runs.load_steps(run.id) == []
+    assert await store.runs.load_steps(run.id, rows=[UNKNOWN_ID], near=[UNKNOWN_ID], children_of=[UNKNOWN_ID]) == []
+    assert await store.runs.load_steps(run.id, rows=[new_step(other, ONE).id], near=[new_step(other, ONE).id]) == []
 
 
 async def test_steps_are_listed_in_pages(store: Store) -> None:
     run = await begin(store, *(f"W/s{number}" for number in range(5)))
     await begin(store, ROOT)
-    first = await store.list_steps(run.id, None, 2)
-    second = await store.list_steps(run.id, first[-1].id, 100)
+    first = await store.runs.list_steps(run.id, None, 2)
+    second = await store.runs.list_steps(run.id, first[-1].id, 100)
     found = [step.id for step in (*first, *second)]
     assert found == sorted(new_step(run, f"W/s{number}").id for number in range(5))
-    assert await store.list_steps(run.id, found[-1], 10) == []
+    assert await store.runs.list_steps(run.id, found[-1], 10) == []
 
 
 # --- holds and cancels ---
@@ -126,7 +126,7 @@ async def test_holding_a_run_holds_all_its_live_tasks_and_no_others(store: Store
     assert answer.lane_ids == ()
     assert await claim(store) == []
     answer = await advance(store, await get_run(store, run.id), rows=(HoldRun(run.id, False),))
-    assert answer.lane_ids == tuple((await store.lane_ids([WORK])).values())
+    assert answer.lane_ids == tuple((await store.tasks.lane_ids([WORK])).values())
     assert len(await claim(store)) == 2
 
 
@@ -155,7 +155,7 @@ async def test_runs_are_listed_newest_first_and_counted(store: Store) -> None:
     await advance(store, runs[1], rows=(MoveRun(runs[1].id, "fail", "running", "failed"),))
 
     async def found(limit: int = 10, **which: object) -> list[int]:
-        listed = await store.list_runs(RunFilter(**which), limit)  # type: ignore[arg-type]
+        listed = await store.runs.list_matching(RunFilter(**which), limit)  # type: ignore[arg-type]
         return [[*[run.id for run in runs], elsewhere.id].index(run.id) for run in listed]
 
     assert await found() == [4, 3, 2, 1, 0]
@@ -169,9 +169,9 @@ async def test_runs_are_listed_newest_first_and_counted(store: Store) -> None:
     assert await found(root_id=runs[2].id) == [2]
     assert (await found(kind="workflow", namespace="default"), await found(task_list="other")) == ([3, 2, 1, 0], [])
     assert (await found(search="w.w1"), await found(search=runs[2].id[:-1])) == ([3, 1], [2])
-    made_at = (await store.list_runs(RunFilter(), 1))[0].created_at
+    made_at = (await store.runs.list_matching(RunFilter(), 1))[0].created_at
     assert (await found(created_after=made_at + 1), await found(created_before=0)) == ([], [])
     assert await found(created_after=made_at, created_before=made_at + 1, workflow="w.W0") == [2, 0]
-    assert await store.count_matching_runs(RunFilter(namespace="default", search="w.w1")) == {"running": 1, "failed": 1}
-    assert await store.count_runs("default") == {"running": 3, "failed": 1}
-    assert await store.count_runs("nowhere") == {}
+    assert await store.runs.count_matching(RunFilter(namespace="default", search="w.w1")) == {"running": 1, "failed": 1}
+    assert await store.runs.count("default") == {"running": 3, "failed": 1}
+    assert await store.runs.count("nowhere") == {}

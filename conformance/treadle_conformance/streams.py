@@ -37,29 +37,29 @@ async def write(store: Store, guard: Claim, *rows: AppendStream) -> Verdict:
 
 async def shown(store: Store, owner_id: str, name: str = "tokens", offset: int = 0) -> list[tuple[int, str, int, Any]]:
     """Everything from an offset on: offset, kind, generation, and the entries."""
-    found = await store.list_chunks(owner_id, name, offset, 1000)
+    found = await store.streams.list_chunks(owner_id, name, offset, 1000)
     return [(chunk.first_offset, chunk.kind, chunk.generation, json.loads(chunk.entries)) for chunk in found]
 
 
 async def take_over(store: Store, clock: Any) -> Task:
     await clock.advance(MINUTE + 1)
-    await store.wake(1000, expire_leases=True)
+    await store.tasks.wake(1000, expire_leases=True)
     return await claim_one(store, owner="owner-2")
 
 
 async def test_entries_of_a_stream_are_appended_in_order(store: Store) -> None:
     task = await put_and_claim(store)
-    assert await store.list_streams([task.id]) == []
+    assert await store.streams.list_of([task.id]) == []
     assert await write(store, task.claim, append(task, "a", {"ü": 1})) == "done"
     await store.commit([Unit(task.claim, rows=(append(task, "b", start=2), append(task, 1.5, name="other")))])
     assert await shown(store, task.id) == [(0, "entries", 1, ["a", {"ü": 1}]), (2, "entries", 1, ["b"])]
     assert await shown(store, task.id, "other") == [(0, "entries", 1, [1.5])]
-    assert [(each.name, each.next_offset, each.truncated) for each in await store.list_streams([task.id, UNKNOWN_ID])] == [
+    assert [(each.name, each.next_offset, each.truncated) for each in await store.streams.list_of([task.id, UNKNOWN_ID])] == [
         ("other", 1, False),
         ("tokens", 3, False),
     ]
-    assert await store.count_entries(task.id, "tokens", task.id) == 3
-    assert await store.count_entries(task.id, "tokens", "nobody") == 0
+    assert await store.streams.count_entries(task.id, "tokens", task.id) == 3
+    assert await store.streams.count_entries(task.id, "tokens", "nobody") == 0
 
 
 async def test_a_stream_is_read_from_any_offset_in_pages(store: Store) -> None:
@@ -68,8 +68,8 @@ async def test_a_stream_is_read_from_any_offset_in_pages(store: Store) -> None:
         await write(store, task.claim, append(task, start, start + 1, start + 2, start=start))
     for offset in range(9):
         assert (await shown(store, task.id, offset=offset))[0][0] == offset // 3 * 3
-    assert [chunk.first_offset for chunk in await store.list_chunks(task.id, "tokens", 4, 1)] == [3]
-    assert [chunk.first_offset for chunk in await store.list_chunks(task.id, "tokens", 9, 10)] == [6]
+    assert [chunk.first_offset for chunk in await store.streams.list_chunks(task.id, "tokens", 4, 1)] == [3]
+    assert [chunk.first_offset for chunk in await store.streams.list_chunks(task.id, "tokens", 9, 10)] == [6]
 
 
 async def test_entries_that_are_sent_again_are_not_appended_again(store: Store) -> None:
@@ -137,11 +137,11 @@ async def test_a_full_stream_drops_entries_until_some_are_abandoned(store: Store
     await write(store, task.claim, append(task, big))
     await write(store, task.claim, append(task, big, start=1))
     await write(store, task.claim, append(task, "small", start=2), append(task, "too", writer="step"))
-    (stream,) = await store.list_streams([task.id])
+    (stream,) = await store.streams.list_of([task.id])
     assert (stream.next_offset, stream.truncated) == (2, True)
     assert await shown(store, task.id) == [(0, "entries", 1, [big]), (1, "truncated", 1, None)]
     await write(store, task.claim, append(task, big, session="2"), append(task, "b", session="2", start=1, truncated=True))
-    (stream,) = await store.list_streams([task.id])
+    (stream,) = await store.streams.list_of([task.id])
     assert (stream.truncated, stream.bytes < 1000) == (True, True)
     assert [row[1] for row in await shown(store, task.id, offset=2)] == ["abandoned", "entries", "entries", "truncated"]
 
@@ -151,7 +151,7 @@ async def test_attempts_of_one_run_append_to_one_stream_concurrently(store: Stor
     owner = tasks[0].id
     for start in range(3):
         await asyncio.gather(*(write(store, each.claim, append(each, each.id, owner_id=owner, start=start)) for each in tasks))
-    chunks = await store.list_chunks(owner, "tokens", 0, 100)
+    chunks = await store.streams.list_chunks(owner, "tokens", 0, 100)
     assert [chunk.first_offset for chunk in chunks] == list(range(12))
     assert sorted(chunk.writer for chunk in chunks) == sorted(each.id for each in tasks for _ in range(3))
 
@@ -176,12 +176,12 @@ async def test_streams_go_with_their_tree_in_bounded_transactions(store: Store, 
     await settle(store, task.claim, succeed())
     await clock.advance(1)
     retention = Retention(store, keep_completed_for=0)
-    pruned = [await store.prune_trees(retention.rules, [task.id], 3)]
+    pruned = [await store.retention.prune_trees(retention.rules, [task.id], 3)]
     assert (pruned[0].more, pruned[0].chunks) == (True, 2)
     while pruned[-1].more:
-        pruned.append(await store.prune_trees(retention.rules, [task.id], 3))
+        pruned.append(await store.retention.prune_trees(retention.rules, [task.id], 3))
     assert (sum(each.chunks for each in pruned), sum(each.trees for each in pruned)) == (5, 1)
-    assert (await store.list_streams([task.id, kept.id]))[0].owner_id == kept.id
+    assert (await store.streams.list_of([task.id, kept.id]))[0].owner_id == kept.id
     assert await shown(store, task.id) == []
     assert len(await shown(store, kept.id)) == 1
 

@@ -123,7 +123,7 @@ class StoreContract:
         from treadle_conformance.task_steps import Line
 
         with ThreadPoolExecutor(1) as thread:
-            made = Line(store.lease_connection(), thread)
+            made = Line(store.servers.lease_connection(), thread)
             yield made
             await made.close()
 

@@ -42,8 +42,8 @@ async def put_one(store: Store, lane: Lane = WORK, **fields: Any) -> NewTask:
 
 async def claim(store: Store, *lanes: Lane, owner: str = "owner-1", lease_for: int = MINUTE, limit: int = 1000) -> list[Task]:
     """Take from the lanes, by default from the one in which `put` puts."""
-    lane_ids = await store.lane_ids(lanes or (WORK,))
-    return await store.claim(list(lane_ids.values()), owner, lease_for, limit)
+    lane_ids = await store.tasks.lane_ids(lanes or (WORK,))
+    return await store.tasks.claim(list(lane_ids.values()), owner, lease_for, limit)
 
 
 async def claim_one(store: Store, *lanes: Lane, owner: str = "owner-1", lease_for: int = MINUTE) -> Task:
@@ -93,15 +93,15 @@ def seen(task: Task) -> Seen:
 
 
 async def get(store: Store, task_id: str) -> Task:
-    task = await store.find_task(task_id)
+    task = await store.tasks.find(task_id)
     assert task is not None
     return task
 
 
 async def everything(store: Store) -> list[Any]:
     """Return all that the store has about tasks, to show that a commit changed nothing."""
-    tasks = await store.list_tasks(TaskFilter(), 100_000)
-    histories = await store.list_histories(None, 100_000)
+    tasks = await store.tasks.list_matching(TaskFilter(), 100_000)
+    histories = await store.log.list_histories(None, 100_000)
     return [tasks, histories]
 
 

@@ -15,10 +15,10 @@ async def test_the_trees_of_a_trace_are_found_by_its_id(store: Store) -> None:
     await store.commit([Unit(rows=(PutRun(run), MoveRun(run.id, "start", "pending", "running"))) for run in (own, traced)])
     live, below = new_task(trace_id="t"), new_task(trace_id="t", root_id=traced.id)
     await put(store, live, below, new_task(trace_id="u"), new_task())
-    assert await store.list_trace_roots("default", "t", 10) == sorted([traced.id, live.id], reverse=True)
-    assert len(await store.list_trace_roots("default", "t", 1)) == 1
-    assert await store.list_trace_roots("other", "t", 10) == []
-    assert await store.list_trace_roots("default", own.id, 10) == []
+    assert await store.traces.list_roots("default", "t", 10) == sorted([traced.id, live.id], reverse=True)
+    assert len(await store.traces.list_roots("default", "t", 1)) == 1
+    assert await store.traces.list_roots("other", "t", 10) == []
+    assert await store.traces.list_roots("default", own.id, 10) == []
 
 
 async def test_a_tree_lists_its_runs_tasks_and_records(store: Store) -> None:
@@ -33,12 +33,12 @@ async def test_a_tree_lists_its_runs_tasks_and_records(store: Store) -> None:
     await put(store, new_task())
     record = Record(id=UNKNOWN_ID, entity="approval", state="pending", task_id=running.id, root_id=root.id)
     await store.commit([Unit(rows=(PutRecord(record),))])
-    assert [run.id for run in await store.list_tree_runs([root.id], 10)] == sorted([root.id, child.id])
-    tasks = await store.list_tree_tasks([root.id], 10)
+    assert [run.id for run in await store.traces.list_runs([root.id], 10)] == sorted([root.id, child.id])
+    tasks = await store.traces.list_tasks([root.id], 10)
     assert sorted((task.id, task.run_id, task.state) for task in tasks) == sorted(
         [(done.id, root.id, "completed"), (running.id, child.id, "running")]
     )
     assert [task.finished_at is not None for task in tasks if task.id == done.id] == [True]
-    assert [each.id for each in await store.list_tree_records([root.id], 10)] == [UNKNOWN_ID]
-    assert [task.id for task in await store.list_tree_tasks([running.id], 10)] == [running.id]
-    assert [len(await read([root.id], 1)) for read in (store.list_tree_runs, store.list_tree_tasks)] == [1, 1]
+    assert [each.id for each in await store.traces.list_records([root.id], 10)] == [UNKNOWN_ID]
+    assert [task.id for task in await store.traces.list_tasks([running.id], 10)] == [running.id]
+    assert [len(await read([root.id], 1)) for read in (store.traces.list_runs, store.traces.list_tasks)] == [1, 1]

@@ -71,7 +71,7 @@ async def test_delayed_tasks_take_turns_when_they_become_due(store, clock):
     await put_fair(store, "a", 4, delay=1_000)
     await put_fair(store, "b", 2, delay=1_000)
     await clock.advance(1_000)
-    await store.wake(100)
+    await store.tasks.wake(100)
     await put_fair(store, "c", 1)
     taken = await keys_in_order(store, 7)
     assert (Counter(taken[:3]), Counter(taken[3:5])) == ({"a": 1, "b": 1, "c": 1}, {"a": 1, "b": 1})
@@ -87,7 +87,7 @@ async def test_revived_tasks_take_turns(store):
 
 
 async def test_turns_hold_under_a_limit(store):
-    await store.set_limit(DEFAULT_NAMESPACE, "k", 1)
+    await store.operators.set_limit(DEFAULT_NAMESPACE, "k", 1)
     await put_fair(store, "a", 5, limit_key="k")
     await put_fair(store, "b", 2, limit_key="k")
     order = []

@@ -25,82 +25,82 @@ def a_request(number: int = 1, attempt: int = 1, micros: int = 100, **fields: An
 
 
 async def test_what_is_reserved_and_settled_counts_against_the_budget(store, clock):
-    await store.set_budget(RUN, 150)
-    answer = await store.reserve_usage(a_request(), None)
+    await store.usage.set_budget(RUN, 150)
+    answer = await store.usage.reserve(a_request(), None)
     assert answer.budget == Budget(150, 100)
     row = answer.usage
     assert (row.state, row.cost_micros, row.at) == ("reserved", 100, clock.now())
-    refused = await store.reserve_usage(a_request(2), None)
+    refused = await store.usage.reserve(a_request(2), None)
     assert (refused.usage, refused.budget) == (None, Budget(150, 100))
     settled = msgspec.structs.replace(
         row, cost_micros=30, input_tokens=7, output_tokens=5, cache_read_tokens=3, cache_write_tokens=2
     )
-    assert await store.settle_usage(settled)
-    assert await store.find_budget(RUN) == Budget(150, 30)
-    assert (await store.reserve_usage(a_request(2), None)).budget == Budget(150, 130)
-    first, second = await store.list_usage(RUN)
+    assert await store.usage.settle(settled)
+    assert await store.usage.find_budget(RUN) == Budget(150, 30)
+    assert (await store.usage.reserve(a_request(2), None)).budget == Budget(150, 130)
+    first, second = await store.usage.list_requests(RUN)
     assert (first.state, first.input_tokens, first.output_tokens, first.cache_read_tokens) == ("settled", 7, 5, 3)
     spent = total([first, second])
     assert (spent.requests, spent.cost_micros, spent.unsettled) == (2, 130, 1)
 
 
 async def test_the_same_request_is_one_row_and_is_charged_once(store):
-    first = await store.reserve_usage(a_request(), 1000)
-    again = await store.reserve_usage(a_request(), 1000)
+    first = await store.usage.reserve(a_request(), 1000)
+    again = await store.usage.reserve(a_request(), 1000)
     assert again == first
     settled = msgspec.structs.replace(first.usage, cost_micros=40)
-    assert [await store.settle_usage(settled), await store.settle_usage(settled)] == [True, False]
-    assert await store.find_budget(RUN) == Budget(1000, 40)
+    assert [await store.usage.settle(settled), await store.usage.settle(settled)] == [True, False]
+    assert await store.usage.find_budget(RUN) == Budget(1000, 40)
 
 
 async def test_a_reservation_that_a_crash_left_is_taken_over_by_the_next_attempt(store):
-    first = await store.reserve_usage(a_request(micros=100), 120)
-    second = await store.reserve_usage(a_request(attempt=2, micros=110), 120)
+    first = await store.usage.reserve(a_request(micros=100), 120)
+    second = await store.usage.reserve(a_request(attempt=2, micros=110), 120)
     assert (second.usage.id, second.usage.attempt, second.usage.interrupted) == (first.usage.id, 2, 1)
     assert second.budget == Budget(120, 110)
-    assert len(await store.list_usage(RUN)) == 1
+    assert len(await store.usage.list_requests(RUN)) == 1
 
 
 async def test_two_stores_at_once_never_overspend(database, store):
     other = store if store.url == "memory://" else await database.open_store()
-    await store.set_budget(RUN, 250)
+    await store.usage.set_budget(RUN, 250)
     requests = [a_request(number) for number in range(1, 9)]
-    answers = await asyncio.gather(*((store, other)[n % 2].reserve_usage(request, None) for n, request in enumerate(requests)))
+    answers = await asyncio.gather(*((store, other)[n % 2].usage.reserve(request, None) for n, request in enumerate(requests)))
     assert sum(answer.usage is not None for answer in answers) == 2
-    assert await store.find_budget(RUN) == Budget(250, 200)
+    assert await store.usage.find_budget(RUN) == Budget(250, 200)
 
 
 async def test_a_run_without_a_limit_is_counted_all_the_same(store):
-    assert await store.find_budget(RUN) is None
-    answer = await store.reserve_usage(a_request(), None)
+    assert await store.usage.find_budget(RUN) is None
+    answer = await store.usage.reserve(a_request(), None)
     assert answer.budget == Budget(None, 100)
 
 
 async def test_a_budget_is_taken_back_only_while_nothing_is_spent(store):
-    await store.set_budget(RUN, 500)
-    await store.forget_budget(RUN)
-    assert await store.find_budget(RUN) is None
-    await store.reserve_usage(a_request(), 500)
-    await store.forget_budget(RUN)
-    assert await store.find_budget(RUN) == Budget(500, 100)
+    await store.usage.set_budget(RUN, 500)
+    await store.usage.forget_budget(RUN)
+    assert await store.usage.find_budget(RUN) is None
+    await store.usage.reserve(a_request(), 500)
+    await store.usage.forget_budget(RUN)
+    assert await store.usage.find_budget(RUN) == Budget(500, 100)
 
 
 async def test_the_ready_tasks_of_one_run_are_taken_and_no_others(store):
     run = Run(id=RUN, namespace="default", flow_id="f", workflow="w", inputs="{}", root_id=RUN)
     mine, other = new_task(run_id=RUN), new_task()
     await store.commit([Unit(tasks=(mine, other), rows=(PutRun(run),))])
-    assert await store.claim_of_run(RUN, "other", "me", 30_000, 10) == []
-    assert await store.claim_of_run(RUN, HANDLER, "me", 30_000, 10) == [mine.id]
-    task = await store.find_task(mine.id)
+    assert await store.tasks.claim_of_run(RUN, "other", "me", 30_000, 10) == []
+    assert await store.tasks.claim_of_run(RUN, HANDLER, "me", 30_000, 10) == [mine.id]
+    task = await store.tasks.find(mine.id)
     assert (task.owner_id, task.claim_version, task.shown_state) == ("me", 1, "running")
-    assert await store.claim_of_run(RUN, HANDLER, "me", 30_000, 10) == []
+    assert await store.tasks.claim_of_run(RUN, HANDLER, "me", 30_000, 10) == []
 
 
 async def test_what_a_run_spent_goes_with_the_run(store, database):
     if store.url == "memory://":
         pytest.skip("nobody can get around the store in memory")
-    await store.reserve_usage(a_request(), None)
+    await store.usage.reserve(a_request(), None)
     run = Run(id=RUN, namespace="default", flow_id="f", workflow="w", inputs="{}", root_id=RUN)
     await store.commit([Unit(rows=(PutRun(run),))])
     database.execute("delete from runs")
-    assert (await store.list_usage(RUN), await store.find_budget(RUN)) == ([], None)
+    assert (await store.usage.list_requests(RUN), await store.usage.find_budget(RUN)) == ([], None)

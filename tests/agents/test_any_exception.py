@@ -67,7 +67,7 @@ def server() -> Iterator[MessagesServer]:
 
 async def error_of(engine: Engine, task_id: str) -> dict[str, Any]:
     """Return the error of a task that failed in its first claim."""
-    task = await engine.kernel.store.find_task(task_id)
+    task = await engine.kernel.store.tasks.find(task_id)
     assert task is not None
     assert task.claim_version == 1
     error: dict[str, Any] = decode(task.error)

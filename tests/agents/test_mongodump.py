@@ -138,7 +138,7 @@ async def test_a_dump_is_imported_once(kind: str, request: pytest.FixtureRequest
         assert "running; only finished runs" in reasons["runner-w4"]
         assert "compiled program" in reasons["runner-w5"]
         assert sorted(each.name for each in await engine.kernel.flows.list_versions()) == ["billing", "only-compiled"]
-        (handler,) = await engine.store.list_handlers(engine.kernel.settings.namespace)
+        (handler,) = await engine.store.operators.list_handlers(engine.kernel.settings.namespace)
         assert (handler.facet_name, handler.entrypoint, handler.timeout_ms) == ("billing.Pay", "pay", 5000)
         runs = {run.state: run for run in await engine.run_reads.list_runs()}
         assert sorted(runs) == ["canceled", "completed", "failed"]

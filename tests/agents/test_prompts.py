@@ -43,7 +43,7 @@ def test_poll_once_of_a_prompt_capable_agent_takes_prompts_from_the_queue(server
     agent = kind(store, evaluator)
     assert [agent.poll_once(), agent.poll_once()] == [1, 0]
     assert evaluator.status(run_id).outputs == OUTPUTS
-    (row,) = store.run(store.engine.kernel.store.list_usage(run_id))
+    (row,) = store.run(store.engine.kernel.store.usage.list_requests(run_id))
     assert (row.state, row.cost_micros) == ("settled", 200)
     (step,) = [step for step in store.get_steps_by_workflow(run_id) if step.facet_name == "desk.Summarize"]
     assert [line["message"].partition(" (")[0] for line in store.get_step_logs(step.id)] == [

@@ -95,7 +95,7 @@ def test_tasks_without_a_step_have_no_lines_of_the_framework(memory, evaluator):
     poller.register("x.Do", pay)
     task_id = add(memory, "x.Do")
     poller.poll_once()
-    assert [line.message for line in memory.run(memory.engine.kernel.store.list_lines(task_id, 10))] == ["paying"]
+    assert [line.message for line in memory.run(memory.engine.kernel.store.log.list_lines(task_id, 10))] == ["paying"]
 
 
 def test_a_log_that_cannot_be_written_does_no_harm(memory, evaluator, monkeypatch, caplog):

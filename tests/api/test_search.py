@@ -113,6 +113,8 @@ async def test_a_removal_needs_a_name_or_a_complete_id_and_is_safe_to_repeat(sce
     for repeated in ("last", "abcd", "LAST", made["kept"][:8], made["kept"][:-1], made["dead"][:30]):
         with pytest.raises(NotFound):
             await remove(repeated)
-        records = await scene.engine.kernel.store.list_records(RecordFilter(ENTITIES[group_name], "default", live=True), 10)
+        records = await scene.engine.kernel.store.records.list_matching(
+            RecordFilter(ENTITIES[group_name], "default", live=True), 10
+        )
         assert {each.id for each in records} == set(live.values())
     assert (await remove(made["dead"])).id == made["dead"]

@@ -83,12 +83,12 @@ async def test_every_option_of_one_task_is_an_option_of_many(scene: Scene):
     store, own = scene.engine.kernel.store, {"id", "root_id", "created_at", "due_at", "wake_at", "deadline_at", "hold"}
     for name, value in OPTIONS.items():
         given: dict[str, Any] = {name: value} | ({"limit_key": "disk"} if name == "limit" else {})
-        plain = await store.find_task((await scene.api.tasks.enqueue("greet", {"n": 1})).id)
-        one = await store.find_task((await scene.api.tasks.enqueue("greet", {"n": 1}, **given)).id)
+        plain = await store.tasks.find((await scene.api.tasks.enqueue("greet", {"n": 1})).id)
+        one = await store.tasks.find((await scene.api.tasks.enqueue("greet", {"n": 1}, **given)).id)
         for key in ("unique_key", "idempotency_key"):
             given = given | {key: "another"} if key in given else given
         (made,) = (await scene.api.tasks.enqueue_many([TaskRequest("greet", {"n": 1}, **given)])).tasks
-        many = await store.find_task(made.id)
+        many = await store.tasks.find(made.id)
         assert plain is not None
         assert one is not None
         assert many is not None
@@ -99,7 +99,7 @@ async def test_every_option_of_one_task_is_an_option_of_many(scene: Scene):
             assert abs(getattr(many, at) - getattr(one, at)) < 50_000, name
         elif name not in ("idempotency_key", "tags", "limit"):
             assert any(getattr(many, each) != getattr(plain, each) for each in (*kept, "unique_key")), name
-    assert [(each.key, each.max_running) for each in await store.list_limits("default")] == [("disk", 3)]
+    assert [(each.key, each.max_running) for each in await store.operators.list_limits("default")] == [("disk", 3)]
     request = TaskRequest("greet", idempotency_key="again")
     first, second = [(await scene.api.tasks.enqueue_many([request])).tasks[0] for _ in range(2)]
     assert (second.id, second.created) == (first.id, False)
@@ -152,7 +152,7 @@ async def test_instants_are_the_same_on_both_sides(scene: Scene):
 async def test_reading_one_task_reads_its_row_once(scene: Scene, monkeypatch: pytest.MonkeyPatch):
     made = await scene.api.tasks.enqueue("greet", {"name": "Ada"})
     store, read = scene.engine.kernel.store, []
-    monkeypatch.setattr(store, "find_task", lambda task_id, find=store.find_task: (read.append(task_id), find(task_id))[1])
+    monkeypatch.setattr(store.tasks, "find", lambda task_id, find=store.tasks.find: (read.append(task_id), find(task_id))[1])
     for call in (scene.api.tasks.get, scene.api.tasks.why, scene.api.tasks.result):
         read.clear()
         await call(made.id)

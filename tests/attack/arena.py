@@ -181,12 +181,12 @@ class Arena:
         store = self.engine.kernel.store
         while True:
             with suppress(StoreError):
-                if {depth.lane.kind for depth in await store.list_depths()} <= {PRUNE}:
+                if {depth.lane.kind for depth in await store.tasks.list_depths()} <= {PRUNE}:
                     break
             await asyncio.sleep(AGAIN)
         for work_id in {each for ids in self.found.acks.values() for each in ids}:
-            run = await store.find_run(work_id)
-            task = None if run is not None else await store.find_task(work_id)
+            run = await store.runs.find(work_id)
+            task = None if run is not None else await store.tasks.find(work_id)
             state = run.state if run is not None else task.state if task is not None else "lost"
             self.found.ends[work_id] = str(state)
         read_ledger(self.folder / "ledger", self.found)

@@ -133,7 +133,7 @@ async def _explode(arena: Arena, name: str, source: str) -> None:
 async def _all_ended(arena: Arena) -> None:
     """Wait until every bomb has failed, and look at its error."""
     for run_id, name in arena.bombs.items():
-        while (run := await arena.engine.kernel.store.find_run(run_id)) is not None and run.finished_at is None:  # noqa: ASYNC110
+        while (run := await arena.engine.kernel.store.runs.find(run_id)) is not None and run.finished_at is None:  # noqa: ASYNC110
             await asyncio.sleep(0.1)
         assert run is not None
         arena.tally.counts[f"of them {run.state}"] += 1

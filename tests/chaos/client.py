@@ -42,7 +42,7 @@ class Sender:
         await asyncio.gather(self._enqueue(tasks), *(self._start(submission) for submission in others))
 
     async def _room(self) -> None:
-        while sum(depth.ready for depth in await self._insist(self._engine.kernel.store.list_depths)) > self._backlog:  # noqa: ASYNC110
+        while sum(depth.ready for depth in await self._insist(self._engine.kernel.store.tasks.list_depths)) > self._backlog:  # noqa: ASYNC110
             await asyncio.sleep(AGAIN)
 
     async def _insist(self, ask: Callable[[], Awaitable[T]]) -> T:
@@ -89,7 +89,7 @@ class Sender:
     async def _approve(self, submission: Submission, run_id: str) -> None:
         """Wait for the question of the run and approve it; acknowledged once the decision is."""
         engine = self._engine
-        while await self._insist(lambda: engine.kernel.store.find_run(run_id)) is not None:  # or it is lost
+        while await self._insist(lambda: engine.kernel.store.runs.find(run_id)) is not None:  # or it is lost
             for asked in await self._insist(lambda: engine.approvals.list(states=(), run_id=run_id)):
                 with suppress(AlreadyDecided, NotFound):  # by the same request, which was not answered; or it is lost
                     await self._insist(lambda asked=asked: engine.approvals.decide(asked.id, "approve", actor="ada"))  # type: ignore[misc]

@@ -77,11 +77,13 @@ async def gather(engine: Engine, submissions: Sequence[Submission], acks: dict[s
     """Read everything; nobody works any more."""
     found = Evidence(submissions, acks, Ledger(**ledger))
     store = engine.kernel.store
-    async for task in _pages(lambda last: store.list_tasks(TaskFilter(before_id=last), PAGE)):
+    async for task in _pages(lambda last: store.tasks.list_matching(TaskFilter(before_id=last), PAGE)):
         found.tasks[task.id] = task
-    async for run in _pages(lambda last: store.list_runs(RunFilter(before_id=last), PAGE)):
+    async for run in _pages(lambda last: store.runs.list_matching(RunFilter(before_id=last), PAGE)):
         found.runs[run.id] = run
-    for run_id, steps in zip(found.runs, await _many(lambda run_id: store.list_steps(run_id, None, PAGE), found.runs), strict=True):
+    for run_id, steps in zip(
+        found.runs, await _many(lambda run_id: store.runs.list_steps(run_id, None, PAGE), found.runs), strict=True
+    ):
         found.steps[run_id] = steps
     objectives = [
         work_id for submission in submissions if submission.kind == "objective" for work_id in acks.get(submission.key, ())
@@ -90,7 +92,7 @@ async def gather(engine: Engine, submissions: Sequence[Submission], acks: dict[s
         if trail is not None:
             found.trails[trail.objective.objective_id] = trail
     live = RecordFilter(EXTERNAL.entity, states=("live",))
-    found.followed = [record.id for record in await store.list_records(live, PAGE)]
+    found.followed = [record.id for record in await store.records.list_matching(live, PAGE)]
     await _read_log(engine, found)
     return found
 
@@ -107,7 +109,7 @@ async def _read_log(engine: Engine, found: Evidence) -> None:
     """The moves of everything, with what `Engine.verify` says of them."""
     last: str | None = None
     while True:
-        histories = await engine.kernel.store.list_histories(last, PAGE)
+        histories = await engine.kernel.store.log.list_histories(last, PAGE)
         for history in histories:
             found.unexplained += check_history(history)
             found.moves[history.entity_id] = Counter(move.move for move in history.moves)

@@ -194,12 +194,12 @@ class Run:
                 self._said_at = self._clock.monotonic()
                 await self._progress(engine)
             sent = self._stage.client is not None and self._stage.client.exit_code == 0
-            return sent and {depth.lane.kind for depth in await engine.kernel.store.list_depths()} <= {PRUNE}
+            return sent and {depth.lane.kind for depth in await engine.kernel.store.tasks.list_depths()} <= {PRUNE}
         return False
 
     async def _progress(self, engine: Engine) -> None:
         try:
-            depths = [depth for depth in await engine.kernel.store.list_depths() if depth.lane.kind != PRUNE]
+            depths = [depth for depth in await engine.kernel.store.tasks.list_depths() if depth.lane.kind != PRUNE]
             live = f"{sum(each.ready for each in depths)} ready, {sum(each.running for each in depths)} running, "
             live += f"{sum(each.waiting + each.held for each in depths)} waiting"
         except StoreError:
@@ -213,7 +213,7 @@ class Run:
         finished, moved_at, give_up_at = 0, self._passed(), self._passed() + self._plan.deadline
         while not await self._is_done(engine):
             self._check_client()
-            now = sum((await engine.kernel.store.count_finished()).values())
+            now = sum((await engine.kernel.store.tasks.count_finished()).values())
             if now > finished:
                 finished, moved_at = now, self._passed()
             if self._passed() > min(moved_at + self._plan.patience, give_up_at):

@@ -164,7 +164,7 @@ class Storms:
         engine = Engine(self._stage.url, settings=Settings(), emit=lambda event: None)
         with suppress(StoreError):
             async with engine:
-                live = await engine.kernel.store.list_sightings()
+                live = await engine.kernel.store.servers.list_sightings()
                 if live:
                     self.counts[PRESUMED] += 1
                     await bury(engine.kernel.store, {self._dice.choice(live).server_id: self._dice.choice((PROCESS, SESSION))})

@@ -70,7 +70,7 @@ async def test_a_process_follows_a_failover_and_refuses_the_old_primary(three: C
         three.primary.kill()
         old = three.fail_over()
         await insist(store, second)
-        assert {(await store.find_task(task.id)) is not None for task in (first, second)} == {True}
+        assert {(await store.tasks.find(task.id)) is not None for task in (first, second)} == {True}
 
         old.start()  # as the primary that it was, on its old timeline
         with pytest.raises(
@@ -84,8 +84,8 @@ async def test_a_process_follows_a_failover_and_refuses_the_old_primary(three: C
     failover._newest.clear()  # as in a new process
     async with opened(three.url) as store:
         await put(store, new_task())
-        assert store._hot is not None
-        assert store._hot._idle[0].standing.timeline == 2
+        assert store._database.hot is not None
+        assert store._database.hot._idle[0].standing.timeline == 2
 
     failover._newest.clear()
     (follower,) = [node for node in three.standbys if node is not old]
@@ -107,7 +107,7 @@ async def test_standbys_are_refused_unless_they_may_be_read(three: Cluster) -> N
                 pass
     wait_until(lambda: standby.ask(f"select count(*) from treadle.tasks where id = '{task.id}'") == 1)
     async with opened(f"{host(standby)}?target_session_attrs=any") as reader:
-        assert await reader.find_task(task.id) is not None
+        assert await reader.tasks.find(task.id) is not None
         with pytest.raises(StoreReadOnly):
             await put(reader, new_task())
 
@@ -148,26 +148,26 @@ async def test_a_primary_that_was_frozen_settles_nothing_when_it_continues(three
             assert answer in (None, Verdict.DONE) or isinstance(answer, StoreUnavailable)
         await insist(store, task)
         assert await settle(store, held.claim, succeed('{"n":1}')) in (Verdict.DONE, Verdict.CLAIM_LOST)
-        (ended,) = await store.find_finished([held.id])
+        (ended,) = await store.tasks.find_finished([held.id])
         assert (ended.state, ended.result) == ("completed", '{"n":1}')
 
         old.resume()
         assert old.ask("select not pg_is_in_recovery()")
         await put(store, late := new_task())
-        assert await store.find_task(late.id) is not None
+        assert await store.tasks.find(late.id) is not None
         with pytest.raises(StoreUnavailable, match="overtaken"):
             async with opened(host(old)):
                 pass
         failover._newest.clear()  # as in a process that knows nothing
         async with opened(three.url) as beginner:
-            assert await beginner.find_task(late.id) is not None
+            assert await beginner.tasks.find(late.id) is not None
         assert old.ask("select count(*) from treadle.finished") == 0, "what no standby has is shown to nobody"
         assert old.ask(f"select count(*) from treadle.tasks where id in ('{task.id}', '{late.id}')") == 0
 
 
 async def test_what_no_standby_has_is_never_acknowledged(three: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
     """A commit that waits for a standby, is given up by its sender, survives a restart of the server, and is sent again."""
-    monkeypatch.setattr("treadle.stores.postgres.tasks.LONGEST_COMMIT", 1.0)
+    monkeypatch.setattr("treadle.stores.postgres.store.LONGEST_COMMIT", 1.0)
     task = new_task()
     async with opened(three.url) as store:
         await put(store, new_task())
@@ -195,7 +195,7 @@ async def test_an_isolated_primary_acknowledges_nothing_to_a_process_that_reache
     three: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It is cut off from its standbys and is not fenced; the process knows no other server, and nothing of the failover."""
-    monkeypatch.setattr("treadle.stores.postgres.tasks.LONGEST_COMMIT", 1.0)
+    monkeypatch.setattr("treadle.stores.postgres.store.LONGEST_COMMIT", 1.0)
     old, alone = three.primary, f"postgresql://postgres@127.0.0.1:{three.primary.port}/postgres"  # past the gate
     async with opened(alone) as store:
         held, queued = await put_and_claim(store), new_task()
@@ -216,12 +216,12 @@ async def test_an_isolated_primary_acknowledges_nothing_to_a_process_that_reache
         assert old.ask("select count(*) from treadle.finished") == 0
 
         async with opened(host(three.primary)) as right:
-            assert await right.expire_leases_of(["owner-1"]) == 1
-            await right.wake(100)
+            assert await right.tasks.expire_leases_of(["owner-1"]) == 1
+            await right.tasks.wake(100)
             (again,) = [task for task in await claim(right, owner="new") if task.id == held.id]
             assert again.claim_version == held.claim_version + 1
             assert await settle(right, again.claim, succeed('{"by":"new"}')) is Verdict.DONE
-            assert await right.find_task(unheard.id) is None
+            assert await right.tasks.find(unheard.id) is None
 
         with pytest.raises(StoreUnavailable, match="overtaken"):  # this process has seen the new primary meanwhile
             await put(store, new_task())
@@ -234,9 +234,9 @@ async def test_an_isolated_primary_acknowledges_nothing_to_a_process_that_reache
             pass
     async with opened(three.url) as store:
         assert await settle(store, held.claim, succeed('{"by":"old"}')) is Verdict.CLAIM_LOST
-        (ended,) = await store.find_finished([held.id])
+        (ended,) = await store.tasks.find_finished([held.id])
         assert (ended.state, ended.result) == ("completed", '{"by":"new"}')
-        assert await store.find_task(unheard.id) is None
+        assert await store.tasks.find(unheard.id) is None
 
 
 async def test_a_statement_that_takes_too_long_is_abandoned_and_not_canceled(three: Cluster) -> None:
@@ -244,7 +244,7 @@ async def test_a_statement_that_takes_too_long_is_abandoned_and_not_canceled(thr
     async with opened(three.url) as store:
         for node in three.standbys:
             node.stop("immediate")
-        line = await store._connector.connect(HOT, timeout=1.0)
+        line = await store._database.connector.connect(HOT, timeout=1.0)
         with pytest.raises(TimeoutError):
             await line.execute("update treadle_schema set version = version")
         await asyncio.gather(*line._cancellations, return_exceptions=True)  # type: ignore[attr-defined]

@@ -45,7 +45,7 @@ class Stage:
         return [event.kind for event in (await self.job(task_id)).events]
 
     async def no_record(self) -> bool:
-        return await self.engine.kernel.store.list_records(RecordFilter("external_production_record"), 10) == []
+        return await self.engine.kernel.store.records.list_matching(RecordFilter("external_production_record"), 10) == []
 
     def row(self) -> dict[str, Any]:
         """The one row of the view; nothing of a database that can only be looked at through its store."""

@@ -27,7 +27,7 @@ class Bench:
         self.engine, self._clock, self._waiting = engine, clock, waiting
         self.claims = 0
         self.ticks = 0
-        inner, wake = engine.kernel.store.claim, engine.kernel.store.wake
+        inner, wake = engine.kernel.store.tasks.claim, engine.kernel.store.tasks.wake
 
         async def claim(*arguments: Any) -> list[Task]:
             self.claims += 1
@@ -37,8 +37,8 @@ class Bench:
             self.ticks += 1
             return await wake(*arguments, **options)
 
-        engine.kernel.store.claim = claim  # type: ignore[method-assign]
-        engine.kernel.store.wake = count  # type: ignore[method-assign]
+        engine.kernel.store.tasks.claim = claim  # type: ignore[method-assign]
+        engine.kernel.store.tasks.wake = count  # type: ignore[method-assign]
 
     @property
     def workers(self) -> RemoteWorkers:

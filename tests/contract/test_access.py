@@ -83,7 +83,7 @@ def other_secret(secret: str) -> str:
 
 async def everything_said(store: Store) -> str:
     """All that readers of the log and of histories are shown."""
-    return repr(await store.list_events(0, 2**62, 1000)) + repr(await store.list_histories(None, 1000))
+    return repr(await store.log.list_events(0, 2**62, 1000)) + repr(await store.log.list_histories(None, 1000))
 
 
 # --- tokens ---
@@ -101,7 +101,7 @@ async def test_who_shows_a_tokens_secret_may_do_what_it_grants_under_its_name(ga
 @pytest.mark.parametrize("given", [["operate"], ["read", "operate"], ["work"], ["read"], ["admin"]])
 async def test_a_token_of_an_older_version_keeps_what_it_granted(gate, given):
     made = await gate.tokens.create("old", given)
-    record = await gate.store.find_record(made.id)
+    record = await gate.store.records.find(made.id)
     body = json.loads(record.body)
     del body["separate"]  # as stored before approving and publishing were permissions of their own
     await gate.committer.submit(Unit(rows=(ChangeRecord(record.id, record.version, json.dumps(body)),)), 5)
@@ -180,7 +180,7 @@ async def test_a_revoked_token_is_refused_at_once_and_revoking_again_changes_not
     assert await gate.refusal(secret) == "revoked"
     await gate.advance(SECOND)
     assert await gate.tokens.revoke(revoked.id, actor="eve") == revoked
-    assert moves_of(await store.list_moves(revoked.id)) == ["create", "revoke"]
+    assert moves_of(await store.log.list_moves(revoked.id)) == ["create", "revoke"]
 
 
 @shared
@@ -206,13 +206,13 @@ async def test_a_token_made_by_another_process_is_accepted_at_once(gate, databas
 async def test_a_token_is_not_looked_up_at_every_use(gate, store, monkeypatch):
     secret = await gate.make()
     asked: list[str] = []
-    real = store.find_record
+    real = store.records.find
 
     async def find_record(record_id: str) -> object:
         asked.append(record_id)
         return await real(record_id)
 
-    monkeypatch.setattr(store, "find_record", find_record)
+    monkeypatch.setattr(store.records, "find", find_record)
     for _ in range(50):
         await gate.tokens.find_access(secret)
     assert len(asked) == 1
@@ -221,13 +221,13 @@ async def test_a_token_is_not_looked_up_at_every_use(gate, store, monkeypatch):
 async def test_what_operators_do_to_tokens_is_in_the_log_with_who_did_it(gate, store):
     made = await gate.tokens.create("ci", [READ, WORK], task_lists=["orders"], expires=60, actor="ada")
     await gate.tokens.revoke(made.id, actor="bob")
-    moves = await store.list_moves(made.id)
+    moves = await store.log.list_moves(made.id)
     assert [(move.move, move.from_state, move.to_state, move.actor) for move in moves] == [
         ("create", "new", "active", "ada"),
         ("revoke", "active", "revoked", "bob"),
     ]
     assert '"scopes":["read","work"]' in (moves[0].data or "")
-    events = await store.list_events(0, 2**62, 10)
+    events = await store.log.list_events(0, 2**62, 10)
     assert [(event.namespace, event.move.move) for event in events] == [("default", "create"), ("default", "revoke")]
 
 
@@ -236,7 +236,7 @@ async def test_secrets_and_digests_are_in_nothing_that_is_shown(gate, store):
     opened = await gate.sessions.open(made.secret)
     found = await gate.sessions.find(opened.cookie)
     shown = repr([made, opened, found, (await gate.tokens.list()).tokens, await gate.tokens.get("ci"), found.access])
-    record = await store.find_record(made.id)
+    record = await store.records.find(made.id)
     assert record is not None
     shown += await everything_said(store)
     for hidden in (made.secret, opened.cookie):
@@ -325,7 +325,7 @@ async def test_ended_tokens_are_pruned_after_a_month_and_valid_ones_stay(gate, s
     await gate.advance(KEEP_RECORDS_FOR)
     await Retention(store).prune()
     assert [token.name for token in (await gate.tokens.list(every=True)).tokens] == ["valid"]
-    assert await store.list_moves(ended.id) == []
+    assert await store.log.list_moves(ended.id) == []
     assert (await gate.tokens.find_access(valid)).actor == "valid"
 
 
@@ -416,7 +416,7 @@ async def test_a_closed_session_is_refused_at_once_and_closing_is_idempotent(gat
     await gate.sessions.close(opened.cookie)
     assert await gate.session_refusal(opened.cookie) == "closed"
     assert (await gate.sessions.find(stays.cookie)).access == stays.access
-    moves = await store.list_moves(opened.access.session_id or "")
+    moves = await store.log.list_moves(opened.access.session_id or "")
     assert [(move.move, move.actor) for move in moves] == [("open", "ada"), ("close", "ada")]
 
 
@@ -456,14 +456,14 @@ async def test_sessions_that_nobody_closed_are_ended_by_later_ones_and_pruned(ga
     first = [await gate.sessions.open(secret) for _ in range(3)]
     await gate.advance(12 * HOUR - SECOND)
     await gate.sessions.open(secret)
-    assert await store.count_records("default", "session") == {"open": 4}
+    assert await store.records.count("default", "session") == {"open": 4}
     await gate.advance(2 * SECOND)
     last = await gate.sessions.open(secret)
-    assert await store.count_records("default", "session") == {"expired": 3, "open": 2}
+    assert await store.records.count("default", "session") == {"expired": 3, "open": 2}
     assert await gate.session_refusal(first[0].cookie) == "expired"
     await gate.sessions.find(last.cookie)
     await gate.advance(KEEP_RECORDS_FOR)
     await Retention(store).prune()
-    assert await store.count_records("default", "session") == {"open": 2}
+    assert await store.records.count("default", "session") == {"open": 2}
     await gate.sessions.open(secret)
-    assert await store.count_records("default", "session") == {"expired": 2, "open": 1}
+    assert await store.records.count("default", "session") == {"expired": 2, "open": 1}

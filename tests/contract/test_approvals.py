@@ -66,18 +66,18 @@ class RequestContext:
         return pending
 
     async def wake_and_tend(self) -> tuple[Verdict, Finish | Park]:
-        await self.store.wake(10)
+        await self.store.tasks.wake(10)
         task = await claim_one(self.store)
         assert task.state == "awaiting_approval"
         tended = await self.approvals.tend(task, task.claim)
         return tended.answer.verdict, tended.settlement
 
     async def moves(self, entity_id: str) -> list[str]:
-        return moves_of(await self.store.list_moves(entity_id))
+        return moves_of(await self.store.log.list_moves(entity_id))
 
     async def told(self) -> list[tuple[str, str]]:
         """(event, approval id) of the notifications that are to be sent, oldest first."""
-        tasks = await self.store.list_tasks(TaskFilter(kind=NOTIFY, task_list=ENGINE_LIST), 100)
+        tasks = await self.store.tasks.list_matching(TaskFilter(kind=NOTIFY, task_list=ENGINE_LIST), 100)
         said = [decode(task.payload) for task in reversed(tasks)]
         return [(each["event"], each["approval_id"]) for each in said]
 
@@ -108,7 +108,7 @@ async def test_asking_parks_the_task_and_stores_the_question_in_one_unit(desk, c
     assert (shown.state, shown.task_id, shown.approval.context) == ("pending", task.id, {"amount": 5})
     assert shown.approval.expires_at == clock.now() + MINUTE
     assert await claim(desk.store) == []
-    (moved,) = await desk.store.list_moves(task.id)
+    (moved,) = await desk.store.log.list_moves(task.id)
     assert (moved.move, decode(moved.data)["approval_id"]) == ("ask", shown.id)
     assert await desk.told() == []
     await check(desk.store)
@@ -218,7 +218,7 @@ async def test_what_is_edited_is_what_the_work_is_given(desk):
     await desk.approvals.decide(shown.id, "approve", actor="ada", edits={"amount": 3})
     (decision,) = decode((await get(desk.store, task.id)).checkpoint)["@approvals"]
     assert (decision["context"], decision["edited"]) == ({"amount": 3, "to": "x"}, True)
-    (move,) = await desk.store.list_moves(shown.id)
+    (move,) = await desk.store.log.list_moves(shown.id)
     assert decode(move.data)["edits"] == {"amount": 3}
 
 
@@ -322,7 +322,7 @@ async def test_a_task_that_is_looked_at_too_early_waits_on(desk, clock):
 async def test_a_decision_wins_over_a_worker_that_is_about_to_remind(desk, clock):
     task, shown = await desk.ask(remind_after=10)
     await clock.advance(10_000)
-    await desk.store.wake(10)
+    await desk.store.tasks.wake(10)
     taken = await claim_one(desk.store)
     assert (await desk.approvals.decide(shown.id, "approve", actor="ada")).state == "approved"
     stale = Park("ask", taken.state, 1, 0, 0, delay=1000)
@@ -333,7 +333,7 @@ async def test_a_decision_wins_over_a_worker_that_is_about_to_remind(desk, clock
 async def test_a_vote_that_comes_while_a_worker_reminds_is_not_lost(desk, clock):
     task, shown = await desk.ask(remind_after=10, quorum=2)
     await clock.advance(10_000)
-    await desk.store.wake(10)
+    await desk.store.tasks.wake(10)
     taken = await claim_one(desk.store)
     due, looked = desk.approvals._due, 0
 

@@ -62,13 +62,13 @@ async def test_claims_that_get_tasks_do_not_list_the_lanes_again(bench: Bench, m
         await bench.put("job", {"n": n})
     await bench.one(worker_id)
     store, listed = bench.engine.kernel.store, list[None]()
-    list_lanes = store.list_lanes
+    list_lanes = store.tasks.list_lanes
 
     async def counted() -> Any:
         listed.append(None)
         return await list_lanes()
 
-    monkeypatch.setattr(store, "list_lanes", counted)
+    monkeypatch.setattr(store.tasks, "list_lanes", counted)
 
     async def claim_ten() -> None:
         for _ in range(10):
@@ -185,7 +185,7 @@ async def test_a_worker_that_has_left_elsewhere_waits_no_longer(bench: Bench) ->
     worker_id = await bench.worker("job")
     waiting = bench.waiting_claim(worker_id, 60)
     await bench.waits()
-    await bench.engine.kernel.store.touch_servers([Touch(worker_id, state="stopped")])
+    await bench.engine.kernel.store.servers.touch([Touch(worker_id, state="stopped")])
     await bench.pass_until(waiting.done)
     with pytest.raises(WorkerNotFound):
         await waiting
@@ -265,7 +265,7 @@ async def test_trouble_with_the_store_is_told_to_all_who_wait(bench: Bench, monk
         raise StoreUnavailable("gone")
 
     with monkeypatch.context() as patched:
-        patched.setattr(bench.engine.kernel.store, "claim", broken)
+        patched.setattr(bench.engine.kernel.store.tasks, "claim", broken)
         await bench.put("job")
         assert all(isinstance(each, StoreUnavailable) for each in await asyncio.gather(*waiting, return_exceptions=True))
     assert len(await bench.workers.claim(await bench.worker("job"))) == 1
@@ -279,7 +279,7 @@ class Gate:
 
     def __init__(self, bench: Bench) -> None:
         self.reached, self.opened = asyncio.Event(), asyncio.Event()
-        inner = bench.engine.kernel.store.claim
+        inner = bench.engine.kernel.store.tasks.claim
 
         async def claim(*arguments: Any) -> Any:
             tasks = await inner(*arguments)
@@ -288,7 +288,7 @@ class Gate:
                 await self.opened.wait()
             return tasks
 
-        bench.engine.kernel.store.claim = claim  # type: ignore[method-assign]
+        bench.engine.kernel.store.tasks.claim = claim  # type: ignore[method-assign]
 
 
 async def test_what_was_claimed_for_a_caller_that_went_away_is_given_back(shared: Bench) -> None:

@@ -46,10 +46,10 @@ class Finding(StubExternalSpecialist):
 async def lose_worker(stage: Stage, task_id: str) -> None:
     """Let a worker take the task and die."""
     task, store = await stage.task(task_id), stage.engine.kernel.store
-    await store.wake(10)
-    assert [each.id for each in await store.claim([task.lane_id], "dead", 1000, 1)] == [task_id]
+    await store.tasks.wake(10)
+    assert [each.id for each in await store.tasks.claim([task.lane_id], "dead", 1000, 1)] == [task_id]
     await stage.clock.advance(1000)
-    await store.wake(10)
+    await store.tasks.wake(10)
 
 
 async def serve(stage: Stage) -> None:
@@ -64,7 +64,7 @@ async def serve(stage: Stage) -> None:
         handlers=["render", "render@"],
         task_lists=[DEFAULT_LIST],
     )
-    await stage.engine.kernel.store.save_server(server)
+    await stage.engine.kernel.store.servers.save(server)
 
 
 async def reasons(stage: Stage) -> list[str]:
@@ -151,7 +151,7 @@ async def test_why_reports_a_job_that_no_live_server_polls(stage: Stage) -> None
     await serve(stage)
     assert (await stage.engine.why(task_id)).code == "next_poll"
     await stage.clock.advance(3_600_000)
-    await stage.engine.kernel.store.wake(10)
+    await stage.engine.kernel.store.tasks.wake(10)
     assert (await stage.engine.why(task_id)).code == "no_worker"  # its server is lost, and the poll is due
 
 
@@ -160,9 +160,9 @@ async def test_claim_lists_show_polls_in_progress(stage: Stage) -> None:
     task_id = await stage.dispatch()
     await stage.clock.advance(1000)
     store = stage.engine.kernel.store
-    await store.wake(10)
+    await store.tasks.wake(10)
     assert await stage.engine.goals.objectives.claims() == []
-    (task,) = await store.claim([(await stage.task(task_id)).lane_id], "poller", 1000, 1)
+    (task,) = await store.tasks.claim([(await stage.task(task_id)).lane_id], "poller", 1000, 1)
     (claim,) = await stage.engine.goals.objectives.claims()
     assert (claim.task_id, claim.owner_id, claim.claim_version) == (task_id, "poller", task.claim_version)
 
@@ -178,7 +178,7 @@ async def lose_job(stage: Stage, stub: Finding, lost_by: str) -> str:
     task_id = await stage.dispatch()
     if lost_by == "unregistered":
         await stage.clock.advance(1000)
-        await stage.engine.kernel.store.wake(10)
+        await stage.engine.kernel.store.tasks.wake(10)
         assert await stage.engine.kernel.external_jobs.give_up([(await stage.task(task_id)).lane_id]) == 1
     elif lost_by == "unexpected poll":
         stub.outcomes.insert(0, 7)
@@ -227,10 +227,10 @@ async def start_and_die(stage: Stage) -> str:
     """Let a worker die while it submits a job."""
     task = await stage.engine.enqueue("render", {})
     store = stage.engine.kernel.store
-    (held,) = await store.claim([(await stage.task(task.id)).lane_id], "dead", 1000, 1)
+    (held,) = await store.tasks.claim([(await stage.task(task.id)).lane_id], "dead", 1000, 1)
     await stage.engine.kernel.external_jobs.begin(held, held.claim)
     await stage.clock.advance(1000)
-    await store.wake(10)
+    await store.tasks.wake(10)
     return task.id
 
 

@@ -66,7 +66,7 @@ async def test_a_canceled_job_is_resolved_and_its_service_told_by_a_task_of_its_
     assert stub.canceled == []
     await stage.tick()
     assert stub.canceled == ["job-1"]
-    (told,) = await stage.engine.kernel.store.list_tasks(TaskFilter(kind=EXTERNAL_CANCEL, task_list=ENGINE_LIST), 10)
+    (told,) = await stage.engine.kernel.store.tasks.list_matching(TaskFilter(kind=EXTERNAL_CANCEL, task_list=ENGINE_LIST), 10)
     assert (told.state, decode(told.result)) == ("completed", {"canceled": True, "external_job_id": "job-1"})
     with pytest.raises(ExternalAlreadyResolved):
         await stage.engine.kernel.external_jobs.cancel(task_id, actor="ada")
@@ -86,7 +86,7 @@ async def test_a_service_that_cannot_be_told_is_told_again_later(stage: Stage) -
     task_id = await stage.dispatch()
     await stage.engine.cancel(task_id)
     await stage.tick()
-    (waiting,) = await stage.engine.kernel.store.list_tasks(TaskFilter(kind=EXTERNAL_CANCEL), 10)
+    (waiting,) = await stage.engine.kernel.store.tasks.list_matching(TaskFilter(kind=EXTERNAL_CANCEL), 10)
     assert (waiting.state, waiting.failures) == ("pending", 1)
     away.down = False
     await stage.tick(5)
@@ -253,7 +253,7 @@ async def test_records_are_made_again_from_their_events(stage: Stage) -> None:
     stage.engine.specialist("render", StubExternalSpecialist([ExternalProductionHandle("job-1", 1, "half")]))
     task_id = await stage.dispatch()
     await stage.tick(1)
-    (stored,) = await stage.engine.kernel.store.list_records(RecordFilter("external_production_record"), 10)
+    (stored,) = await stage.engine.kernel.store.records.list_matching(RecordFilter("external_production_record"), 10)
     wrong = encode(decode(stored.body) | {"progress_hint": "nonsense", "polls": 7})
     await stage.engine.kernel.store.commit([Unit(rows=(ChangeRecord(stored.id, stored.version, wrong),))])
     (problem,) = (await stage.engine.kernel.verify()).problems
@@ -346,7 +346,7 @@ async def test_sync_specialists_run_in_threads_and_a_dict_is_a_production(stage:
     await stage.tick(1)
     task = await stage.task(task_id)
     assert decode(task.result) == {"job": "job-1"}
-    (produced,) = await stage.engine.kernel.store.list_records(RecordFilter("render_event"), 10)
+    (produced,) = await stage.engine.kernel.store.records.list_matching(RecordFilter("render_event"), 10)
     assert produced.id == (await stage.job(task_id)).record.render_event_object_id
 
 
@@ -361,7 +361,7 @@ async def test_what_was_appended_is_dropped_with_a_lost_claim(stage: Stage) -> N
     task_id = await stage.dispatch()
     await stage.tick(1)
     assert (await stage.task(task_id)).state == "canceled"
-    assert await stage.engine.kernel.store.list_records(RecordFilter("render_event"), 10) == []
+    assert await stage.engine.kernel.store.records.list_matching(RecordFilter("render_event"), 10) == []
 
 
 async def test_jobs_wait_out_the_grace_period_where_servers_come_and_go(stage: Stage) -> None:
@@ -372,7 +372,7 @@ async def test_jobs_wait_out_the_grace_period_where_servers_come_and_go(stage: S
         )
 
     for each in (server("a", "render", "render@"), server("b", "other")):
-        await stage.engine.kernel.store.save_server(each)
+        await stage.engine.kernel.store.servers.save(each)
     task = await stage.engine.enqueue("render")
     await stage.engine.kernel.external_jobs.append_dispatched(task.id, HANDLE)
     await stage.tick(2)

@@ -58,7 +58,7 @@ async def test_specialist_returning_render_event_does_not_create_record(stage: S
     task = await stage.task(task_id)
     assert (task.state, decode(task.result)) == ("completed", {"url": "a.png"})
     assert await stage.no_record()
-    (produced,) = await stage.engine.kernel.store.list_records(RecordFilter("render_event"), 10)
+    (produced,) = await stage.engine.kernel.store.records.list_matching(RecordFilter("render_event"), 10)
     assert (produced.task_id, decode(produced.body)) == (task_id, {"url": "a.png"})
 
 
@@ -89,7 +89,7 @@ async def test_polling_loop_calls_poll_at_interval(stage: Stage) -> None:
     task, job = await stage.task(task_id), await stage.job(task_id)
     assert (task.state, decode(task.result)) == ("completed", {"url": "b.png"})
     assert [event.kind for event in job.events] == [DISPATCHED, POLLED, POLLED, RESOLVED]
-    (produced,) = await stage.engine.kernel.store.list_records(RecordFilter("render_event"), 10)
+    (produced,) = await stage.engine.kernel.store.records.list_matching(RecordFilter("render_event"), 10)
     assert (job.record.render_event_object_id, job.record.completed_at) == (produced.id, stage.clock.now())
     assert [move.move for move in await stage.engine.kernel.reads.list_moves(task_id)] == [
         "hand_off",
@@ -112,7 +112,7 @@ async def test_a_specialist_sets_tags_when_it_starts_polls_and_produces(stage: S
     stage.engine.specialist("render", Tagging())
     task_id = await stage.dispatch()
     for expected in ("started", "polled 2", "polled 1"):
-        assert await stage.engine.kernel.store.list_tags([task_id]) == {task_id: {"stage": f"s{expected}"}}
+        assert await stage.engine.kernel.store.search.list_tags([task_id]) == {task_id: {"stage": f"s{expected}"}}
         await stage.tick(1)
 
 

@@ -34,7 +34,7 @@ def verdicts(health: Health) -> dict[str, str]:
 
 async def test_a_store_tells_its_sizes_and_versions(store):
     await put_one(store)
-    health = await store.health()
+    health = await store.health.check()
     assert health.bytes > 0
     assert {"tasks", "finished", "log", "runs"} <= {table.name for table in health.tables}
     assert all(health.versions.values())
@@ -43,18 +43,20 @@ async def test_a_store_tells_its_sizes_and_versions(store):
 
 async def test_what_is_overdue_is_measured(store, clock):
     await put_one(store, delay=1000)
-    assert (await store.health()).overdue_for == await store.overdue_for() == 0
+    assert (await store.health.check()).overdue_for == await store.health.overdue_for() == 0
     await clock.advance(31_000)
-    health = await store.health()
+    health = await store.health.check()
     assert health.overdue_for == 30_000
-    assert await store.overdue_for() == 30_000
+    assert await store.health.overdue_for() == 30_000
     assert verdicts(health)["wake lag"] == "warn"
 
 
 async def test_a_new_store_has_no_damage(store):
     await put_one(store)
-    assert await store.list_damage() == await store.list_damage(pages=False) == []
-    assert {"durability", "page checksums"} <= verdicts(await store.health()).keys() or "sqlite" in (await store.health()).versions
+    assert await store.health.list_damage() == await store.health.list_damage(pages=False) == []
+    assert {"durability", "page checksums"} <= verdicts(await store.health.check()).keys() or "sqlite" in (
+        await store.health.check()
+    ).versions
 
 
 @pytest.mark.parametrize("database", ["postgres"], indirect=True)
@@ -62,7 +64,7 @@ async def test_damaged_pages_that_the_server_has_read_are_reported(store, monkey
     from treadle.stores.postgres import health
 
     monkeypatch.setitem(health._SQL, "count_checksum_failures", "select 3, '2026-07-01'")
-    (line,) = await store.list_damage()
+    (line,) = await store.health.list_damage()
     assert "3 damaged pages" in line
 
 
@@ -71,7 +73,7 @@ async def test_an_open_snapshot_is_found(store, postgres_server):
     with psycopg.connect(postgres_server, application_name="slow report") as connection:
         connection.execute("set transaction isolation level repeatable read")
         connection.execute("select 1")
-        health = await store.health()
+        health = await store.health.check()
     assert health.oldest_snapshot_for is not None
     assert health.snapshot_by is not None
 
@@ -124,15 +126,15 @@ async def test_a_backup_has_all_that_was_there_and_is_never_written_over(store, 
 
     task = await put_one(store)
     path = tmp_path / "copy.db"
-    assert await store.backup(str(path)) == path.stat().st_size
+    assert await store.health.backup(str(path)) == path.stat().st_size
     copy = SqliteStore(str(path), clock=ManualClock())
     await copy.open(migrate=False)
-    found = await copy.find_task(task.id)
+    found = await copy.tasks.find(task.id)
     await copy.close()
     assert found is not None
     before = path.read_bytes()
     with pytest.raises(Refused):
-        await store.backup(str(path))
+        await store.health.backup(str(path))
     assert path.read_bytes() == before
     assert [each.name for each in tmp_path.iterdir() if "partial" in each.name] == []  # noqa: ASYNC240
 
@@ -155,14 +157,14 @@ async def test_a_backup_of_a_store_that_is_written_to_is_of_one_moment(database:
 
     writing = asyncio.ensure_future(write())
     path = tmp_path / "copy.db"
-    await store.backup(str(path))
+    await store.health.backup(str(path))
     over.set()
     await writing
     copy = SqliteStore(str(path), clock=ManualClock())
     await copy.open(migrate=False)
-    assert len(await copy.find_finished([claim.task_id for claim in before])) == 20
-    finished = (await copy.count_finished())["completed"]
-    (depth,) = [each for each in await copy.list_depths() if each.lane == OTHER]
+    assert len(await copy.tasks.find_finished([claim.task_id for claim in before])) == 20
+    finished = (await copy.tasks.count_finished())["completed"]
+    (depth,) = [each for each in await copy.tasks.list_depths() if each.lane == OTHER]
     assert depth.ready == finished  # each end is there with what follows from it
     assert (await verify(copy)).problems == ()
     await copy.close()
@@ -171,6 +173,6 @@ async def test_a_backup_of_a_store_that_is_written_to_is_of_one_moment(database:
 @pytest.mark.parametrize("database", ["postgres"], indirect=True)
 async def test_postgresql_names_its_own_tools(store, tmp_path):
     with pytest.raises(Unsupported, match="pg_dump"):
-        await store.backup(str(tmp_path / "copy"))
+        await store.health.backup(str(tmp_path / "copy"))
     with pytest.raises(Unsupported):
-        await store.compact(whole=True)
+        await store.retention.compact(whole=True)

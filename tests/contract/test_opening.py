@@ -98,7 +98,7 @@ async def test_nothing_committed_is_lost_by_not_closing(database, store):
 
 
 async def test_a_store_says_what_it_is(store):
-    described = await store.describe()
+    described = await store.health.describe()
     assert described["kind"] in ("sqlite", "postgresql")
     assert described["schema_version"] >= 1
     assert store.url

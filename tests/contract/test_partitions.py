@@ -63,7 +63,7 @@ def parts(database: Any) -> dict[str, int]:
 
 async def in_second_partition(store: Any, database: Any) -> int:
     """Prepare partitions, and advance the clock into the one after `rest`."""
-    await store.prepare(Retention(store).rules)
+    await store.retention.prepare(Retention(store).rules)
     await database.clock.advance(3 * DAY_FOR)
     return int(database.clock.now())
 
@@ -82,7 +82,7 @@ async def test_partitions_are_made_ahead_of_time_and_take_new_tasks(database, st
     assert parts(database)["default"] == 1
     assert len(database.rows("finished")) == 3
     assert len(database.rows("log")) == 3
-    await store.prepare(Retention(store).rules)
+    await store.retention.prepare(Retention(store).rules)
     assert len(parts(database)) == 4 + (now + 2 * WEEK_FOR > now + 12 * DAY_FOR)
     assert (await verify(store)).holds
 
@@ -92,7 +92,7 @@ async def test_after_a_long_pause_new_partitions_begin_in_the_future(database, s
     await database.clock.advance(100 * DAY_FOR)
     task_id = await ended(store, now + 100 * DAY_FOR)
     assert parts(database)["default"] == 1
-    await store.prepare(Retention(store).rules)
+    await store.retention.prepare(Retention(store).rules)
     await database.clock.advance(2 * HOUR_FOR)
     await ended(store, database.clock.now())
     assert parts(database)["default"] == 1
@@ -144,18 +144,18 @@ async def test_whatever_must_stay_survives_the_drop_with_its_moves(database, sto
     run = Run(id=run_id, flow_id="f", workflow="w.W", root_id=run_id)
     await store.commit([Unit(rows=(PutRun(run), MoveRun(run_id, "start", "pending", "running")))])
     of_run = await ended(store, now, run_id=run_id, root_id=run_id)
-    moves = {task_id: await store.list_moves(task_id) for task_id in (failed, elsewhere, audited, parent, of_run, run_id)}
+    moves = {task_id: await store.log.list_moves(task_id) for task_id in (failed, elsewhere, audited, parent, of_run, run_id)}
     await when_droppable(database)
     late = id_at(now)
     await put(store, new_task(id=late))
     await settle(store, (await claim_one(store)).claim, succeed())
     await database.clock.advance(2 * MINUTE)
-    dropped = await store.drop_expired(Retention(store).rules, 1000)
+    dropped = await store.retention.drop_expired(Retention(store).rules, 1000)
     assert (dropped.trees, dropped.tasks, dropped.moves, dropped.more) == (20, 20, 20, True)
     assert (await Retention(store).prune()).tasks == 0
     left = {str(row["id"]) for row in database.rows("finished")}
     assert left == {failed, elsewhere, audited, parent, of_run, late}
-    assert {task_id: await store.list_moves(task_id) for task_id in moves} == moves
+    assert {task_id: await store.log.list_moves(task_id) for task_id in moves} == moves
     assert (await verify(store)).holds
 
 
@@ -165,7 +165,7 @@ async def test_a_task_that_just_ended_keeps_its_partition(database, store):
         await ended(store, now)
     await when_droppable(database)
     late = await ended(store, now)
-    assert await store.drop_expired(Retention(store).rules, 1000) == Pruned()
+    assert await store.retention.drop_expired(Retention(store).rules, 1000) == Pruned()
     assert (await Retention(store).prune()).tasks == 3  # by their rows
     assert (await get(store, late)).finished
 
@@ -173,12 +173,12 @@ async def test_a_task_that_just_ended_keeps_its_partition(database, store):
 async def test_a_tree_with_more_than_a_task_goes_whole(database, store):
     now = await in_second_partition(store, database)
     task_id = await ended(store, now)
-    await store.append_lines([LogLine(task_id=task_id, at=0, level="info", message="a line")])
+    await store.log.append_lines([LogLine(task_id=task_id, at=0, level="info", message="a line")])
     child = await ended(store, now + WEEK_FOR, root_id=task_id)
     await when_droppable(database)
     report = await Retention(store).prune()
     assert (report.trees, report.tasks, report.lines) == (1, 2, 1)
-    assert await store.find_task(child) is None
+    assert await store.tasks.find(child) is None
     assert database.rows("log") == database.rows("lines") == []
 
 
@@ -206,7 +206,7 @@ async def test_a_transaction_that_writes_meanwhile_is_waited_for_or_respected(da
     with psycopg.connect(postgres_server, autocommit=False) as other:
         other.execute(f'set search_path to "{database.name}"')
         other.execute("lock table only finished in row exclusive mode")
-        dropping = asyncio.create_task(store.drop_expired(Retention(store).rules, 1000))
+        dropping = asyncio.create_task(store.retention.drop_expired(Retention(store).rules, 1000))
         for _ in range(10_000):
             waiting = "select from pg_locks where relation = %s::regclass and not granted"
             if dropping.done() or database.admin.execute(waiting, [f'"{database.name}".finished']).fetchall():
@@ -241,7 +241,7 @@ async def test_an_id_that_crosses_an_unfinished_split_ends_and_the_split_is_give
     database.execute(f"select treadle_bound_part('finished', 'finished_rest', null, treadle_first_id({now}), 'not valid')")
     await ended(store, now + DAY_FOR)
     assert len(database.rows("finished")) == 1
-    await store.prepare(Retention(store).rules)
+    await store.retention.prepare(Retention(store).rules)
     assert (await verify(store)).holds
 
 

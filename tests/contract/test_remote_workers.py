@@ -54,13 +54,13 @@ async def test_a_completion_reads_the_task_only_in_another_process(
     if through == "another process":
         bench.workers._handed_out = HandedOut()
     store, reads = bench.engine.kernel.store, list[str]()
-    find_task = store.find_task
+    find_task = store.tasks.find
 
     async def counted(read_id: str) -> Task | None:
         reads.append(read_id)
         return await find_task(read_id)
 
-    monkeypatch.setattr(store, "find_task", counted)
+    monkeypatch.setattr(store.tasks, "find", counted)
     await bench.workers.complete(worker_id, task_id, 1, {"n": 2})
     assert reads == ([] if through == "the same process" else [task_id])
     monkeypatch.undo()

@@ -115,5 +115,5 @@ async def test_they_are_pruned_and_the_log_holds(requests: Requests, store: Stor
     await begun(requests, key="left")
     assert (await verify(store)).holds
     await clock.advance(KEEP_RECORDS_FOR)
-    await store.prune_rest(100, 0, KEEP_RECORDS_FOR)
+    await store.retention.prune_rest(100, 0, KEEP_RECORDS_FOR)
     assert (await verify(store)).checked == 0

@@ -64,9 +64,9 @@ class Twins:
         self.lanes: list[dict[int, Lane]] = [{}, {}]
 
     async def open(self, threads: list[ThreadPoolExecutor]) -> None:
-        self.lines = [Line(store.lease_connection(), thread) for store, thread in zip(self.stores, threads, strict=True)]
+        self.lines = [Line(store.servers.lease_connection(), thread) for store, thread in zip(self.stores, threads, strict=True)]
         for number, store in enumerate(self.stores):
-            found = await store.lane_ids(LANES)
+            found = await store.tasks.lane_ids(LANES)
             self.lanes[number] = {lane_id: lane for lane, lane_id in found.items()}
 
     async def advance(self, ms: int) -> None:
@@ -77,13 +77,13 @@ class Twins:
         answers = []
         for number, store in enumerate(self.stores):
             lane_ids = [lane_id for lane_id, lane in self.lanes[number].items() if lane in lanes]
-            answers.append(await store.claim(lane_ids, owner, lease_for, limit))
+            answers.append(await store.tasks.claim(lane_ids, owner, lease_for, limit))
         plain = [sorted((plain_task(task) for task in answer), key=lambda task: task["id"]) for answer in answers]
         assert plain[0] == plain[1]
         return answers[0]
 
     async def wake(self, *, expire_leases: bool) -> None:
-        first, second = [await store.wake(10_000, expire_leases=expire_leases) for store in self.stores]
+        first, second = [await store.tasks.wake(10_000, expire_leases=expire_leases) for store in self.stores]
         assert (first.count, first.expired, first.next_for) == (second.count, second.expired, second.next_for)
         named = [{self.lanes[n][lane_id] for lane_id in woken.lane_ids} for n, woken in enumerate((first, second))]
         assert named[0] == named[1]
@@ -96,7 +96,9 @@ class Twins:
             # Commits to SQLite hold no rows; PostgreSQL also reports lanes in which the commit held a ready task.
             assert made_ready <= reported
             if extra := reported - made_ready:
-                assert extra <= {task.lane for task in await self.stores[1].list_tasks(TaskFilter(), 1_000) if is_ready(task)}
+                assert extra <= {
+                    task.lane for task in await self.stores[1].tasks.list_matching(TaskFilter(), 1_000) if is_ready(task)
+                }
         return answers[0]
 
     async def renew(self, renewals: list[Renewal], lease_for: int) -> None:
@@ -178,7 +180,7 @@ class Operator:
 
     async def untied(self, lanes: list[Lane]) -> list[Lane]:
         """The lanes, or one of them where two are equally old: which is taken then is nobody's promise."""
-        tasks = await self.twins.stores[0].list_tasks(TaskFilter(states=("pending",)), 1_000)
+        tasks = await self.twins.stores[0].tasks.list_matching(TaskFilter(states=("pending",)), 1_000)
         heads = []
         for lane in lanes:
             ready = [task for task in tasks if task.lane == lane and task.wake_at is None and not task.hold]
@@ -217,7 +219,7 @@ class Operator:
         await self.twins.renew(renewals, self.dice.choice((10_000, MINUTE)))
 
     async def operate(self) -> None:
-        tasks = await self.twins.stores[0].list_tasks(TaskFilter(), 1_000)
+        tasks = await self.twins.stores[0].tasks.list_matching(TaskFilter(), 1_000)
         chosen = self.dice.sample(tasks, min(len(tasks), 2))
         units = []
         for task in chosen:
@@ -242,7 +244,7 @@ class Operator:
     # functions, their mail and records
 
     async def runs(self) -> list[Run]:
-        return await self.twins.stores[0].list_runs(RunFilter(), 100)
+        return await self.twins.stores[0].runs.list_matching(RunFilter(), 100)
 
     async def begin(self) -> None:
         run_id = self.ids.new_id()
@@ -265,7 +267,7 @@ class Operator:
     async def record_row(self, names: tuple[str | None, ...]) -> Row:
         dice, entity = self.dice, self.dice.choice(("schedule", "approval"))
         machine = MACHINES[entity]
-        known = await self.twins.stores[0].list_records(RecordFilter(entity), 20)
+        known = await self.twins.stores[0].records.list_matching(RecordFilter(entity), 20)
         if not known or dice.random() < 0.3:
             name = dice.choice(names)
             return PutRecord(Record(id=self.ids.new_id(), entity=entity, name=name, state=machine.initial, body='{"ü":1}'))
@@ -300,7 +302,7 @@ class Operator:
     async def executed(self, task: Task, run: Run) -> Unit:
         step = PutSteps(run.id, (new_step(run, f"{task.id}/{self.dice.choice('ab')}", body=f'{{"n":{self.dice.random()}}}'),), 1)
         guard = RunGuard(run.id, run.version)
-        taken = TakeMessages(run.id, tuple(mail.id for mail in await self.twins.stores[0].list_messages(run.id, 2)))
+        taken = TakeMessages(run.id, tuple(mail.id for mail in await self.twins.stores[0].records.list_messages(run.id, 2)))
         status = self.dice.choice(("unknown", "succeeded", "failed"))
         effect = EffectOutcome(
             idempotency_key=self.dice.choice("pqrs"),
@@ -348,9 +350,9 @@ async def test_the_same_random_operations_leave_the_same_tables(request, tmp_pat
                 twins.compare()
         for store in twins.stores:
             assert (await verify(store)).problems == ()
-        histories = [[strip(history) for history in await store.list_histories(None, 10_000)] for store in twins.stores]
+        histories = [[strip(history) for history in await store.log.list_histories(None, 10_000)] for store in twins.stores]
         assert histories[0] == histories[1]
-        listed = [[plain_task(task) for task in await store.list_tasks(TaskFilter(), 10_000)] for store in twins.stores]
+        listed = [[plain_task(task) for task in await store.tasks.list_matching(TaskFilter(), 10_000)] for store in twins.stores]
         assert listed[0] == listed[1]
 
 

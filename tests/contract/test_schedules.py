@@ -83,12 +83,12 @@ async def test_two_schedulers_and_a_dead_one_fire_each_tick_once(timing: Timing,
 async def test_a_schedule_that_ticks_for_long_leaves_one_live_task_and_a_small_record(timing: Timing) -> None:
     await timing.schedules.create("tidy", every=60, task="job", overlap="allow")
     await timing.turns(40 * MINUTE, MINUTE)
-    live = await timing.store.list_tasks(TaskFilter(kind=SCHEDULE, states=("pending",)), 100)
+    live = await timing.store.tasks.list_matching(TaskFilter(kind=SCHEDULE, states=("pending",)), 100)
     assert len(live) == 1
     schedule = await timing.schedules.get("tidy")
     assert schedule.task_id == live[0].id
     assert len(schedule.recent) == 20
-    assert await timing.store.list_moves(schedule.id) == []
+    assert await timing.store.log.list_moves(schedule.id) == []
 
 
 async def test_a_time_that_is_asked_for_once_ends_the_schedule(timing: Timing) -> None:
@@ -133,7 +133,7 @@ async def test_a_cron_line_fires_by_the_clock_of_its_zone_across_a_change(timing
 async def test_jitter_delays_by_the_same_each_time_and_keeps_the_tick(timing: Timing) -> None:
     began = timing.clock.now()
     made = await timing.schedules.create("tidy", every=3600, task="job", jitter=1800, overlap="allow")
-    task = await timing.store.find_task(made.task_id or "")
+    task = await timing.store.tasks.find(made.task_id or "")
     assert task is not None
     assert task.wake_at is not None
     late = task.wake_at - (began + HOUR)
@@ -234,7 +234,7 @@ async def test_one_tick_waits_for_the_end_of_the_last_one(timing: Timing) -> Non
     await timing.turns(20 * SECOND, 5 * SECOND)  # long before the next tick
     assert await timing.ticks() == [as_text(began + MINUTE), as_text(began + 2 * MINUTE)]
     assert (await timing.schedules.get("report")).waiting is None
-    ended = await timing.store.list_tasks(TaskFilter(kind=SCHEDULE, states=("completed",)), 100)
+    ended = await timing.store.tasks.list_matching(TaskFilter(kind=SCHEDULE, states=("completed",)), 100)
     assert len(ended) == 4  # those that started or skipped something; turns that only waited leave nothing
     await timing.check()
 
@@ -300,7 +300,7 @@ async def test_what_cannot_be_started_is_said_tried_again_and_not_lost(timing: T
     schedule = await timing.schedules.get("daily")
     assert schedule.error is not None
     assert schedule.error["code"] == "flow_not_found"
-    task = await timing.store.find_task(schedule.task_id or "")
+    task = await timing.store.tasks.find(schedule.task_id or "")
     assert task is not None
     assert (task.failures, schedule.cursor) == (1, Instant.of(began))
     await timing.flows.publish("daily", [("daily.afl", FLOW)])
@@ -326,7 +326,7 @@ async def test_an_edit_takes_effect_at_once_and_the_old_ticks_are_gone(timing: T
     assert decode((await timing.started())[-1].payload)["n"] == 2
     made = await timing.schedules.edit("report", cron="@hourly", zone="Asia/Kolkata")
     assert made.when.every_for is None
-    moves = await timing.store.list_moves(made.id)
+    moves = await timing.store.log.list_moves(made.id)
     assert [(move.move, move.actor) for move in moves] == [("edit", "ada"), ("edit", "python"), ("edit", "python")]
     await timing.check()
 
@@ -385,7 +385,7 @@ async def test_run_now_starts_one_more_and_leaves_the_ticks_alone(timing: Timing
     assert (await timing.started())[0].id == started.id
     again = await timing.schedules.get("report")
     assert (again.cursor, again.fired) == (made.cursor, 1)
-    (_, fire) = await timing.store.list_moves(made.id)
+    (_, fire) = await timing.store.log.list_moves(made.id)
     assert (fire.move, fire.actor, decode(fire.data)["started"]) == ("fire", "ada", [started.id])
     await timing.schedules.resume("report")
     await timing.turns(MINUTE, MINUTE)
@@ -458,7 +458,7 @@ async def test_a_start_up_takes_in_that_the_rules_of_a_zone_have_changed(timing:
     assert await timing.schedules.repair() == ["report"]
     assert await timing.schedules.repair() == []
     schedule = await timing.schedules.get("report")
-    task = await timing.store.find_task(schedule.task_id or "")
+    task = await timing.store.tasks.find(schedule.task_id or "")
     assert task is not None
     assert made.next_at is not None
     assert task.wake_at == made.next_at.ms - HOUR

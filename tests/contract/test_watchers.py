@@ -269,10 +269,10 @@ async def test_looks_that_find_nothing_leave_little_behind(timing: Timing, inbox
     await again(timing, 2 * ROTATE + 10)
     watcher = await timing.watchers.get("inbox")
     assert watcher.version <= 4
-    live = await timing.store.list_tasks(TaskFilter(kind=WATCHER), 100)
+    live = await timing.store.tasks.list_matching(TaskFilter(kind=WATCHER), 100)
     assert [task.id for task in live] == [watcher.task_id]
-    assert len(await timing.store.list_moves(live[0].id)) <= ROTATE
-    assert await timing.store.list_moves(made.task_id or "") == []
+    assert len(await timing.store.log.list_moves(live[0].id)) <= ROTATE
+    assert await timing.store.log.list_moves(made.task_id or "") == []
     await timing.check()
 
 
@@ -286,7 +286,7 @@ async def test_a_path_that_is_not_there_is_said_once_and_tried_again(timing: Tim
     await again(timing, 3)
     watcher = await timing.watchers.get("later")
     assert watcher.error == {"code": "path_not_found", "message": f"There is no {place} on this machine."}
-    task = await timing.store.find_task(watcher.task_id or "")
+    task = await timing.store.tasks.find(watcher.task_id or "")
     assert task is not None
     reason = why(task, [], timing.clock.now())
     assert (reason.code, str(place) in reason.text) == ("backoff", True)
@@ -570,7 +570,7 @@ async def test_edits_and_removal_take_effect_at_once(timing: Timing, inbox: Path
     assert (await timing.looker.scan(task)).verdict == "claim_lost"
     await again(timing, 2)
     assert await timing.started() == []
-    assert [move.move for move in await timing.store.list_moves(made.id)] == ["edit", "remove"]
+    assert [move.move for move in await timing.store.log.list_moves(made.id)] == ["edit", "remove"]
     await timing.check()
 
 

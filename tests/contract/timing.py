@@ -84,10 +84,10 @@ class Timing:
 
     async def claim(self, kind: str, lease_for: int = MINUTE) -> list[Task]:
         """Wake due tasks and claim those of that kind."""
-        await self.store.wake(1000)
-        lanes = [lane_id for lane_id, lane in (await self.store.list_lanes()).items() if lane.kind == kind]
+        await self.store.tasks.wake(1000)
+        lanes = [lane_id for lane_id, lane in (await self.store.tasks.list_lanes()).items() if lane.kind == kind]
         found: list[Task] = []
-        while lanes and (page := await self.store.claim(lanes, self.owner_id, lease_for, 100)):
+        while lanes and (page := await self.store.tasks.claim(lanes, self.owner_id, lease_for, 100)):
             found += page
         return found
 
@@ -121,7 +121,7 @@ class Timing:
 
     async def started(self, name: str = "job") -> list[Task]:
         """All tasks of a handler that were ever made, oldest first."""
-        return (await self.store.list_tasks(TaskFilter(kind=HANDLER, name=name), 10_000))[::-1]
+        return (await self.store.tasks.list_matching(TaskFilter(kind=HANDLER, name=name), 10_000))[::-1]
 
     async def ticks(self, name: str = "job") -> list[str]:
         """The ticks that they were started for."""
@@ -129,7 +129,7 @@ class Timing:
 
     async def lose_task(self, task_id: str | None) -> None:
         """End the task of a schedule or watcher, as canceling it did in older versions."""
-        task = await self.store.find_task(task_id or "")
+        task = await self.store.tasks.find(task_id or "")
         assert task is not None
         await self.committer.commit(Unit(Seen.of(task), Finish("cancel", TaskState.CANCELED)), 1)
 

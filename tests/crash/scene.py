@@ -93,8 +93,8 @@ class Scene:
     async def died(self, child: Child) -> None:
         """Wait until the process was killed, then end its leases: they are so long that nothing else ends one."""
         assert await child.ended() == -signal.SIGKILL, child.output
-        servers = await self.engine.kernel.store.list_servers()
-        await self.engine.kernel.store.expire_leases_of([server.id for server in servers if server.pid == child.pid])
+        servers = await self.engine.kernel.store.servers.list_all()
+        await self.engine.kernel.store.tasks.expire_leases_of([server.id for server in servers if server.pid == child.pid])
 
     def effects(self, what: str | None = None) -> list[tuple[str, str, int, int]]:
         """(what, task id, attempt, pid) in the order in which they happened."""
@@ -109,7 +109,7 @@ class Scene:
         async def all_there() -> bool:
             nonlocal found
             try:
-                found = await self.engine.kernel.store.find_finished(task_ids)
+                found = await self.engine.kernel.store.tasks.find_finished(task_ids)
             except StoreError:
                 return False
             return len(found) == len(set(task_ids))
@@ -120,7 +120,7 @@ class Scene:
     async def nothing_is_left(self) -> bool:
         """Whether no task is live any more but the engine's own, which prunes."""
         try:
-            return all(depth.lane.task_list == ENGINE_LIST for depth in await self.engine.kernel.store.list_depths())
+            return all(depth.lane.task_list == ENGINE_LIST for depth in await self.engine.kernel.store.tasks.list_depths())
         except StoreError:
             return False
 
@@ -130,7 +130,7 @@ class Scene:
     async def check(self, checked: int) -> None:
         """The log explains every row, and there are so many."""
         report = await self.engine.kernel.verify()
-        own = await self.engine.kernel.store.list_tasks(TaskFilter(task_list=ENGINE_LIST), 10)
+        own = await self.engine.kernel.store.tasks.list_matching(TaskFilter(task_list=ENGINE_LIST), 10)
         assert report.problems == ()
         assert report.checked == checked + len(own)
 

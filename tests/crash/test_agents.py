@@ -55,7 +55,7 @@ async def test_an_agent_that_is_killed_at_any_write_repeats_nothing_that_is_reco
     await until(decided_or_over, first)
     recorded: list[str] = []
     if first.exit_code is not None:
-        steps = await scene.engine.kernel.store.list_steps(run.id, None, 100)
+        steps = await scene.engine.kernel.store.runs.list_steps(run.id, None, 100)
         recorded = [step.name for step in steps if step.state == "completed"]
         await scene.died(first)
         first = scene.start("agent", *options)

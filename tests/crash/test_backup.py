@@ -50,7 +50,7 @@ class Sqlite:
         self._file = folder / "backup.db"
 
     async def back_up(self, engine: Engine) -> None:
-        await engine.kernel.store.backup(str(self._file))
+        await engine.kernel.store.health.backup(str(self._file))
 
     @contextmanager
     def restored(self) -> Iterator[str]:
@@ -153,9 +153,9 @@ async def test_a_store_that_is_backed_up_under_load_continues_elsewhere(
         try:
             async with restored.engine as engine:
                 assert (await engine.kernel.verify()).problems == ()
-                assert await engine.kernel.store.find_finished([late]) == []
+                assert await engine.kernel.store.tasks.find_finished([late]) == []
                 copy = engine.kernel.store
-                await copy.expire_leases_of([server.id for server in await copy.list_servers()])
+                await copy.tasks.expire_leases_of([server.id for server in await copy.servers.list_all()])
                 worker = await restored.start_worker()
                 ended = await restored.finished([held, ordered, *before])
                 assert {task.state for task in ended} == {"completed"}
@@ -195,7 +195,7 @@ async def test_ticks_after_a_backup_are_missed_ticks_of_the_restored_store(tmp_p
 
     async with opened("treadle.db") as engine:
         await engine.schedules.create("hourly", every=3600, task="report", catch_up=policy, overlap="allow")
-        await engine.kernel.store.backup(str(tmp_path / "backup.db"))
+        await engine.kernel.store.health.backup(str(tmp_path / "backup.db"))
     clock.advance(3 * 3600 + 600)
     async with opened("backup.db") as engine:
         async with engine.worker():

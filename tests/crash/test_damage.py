@@ -178,7 +178,7 @@ async def test_a_store_without_its_last_commits_is_not_written_to_until_that_is_
         with pytest.raises(StoreDamaged, match="nothing is written"):
             await reader.enqueue("note", {})
         await reader.close()
-    assert await engine_of(place).kernel.store.accept_damage()
+    assert await engine_of(place).kernel.store.health.accept_damage()
     async with engine_of(place) as engine:
         await engine.enqueue("note", {})
         assert (await engine.verify()).problems == ()
@@ -237,7 +237,7 @@ async def test_notes_only_move_forward_and_a_half_written_one_does_not_count(pla
     assert notes.stat().st_mode & 0o777 == 0o600
     assert notes.stat().st_size == 4096
     found = commits._read_note(str(place / NAME))
-    late = engines[0].kernel.store._counter  # type: ignore[attr-defined]
+    late = engines[0].kernel.store._inner._counter  # type: ignore[attr-defined]
     late._note = late._note._replace(number=late._note.number - 3)
     late.note()
     assert commits._read_note(str(place / NAME)) == found
@@ -272,7 +272,7 @@ async def test_notes_have_the_mode_of_the_database_and_one_place_whatever_its_na
 async def test_a_backup_is_not_compared_with_the_notes_of_an_earlier_file(place: Path) -> None:
     async with engine_of(place) as engine:
         shutil.copy(place / f"{NAME}-commits", place / "copy.db-commits")
-        await engine.kernel.store.backup(str(place / "copy.db"))
+        await engine.kernel.store.health.backup(str(place / "copy.db"))
         await engine.enqueue("note", {})
     async with Engine(f"sqlite:///{place}/copy.db", settings=Settings()) as copy:
         assert (await copy.verify()).problems == ()

@@ -94,7 +94,7 @@ async def die_and_take_over(scene: Scene, service: EffectServer, name: str, cras
         assert 1 <= service.made[step] <= 1 + told[step]
         effect = Effect.of(task.id, None, task.id, f"pay-{number}", {"step": number})
         assert {dedupe for each, _, dedupe in service.calls if each == step} == {effect.dedupe_key}
-        rows = await scene.engine.kernel.store.find_outcomes(effect.keys(ended.attempt))
+        rows = await scene.engine.kernel.store.records.find_outcomes(effect.keys(ended.attempt))
         assert {key for each, key, _ in service.calls if each == step} <= {row.idempotency_key for row in rows}
         assert [row.status for row in rows].count("succeeded") == 1
     assert len({key for _, key, _ in service.calls}) == len(service.calls)
@@ -164,7 +164,7 @@ async def test_a_function_of_ten_effects_that_dies_at_any_write_has_one_of_each_
         assert 1 <= service.made[step] <= 1 + told[step]
         assert len({dedupe for each, _, dedupe in service.calls if each == step}) == 1
     assert len({key for _, key, _ in service.calls}) == len(service.calls)
-    rows = await scene.engine.kernel.store.find_outcomes([key for _, key, _ in service.calls])
+    rows = await scene.engine.kernel.store.records.find_outcomes([key for _, key, _ in service.calls])
     assert [row.status for row in rows].count("succeeded") == FUNCTION_STEPS
     assert (await scene.engine.kernel.verify()).problems == ()
 

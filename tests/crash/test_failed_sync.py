@@ -164,7 +164,7 @@ async def test_after_a_failed_sync_a_store_writes_nothing_more(
     store = SqliteStore(str(path), clock=ManualClock(), inline=inline)
     await store.open()
     kept = await put_one(store)
-    await store._writer.call(lambda connection: None)  # its checkpoint is done
+    await store._database.writer.call(lambda connection: None)  # its checkpoint is done
     disk.fails = ("sync", file)
     if file == ".db-wal" or inline:
         with pytest.raises(StoreFailed, match="unknown whether the last commit survives"):
@@ -182,8 +182,8 @@ async def test_after_a_failed_sync_a_store_writes_nothing_more(
     await store.close()
     store = SqliteStore(str(path), clock=ManualClock())
     await store.open()
-    assert await store.list_damage() == []
-    assert await store.find_task(kept.id) is not None
+    assert await store.health.list_damage() == []
+    assert await store.tasks.find(kept.id) is not None
     await put_one(store)
     await store.close()
 
@@ -204,8 +204,8 @@ async def test_a_full_disk_refuses_a_write_and_the_next_one_succeeds(
         assert await everything(store) == before
     else:
         await put_one(store)  # it is safe in the log
-        await store._writer.call(lambda connection: None)
+        await store._database.writer.call(lambda connection: None)
     disk.fails = None
     await put_one(store)
-    assert await store.list_damage() == []
+    assert await store.health.list_damage() == []
     await store.close()

@@ -94,7 +94,9 @@ async def test_a_winner_and_a_cleanup_survive_the_death_of_their_process(scene: 
     assert sum(counts.values()) <= len(counts) + 1, counts
 
     async def job_is_canceled() -> bool:
-        return [each.state for each in await scene.engine.kernel.store.list_tasks(TaskFilter(name="nobody"), 10)] == ["canceled"]
+        return [each.state for each in await scene.engine.kernel.store.tasks.list_matching(TaskFilter(name="nobody"), 10)] == [
+            "canceled"
+        ]
 
     await until(job_is_canceled, last)
     assert (await scene.engine.kernel.verify()).problems == ()

@@ -65,6 +65,6 @@ async def test_a_crashed_holders_place_comes_back_with_its_lease(scene: Scene) -
     await until(lambda: [task_id for _, task_id, _, _ in scene.effects("begin")].count(slow.id) == 2, *children)
     assert most_at_once(scene) <= LIMIT
     assert await scene.moves(slow.id) == ["expire"]
-    assert await scene.engine.kernel.store.list_admitted("default", "customer:42", 10) == [slow.id]
+    assert await scene.engine.kernel.store.operators.list_admitted("default", "customer:42", 10) == [slow.id]
     await scene.engine.cancel(slow)
     await scene.check(31)

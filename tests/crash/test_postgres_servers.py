@@ -103,7 +103,7 @@ async def test_takeover_behind_pgbouncer(direct: bool, tmp_path: Path) -> None:
             try:
                 async with scene.engine:
                     store = scene.engine.kernel.store
-                    (found,) = [each for each in findings(await store.health()) if each.name == "takeover"]
+                    (found,) = [each for each in findings(await store.health.check()) if each.name == "takeover"]
                     assert found.verdict == ("ok" if direct else "warn")
                     first = await scene.start_worker("--lease", lease, "--kernel", "one")
                     task = await scene.engine.enqueue("hang_once")
@@ -119,7 +119,7 @@ async def test_takeover_behind_pgbouncer(direct: bool, tmp_path: Path) -> None:
                     assert ended.finished_at is not None
                     assert (ended.finished_at < ends_at) is direct
                     assert len(second.events("PresumedDead")) == direct
-                    (dead,) = [each for each in await store.list_servers() if each.pid == first.pid]
+                    (dead,) = [each for each in await store.servers.list_all() if each.pid == first.pid]
                     assert (dead.evidence, dead.session) == ("session" if direct else None, None)
             finally:
                 scene.destroy()
@@ -147,7 +147,7 @@ async def test_a_password_that_changes_is_read_from_its_file(tmp_path: Path) -> 
             with pytest.raises(StoreUnavailable, match="refuses this user or password"):
                 await use_until_rejected(store)
             write("new")
-            await store.list_lanes()
+            await store.tasks.list_lanes()
             await store.close()
 
 
@@ -156,7 +156,7 @@ async def use_until_rejected(store: PostgresStore) -> None:
     async with asyncio.timeout(BOUND):
         while True:
             try:
-                await store.list_lanes()
+                await store.tasks.list_lanes()
             except StoreUnavailable as error:
                 if error.rejected:
                     raise

@@ -48,7 +48,7 @@ async def finish(scene: Scene, run_id: str) -> dict[str, Any]:
     """The outputs, once nothing of the run is left."""
     outputs = await scene.engine.run_result(run_id, timeout=BOUND)
     await until(scene.nothing_is_left)
-    assert await scene.engine.kernel.store.list_inbox(run_id, 10) == []
+    assert await scene.engine.kernel.store.runs.list_inbox(run_id, 10) == []
     assert (await scene.engine.kernel.verify()).problems == ()
     return outputs
 
@@ -105,7 +105,7 @@ async def test_a_worker_that_dies_leaving_a_result_of_a_paused_run(scene: Scene,
     await scene.engine.runs.pause(run.id)
     scene.go.touch()
     await scene.died(first)
-    left = await scene.engine.kernel.store.list_inbox(run.id, 10)
+    left = await scene.engine.kernel.store.runs.list_inbox(run.id, 10)
     assert len(left) == (1 if point == "leave.after_commit" else 0)
     await scene.start_worker()
     await scene.engine.runs.resume(run.id)
@@ -120,5 +120,5 @@ async def test_workers_that_die_all_the_time_bring_a_run_to_its_end(scene: Scene
         await scene.died(worker)
     await scene.start_worker()
     assert await finish(scene, run.id) == {"done": list(range(20))}
-    ended = await scene.engine.kernel.store.list_tasks(TaskFilter(states=("completed",), run_id=run.id), 1000)
+    ended = await scene.engine.kernel.store.tasks.list_matching(TaskFilter(states=("completed",), run_id=run.id), 1000)
     assert len([task for task in ended if task.name == "crash.note"]) == 40

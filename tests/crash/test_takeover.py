@@ -31,7 +31,7 @@ def stop_keeping(child: Child) -> None:
 
 
 async def leases_end_at(scene: Scene) -> int:
-    held = await scene.engine.kernel.store.list_tasks(TaskFilter(held=True), 100)
+    held = await scene.engine.kernel.store.tasks.list_matching(TaskFilter(held=True), 100)
     return min(task.wake_at or 0 for task in held)
 
 
@@ -50,7 +50,7 @@ async def test_work_of_a_killed_worker_restarts_before_its_lease_expires(scene: 
     assert await scene.engine.kernel.store.now() < ends_at
     assert (ended.state, ended.attempt, ended.takeovers) == ("completed", 2, 1)
     assert [pid for _, _, _, pid in scene.effects("end")] == [second.pid]
-    (dead,) = [each for each in await scene.engine.kernel.store.list_servers() if each.pid == first.pid]
+    (dead,) = [each for each in await scene.engine.kernel.store.servers.list_all() if each.pid == first.pid]
     now = await scene.engine.kernel.store.now()
     assert (dead.evidence, shown_server_state(dead, now), dead.running) == ("process", "lost", 0)
     assert await scene.moves(task.id) == ["expire", "succeed"]
@@ -75,7 +75,7 @@ async def until_tied(scene: Scene, *children: Child) -> None:
     """Wait until every process is known by its session, and others have seen that."""
 
     async def are_tied() -> bool:
-        servers = {each.pid: each for each in await scene.engine.kernel.store.list_servers()}
+        servers = {each.pid: each for each in await scene.engine.kernel.store.servers.list_all()}
         return all(servers[child.pid].session is not None for child in children)
 
     await until(are_tied, *children)
@@ -93,7 +93,7 @@ async def test_a_worker_of_another_machine_is_known_to_be_dead_by_its_session(sc
     ended = await scene.finished(tasks)
     assert await scene.engine.kernel.store.now() < ends_at
     assert {(task.state, task.attempt, task.takeovers) for task in ended} == {("completed", 2, 1)}
-    (dead,) = [each for each in await scene.engine.kernel.store.list_servers() if each.pid == first.pid]
+    (dead,) = [each for each in await scene.engine.kernel.store.servers.list_all() if each.pid == first.pid]
     assert dead.evidence == "session"
     told = await second.told("PresumedDead")
     assert (told["evidence"], told["leases"]) == ("its session with the database has ended", 5)
@@ -149,13 +149,13 @@ async def test_nobody_is_taken_for_dead_when_the_database_restarts(server: Priva
             await until_tied(scene, *workers)
             tasks = [(await scene.engine.enqueue("gated")).id for _ in range(10)]
             await until(lambda: len(scene.effects("gated")) == 10, *workers)
-            before = {each.session for each in await scene.engine.kernel.store.list_servers()}
+            before = {each.session for each in await scene.engine.kernel.store.servers.list_all()}
             await asyncio.to_thread(server.stop, "fast")
             await asyncio.to_thread(server.start)
 
             async def are_back() -> bool:
                 try:
-                    now = {each.session for each in await scene.engine.kernel.store.list_servers()}
+                    now = {each.session for each in await scene.engine.kernel.store.servers.list_all()}
                 except StoreError:
                     return False
                 return now.isdisjoint(before)

@@ -59,7 +59,7 @@ async def test_status_set_to_pending(coordinator):
 
 async def test_task_persisted_to_storage(coordinator, engine):
     task_id = await coordinator.enqueue(issue(), metadata={"source": "webhook"})
-    stored = await engine.kernel.store.find_task(task_id)
+    stored = await engine.kernel.store.tasks.find(task_id)
     assert stored is not None
     assert (stored.name, stored.task_list, stored.timeout_for) == ("dispatch.Issue", "dispatch", 3_600_000)
     assert (await get(coordinator, task_id)).metadata == {"source": "webhook"}

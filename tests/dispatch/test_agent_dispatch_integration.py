@@ -125,7 +125,7 @@ async def test_a_worker_loop_logs_outcomes_of_jobs_only(coordinator, engine):
 
     await until(fired)
     await coordinator.stop()  # flushes the log lines
-    assert await engine.kernel.store.list_lines(schedule.task_id, 10) == []
+    assert await engine.kernel.store.log.list_lines(schedule.task_id, 10) == []
 
 
 async def test_a_worker_loop_retries_a_failing_job_three_times_after_1_2_and_4_seconds(coordinator, scene, engine):
@@ -255,7 +255,7 @@ async def test_worker_crashes_during_execution(mode, kind, request, tmp_path):
             assert await coordinator.dequeue("worker-2") is None
 
             owner_id = (await engine.get_task(task_id)).owner_id
-            assert await engine.kernel.store.expire_leases_of([owner_id or ""]) == 1
+            assert await engine.kernel.store.tasks.expire_leases_of([owner_id or ""]) == 1
 
             async def back() -> bool:
                 return await coordinator.dequeue("worker-2") is not None
@@ -300,7 +300,7 @@ async def test_jobs_of_a_coordinator_that_was_killed_are_free_before_their_lease
                 await until(free)
         await until(back)
         assert await engine.kernel.store.now() < ends_at
-        (dead,) = [each for each in await engine.kernel.store.list_servers() if each.pid == process.pid]
+        (dead,) = [each for each in await engine.kernel.store.servers.list_all() if each.pid == process.pid]
         assert (dead.state, dead.evidence) == ("stopped", evidence)
         await coordinator.update_status(task_id, "completed")
         assert [move.move for move in await engine.kernel.reads.list_moves(task_id)] == ["expire", "succeed"]
@@ -316,7 +316,7 @@ async def test_task_stays_in_running_state_while_its_worker_renews_the_lease(sha
         beat_at = shared.clock.now()
 
         async def renewed(beat_at: int = beat_at) -> bool:
-            found = await holder.engine.kernel.store.find_task(task_id)
+            found = await holder.engine.kernel.store.tasks.find(task_id)
             return found is not None and (found.heartbeat_at or 0) >= beat_at
 
         await until(renewed)
@@ -375,11 +375,11 @@ async def test_a_job_that_kills_its_workers_goes_to_the_dead_letters(shared):
     engine = await shared.open_engine()
     async with AgentCoordinator(engine) as coordinator:
         task_id = await coordinator.enqueue(issue())
-        (lane_id,) = (await engine.kernel.store.list_lanes()).keys()
+        (lane_id,) = (await engine.kernel.store.tasks.list_lanes()).keys()
         for number in range(5):
-            assert len(await engine.kernel.store.claim([lane_id], f"dead-{number}", 1_000, 1)) == 1
+            assert len(await engine.kernel.store.tasks.claim([lane_id], f"dead-{number}", 1_000, 1)) == 1
             shared.advance(1)
-            await engine.kernel.store.wake(10)
+            await engine.kernel.store.tasks.wake(10)
         assert await coordinator.dequeue("worker-1") is None
         found = await coordinator.get_task(task_id)
         assert found is not None

@@ -72,7 +72,7 @@ async def test_jobs_are_sealed_by_a_codec_like_everything_else(kind, request, tm
             {"by": "ann", "worker_id": "worker-1"},
         )
     async with Engine(url, settings=Settings()) as plain:
-        stored = await plain.kernel.store.find_task(task_id)
+        stored = await plain.kernel.store.tasks.find(task_id)
         assert all(text.startswith("@code:zlib:") for text in (stored.payload, stored.checkpoint))
         assert json.loads(stored.error)["code"] == "unreadable_value"
 

@@ -95,6 +95,7 @@ class Nothing:
     def __init__(self, blobs: Any = ()) -> None:
         self._blobs = {each.digest: each.value for each in blobs}
         self.lines: list[LogLine] = []
+        self.runs = self.log = self
 
     async def find_blobs(self, digests: list[str]) -> dict[str, str]:
         return {digest: self._blobs[digest] for digest in digests}
@@ -125,8 +126,8 @@ def sealed(data: bytes) -> None:
 
 
 async def _there_and_back(store: Any, line: LogLine) -> list[LogLine]:
-    await store.append_lines([line])
-    found: list[LogLine] = await store.list_lines("t", 10)
+    await store.log.append_lines([line])
+    found: list[LogLine] = await store.log.list_lines("t", 10)
     return found
 
 

@@ -163,7 +163,7 @@ async def test_a_sign_of_life_says_where_to_resume_and_ends_what_is_not_allowed_
         calling = asyncio.create_task(caller.call())
         await caller.began.wait()
         await move_some(engine, 3)
-        last = await engine.kernel.store.find_last_seq()
+        last = await engine.kernel.store.log.find_last_seq()
         while f": {last}\nid: {last}\n\n".encode() not in caller.sent:
             clock.advance(HEARTBEAT_EVERY)
             await asyncio.sleep(0.01)

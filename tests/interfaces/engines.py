@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, cast
 
@@ -14,6 +15,8 @@ from treadle.model.clock import Clock
 from treadle.model.errors import StoreUnavailable
 from treadle.settings import Settings
 from treadle.stores import make_store
+from treadle.stores.postgres.database import Part as PostgresPart
+from treadle.stores.sqlite.database import Part as SqlitePart
 
 SHARED = ("sqlite", "postgres")
 """Databases that several engines can use at once."""
@@ -36,6 +39,21 @@ def make_engine(url: str, **settings: Any) -> Engine:
     return Engine(url, settings=Settings(**settings))
 
 
+class WrappedPort:
+    """A port of a store whose methods are wrapped."""
+
+    def __init__(self, inner: Any, wrap: Callable[[str, Any], Any]) -> None:
+        self._inner, self._wrap = inner, wrap
+
+    def __getattr__(self, name: str) -> Any:
+        return self._wrap(name, getattr(self._inner, name))
+
+
+def port_of(member: Any, wrap: Callable[[str, Any], Any]) -> WrappedPort | None:
+    """The attribute of a store with wrapped methods, if it is a port."""
+    return WrappedPort(member, wrap) if isinstance(member, SqlitePart | PostgresPart) else None
+
+
 class Refusing:
     """A store that refuses so many calls of some of its methods; `refusals` are those still to come."""
 
@@ -48,8 +66,9 @@ class Refusing:
         return cast("Store", self)
 
     def __getattr__(self, name: str) -> Any:
-        method = getattr(self._inner, name)
+        return port_of(getattr(self._inner, name), self._wrap) or self._wrap(name, getattr(self._inner, name))
 
+    def _wrap(self, name: str, method: Any) -> Any:
         async def call(*arguments: Any, **options: Any) -> Any:
             if name in self.refusals:
                 self.refusals.remove(name)

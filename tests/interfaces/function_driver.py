@@ -92,9 +92,9 @@ class Process:
 
     async def claim(self, *kinds: str, limit: int = 1000) -> list[Task]:
         taken: list[Task] = []
-        for lane_id, lane in (await self.engine.kernel.store.list_lanes()).items():
+        for lane_id, lane in (await self.engine.kernel.store.tasks.list_lanes()).items():
             if lane.kind in kinds and (lane.kind != FUNCTION or self.runner.find(lane.name) is not None):
-                taken += await self.engine.kernel.store.claim([lane_id], self.owner_id, LEASE_FOR, limit)
+                taken += await self.engine.kernel.store.tasks.claim([lane_id], self.owner_id, LEASE_FOR, limit)
         return taken
 
     async def execute(self, task: Task) -> Settled | None:
@@ -107,7 +107,7 @@ class Process:
 
     async def turn(self, answer: Callable[[str, dict[str, Any]], dict[str, Any]] | None = None) -> int:
         """Wake what is due, execute every function that is ready, answer every handler's task; how many tasks there were."""
-        await self.engine.kernel.store.wake(10_000)
+        await self.engine.kernel.store.tasks.wake(10_000)
         tasks = await self.claim(FUNCTION)
         done = await asyncio.gather(*(self.execute(task) for task in tasks), return_exceptions=True)
         for each in done:
@@ -140,7 +140,7 @@ class Process:
             pass
 
     async def live(self, run_id: str) -> list[Task]:
-        return await self.engine.kernel.store.list_tasks(TaskFilter(states=LIVE, run_id=run_id), 100_000)
+        return await self.engine.kernel.store.tasks.list_matching(TaskFilter(states=LIVE, run_id=run_id), 100_000)
 
     def die(self) -> None:
         self.runner.close()

@@ -60,8 +60,8 @@ async def approved(engine: Engine, title: str = "Do it", **fields: Any) -> Objec
 
 async def take(engine: Engine, kind: str, owner: str | None = None, lease_for: int = 60_000) -> Task | None:
     """Claim the next task of the kind, as a worker would."""
-    lanes = [lane_id for lane_id, lane in (await engine.kernel.store.list_lanes()).items() if lane.kind == kind]
-    found = await engine.kernel.store.claim(lanes, owner or engine.kernel.ids.new_id(), lease_for, 1) if lanes else []
+    lanes = [lane_id for lane_id, lane in (await engine.kernel.store.tasks.list_lanes()).items() if lane.kind == kind]
+    found = await engine.kernel.store.tasks.claim(lanes, owner or engine.kernel.ids.new_id(), lease_for, 1) if lanes else []
     return found[0] if found else None
 
 
@@ -97,7 +97,7 @@ async def again(engine: Engine, task: Task) -> Task:
     made = NewTask(id=engine.kernel.ids.new_id(), lane=task.lane, payload=task.payload, root_id=task.root_id)
     (answer,) = await engine.kernel.store.commit([Unit(tasks=(made,))])
     assert answer.verdict is Verdict.DONE
-    found = await engine.kernel.store.find_task(made.id)
+    found = await engine.kernel.store.tasks.find(made.id)
     assert found is not None
     return found
 
@@ -107,12 +107,12 @@ async def image(engine: Engine) -> list[tuple[Any, ...]]:
     from treadle.kernel.store.records import RecordFilter
     from treadle.model.states import GOAL_MACHINES
 
-    pages = [await engine.kernel.store.list_records(RecordFilter(machine.entity), 1000) for machine in GOAL_MACHINES]
+    pages = [await engine.kernel.store.records.list_matching(RecordFilter(machine.entity), 1000) for machine in GOAL_MACHINES]
     return sorted((each.entity, each.id, each.state, each.version, each.moves, each.body) for page in pages for each in page)
 
 
 async def count(engine: Engine, entity: str) -> int:
-    return sum((await engine.kernel.store.count_records("default", entity)).values())
+    return sum((await engine.kernel.store.records.count("default", entity)).values())
 
 
 # --- with workers ---

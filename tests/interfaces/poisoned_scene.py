@@ -244,7 +244,7 @@ async def fill(url: str, folder: Path) -> None:
             await engine.kernel.requests.finish(begun, Answer(200, b"{}"))
             await Operations(engine, OPEN).handlers.register(f"film.Watch{n}", "missing", metadata={"n": n})
             server = Server(id=engine.kernel.ids.new_id(), name=f"s{n}", host="h", pid=1, version="1", state="running")
-            await engine.kernel.store.save_server(server)
+            await engine.kernel.store.servers.save(server)
             await engine.kernel.threads.write(f"thread{n}", checkpointed, None, None)
             await engine.enqueue("work", {"n": n}, retry=3)
             await engine.goals.objectives.add(f"new {n}", actor="ada")

@@ -31,15 +31,15 @@ class Hands:
         self.engine, self.owner_id = engine, owner_id
 
     async def live(self, run_id: str) -> list[Task]:
-        return await self.engine.kernel.store.list_tasks(TaskFilter(states=LIVE, run_id=run_id), 100_000)
+        return await self.engine.kernel.store.tasks.list_matching(TaskFilter(states=LIVE, run_id=run_id), 100_000)
 
     async def claim(self, *kinds: str, limit: int = 1000) -> list[Task]:
         """Take everything that is ready, of those kinds (by default handlers' tasks)."""
-        lanes = await self.engine.kernel.store.list_lanes()
+        lanes = await self.engine.kernel.store.tasks.list_lanes()
         taken: list[Task] = []
         for lane_id, lane in lanes.items():
             if lane.kind in (kinds or (HANDLER,)) and len(taken) < limit:
-                taken += await self.engine.kernel.store.claim([lane_id], self.owner_id, 60_000, limit - len(taken))
+                taken += await self.engine.kernel.store.tasks.claim([lane_id], self.owner_id, 60_000, limit - len(taken))
         return taken
 
     async def claim_one(self, *kinds: str) -> Task:
@@ -93,7 +93,7 @@ class Hands:
         return {row.path if row.is_step else row.place: row.state.rpartition(".")[2] for row in rows}
 
     async def inbox(self, run_id: str) -> list[dict[str, Any]]:
-        return [decode(step.inbox) for step in await self.engine.kernel.store.list_inbox(run_id, 100_000)]
+        return [decode(step.inbox) for step in await self.engine.kernel.store.runs.list_inbox(run_id, 100_000)]
 
     async def nothing_is_left(self, run_id: str) -> None:
         """No live task, nothing in an inbox, and the log explains the rows."""

@@ -55,7 +55,7 @@ async def test_the_langgraph_agent_publishes_after_an_approval() -> None:
         assert (len(result["notes"]), result["article"], result["published"]) == (3, asked.context["value"]["article"], True)
         said = [entry.value["node"] async for entry in agent.engine.stream(run.id, "messages")]
         assert sorted(said) == ["explain", "explain", "explain", "plan", "write"]
-        assert len(await agent.engine.kernel.store.list_usage(run.id)) == 5
+        assert len(await agent.engine.kernel.store.usage.list_requests(run.id)) == 5
 
 
 # --- the coding agent ---
@@ -89,8 +89,8 @@ async def solved(treadle: Treadle, server: ModelServer, *crashes: str) -> Any:
                     approved = True
                 if point:
                     await asyncio.to_thread(worker.ended)
-                    servers = await engine.kernel.store.list_servers()
-                    await engine.kernel.store.expire_leases_of([each.id for each in servers])
+                    servers = await engine.kernel.store.servers.list_all()
+                    await engine.kernel.store.tasks.expire_leases_of([each.id for each in servers])
                 else:
                     (run,) = await engine.kernel.run_reads.list_runs(workflow="coding.Fix")
                     result = await engine.run_result(run.id, timeout=BOUND)

@@ -91,7 +91,7 @@ async def test_a_test_message_returns_the_response() -> None:
             assert "418" in (refused.error or "")
             assert "s3cret" not in (refused.error or "")
             assert len(receiver.requests) == 2  # a test is not repeated
-            assert await engine.kernel.store.list_tasks(TaskFilter(states=("failed",)), 10) == []  # nor a dead letter
+            assert await engine.kernel.store.tasks.list_matching(TaskFilter(states=("failed",)), 10) == []  # nor a dead letter
 
 
 @pytest.mark.parametrize(

@@ -54,7 +54,7 @@ class Watch:
     async def evaluate(self, *, after: float = 0) -> list[dict[str, Any]]:
         """The messages of the evaluations that are due after so many seconds."""
         await pass_(self.scene, after)
-        await self.scene.engine.kernel.store.wake(1000)
+        await self.scene.engine.kernel.store.tasks.wake(1000)
         for task in await self.process.claim(ALERT):
             await self.evaluator.evaluate(task)
         return await self.messages()
@@ -115,11 +115,11 @@ async def queue_is_old(scene: Scene, folder: Path) -> Cure:
 
 async def server_is_lost(scene: Scene, folder: Path) -> Cure:
     server = Server(id=scene.engine.kernel.ids.new_id(), name="w1", host="h", pid=1, version="1", state="running")
-    await scene.engine.kernel.store.save_server(server)
+    await scene.engine.kernel.store.servers.save(server)
     await pass_(scene, 10 * MINUTE)
 
     async def forget() -> None:
-        await scene.engine.kernel.store.save_server(msgspec.structs.replace(server, state="stopped"))
+        await scene.engine.kernel.store.servers.save(msgspec.structs.replace(server, state="stopped"))
 
     return forget
 
@@ -384,5 +384,5 @@ async def test_operators_act_on_the_rule_instead_of_its_task(scene: Scene) -> No
     rule = await scene.engine.alerts.create("r", when="problem", to=URL)
     with pytest.raises(Exception, match="`treadle alerts remove r`"):
         await scene.engine.cancel(rule.task_id or "")
-    (task,) = await scene.engine.kernel.store.list_tasks(TaskFilter(kind=ALERT), 10)
+    (task,) = await scene.engine.kernel.store.tasks.list_matching(TaskFilter(kind=ALERT), 10)
     assert (task.id, task.finished) == (rule.task_id, False)

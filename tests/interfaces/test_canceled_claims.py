@@ -8,7 +8,7 @@ from typing import Any, cast
 
 import pytest
 from tests.dispatch.scenes import issue
-from tests.interfaces.engines import SHARED, url_of
+from tests.interfaces.engines import SHARED, port_of, url_of
 from tests.limits import BOUND
 
 from treadle import Engine
@@ -34,8 +34,9 @@ class Slow:
         return cast("Store", self)
 
     def __getattr__(self, name: str) -> Any:
-        method = getattr(self._inner, name)
+        return port_of(getattr(self._inner, name), self._wrap) or self._wrap(name, getattr(self._inner, name))
 
+    def _wrap(self, name: str, method: Any) -> Any:
         async def call(*arguments: Any, **options: Any) -> Any:
             answer = await method(*arguments, **options)
             if self.holding:
@@ -70,12 +71,12 @@ async def test_a_canceled_claim_releases_its_tasks(url: str) -> None:
         store = engine.kernel.store
         heard: list[int] = []
         unsubscribe = await store.subscribe(heard.extend)
-        (lane_id,) = await store.list_lanes()
+        (lane_id,) = await store.tasks.list_lanes()
         slow.holding = True
-        await interrupt(slow, asyncio.create_task(store.claim([lane_id], "me", 60_000, 2)))
+        await interrupt(slow, asyncio.create_task(store.tasks.claim([lane_id], "me", 60_000, 2)))
         found = [await engine.get_task(each) for each in tasks]
         assert [(each.owner_id, each.attempt, each.takeovers) for each in found] == [(None, 1, 0)] * 3
-        assert len(await store.claim([lane_id], "you", 60_000, 10)) == 3
+        assert len(await store.tasks.claim([lane_id], "you", 60_000, 10)) == 3
         async with asyncio.timeout(BOUND):
             while lane_id not in heard:  # noqa: ASYNC110 - PostgreSQL reports it on another connection
                 await asyncio.sleep(0.01)
@@ -107,4 +108,4 @@ async def test_a_canceled_waker_announces_what_it_woke(tmp_path: Path) -> None:
         waker = Waker(kernel.store, kernel.clock, 60_000, told.extend, kernel.emit)
         slow.holding = True
         await interrupt(slow, asyncio.create_task(waker.run()))
-        assert told == [*await kernel.store.list_lanes()]
+        assert told == [*await kernel.store.tasks.list_lanes()]

@@ -133,19 +133,19 @@ async def write_entities(engine: Engine) -> None:
     await store.commit([Unit(rows=(vote,))])
     task = NewTask(id=ids.new_id(), lane=Lane("default", "handler", "default", "kept"))
     await store.commit([Unit(tasks=(task,))])
-    (kept,) = await store.claim(list((await store.lane_ids([task.lane])).values()), "me", 60_000, 1)
+    (kept,) = await store.tasks.claim(list((await store.tasks.lane_ids([task.lane])).values()), "me", 60_000, 1)
     await store.commit([Unit(kept.claim, Keep(text, "tool_call.unknown", text))])
-    found = [await store.find_record(record.id), await store.find_record_named("default", "approval", f"n{run_id}")]
-    found += await store.list_records(RecordFilter("approval"), 10)
+    found = [await store.records.find(record.id), await store.records.find_named("default", "approval", f"n{run_id}")]
+    found += await store.records.list_matching(RecordFilter("approval"), 10)
     assert [each.body for each in found if each] == [text] * 3
-    assert await store.list_items(record.id, None, 10) == [("k", text)]
-    assert await store.find_items(record.id, ["k"]) == {"k": text}
-    assert [each.body for each in await store.list_messages(run_id, 10)] == [text]
-    assert [each.response for each in await store.find_outcomes([run_id])] == [text]
+    assert await store.records.list_items(record.id, None, 10) == [("k", text)]
+    assert await store.records.find_items(record.id, ["k"]) == {"k": text}
+    assert [each.body for each in await store.records.list_messages(run_id, 10)] == [text]
+    assert [each.response for each in await store.records.find_outcomes([run_id])] == [text]
     line = LogLine(task_id=task.id, at=1, level="info", message=text, details=text, run_id=run_id)
-    await store.append_lines([line])
-    assert [each for _, each in await store.page_run_lines(run_id, 10)] == [line]
-    assert [move.data for entity in (record.id, kept.id) for move in await store.list_moves(entity)] == [text] * 2
+    await store.log.append_lines([line])
+    assert [each for _, each in await store.log.page_run_lines(run_id, 10)] == [line]
+    assert [move.data for entity in (record.id, kept.id) for move in await store.log.list_moves(entity)] == [text] * 2
 
 
 @pytest.mark.parametrize("kind", ALL)

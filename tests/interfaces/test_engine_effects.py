@@ -70,7 +70,7 @@ async def moves_of(engine: Engine, task_id: str) -> list[str]:
 async def outcomes(engine: Engine, task_id: str, action: str, request: Any, attempts: int) -> list[str]:
     task = await engine.get_task(task_id)
     keys = Effect.of(task.id, task.step_id, task.root_id, action, request).keys(attempts)
-    found = {row.idempotency_key: row.status for row in await engine.kernel.store.find_outcomes(keys)}
+    found = {row.idempotency_key: row.status for row in await engine.kernel.store.records.find_outcomes(keys)}
     return [found.get(key, "none") for key in reversed(keys)]
 
 
@@ -377,8 +377,8 @@ async def test_a_failure_that_a_lost_worker_recorded_is_that_failure_for_the_nex
     async with engine, engine.worker() as host:
         task = await engine.enqueue("pay")
         await asyncio.wait_for(stuck.wait(), BOUND)
-        await engine.kernel.store.expire_leases_of([host.owner_id])
-        engine.kernel.committer.notify((await engine.kernel.store.wake(10)).lane_ids)
+        await engine.kernel.store.tasks.expire_leases_of([host.owner_id])
+        engine.kernel.committer.notify((await engine.kernel.store.tasks.wake(10)).lane_ids)
         assert await engine.result(task, timeout=BOUND) == {"receipt": 2}
         assert await moves_of(engine, task.id) == ["expire", "retry", "succeed"]
         assert await outcomes(engine, task.id, "charge", None, 3) == ["failed", "none", "succeeded"]
@@ -575,8 +575,8 @@ async def test_an_effect_in_progress_is_logged_as_unknown_when_its_claim_ends(
                 elif ends_by == "cancel":
                     await engine.cancel(task_id)
                 elif ends_by == "expiry":
-                    await engine.kernel.store.expire_leases_of([host.owner_id])
-                    await engine.kernel.store.wake(10)
+                    await engine.kernel.store.tasks.expire_leases_of([host.owner_id])
+                    await engine.kernel.store.tasks.wake(10)
                 elif ends_by == "failure":
                     stuck.fails.set()
                     with pytest.raises(TaskFailed, match="time ran out"):

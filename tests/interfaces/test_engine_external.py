@@ -160,7 +160,7 @@ async def test_stopping_a_worker_cancels_nothing_at_the_service(engine: Engine) 
     async with engine.worker():
         await polled(gate, 1)
     assert (await engine.get_task(task)).state == "awaiting_external"
-    assert await engine.kernel.store.list_tasks(TaskFilter(kind=EXTERNAL_CANCEL), 10) == []
+    assert await engine.kernel.store.tasks.list_matching(TaskFilter(kind=EXTERNAL_CANCEL), 10) == []
     gate.done = True
     async with engine.worker():
         assert await engine.result(task, timeout=BOUND) == {"url": "done.png"}
@@ -340,10 +340,10 @@ async def test_a_store_that_cannot_be_read_is_no_failure_of_a_specialist() -> No
     specialist = Render(start_outcome={"url": "film"})
     async with engine:
         made = await engine.enqueue("film.Render", {})
-        (lane_id,) = await engine.kernel.store.list_lanes()
-        (task,) = await engine.kernel.store.claim([lane_id], "dead", 60_000, 1)
+        (lane_id,) = await engine.kernel.store.tasks.list_lanes()
+        (task,) = await engine.kernel.store.tasks.claim([lane_id], "dead", 60_000, 1)
         await engine.kernel.external_jobs.begin(task, task.claim)  # a worker that dies before it has submitted the job
-        await engine.kernel.store.expire_leases_of(["dead"])
+        await engine.kernel.store.tasks.expire_leases_of(["dead"])
         engine.specialist("film.Render", specialist)
         async with engine.worker():
             assert await engine.result(made, timeout=BOUND) == {"url": "film"}

@@ -170,11 +170,11 @@ async def test_a_paused_list_goes_on_when_it_is_resumed(engine: Engine) -> None:
 async def test_a_worker_starts_while_the_engines_own_list_drains(engine: Engine) -> None:
     async with engine.worker():
         pass
-    (pruning,) = await engine.kernel.store.list_tasks(TaskFilter(states=("pending",), task_list="engine"), 10)
+    (pruning,) = await engine.kernel.store.tasks.list_matching(TaskFilter(states=("pending",), task_list="engine"), 10)
     await engine.kernel.committer.commit(Unit(Seen.of(pruning), Finish("cancel", TaskState.CANCELED)), 1)
     await engine.kernel.lists.drain("engine")
     async with engine.worker():
-        assert [server.state for server in await engine.kernel.store.list_servers()] == ["running", "stopped"]
+        assert [server.state for server in await engine.kernel.store.servers.list_all()] == ["running", "stopped"]
 
 
 async def test_locks_can_be_taken_while_the_default_list_drains(engine: Engine) -> None:
@@ -313,8 +313,8 @@ async def test_what_makes_no_sense_is_refused_and_changes_nothing(engine: Engine
 async def _everything(engine: Engine) -> list[Any]:
     store = engine.kernel.store
     return [
-        await store.list_tasks(TaskFilter(), 100),
-        await store.list_lane_rules(),
-        await store.list_lists(),
-        await store.list_limits("default"),
+        await store.tasks.list_matching(TaskFilter(), 100),
+        await store.operators.list_lane_rules(),
+        await store.operators.list_lists(),
+        await store.operators.list_limits("default"),
     ]

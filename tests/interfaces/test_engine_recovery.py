@@ -55,10 +55,10 @@ def server(engine: Engine, name: str = "billing-1", pid: int | None = None, **fi
 
 async def held_by(engine: Engine, owner: Server, lease_for: int = 60_000) -> Task:
     """A task that the server has taken."""
-    await engine.kernel.store.save_server(owner)
+    await engine.kernel.store.servers.save(owner)
     task = await engine.enqueue("work")
     lane_id = (await engine.get_task(task)).lane_id
-    (taken,) = await engine.kernel.store.claim([lane_id], owner.id, lease_for, 1)
+    (taken,) = await engine.kernel.store.tasks.claim([lane_id], owner.id, lease_for, 1)
     return taken
 
 

@@ -22,7 +22,7 @@ DAY = DAY_FOR / 1000
 
 
 async def pruner(engine: Engine) -> Any:
-    (task,) = await engine.kernel.store.list_tasks(TaskFilter(kind=PRUNE), 10)
+    (task,) = await engine.kernel.store.tasks.list_matching(TaskFilter(kind=PRUNE), 10)
     return task
 
 
@@ -52,8 +52,8 @@ async def test_the_task_prunes_and_waits_for_an_hour(tmp_path):
             while (task := await pruner(engine)).version == 0:
                 clock.advance(1)
                 await asyncio.sleep(0.01)
-        assert await engine.kernel.store.find_task(done.id) is None
-        (move,) = await engine.kernel.store.list_moves(task.id)
+        assert await engine.kernel.store.tasks.find(done.id) is None
+        (move,) = await engine.kernel.store.log.list_moves(task.id)
     assert (move.move, task.wake_at - move.at) == ("wait", PRUNE_EVERY_FOR)
     assert FIRST_PRUNE_FOR < PRUNE_EVERY_FOR
 
@@ -78,9 +78,9 @@ async def test_a_sqlite_file_gives_its_space_back_when_much_was_pruned(tmp_path)
     async with engine:
         await fill(engine, 3000)
         clock.advance(31 * DAY)
-        before = (await engine.kernel.store.describe())["page_count"]
+        before = (await engine.kernel.store.health.describe())["page_count"]
         report = await engine.kernel.retention.prune()
-        after = await engine.kernel.store.describe()
+        after = await engine.kernel.store.health.describe()
     assert (report.trees, report.freed > 0) == (3000, True)
     assert after["page_count"] < before / 2
     assert path.stat().st_size < 4096 * before / 2
@@ -95,7 +95,7 @@ async def test_a_file_that_cannot_shrink_in_steps_is_written_anew_on_demand(tmp_
         await fill(engine, 2000)
         clock.advance(31 * DAY)
         assert (await engine.kernel.retention.prune()).freed == 0
-        assert await engine.kernel.store.compact(whole=True) > 1_000_000
+        assert await engine.kernel.store.retention.compact(whole=True) > 1_000_000
         await fill(engine, 2000)
         clock.advance(31 * DAY)
         assert (await engine.kernel.retention.prune()).freed > 0
@@ -111,13 +111,13 @@ async def test_a_file_is_compacted_in_short_steps_between_other_writes(tmp_path)
         clock.advance(31 * DAY)
         await engine.kernel.retention.prune()
         store, steps = engine.kernel.store, []
-        assert (await store.health()).free_bytes
-        while freed := await store.compact(tight=True):
+        assert (await store.health.check()).free_bytes
+        while freed := await store.retention.compact(tight=True):
             steps.append(freed)
             await engine.enqueue("work")
         assert len(steps) > 1
         assert max(steps) <= 512 * 4096  # 500 pages, and a page of pointers
-        assert (await store.health()).free_bytes == 0
+        assert (await store.health.check()).free_bytes == 0
         assert (await engine.kernel.verify()).problems == ()
 
 
@@ -126,8 +126,8 @@ async def test_a_file_that_cannot_shrink_in_steps_says_so(tmp_path):
     make_old_file(path)
     async with Engine(f"sqlite:///{path}", settings=Settings(), clock=ManualClock()) as engine:
         with pytest.raises(Unsupported, match="prune --compact"):
-            await engine.kernel.store.compact(tight=True)
-        assert await engine.kernel.store.compact() == 0
+            await engine.kernel.store.retention.compact(tight=True)
+        assert await engine.kernel.store.retention.compact() == 0
 
 
 async def fill(engine: Engine, count: int) -> None:

@@ -32,8 +32,8 @@ async def engine(scene: Scene) -> Engine:
 async def do(scene: Scene, engine: Engine, name: str, seconds: float, **options: Any) -> None:
     """One task of that name, which takes so long."""
     await engine.enqueue(name, priority=-10, **options)
-    lanes = [lane_id for lane_id, lane in (await engine.kernel.store.list_lanes()).items() if lane.name == name]
-    (task,) = await engine.kernel.store.claim(lanes, "somebody", 600_000, 1)
+    lanes = [lane_id for lane_id, lane in (await engine.kernel.store.tasks.list_lanes()).items() if lane.name == name]
+    (task,) = await engine.kernel.store.tasks.claim(lanes, "somebody", 600_000, 1)
     scene.advance(seconds)
     await engine.kernel.store.commit([Unit(task.claim, Finish("succeed", "completed", result="{}"))])
 
@@ -74,8 +74,8 @@ async def test_lanes_of_a_list_are_weighed_by_how_long_their_tasks_take(scene, e
 async def test_a_discarded_dead_letter_is_not_a_service_time(scene, engine):
     await do(scene, engine, "quick", 1)
     await engine.enqueue("quick")
-    lanes = [lane_id for lane_id, lane in (await engine.kernel.store.list_lanes()).items() if lane.name == "quick"]
-    (task,) = await engine.kernel.store.claim(lanes, "somebody", 600_000, 1)
+    lanes = [lane_id for lane_id, lane in (await engine.kernel.store.tasks.list_lanes()).items() if lane.name == "quick"]
+    (task,) = await engine.kernel.store.tasks.claim(lanes, "somebody", 600_000, 1)
     scene.advance(1)
     await engine.kernel.store.commit([Unit(task.claim, Finish("fail", "failed", error="{}", error_code="x"))])
     scene.advance(262)
@@ -101,9 +101,9 @@ async def test_what_workers_cannot_help_is_not_asked_for(scene, engine):
 async def test_live_servers_say_how_many_slots_a_worker_has(scene, engine):
     await do(scene, engine, "work", 30)
     await engine.enqueue_many([TaskSpec(name="work") for _ in range(10)])
-    await engine.kernel.store.save_server(server("a", ["work"], 4))
-    await engine.kernel.store.save_server(server("b", ["work"], 6))
-    await engine.kernel.store.save_server(server("c", ["something.else"], 100))
+    await engine.kernel.store.servers.save(server("a", ["work"], 4))
+    await engine.kernel.store.servers.save(server("b", ["work"], 6))
+    await engine.kernel.store.servers.save(server("c", ["something.else"], 100))
     found = await engine.kernel.reads.desired_workers()
     assert (found.workers, found.concurrency, found.desired) == (2, 5, 2)
     assert (await engine.kernel.reads.desired_workers(concurrency=2)).desired == 5

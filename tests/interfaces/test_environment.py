@@ -150,7 +150,7 @@ async def test_a_task_that_becomes_due_while_a_worker_stops_is_not_stalled() -> 
             async def stopped(**options: Any) -> None:
                 await stop(**options)
                 self.clock.advance(timedelta(days=1))
-                await self.engine.kernel.store.wake(1000)
+                await self.engine.kernel.store.tasks.wake(1000)
 
             host.stop = stopped  # type: ignore[method-assign]
             return host

@@ -91,11 +91,11 @@ async def test_nothing_that_a_function_knows_is_readable_behind_a_codec():
     async with engine:
         started = await engine.start_function("f", {"secret": 1})
         await engine.signal(started, "go", "secret signal")
-        stored = [message.body for message in await engine.kernel.store.list_messages(started.id, 10)]
+        stored = [message.body for message in await engine.kernel.store.records.list_messages(started.id, 10)]
         async with engine.worker():
             result = await engine.run_result(started, timeout=BOUND)
         assert result == [{"secret": 1}, "secret signal", "secret child", "secret effect", "secret error"]
-        stored += [step.body for step in await engine.kernel.store.list_steps(started.id, None, 100)]
+        stored += [step.body for step in await engine.kernel.store.runs.list_steps(started.id, None, 100)]
         assert len(stored) == 7
         assert not any("secret" in text for text in stored)
 
@@ -238,7 +238,7 @@ RETURNED = [None, 7, "text", {"result": 1}, {"continued_as": "no run"}, [{"conti
 @pytest.mark.parametrize("value", RETURNED, ids=lambda value: str(value)[:20])
 async def test_whatever_a_function_returns_is_its_result(engine: Engine, monkeypatch: pytest.MonkeyPatch, value: Any):
     looked: list[str] = []
-    find_last_link = engine.kernel.store.find_last_link
+    find_last_link = engine.kernel.store.runs.find_last_link
 
     async def noted(chain_id: str) -> Any:
         looked.append(chain_id)
@@ -248,7 +248,7 @@ async def test_whatever_a_function_returns_is_its_result(engine: Engine, monkeyp
     async def answer(payload: dict[str, Any], ctx: Any) -> Any:
         return value
 
-    monkeypatch.setattr(engine.kernel.store, "find_last_link", noted)
+    monkeypatch.setattr(engine.kernel.store.runs, "find_last_link", noted)
     async with engine.worker():
         started = await engine.start_function("answer")
         assert await engine.run_result(started, timeout=BOUND) == value
@@ -547,7 +547,7 @@ async def test_children_that_fail_or_are_canceled_say_so(scene: Scene):
     started = await scene.engine.start_function("parent")
     process = scene.process(warm=COLD)
     await process.quiet()
-    (child_id,) = await scene.engine.kernel.store.list_children(started.id)
+    (child_id,) = await scene.engine.kernel.store.runs.list_children(started.id)
     run = await scene.engine.runs.get_run(child_id)
     assert (run.parent_id, run.root_id, run.trace_id) == (started.id, started.id, started.id)
     await scene.engine.runs.cancel(child_id, reason="enough")

@@ -89,11 +89,11 @@ async def test_a_parked_function_cleans_up_and_is_canceled_then(scene: Scene, wa
     run = await scene.engine.runs.get_run(started.id)
     assert (run.state, run.error) == ("canceled", canceled_error("ada", "ordered twice"))
     assert executed == ["reserve", "refund: ordered twice", "release"]
-    jobs = await scene.engine.kernel.store.list_tasks(TaskFilter(name="job"), 10)
+    jobs = await scene.engine.kernel.store.tasks.list_matching(TaskFilter(name="job"), 10)
     assert {task.state for task in jobs} <= {"canceled"}
     assert (await scene.engine.kernel.verify()).problems == ()
     scene.clock.advance(60)
-    await scene.engine.kernel.store.wake(100)
+    await scene.engine.kernel.store.tasks.wake(100)
     assert await cancel_losers(process) >= 1  # the timer finds nothing to do
     assert await scene.state(started.id) == "canceled"
 
@@ -134,7 +134,7 @@ async def test_cleanup_ends_at_its_limit(scene: Scene):
     await process.quiet()  # waits for `tell`, which nobody answers
     assert await scene.state(started.id) == "running"
     scene.clock.advance(5)
-    await scene.engine.kernel.store.wake(100)
+    await scene.engine.kernel.store.tasks.wake(100)
     await cancel_losers(process)
     run = await scene.engine.runs.get_run(started.id)
     assert (run.state, run.error) == ("canceled", canceled_error("ada", "too late. Its cleanup did not end within 5 s."))
@@ -324,7 +324,7 @@ async def test_a_child_follows_its_policy(scene: Scene, policy: str | None, ends
     started = await scene.engine.start_function("parent")
     process = scene.process()
     await process.quiet()
-    (child,) = await scene.engine.kernel.store.list_children(started.id)
+    (child,) = await scene.engine.kernel.store.runs.list_children(started.id)
     if ends == "cancel":
         await scene.engine.runs.cancel(started.id)
     else:
@@ -352,7 +352,7 @@ async def test_a_child_follows_its_policy_when_its_parent_cleans_up(scene: Scene
     started = await scene.engine.start_function("tidy")
     process = scene.process()
     await process.quiet()
-    (child,) = await scene.engine.kernel.store.list_children(started.id)
+    (child,) = await scene.engine.kernel.store.runs.list_children(started.id)
     await scene.engine.runs.cancel(started.id)
     for _ in range(3):
         await process.quiet()
@@ -384,11 +384,11 @@ async def test_a_child_that_a_cleanup_starts_follows_its_policy_and_no_timer(
     await process.quiet()
     await scene.engine.runs.cancel(started.id)
     await process.quiet()
-    (child,) = await scene.engine.kernel.store.list_children(started.id)
+    (child,) = await scene.engine.kernel.store.runs.list_children(started.id)
     await scene.engine.signal(started, "told")
     for wait_for in (0, 61):  # the limit of the cleanup is 60 s
         scene.clock.advance(wait_for)
-        await scene.engine.kernel.store.wake(100)
+        await scene.engine.kernel.store.tasks.wake(100)
         for _ in range(3):
             await process.quiet()
             await cancel_losers(process)
@@ -423,7 +423,7 @@ async def test_a_child_that_loses_a_first_is_canceled_unless_abandoned(scene: Sc
     started = await scene.engine.start_function("f")
     process = scene.process(warm=COLD)
     await process.quiet()
-    (child,) = await scene.engine.kernel.store.list_children(started.id)
+    (child,) = await scene.engine.kernel.store.runs.list_children(started.id)
     scene.clock.advance(1)
     await process.quiet()
     assert await cancel_losers(process) == 0
@@ -496,7 +496,7 @@ async def test_workers_let_a_canceled_function_clean_up(engine: Engine):
     async with engine.worker():
         started = await engine.start_function("f", {"depth": 1})
         await until(lambda: parked(engine, started.id))
-        (child,) = await engine.kernel.store.list_children(started.id)
+        (child,) = await engine.kernel.store.runs.list_children(started.id)
         await until(lambda: parked(engine, child))
         await engine.runs.cancel(started.id, actor="ada", reason="enough")
         with pytest.raises(RunCanceled, match="enough"):

@@ -40,7 +40,7 @@ class Service:
 
 
 async def _outcomes(scene: Scene, service: Service) -> list[str]:
-    rows = await scene.engine.kernel.store.find_outcomes([key for key, _ in service.calls])
+    rows = await scene.engine.kernel.store.records.find_outcomes([key for key, _ in service.calls])
     found = {row.idempotency_key: row.status for row in rows}
     return [found[key] for key, _ in service.calls]
 
@@ -157,7 +157,7 @@ async def test_an_effect_whose_time_ran_out_may_have_been_made(scene: Scene):
     scene.clock.advance(1)
     await process.quiet()
     assert await scene.engine.run_result(started) == "paid"
-    rows = {row.idempotency_key: row.status for row in await scene.engine.kernel.store.find_outcomes(made)}
+    rows = {row.idempotency_key: row.status for row in await scene.engine.kernel.store.records.find_outcomes(made)}
     assert [rows[key] for key in made] == ["unknown", "succeeded"]
     assert await _doubts(scene) == 1
 

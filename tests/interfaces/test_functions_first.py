@@ -71,7 +71,7 @@ def racing(scene: Scene) -> list[str]:
 
 
 async def live_jobs(scene: Scene) -> list[str]:
-    found = await scene.engine.kernel.store.list_tasks(TaskFilter(name="job"), 10)
+    found = await scene.engine.kernel.store.tasks.list_matching(TaskFilter(name="job"), 10)
     return [task.state for task in found]
 
 
@@ -274,7 +274,7 @@ async def test_a_first_inside_a_gather_and_in_a_loop(scene: Scene):
         await process.quiet()
         await cancel_losers(process)
     await process.quiet()
-    assert await scene.engine.kernel.store.list_messages(started.id, 100, 0) == []  # the ends of losers do not accumulate
+    assert await scene.engine.kernel.store.records.list_messages(started.id, 100, 0) == []  # the ends of losers do not accumulate
     await scene.engine.signal(started, "end")
     await process.quiet()
     assert await scene.engine.run_result(started, timeout=BOUND) == [["late", "late"], ["one", "late"]]
@@ -382,7 +382,7 @@ async def test_workers_cancel_the_losers(engine: Engine):
         await asyncio.wait_for(held.wait(), BOUND)
         await engine.signal(started, "answer", {"ok": True})
         assert await engine.run_result(started, timeout=BOUND) == ["answer", {"ok": True}]
-        (task,) = await engine.kernel.store.list_tasks(TaskFilter(name="job"), 10)
+        (task,) = await engine.kernel.store.tasks.list_matching(TaskFilter(name="job"), 10)
         with pytest.raises(Exception, match="answer was first"):
             await engine.result(task.id, timeout=BOUND)
     assert [each.state for each in await engine.approvals.list(states=("canceled",))] == ["canceled"]

@@ -124,7 +124,7 @@ async def test_a_paused_run_holds_the_tasks_of_a_framework() -> None:
         gate.set()
         async with asyncio.timeout(BOUND):
             while any(  # noqa: ASYNC110
-                task.owner_id for task in await engine.kernel.store.list_tasks(TaskFilter(run_id=run.id), 10)
+                task.owner_id for task in await engine.kernel.store.tasks.list_matching(TaskFilter(run_id=run.id), 10)
             ):
                 await asyncio.sleep(0.01)
         await engine.runs.resume(run.id)

@@ -178,7 +178,7 @@ async def test_a_paused_function_starts_no_child_although_it_had_decided_to(scen
     may_end.set()
     await turn
     assert ("1", "step slow", "completed") in await scene.steps(started.id)
-    assert await scene.engine.kernel.store.list_children(started.id) == []
+    assert await scene.engine.kernel.store.runs.list_children(started.id) == []
     await scene.engine.runs.resume(started.id)
     await process.quiet()
     assert await scene.engine.run_result(started) == [1, 2, "child"]
@@ -210,7 +210,7 @@ async def test_canceling_a_tree_ends_all_of_it_at_once(engine: Engine):
     async with engine.worker():
         started = await engine.start_function("parent")
         await until(lambda: _has_begun(engine, started.id))
-        below = await engine.kernel.store.list_children(started.id)
+        below = await engine.kernel.store.runs.list_children(started.id)
         await engine.runs.cancel(started.id, actor="ada", reason="enough")
         for each in [started.id, *below]:
             run = await engine.runs.get_run(each)
@@ -230,7 +230,7 @@ async def test_canceling_a_tree_ends_all_of_it_at_once(engine: Engine):
 
 async def _has_begun(engine: Engine, run_id: str) -> bool:
     running = await engine.list_tasks(states=("running",), kind="function")
-    return len(await engine.kernel.store.list_children(run_id)) == 2 and len(running) == 1
+    return len(await engine.kernel.store.runs.list_children(run_id)) == 2 and len(running) == 1
 
 
 @pytest.mark.parametrize("kind", SHARED)
@@ -299,7 +299,7 @@ async def test_canceling_the_task_of_a_run_ends_the_run(scene: Scene, warm: int)
     started = await scene.engine.start_function("f")
     process = scene.process(warm=warm)
     await process.quiet()
-    below = await scene.engine.kernel.store.list_children(started.id)
+    below = await scene.engine.kernel.store.runs.list_children(started.id)
     (own,) = [task for task in await process.live(started.id) if task.kind == "function"]
     await scene.engine.cancel(own.id, reason="wrong one")
     assert [await scene.state(each) for each in [started.id, *below]] == ["canceled", "canceled"]
@@ -316,7 +316,7 @@ async def test_a_function_that_kills_its_workers_fails(scene: Scene):
     for _ in range(5):
         await scene.process().claim("function")
         scene.clock.advance(LEASE_FOR / 1000)
-        await scene.engine.kernel.store.wake(100)
+        await scene.engine.kernel.store.tasks.wake(100)
     async with scene.engine.worker():
         with pytest.raises(RunFailed, match="5 workers"):
             await scene.engine.run_result(started, timeout=BOUND)
@@ -333,7 +333,7 @@ async def test_the_end_of_a_childs_task_after_the_end_of_the_run_is_nobodys_busi
     (task,) = await process.claim("handler")
     await scene.engine.runs.cancel(started.id)
     assert (await process.settle(task)).verdict == "claim_lost"
-    assert await scene.engine.kernel.store.list_messages(started.id, 10) == []
+    assert await scene.engine.kernel.store.records.list_messages(started.id, 10) == []
 
 
 # --- retry ---
@@ -577,7 +577,7 @@ async def test_a_suspended_function_says_what_it_waits_for(scene: Scene):
     process = scene.process()
     await process.quiet()
     reason = await scene.engine.kernel.run_reads.why(started.id)
-    (child_id,) = await scene.engine.kernel.store.list_children(started.id)
+    (child_id,) = await scene.engine.kernel.store.runs.list_children(started.id)
     (own,) = [task for task in await process.live(started.id) if task.kind == "function"]
     assert reason.code == "suspended"
     assert reason.text.startswith("waits for 1[0].work (task ")

@@ -29,14 +29,15 @@ class SlowInbox:
 
     def __init__(self, inner: Any) -> None:
         self._inner = inner
+        self.records = self
         self.slow = False
         self.asked, self.may_come = asyncio.Event(), asyncio.Event()
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(self._inner, name)
+        return getattr(self._inner if hasattr(self._inner, name) else self._inner.records, name)
 
     async def list_messages(self, run_id: str, limit: int, after: int = 0) -> Any:
-        found = await self._inner.list_messages(run_id, limit, after)
+        found = await self._inner.records.list_messages(run_id, limit, after)
         if self.slow:
             self.asked.set()
             await self.may_come.wait()
@@ -109,7 +110,7 @@ async def test_a_child_that_a_paused_run_was_about_to_start_is_started_when_it_g
     await scene.engine.runs.pause(started.id)
     may_end.set()
     await turn
-    assert await scene.engine.kernel.store.list_children(started.id) == []
+    assert await scene.engine.kernel.store.runs.list_children(started.id) == []
     await scene.engine.runs.resume(started.id)
     await process.quiet()
     assert await scene.engine.run_result(started) == 2

@@ -216,7 +216,7 @@ async def test_an_expired_claim_is_acquired_with_the_next_version(engine: Engine
 
 async def expired(engine: Engine) -> None:
     async def woken() -> bool:
-        return (await engine.kernel.store.wake(10)).expired > 0
+        return (await engine.kernel.store.tasks.wake(10)).expired > 0
 
     await until(woken)
 
@@ -284,7 +284,7 @@ async def test_a_renewal_compares_the_claim_version(engine: Engine) -> None:
     assert second is not None
 
     def renew(claim: Claim) -> set[str]:
-        line = engine.kernel.store.lease_connection()
+        line = engine.kernel.store.servers.lease_connection()
         try:
             return line.renew([Renewal(claim)], 60_000)
         finally:
@@ -330,7 +330,7 @@ async def test_a_runner_whose_renewal_fails_aborts_its_handler(shared_url: str, 
         async with engine.worker():
             await asyncio.wait_for(started.wait(), BOUND)
             (claim,) = await engine.goals.objectives.claims(RUN)
-            assert await engine.kernel.store.expire_leases_of([claim.owner_id]) == 1
+            assert await engine.kernel.store.tasks.expire_leases_of([claim.owner_id]) == 1
             await asyncio.wait_for(stopped.wait(), BOUND)
             (trail,) = await ended(engine, made)
         assert (trail.objective.status, len(trail.workorders)) == ("DONE", 1)

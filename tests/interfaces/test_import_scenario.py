@@ -81,12 +81,12 @@ async def test_one_retry_repairs_an_import_after_failures_a_kill_and_an_approval
             with pytest.raises(RunFailed, match="the file is locked"):
                 await engine.run_result(run)
             which = DeadLetterFilter()
-            assert (await engine.kernel.store.count_dead_letters(which))[:2] == (13, 13)
+            assert (await engine.kernel.store.dead_letters.count(which))[:2] == (13, 13)
             (group,) = await engine.kernel.dead_letters.list_groups(which)
             assert (group.name, group.count, group.of_runs) == ("imports.Load", 13, 13)
             await engine.runs.retry(run.id, actor="ada")
             assert await engine.run_result(run) == {"by": "ada", "rows": files}
-        assert (await engine.kernel.store.count_dead_letters(which))[0] == 0
+        assert (await engine.kernel.store.dead_letters.count(which))[0] == 0
         assert Counter(map(int, (tmp_path / "calls").read_text().split())) == {
             n: 3 if n < 13 else 2 if n == 19 else 1 for n in files
         }

@@ -63,9 +63,9 @@ async def test_runs_and_tasks_inherit_the_fairness_key():
                     runs.append((await engine.runs.fork(run_id, steps[-1].id)).id)
             for run_id in runs:
                 await engine.run_result(run_id)
-        found = [await engine.kernel.store.find_run(run_id) for run_id in runs]
+        found = [await engine.kernel.store.runs.find(run_id) for run_id in runs]
         assert [(run.workflow, run.fairness_key) for run in found if run] == [(run.workflow, KEY) for run in found if run]
         assert (len(found), None in found) == (10, False)
-        packed = await engine.kernel.store.list_tasks(TaskFilter(name="shop.Pack"), 100)
+        packed = await engine.kernel.store.tasks.list_matching(TaskFilter(name="shop.Pack"), 100)
         assert len(packed) >= 7
         assert {task.fairness_key for task in packed} == {KEY}

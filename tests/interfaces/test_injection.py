@@ -172,4 +172,4 @@ async def test_an_error_at_the_start_stops_the_worker_and_cleans_up(by):
         with pytest.raises(StartFailed, match=r"(start hook .*broken|provider of .*Clock) failed: ConnectionError: no broker"):
             await engine.worker().__aenter__()
         assert log == ["closed"]
-        assert await engine.kernel.store.list_servers() == []
+        assert await engine.kernel.store.servers.list_all() == []

@@ -54,8 +54,8 @@ async def until_ended(scene: Scene, process: Any, starts: list[int], steps: int 
         for task in await process.claim(HANDLER):
             starts.append(scene.clock.now())
             await process.settle(task)
-        counts = await scene.engine.kernel.store.count_runs("default")
-        if set(counts) == {"completed"} and not await scene.engine.kernel.store.list_depths():
+        counts = await scene.engine.kernel.store.runs.count("default")
+        if set(counts) == {"completed"} and not await scene.engine.kernel.store.tasks.list_depths():
             return
         scene.clock.advance(0.05)
     raise AssertionError(f"not all runs ended: {counts}")

@@ -83,8 +83,8 @@ async def test_langgraphs_conformance_suite_passes(kind: str, request: pytest.Fi
 
 async def claimed(engine: Engine, owner: str) -> Task:
     store = engine.kernel.store
-    lanes = await store.lane_ids([Lane("default", HANDLER, "default", "work")])
-    (task,) = await store.claim(list(lanes.values()), owner, 60_000, 1)
+    lanes = await store.tasks.lane_ids([Lane("default", HANDLER, "default", "work")])
+    (task,) = await store.tasks.claim(list(lanes.values()), owner, 60_000, 1)
     return task
 
 
@@ -98,8 +98,8 @@ def held(task: Task) -> Iterator[None]:
 
 
 async def items(engine: Engine, name: str) -> list[tuple[str, str]]:
-    record = await engine.kernel.store.find_record_named("default", THREAD.entity, name)
-    return [] if record is None else await engine.kernel.store.list_items(record.id, None, 1000)
+    record = await engine.kernel.store.records.find_named("default", THREAD.entity, name)
+    return [] if record is None else await engine.kernel.store.records.list_items(record.id, None, 1000)
 
 
 async def test_a_worker_that_lost_its_lease_writes_nothing(engine: Engine) -> None:
@@ -110,8 +110,8 @@ async def test_a_worker_that_lost_its_lease_writes_nothing(engine: Engine) -> No
     with held(first):
         await graph.ainvoke({"n": 1, "log": []}, thread("t"), interrupt_after=["one"])
     before = await items(engine, "t")
-    assert await engine.kernel.store.expire_leases_of(["first"]) == 1
-    await engine.kernel.store.wake(10)
+    assert await engine.kernel.store.tasks.expire_leases_of(["first"]) == 1
+    await engine.kernel.store.tasks.wake(10)
     second = await claimed(engine, "second")
     with held(first):
         with pytest.raises(ClaimLost, match="Nothing was written"):
@@ -204,16 +204,16 @@ async def test_handlers_and_functions_hold_the_threads_that_they_write(memory: E
         for name in ("async", "sync"):
             task = await memory.enqueue(name)
             assert await memory.result(task) == {"n": 20}
-            record = await memory.kernel.store.find_record_named("default", THREAD.entity, task.id)
+            record = await memory.kernel.store.records.find_named("default", THREAD.entity, task.id)
             assert record is not None
             assert (record.task_id, record.root_id) == (task.id, task.id)
         run = await memory.start("function", {})
         assert await memory.run_result(run) == {"n": 20}
-        record = await memory.kernel.store.find_record_named("default", THREAD.entity, run.id)
+        record = await memory.kernel.store.records.find_named("default", THREAD.entity, run.id)
         assert record is not None
         assert record.run_id == run.id
         await memory.kernel.retention.prune_tree(run.id)
-        assert await memory.kernel.store.find_record(record.id) is None
+        assert await memory.kernel.store.records.find(record.id) is None
 
 
 # --- values ---
@@ -236,9 +236,9 @@ async def test_only_safe_types_and_those_given_are_restored() -> None:
             values = values.get("__root__", values)
             assert values["order"] == expected
             assert [type(each) for each in values["said"]] == [HumanMessage, AIMessage]
-        record = await engine.kernel._plain_store.find_record_named("default", THREAD.entity, "t0")
+        record = await engine.kernel._plain_store.records.find_named("default", THREAD.entity, "t0")
         assert record is not None
-        sealed = await engine.kernel._plain_store.list_items(record.id, None, 100)
+        sealed = await engine.kernel._plain_store.records.list_items(record.id, None, 100)
         assert all(value.startswith("@code:") for _, value in sealed)
 
 

@@ -61,7 +61,7 @@ def test_a_workflow_is_run_to_its_end_by_the_model(server, url):
     with Persistence(url, settings=settings_for(server)) as persistence:
         result = runner_of(persistence, system_prompt="Be kind.").run("desk.Sort", {"letter": "Dear all"}, TEXT)
         assert (result.status, result.success, result.outputs) == ("COMPLETED", True, OUTPUTS)
-        (row,) = persistence.run(persistence.engine.kernel.store.list_usage(result.workflow_id))
+        (row,) = persistence.run(persistence.engine.kernel.store.usage.list_requests(result.workflow_id))
         assert (row.state, row.cost_micros) == ("settled", 200)
     assert server.requests[0]["system"] == 'Be kind.\n\nYou write in a dry tone. Keep {"json": 1}.'
 
@@ -280,7 +280,7 @@ async def test_after_a_crash_any_worker_that_serves_prompts_goes_on(server, tmp_
     async with desk(server, url) as engine:
         (run,) = await engine.kernel.run_reads.list_runs()
         (task,) = await engine.list_tasks(states=("running",))
-        assert await engine.kernel.store.expire_leases_of([task.owner_id or ""]) == 1
+        assert await engine.kernel.store.tasks.expire_leases_of([task.owner_id or ""]) == 1
         assert await engine.run_result(run.id, timeout=BOUND) == OUTPUTS
-        (row,) = await engine.kernel.store.list_usage(run.id)
+        (row,) = await engine.kernel.store.usage.list_requests(run.id)
     assert (row.state, row.interrupted, row.attempt) == ("settled", 1, 2)

@@ -67,7 +67,7 @@ async def test_a_run_with_two_tools_and_three_turns(server, url):
     async with desk(server, url, tools=Words(desk__Lookup=lookup, desk__Price=price)) as engine:
         run, outputs = await run_of(engine)
         assert outputs == OUTPUTS
-        rows = await engine.kernel.store.list_usage(run.id)
+        rows = await engine.kernel.store.usage.list_requests(run.id)
         assert (await engine.kernel.verify()).problems == ()
     assert calls == [{"word": "grist"}, {"sku": "a"}, {"word": "mill"}]
     first, second, third = server.requests
@@ -91,7 +91,7 @@ async def test_a_run_that_meets_429_and_529_completes(server):
     server.script(status(429, "rate_limit_error", "slow down", after=0.01), status(529, after=0.01), uses((TARGET, GOOD)))
     async with desk(server) as engine:
         run, outputs = await run_of(engine)
-        (row,) = await engine.kernel.store.list_usage(run.id)
+        (row,) = await engine.kernel.store.usage.list_requests(run.id)
     assert (outputs, row.state, len(server.requests)) == (OUTPUTS, "settled", 3)
 
 
@@ -101,7 +101,7 @@ async def test_a_run_that_runs_out_of_budget_says_so(server):
         code, error, run = await failure_of(engine, budget=0.008)
         assert code == "budget_exhausted"
         assert "may spend $0.008" in error
-        (row,) = await engine.kernel.store.list_usage(run.id)
+        (row,) = await engine.kernel.store.usage.list_requests(run.id)
         assert (row.state, row.cost_micros) == ("settled", 4600)
         failed = await engine.runs.get_run(run.id)
         assert "budget_exhausted" in (failed.error or "")
@@ -112,11 +112,11 @@ async def test_at_the_edge_of_a_budget_a_request_is_sent_only_if_all_that_it_can
     server.script(*[uses((TARGET, GOOD))] * 2)
     async with desk(server, max_tokens=1000) as engine:
         run, _ = await run_of(engine, budget=1)
-        (row,) = await engine.kernel.store.list_usage(run.id)
+        (row,) = await engine.kernel.store.usage.list_requests(run.id)
         most = row.reserved_micros
         assert most >= 1000 * 5 + len(server.requests[0]["messages"][0]["content"])
         exact, outputs = await run_of(engine, budget=most / 1e6)
-        assert (outputs, await engine.kernel.store.find_budget(exact.id)) == (OUTPUTS, Budget(most, 200))
+        assert (outputs, await engine.kernel.store.usage.find_budget(exact.id)) == (OUTPUTS, Budget(most, 200))
         assert (await failure_of(engine, budget=(most - 200) / 1e6))[0] == "budget_exhausted"
     assert len(server.requests) == 2
 
@@ -126,9 +126,9 @@ async def test_a_service_that_bills_more_than_was_possible_overruns_by_that_one_
     server.script(text("Let me think.", input_tokens=90_000, output_tokens=4000), uses((TARGET, GOOD)))
     async with desk(server, max_tokens=1000) as engine:
         code, error, run = await failure_of(engine, budget=0.02)
-        (row,) = await engine.kernel.store.list_usage(run.id)
+        (row,) = await engine.kernel.store.usage.list_requests(run.id)
         assert (code, row.cost_micros) == ("budget_exhausted", 90_000 + 4000 * 5)
-        assert await engine.kernel.store.find_budget(run.id) == Budget(20_000, 110_000)
+        assert await engine.kernel.store.usage.find_budget(run.id) == Budget(20_000, 110_000)
         assert "may spend $0.02 and has spent or reserved $0.11" in error
     assert len(server.requests) == 1
 
@@ -241,11 +241,11 @@ async def test_two_workers_on_one_run_never_spend_more_than_its_budget(server, u
         async with asyncio.timeout(BOUND):
             while len(await two.list_tasks(states=("failed",))) < 4:  # noqa: ASYNC110
                 await asyncio.sleep(0.01)
-        held = await one.store.find_budget(run.id)
+        held = await one.store.usage.find_budget(run.id)
         gate.set()
         with pytest.raises(RunFailed, match="may spend"):
             await one.run_result(run, timeout=BOUND)
-        budget, rows = await two.store.find_budget(run.id), await two.store.list_usage(run.id)
+        budget, rows = await two.store.usage.find_budget(run.id), await two.store.usage.list_requests(run.id)
         failed = await two.list_tasks(states=("failed",))
     assert {task.error_code for task in failed} == {"budget_exhausted"}
     assert (len(server.requests), len(rows), len(failed)) == (2, 2, 4)

@@ -39,7 +39,7 @@ async def test_a_service_that_stays_busy_fails_the_step_within_limits(server):
         limited, overloaded = await failure_of(engine), await failure_of(engine)
         assert (limited[0], overloaded[0]) == ("llm_rate_limited", "llm_overloaded")
         assert "Failed after 3 sends" in limited[1]
-        assert [row.cost_micros for row in await engine.kernel.store.list_usage(limited[2].id)] == [0]
+        assert [row.cost_micros for row in await engine.kernel.store.usage.list_requests(limited[2].id)] == [0]
 
 
 async def test_a_wait_that_is_longer_than_the_patience_is_not_begun(server):
@@ -68,7 +68,7 @@ async def test_a_service_that_never_answers_leaves_its_reservation_to_be_counted
     server.script(text("One two three", gate=threading.Event()))
     async with desk(server, llm_timeout=0.3, max_sends=1) as engine:
         code, _, run = await failure_of(engine)
-        (row,) = await engine.kernel.store.list_usage(run.id)
+        (row,) = await engine.kernel.store.usage.list_requests(run.id)
     assert (code, row.state, row.cost_micros > 0) == ("llm_timeout", "reserved", True)
 
 
@@ -106,17 +106,17 @@ async def test_a_crash_between_reserving_and_settling_charges_once(server, tmp_p
     url = f"sqlite:///{tmp_path / 'treadle.db'}"
     async with Engine(url, settings=settings_for(server)) as first:
         run = await first.start_run(FLOW, "desk.Sort", {"letter": "x"}, budget=1)
-        (task_id,) = await first.store.claim_of_run(run.id, HANDLER, "lost", 1, 1)
-        task = await first.store.find_task(task_id)
+        (task_id,) = await first.store.tasks.claim_of_run(run.id, HANDLER, "lost", 1, 1)
+        task = await first.store.tasks.find(task_id)
         meter = TaskMeter(first.store, first.kernel.ids.new_id, Prices(), task)
         await meter.reserve("claude-haiku-4-5", {"max_tokens": 4096})
         # ... and the process is gone.
     server.script(uses((TARGET, GOOD)))
     async with desk(server, url) as engine:
         assert await engine.run_result(run, timeout=BOUND) == OUTPUTS
-        (row,) = await engine.kernel.store.list_usage(run.id)
+        (row,) = await engine.kernel.store.usage.list_requests(run.id)
         assert (row.state, row.attempt, row.interrupted, row.cost_micros) == ("settled", 2, 1, 200)
-        assert await engine.kernel.store.find_budget(run.id) == Budget(1_000_000, 200)
+        assert await engine.kernel.store.usage.find_budget(run.id) == Budget(1_000_000, 200)
 
 
 async def test_keys_are_in_no_log_event_error_repr_or_store(server, tmp_path: Path, caplog: pytest.LogCaptureFixture):
@@ -196,7 +196,7 @@ async def test_a_start_that_makes_no_run_leaves_no_budget_behind(server, tmp_pat
             await engine.start_run(FLOW, "desk.Sort", {"wrong": 1}, budget=3)
         await engine.run_result(first, timeout=BOUND)
         assert (again.id, again.created) == (first.id, False)
-        assert (await engine.kernel.store.find_budget(first.id)).limit_micros == 1_000_000
+        assert (await engine.kernel.store.usage.find_budget(first.id)).limit_micros == 1_000_000
     with sqlite3.connect(tmp_path / "treadle.db") as connection:
         assert connection.execute("select count(*) from llm_budgets").fetchone() == (1,)
     connection.close()

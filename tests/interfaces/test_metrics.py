@@ -154,8 +154,8 @@ async def test_a_takeover_is_counted(scene: Scene):
         return {}
 
     task = await engine.enqueue("held")
-    lanes = list(await engine.kernel.store.list_lanes())
-    assert await engine.kernel.store.claim(lanes, "a dead worker", 5000, 1)
+    lanes = list(await engine.kernel.store.tasks.list_lanes())
+    assert await engine.kernel.store.tasks.claim(lanes, "a dead worker", 5000, 1)
     async with engine.worker():
         scene.clock.advance(6)
         await scene.events.heard(LeasesExpired)
@@ -285,13 +285,13 @@ async def test_a_namespace_shows_only_its_own(tmp_path):
 
 async def test_a_storm_of_scrapes_is_one_look_at_the_store(scene: Scene, monkeypatch: pytest.MonkeyPatch):
     looks = []
-    count_dead_letters = scene.engine.kernel.store.count_dead_letters
+    count_dead_letters = scene.engine.kernel.store.dead_letters.count
 
     async def counted(which):
         looks.append(which)
         return await count_dead_letters(which)
 
-    monkeypatch.setattr(scene.engine.kernel.store, "count_dead_letters", counted)
+    monkeypatch.setattr(scene.engine.kernel.store.dead_letters, "count", counted)
     await asyncio.gather(*(scene.engine.metrics.render() for _ in range(50)))
     assert len(looks) == 1
     scene.clock.advance(FRESH_FOR / 2)
@@ -309,7 +309,7 @@ async def test_without_a_store_there_are_still_counters_and_no_stale_gauges(scen
     async def down():
         raise StoreUnavailable("down")
 
-    monkeypatch.setattr(scene.engine.kernel.store, "list_depths", down)
+    monkeypatch.setattr(scene.engine.kernel.store.tasks, "list_depths", down)
     scene.engine.kernel.emit(LoopError("waker", "boom"))
     found = await scene.samples()
     assert found["treadle_store_up", ()] == 0

@@ -70,16 +70,16 @@ async def test_a_list_that_ignores_unserved_tasks_counts_only_workers_of_its_nam
 
 async def test_a_specialist_of_another_namespace_does_not_count_for_an_external_job(both: tuple[Engine, Engine]):
     red, blue = both
-    await red.kernel.store.save_server(a_server(red, "red", handlers=["render", "render@"]))
+    await red.kernel.store.servers.save(a_server(red, "red", handlers=["render", "render@"]))
     task = await blue.get_task((await blue.enqueue("render")).id)
     assert not await blue.kernel.external_jobs.is_offered(task)
-    await blue.kernel.store.save_server(a_server(blue, "blue", handlers=["render", "render@"]))
+    await blue.kernel.store.servers.save(a_server(blue, "blue", handlers=["render", "render@"]))
     assert await blue.kernel.external_jobs.is_offered(task)
 
 
 async def test_a_server_of_an_older_version_counts_for_every_namespace(both: tuple[Engine, Engine]):
     red, _ = both
-    await red.kernel.store.save_server(a_server(red, None, handlers=["work"]))
+    await red.kernel.store.servers.save(a_server(red, None, handlers=["work"]))
     for engine in both:
         task = await engine.enqueue("work")
         assert (await engine.kernel.reads.why(task.id)).code != "no_worker"
@@ -93,5 +93,5 @@ async def test_remote_workers_and_handler_registrations_belong_to_a_namespace(bo
     with pytest.raises(WorkerNotFound):
         await blue.kernel.remote_workers.beat(worker.id)
     await red.kernel.registrations.save(HandlerRegistration("work", "file:///x.py"), actor="test")
-    assert [each.facet_name for each in await red.kernel.store.list_handlers("red")] == ["work"]
-    assert await red.kernel.store.list_handlers("blue") == []
+    assert [each.facet_name for each in await red.kernel.store.operators.list_handlers("red")] == ["work"]
+    assert await red.kernel.store.operators.list_handlers("blue") == []

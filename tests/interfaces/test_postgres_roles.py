@@ -80,7 +80,7 @@ async def test_a_worker_needs_only_the_documented_privileges(urls: dict[str, str
         await engine.lists.limit_key("stripe", 3)
         await engine.kernel.tokens.create("ci", ["read"])
         assert (await engine.kernel.verify()).problems == ()
-        assert (await engine.kernel.store.health()).tables
+        assert (await engine.kernel.store.health.check()).tables
 
     reader = make_engine(urls["reader"])
     async with reader:

@@ -80,7 +80,7 @@ async def failure_of(engine: Engine, agent: Any, **options: Any) -> tuple[str, l
 
 async def steps_of(engine: Engine) -> dict[str, str]:
     (run,) = await engine.kernel.run_reads.list_runs(workflow="agent")
-    return {step.name: step.kind for step in await engine.kernel.store.list_steps(run.id, None, 100)}
+    return {step.name: step.kind for step in await engine.kernel.store.runs.list_steps(run.id, None, 100)}
 
 
 # crashes
@@ -161,7 +161,7 @@ async def test_each_request_and_call_is_a_step_and_a_replay_makes_none(server: M
     async with engine, engine.worker():
         run_id = (await engine.start_function("agent")).id
         assert await engine.run_result(run_id, timeout=BOUND) == ["Found.", "Still there.", True, 2]
-        steps = [step.name for step in await engine.kernel.store.list_steps(run_id, None, 100) if step.kind == "step"]
+        steps = [step.name for step in await engine.kernel.store.runs.list_steps(run_id, None, 100) if step.kind == "step"]
     assert server.repeated() == {}
     assert sorted(name.partition(" ")[0] for name in steps) == [
         "support.model", "support.model", "support.model#2", "support.tool:look"

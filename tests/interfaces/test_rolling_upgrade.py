@@ -77,7 +77,7 @@ async def test_an_older_version_works_on_rows_of_a_newer_one_and_keeps_its_field
     async with engine:
         task_id = await asyncio.to_thread(write_with, newer, url, folder)
         store = engine.kernel.store
-        task = await store.find_task(task_id)
+        task = await store.tasks.find(task_id)
         assert task is not None
         assert json.loads(task.policy or "") == {"retries": 4, "novelty": "new"}
         async with engine.worker(), asyncio.timeout(BOUND):
@@ -93,7 +93,7 @@ async def test_an_older_version_works_on_rows_of_a_newer_one_and_keeps_its_field
 
         bodies = {}
         for entity in ("schedule", "watcher", "token"):
-            (record,) = await store.list_records(RecordFilter(entity), 10)
+            (record,) = await store.records.list_matching(RecordFilter(entity), 10)
             assert record.version > 0
             bodies[entity] = json.loads(record.body)
         assert all(body["novelty"] == "new" for body in bodies.values())

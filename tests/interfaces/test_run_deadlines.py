@@ -38,12 +38,12 @@ FAR = 3600
 
 
 async def timers(engine: Engine) -> list[Any]:
-    return await engine.kernel.store.list_tasks(TaskFilter(kind=RUN_DEADLINE, states=("pending", "running")), 100)
+    return await engine.kernel.store.tasks.list_matching(TaskFilter(kind=RUN_DEADLINE, states=("pending", "running")), 100)
 
 
 async def open_approvals(engine: Engine) -> bool:
     waiting = TaskFilter(states=("awaiting_approval",))
-    return bool(await engine.kernel.store.list_tasks(waiting, 10))
+    return bool(await engine.kernel.store.tasks.list_matching(waiting, 10))
 
 
 def define(engine: Engine, began: asyncio.Event | None = None) -> None:
@@ -80,9 +80,9 @@ async def test_a_deadline_ends_a_run_with_its_tasks_approvals_and_children():
             function = await engine.start_function("long", {}, deadline=timedelta(hours=1))
             async with asyncio.timeout(BOUND):
                 await began.wait()
-                while not await engine.kernel.store.list_children(function.id) or not await open_approvals(engine):  # noqa: ASYNC110
+                while not await engine.kernel.store.runs.list_children(function.id) or not await open_approvals(engine):  # noqa: ASYNC110
                     await asyncio.sleep(0.01)
-            (child_id,) = await engine.kernel.store.list_children(function.id)
+            (child_id,) = await engine.kernel.store.runs.list_children(function.id)
             clock.advance(FAR)
             for run_id in (flow.id, function.id):
                 run = await until_finished(engine, run_id)
@@ -94,7 +94,7 @@ async def test_a_deadline_ends_a_run_with_its_tasks_approvals_and_children():
                 assert "deadline" in (await engine.why(run_id)).text
             assert (await until_finished(engine, child_id)).state == "canceled"
             assert not await open_approvals(engine)
-        live = await engine.kernel.store.list_tasks(TaskFilter(states=("pending", "awaiting_approval", "running")), 100)
+        live = await engine.kernel.store.tasks.list_matching(TaskFilter(states=("pending", "awaiting_approval", "running")), 100)
         assert {task.kind for task in live} <= {"engine.prune"}
 
 
@@ -149,11 +149,11 @@ async def test_a_timer_that_a_dying_worker_held_ends_the_run_later():
         store = engine.kernel.store
         run = await engine.start_function("long", {}, deadline=10)
         clock.advance(10)
-        await store.wake(10)
-        lane_id = next(lane_id for lane_id, lane in (await store.list_lanes()).items() if lane.kind == RUN_DEADLINE)
-        (held,) = await store.claim([lane_id], "gone", 60_000, 1)
+        await store.tasks.wake(10)
+        lane_id = next(lane_id for lane_id, lane in (await store.tasks.list_lanes()).items() if lane.kind == RUN_DEADLINE)
+        (held,) = await store.tasks.claim([lane_id], "gone", 60_000, 1)
         clock.advance(61)
-        await store.wake(10)
+        await store.tasks.wake(10)
         async with engine.worker():
             assert (await until_finished(engine, run.id)).state == "canceled"
         assert held.id not in {task.id for task in await timers(engine)}
@@ -241,7 +241,7 @@ async def test_a_deadline_that_cannot_be_kept_is_refused(options: dict[str, Any]
             await engine.start_function("quick", {}, **options)
         with pytest.raises(InvalidPolicy):
             await engine.start_run(FLOW, "shop.Wait", {"n": 1}, **options)
-        assert await engine.kernel.store.count_runs("default") == {}
+        assert await engine.kernel.store.runs.count("default") == {}
 
 
 async def test_a_timer_is_the_engines_own_task():

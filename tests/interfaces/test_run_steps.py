@@ -54,7 +54,7 @@ class Holding:
         context.before_renewal()
         renewal = Renewal(context.token, context.progressed, context.progress_text if context.progressed else None)
         context.progressed = False
-        await self._scene.engine.kernel.store.extend([renewal], LEASE_FOR)
+        await self._scene.engine.kernel.store.tasks.extend([renewal], LEASE_FOR)
 
 
 async def test_a_step_in_progress_is_shown_with_its_start_worker_and_attempt_also_within_a_gather() -> None:
@@ -130,7 +130,7 @@ async def test_a_note_of_a_lost_claim_shows_nothing() -> None:
         await holding.tick()
         assert list(await steps_of(scene, run.id)) == ["work"]
         scene.clock.advance(LEASE_FOR / 1000)
-        await scene.engine.kernel.store.wake(10)
+        await scene.engine.kernel.store.tasks.wake(10)
         assert await steps_of(scene, run.id) == {}
         await scene.process().claim("function")
         assert await steps_of(scene, run.id) == {}
@@ -242,9 +242,9 @@ async def test_a_page_of_steps_loads_the_tasks_of_its_own_steps_only(monkeypatch
             asked.append(len(step_ids))
             return await inner(step_ids)
 
-        inner = store.list_step_tasks
-        monkeypatch.setattr(store, "list_step_tasks", list_step_tasks, raising=False)
-        monkeypatch.setattr(store, "list_tasks", None)
+        inner = store.runs.list_step_tasks
+        monkeypatch.setattr(store.runs, "list_step_tasks", list_step_tasks, raising=False)
+        monkeypatch.setattr(store.tasks, "list_matching", None)
         claimed = {task.step_id for task in await scene.process().claim("handler", limit=3)}
         steps, found = Operations(scene.engine, OPEN).steps, []
         page = await steps.list(run.id, order="stored", limit=5)
@@ -257,7 +257,7 @@ async def test_a_page_of_steps_loads_the_tasks_of_its_own_steps_only(monkeypatch
         asked.clear()
         assert (await steps.get(run.id, found[-1].id)).id == found[-1].id
         assert asked == [1]
-        graph = await scene.engine.kernel.run_services.step_reads.count_by_statement(await store.find_run(run.id))
+        graph = await scene.engine.kernel.run_services.step_reads.count_by_statement(await store.runs.find(run.id))
         assert {"pending": 17, "running": 3} in [node.states for node in graph.values()]
         assert len((await steps.timeline(run.id)).steps) >= 20
 

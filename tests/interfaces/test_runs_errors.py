@@ -231,16 +231,16 @@ async def test_a_store_that_cannot_be_read_for_a_moment_costs_no_result(hands: H
     tasks = await hands.claim()
     hands.engine.kernel.run_services.advancer.views.forget(run.id)
     store: Any = hands.engine.kernel.store
-    find_run, load_steps = store.find_run, store.load_steps
+    find_run, load_steps = store.runs.find, store.runs.load_steps
 
     async def unreachable(*_: Any, **__: Any) -> Any:
         raise StoreUnavailable("away")
 
-    store.find_run = unreachable
+    store.runs.find = unreachable
     assert (await hands.settle(tasks[0], {"receipt": "one"})).verdict is Verdict.DONE
-    store.find_run, store.load_steps = find_run, unreachable
+    store.runs.find, store.runs.load_steps = find_run, unreachable
     assert (await hands.settle(tasks[1], {"receipt": "two"})).verdict is Verdict.DONE
-    store.load_steps = load_steps
+    store.runs.load_steps = load_steps
     assert {task.kind for task in await hands.live(run.id)} == {ADVANCE}
     await hands.work(answer)
     assert sorted((await hands.engine.run_result(run))["receipts"]) == ["one", "two"]

@@ -28,7 +28,7 @@ class Counts:
     def __init__(self, engine: Engine) -> None:
         self.reads = self.writes = self.calls = 0
         store: Any = engine.kernel.store
-        load, commit = store.load_steps, store.commit
+        load, commit = store.runs.load_steps, store.commit
 
         async def load_steps(*given: Any, **options: Any) -> Any:
             found = await load(*given, **options)
@@ -40,7 +40,7 @@ class Counts:
             self.writes += sum(len(row.steps) for unit in units for row in unit.rows if isinstance(row, PutSteps))
             return await commit(units)
 
-        store.load_steps, store.commit = load_steps, commit_units
+        store.runs.load_steps, store.commit = load_steps, commit_units
 
 
 def cut(engine: Engine, rows: int = SLICE) -> None:

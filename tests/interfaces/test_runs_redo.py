@@ -195,6 +195,6 @@ async def test_a_redo_of_a_live_function_ends_it_without_cleanup_and_one_run_con
         for _ in range(3):
             await process.quiet()
             await cancel_losers(process)
-        states = {each.id: each.state for each in await engine.kernel.store.list_runs(RunFilter(), 10)}
+        states = {each.id: each.state for each in await engine.kernel.store.runs.list_matching(RunFilter(), 10)}
         assert states == {started.id: "canceled", new_id: "running"}
         assert done == ["reserve", "price", "price"]

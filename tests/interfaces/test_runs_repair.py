@@ -71,7 +71,7 @@ def answer(name: str, payload: dict[str, Any]) -> dict[str, Any]:
 
 
 async def dead(hands: Hands) -> int:
-    return (await hands.engine.kernel.store.count_dead_letters(DeadLetterFilter()))[0]
+    return (await hands.engine.kernel.store.dead_letters.count(DeadLetterFilter()))[0]
 
 
 async def item(hands: Hands, task: Task) -> int:

@@ -105,7 +105,7 @@ async def outputs(hands: Hands, run_id: str) -> dict[str, Any]:
 
 
 async def moves(hands: Hands, run_id: str) -> list[tuple[str, str | None]]:
-    return [(move.move, move.actor) for move in await hands.engine.kernel.store.list_moves(run_id)]
+    return [(move.move, move.actor) for move in await hands.engine.kernel.store.log.list_moves(run_id)]
 
 
 # --- start ---
@@ -275,7 +275,7 @@ async def test_results_that_come_while_somebody_resumes_are_not_held_for_ever(me
     tasks = await memory.claim()
     await memory.engine.runs.pause(run_id)
     store: Any = memory.engine.kernel.store
-    find_run = store.find_run
+    find_run = store.runs.find
     seen = False
 
     async def find_then_resume(asked: str) -> Any:
@@ -286,10 +286,10 @@ async def test_results_that_come_while_somebody_resumes_are_not_held_for_ever(me
             await memory.engine.runs.resume(run_id)
         return found
 
-    store.find_run = find_then_resume
+    store.runs.find = find_then_resume
     for task in tasks:
         await memory.settle(task, answer(task.name, await memory.payload(task)))
-    store.find_run = find_run
+    store.runs.find = find_run
     await memory.work(answer)
     assert await outputs(memory, run_id) == {"parcel": "p-r5", "ok": True}
     await memory.nothing_is_left(run_id)
@@ -344,7 +344,7 @@ async def test_a_busy_run_is_paused_all_the_same(memory: Hands) -> None:
     commit = store.commit
 
     async def overtaken(units: Any) -> Any:
-        version = (await store.find_run(run_id)).version
+        version = (await store.runs.find(run_id)).version
         await commit([Unit(run=RunGuard(run_id, version))])
         return await commit(units)
 
@@ -659,7 +659,7 @@ async def test_resume_replaces_tasks_that_are_gone(request: pytest.FixtureReques
         before = await hands.live(run_id)
         await hands.engine.runs.resume(run_id)  # nothing to do
         assert await hands.live(run_id) == before
-        moves = await hands.engine.kernel.store.list_moves(run_id)
+        moves = await hands.engine.kernel.store.log.list_moves(run_id)
         assert [(move.move, move.actor) for move in moves] == [("start", None), ("repair", "operator")]
         await hands.work(answer)
         assert await outputs(hands, run_id) == {"parcel": "p-r5", "ok": True}

@@ -49,7 +49,7 @@ class Meter:
         self.calls: Counter[str] = Counter()
         self.steps_read = self.bytes_read = self.blob_bytes_read = 0
         self.bytes_written = self.blob_bytes_written = self.steps_written = 0
-        load_steps, find_blobs, commit = store.load_steps, store.find_blobs, store.commit
+        load_steps, find_blobs, commit = store.runs.load_steps, store.runs.find_blobs, store.commit
 
         async def loading(*args: Any, **options: Any) -> Any:
             self.calls["load_steps"] += 1
@@ -76,7 +76,7 @@ class Meter:
                         self.blob_bytes_written += len(row.value)
             return await commit(units)
 
-        store.load_steps, store.find_blobs, store.commit = loading, finding, committing
+        store.runs.load_steps, store.runs.find_blobs, store.commit = loading, finding, committing
 
 
 @pytest.mark.parametrize("count", [2_500, pytest.param(10_000, marks=pytest.mark.soak)])
@@ -133,7 +133,7 @@ async def test_big_results_go_round_and_stand_apart(kind: str, request: pytest.F
             assert all(isinstance(value, BlobRef) for name, value in values.items() if name in ("text", "out"))
         rows = {row.path: row for row in await hands.engine.runs.list_steps(run.id)}
         assert rows["Chain.a"].returns["@blob"] == {"@blob": "x"}
-        for step in await hands.engine.kernel.store.list_steps(run.id, None, 100):
+        for step in await hands.engine.kernel.store.runs.list_steps(run.id, None, 100):
             assert len(step.body) < 1500
         for task in await hands.engine.list_tasks():
             assert len(task.payload) + len(task.result or "") < 1000

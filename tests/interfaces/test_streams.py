@@ -138,7 +138,7 @@ async def test_a_thousand_entries_cost_a_handful_of_commits():
     async with engine, engine.worker():
         task = await engine.enqueue("speak")
         assert len(await values(engine, task)) == 1000
-        assert len(await engine.kernel.store.list_chunks(task.id, "tokens", 0, 1000)) <= 5
+        assert len(await engine.kernel.store.streams.list_chunks(task.id, "tokens", 0, 1000)) <= 5
 
 
 async def test_a_full_stream_drops_entries_and_says_so():
@@ -166,7 +166,7 @@ async def test_a_codec_seals_entries():
     async with engine, engine.worker():
         task = await engine.enqueue("speak")
         assert await values(engine, task) == ["secret"]
-        (chunk,) = await engine.kernel._plain_store.list_chunks(task.id, "tokens", 0, 9)
+        (chunk,) = await engine.kernel._plain_store.streams.list_chunks(task.id, "tokens", 0, 9)
         assert chunk.entries.startswith("@code:")
 
 
@@ -315,7 +315,7 @@ async def test_a_function_that_dies_at_any_commit_streams_each_entry_once():
                 died += 1
                 process.die()
                 scene.clock.advance(LEASE_FOR + 1)
-                await scene.engine.kernel.store.wake(1000, expire_leases=True)
+                await scene.engine.kernel.store.tasks.wake(1000, expire_leases=True)
                 entries = await until_ended(scene, run.id, scene.process())
             assert await scene.state(run.id) == "completed"
             assert [each.offset for each in entries] == list(range(len(entries)))

@@ -21,7 +21,7 @@ from treadle.model.tags import decode_tags
 
 
 async def tags_of(engine: Engine, record_id: str) -> dict[str, Any]:
-    return dict(decode_tags((await engine.kernel.store.list_tags([record_id])).get(record_id, {})))
+    return dict(decode_tags((await engine.kernel.store.search.list_tags([record_id])).get(record_id, {})))
 
 
 async def test_a_handler_and_a_function_set_tags_that_are_found() -> None:
@@ -115,7 +115,7 @@ async def test_a_run_that_repeats_or_continues_another_has_all_its_tags() -> Non
             assert (await tags_of(engine, run.id), await tags_of(engine, last)) == (expected, expected)
             flow = await engine.start_run([("imports.afl", ROWS)], "imports.Nightly", {"rows": [1]})
             await engine.run_result(flow, timeout=BOUND)
-            (task,) = await engine.kernel.store.list_tasks(TaskFilter(name="imports.Import"), 10)
+            (task,) = await engine.kernel.store.tasks.list_matching(TaskFilter(name="imports.Import"), 10)
             for repeated in (await engine.runs.rerun(flow.id), await engine.runs.fork(flow.id, task.step_id or "")):
                 assert await tags_of(engine, repeated.id) == tags
             (step,) = [each for each in await engine.kernel.functions.recorded(run.id) if each.kind == "step"]
@@ -221,7 +221,7 @@ async def test_tags_are_stored_of_all_tasks_of_a_run_that_end_together(paused: b
             if paused:
                 await engine.runs.resume(run.id)
             await engine.run_result(run, timeout=BOUND)
-        tasks = await engine.kernel.store.list_tasks(TaskFilter(name="imports.Import"), 100)
+        tasks = await engine.kernel.store.tasks.list_matching(TaskFilter(name="imports.Import"), 100)
         assert sorted([await tags_of(engine, task.id) for task in tasks], key=str) == sorted(
             [{f"row{row}": row} for row in range(count)], key=str
         )

@@ -152,7 +152,7 @@ async def test_an_entry_has_its_times_attempts_worker_and_error(engine: Engine) 
     trace = await engine.kernel.traces.get(run.id)
     (checked,) = [each for each in trace.entries if each.name == "shop.Check"]
     assert (checked.attempt, checked.state, checked.about, checked.error) == (2, "completed", "order = 7", None)
-    assert checked.worker in {server.id for server in await engine.kernel.store.list_servers()}
+    assert checked.worker in {server.id for server in await engine.kernel.store.servers.list_all()}
     assert checked.ended_at is not None
     assert checked.began_at is not None
     assert checked.created_at <= checked.began_at <= checked.ended_at

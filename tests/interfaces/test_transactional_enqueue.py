@@ -127,7 +127,7 @@ def way(request: pytest.FixtureRequest, engine: Engine, postgres_server: str) ->
 
 
 async def tasks_of(engine: Engine) -> list[Any]:
-    return await engine.kernel.store.list_tasks(TaskFilter(kind="handler"), 100)
+    return await engine.kernel.store.tasks.list_matching(TaskFilter(kind="handler"), 100)
 
 
 async def test_a_rollback_enqueues_nothing(engine, way, postgres_schema):
@@ -139,7 +139,7 @@ async def test_a_rollback_enqueues_nothing(engine, way, postgres_schema):
     with pytest.raises(Rollback):
         await give_up()
     assert await tasks_of(engine) == []
-    assert await engine.kernel.store.list_lanes() == {}
+    assert await engine.kernel.store.tasks.list_lanes() == {}
     async with way() as enqueue:
         assert (await enqueue("work", schema=postgres_schema, idempotency_key="k")).created
 
@@ -250,10 +250,10 @@ async def test_bad_input_is_refused_before_anything_is_sent(given, options):
 
 
 async def test_a_draining_list_and_a_full_lane_refuse_here_too(engine, way, postgres_schema):
-    await engine.kernel.store.set_list("default", "shut", accepting=False)
+    await engine.kernel.store.operators.set_list("default", "shut", accepting=False)
     await engine.enqueue("work")
-    (lane_id,) = await engine.kernel.store.list_lanes()
-    await engine.kernel.store.set_backlog_limit(lane_id, 1)
+    (lane_id,) = await engine.kernel.store.tasks.list_lanes()
+    await engine.kernel.store.operators.set_backlog_limit(lane_id, 1)
     for options, error in (({"task_list": "shut"}, ListDraining), ({}, BacklogFull)):
         with pytest.raises(error):
             async with way() as enqueue:
@@ -264,15 +264,15 @@ async def test_a_draining_list_and_a_full_lane_refuse_here_too(engine, way, post
 
 
 async def test_a_limit_holds_for_what_was_enqueued_here(engine, way, postgres_schema):
-    await engine.kernel.store.set_limit("default", "l", 1)
+    await engine.kernel.store.operators.set_limit("default", "l", 1)
     async with way() as enqueue:
         for _ in range(3):
             await enqueue("work", schema=postgres_schema, limit_key="l")
-    lane_ids = list(await engine.kernel.store.list_lanes())
+    lane_ids = list(await engine.kernel.store.tasks.list_lanes())
     taken = []
     for _ in range(4):
-        await engine.kernel.store.wake(100)
-        taken += await engine.kernel.store.claim(lane_ids, "me", 60_000, 10)
+        await engine.kernel.store.tasks.wake(100)
+        taken += await engine.kernel.store.tasks.claim(lane_ids, "me", 60_000, 10)
     assert len(taken) == 1
 
 
@@ -319,7 +319,7 @@ async def test_the_function_keeps_fields_of_a_newer_policy(engine, postgres_admi
     policy = {"retries": 2, "surge": {"by": 2}}
     text = json.dumps({"name": "work", "policy": policy})
     (made,) = postgres_admin.execute(f"select {postgres_schema}.treadle_enqueue_v1(%s::json)", (text,)).fetchone()
-    task = await engine.kernel.store.find_task(str(made))
+    task = await engine.kernel.store.tasks.find(str(made))
     assert json.loads(task.policy) == policy
     assert policy_of(task).retries == 2
 

@@ -55,13 +55,13 @@ class Program:
 async def crash(scene: Scene, *kinds: str) -> None:
     """A process claims everything and is never heard of again."""
     store = scene.engine.kernel.store
-    lanes = [lane_id for lane_id, lane in (await store.list_lanes()).items() if lane.kind in kinds]
-    assert await store.claim(lanes, "lost", 1, 1000)
+    lanes = [lane_id for lane_id, lane in (await store.tasks.list_lanes()).items() if lane.kind in kinds]
+    assert await store.tasks.claim(lanes, "lost", 1, 1000)
     scene.clock.advance(1)
 
     async def taken_over() -> bool:
-        await store.wake(10_000)
-        return not any(task.owner_id for task in await store.list_tasks(TaskFilter(states=LIVE), 1000))
+        await store.tasks.wake(10_000)
+        return not any(task.owner_id for task in await store.tasks.list_matching(TaskFilter(states=LIVE), 1000))
 
     await until(taken_over)
 

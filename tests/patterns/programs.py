@@ -55,7 +55,7 @@ async def drain_together(*deployments: Deployment) -> None:
     try:
         while True:
             await asyncio.gather(*(host.worker.drained() for host in hosts))
-            if not (await deployments[0].engine.kernel.store.wake(1000)).count:
+            if not (await deployments[0].engine.kernel.store.tasks.wake(1000)).count:
                 return
     finally:
         for host in hosts:

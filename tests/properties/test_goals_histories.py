@@ -67,7 +67,7 @@ class History:
             await again(self.engine, task)
         result = {RUN: {"content": "ok"}, GATE: OK if self.dice.random() < passing else NOT_OK}.get(kind)
         if lost:
-            while not (await self.engine.kernel.store.wake(10)).expired:
+            while not (await self.engine.kernel.store.tasks.wake(10)).expired:
                 pass
             assert (await settle(self.engine, task, result)).verdict is Verdict.CLAIM_LOST
         else:
@@ -76,7 +76,7 @@ class History:
 
     async def check(self) -> None:
         """Every record that can advance has a live task that advances it."""
-        live = await self.engine.kernel.store.list_tasks(TaskFilter(states=("pending",)), 1000)
+        live = await self.engine.kernel.store.tasks.list_matching(TaskFilter(states=("pending",)), 1000)
         about = {(task.kind, str(value)) for task in live for value in decode(task.payload).values()}
         objectives = {each: await self.engine.goals.objectives.get(each) for each in self.ids}
         ended = {each for each, objective in objectives.items() if objective.status == "DONE"}
@@ -127,4 +127,4 @@ async def test_nothing_is_forgotten_whoever_does_what_in_whatever_order(tmp_path
                 assert (order.workorder.status, order.bundle is None, order.run_record is None) == ("EXECUTED", False, False)
                 assert order.pause_state is not None
         for entity in ("workorder", "run_record", "pause_state", "output_bundle"):
-            assert sum((await engine.kernel.store.count_records("default", entity)).values()) == orders
+            assert sum((await engine.kernel.store.records.count("default", entity)).values()) == orders

@@ -96,8 +96,8 @@ class QueueMachine(RuleBasedStateMachine):
     @initialize()
     def open(self) -> None:
         self.store = self.do(self.database.open_store())
-        self.lane_ids = self.do(self.store.lane_ids(LANES))
-        self.line = Line(self.store.lease_connection(), self.thread)
+        self.lane_ids = self.do(self.store.tasks.lane_ids(LANES))
+        self.line = Line(self.store.servers.lease_connection(), self.thread)
         self.ids = SeededIds()
         self.lanes: dict[str, Any] = {}
         self.priorities: dict[str, int] = {}
@@ -156,7 +156,7 @@ class QueueMachine(RuleBasedStateMachine):
     )
     def claim(self, owner: str, lanes: Any, limit: int, lease_for: int) -> None:
         ready = [task_id for task_id, task in self.expected.items() if task.ready and self.lanes[task_id] in lanes]
-        taken = self.do(self.store.claim([self.lane_ids[lane] for lane in lanes], owner, lease_for, limit))
+        taken = self.do(self.store.tasks.claim([self.lane_ids[lane] for lane in lanes], owner, lease_for, limit))
         assert bool(taken) == bool(ready)
         assert len({task.id for task in taken}) == len(taken) <= limit
         assert len({task.lane for task in taken}) <= 1
@@ -268,7 +268,7 @@ class QueueMachine(RuleBasedStateMachine):
             if task.wake_at is not None and task.wake_at <= self.now and (expire_leases or task.owner_id is None)
         }
         expired = {task_id for task_id, task in due.items() if task.owner_id is not None}
-        woken = self.do(self.store.wake(1_000, expire_leases=expire_leases))
+        woken = self.do(self.store.tasks.wake(1_000, expire_leases=expire_leases))
         assert (woken.count, woken.expired) == (len(due), len(expired))
         for task_id, task in due.items():
             lost = int(task_id in expired)
@@ -285,7 +285,7 @@ class QueueMachine(RuleBasedStateMachine):
 
     def look(self, which: int, *, finished: bool) -> Task | None:
         found = [task_id for task_id, task in self.expected.items() if task.finished == finished]
-        return self.do(self.store.find_task(found[which % len(found)])) if found else None
+        return self.do(self.store.tasks.find(found[which % len(found)])) if found else None
 
     @rule(which=pick, meanwhile=st.booleans())
     def cancel(self, which: int, meanwhile: bool) -> None:
@@ -336,7 +336,7 @@ class QueueMachine(RuleBasedStateMachine):
 
     @invariant()
     def nothing_is_lost_or_doubled(self) -> None:
-        tasks = self.do(self.store.list_tasks(TaskFilter(), 10_000))
+        tasks = self.do(self.store.tasks.list_matching(TaskFilter(), 10_000))
         assert sorted(task.id for task in tasks) == sorted(self.expected)
         for task in tasks:
             expected = self.expected[task.id]
@@ -352,12 +352,12 @@ class QueueMachine(RuleBasedStateMachine):
     @invariant()
     def every_completion_is_seen(self) -> None:
         done = {task_id: task.result for task_id, task in self.expected.items() if task.finished}
-        found = self.do(self.store.find_finished(list(self.expected)))
+        found = self.do(self.store.tasks.find_finished(list(self.expected)))
         assert sorted((task.id, task.result) for task in found if task.result) == sorted(
             (task_id, result) for task_id, result in done.items() if result
         )
         assert sorted(task.id for task in found) == sorted(done)
-        assert sum(self.do(self.store.count_finished()).values()) == len(done)
+        assert sum(self.do(self.store.tasks.count_finished()).values()) == len(done)
 
     @invariant()
     def the_log_explains_the_rows(self) -> None:

@@ -185,11 +185,11 @@ class RunMachine(RuleBasedStateMachine):
         self.settle_down()
 
     async def claim_from(self, name: str, limit: int, *kinds: str) -> list[Task]:
-        lanes = [lane_id for lane_id, lane in (await self.store.list_lanes()).items() if lane.kind in kinds]
+        lanes = [lane_id for lane_id, lane in (await self.store.tasks.list_lanes()).items() if lane.kind in kinds]
         taken: list[Task] = []
         for lane_id in lanes:
             if len(taken) < limit:
-                taken += await self.store.claim([lane_id], name, LEASE_FOR, limit - len(taken))
+                taken += await self.store.tasks.claim([lane_id], name, LEASE_FOR, limit - len(taken))
         return taken
 
     which = st.integers(0, 1)
@@ -239,7 +239,7 @@ class RunMachine(RuleBasedStateMachine):
     @rule()
     def leases_run_out(self) -> None:
         self.clock.advance(LEASE_FOR / 1000)
-        self.do(self.store.wake(1000))
+        self.do(self.store.tasks.wake(1000))
         self.settle_down()
 
     @rule(which=st.integers(0, 2))
@@ -255,7 +255,7 @@ class RunMachine(RuleBasedStateMachine):
 
     @rule(which=which, number=st.integers(0, 10))
     def an_agent_answers(self, which: int, number: int) -> None:
-        live = self.do(self.store.list_tasks(TaskFilter(states=LIVE, run_id=self.run_id), 100))
+        live = self.do(self.store.tasks.list_matching(TaskFilter(states=LIVE, run_id=self.run_id), 100))
         waiting = [task for task in live if task.kind == HANDLER]
         if waiting:
             task = waiting[number % len(waiting)]
@@ -266,7 +266,7 @@ class RunMachine(RuleBasedStateMachine):
         last = self.new_process()
         last.gate.open = True
         self.clock.advance(LEASE_FOR / 1000)
-        await self.store.wake(1000)
+        await self.store.tasks.wake(1000)
         run = await last.runs.get_run(self.run_id)
         if run.state == "paused":
             await last.runs.resume(self.run_id)
@@ -274,8 +274,8 @@ class RunMachine(RuleBasedStateMachine):
             await asyncio.gather(*(last.settle(task) for task in tasks))
         run = await last.runs.get_run(self.run_id)
         assert (run.state, await last.runs.outputs(run)) == ("completed", OUTPUTS)
-        assert await self.store.list_tasks(TaskFilter(states=LIVE), 100) == []
-        assert await self.store.list_inbox(self.run_id, 100) == []
+        assert await self.store.tasks.list_matching(TaskFilter(states=LIVE), 100) == []
+        assert await self.store.runs.list_inbox(self.run_id, 100) == []
         report = await verify(self.store)
         assert report.problems == ()
         rows = await last.runs.list_steps(self.run_id)

@@ -126,7 +126,7 @@ async def play(url: str, acts: list[tuple[str, str, int]]) -> tuple[list[Any], M
                     starts[writer] = 0
                     model.new[writer] = False
                     del last[writer]
-        chunks = await store.list_chunks(task.id, "s", 0, 1000)
+        chunks = await store.streams.list_chunks(task.id, "s", 0, 1000)
         found: list[Any] = []
         for chunk in chunks:
             value = json.loads(chunk.entries)

@@ -58,29 +58,32 @@ class Archive:
 
     async def list_tasks(self, name: str | None = None) -> list[Task]:
         """All tasks of a name, those that were pruned among them, opened."""
-        tasks = [await self.engine.kernel.open_values(task) for task in await self._store.list_tasks(TaskFilter(name=name), 10_000)]
+        tasks = [
+            await self.engine.kernel.open_values(task)
+            for task in await self._store.tasks.list_matching(TaskFilter(name=name), 10_000)
+        ]
         gone = {task.id: task for found in self._found.values() for task in found.tasks if name in (None, task.name)}
         return [*tasks, *gone.values()]
 
     async def list_runs(self) -> list[Found]:
         """All runs, those that were pruned among them."""
-        runs = [await read_run(self._store, self.engine, run) for run in await self._store.list_runs(RunFilter(), 10_000)]
+        runs = [await read_run(self._store, self.engine, run) for run in await self._store.runs.list_matching(RunFilter(), 10_000)]
         return [*runs, *(found for found in self._found.values() if found.id != found.tasks[0].id)]
 
     # looking on
 
     async def _before(self, process: Process, name: str, arguments: tuple[Any, ...]) -> None:
-        if name != "prune_trees":
+        if name != "retention.prune_trees":
             return
         roots = set(arguments[1])
         self._going, self._live = [], {}
-        for task in await self._store.list_tasks(TaskFilter(), 10_000):
+        for task in await self._store.tasks.list_matching(TaskFilter(), 10_000):
             if task.root_id in roots:
                 if task.finished:
                     self._going.append(await read_task(self._store, self.engine, task))
                 else:
                     self._live[task.root_id] = task.id
-        for run in await self._store.list_runs(RunFilter(), 10_000):
+        for run in await self._store.runs.list_matching(RunFilter(), 10_000):
             if run.root_id in roots:
                 if run.finished:
                     self._going.append(await read_run(self._store, self.engine, run))
@@ -88,11 +91,11 @@ class Archive:
                     self._live[run.root_id] = run.id
 
     async def _after(self, process: Process, name: str, arguments: tuple[Any, ...], answer: Pruned) -> None:
-        if name != "prune_trees":
+        if name != "retention.prune_trees":
             return
         rules: Rules = arguments[0]
         for found in self._going:
-            if await self._store.find_task(found.id) is not None or await self._store.find_run(found.id) is not None:
+            if await self._store.tasks.find(found.id) is not None or await self._store.runs.find(found.id) is not None:
                 continue
             self._found[found.id] = found
             keep_for = rules.keep_failed_for if found.state == "failed" else rules.keep_completed_for

@@ -43,14 +43,14 @@ class Auditor:
     async def _before(self, process: Process, name: str, arguments: tuple[Any, ...]) -> None:
         if name == "commit":
             guards = [unit.guard for unit in arguments[0] if isinstance(unit.guard, Claim)]
-            self._held = {guard.task_id: await self._store.find_task(guard.task_id) for guard in guards}
-        elif name == "wake":
+            self._held = {guard.task_id: await self._store.tasks.find(guard.task_id) for guard in guards}
+        elif name == "tasks.wake":
             self._unexpired = []
             if arguments[-1] is False:
                 return
-            tasks = await self._store.list_tasks(TaskFilter(states=LIVE), 1000)
+            tasks = await self._store.tasks.list_matching(TaskFilter(states=LIVE), 1000)
             self._unexpired = [task for task in tasks if task.owner_id and (task.wake_at or 0) > process.clock.now()]
-        elif name == "expire_leases_of":
+        elif name == "tasks.expire_leases_of":
             for owner_id in arguments[0]:
                 if (owner := self._owners.get(owner_id)) is not None and owner.alive:
                     if (process.pid, owner.pid) in self._simulation.presumed:
@@ -58,21 +58,21 @@ class Auditor:
                     self._simulation.wrong(f"{process.shown} takes the work of {owner.shown}, which is alive")
 
     async def _after(self, process: Process, name: str, arguments: tuple[Any, ...], answer: Any) -> None:
-        if name == "claim":
+        if name == "tasks.claim":
             for task in answer:
                 self._claimed(process, task)
             await self._check_held_back(process, answer)
             if keys := {task.limit_key for task in answer if task.limit_key}:
                 await self._check_limits(keys)
-        elif name == "set_list":
+        elif name == "operators.set_list":
             self._operated = True
         elif name == "commit":
             self._operated = self._operated or _operates(arguments[0])
             self._committed(process, arguments[0], answer)
             await self._check_done(process, arguments[0], answer)
-        elif name == "wake":
+        elif name == "tasks.wake":
             for task in self._unexpired:
-                now = await self._store.find_task(task.id)
+                now = await self._store.tasks.find(task.id)
                 if now is None or now.claim != task.claim:
                     self._simulation.wrong(f"{process.shown} took {task.id} from {task.owner_id} before its lease had run out")
 
@@ -88,9 +88,9 @@ class Auditor:
         """Nothing of a canceled run is taken, nor of a paused list or run, but for the polls of its external jobs (D20)."""
         if not self._operated:
             return
-        paused = {each.task_list for each in await self._store.list_lists() if each.paused}
+        paused = {each.task_list for each in await self._store.operators.list_lists() if each.paused}
         for task in tasks:
-            run = None if task.run_id is None else await self._store.find_run(task.run_id)
+            run = None if task.run_id is None else await self._store.runs.find(task.run_id)
             if run is not None and run.state == "canceled":
                 self._simulation.wrong(f"{process.shown} took {task.id} ({task.name}) of run {run.id}, which is canceled")
             if run is not None and run.state == "paused" and task.state != TaskState.AWAITING_EXTERNAL:
@@ -100,8 +100,8 @@ class Auditor:
 
     async def _check_limits(self, keys: set[str]) -> None:
         """Never more than the limit allows (D3); a limit that was lowered is for those who come."""
-        tasks = await self._store.list_tasks(TaskFilter(states=LIVE), 1000)
-        for limit in await self._store.list_limits("default"):
+        tasks = await self._store.tasks.list_matching(TaskFilter(states=LIVE), 1000)
+        for limit in await self._store.operators.list_limits("default"):
             held = [task for task in tasks if task.limit_key == limit.key and task.owner_id is not None]
             if limit.key in keys and limit.max_running is not None and len(held) > limit.max_running:
                 self._simulation.wrong(f"{len(held)} tasks of {limit.key} are held, and {limit.max_running} may be")
@@ -126,23 +126,23 @@ class Auditor:
             if answer.verdict is not Verdict.DONE or any(isinstance(row, PutRun | PutRecord) for row in unit.rows):
                 continue  # what is there already was sent before, or by somebody else: the unit is done then, and was not now
             if isinstance(unit.guard, Claim) and isinstance(unit.settlement, Finish | Park):
-                now = await self._store.find_task(unit.guard.task_id)
+                now = await self._store.tasks.find(unit.guard.task_id)
                 if now is None or (now.claim == unit.guard and not now.finished):
                     self._simulation.wrong(f"{process.shown} was told that {unit.guard} was settled, and it was not")
             told = {*answer.existing, *answer.same}
             for task in unit.tasks:
-                if task.id not in told and task.unique_key not in told and await self._store.find_task(task.id) is None:
+                if task.id not in told and task.unique_key not in told and await self._store.tasks.find(task.id) is None:
                     self._simulation.wrong(f"{process.shown} was told that the new task {task.id} is there, and it is not")
 
     async def look(self) -> None:
         """Check that everything that waits has a pending wake-up; valid between any two calls."""
         simulation = self._simulation
-        tasks = await self._store.list_tasks(TaskFilter(states=LIVE), 1000)
+        tasks = await self._store.tasks.list_matching(TaskFilter(states=LIVE), 1000)
         for task in tasks:
             if task.owner_id is not None and task.wake_at is None:
                 simulation.wrong(f"task {task.id} ({task.name}) is held for ever by {task.owner_id}")
         runs = {task.run_id for task in tasks}
-        for run in await self._store.list_runs(RunFilter(states=UNFINISHED), 1000):
+        for run in await self._store.runs.list_matching(RunFilter(states=UNFINISHED), 1000):
             if run.id not in runs:
                 simulation.wrong(f"run {run.id} ({run.workflow}) is {run.state}, and nothing of it will ever happen")
 

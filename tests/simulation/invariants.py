@@ -25,7 +25,7 @@ async def is_quiet(history: History) -> bool:
     """Whether all submissions were sent and are done; then removes the watchers that have reported everything."""
     if any(submission.id is None for submission in history.submissions):
         return False
-    kinds = {depth.lane.kind for depth in await history.simulation.store.list_depths()}
+    kinds = {depth.lane.kind for depth in await history.simulation.store.tasks.list_depths()}
     if not kinds <= {PRUNE, WATCHER}:
         return False
     for submission in history.submissions:
@@ -54,7 +54,7 @@ async def check_end(history: History) -> int:
             simulation.wrong(f"{submission.key} could not be sent")
         else:
             given_up += await judge(history, submission)
-    for task in await simulation.store.list_tasks(TaskFilter(states=LIVE), 1000):
+    for task in await simulation.store.tasks.list_matching(TaskFilter(states=LIVE), 1000):
         if task.kind != PRUNE:
             simulation.wrong(
                 f"left over: {task.kind} {task.name} {task.id} {task.state} owner={task.owner_id} wake_at={task.wake_at}"
@@ -76,15 +76,15 @@ async def _check_records(history: History) -> None:
     await engine.kernel.recovery.recover()  # questions of runs that were canceled while they were asked are closed by a start-up
     for approval in await engine.approvals.list():
         simulation.wrong(f"approval {approval.id} is still pending")
-    for record in await store.list_records(RecordFilter(EXTERNAL.entity, states=("live",)), 100):
+    for record in await store.records.list_matching(RecordFilter(EXTERNAL.entity, states=("live",)), 100):
         simulation.wrong(f"outside job {record.id} of task {record.task_id} is still followed")
-    for run in await store.list_runs(RunFilter(), 1000):
-        if any(move.move == "repair" for move in await store.list_moves(run.id)):
+    for run in await store.runs.list_matching(RunFilter(), 1000):
+        if any(move.move == "repair" for move in await store.log.list_moves(run.id)):
             simulation.wrong(f"run {run.id} had to be repaired")
         if run.state not in ("completed", "failed", "canceled"):
             simulation.wrong(f"run {run.id} ({run.workflow}) is {run.state}")
         elif run.state == "completed":
-            for step in await store.list_steps(run.id, None, 1000):
+            for step in await store.runs.list_steps(run.id, None, 1000):
                 if step.state not in ENDED_STEPS:
                     simulation.wrong(f"run {run.id} is completed, and its step {step.id} is {step.state}")
 
@@ -130,4 +130,4 @@ async def _count(history: History, table: str) -> int:
     def read(connection: object) -> int:
         return int(connection.execute(f"select count(*) from {table}").fetchone()[0])  # type: ignore[attr-defined]
 
-    return await history.simulation.store._writer.call(read)
+    return await history.simulation.store._database.writer.call(read)

@@ -118,7 +118,7 @@ async def _judge_outcomes(history: History, submission: Submission, found: Found
     for number, effect in enumerate(submission.effects):
         request = {"key": submission.key, "number": number}
         keys = Effect.of(task.id, task.step_id, task.root_id, f"charge{number}", request).keys(task.attempt)
-        outcomes = await history.simulation.store.find_outcomes(keys)
+        outcomes = await history.simulation.store.records.find_outcomes(keys)
         if not any(outcome.status == "succeeded" for outcome in outcomes):
             history.simulation.wrong(f"{submission.key} is done, and nobody knows whether its effect {effect} was made")
         if any(outcome.status == "unknown" and outcome.unknown_at is None for outcome in outcomes):
@@ -129,7 +129,7 @@ async def _judge_schedule(history: History, submission: Submission) -> None:
     """Each tick once, and none left out. A name is free once its schedule has ended, so that sent late it may be there twice."""
     payloads = {task.id: decode(task.payload) for task in await history.archive.list_tasks("tick")}
     own = {task_id: payload["tick"] for task_id, payload in payloads.items() if payload["key"] == submission.key}
-    for schedule in await history.simulation.store.list_records(RecordFilter(SCHEDULE.entity), 100):
+    for schedule in await history.simulation.store.records.list_matching(RecordFilter(SCHEDULE.entity), 100):
         instants = sorted(instant(datetime.fromisoformat(tick)) for tick in own.values())
         ticks = [tick for tick in instants if tick_id(schedule.id, tick) in own]
         for earlier, later in itertools.pairwise(ticks):

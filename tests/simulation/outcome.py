@@ -34,7 +34,7 @@ class Found:
 
 async def find_task(store: Store, engine: Engine, task_id: str) -> Found | None:
     """The task, with its values opened."""
-    task = await store.find_task(task_id)
+    task = await store.tasks.find(task_id)
     return None if task is None else await read_task(store, engine, task)
 
 
@@ -47,15 +47,15 @@ async def read_task(store: Store, engine: Engine, task: Task) -> Found:
 
 async def find_run(store: Store, engine: Engine, run_id: str) -> Found | None:
     """The run, with its outputs; of one that went on as another, what that came to."""
-    run = await store.find_run(run_id)
+    run = await store.runs.find(run_id)
     return None if run is None else await read_run(store, engine, run)
 
 
 async def read_run(store: Store, engine: Engine, run: Run) -> Found:
     """The same of one that was read."""
     result = (await engine.runs.outputs(run)) if run.state == "completed" else None
-    tasks = await store.list_tasks(TaskFilter(run_id=run.id), 1000)
-    inbox = len(await store.list_inbox(run.id, 10))
+    tasks = await store.tasks.list_matching(TaskFilter(run_id=run.id), 1000)
+    inbox = len(await store.runs.list_inbox(run.id, 10))
     unknown = await _count_unknown(store, tasks)
     return Found(run.id, run.state, result, run.error, tasks, run.root_id, run.finished_at, unknown, inbox, run.idempotency_key)
 
@@ -63,5 +63,5 @@ async def read_run(store: Store, engine: Engine, run: Run) -> Found:
 async def _count_unknown(store: Store, tasks: Sequence[Task]) -> int:
     count = 0
     for task in tasks:
-        count += sum(move.move == "tool_call.unknown" for move in await store.list_moves(task.id))
+        count += sum(move.move == "tool_call.unknown" for move in await store.log.list_moves(task.id))
     return count

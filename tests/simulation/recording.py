@@ -55,7 +55,7 @@ def record(seed: int, tables: tuple[str, ...]) -> tuple[Recording, Report]:
                 rows = cursor.fetchall()
                 recording.tables[table] = [dict(zip(_names(connection, table), row, strict=True)) for row in rows]
 
-        await simulation.store._writer.call(read)
+        await simulation.store._database.writer.call(read)
 
     simulation.run(play)
     return recording, report_of(simulation, history)

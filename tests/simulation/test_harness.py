@@ -91,7 +91,7 @@ def test_what_a_crashed_process_still_does_reaches_nobody() -> None:
         process.crash("is killed")
         await process.gone.wait()
         assert outlived == []
-        return len(await simulation.store.list_depths())
+        return len(await simulation.store.tasks.list_depths())
 
     assert Simulation(1, faults=quiet).run(story) == 0
 
@@ -138,8 +138,8 @@ def test_an_answer_that_is_lost_is_that_of_something_done() -> None:
     async def story(simulation: Simulation) -> int:
         engine = simulation.engine(simulation.start_process("client"))
         with pytest.raises(StoreUnavailable):
-            await engine.kernel.store.lane_ids([Lane("default", HANDLER, "default", "work")])
-        return len(await simulation.store.list_lanes())
+            await engine.kernel.store.tasks.lane_ids([Lane("default", HANDLER, "default", "work")])
+        return len(await simulation.store.tasks.list_lanes())
 
     assert Simulation(1, faults=losing).run(story) == 1
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import dataclasses
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack
+from operator import attrgetter
 from typing import Any
 from uuid import UUID
 
@@ -48,18 +49,19 @@ OWN = {"servers": {"session": None}}
 RENEWER_CALLS = ("renew", "list_held", "beat")
 NUMBERS = ("seq", "lane_id", "now")
 UNORDERED = (
-    "touch_servers",
-    "load_steps",
-    "list_inbox",
-    "find_outcomes",
-    "find_finished",
-    "find_finished_runs",
-    "list_limits",
-    "list_depths",
+    "servers.touch",
+    "runs.load_steps",
+    "runs.list_inbox",
+    "records.find_outcomes",
+    "tasks.find_finished",
+    "runs.find_finished",
+    "operators.list_limits",
+    "tasks.list_depths",
 )
 UNLIKE = (
-    *("find_last_seq", "list_events", "list_lanes", "lane_ids", "list_lane_rules", "now", "describe", "list_servers", "compact"),
-    *("beat", "list_sightings"),
+    *("log.find_last_seq", "log.list_events", "tasks.list_lanes", "tasks.lane_ids", "operators.list_lane_rules", "now"),
+    *("health.describe", "servers.list_all", "retention.compact"),
+    *("beat", "servers.list_sightings"),
 )
 """Calls whose answers are numbers that a store gives, or the clock, or tell of sessions, which only PostgreSQL has."""
 
@@ -80,7 +82,7 @@ class Replay:
             answer = await self._ask(call)
             if call.name not in UNLIKE:
                 mine, theirs = self._plain(call.name, call.answer, self._lanes), self._plain(call.name, answer, self._named())
-                if call.name in ("commit", "wake"):
+                if call.name in ("commit", "tasks.wake"):
                     mine, theirs = await self._without_held(mine, theirs)
                 assert theirs == mine, f"call {number} ({call.name}): {call.arguments} {call.options}"
 
@@ -90,24 +92,24 @@ class Replay:
             lanes, reported = one.pop("lanes"), other.pop("lanes")
             assert {*lanes} <= {*reported}
             if extra := {*reported} - {*lanes}:
-                assert extra <= {task.lane for task in await self._store.list_tasks(TaskFilter(), 1_000) if is_ready(task)}
+                assert extra <= {task.lane for task in await self._store.tasks.list_matching(TaskFilter(), 1_000) if is_ready(task)}
         return mine, theirs
 
     async def _ask(self, call: Call) -> Any:
         if call.name in RENEWER_CALLS:
             return await getattr(self._line, call.name.removeprefix("list_"))(*call.arguments)
         arguments = call.arguments
-        if call.name in ("claim", "next_token_for", "set_rate", "set_backlog_limit"):
-            taken = {task.lane_id for task in call.answer} if call.name == "claim" else set()
+        if call.name in ("tasks.claim", "tasks.next_token_for", "operators.set_rate", "operators.set_backlog_limit"):
+            taken = {task.lane_id for task in call.answer} if call.name == "tasks.claim" else set()
             arguments = (await self._translated(arguments[0], taken), *arguments[1:])
-        return await getattr(self._store, call.name)(*arguments, **call.options)
+        return await attrgetter(call.name)(self._store)(*arguments, **call.options)
 
     async def _translated(self, lane_ids: Any, taken: set[int]) -> Any:
         """The lanes by the numbers of this store; of a claim that took something, the one from which it did."""
         given = [lane_ids] if isinstance(lane_ids, int) else list(lane_ids)
         lanes = [self._lanes[lane_id] for lane_id in (taken or given)]
         if any(lane not in self._ids for lane in lanes):
-            self._ids |= await self._store.lane_ids(lanes)
+            self._ids |= await self._store.tasks.lane_ids(lanes)
         found = [self._ids[lane] for lane in lanes]
         return found[0] if isinstance(lane_ids, int) else found
 
@@ -116,12 +118,12 @@ class Replay:
         return {row["id"]: Lane(row["namespace"], row["kind"], row["task_list"], row["name"]) for row in rows}
 
     def _plain(self, name: str, answer: Any, lanes: dict[int, Lane]) -> Any:
-        if name in ("set_list", "set_limit"):
+        if name in ("operators.set_list", "operators.set_limit"):
             return sorted(lanes[lane_id] for lane_id in answer)
         plain = _plain(answer, lanes)
-        if name == "find_prunable":
+        if name == "retention.find_prunable":
             return {**plain, "roots": sorted(plain["roots"])}
-        return sorted(plain, key=repr) if name in (*UNORDERED, "claim") else plain
+        return sorted(plain, key=repr) if name in (*UNORDERED, "tasks.claim") else plain
 
     def compare(self) -> None:
         for table in TABLES:
@@ -176,7 +178,7 @@ async def test_a_history_goes_the_same_way_on_postgresql(request, tmp_path, seed
     async with AsyncExitStack() as stack:
         stack.push_async_callback(database.close)
         store = await database.open_store()
-        line = Line(store.lease_connection(), stack.enter_context(ThreadPoolExecutor(1)))
+        line = Line(store.servers.lease_connection(), stack.enter_context(ThreadPoolExecutor(1)))
         stack.push_async_callback(line.close)
         replay = Replay(recording, database, store, line)
         await replay.ask_all()

@@ -373,8 +373,8 @@ async def add_runs(scene: Scene) -> None:
             id=engine.kernel.ids.new_id(), run_id=started["llm"].id, step_id=None, task_id=task.id, attempt=1, request_no=n,
             model="claude-sonnet-4-5", reserved_micros=500_000,
         )  # fmt: skip
-        await engine.kernel.store.reserve_usage(usage, None)
-        await engine.kernel.store.settle_usage(_settled(usage, n))
+        await engine.kernel.store.usage.reserve(usage, None)
+        await engine.kernel.store.usage.settle(_settled(usage, n))
 
 
 async def _is(engine: Engine, run_id: str, state: str) -> bool:
@@ -464,7 +464,7 @@ async def add_rest(scene: Scene) -> None:
             handlers=["mail.Send", "shop.*"], task_lists=["default", "mail"], concurrency=32, handled=1811, failed=7, running=2,
             started_at=now - 7_200_000, heartbeat_at=now - age, counts={"mail.Send": [1804, 7]},
         )  # fmt: skip
-        await engine.kernel.store.save_server(server)
+        await engine.kernel.store.servers.save(server)
         scene.ids["server"] = server.id
     async with engine.worker(name=say("loom-0"), grace=0):
         await engine.enqueue("render.Farm", {"scene": say("castle.blend")})

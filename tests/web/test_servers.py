@@ -13,7 +13,7 @@ async def test_the_fleet_and_each_of_its_servers_are_shown(visit: Visit):
         page = main_of(await visit.page("/servers"))
         assert "loom-7" in page
         assert "/12" in page
-        (server,) = await visit.engine.kernel.store.list_servers()
+        (server,) = await visit.engine.kernel.store.servers.list_all()
         page = main_of(await visit.page(f"/servers/{server.id}"))
         assert "greet" in page
     assert "loom-7" not in main_of(await visit.page("/servers"))

@@ -29,13 +29,13 @@ async def test_no_form_does_anything_without_the_csrf_token_of_its_session(visit
     assert len(paths) > 20
     async with visit.anew() as ada:
         await ada.browser.post("/login", data={"token": secret})
-        last = await visit.engine.kernel.store.find_last_seq()
+        last = await visit.engine.kernel.store.log.find_last_seq()
         for path in paths:
             for csrf in ("", "x" * 43):
                 fields = {"csrf": csrf, "name": "evil", "scope": "admin"}
                 answer = await ada.browser.post(re.sub("{[^}]*}", "x", path), data=fields)
                 assert (answer.status_code, bytes.fromhex(answer.cookies["treadle_said"][1:])[:9]) == (303, b"A session"), path
-        assert await visit.engine.kernel.store.find_last_seq() == last
+        assert await visit.engine.kernel.store.log.find_last_seq() == last
 
 
 async def test_files_may_be_kept_under_the_address_that_pages_name(visit: Visit):

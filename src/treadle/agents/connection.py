@@ -139,12 +139,12 @@ class Connection:
         for woken in (False, True):
             lane_ids = [
                 lane_id
-                for lane_id, lane in (await store.list_lanes()).items()
+                for lane_id, lane in (await store.tasks.list_lanes()).items()
                 if lane.namespace == namespace and task_list in (None, lane.task_list) and matches(lane.kind, lane.name)
             ]
             sent_at = self.kernel.clock.monotonic()
             if lane_ids:
-                claim = partial(store.claim, lane_ids, self.owner_id, lease_for)
+                claim = partial(store.tasks.claim, lane_ids, self.owner_id, lease_for)
                 tasks = await take(claim, self.kernel.approvals.tend, limit)
             if tasks or woken:
                 break
@@ -205,7 +205,7 @@ class Connection:
         fallback, namespace = self.kernel.registry.fallback, self.kernel.settings.namespace
         if fallback is None:
             return None
-        lanes = [lane for lane in (await self.kernel.store.list_lanes()).values() if lane.namespace == namespace]
+        lanes = [lane for lane in (await self.kernel.store.tasks.list_lanes()).values() if lane.namespace == namespace]
         await fallback.prepare(sorted({lane.name for lane in lanes if lane.kind == HANDLER and not served(lane.name)}))
 
         def is_prompt(kind: str, name: str) -> bool:
@@ -224,7 +224,7 @@ class Connection:
 
     async def append_lines(self, lines: list[LogLine]) -> None:
         """Store log lines of handlers."""
-        await self.kernel.store.append_lines(lines)
+        await self.kernel.store.log.append_lines(lines)
 
 
 class _NoExecutor:

@@ -42,7 +42,7 @@ async def _unserved_facets(connection: Connection, registry: Registry, task_list
     return missing_handlers(
         needed,
         here,
-        await engine.kernel.store.list_servers(engine.kernel.settings.namespace),
+        await engine.kernel.store.servers.list_all(engine.kernel.settings.namespace),
         task_list,
         await engine.kernel.store.now(),
     )

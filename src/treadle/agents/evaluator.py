@@ -280,7 +280,7 @@ class Evaluator:
             _log.info("step %s no longer waits: nothing was done", step_id)
 
     async def _run_of(self, step_id: str) -> str:
-        step = await self.persistence.engine.kernel.store.find_step(parse_id(step_id, "step id"))
+        step = await self.persistence.engine.kernel.store.runs.find_step(parse_id(step_id, "step id"))
         if step is None:
             raise UnknownStep(step_id)
         return load_step(step, self.persistence.engine.kernel.value_store).run_id

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from treadle.kernel.store.committer import Committer, Stale
-from treadle.kernel.store.ports import TaskStore
+from treadle.kernel.store.ports import Store
 from treadle.kernel.store.queries import TaskFilter
 from treadle.kernel.store.units import Finish, Park, Seen, Settlement, Unit, Verdict
 from treadle.model.clock import milliseconds
@@ -36,7 +36,7 @@ class Lock:
 class Locks:
     """The locks of one namespace."""
 
-    def __init__(self, store: TaskStore, committer: Committer, ids: Ids, *, namespace: str = DEFAULT_NAMESPACE) -> None:
+    def __init__(self, store: Store, committer: Committer, ids: Ids, *, namespace: str = DEFAULT_NAMESPACE) -> None:
         self._store = store
         self._committer = committer
         self._ids = ids
@@ -59,7 +59,7 @@ class Locks:
             holder = answer.existing.get(unique_key)
             if holder is None:
                 return Lock(key, Seen(task.id, 0, 0))
-            found = await self._store.find_task(holder)
+            found = await self._store.tasks.find(holder)
             if found is None or found.finished:
                 raise Stale  # released between the commit and this read
             if not self._free(found, await self._store.now()):
@@ -75,7 +75,7 @@ class Locks:
 
     async def extend(self, lock: Lock, duration_ms: int) -> Lock | None:
         """Extend the lock to the duration from now; None if no longer held."""
-        found = await self._store.find_task(lock.seen.task_id)
+        found = await self._store.tasks.find(lock.seen.task_id)
         if found is None or found.finished or Seen.of(found) != lock.seen or self._free(found, await self._store.now()):
             return None
         return await self._move(lock.key, lock.seen, _kept(found, milliseconds(duration_ms, "duration", positive=True, unit=1)))
@@ -89,7 +89,7 @@ class Locks:
         """Return when the lock was taken, when it expires, and its holder's metadata; None if it is free."""
         now = await self._store.now()
         which = TaskFilter(states=(TaskState.PENDING,), namespace=self._namespace, kind=LOCK)
-        for task in await self._store.list_tasks(which, 1000):
+        for task in await self._store.tasks.list_matching(which, 1000):
             if task.unique_key == _PREFIX + key and not self._free(task, now):
                 return task.created_at, task.wake_at or now, decode(task.payload)["meta"]
         return None
@@ -98,7 +98,7 @@ class Locks:
         """End the tasks of up to `limit` locks that expired at least `older_for` milliseconds ago; returns their number."""
         now = await self._store.now()
         which = TaskFilter(states=(TaskState.PENDING,), namespace=self._namespace, kind=LOCK)
-        tasks = [task for task in await self._store.list_tasks(which, limit) if self._free(task, now - older_for)]
+        tasks = [task for task in await self._store.tasks.list_matching(which, limit) if self._free(task, now - older_for)]
         old = [task for task in tasks if task.due_at <= now - older_for]
         return sum([await self.release(Lock("", Seen.of(task))) for task in old])
 

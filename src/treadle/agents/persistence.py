@@ -48,7 +48,7 @@ class Persistence(Records):
         held = self.claims.find(task_id)
         if held is None:
             return False
-        return task_id in await self.kernel.store.extend([Renewal(held.claim)], duration_ms)
+        return task_id in await self.kernel.store.tasks.extend([Renewal(held.claim)], duration_ms)
 
     @on_loop
     async def get_task(self, task_id: str) -> TaskDefinition | None:
@@ -69,9 +69,9 @@ class Persistence(Records):
 
     @on_loop
     async def get_task_for_step(self, step_id: str) -> TaskDefinition | None:
-        step = await self.engine.kernel.store.find_step(parse_id(step_id, "step id"))
+        step = await self.engine.kernel.store.runs.find_step(parse_id(step_id, "step id"))
         row = None if step is None else load_step(step, self.engine.kernel.value_store)
-        task = None if row is None else await self.engine.kernel.store.find_task(row.task_id or task_id_of(row))
+        task = None if row is None else await self.engine.kernel.store.tasks.find(row.task_id or task_id_of(row))
         return None if task is None else await self._shown(task)
 
     def save_task(self, task: TaskDefinition) -> None:

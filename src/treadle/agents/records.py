@@ -49,7 +49,7 @@ class Records(Connection):
 
     @on_loop
     async def get_step(self, step_id: str) -> StepDefinition | None:
-        found = await self.engine.kernel.store.find_step(parse_id(step_id, "step id"))
+        found = await self.engine.kernel.store.runs.find_step(parse_id(step_id, "step id"))
         return None if found is None else await self._step(load_step(found, self.engine.kernel.value_store))
 
     def step_exists(self, step_id: str) -> bool:
@@ -81,9 +81,9 @@ class Records(Connection):
 
     @on_loop
     async def get_step_logs(self, step_id: str) -> list[dict[str, Any]]:
-        step = await self.engine.kernel.store.find_step(parse_id(step_id, "step id"))
+        step = await self.engine.kernel.store.runs.find_step(parse_id(step_id, "step id"))
         row = None if step is None else load_step(step, self.engine.kernel.value_store)
-        lines = [] if row is None else await self.engine.kernel.store.list_lines(row.task_id or task_id_of(row), _PAGE)
+        lines = [] if row is None else await self.engine.kernel.store.log.list_lines(row.task_id or task_id_of(row), _PAGE)
         return [
             {"time": line.at, "level": line.level, "source": line.source, "message": line.message, "details": line.said or None}
             for line in lines
@@ -92,7 +92,7 @@ class Records(Connection):
     # servers
 
     def save_server(self, server: ServerDefinition) -> None:
-        self.run(self.engine.kernel.store.save_server(_stored(server, self.engine.kernel.settings.namespace)))
+        self.run(self.engine.kernel.store.servers.save(_stored(server, self.engine.kernel.settings.namespace)))
 
     def get_server(self, server_id: str) -> ServerDefinition | None:
         return next((server for server in self.list_servers() if server.uuid == server_id), None)
@@ -103,9 +103,9 @@ class Records(Connection):
 
     @on_loop
     async def ping_server(self, server_id: str) -> bool:
-        for server in await self.engine.kernel.store.list_servers(self.engine.kernel.settings.namespace):
+        for server in await self.engine.kernel.store.servers.list_all(self.engine.kernel.settings.namespace):
             if server.id == server_id:
-                await self.engine.kernel.store.save_server(server)
+                await self.engine.kernel.store.servers.save(server)
                 return True
         return False
 
@@ -113,7 +113,7 @@ class Records(Connection):
 
     def save_handler_registration(self, registration: HandlerRegistration) -> None:
         check_registration(registration)
-        self.run(self.engine.kernel.store.save_handler(self.engine.kernel.settings.namespace, registration))
+        self.run(self.engine.kernel.store.operators.save_handler(self.engine.kernel.settings.namespace, registration))
 
     register_handler = save_handler_registration
 
@@ -121,10 +121,10 @@ class Records(Connection):
         return next((each for each in self.list_handler_registrations() if each.facet_name == facet_name), None)
 
     def list_handler_registrations(self) -> list[HandlerRegistration]:
-        return self.run(self.engine.kernel.store.list_handlers(self.engine.kernel.settings.namespace))
+        return self.run(self.engine.kernel.store.operators.list_handlers(self.engine.kernel.settings.namespace))
 
     def delete_handler_registration(self, facet_name: str) -> bool:
-        return self.run(self.engine.kernel.store.delete_handler(self.engine.kernel.settings.namespace, facet_name))
+        return self.run(self.engine.kernel.store.operators.delete_handler(self.engine.kernel.settings.namespace, facet_name))
 
     # locks
 

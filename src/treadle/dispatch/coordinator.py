@@ -232,7 +232,7 @@ class AgentCoordinator:
             return
 
         async def again() -> None:
-            found = await self.engine.kernel.store.find_task(before.id)
+            found = await self.engine.kernel.store.tasks.find(before.id)
             if found is not None and not found.finished and found.failures == before.failures + 1:
                 return  # the response to an earlier attempt was lost
             await self._queue.try_again(before.id, actor=actor)
@@ -364,11 +364,11 @@ class AgentCoordinator:
         store, clock = self.engine.kernel.store, self.engine.kernel.clock
         await self._holder.open(worker_id)
         if self._lane_id is None:
-            self._lane_id = (await store.lane_ids([self._lane]))[self._lane]
+            self._lane_id = (await store.tasks.lane_ids([self._lane]))[self._lane]
         woken = False
         while True:
             sent_at = clock.monotonic()
-            tasks = await store.claim([self._lane_id], self._holder.owner_id, self._holder.lease_for, 1)
+            tasks = await store.tasks.claim([self._lane_id], self._holder.owner_id, self._holder.lease_for, 1)
             if tasks and (problem := refusal(tasks[0])) is not None:
                 await self.engine.kernel.run_services.settler.settle(tasks[0], tasks[0].claim, failure(problem), 0)
                 await self._log_error(tasks[0], problem)
@@ -404,7 +404,7 @@ class AgentCoordinator:
         return None
 
     async def _is_full(self) -> bool:
-        limits = await self.engine.kernel.store.list_limits(self._lane.namespace)
+        limits = await self.engine.kernel.store.operators.list_limits(self._lane.namespace)
         now = await self.engine.kernel.store.now()
         return any(limit.key == self.config.limit_key and limit.next_start_for(now) != 0 for limit in limits)
 
@@ -470,7 +470,7 @@ class AgentCoordinator:
     async def _log_line(self, line: LogLine) -> None:
         """Write a log line about a job, if the store is reachable; the job does not depend on it."""
         try:
-            await self.engine.kernel.store.append_lines([line])
+            await self.engine.kernel.store.log.append_lines([line])
         except StoreError as error:
             self.engine.kernel.emit(StoreTrouble("writing a log line", str(error), 0.0))
 

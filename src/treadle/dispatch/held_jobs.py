@@ -74,7 +74,7 @@ class HeldJobs:
                 return
             engine = self._engine
             self._name, self.state = worker_id, "running"
-            await engine.kernel.store.save_server(self.describe())
+            await engine.kernel.store.servers.save(self.describe())
             self._unsubscribe = await engine.kernel.store.subscribe(self._on_signal)
             self._loop = asyncio.get_running_loop()
             self._lease_renewer = LeaseRenewer(

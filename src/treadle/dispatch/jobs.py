@@ -62,7 +62,7 @@ class Jobs:
     async def lines(self, task_id: str, limit: int) -> list[LogLine]:
         """Return the job's log lines, oldest first."""
         task = await self.get(task_id)
-        return await self._stored("reading lines", lambda: self._engine.kernel.store.list_lines(task.id, limit))
+        return await self._stored("reading lines", lambda: self._engine.kernel.store.log.list_lines(task.id, limit))
 
     async def _shown(self, task: Task) -> TaskState:
         text = await self._engine.kernel.value_store.open_text(task.payload) if task.payload.startswith("@") else task.payload

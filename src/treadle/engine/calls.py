@@ -295,10 +295,10 @@ async def start_with_budget(
     if budget is None:
         return await start(None)
     run_id, started = kernel.ids.new_id(), None
-    await kernel.store.set_budget(run_id, micros(budget))
+    await kernel.store.usage.set_budget(run_id, micros(budget))
     try:
         started = await start(run_id)
     finally:
         if started is None or not started.created:
-            await kernel.store.forget_budget(run_id)
+            await kernel.store.usage.forget_budget(run_id)
     return started

@@ -284,7 +284,7 @@ class Engine(Registration, Calls, FormerNames):
                 raise AmbiguousId("task or run", work, found)
             work = found[0] if found else work
         work_id = parse_id(work, "task or run id")
-        if await store.find_task(work_id) is None and await store.find_run(work_id) is not None:
+        if await store.tasks.find(work_id) is None and await store.runs.find(work_id) is not None:
             return await self.kernel.run_reads.why(work_id)
         return await self.kernel.reads.why(work_id)
 

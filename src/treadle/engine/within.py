@@ -4,29 +4,22 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from copy import copy
 from functools import wraps
-from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Protocol, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar, cast
 
 from treadle.engine.calls import Handle
 from treadle.engine.engine import Engine
 from treadle.engine.sync import blocking
 from treadle.goals.extension import Goals
-from treadle.kernel.store.ports import Store
+from treadle.kernel.store.ports import TransactionStore
 
 if TYPE_CHECKING:
     from treadle.kernel.approvals.records import ShownApproval
 
 P = ParamSpec("P")
 T = TypeVar("T")
-
-
-class BorrowedStore(Store, Protocol):
-    """A store that writes in a transaction which somebody else commits."""
-
-    async def transact(self, operate: Callable[[], Awaitable[T]]) -> T:
-        """Run the operation in the transaction: completely, or not at all if it raises."""
 
 
 def inside(
@@ -47,10 +40,10 @@ class Within:
     They apply the same rules as those of the engine: checks, idempotency keys, limits of lists. The engine need not be open.
     """
 
-    def __init__(self, engine: Engine, store_of: Callable[..., BorrowedStore]) -> None:
-        made: list[BorrowedStore] = []
+    def __init__(self, engine: Engine, store_of: Callable[..., TransactionStore]) -> None:
+        made: list[TransactionStore] = []
 
-        def make(*given: Any) -> BorrowedStore:
+        def make(*given: Any) -> TransactionStore:
             made.append(store_of(*given))
             return made[0]
 

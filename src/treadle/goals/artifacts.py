@@ -15,7 +15,7 @@ from treadle.api.wire import Instant
 from treadle.goals.decide import Changed, Decision, Document, Seen
 from treadle.goals.records import InvalidArtifact, artifact_of, with_unknown
 from treadle.goals.schemas import check_document
-from treadle.kernel.store.ports import RecordStore
+from treadle.kernel.store.ports import Store
 from treadle.kernel.store.records import ChangeRecord, PutRecord, RecordFilter, unreadable
 from treadle.kernel.store.units import PutBlob, Row
 from treadle.kernel.store.value_store import ValueStore
@@ -54,7 +54,7 @@ D = TypeVar("D", Objective, ReadinessEvent, ContextSnapshot, Workorder, OutputBu
 class Artifacts:
     """The artifacts of one namespace."""
 
-    def __init__(self, store: RecordStore, value_store: ValueStore, *, namespace: str = DEFAULT_NAMESPACE) -> None:
+    def __init__(self, store: Store, value_store: ValueStore, *, namespace: str = DEFAULT_NAMESPACE) -> None:
         self._store = store
         self._value_store = value_store
         self._namespace = namespace
@@ -66,7 +66,7 @@ class Artifacts:
 
     async def find_with_record(self, kind: type[D], record_id: str) -> tuple[Record, D] | None:
         """Return the artifact and the record that it was read from."""
-        record = await self._store.find_record(record_id)
+        record = await self._store.records.find(record_id)
         if record is None or record.namespace != self._namespace or record.entity != _MACHINES[kind].entity:
             return None
         return record, await self._open(kind, record)
@@ -81,11 +81,11 @@ class Artifacts:
     ) -> list[Seen]:
         """Return a page of objectives, newest first."""
         which = RecordFilter(OBJECTIVE.entity, self._namespace, states=states, live=live, before_id=before_id)
-        return [await self._any_objective(record) for record in await self._store.list_records(which, limit)]
+        return [await self._any_objective(record) for record in await self._store.records.list_matching(which, limit)]
 
     async def find_any_objective(self, objective_id: str) -> Seen | None:
         """Return the objective, even if it cannot be read: then it has the reason as its title, so that it can be edited."""
-        record = await self._store.find_record(objective_id)
+        record = await self._store.records.find(objective_id)
         if record is None or record.namespace != self._namespace or record.entity != OBJECTIVE.entity:
             return None
         return await self._any_objective(record)

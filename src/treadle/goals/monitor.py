@@ -10,7 +10,7 @@ from treadle.goals.decide import Seen, decide_overdue, role_lane
 from treadle.goals.records import Status
 from treadle.goals.topology import Topology
 from treadle.kernel.store.committer import Committer
-from treadle.kernel.store.ports import TaskStore
+from treadle.kernel.store.ports import Store
 from treadle.kernel.store.units import Unit, Verdict
 from treadle.model.names import DEFAULT_NAMESPACE, GOAL_DEADLINE
 from treadle.model.tasks import Claim, NewTask
@@ -22,7 +22,7 @@ _WATCHED = (Status.TODO, Status.IN_PROGRESS, Status.BLOCKED)
 class Monitor:
     """Scans the objectives of one namespace, each type with the deadlines of a topology that has it."""
 
-    def __init__(self, store: TaskStore, committer: Committer, artifacts: Artifacts, *, namespace: str = DEFAULT_NAMESPACE) -> None:
+    def __init__(self, store: Store, committer: Committer, artifacts: Artifacts, *, namespace: str = DEFAULT_NAMESPACE) -> None:
         self._store = store
         self._committer = committer
         self._artifacts = artifacts

@@ -106,7 +106,7 @@ class GoalReads:
             events,
             trails,
             await self._find(PauseState, overdue_pause_id_of(objective.objective_id), problems),
-            await self._store.list_moves(objective.objective_id),
+            await self._store.log.list_moves(objective.objective_id),
             " ".join([await self.why(objective), *problems]),
         )
 
@@ -142,7 +142,7 @@ class GoalReads:
         if waits := objective.open_blockers:
             return f"blocked: {'; '.join([await self._describe(each) for each in waits])}"
         for task_id, what in self._tasks_of(objective):
-            task = await self._store.find_task(task_id)
+            task = await self._store.tasks.find(task_id)
             if task is not None and not task.finished:
                 return f"{what}: {(await self._reads.why(task_id)).text}"
         return (
@@ -182,10 +182,10 @@ class GoalReads:
         """Return the claims held now, each a valid `claim_record`: of events, of workorders, and of all other tasks (D40)."""
         which = TaskFilter(namespace=self._namespace, kind=kind, held=True)
         found = []
-        for task in await self._store.list_tasks(which, CLAIMS_SHOWN):
+        for task in await self._store.tasks.list_matching(which, CLAIMS_SHOWN):
             earlier = None
             if task.kind == GOAL_GATE:  # the runner claimed the same workorder before
-                earlier = await self._store.find_task(run_task_id(decode(task.payload)["work_order_id"]))
+                earlier = await self._store.tasks.find(run_task_id(decode(task.payload)["work_order_id"]))
             found.append(claim_of(task, 0 if earlier is None else earlier.claim_version))
         for claim in found:
             check_document("claim_record", claim.as_json())

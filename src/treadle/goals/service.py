@@ -140,7 +140,7 @@ class Objectives:
     async def board(self, limit: int = 20) -> dict[str, tuple[int, builtins.list[Objective]]]:
         """Return for each status the number of objectives and the newest of them, most important first."""
         check_limit(limit)
-        counts = await self._store.count_records(self._namespace, OBJECTIVE.entity)
+        counts = await self._store.records.count(self._namespace, OBJECTIVE.entity)
         board = {}
         for status in Status:
             found = await self.list(statuses=[status], limit=limit) if counts.get(status) else []

@@ -116,7 +116,7 @@ class GoalSettler:
         if decision is None or not decision.new:
             return False
         try:
-            task = await self._store.find_task(token.task_id)
+            task = await self._store.tasks.find(token.task_id)
         except StoreError:  # it is done, or its lease expires and another worker checks it
             return False
         return task is not None and not task.finished and task.claim == token
@@ -185,7 +185,7 @@ class GoalSettler:
 
     async def _dependants(self, objective_id: str, after_key: str | None) -> Decision:
         """Return a readiness task for each objective that waited for this one, and a follow-up task if there are more."""
-        items = await self._store.list_items(objective_id, after_key, DEPENDANTS_PAGE)
+        items = await self._store.records.list_items(objective_id, after_key, DEPENDANTS_PAGE)
         decision = Decision({"dependants_of": objective_id, "looked_at": len(items)})
         for key, _ in items:
             seen = await self._artifacts.find_objective(key)

@@ -176,16 +176,16 @@ class Bodies:
         """Check up to `limit` rows of one part; return the problems and the ids of the rows."""
         errors: dict[str, str | None] = {}
         if part == TASK.entity:
-            tasks = await self._store.list_tasks(TaskFilter(namespace=self._namespace, before_id=before_id), limit)
+            tasks = await self._store.tasks.list_matching(TaskFilter(namespace=self._namespace, before_id=before_id), limit)
             problems = [each for task in tasks for each in self._check("tasks", part, f"task {task.id} ({task.name})", task)]
             errors = {task.id: task.error for task in tasks}
         elif part == RUN.entity:
-            runs = await self._store.list_runs(RunFilter(namespace=self._namespace, before_id=before_id), limit)
+            runs = await self._store.runs.list_matching(RunFilter(namespace=self._namespace, before_id=before_id), limit)
             problems = [each for run in runs async for each in self._check_run(run)]
             problems += await self._check_flows(run.flow_id for run in runs)
             errors = {run.id: run.error for run in runs}
         elif part in RECORDS:
-            records = await self._store.list_records(RecordFilter(part, self._namespace, before_id=before_id), limit)
+            records = await self._store.records.list_matching(RecordFilter(part, self._namespace, before_id=before_id), limit)
             problems = [each for record in records async for each in self._check_record(record)]
             errors = dict.fromkeys(record.id for record in records)
         else:
@@ -195,24 +195,24 @@ class Bodies:
     async def _check_histories(self, errors: dict[str, str | None]) -> Problems:
         """Check the moves of entities, except those that repeat the entity's error, and the effects of their trees."""
         problems: Problems = []
-        for move in await self._store.list_moves_of(list(errors)) if errors else ():
+        for move in await self._store.log.list_moves_of(list(errors)) if errors else ():
             if move.data != errors[move.entity_id]:
                 what = f"move {move.version} ({move.move}) of the {move.entity} {move.entity_id}"
                 problems += self._check("log", "move", what, move)
         after_key: str | None = None
-        while outcomes := await self._store.list_outcomes(list(errors), after_key, PAGE_LIMIT) if errors else ():
+        while outcomes := await self._store.records.list_outcomes(list(errors), after_key, PAGE_LIMIT) if errors else ():
             after_key = outcomes[-1].idempotency_key
             for outcome in outcomes:
                 what = f"effect {outcome.idempotency_key} of the task {outcome.task_id or outcome.root_id}"
                 problems += self._check("idempotency_outcomes", "effect", what, outcome)
-        for stream in await self._store.list_streams(list(errors)) if errors else ():
+        for stream in await self._store.streams.list_of(list(errors)) if errors else ():
             problems += await self._check_stream(stream)
         return problems
 
     async def _check_stream(self, stream: Stream) -> Problems:
         problems: Problems = []
         offset = 0
-        while chunks := await self._store.list_chunks(stream.owner_id, stream.name, offset, PAGE_LIMIT):
+        while chunks := await self._store.streams.list_chunks(stream.owner_id, stream.name, offset, PAGE_LIMIT):
             if (after := chunks[-1].first_offset + chunks[-1].count) <= offset:
                 break
             for chunk in chunks:
@@ -226,13 +226,13 @@ class Bodies:
         for problem in self._check("runs", RUN.entity, what, run):
             yield problem
         after_id: str | None = None
-        while steps := await self._store.list_steps(run.id, after_id, PAGE_LIMIT):
+        while steps := await self._store.runs.list_steps(run.id, after_id, PAGE_LIMIT):
             after_id = steps[-1].id
             for step in steps:
                 for problem in self._check("steps", RUN.entity, f"step {step.id} ({step.name}) of the run {step.run_id}", step):
                     yield problem
         seq = 0
-        while messages := [] if run.finished else await self._store.list_messages(run.id, PAGE_LIMIT, seq):
+        while messages := [] if run.finished else await self._store.records.list_messages(run.id, PAGE_LIMIT, seq):
             seq = messages[-1].seq
             for message in messages:
                 for problem in self._check("mail", RUN.entity, f"message {message.id} to the {what}", message):
@@ -246,7 +246,7 @@ class Bodies:
             for problem in self._check("records", record.entity, what, record):
                 yield problem
         after_key: str | None = None
-        while items := await self._store.list_items(record.id, after_key, PAGE_LIMIT) if record.entity in _ITEMS else ():
+        while items := await self._store.records.list_items(record.id, after_key, PAGE_LIMIT) if record.entity in _ITEMS else ():
             after_key = items[-1][0]
             for key, value in items:
                 for problem in self._check(
@@ -255,7 +255,7 @@ class Bodies:
                     yield problem
 
     async def _check_flows(self, flow_ids: Iterable[str]) -> Problems:
-        found = [await self._store.find_flow(flow_id) for flow_id in dict.fromkeys(flow_ids)]
+        found = [await self._store.runs.find_flow(flow_id) for flow_id in dict.fromkeys(flow_ids)]
         return [problem for flow in found if flow is not None for problem in self._check_flow(flow)]
 
     def _check_flow(self, flow: Flow) -> Problems:
@@ -265,14 +265,14 @@ class Bodies:
         """Check published flows, handler registrations and servers."""
         versions = [
             each
-            for newest in await self._store.list_flow_versions(self._namespace)
-            for each in await self._store.list_flow_versions(self._namespace, newest.name)
+            for newest in await self._store.runs.list_flow_versions(self._namespace)
+            for each in await self._store.runs.list_flow_versions(self._namespace, newest.name)
         ]
         problems = await self._check_flows(each.flow_id for each in versions)
-        for handler in await self._store.list_handlers(self._namespace):
+        for handler in await self._store.operators.list_handlers(self._namespace):
             if handler.unreadable is not None:
                 problems.append(_problem("handler", f"handler of {handler.facet_name}", handler.unreadable))
-        for server in await self._store.list_servers(self._namespace):
+        for server in await self._store.servers.list_all(self._namespace):
             what = f"server {server.id} ({server.name})"
             found = self._check("servers", "server", what, server)
             error = decode(server.error) if server.error and not found else None

@@ -57,9 +57,9 @@ class Lists:
         return status
 
     async def _status(self, lists: builtins.list[TaskList]) -> builtins.list[TaskListStatus]:
-        depths = {depth.lane_id: depth for depth in await self._store.list_depths()}
+        depths = {depth.lane_id: depth for depth in await self._store.tasks.list_depths()}
         lanes: dict[str, builtins.list[LaneStatus]] = {settings.task_list: [] for settings in lists}
-        for rule in sorted(await self._store.list_lane_rules(), key=lambda rule: rule.lane):
+        for rule in sorted(await self._store.operators.list_lane_rules(), key=lambda rule: rule.lane):
             if rule.lane.namespace == self._namespace and rule.lane.task_list in lanes:
                 depth = depths.get(rule.lane_id) or _EMPTY
                 lanes[rule.lane.task_list].append(record_of(LaneStatus, depth, rule, rule.lane))
@@ -80,7 +80,7 @@ class Lists:
         for name, key in (await self.handler_keys()).items():
             handlers.setdefault(key, []).append(name)
         return KeyLimits(
-            [_limit(limit, handlers.get(limit.key, []), now) for limit in await self._store.list_limits(self._namespace)]
+            [_limit(limit, handlers.get(limit.key, []), now) for limit in await self._store.operators.list_limits(self._namespace)]
         )
 
     async def desired(
@@ -133,7 +133,7 @@ class Lists:
         check_key(key, "limit key")
         if max_running is not None:
             check_count(max_running, "A limit")
-        lanes = await self._store.set_limit(self._namespace, key, max_running)
+        lanes = await self._store.operators.set_limit(self._namespace, key, max_running)
         self._done(f"limit of {key}: {'none' if max_running is None else max_running}", actor, lanes)
         return await self.limits()
 
@@ -148,18 +148,18 @@ class Lists:
         check_key(key, "limit key")
         rate = None if rate is None else parse_rate(rate)
         burst = check_rate(rate, burst)
-        lanes = await self._store.set_key_rate(self._namespace, key, None if rate is None else float(rate), burst)
+        lanes = await self._store.operators.set_key_rate(self._namespace, key, None if rate is None else float(rate), burst)
         self._done(f"rate of key {key}: {Bucket(rate=rate, burst=burst).rate_text}", actor, lanes)
         await self._store.notify((LATER,))  # a waker that sleeps for long learns of the next start
         return await self.limits()
 
     async def handler_keys(self) -> dict[str, str]:
         """The limit keys of handlers, by name."""
-        return await self._store.list_handler_keys(self._namespace)
+        return await self._store.operators.list_handler_keys(self._namespace)
 
     async def set_handler_key(self, name: str, key: str | None, *, actor: str = "operator") -> None:
         """Count the handler's tasks that have no limit key of their own under this one; None removes it."""
-        lanes = await self._store.set_handler_key(self._namespace, check_name(name), key and check_key(key, "limit key"))
+        lanes = await self._store.operators.set_handler_key(self._namespace, check_name(name), key and check_key(key, "limit key"))
         self._done(f"limit key of handler {name}: {key or 'none'}", actor, lanes)
 
     async def limit_handler(self, name: str, max_running: int | None, *, actor: str = "operator") -> KeyLimits:
@@ -185,7 +185,7 @@ class Lists:
         rate = None if rate is None else parse_rate(rate)
         burst = check_rate(rate, burst)
         lane_id = await self._lane_id(task_list, name)
-        await self._store.set_rate(lane_id, None if rate is None else float(rate), burst)
+        await self._store.operators.set_rate(lane_id, None if rate is None else float(rate), burst)
         self._done(f"rate of {name} in list {task_list}: {Bucket(rate=rate, burst=burst).rate_text}", actor, (lane_id,))
         await self._store.notify(())  # workers claim from rate-limited lanes differently: let them read the lanes again
         return await self.get(task_list)
@@ -196,7 +196,7 @@ class Lists:
         """Refuse new tasks of this name in the list (`BacklogFull`) beyond that many ready ones; None removes the limit."""
         if backlog_limit is not None:
             check_count(backlog_limit, "A backlog cap")
-        await self._store.set_backlog_limit(await self._lane_id(task_list, name), backlog_limit)
+        await self._store.operators.set_backlog_limit(await self._lane_id(task_list, name), backlog_limit)
         self._done(f"backlog of {name} in list {task_list}: {'any' if backlog_limit is None else backlog_limit}", actor, ())
         return await self.get(task_list)
 
@@ -211,7 +211,9 @@ class Lists:
         no_handler: str | None = None,
     ) -> TaskListStatus:
         await self._find(task_list)
-        lanes = await self._store.set_list(self._namespace, task_list, paused=paused, accepting=accepting, no_handler=no_handler)
+        lanes = await self._store.operators.set_list(
+            self._namespace, task_list, paused=paused, accepting=accepting, no_handler=no_handler
+        )
         self._done(act, actor, lanes)
         return await self.get(task_list)
 
@@ -223,15 +225,17 @@ class Lists:
     async def _lane_id(self, task_list: str, name: str) -> int:
         lane = Lane(self._namespace, HANDLER, task_list, check_name(name))
         await self._find(task_list)
-        return (await self._store.lane_ids([lane]))[lane]
+        return (await self._store.tasks.lane_ids([lane]))[lane]
 
     async def _settings(self) -> dict[str, TaskList]:
         """All lists with tasks, servers or settings, and the default one."""
         names = {DEFAULT_LIST}
-        names.update(lane.task_list for lane in (await self._store.list_lanes()).values() if lane.namespace == self._namespace)
-        for server in await self._store.list_servers(self._namespace):
+        names.update(
+            lane.task_list for lane in (await self._store.tasks.list_lanes()).values() if lane.namespace == self._namespace
+        )
+        for server in await self._store.servers.list_all(self._namespace):
             names.update(server.task_lists)
-        stored = {each.task_list: each for each in await self._store.list_lists() if each.namespace == self._namespace}
+        stored = {each.task_list: each for each in await self._store.operators.list_lists() if each.namespace == self._namespace}
         return {name: TaskList(namespace=self._namespace, task_list=name) for name in names} | stored
 
 

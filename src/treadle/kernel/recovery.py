@@ -84,7 +84,7 @@ class IfActive:
         return await self._make().repair() if await self._any() else ()
 
     async def _any(self) -> bool:
-        return bool(await self._store.list_records(self._which, 1))
+        return bool(await self._store.records.list_matching(self._which, 1))
 
 
 class Place(msgspec.Struct, frozen=True):
@@ -174,7 +174,7 @@ class Recovery:
         waiting = await self._tasks(TaskFilter(states=(TaskState.AWAITING_APPROVAL,))) if len(records) > _ONE_BY_ONE else []
         known = {task.id: task for task in waiting}
         for record in records:
-            task = known.get(record.task_id or "") or await self._store.find_task(record.task_id or "")
+            task = known.get(record.task_id or "") or await self._store.tasks.find(record.task_id or "")
             if task is None or task.state != TaskState.AWAITING_APPROVAL:
                 if report.dry_run or await self._approvals.close_orphan(record):
                     report.orphaned_approvals.append(record.id)
@@ -184,7 +184,7 @@ class Recovery:
             report.overdue_approvals += due and await self._approvals.is_over(record, now)
 
     async def _recover_work(self, report: RecoveryReport, place: Place | None) -> None:
-        dead = [] if place is None else self._earlier(await self._store.list_servers(), place)
+        dead = [] if place is None else self._earlier(await self._store.servers.list_all(), place)
         overdue = report.dry_run or (await self._wake(expire_leases=False)).overdue
         if overdue or dead:  # otherwise no lease is lost, and the running tasks need not be read
             await self._count(report, {server.id for server in dead})
@@ -202,12 +202,12 @@ class Recovery:
         report.own_servers = sorted(owner_ids)
         report.own_tasks = len(own)
         if roots := sorted({task.root_id for task in (*lost, *own)}):
-            report.unknown_effects = await self._store.count_unknown(roots)
+            report.unknown_effects = await self._store.records.count_unknown(roots)
 
     async def _wake(self, *, expire_leases: bool) -> Woken:
         """Wake due tasks; past a limit, the worker's own loop wakes the rest, so that start-up is not delayed."""
         for _ in range(_ROUNDS):
-            woken = await self._store.wake(_PAGE, expire_leases=expire_leases)
+            woken = await self._store.tasks.wake(_PAGE, expire_leases=expire_leases)
             if woken.lane_ids:
                 self._notify(woken.lane_ids)
             if woken.count < _PAGE or not expire_leases:

@@ -106,34 +106,34 @@ class Status:
 async def read_status(store: Store, clock: Clock, schedules: Schedules, watchers: Watchers, namespace: str) -> Status:
     """Read the current status."""
     asked_at = clock.monotonic()
-    await store.find_last_seq()
+    await store.log.find_last_seq()
     latency_for = round((clock.monotonic() - asked_at) * 1000)
     now = await store.now()
-    dead, _, _ = await store.count_dead_letters(DeadLetterFilter(namespace=namespace))
-    undelivered, _, _ = await store.count_dead_letters(DeadLetterFilter(namespace=namespace, kind=NOTIFY)) if dead else (0, 0, 0)
+    dead, _, _ = await store.dead_letters.count(DeadLetterFilter(namespace=namespace))
+    undelivered, _, _ = await store.dead_letters.count(DeadLetterFilter(namespace=namespace, kind=NOTIFY)) if dead else (0, 0, 0)
     known = (await schedules.list(limit=_SCHEDULES)).schedules
     firing = [ScheduleFiring(each.name, each.next_at) for each in known if each.state == "active" and each.next_at is not None]
-    depths = tuple(depth for depth in await store.list_depths() if depth.lane.namespace == namespace)
-    rules = [rule for rule in await store.list_lane_rules() if rule.rate is not None and rule.lane.namespace == namespace]
+    depths = tuple(depth for depth in await store.tasks.list_depths() if depth.lane.namespace == namespace)
+    rules = [rule for rule in await store.operators.list_lane_rules() if rule.rate is not None and rule.lane.namespace == namespace]
     return Status(
         now=now,
         latency_for=latency_for,
-        overdue_for=await store.overdue_for(),
+        overdue_for=await store.health.overdue_for(),
         depths=depths,
-        runs=await store.count_runs(namespace),
+        runs=await store.runs.count(namespace),
         dead_letters=dead,
-        approvals=(await store.count_records(namespace, APPROVAL.entity)).get("pending", 0),
-        blocked_objectives=(await store.count_records(namespace, OBJECTIVE.entity)).get("BLOCKED", 0),
+        approvals=(await store.records.count(namespace, APPROVAL.entity)).get("pending", 0),
+        blocked_objectives=(await store.records.count(namespace, OBJECTIVE.entity)).get("BLOCKED", 0),
         failing_jobs=tuple(await _failing_jobs(store, namespace)),
-        servers=tuple(ShownServer(each, shown_server_state(each, now)) for each in await store.list_servers(namespace)),
+        servers=tuple(ShownServer(each, shown_server_state(each, now)) for each in await store.servers.list_all(namespace)),
         next_firings=sorted(firing, key=lambda each: (each.at, each.schedule))[:FIRINGS],
         schedules=tuple(known),
         watchers=tuple((await watchers.list(limit=_SCHEDULES)).watchers),
-        lists=tuple(each for each in await store.list_lists() if each.namespace == namespace),
+        lists=tuple(each for each in await store.operators.list_lists() if each.namespace == namespace),
         rates=tuple(rules),
         undelivered=undelivered,
         failing=tuple(await _failing(store, depths)),
-        unknown=tuple(each.unknown_at or 0 for each in await store.list_unknown(EffectFilter(namespace), UNKNOWN)),
+        unknown=tuple(each.unknown_at or 0 for each in await store.records.list_unknown(EffectFilter(namespace), UNKNOWN)),
     )
 
 
@@ -165,13 +165,13 @@ async def _failing(store: Store, depths: Sequence[LaneDepth]) -> list[Task]:
     waiting = [each for each in depths if each.waiting]
     functions = [each.lane_id for each in waiting if each.lane.kind == FUNCTION]
     own = [each.lane_id for each in waiting if is_own(each.lane)]
-    ids = [task_id for lanes in (functions, own) if lanes for task_id in await store.list_failing(lanes, FAILING)]
-    return [task for task in (await store.find_tasks(ids) if ids else ()) if not task.finished]
+    ids = [task_id for lanes in (functions, own) if lanes for task_id in await store.tasks.list_failing(lanes, FAILING)]
+    return [task for task in (await store.tasks.find_many(ids) if ids else ()) if not task.finished]
 
 
 async def _failing_jobs(store: Store, namespace: str) -> list[str]:
     found = []
-    for stored in await store.list_records(RecordFilter(EXTERNAL.entity, namespace, live=True), _JOBS):
+    for stored in await store.records.list_matching(RecordFilter(EXTERNAL.entity, namespace, live=True), _JOBS):
         try:
             record = read(ExternalProductionRecord, stored.body)
         except UnreadableValue:  # it is listed as unreadable

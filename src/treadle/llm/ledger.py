@@ -7,7 +7,7 @@ from typing import Any, Protocol
 
 import msgspec
 
-from treadle.kernel.store.ports import UsageStore
+from treadle.kernel.store.ports import Store
 from treadle.llm.errors import LLMError
 from treadle.llm.prices import Price, Prices, most_tokens
 from treadle.model.tasks import Task
@@ -31,7 +31,7 @@ class TaskMeter:
     """The requests of one attempt at a task of a run, numbered from 1."""
 
     def __init__(
-        self, store: UsageStore, new_id: Callable[[], str], prices: Prices, task: Task, default_limit: int | None = None
+        self, store: Store, new_id: Callable[[], str], prices: Prices, task: Task, default_limit: int | None = None
     ) -> None:
         self._store = store
         self._new_id = new_id
@@ -60,7 +60,7 @@ class TaskMeter:
                 model=model,
                 reserved_micros=amount,
             )
-            answer = await self._store.reserve_usage(reserved, self._default_limit)
+            answer = await self._store.usage.reserve(reserved, self._default_limit)
             if answer.usage is None:
                 limit, spent = answer.budget.limit_micros or 0, answer.budget.committed_micros
                 raise LLMError(
@@ -76,7 +76,7 @@ class TaskMeter:
         if usage is not None:
             price = self._prices.find(usage.model) or Price(0, 0)
             tokens = (answer.input_tokens, answer.output_tokens, answer.cache_write_tokens, answer.cache_read_tokens)
-            await self._store.settle_usage(
+            await self._store.usage.settle(
                 msgspec.structs.replace(
                     usage,
                     cost_micros=price.cost(*tokens),
@@ -90,11 +90,11 @@ class TaskMeter:
     async def give_back(self, usage: Usage | None) -> None:
         """Release the reservation: the service rejected the request."""
         if usage is not None:
-            await self._store.settle_usage(msgspec.structs.replace(usage, cost_micros=0))
+            await self._store.usage.settle(msgspec.structs.replace(usage, cost_micros=0))
 
     async def limit(self) -> int | None:
         """Return the budget of the run in millionths of a dollar; None if it has none."""
-        found = await self._store.find_budget(self._task.run_id or self._task.root_id)
+        found = await self._store.usage.find_budget(self._task.run_id or self._task.root_id)
         return self._default_limit if found is None else found.limit_micros
 
 

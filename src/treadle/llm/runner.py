@@ -139,8 +139,8 @@ class ClaudeAgentRunner:
         held[:] = [task.claim for task in mine]
         if mine:
             return min(mine, key=lambda task: (task.priority, task.due_at, task.id))
-        for task_id in await store.claim_of_run(run_id, HANDLER, self._owner_id, self._lease_for, 1):
-            task = await store.find_task(task_id)
+        for task_id in await store.tasks.claim_of_run(run_id, HANDLER, self._owner_id, self._lease_for, 1):
+            task = await store.tasks.find(task_id)
             held[:] = [] if task is None else [task.claim]
             return task
         return None
@@ -148,7 +148,7 @@ class ClaudeAgentRunner:
     async def _mine(self, run_id: str, *states: str) -> list[Task]:
         """Return the tasks of the run that this runner holds."""
         which = TaskFilter(states=states, kind=HANDLER, run_id=run_id)
-        found = await self._persistence.engine.kernel.store.list_tasks(which, _LOOKED_AT)
+        found = await self._persistence.engine.kernel.store.tasks.list_matching(which, _LOOKED_AT)
         return [task for task in found if task.owner_id == self._owner_id]
 
     async def _do(self, task: Task, description: str | None) -> None:
@@ -168,7 +168,7 @@ class ClaudeAgentRunner:
         engine.kernel.committer.detach(task.claim)
         engine.kernel.run_services.advancer.views.forget(task.run_id or "")
         with suppress(StoreError):  # the work is done; only its settlement failed
-            await engine.kernel.store.append_lines(lines)
+            await engine.kernel.store.log.append_lines(lines)
 
     def _streaming(self) -> EffectKernel:
         kernel = self._persistence.engine.kernel
@@ -210,7 +210,7 @@ class ClaudeAgentRunner:
         engine = self._persistence.engine
         loop = asyncio.get_running_loop()
         with ThreadPoolExecutor(1, thread_name_prefix="treadle-lease") as thread:
-            line = engine.kernel.store.lease_connection()
+            line = engine.kernel.store.servers.lease_connection()
             try:
                 while True:
                     await engine.kernel.clock.sleep(self._lease_for / 3000)

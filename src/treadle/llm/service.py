@@ -78,7 +78,7 @@ class LLMService:
         self._turn = (self._turn + _CHECKED_NAMES) % max(len(unknown), 1) if len(unknown) > _CHECKED_NAMES else 0
         for name in [*unknown[self._turn :], *unknown[: self._turn]][:_CHECKED_NAMES]:
             waiting = TaskFilter(states=(TaskState.PENDING,), namespace=self._engine.kernel.settings.namespace, name=name)
-            for task in await self._engine.kernel.store.list_tasks(waiting, 1):
+            for task in await self._engine.kernel.store.tasks.list_matching(waiting, 1):
                 facet = await self._facet(task)
                 if facet is not None and facet[1].prompt is not None:
                     self._prompts[name] = make_handler(name, self.handle, concurrency=self._concurrency)

@@ -29,7 +29,7 @@ class Alerts(Group, AlertsApi):
     ) -> AlertPage:
         found = await self.engine.alerts.list_alerts(firing=firing, rule=rule, limit=limit, before_id=before)
         ids = [each for alert in found for each in alert.body.deliveries]
-        tasks = {task.id: task for task in await self.engine.kernel.store.find_tasks(ids)} if ids else {}
+        tasks = {task.id: task for task in await self.engine.kernel.store.tasks.find_many(ids)} if ids else {}
         return AlertPage([_alert(each, tasks) for each in found], found[-1].id if len(found) == limit else None)
 
     async def rules(self) -> AlertRules:

@@ -105,7 +105,7 @@ class Handlers(Group, HandlersApi):
         """Problems of live workers by handler."""
         store = self.engine.kernel.store
         now = await store.now()
-        servers = await store.list_servers(self.engine.kernel.settings.namespace)
+        servers = await store.servers.list_all(self.engine.kernel.settings.namespace)
         live = [each for each in servers if shown_server_state(each, now) in LIVE_SERVER_STATES]
         return {hold.handler: hold.message for each in live if (hold := find_hold(each, now)) is not None and hold.handler}
 

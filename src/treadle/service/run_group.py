@@ -25,7 +25,7 @@ class RunGroup(Group):
         """The run, with the handlers that it needs and that no live worker has."""
         run = await self.find_run(started.id)  # an idempotency key may stand for a run of another list
         servers, now = (
-            await self.engine.kernel.store.list_servers(self.engine.kernel.settings.namespace),
+            await self.engine.kernel.store.servers.list_all(self.engine.kernel.settings.namespace),
             await self.engine.kernel.store.now(),
         )
         live = [each for each in servers if shown_server_state(each, now) == "running" and run.task_list in each.task_lists]
@@ -58,7 +58,7 @@ class RunGroup(Group):
             return []
         needed = needed_handlers(program, find_workflow(program, run.workflow))
         servers, now = (
-            await self.engine.kernel.store.list_servers(self.engine.kernel.settings.namespace),
+            await self.engine.kernel.store.servers.list_all(self.engine.kernel.settings.namespace),
             await self.engine.kernel.store.now(),
         )
         return missing_handlers(needed, (), servers, run.task_list, now)

@@ -33,8 +33,8 @@ class Store(Group, StoreApi):
 
     async def info(self) -> StoreInfo:
         store = self.engine.kernel.store
-        described = await store.describe()
-        health = await store.health()
+        described = await store.health.describe()
+        health = await store.health.check()
         overview = await self.engine.kernel.reads.overview()
         return StoreInfo(
             store=store.url,
@@ -71,7 +71,7 @@ class Store(Group, StoreApi):
             return VerifyPage(not problems, 0, problems, None if following is None else ":".join(following))
         if half:
             raise InvalidInput(f"after must be the next_after of the previous call, not {after!r}.")
-        problems = await self.engine.kernel.store.list_damage() if after is None else []
+        problems = await self.engine.kernel.store.health.list_damage() if after is None else []
         try:
             report, after_id = await verify_page(self.engine.kernel.store, at_id, limit)
         except StoreDamaged as error:

@@ -98,7 +98,7 @@ class System(Group, SystemApi):
         return why_run(run, await self.engine.kernel.run_reads.why(run_id))
 
     async def _why_record(self, record_id: str) -> Why | None:
-        record = await self.engine.kernel.store.find_record(record_id)
+        record = await self.engine.kernel.store.records.find(record_id)
         if record is None or record.namespace != self.engine.kernel.settings.namespace:
             return None
         if record.entity == OBJECTIVE.entity:

@@ -48,14 +48,14 @@ def task_record(kind: type[T], engine: Engine, task: model.Task, **more: Any) ->
 
 async def task_records(engine: Engine, tasks: Sequence[model.Task]) -> list[Task]:
     """Records of tasks for a list, with their tags."""
-    tags = await engine.kernel.store.list_tags([task.id for task in tasks]) if tasks else {}
+    tags = await engine.kernel.store.search.list_tags([task.id for task in tasks]) if tasks else {}
     return [task_record(Task, engine, task, tags=decode_tags(tags.get(task.id, {}))) for task in tasks]
 
 
 async def task_detail(engine: Engine, task: model.Task, kind: type[T] = TaskDetail, **more: Any) -> T:  # type: ignore[assignment]
     """Everything about a task that was read already."""
     task = await engine.kernel.open_values(task)
-    tags = await engine.kernel.store.list_tags([task.id])
+    tags = await engine.kernel.store.search.list_tags([task.id])
     return task_record(
         kind,
         engine,
@@ -65,9 +65,10 @@ async def task_detail(engine: Engine, task: model.Task, kind: type[T] = TaskDeta
         result=decode_shown(task.result),
         checkpoint=without_key(decode_shown(task.checkpoint, decode)),
         why=why_task(task, await engine.kernel.reads.explain(task)),
-        moves=[move_record(move) for move in await engine.kernel.store.list_moves(task.id)],
+        moves=[move_record(move) for move in await engine.kernel.store.log.list_moves(task.id)],
         lines=[
-            record_of(TaskLogLine, line, details=line.said or None) for line in await engine.kernel.store.list_lines(task.id, LINES)
+            record_of(TaskLogLine, line, details=line.said or None)
+            for line in await engine.kernel.store.log.list_lines(task.id, LINES)
         ],
         **more,
     )

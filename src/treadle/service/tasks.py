@@ -125,7 +125,7 @@ class Tasks(Group, TasksApi):
             return await self.engine.enqueue_many(specs)
         except IdempotencyKeyReused as error:
             if self.access.task_lists and error.stored_id is not None:
-                stored = await self.engine.kernel.store.find_task(error.stored_id)
+                stored = await self.engine.kernel.store.tasks.find(error.stored_id)
                 if stored is not None and not self.access.may_use(stored.task_list):
                     raise KeyTaken(next(spec.name for spec in specs if spec.idempotency_key == error.key)) from None
             raise
@@ -134,7 +134,7 @@ class Tasks(Group, TasksApi):
         named = {spec.unique_key: spec.name for spec in specs if spec.unique_key is not None} if self.access.task_lists else {}
         if named:
             engine = self.engine
-            holders = await engine.kernel.store.find_unique(engine.kernel.settings.namespace, list(named))
+            holders = await engine.kernel.store.tasks.find_unique(engine.kernel.settings.namespace, list(named))
             for key, task_list in holders.items():
                 if not self.access.may_use(task_list):
                     raise KeyTaken(named[key])

@@ -137,7 +137,7 @@ class Environment:
         try:
             while True:
                 await host.worker.drained()
-                if not (await self.engine.kernel.store.wake(WAKE_LIMIT)).count:
+                if not (await self.engine.kernel.store.tasks.wake(WAKE_LIMIT)).count:
                     return
         finally:
             await host.stop()
@@ -172,7 +172,7 @@ class Environment:
         work_id, until = parse_id(work, "task or run id"), self.clock.now() + milliseconds(within)
         kernel = self.engine.kernel
         await self.drain()
-        task = await kernel.store.find_task(work_id)
+        task = await kernel.store.tasks.find(work_id)
         while not await self._ended(work_id, task=task is not None):
             due_at = await self._next_at()
             if due_at is None and await self._has_more():
@@ -269,9 +269,9 @@ class Environment:
         for approval in [each.approval for each in await self.engine.approvals.list(limit=PAGE)]:
             times = (approval.remind_at, approval.escalate_at, approval.expires_at)
             due += [at for at in times if at is not None]
-        if (token_for := await store.next_token_for(list(await store.list_lanes()))) is not None:
+        if (token_for := await store.tasks.next_token_for(list(await store.tasks.list_lanes()))) is not None:
             due.append(now + token_for)
-        for limit in await self.engine.kernel.store.list_limits(self.engine.kernel.settings.namespace):
+        for limit in await self.engine.kernel.store.operators.list_limits(self.engine.kernel.settings.namespace):
             if limit.waiting and limit.stuck_for(now) is None and (start_for := limit.next_start_for(now)):
                 due.append(now + start_for)
         return max(now + 1, min(due)) if due else None

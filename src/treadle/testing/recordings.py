@@ -164,8 +164,8 @@ class _Replay:
             steps.append(step)
             rows += blobs
         await kernel.committer.submit(Unit(rows=(*rows, PutSteps(recording.run_id, tuple(steps), len(steps)))))
-        lanes = list(await kernel.store.list_lanes())
-        [task] = await kernel.store.claim(lanes, "replay", LEASE_FOR, 1)
+        lanes = list(await kernel.store.tasks.list_lanes())
+        [task] = await kernel.store.tasks.claim(lanes, "replay", LEASE_FOR, 1)
         task.claim_version = 2  # so that the driver reads the recorded steps
         drivers: list[_ReplayDriver] = []
 

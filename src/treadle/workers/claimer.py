@@ -228,7 +228,7 @@ class Claimer:
     async def next_token_for(self) -> int | None:
         """Return the milliseconds until a rate-limited lane with room has a token, or None without such a lane."""
         lane_ids = [lane_id for group in self._groups.values() if self.room(group) > 0 for lane_id in group.lane_ids]
-        token_for = await self._store.next_token_for(lane_ids) if lane_ids else None
+        token_for = await self._store.tasks.next_token_for(lane_ids) if lane_ids else None
         if token_for is not None:
             self._quiet_until = _NEVER
         return token_for
@@ -237,7 +237,7 @@ class Claimer:
         """Read the lanes, and group those that this worker serves by the limits of their handlers."""
         self.stale = False
         self._quiet_until = _NEVER
-        lanes = await self._store.list_lanes()
+        lanes = await self._store.tasks.list_lanes()
         namespace = self._resources.namespace
         if (fallback := self._catalog.fallback) is not None:
             names = {lane.name for lane in lanes.values() if lane.kind == HANDLER and lane.namespace == namespace}
@@ -266,7 +266,7 @@ class Claimer:
             unserved = await self._list_unserved()
             lists = {
                 each.task_list
-                for each in (await self._store.list_lists() if unserved else ())
+                for each in (await self._store.operators.list_lists() if unserved else ())
                 if each.namespace == self._resources.namespace and each.no_handler == IGNORE
             }
             served = lists.intersection(self._options.task_lists)
@@ -287,7 +287,7 @@ class Claimer:
         if not unserved:
             return []
         now = await self._store.now()
-        servers = await self._store.list_servers(namespace)
+        servers = await self._store.servers.list_all(namespace)
         live = [server for server in servers if shown_server_state(server, now) in ("starting", "running")]
         return [lane_id for lane_id, lane in unserved.items() if not any(serves(server, lane) for server in live)]
 
@@ -319,7 +319,7 @@ class Claimer:
 
     async def _claim(self, lane_ids: list[int], limit: int) -> list[Task]:
         observe = self._telemetry.observe
-        call = self._store.claim(lane_ids, self._resources.owner_id, self._options.lease_for, limit)
+        call = self._store.tasks.claim(lane_ids, self._resources.owner_id, self._options.lease_for, limit)
         if observe is None:
             return await call
         tasks = await timed(observe, self._clock, "claim", call, len)

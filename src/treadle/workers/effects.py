@@ -187,7 +187,7 @@ class AttemptEffects:
     async def _refuse_repeat(self, begin: Begin) -> None:
         """Raise `EffectUnknown`, after logging what is not logged yet, unless an operator has retried the task since."""
         task = self._task
-        if is_requeued(await self._kernel.read(partial(self._kernel.store.list_moves, task.id))):
+        if is_requeued(await self._kernel.read(partial(self._kernel.store.log.list_moves, task.id))):
             return
         if (data := begin.data) is not None:
             await self._commit(Unit(self._token, Keep(task.checkpoint, UNKNOWN, data), rows=begin.rows[:-1]))
@@ -208,7 +208,7 @@ class AttemptEffects:
         while read < wanted:
             page = [effect.key(number + 1) for number in range(read, min(wanted, read + _KEYS_PER_READ))]
             read += len(page)
-            rows = await self._kernel.read(partial(self._kernel.store.find_outcomes, page))
+            rows = await self._kernel.read(partial(self._kernel.store.records.find_outcomes, page))
             found |= {row.idempotency_key: row for row in rows}
             if read == wanted and page[-1] in found:
                 wanted += _KEYS_PER_READ
@@ -220,7 +220,7 @@ class AttemptEffects:
         last = next((row for row in found.values() if row.status == FAILED), None)
         if last is None:
             return True
-        moves = await self._kernel.read(partial(self._kernel.store.list_moves, self._task.id))
+        moves = await self._kernel.read(partial(self._kernel.store.log.list_moves, self._task.id))
         return await self._kernel.read(lambda: is_counted(last, moves, self._kernel.value_store))
 
     async def _record_success(self, begin: Begin, response: Json) -> Json:

@@ -16,7 +16,7 @@ from collections.abc import Callable
 import msgspec
 
 from treadle.kernel.queue.why import InterpreterHold, hold_text
-from treadle.kernel.store.ports import LeaseConnection, ServerStore
+from treadle.kernel.store.ports import LeaseConnection, Store
 from treadle.kernel.store.queries import Renewal, Roll
 from treadle.kernel.telemetry.events import Emit, InterpreterHeld, LoopError, StoreBack, StoreTrouble
 from treadle.kernel.telemetry.observer import StoreCalled, telemetry_of
@@ -57,7 +57,7 @@ class LeaseRenewer:
 
     def __init__(
         self,
-        store: ServerStore,
+        store: Store,
         clock: Clock,
         lease_for: int,
         on_lost: Callable[[Claim, str], None],
@@ -68,7 +68,7 @@ class LeaseRenewer:
         on_beat: Callable[[Roll], None] = lambda roll: None,
     ) -> None:
         """`kept_by`: how the lease keeper acts on the store; None: no keeper. `on_beat` is called in the renewer's thread."""
-        self._connection: LeaseConnection = store.lease_connection()
+        self._connection: LeaseConnection = store.servers.lease_connection()
         self._clock = clock
         self._lease_for = lease_for
         self._lease = lease_for / 1000

@@ -48,7 +48,7 @@ class LogWriter:
         while self._lines:
             batch = [self._lines.popleft() for _ in range(min(len(self._lines), _BATCH))]
             try:
-                await self._store.append_lines(batch)
+                await self._store.log.append_lines(batch)
             except StoreError as error:
                 self._lines.extendleft(reversed(batch))
                 if not self._trouble:

@@ -150,7 +150,7 @@ class Outlet:
         try:
             while (await kernel.committer.submit(Unit(claim, rows=rows))).verdict is not Verdict.DONE:
                 with suppress(StoreUnavailable, StoreBusy):  # the next commit waits for the store
-                    task = await kernel.store.find_task(self.task.id)
+                    task = await kernel.store.tasks.find(self.task.id)
                     if task is None or task.finished or task.claim != claim:
                         return False
                 # another unit of this task moved it in the same commit
@@ -211,7 +211,7 @@ class Streams:
         """Skip the entries that an earlier execution of the same code has stored."""
         task, kernel = self.outlet.task, self.outlet.kernel
         for name, buffer in [(name, buffer) for name, buffer in self._buffers.items() if buffer.stored is None]:
-            stored = await kernel.read(partial(kernel.store.count_entries, task.run_id or task.id, name, self._writer))
+            stored = await kernel.read(partial(kernel.store.streams.count_entries, task.run_id or task.id, name, self._writer))
             with self.outlet.lock:
                 buffer.stored = stored
                 skipped = min(stored, len(buffer.entries))

@@ -37,18 +37,18 @@ def answer(name: str, payload: dict[str, Any]) -> dict[str, Any]:
 async def dump(hands: Hands, run_id: str, about: str) -> History:
     """Everything of a run."""
     store = hands.engine.kernel.store
-    run = await store.find_run(run_id)
+    run = await store.runs.find(run_id)
     assert run is not None
-    flow = await store.find_flow(run.flow_id)
-    steps = await store.list_steps(run_id, None, 10_000)
-    tasks = await store.list_tasks(TaskFilter(states=LIVE, run_id=run_id), 10_000)
+    flow = await store.runs.find_flow(run.flow_id)
+    steps = await store.runs.list_steps(run_id, None, 10_000)
+    tasks = await store.tasks.list_matching(TaskFilter(states=LIVE, run_id=run_id), 10_000)
     texts = [step.body for step in steps] + [task.payload for task in tasks] + [run.inputs, *(step.inbox or "" for step in steps)]
     digests = sorted({part.split('"')[0] for text in texts for part in text.replace("\\", "").split('"@blob":"')[1:]})
     return {
         "about": about,
         "flow": msgspec.to_builtins(flow),
         "run": msgspec.to_builtins(run),
-        "moves": [[move.move, move.from_state, move.to_state, move.data] for move in await store.list_moves(run_id)],
+        "moves": [[move.move, move.from_state, move.to_state, move.data] for move in await store.log.list_moves(run_id)],
         "steps": [msgspec.to_builtins(step) for step in steps],
         "tasks": [
             {
@@ -62,7 +62,7 @@ async def dump(hands: Hands, run_id: str, about: str) -> History:
             }
             for task in sorted(tasks, key=lambda task: task.id)
         ],
-        "blobs": await store.find_blobs(digests),
+        "blobs": await store.runs.find_blobs(digests),
     }
 
 

@@ -88,7 +88,7 @@ async def make(name: str) -> str:
         run_id = await STOPS[name](hands)
         history = await dump(hands, run_id, (STOPS[name].__doc__ or "").strip())
         clock.advance(3600)
-        await engine.kernel.store.wake(1000)
+        await engine.kernel.store.tasks.wake(1000)
         history["outputs"] = await go_on(hands, run_id)
     return text_of(history)
 

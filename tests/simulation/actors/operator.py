@@ -96,7 +96,7 @@ class Operator:
         submission = self._some_submission()
         if submission is None or submission.id is None or submission.kind != "run" or "tells" in submission.options:
             return  # the new run would wait for a signal that never comes
-        steps = await engine.kernel.store.list_steps(submission.id, None, 100)
+        steps = await engine.kernel.store.runs.list_steps(submission.id, None, 100)
         given = await engine.runs.inputs(await engine.runs.get_run(submission.id))
         again = {"key": f"{submission.key}+{self._history.simulation.loop.time():.3f}"} if "key" in given else {}
         if steps and self._dice.random() < 0.5:
@@ -166,6 +166,6 @@ class Operator:
             if task.hold & Hold.TASK_PAUSED:
                 process.tell(f"resumes {task.id[-6:]}")
                 await engine.resume(task.id)
-        for run in await engine.kernel.store.list_runs(RunFilter(states=("paused",)), 100):
+        for run in await engine.kernel.store.runs.list_matching(RunFilter(states=("paused",)), 100):
             process.tell(f"resumes run {run.id[-6:]}")
             await engine.runs.resume(run.id)

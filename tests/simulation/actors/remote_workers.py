@@ -78,7 +78,7 @@ class RemoteWorker:
         """Check that no task was ready while a long poll returned nothing."""
         simulation = self._history.simulation
         since = process.clock.now() - (POLL_EVERY + 1) * 1000
-        for task in await simulation.store.list_tasks(_READY, 100):
+        for task in await simulation.store.tasks.list_matching(_READY, 100):
             if task.name.startswith("out.") and _is_ready(task) and task.due_at < since and task.created_at < since:
                 simulation.wrong(f"{process.shown} waited, and was not given {task.id} ({task.name}), which was ready")
 

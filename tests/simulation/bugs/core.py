@@ -23,8 +23,9 @@ from treadle.kernel.store.records import PutOutcome
 from treadle.kernel.store.units import DONE, Answer, RunGuard, Unit
 from treadle.model.tasks import Claim, Server
 from treadle.model.values import Json
-from treadle.stores.sqlite import SqliteStore, limits, tasks
+from treadle.stores.sqlite import SqliteStore, limits, store
 from treadle.stores.sqlite.commit import messages, settlements
+from treadle.stores.sqlite.tasks import Tasks
 from treadle.testing.simulation import Fault
 from treadle.workers.effects import AttemptEffects
 
@@ -49,16 +50,16 @@ def checkpoints_need_no_claim(patch: pytest.MonkeyPatch) -> None:
 
 def leases_never_run_out(patch: pytest.MonkeyPatch) -> None:
     """A dead worker holds its tasks forever."""
-    real = SqliteStore.wake
+    real = Tasks.wake
 
-    async def wake(self: SqliteStore, limit: int, *, expire_leases: bool = True, find_ready: bool = False) -> Woken:
+    async def wake(self: Tasks, limit: int, *, expire_leases: bool = True, find_ready: bool = False) -> Woken:
         return replace(await real(self, limit, expire_leases=False, find_ready=find_ready), overdue=False)
 
-    async def expire_leases_of(self: SqliteStore, owner_ids: Sequence[str]) -> None:
+    async def expire_leases_of(self: Tasks, owner_ids: Sequence[str]) -> None:
         return None
 
-    patch.setattr(SqliteStore, "wake", wake)
-    patch.setattr(SqliteStore, "expire_leases_of", expire_leases_of)
+    patch.setattr(Tasks, "wake", wake)
+    patch.setattr(Tasks, "expire_leases_of", expire_leases_of)
 
 
 def results_are_left_and_nobody_looks(patch: pytest.MonkeyPatch) -> None:
@@ -121,7 +122,7 @@ def runs_advance_at_any_version(patch: pytest.MonkeyPatch) -> None:
 
 def keys_are_forgotten(patch: pytest.MonkeyPatch) -> None:
     """An idempotency key stands for nothing."""
-    patch.setattr(tasks, "has_keys", lambda units: False)
+    patch.setattr(store, "has_keys", lambda units: False)
 
 
 def intents_are_not_stored(patch: pytest.MonkeyPatch) -> None:

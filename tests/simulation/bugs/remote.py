@@ -29,7 +29,7 @@ def late_words_count(patch: pytest.MonkeyPatch) -> None:
     """A report on a lost claim is accepted as if the current holder had sent it."""
 
     async def end(self: HeldWork, claim: Claim, outcome: Outcome, *moves: str) -> str | None:
-        task = await self._store.find_task(claim.task_id)
+        task = await self._store.tasks.find(claim.task_id)
         if task is None or task.finished:
             return None
         return await self._finish(self._settle(task, task.claim, outcome, *moves))

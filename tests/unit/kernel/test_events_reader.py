@@ -26,6 +26,7 @@ class HalfStore:
     def __init__(self, *seqs: int) -> None:
         self.seqs = set(seqs)
         self.broken: list[tuple[Any, ...]] = []
+        self.log = self
 
     def _reach(self, *asked: Any) -> None:
         if asked in self.broken:

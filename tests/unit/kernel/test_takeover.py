@@ -85,6 +85,7 @@ class FakeStore:
 
     def __init__(self) -> None:
         self.sightings: list[Sighting] = []
+        self.servers = self.tasks = self
         self.calls: list[tuple[str, Any]] = []
         self.recorded = True
         self.trouble: Exception | None = None
@@ -103,7 +104,7 @@ class FakeStore:
         self.calls.append(("expire", list(owner_ids)))
         return 7
 
-    async def end_servers(self, evidence: Mapping[str, str | None]) -> list[str]:
+    async def end(self, evidence: Mapping[str, str | None]) -> list[str]:
         self.calls.append(("end", dict(evidence)))
         self.sightings = [each for each in self.sightings if each.server_id not in evidence]
         return list(evidence) if self.recorded else []

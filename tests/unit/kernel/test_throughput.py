@@ -24,6 +24,10 @@ class Ends:
     given: int = 0
     longest: int = 0
 
+    @property
+    def log(self) -> Ends:
+        return self
+
     def end(self, count: int = 1, state: str = "completed") -> None:
         for _ in range(count):
             self.given += 1

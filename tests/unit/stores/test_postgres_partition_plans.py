@@ -32,11 +32,11 @@ async def store(postgres_url: str, request: pytest.FixtureRequest) -> AsyncItera
     """A store with a history of four weeks, a partition each."""
     store = PostgresStore(postgres_url, clock=ManualClock())
     await store.open()
-    await store.lane_ids([Lane("default", HANDLER, "default", "work")])
+    await store.tasks.lane_ids([Lane("default", HANDLER, "default", "work")])
     now = await store.now()
     first = (now - WEEKS * 7 * DAY_FOR) // HOUR_FOR * HOUR_FOR
     await store.split(first, now + 7 * DAY_FOR, 7 * DAY_FOR)
-    await store.prepare(Retention(store).rules)
+    await store.retention.prepare(Retention(store).rules)
     await fill(postgres_url, ROWS, WEEKS * 7 * DAY_FOR, now, analyze=request.param == "fresh statistics")
     yield store
     await store.close()
@@ -44,14 +44,14 @@ async def store(postgres_url: str, request: pytest.FixtureRequest) -> AsyncItera
 
 @pytest.fixture
 async def connection(store: PostgresStore) -> AsyncIterator[Connection]:
-    connection = await store._connector.connect(HOT)
+    connection = await store._database.connector.connect(HOT)
     yield connection
     await connection.close()
 
 
 @pytest.fixture
 async def listing(store: PostgresStore) -> AsyncIterator[Connection]:
-    connection = await store._connector.connect(LISTS)
+    connection = await store._database.connector.connect(LISTS)
     yield connection
     await connection.close()
 
@@ -180,12 +180,12 @@ async def test_a_plan_from_before_the_history_reads_few_rows_of_it(
 ) -> None:
     store = PostgresStore(postgres_url, clock=ManualClock())
     await store.open()
-    await store.lane_ids([Lane("default", HANDLER, "default", "work")])
+    await store.tasks.lane_ids([Lane("default", HANDLER, "default", "work")])
     now = await store.now()
     if emptied == WEEKLY:
         first = (now - WEEKS * 7 * DAY_FOR) // HOUR_FOR * HOUR_FOR
         await store.split(first, now + 7 * DAY_FOR, 7 * DAY_FOR)
-    connection = await store._connector.connect(settings, timeout=BOUND)
+    connection = await store._database.connector.connect(settings, timeout=BOUND)
     for (table,) in await connection.fetch("select relid::text from pg_partition_tree('finished') where isleaf"):
         await connection.execute(f"alter table {table} set (autovacuum_enabled = false)")
         await connection.execute(f"alter table {table.replace('finished', 'log')} set (autovacuum_enabled = false)")

@@ -65,7 +65,7 @@ async def connection(postgres_url: str, request: pytest.FixtureRequest) -> Async
     """A hot connection to a full store, of whose filling the statistics may know nothing."""
     store = PostgresStore(postgres_url, clock=ManualClock())
     await store.open()
-    connection = await store._connector.connect(UNHURRIED, timeout=BOUND)
+    connection = await store._database.connector.connect(UNHURRIED, timeout=BOUND)
     for table in ("tasks", "finished_rest", "log_rest"):
         await connection.execute(f"alter table {table} set (autovacuum_enabled = false)")
     await connection.execute("analyze tasks, finished, log")

@@ -51,12 +51,12 @@ async def put(store: PostgresStore, count: int, priority: int = 0) -> list[str]:
 
 
 async def take(store: PostgresStore, limit: int = 2) -> list[Task]:
-    lane_ids = list((await store.lane_ids([LANE])).values())
-    return await store.claim(lane_ids, "owner", 60_000, limit)
+    lane_ids = list((await store.tasks.lane_ids([LANE])).values())
+    return await store.tasks.claim(lane_ids, "owner", 60_000, limit)
 
 
 async def test_positions_are_used_only_while_a_snapshot_is_old(store: PostgresStore, clock: ManualClock) -> None:
-    places, connection = store._positions, HeldOpen(old=False)
+    places, connection = store.tasks._positions, HeldOpen(old=False)
     assert await places.after(connection, [1]) is None  # type: ignore[arg-type]
     assert connection.asked == 0
     took = [Task(id="x", lane_id=1, priority=3, due_at=70)]
@@ -82,8 +82,8 @@ async def test_what_stands_before_the_place_is_taken_within_a_second_and_nothing
 ) -> None:
     first = await put(store, 4)
     assert [task.id for task in await take(store)] == first[:2]
-    store._positions._held_open, store._positions._checked_at = True, clock.monotonic()
-    store._positions._front_at = clock.monotonic()
+    store.tasks._positions._held_open, store.tasks._positions._checked_at = True, clock.monotonic()
+    store.tasks._positions._front_at = clock.monotonic()
     urgent = await put(store, 1, priority=-5)
     assert [task.id for task in await take(store)] == first[2:]  # from the place on
     assert [task.id for task in await take(store)] == urgent  # nothing after it: from the front
@@ -98,9 +98,9 @@ async def test_the_database_tells_whether_a_snapshot_is_old(store: PostgresStore
     await put(store, 3)
     await take(store)
     statement = load_statements("treadle.stores.postgres", "tasks.sql")["is_snapshot_old"]
-    connection = await store._connector.connect({}, timeout=BOUND)
+    connection = await store._database.connector.connect({}, timeout=BOUND)
     before = await connection.fetchval(statement)
     await take(store)
-    told = store._positions._held_open
+    told = store.tasks._positions._held_open
     assert told in {before, await connection.fetchval(statement)}
     await connection.close()

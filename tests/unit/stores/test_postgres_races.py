@@ -26,6 +26,7 @@ from treadle.model.runs import Run
 from treadle.model.states import Hold
 from treadle.model.tasks import Claim, NewTask, Task
 from treadle.stores.postgres import PostgresStore
+from treadle.stores.postgres import store as store_module
 from treadle.stores.postgres import tasks as tasks_module
 from treadle.stores.postgres.connection.connect import HOT
 from treadle.testing import ManualClock
@@ -178,7 +179,7 @@ async def test_a_unit_that_arrives_twice_at_once_is_done_once(
     unit = Unit(task.claim, succeed(), (follower,))
     gate.hold("tasks", task.id)
     assert await crossed(gate, ann.commit([unit]), bob.commit([unit]), ann_first=ann_first) == (DONE, DONE)
-    assert moves_of(await ann.list_moves(task.id)) == ["succeed"]
+    assert moves_of(await ann.log.list_moves(task.id)) == ["succeed"]
     assert [each.id for each in await claim(ann)] == [follower.id]
 
 
@@ -200,7 +201,7 @@ async def test_a_repeated_enqueue_that_crosses_the_end_of_its_task_does_not_stor
         assert [answer.verdict for answer in await ends] == [DONE]
         await again
     assert [each for each in await claim(ann) if each.id == task.id] == []
-    assert moves_of(await ann.list_moves(task.id)) == ["succeed"]
+    assert moves_of(await ann.log.list_moves(task.id)) == ["succeed"]
 
 
 async def _enqueue_again(store: PostgresStore, task: NewTask, how: str) -> None:
@@ -213,7 +214,7 @@ async def _enqueue_again(store: PostgresStore, task: NewTask, how: str) -> None:
             holder = await put_and_claim(store)
             await store.commit([Unit(holder.claim, succeed(), (task,))])
         case _:
-            connection = await store._connector.connect(HOT)
+            connection = await store._database.connector.connect(HOT)
             spec = {"id": task.id, "name": task.lane.name, "namespace": task.lane.namespace, "task_list": task.lane.task_list}
             await connection.execute("select treadle_enqueue_v1($1::text::json)", json.dumps(spec))
             await connection.close()
@@ -262,7 +263,7 @@ async def test_what_is_added_to_a_run_while_it_is_paused_is_held(
 ) -> None:
     run = await begin(ann, "a", "b", tasks=("a",))
     (task,) = (await claim_steps(ann)).values()
-    step = (await ann.list_steps(run.id, None, 10))[1]
+    step = (await ann.runs.list_steps(run.id, None, 10))[1]
     gate.hold("runs", run.id)
     advances = unit_of(run, (task.claim, succeed()), tasks=(step_task(step),))
     paused = (MoveRun(run.id, "pause", "running", "paused"), HoldRun(run.id, True))
@@ -285,7 +286,7 @@ async def test_a_place_under_a_limit_that_is_left_while_another_comes_goes_to_on
     leaves = ann.commit([Unit(held.claim, succeed())])
     comes = bob.commit([Unit(tasks=(new_task(limit_key="few", limit=1),))])
     assert await crossed(gate, leaves, comes, ann_first=ann_first) == (DONE, DONE)
-    (limit,) = await ann.list_limits("default")
+    (limit,) = await ann.operators.list_limits("default")
     assert (limit.admitted, limit.waiting) == (1, 1)
     assert len(await claim(ann)) == 1
 
@@ -298,12 +299,12 @@ async def test_a_commit_that_takes_too_long_is_given_up_and_nothing_of_it_is_don
     unit = Unit(task.claim, succeed(), (follower,))
     gate.hold("tasks", task.id)
     with monkeypatch.context() as patch:
-        patch.setattr(tasks_module, "LONGEST_COMMIT", 0.2)
+        patch.setattr(store_module, "LONGEST_COMMIT", 0.2)
         with pytest.raises(StoreUnavailable):
             await ann.commit([unit])
     gate.open()
     assert (await get(bob, task.id)).claim == task.claim
-    assert await bob.find_task(follower.id) is None
+    assert await bob.tasks.find(follower.id) is None
     assert [answer.verdict for answer in await ann.commit([unit])] == [DONE]
 
 
@@ -399,7 +400,7 @@ async def test_a_commit_that_holds_a_task_of_a_lane_with_a_rate_reports_the_lane
     fields: dict[str, Any] = {"limit_key": "few", "limit": 1} if limited else {}
     held = await put_and_claim(ann, **fields)
     run, task = await ready_function(ann, **fields)
-    await ann.set_rate(task.lane_id, 1000.0, 10)
+    await ann.operators.set_rate(task.lane_id, 1000.0, 10)
     blocker = Record(id=ids.new_id(), entity="schedule", state="active")
     await ann.commit([Unit(rows=(PutRecord(blocker),))])
     gate.hold("records", blocker.id)
@@ -431,7 +432,7 @@ async def test_a_wake_up_reports_a_task_that_a_message_woke_meanwhile(ann: Postg
     gate.execute("update tasks set wake_at = treadle_now() - 1 where id = %s", task.id)
     gate.open()
     gate.execute("select pg_advisory_xact_lock(1)")
-    waking = await bob._connector.connect(HOT)
+    waking = await bob._database.connector.connect(HOT)
     try:
         statement = tasks_module._SQL["wake"]
         for old, new in (
@@ -458,7 +459,7 @@ async def test_a_renewal_that_finds_its_task_ready_notifies(ann: PostgresStore, 
     await ann.commit([Unit(taken.claim, park(taken))])
     while not heard.empty():
         heard.get_nowait()
-    assert await ann.extend([Renewal(taken.claim)], MINUTE) == {}
+    assert await ann.tasks.extend([Renewal(taken.claim)], MINUTE) == {}
     async with asyncio.timeout(BOUND):
         assert await heard.get() == (taken.lane_id,)
 
@@ -467,7 +468,7 @@ async def test_a_checkpoint_of_a_lost_claim_reports_the_ready_task(ann: Postgres
     run = await begin(ann, "a", tasks=("a",))
     (task,) = (await claim_steps(ann)).values()
     await ann.commit([Unit(task.claim, park(task))])
-    step = (await ann.list_steps(run.id, None, 10))[0]
+    step = (await ann.runs.list_steps(run.id, None, 10))[0]
     (answer,) = await ann.commit([Unit(task.claim, rows=(PutSteps(run.id, (step,), 0),))])
     assert (answer.verdict, answer.lane_ids) == (CLAIM_LOST, (task.lane_id,))
 
@@ -520,7 +521,7 @@ async def test_a_call_that_is_canceled_while_it_waits_raises_the_cancellation(
     """Behind PgBouncer a call is a transaction, and its rollback fails on the connection that the cancellation has ended."""
     store = await opened(postgres_url + pooled, postgres_schema)
     gate.execute("lock table lanes in access exclusive mode")
-    waiting = asyncio.ensure_future(store.list_lanes())
+    waiting = asyncio.ensure_future(store.tasks.list_lanes())
     await gate.queued(1)
     waiting.cancel()
     with pytest.raises(asyncio.CancelledError):

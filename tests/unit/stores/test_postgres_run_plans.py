@@ -64,7 +64,7 @@ ITEM_STEPS = f"select ('00000000-0000-7000-9000-' || lpad(to_hex(2 * n + 2), 12,
 async def connection(postgres_url: str, request: pytest.FixtureRequest) -> AsyncIterator[Connection]:
     store = PostgresStore(postgres_url, clock=ManualClock())
     await store.open()
-    connection = await store._connector.connect(UNHURRIED, timeout=BOUND)
+    connection = await store._database.connector.connect(UNHURRIED, timeout=BOUND)
     for table in TABLES:
         await connection.execute(f"alter table {table} set (autovacuum_enabled = false)")
     await connection.execute(f"analyze {', '.join(TABLES)}")

@@ -7,7 +7,7 @@ from itertools import product
 
 import pytest
 
-from treadle.kernel.store.ports.search import Span
+from treadle.kernel.store.ports import Span
 from treadle.kernel.store.queries import NEWEST, Place
 from treadle.kernel.store.units import Finish, MoveRun, PutRun, Unit
 from treadle.model.names import DEFAULT_NAMESPACE
@@ -53,16 +53,16 @@ async def test_common_words_are_found_newest_first_however_many_errors_have_them
 ) -> None:
     for entity, (text, count) in product(("run", "task"), COUNTS.items()):
         span, words = Span(entity, DEFAULT_NAMESPACE), text.split()
-        every = await store.list_with_words(span, words, 100)
+        every = await store.search.list_with_words(span, words, 100)
         assert (len(every), every) == (count, sorted(every, reverse=True))
         for few, new in ((1, 3), (1, 8), (1, 100), (5, 6)):
             with monkeypatch.context() as patch:
                 patch.setattr(search, "_FEW", few)
                 patch.setattr(search, "_NEW", new)
                 found: list[Place] = []
-                while page := await store.list_with_words(span._replace(before=found[-1] if found else NEWEST), words, 4):
+                while page := await store.search.list_with_words(span._replace(before=found[-1] if found else NEWEST), words, 4):
                     found += page
                 assert found == every, (entity, words, few, new)
                 late = [each for each in every if each.created_at > every[-1].created_at]
                 if late:
-                    assert await store.list_with_words(span._replace(after=late[-1].created_at), words, 100) == late
+                    assert await store.search.list_with_words(span._replace(after=late[-1].created_at), words, 100) == late

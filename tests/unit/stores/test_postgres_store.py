@@ -58,8 +58,8 @@ def new_task(**fields: Any) -> NewTask:
 
 async def put_and_claim(store: PostgresStore, count: int = 1, **fields: Any) -> list[Task]:
     await store.commit([Unit(tasks=tuple(new_task(**fields) for _ in range(count)))])
-    lane_ids = await store.lane_ids([LANE])
-    return await store.claim(list(lane_ids.values()), "me", 60_000, count)
+    lane_ids = await store.tasks.lane_ids([LANE])
+    return await store.tasks.claim(list(lane_ids.values()), "me", 60_000, count)
 
 
 def succeeded(task: Task) -> Unit:
@@ -72,7 +72,7 @@ def succeeded(task: Task) -> Unit:
 async def test_many_processes_may_open_a_new_store_at_once(postgres_url: str) -> None:
     stores = [PostgresStore(postgres_url, clock=ManualClock()) for _ in range(8)]
     await asyncio.gather(*(store.open() for store in stores))
-    assert {(await store.describe())["schema_version"] for store in stores} == {LATEST}
+    assert {(await store.health.describe())["schema_version"] for store in stores} == {LATEST}
     await asyncio.gather(*(store.close() for store in stores))
 
 
@@ -92,7 +92,7 @@ async def test_a_migration_takes_as_long_as_it_takes(
         other.rollback()
         async with asyncio.timeout(BOUND):
             await opening
-    assert (await store.describe())["schema_version"] == LATEST
+    assert (await store.health.describe())["schema_version"] == LATEST
     await store.close()
 
 
@@ -103,9 +103,9 @@ async def test_the_schema_goes_up_down_and_up_again(store: PostgresStore, postgr
     with pytest.raises(SchemaBehind, match="treadle store migrate"):
         await other.open(migrate=False)
     with pytest.raises(SchemaBehind):
-        await store.count_finished()
+        await store.tasks.count_finished()
     await store.migrate_to(LATEST)
-    assert await store.count_finished() == {}
+    assert await store.tasks.count_finished() == {}
     with pytest.raises(SchemaTooNew):
         await store.migrate_to(LATEST + 1)
 
@@ -117,7 +117,7 @@ async def test_no_lock_of_a_migration_is_held_during_the_next(store: PostgresSto
     await store.migrate_to(13)
     monkeypatch.setattr(schema, "_MIGRATIONS", [step._replace(up=check + step.up) for step in schema._MIGRATIONS])
     await store.migrate_to(LATEST)
-    assert (await store.describe())["schema_version"] == LATEST
+    assert (await store.health.describe())["schema_version"] == LATEST
 
 
 async def test_a_migration_that_fails_leaves_the_schema_at_the_version_before_it(
@@ -151,7 +151,7 @@ async def test_a_newer_schema_is_left_alone(
 async def test_a_database_that_takes_no_writes_says_so_and_can_be_read(store: PostgresStore, postgres_url: str) -> None:
     reader = PostgresStore(f"{postgres_url}&default_transaction_read_only=on", clock=ManualClock())
     await reader.open()
-    assert await reader.list_lanes() == {}
+    assert await reader.tasks.list_lanes() == {}
     with pytest.raises(StoreReadOnly, match="primary"):
         await reader.commit([Unit(tasks=(new_task(),))])
     await reader.close()
@@ -193,7 +193,7 @@ def test_without_asyncpg_it_says_what_to_install() -> None:
 
 def cut_connections(store: PostgresStore, admin: psycopg.Connection[Any]) -> None:
     """End all connections of the store, as a restart of the server does."""
-    name = store._address.schema
+    name = store._database.address.schema
     admin.execute("select pg_terminate_backend(pid, 5000) from pg_stat_activity where application_name = %s", [name])
 
 
@@ -267,7 +267,7 @@ async def test_a_lease_line_renews_from_its_thread_also_after_its_connection_was
     store: PostgresStore, postgres_admin: psycopg.Connection[Any]
 ) -> None:
     (task,) = await put_and_claim(store)
-    line = store.lease_connection()
+    line = store.servers.lease_connection()
     found: list[Any] = []
 
     def keep() -> None:
@@ -293,7 +293,7 @@ async def test_a_lease_line_renews_from_its_thread_also_after_its_connection_was
 async def find(store: PostgresStore, task_id: str) -> Task:
     for _ in range(4):
         try:
-            task = await store.find_task(task_id)
+            task = await store.tasks.find(task_id)
         except StoreUnavailable:
             continue
         assert task is not None
@@ -303,14 +303,14 @@ async def find(store: PostgresStore, task_id: str) -> Task:
 
 async def test_the_clock_of_all_connections_can_be_moved(store: PostgresStore) -> None:
     (task,) = await put_and_claim(store)
-    before, line = await store.now(), store.lease_connection()
+    before, line = await store.now(), store.servers.lease_connection()
     assert abs(await asyncio.to_thread(line.now) - before) < 10_000
     await store.set_clock_offset(3_600_000)
     assert await store.now() - before >= 3_600_000
     assert await asyncio.to_thread(line.now) - before >= 3_600_000
     await asyncio.to_thread(line.close)
-    assert (await store.wake(10)).expired == 1
-    assert (await store.list_moves(task.id))[0].move == "expire"
+    assert (await store.tasks.wake(10)).expired == 1
+    assert (await store.log.list_moves(task.id))[0].move == "expire"
 
 
 # --- PgBouncer ---
@@ -325,14 +325,14 @@ async def test_behind_a_transaction_pooler_nothing_is_left_to_the_session(
     answers = await pooled.commit([succeeded(first), Unit(second.claim, Park("retry", "pending", 2, 1, 0, delay=10_000))])
     assert [answer.verdict for answer in answers] == [Verdict.DONE, Verdict.DONE]
     await pooled.set_clock_offset(3_600_000)
-    assert (await pooled.wake(10)).count == 1
-    line = pooled.lease_connection()
+    assert (await pooled.tasks.wake(10)).count == 1
+    line = pooled.servers.lease_connection()
     assert await asyncio.to_thread(line.held, [second.claim]) == set()
     await asyncio.to_thread(line.close)
-    async with pooled._hot.connection() as connection:  # type: ignore[union-attr]
-        assert await connection.fetchval("show search_path") == pooled._address.schema
+    async with pooled._database.hot.connection() as connection:  # type: ignore[union-attr]
+        assert await connection.fetchval("show search_path") == pooled._database.address.schema
         assert await connection.fetchval("show enable_seqscan") == "off"
-    connection = pooled._hot._idle[-1]  # type: ignore[union-attr]
+    connection = pooled._database.hot._idle[-1]  # type: ignore[union-attr]
     assert await connection.fetchval("show enable_seqscan") == "on"
     heard = asyncio.Event()
     await pooled.subscribe(lambda _: heard.set())
@@ -349,18 +349,18 @@ async def test_a_task_that_a_crossing_insert_made_again_goes_when_it_is_to_end_a
 ) -> None:
     (task,) = await put_and_claim(store)
     await store.commit([succeeded(task)])
-    end = await store.find_task(task.id)
+    end = await store.tasks.find(task.id)
     postgres_admin.execute(
         f"insert into {postgres_schema}.tasks (id, lane_id, namespace, priority, due_at, hold, state, claim_version, attempt, "
         "failures, takeovers, version, created_at, root_id, payload) "
         "select id, lane_id, namespace, 0, 0, 0, 'pending', 0, 1, 0, 0, 0, 0, id, '{}' "
         f"from {postgres_schema}.finished"
     )
-    (again,) = await store.claim([task.lane_id], "other", 60_000, 10)
+    (again,) = await store.tasks.claim([task.lane_id], "other", 60_000, 10)
     (answer,) = await store.commit([succeeded(again)])
     assert answer.verdict is Verdict.CLAIM_LOST
-    assert await store.list_depths() == []
-    assert await store.find_task(task.id) == end
+    assert await store.tasks.list_depths() == []
+    assert await store.tasks.find(task.id) == end
 
 
 async def test_commits_that_lock_the_same_tasks_in_other_orders_all_succeed(store: PostgresStore) -> None:
@@ -401,7 +401,7 @@ ODD = [
 
 
 async def test_columns_of_short_texts_come_back_as_they_were(store: PostgresStore) -> None:
-    connection = await store._connector.connect(HOT)
+    connection = await store._database.connector.connect(HOT)
     try:
         for values in (ODD, ["a", None, "b"], [None, *ODD, None], ["plain", "words"]):
             found = await connection.fetch("select value from unnest($1::text::text[]) as given (value)", words(values))
@@ -415,7 +415,7 @@ async def test_whatever_is_in_the_short_texts_of_a_task_is_kept(store: PostgresS
     tasks = [new_task(trace_id=text, unique_key=f"k{text}", scope=text) for text in ODD]
     await store.commit([Unit(tasks=tuple(tasks))])
     for task, text in zip(tasks, ODD, strict=True):
-        found = await store.find_task(task.id)
+        found = await store.tasks.find(task.id)
         assert found is not None
         assert (found.trace_id, found.unique_key, found.scope) == (text, f"k{text}", text)
 
@@ -424,7 +424,7 @@ async def test_ten_thousand_tasks_in_one_unit_and_in_as_many_units(store: Postgr
     await store.commit([Unit(tasks=tuple(new_task() for _ in range(10_000)))])
     answers = await store.commit([Unit(tasks=(new_task(unique_key=str(number % 5_000)),)) for number in range(10_000)])
     assert sum(bool(answer.existing) for answer in answers) == 5_000
-    (depth,) = await store.list_depths()
+    (depth,) = await store.tasks.list_depths()
     assert depth.ready == 15_000
 
 
@@ -472,7 +472,7 @@ async def test_what_types_that_somebody_made_are_is_asked_by_each_connection(
 async def test_one_enqueue_is_one_statement_and_one_transaction(store: PostgresStore) -> None:
     await store.commit([Unit(tasks=(new_task(),))])  # the lane exists, and the statement is prepared
     statements: list[str] = []
-    async with store._working() as connection:
+    async with store._database.working() as connection:
         connection.add_query_logger(lambda logged: statements.append(logged.query))
     answer = await store.commit([Unit(tasks=(new_task(),))])
     assert answer[0].verdict is Verdict.DONE
@@ -491,7 +491,7 @@ SERVERS_OF_0_2 = (
 async def test_servers_of_an_older_version_are_written_and_read_by_it_as_before(
     store: PostgresStore, postgres_server: str, postgres_schema: str
 ) -> None:
-    await store.save_server(Server(id="new", name="n", host="h", pid=1, version="0.3", state="running", process="p"))
+    await store.servers.save(Server(id="new", name="n", host="h", pid=1, version="0.3", state="running", process="p"))
     columns = SERVERS_OF_0_2.split(", ")
     given = dict.fromkeys(columns, 0) | dict.fromkeys(("handlers", "task_lists", "topics"), "[]")
     given |= {"id": "old", "name": "o", "host": "h", "version": "0.2", "state": "running", "server_group": "", "service_name": ""}
@@ -506,7 +506,7 @@ async def test_servers_of_an_older_version_are_written_and_read_by_it_as_before(
         read = older.execute("select * from servers order by id")
         assert [each.name for each in read.description or ()] == columns
         assert [row[0] for row in read] == ["new", "old"]
-    seen = {server.id: server for server in await store.list_servers()}
+    seen = {server.id: server for server in await store.servers.list_all()}
     assert (seen["old"].running, seen["old"].process, seen["new"].process) == (1, None, "p")
 
 

@@ -110,7 +110,7 @@ async def two(tmp_path: Path) -> AsyncIterator[list[SqliteStore]]:
 
 async def test_the_process_that_came_later_writes_nothing_any_more(two: list[SqliteStore]) -> None:
     first, second = two
-    lines = [store.lease_connection() for store in two]
+    lines = [store.servers.lease_connection() for store in two]
 
     def beat_in_turn() -> list[str]:
         said = []
@@ -126,9 +126,9 @@ async def test_the_process_that_came_later_writes_nothing_any_more(two: list[Sql
     assert said[0].startswith("a: The clock of b (pid 7 on h)")
     assert "36000 s ahead of the clock of this process" in said[0]
     assert said[1].startswith("b: The clock of a")
-    await first.save_server(a_server("a"))
+    await first.servers.save(a_server("a"))
     with pytest.raises(ClocksApart, match="Set the clocks"):
-        await second.save_server(a_server("b"))
+        await second.servers.save(a_server("b"))
 
 
 @pytest.mark.parametrize("off_by", [-10 * HOUR, 10 * HOUR])

@@ -90,7 +90,7 @@ async def test_a_file_or_directory_that_may_not_be_written(tmp_path, monkeypatch
 async def test_a_database_that_refuses_writes(store):
     await put_one(store)
     before = await everything(store)
-    await store._writer.call(connect.refuse_writes)
+    await store._database.writer.call(connect.refuse_writes)
     with pytest.raises(StoreReadOnly, match="write access"):
         await put_one(store)
     assert await everything(store) == before
@@ -121,11 +121,11 @@ async def test_a_file_that_is_locked_when_it_is_opened(tmp_path, monkeypatch):
 async def test_a_full_disk(store):
     taken = await put_and_claim(store)
     before = await everything(store)
-    await store._writer.call(lambda connection: connection.pragma("max_page_count", connection.pragma("page_count")))
+    await store._database.writer.call(lambda connection: connection.pragma("max_page_count", connection.pragma("page_count")))
     with pytest.raises(StoreFull, match="free some space"):
         await put(store, *[new_task(payload='"' + "x" * 10_000 + '"') for _ in range(20)])
     assert await everything(store) == before
-    await store._writer.call(lambda connection: connection.pragma("max_page_count", 1_000_000))
+    await store._database.writer.call(lambda connection: connection.pragma("max_page_count", 1_000_000))
     assert await settle(store, taken.claim, succeed()) == "done"
 
 
@@ -144,7 +144,7 @@ async def test_a_store_that_is_not_open(tmp_path):
     await store.close()
     await store.open()
     await put_one(store)
-    line = store.lease_connection()
+    line = store.servers.lease_connection()
     await store.close()
     for use in (lambda: line.held([]), lambda: line.renew([], 1) or line.held([])):
         with pytest.raises(NotOpen, match="open"):
@@ -197,5 +197,5 @@ async def test_many_processes_may_make_and_use_one_file_at_once(tmp_path):
     assert [process.wait() for process in processes] == [0] * 5
     store = make(path)
     await store.open(migrate=False)
-    assert (await store.describe())["live_tasks"] == 100
+    assert (await store.health.describe())["live_tasks"] == 100
     await store.close()

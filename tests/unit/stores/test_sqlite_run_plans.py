@@ -56,6 +56,7 @@ INDEXES: dict[str, dict[str, set[str]]] = {
         "list_tree_records": {"records_root"},
     },
     "runs": {
+        "find_runs": set(),
         "find_run": set(),
         "find_finished_runs": set(),
         "list_runs": {"runs_created"},
@@ -84,7 +85,6 @@ INDEXES: dict[str, dict[str, set[str]]] = {
         "list_run_names": {"runs_workflow"},
         "list_run_ids": set(),
         "list_task_ids": set(),
-        "find_runs": set(),
     },
 }
 

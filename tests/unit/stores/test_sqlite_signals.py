@@ -207,7 +207,7 @@ async def test_a_commit_signals_other_processes_before_its_caller_has_the_answer
     """The event loop of the caller may be busy: here it only runs on when the signal has arrived."""
     heard = Heard()
     stop = await (await open_store()).subscribe(heard)
-    lane_id = (await store.lane_ids([WORK]))[WORK]
+    lane_id = (await store.tasks.lane_ids([WORK]))[WORK]
     arrived = threading.Event()
     send = store._signals.send
     store._signals.send = lambda lane_ids: (send(lane_ids), arrived.set())
@@ -301,7 +301,7 @@ async def test_listening_costs_no_statement(path, monkeypatch):
 
     caller = Engine(f"sqlite:///{path}", settings=Settings())
     async with caller:
-        await caller.kernel.store.lane_ids([WORK])
+        await caller.kernel.store.tasks.lane_ids([WORK])
         apsw.connection_hooks.append(lambda connection: setattr(connection, "exec_trace", trace))
         try:
             await worker_engine.open()

@@ -68,8 +68,8 @@ async def test_an_idle_worker_takes_no_lock_and_writes_nothing(store, other, clo
     before = data_version(other)
     other.execute("begin immediate")
     assert await claim(store) == []
-    assert (await store.wake(10)).next_for == MINUTE
-    taken = store.lease_connection()
+    assert (await store.tasks.wake(10)).next_for == MINUTE
+    taken = store.servers.lease_connection()
     assert await asyncio.to_thread(taken.renew, [], 1) == set()
     await store.notify([1])
     other.execute("rollback")
@@ -80,7 +80,7 @@ async def test_leases_left_alone_are_not_written_either(store, other, clock):
     await put_and_claim(store)
     clock.advance(MINUTE)
     other.execute("begin immediate")
-    woken = await store.wake(10, expire_leases=False)
+    woken = await store.tasks.wake(10, expire_leases=False)
     assert (woken.count, woken.next_for) == (0, None)
     other.execute("rollback")
 
@@ -89,7 +89,7 @@ async def test_the_log_is_written_back_when_it_has_grown(path, store, other, mon
     monkeypatch.setattr(wal, "CHECKPOINT_PAGES", 20)
     for _ in range(30):
         await put(store, *[new_task() for _ in range(50)])
-    await store.list_lanes()
+    await store.tasks.list_lanes()
     pages, _ = other.wal_checkpoint()
     assert pages < 10 * 20
 
@@ -104,7 +104,7 @@ async def test_a_reader_of_an_old_state_only_delays_that(store, other, monkeypat
     other.execute("commit")
     for _ in range(10):
         await put(store, *[new_task() for _ in range(50)])
-    assert (await store.describe())["live_tasks"] == 1000
+    assert (await store.health.describe())["live_tasks"] == 1000
 
 
 @pytest.mark.parametrize(("free", "small"), [(100, True), (10**9, False)])
@@ -114,7 +114,7 @@ async def test_the_log_is_written_back_while_the_disk_has_space_for_it(store, mo
     monkeypatch.setattr(wal.os, "statvfs", lambda path: SimpleNamespace(f_bavail=free, f_frsize=4096))
     for _ in range(30):
         await put(store, *[new_task() for _ in range(50)])
-    assert ((await store.describe())["wal_size"] < 2_000_000) is small
+    assert ((await store.health.describe())["wal_size"] < 2_000_000) is small
 
 
 async def test_a_very_long_log_is_cut(path, store, other, monkeypatch):
@@ -122,13 +122,13 @@ async def test_a_very_long_log_is_cut(path, store, other, monkeypatch):
     monkeypatch.setattr(wal, "TRUNCATE_PAGES", 50)
     await put(store, *[new_task(payload='"' + "x" * 4000 + '"') for _ in range(400)])
     await put_one(store)
-    assert (await store.describe())["wal_size"] < 100_000
+    assert (await store.health.describe())["wal_size"] < 100_000
 
 
 async def test_a_blocked_event_loop_costs_no_leases(store, clock):
     taken = await put_and_claim(store, lease_for=MINUTE)
     clock.advance(MINUTE / 2000)
-    line = store.lease_connection()
+    line = store.servers.lease_connection()
     renewed: list[set[str]] = []
     thread = threading.Thread(target=lambda: renewed.append(line.renew([Renewal(taken.claim)], MINUTE)))
     thread.start()
@@ -141,11 +141,11 @@ async def test_work_that_nobody_waits_for_any_more_is_left_out(path, clock):
     store = SqliteStore(path, clock=clock)
     await store.open()
     await put_one(store)
-    lane_ids = list((await store.lane_ids([WORK])).values())
+    lane_ids = list((await store.tasks.lane_ids([WORK])).values())
     gate = threading.Event()
-    blocked = asyncio.create_task(store._writer.call(lambda connection: gate.wait()))
+    blocked = asyncio.create_task(store._database.writer.call(lambda connection: gate.wait()))
     await asyncio.sleep(0)
-    claiming = asyncio.create_task(store.claim(lane_ids, "owner-1", MINUTE, 1))
+    claiming = asyncio.create_task(store.tasks.claim(lane_ids, "owner-1", MINUTE, 1))
     await asyncio.sleep(0)
     claiming.cancel()
     await asyncio.sleep(0)
@@ -194,7 +194,7 @@ async def test_a_lost_unit_leaves_those_around_it_alone(store):
 
 async def test_a_task_too_big_to_be_shown_with_others_is_taken_alone(store):
     await put(store, *[new_task(payload='"' + "x" * 100_000 + '"') for _ in range(8)])
-    await store._writer.call(lambda connection: connection.limit(apsw.SQLITE_LIMIT_LENGTH, 250_000))
+    await store._database.writer.call(lambda connection: connection.limit(apsw.SQLITE_LIMIT_LENGTH, 250_000))
     taken = []
     while batch := await claim(store, limit=8):
         taken += batch
@@ -212,9 +212,9 @@ async def test_one_enqueue_is_one_transaction_with_one_commit(path, clock):
         statements.append(statement.splitlines()[-1].split()[0])
         return True
 
-    await store._writer.call(lambda connection: setattr(connection, "exec_trace", trace))
+    await store._database.writer.call(lambda connection: setattr(connection, "exec_trace", trace))
     await put_one(store)
-    await store._writer.call(lambda connection: setattr(connection, "exec_trace", None))
+    await store._database.writer.call(lambda connection: setattr(connection, "exec_trace", None))
     assert (statements.count("begin"), statements.count("commit")) == (1, 1)
     assert len(statements) <= 5
     await store.close()
@@ -230,12 +230,12 @@ async def test_hot_statements_are_prepared_once(path, clock):
         prepared.append(f"{apsw.mapping_authorizer_function[action]} {first} {second}")
         return apsw.SQLITE_OK
 
-    await store._writer.call(lambda connection: setattr(connection, "authorizer", authorize))
+    await store._database.writer.call(lambda connection: setattr(connection, "authorizer", authorize))
     for _ in range(3):
         prepared.clear()
         await put(store, new_task(), new_task(delay=1000))
         clock.advance(1)
-        assert (await store.wake(10)).count == 1
+        assert (await store.tasks.wake(10)).count == 1
         for task in await claim(store):
             await settle(store, task.claim, succeed())
     assert prepared == []

@@ -94,7 +94,7 @@ class Workshop:
         return (await self.queue.enqueue([TaskSpec(name=name, payload=payload, **options)]))[0].id
 
     async def get(self, task_id: str) -> Task:
-        task = await self.store.find_task(task_id)
+        task = await self.store.tasks.find(task_id)
         assert task is not None
         return task
 
@@ -112,12 +112,12 @@ class Workshop:
     async def wake(self, seconds: float = 0) -> int:
         """Let time pass and make ready what is due then; how many tasks that were."""
         self.clock.advance(seconds)
-        woken = await self.store.wake(1000)
+        woken = await self.store.tasks.wake(1000)
         self.worker.wake(woken.lane_ids)
         return woken.count
 
     async def moves(self, task_id: str) -> list[str]:
-        return [move.move for move in await self.store.list_moves(task_id)]
+        return [move.move for move in await self.store.log.list_moves(task_id)]
 
     async def close(self) -> None:
         for worker, running in self._running:

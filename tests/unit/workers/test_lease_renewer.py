@@ -73,6 +73,7 @@ class FakeLine:
 class Bench:
     def __init__(self, lease_for: int = LEASE_FOR) -> None:
         self.clock = ManualClock()
+        self.servers = self
         self.line = FakeLine(lease_for)
         self.lost: list[tuple[Claim, str]] = []
         self.lost_one = threading.Event()

@@ -16,6 +16,7 @@ from treadle.workers.log_writer import LogWriter
 class Paper:
     def __init__(self) -> None:
         self.batches: list[list[str]] = []
+        self.log = self
         self.trouble: Exception | None = None
 
     async def append_lines(self, lines: Sequence[LogLine]) -> None:

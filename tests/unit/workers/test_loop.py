@@ -77,7 +77,7 @@ async def test_the_next_claim_is_sent_before_the_handlers_of_the_last_one_run(
 ) -> None:
     shop = make_shop(concurrency=1000)
     seen: list[str] = []
-    store_claim = shop.store.claim
+    store_claim = shop.store.tasks.claim
 
     async def send(*args: Any) -> list[Task]:
         seen.append("claim")
@@ -90,7 +90,7 @@ async def test_the_next_claim_is_sent_before_the_handlers_of_the_last_one_run(
     async def work(payload: Any) -> None:
         seen.append("handler")
 
-    monkeypatch.setattr(shop.store, "claim", claimed)
+    monkeypatch.setattr(shop.store.tasks, "claim", claimed)
     await enqueue_many(shop, 2 * FIRST_CLAIM)
     shop.start()
     await all_settled(shop, 2 * FIRST_CLAIM)
@@ -284,7 +284,7 @@ async def test_a_late_result_is_refused_and_told(shop: Workshop) -> None:
     shop.start()
     await shop.events.heard(TaskTaken)
     shop.clock.advance(60)
-    await shop.store.wake(10)  # nobody told the worker
+    await shop.store.tasks.wake(10)  # nobody told the worker
     gate.open()
     dropped = await shop.events.heard(ResultDropped)
     assert (dropped.task_id, dropped.move) == (task_id, "succeed")
@@ -349,7 +349,7 @@ async def test_store_trouble_is_survived_and_told_once(shop: Workshop, monkeypat
         raise StoreUnavailable("away")
 
     with monkeypatch.context() as patch:
-        patch.setattr(shop.store, "list_lanes", away)
+        patch.setattr(shop.store.tasks, "list_lanes", away)
         shop.start()
         for _ in range(3):
             await until(lambda: shop.clock.sleeping > 0)
@@ -373,7 +373,7 @@ async def test_claims_whose_answer_is_lost_count_neither_as_attempts_nor_as_take
     held_id = await shop.enqueue("held")
     shop.start()
     await shop.events.heard(TaskTaken)
-    make_claim, lost = shop.store.claim, list[str]()
+    make_claim, lost = shop.store.tasks.claim, list[str]()
 
     async def claim_unheard(*arguments: Any) -> list[Task]:
         if found := await make_claim(*arguments):
@@ -383,7 +383,7 @@ async def test_claims_whose_answer_is_lost_count_neither_as_attempts_nor_as_take
 
     shop.clock.advance(1)
     with monkeypatch.context() as patch:
-        patch.setattr(shop.store, "claim", claim_unheard)
+        patch.setattr(shop.store.tasks, "claim", claim_unheard)
         task_id = await shop.enqueue()
         for number in range(1, TAKEOVER_LIMIT + 2):
             await until(lambda number=number: len(lost) == number and shop.clock.sleeping > 0)
@@ -426,7 +426,7 @@ async def test_a_big_payload_is_read_before_the_handler_runs(shop: Workshop, tro
 
 async def test_a_signal_for_lanes_of_others_wakes_nobody(shop: Workshop) -> None:
     await shop.enqueue("foreign")
-    lanes = await shop.store.lane_ids([Lane("default", "handler", "default", "foreign")])
+    lanes = await shop.store.tasks.lane_ids([Lane("default", "handler", "default", "foreign")])
     await shop.worker._claimer.refresh()
     shop.worker._signal.clear()
     shop.worker.wake(tuple(lanes.values()))
@@ -438,7 +438,7 @@ async def test_a_signal_for_lanes_of_others_wakes_nobody(shop: Workshop) -> None
 
 async def test_a_signal_during_a_refresh_of_lanes_is_not_lost(make_shop: MakeShop, monkeypatch: pytest.MonkeyPatch) -> None:
     shop, looking, go_on = make_shop(poll_every=3600), asyncio.Event(), asyncio.Event()
-    list_lanes = shop.store.list_lanes
+    list_lanes = shop.store.tasks.list_lanes
 
     async def slow() -> Any:
         lanes = await list_lanes()
@@ -449,7 +449,7 @@ async def test_a_signal_during_a_refresh_of_lanes_is_not_lost(make_shop: MakeSho
     @shop.handler("late")
     async def late(payload: Any) -> None: ...
 
-    monkeypatch.setattr(shop.store, "list_lanes", slow)
+    monkeypatch.setattr(shop.store.tasks, "list_lanes", slow)
     shop.start()
     await looking.wait()
     task_id = await shop.enqueue("late")
@@ -465,7 +465,7 @@ async def test_a_worker_stopped_during_a_claim_does_not_wait_for_more(make_shop:
         await go_on.wait()
         return {}
 
-    monkeypatch.setattr(shop.store, "list_lanes", slow)
+    monkeypatch.setattr(shop.store.tasks, "list_lanes", slow)
     running = asyncio.ensure_future(shop.worker.run())
     await looking.wait()
     shop.worker.stop_claiming()

@@ -51,6 +51,7 @@ class Sleeper:
     def __init__(self, clock: ManualClock, *answers: Woken | Exception) -> None:
         self.clock, self.answers = clock, list(answers)
         self.ahead = 0
+        self.tasks = self
         self.overdue = False
         self.asked: list[bool] = []
         self.polled_at: list[float] = []

@@ -98,5 +98,5 @@ async def test_confirmations_name_what_happens_and_to_how_many(shop: Screen):
     assert asked[0].startswith("Remove the schedule nightly? It fired 0 times; it will not start billing.Report again.")
     assert asked[1].startswith("Pause the engine's own list? Schedules, watchers")
     assert asked[2] == "Pause night? 3 ready tasks wait until it is resumed; tasks that run continue."
-    states = {each.task_list: each.paused for each in await shop.engine.kernel.store.list_lists()}
+    states = {each.task_list: each.paused for each in await shop.engine.kernel.store.operators.list_lists()}
     assert (states.get("engine", False), states["night"]) == (False, True)

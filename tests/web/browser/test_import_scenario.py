@@ -47,7 +47,7 @@ async def test_an_import_is_approved_retried_with_one_click_and_seen_to_complete
             await expect(page.locator(".graph .block.good .count")).to_have_text("20 of 20")
         await screen.go("/dead-letters")
         await screen.sees("No dead letters: no task has failed permanently.")
-        assert (await engine.kernel.store.count_dead_letters(DeadLetterFilter()))[0] == 0
+        assert (await engine.kernel.store.dead_letters.count(DeadLetterFilter()))[0] == 0
         assert (await engine.run_result(run))["rows"] == files  # type: ignore[index,call-overload]
         calls = await asyncio.to_thread((tmp_path / "calls").read_text)
         assert Counter(map(int, calls.split())) == {n: 3 if n < 13 else 2 if n == 19 else 1 for n in files}

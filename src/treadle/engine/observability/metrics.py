@@ -218,18 +218,18 @@ class Metrics:
             gauges.at_least("treadle_oldest_ready_age_seconds", place, 0)
             for state in _DEPTHS:
                 gauges.add("treadle_queue_depth", (*place, state), 0)
-        for depth in await source.store.list_depths():
+        for depth in await source.store.tasks.list_depths():
             if depth.lane.namespace == namespace:
                 place = (namespace, bounded(depth.lane.task_list))
                 for state in _DEPTHS:
                     gauges.add("treadle_queue_depth", (*place, state), getattr(depth, state))
                 oldest_for = 0 if depth.oldest_due_at is None else max(now - depth.oldest_due_at, 0)
                 gauges.at_least("treadle_oldest_ready_age_seconds", place, oldest_for / 1000)
-        dead, _, _ = await source.store.count_dead_letters(DeadLetterFilter(namespace=namespace))
+        dead, _, _ = await source.store.dead_letters.count(DeadLetterFilter(namespace=namespace))
         gauges.add("treadle_dead_letters", (namespace,), dead)
-        for state, count in (await source.store.count_records(namespace, ALERT.entity)).items():
+        for state, count in (await source.store.records.count(namespace, ALERT.entity)).items():
             gauges.add("treadle_alerts", (namespace, state), count)
-        for state, count in (await source.store.count_runs(namespace)).items():
+        for state, count in (await source.store.runs.count(namespace)).items():
             gauges.add("treadle_runs", (namespace, state), count)
         for server in await source.reads.list_servers():
             if server.state != _STOPPED:

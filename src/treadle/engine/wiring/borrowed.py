@@ -46,6 +46,6 @@ def read_connection(store: Store) -> apsw.Connection:
     """Open a connection to the file of a SQLite store that cannot write."""
     from treadle.stores.sqlite import SqliteStore, connect_for_reading
 
-    if not isinstance(store, SqliteStore) or store._path is None:
+    if not isinstance(store, SqliteStore) or store._database.path is None:
         raise Unsupported("read_connection() is for a SQLite file; read PostgreSQL with a connection of your own.")
-    return connect_for_reading(store._path)
+    return connect_for_reading(store._database.path)

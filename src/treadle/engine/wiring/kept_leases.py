@@ -32,12 +32,12 @@ class KeptLeases:
         except BaseException:
             self._loop.close()
             raise
-        self._connection = self._store.lease_connection()
+        self._connection = self._store.servers.lease_connection()
 
     def renew(self, claims: Claims) -> set[str]:
         """Renew the leases and record a heartbeat; return the ids of the renewed tasks."""
         extended = self._connection.renew([Renewal(self._claim(*each)) for each in claims], self._lease_for)
-        self._loop.run_until_complete(self._store.touch_servers([Touch(self._owner_id)]))
+        self._loop.run_until_complete(self._store.servers.touch([Touch(self._owner_id)]))
         return extended
 
     def release(self, started: Claims, waiting: Claims | None = None) -> int:

@@ -172,7 +172,7 @@ class Kernel(LazyServices):
         """Check for damage, then every entity's history against the state tables, and external jobs against their events."""
         from treadle.kernel.store.verify import VerifyReport, verify
 
-        damage = await self.store.list_damage()
+        damage = await self.store.health.list_damage()
         try:
             report = await verify(self.store)
             return VerifyReport(report.checked, (*damage, *report.problems, *await self.external_upkeep.check()))
@@ -205,8 +205,8 @@ class Kernel(LazyServices):
             self.use_tracing()
         self.loop = asyncio.get_running_loop()
         await self.store.open(migrate=migrate)
-        of_tasks = Results(self.store.find_tasks, self.store.find_finished, self.clock, self.emit)
-        self._results = of_tasks, Results(self.store.find_runs, self.store.find_finished_runs, self.clock, self.emit)
+        of_tasks = Results(self.store.tasks.find_many, self.store.tasks.find_finished, self.clock, self.emit)
+        self._results = of_tasks, Results(self.store.runs.find_many, self.store.runs.find_finished, self.clock, self.emit)
         self.committer.on_finished.append(of_tasks.finished)
 
     async def close(self) -> None:

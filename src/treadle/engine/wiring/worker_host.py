@@ -245,7 +245,7 @@ class WorkerHost:
             await self._run_all(self._register(), self._listen(), self._recover(), self._store_start_tasks(), self._set_keys())
             await self._sync_declarations()
             self._state = "running"
-            await kernel.store.save_server(self.describe())
+            await kernel.store.servers.save(self.describe())
         except BaseException:
             self._state = "stopped"
             await self._release_all()
@@ -268,7 +268,7 @@ class WorkerHost:
         claiming, waking, writing, looking = self._tasks
         self._state = "draining"
         try:
-            await kernel.store.save_server(self.describe())
+            await kernel.store.servers.save(self.describe())
         except StoreError as error:
             kernel.emit(LoopError("worker", f"could not report that it is draining: {error}"))
         self.worker.stop_claiming()
@@ -296,7 +296,7 @@ class WorkerHost:
                 raise came
 
     async def _register(self) -> None:
-        await self._kernel.store.save_server(self.describe())
+        await self._kernel.store.servers.save(self.describe())
         await self._watch.join()
 
     async def _listen(self) -> None:
@@ -344,7 +344,8 @@ class WorkerHost:
         own = [kernel.retention.task(kernel.ids.new_id())]
         tasks = [*own, *(task for part in self._parts for task in part.start_tasks())]
         keys = [task.unique_key for task in tasks if task.unique_key is not None]
-        stored = await kernel.store.find_unique(kernel.settings.namespace, keys)  # most are: a read costs less than a refused write
+        # most are: a read costs less than a refused write
+        stored = await kernel.store.tasks.find_unique(kernel.settings.namespace, keys)
         for task in tasks:
             if task.unique_key in stored:
                 continue

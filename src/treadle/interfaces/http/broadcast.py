@@ -194,7 +194,7 @@ class Broadcast:
 
     async def events_after(self, after_seq: int) -> list[Event]:
         """A page of events after a seq, of all namespaces."""
-        return await self._engine.kernel.store.list_events(after_seq, LAST_SEQ, PAGE)
+        return await self._engine.kernel.store.log.list_events(after_seq, LAST_SEQ, PAGE)
 
     def _stop(self) -> None:
         reader, self._reader = self._reader, None

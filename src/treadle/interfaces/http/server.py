@@ -163,7 +163,7 @@ class HttpServer:
 
     async def _register(self, state: str) -> None:
         machine = SystemMachine()
-        await self._engine.kernel.store.save_server(
+        await self._engine.kernel.store.servers.save(
             Server(
                 id=self._id,
                 name=self.url,

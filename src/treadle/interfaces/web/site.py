@@ -221,13 +221,13 @@ class Site:
         kernel = self.state.engine.kernel
         if kernel.clock.monotonic() >= self._menu_until:
             namespace = kernel.settings.namespace
-            counts = {path: await kernel.store.count_records(namespace, entity) for path, entity in _RECORDS.items()}
-            dead, _, _ = await kernel.store.count_dead_letters(DeadLetterFilter(namespace=namespace))
+            counts = {path: await kernel.store.records.count(namespace, entity) for path, entity in _RECORDS.items()}
+            dead, _, _ = await kernel.store.dead_letters.count(DeadLetterFilter(namespace=namespace))
             badges = {"/dead-letters": dead, "/approvals": counts["/approvals"].get("pending", 0)}
             badges["/objectives"] = counts["/objectives"].get("BLOCKED", 0)
-            badges["/alerts"] = (await kernel.store.count_records(namespace, ALERT.entity)).get("firing", 0)
+            badges["/alerts"] = (await kernel.store.records.count(namespace, ALERT.entity)).get("firing", 0)
             unused = [path for path, found in counts.items() if not found]
-            if not await kernel.store.list_unknown(EffectFilter(namespace), 1):
+            if not await kernel.store.records.list_unknown(EffectFilter(namespace), 1):
                 unused.append("/effects")
             self._menu = badges, unused
             self._menu_until = kernel.clock.monotonic() + _MENU_FOR

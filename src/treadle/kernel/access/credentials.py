@@ -14,7 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from treadle.kernel.store.ports import RecordStore
+from treadle.kernel.store.ports import Store
 from treadle.model.clock import Clock
 from treadle.model.errors import Unauthorized
 from treadle.model.records import Record
@@ -88,7 +88,7 @@ class RecentRecords:
     Changes by other processes become visible after that time; this process calls `forget` for its own.
     """
 
-    def __init__(self, store: RecordStore, clock: Clock, entity: str, namespace: str) -> None:
+    def __init__(self, store: Store, clock: Clock, entity: str, namespace: str) -> None:
         self._store = store
         self._clock = clock
         self._entity = entity
@@ -103,7 +103,7 @@ class RecentRecords:
         if not afresh and noted is not None and since - noted.since < RECENT_FOR:
             return noted.record, noted.now + round((since - noted.since) * 1000)
         changes = self._changes
-        record = await self._store.find_record(record_id)
+        record = await self._store.records.find(record_id)
         if record is None or (record.entity, record.namespace) != (self._entity, self._namespace):
             self._noted.pop(record_id, None)
             return None

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from treadle.kernel.queue.service import PATIENCE
 from treadle.kernel.store.committer import Committer, Stale
 from treadle.kernel.store.crashpoints import reach
-from treadle.kernel.store.ports import RecordStore
+from treadle.kernel.store.ports import Store
 from treadle.kernel.store.records import ChangeRecord, PutRecord
 from treadle.kernel.store.units import Unit, Verdict
 from treadle.model.errors import IdempotencyKeyReused, InvalidInput, RequestInProgress, UnreadableValue
@@ -70,7 +70,7 @@ class Requests:
     """The requests of one namespace."""
 
     def __init__(
-        self, store: RecordStore, committer: Committer, ids: Ids, *, namespace: str = DEFAULT_NAMESPACE, patience: float = PATIENCE
+        self, store: Store, committer: Committer, ids: Ids, *, namespace: str = DEFAULT_NAMESPACE, patience: float = PATIENCE
     ) -> None:
         self._store = store
         self._committer = committer
@@ -90,10 +90,10 @@ class Requests:
         async def attempt() -> Begun | Answer:
             now = await self._store.now()
             mine = RequestBody(digest=digest, begun_at=now, nonce=self._ids.new_id())
-            record = await self._store.find_record(record_id)
+            record = await self._store.records.find(record_id)
             if record is None:
                 await self._put(record_id, mine)
-                record = await self._store.find_record(record_id)
+                record = await self._store.records.find(record_id)
                 if record is not None and _load(record).nonce == mine.nonce:
                     return Begun(record_id, record.version, digest)
                 raise Stale

@@ -17,7 +17,7 @@ from treadle.kernel.access.tokens import Tokens
 from treadle.kernel.queue.service import PATIENCE
 from treadle.kernel.store.committer import Committer, Stale
 from treadle.kernel.store.crashpoints import reach
-from treadle.kernel.store.ports import RecordStore
+from treadle.kernel.store.ports import Store
 from treadle.kernel.store.records import ChangeRecord, PutRecord, RecordFilter
 from treadle.kernel.store.units import Unit, Verdict
 from treadle.model.access import Access
@@ -77,7 +77,7 @@ class Sessions:
 
     def __init__(
         self,
-        store: RecordStore,
+        store: Store,
         committer: Committer,
         ids: Ids,
         clock: Clock,
@@ -139,7 +139,7 @@ class Sessions:
         shown = read_credential(PREFIX, cookie)
 
         async def attempt() -> None:
-            record = None if shown is None else await self._store.find_record(shown.record_id)
+            record = None if shown is None else await self._store.records.find(shown.record_id)
             if record is not None and (record.entity, record.namespace) != (ENTITY, self._namespace):
                 record = None
             if not fits(shown, None if record is None else _load(record).digest) or record is None or record.state != OPENED:
@@ -153,7 +153,7 @@ class Sessions:
         """Record the end of some expired sessions: those that began longer ago than a session lasts."""
         oldest_live = uuid7(max(now - self._lasts_for, 0), bytes(10))
         which = RecordFilter(ENTITY, self._namespace, live=True, before_id=oldest_live)
-        for record in await self._store.list_records(which, _ENDED_AT_ONCE):
+        for record in await self._store.records.list_matching(which, _ENDED_AT_ONCE):
             if _load(record).expires_at <= now:
                 await self._end(record, "expire")
 

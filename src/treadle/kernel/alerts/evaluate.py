@@ -53,7 +53,7 @@ class AlertEvaluator:
         return answer
 
     async def _evaluate(self, task: Task) -> Answer:
-        record = await self._store.find_record(decode(task.payload)["alert_rule_id"])
+        record = await self._store.records.find(decode(task.payload)["alert_rule_id"])
         if record is None or record.state != ACTIVE or record.task_id != task.id:
             note = encode({"note": "the alert rule has another task now"})
             return await self._commit(Unit(task.claim, Finish("succeed", TaskState.COMPLETED, result=note)))
@@ -77,7 +77,7 @@ class AlertEvaluator:
         known: dict[str, Record] = {}
         alerts: dict[str, Alert] = {}
         for cause, old in body.causes.items():
-            if old.alert_id and (record := await self._store.find_record(old.alert_id)) is not None:
+            if old.alert_id and (record := await self._store.records.find(old.alert_id)) is not None:
                 known[cause], alerts[cause] = record, _updated(shown_alert(record), found.get(cause))
         for cause in decided.fired:
             alert_id = self._ids.new_id()

@@ -46,7 +46,7 @@ class AlertReads:
                 return await self._failed(body, since)
             case "dead_letters":
                 which = DeadLetterFilter(namespace=self._namespace, task_list=body.task_list)
-                count, _, _ = await self._store.count_dead_letters(which)
+                count, _, _ = await self._store.dead_letters.count(which)
                 return _dead(body, count)
             case "queue_age":
                 return dict(_old(body, await self._read_status()))
@@ -58,7 +58,7 @@ class AlertReads:
         last: dict[tuple[str, str], FailedRun] = {}
         before = LATEST_FAILURE
         for _ in range(PAGES):
-            page = await self._store.list_failed_runs(self._namespace, since, PAGE, before)
+            page = await self._store.runs.list_failed(self._namespace, since, PAGE, before)
             for run in page:
                 if body.workflow is not None and not handles((body.workflow,), run.workflow):
                     continue

@@ -111,7 +111,7 @@ class Alerts(Triggers[AlertRuleBody]):
         if state not in MACHINE.final or self.load_shown(record)[0] == UNREADABLE:
             return ()
         ids = [each.alert_id for each in self.load(record).causes.values() if each.alert_id]
-        found = [await self._store.find_record(each) for each in ids]
+        found = [await self._store.records.find(each) for each in ids]
         return tuple(resolution(each, None, actor) for each in found if each is not None and each.ended_at is None)
 
     # reads
@@ -133,7 +133,7 @@ class Alerts(Triggers[AlertRuleBody]):
         rule_id = None if rule is None else (await self._get_record(rule)).id
         which = RecordFilter(ALERT_MACHINE.entity, self._namespace, live=True if firing else None, before_id=before_id)
         if rule_id is None:
-            return [shown_alert(record) for record in await self._store.list_records(which, limit)]
+            return [shown_alert(record) for record in await self._store.records.list_matching(which, limit)]
         found: list[Alert] = []
         async for record in every_record(self._store, which):
             if (alert := shown_alert(record)).body.rule_id == rule_id:

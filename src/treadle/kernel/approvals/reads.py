@@ -56,9 +56,9 @@ class ApprovalReads:
             run_id=None if run_id is None else await self._run_id(run_id, current=states == (PENDING,)),
             before_id=None if before_id is None else parse_id(before_id, "cursor"),
         )
-        shown = [await self._shown(record) for record in await self._store.list_records(which, limit)]
+        shown = [await self._shown(record) for record in await self._store.records.list_matching(which, limit)]
         asking = {each.task_id for each in shown if not each.about}
-        tasks = {task.id: task for task in (await self._store.find_tasks(list(asking)) if asking else [])}
+        tasks = {task.id: task for task in (await self._store.tasks.find_many(list(asking)) if asking else [])}
         return [
             msgspec.structs.replace(each, about=about_task(tasks[each.task_id], self._value_store))
             if each.task_id in tasks
@@ -69,18 +69,18 @@ class ApprovalReads:
     async def _run_id(self, named: Ref, *, current: bool) -> str:
         """The id of the run, or of the current run of its chain: only that one can have pending approvals."""
         run_id = await find_id(self._store, self._namespace, "run", named)
-        run = await self._store.find_run(run_id) if current else None
+        run = await self._store.runs.find(run_id) if current else None
         return run_id if run is None else (await current_run(self._store, run)).id
 
     async def show(self, approval_id: Ref) -> ShownApproval:
         """Return one approval with its history, or raise `ApprovalNotFound`."""
         record = await self._get(approval_id)
         shown = await self._shown(record)
-        return msgspec.structs.replace(shown, moves=tuple(await self._store.list_moves(record.id)))
+        return msgspec.structs.replace(shown, moves=tuple(await self._store.log.list_moves(record.id)))
 
     async def count(self) -> dict[str, int]:
         """Return the number of approvals in each state."""
-        return dict.fromkeys(MACHINE.states, 0) | await self._store.count_records(self._namespace, ENTITY)
+        return dict.fromkeys(MACHINE.states, 0) | await self._store.records.count(self._namespace, ENTITY)
 
     def explain(self, shown: ShownApproval) -> Reason:
         """Explain in one line why the approval waits, or how it ended."""
@@ -97,7 +97,7 @@ class ApprovalReads:
         orphans = []
         which = RecordFilter(ENTITY, namespace=self._namespace, states=(PENDING,))
         async for record in every_record(self._store, which, limit):
-            task = await self._store.find_task(record.task_id or "")
+            task = await self._store.tasks.find(record.task_id or "")
             if task is None or task.state != TaskState.AWAITING_APPROVAL:
                 orphans.append(record)
         return tuple(orphans)
@@ -109,14 +109,14 @@ class ApprovalReads:
 
     async def _get(self, approval_id: Ref) -> Record:
         approval_id = await find_id(self._store, self._namespace, ENTITY, approval_id)
-        record = await self._store.find_record(approval_id)
+        record = await self._store.records.find(approval_id)
         if record is None or record.entity != ENTITY or record.namespace != self._namespace:
             raise ApprovalNotFound(approval_id)
         return record
 
     async def _find_pending(self, task: Task) -> Record | None:
         which = RecordFilter(ENTITY, namespace=self._namespace, states=(PENDING,), task_id=task.id)
-        found = await self._store.list_records(which, 1)
+        found = await self._store.records.list_matching(which, 1)
         return found[0] if found else None
 
     async def _approval(self, record: Record) -> Approval:

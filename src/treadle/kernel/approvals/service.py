@@ -95,7 +95,7 @@ class Approvals(ApprovalReads):
             approval = await self._approval(record)
             now = await self._store.now()
             check_vote(record, approval, actor, groups, edits, now)
-            task = await self._store.find_task(record.task_id or "")
+            task = await self._store.tasks.find(record.task_id or "")
             if task is None or task.state != TaskState.AWAITING_APPROVAL:
                 await self._close(record, approval)
                 raise Stale  # the next attempt reads how it ended

@@ -128,11 +128,11 @@ class Declarations:
                 self._schedules.check(begin(body_of(value), now))
 
     async def _find_record(self, *, create: bool) -> Record | None:
-        record = await self._store.find_record(self._record_id)
+        record = await self._store.records.find(self._record_id)
         if record is None and create:
             new = Record(id=self._record_id, namespace=self._namespace, entity=MACHINE.entity, state=MACHINE.initial)
             await self._committer.submit(Unit(rows=(PutRecord(new),)), PATIENCE)
-            record = await self._store.find_record(self._record_id)
+            record = await self._store.records.find(self._record_id)
             if record is None:
                 raise Stale
         return record

@@ -31,8 +31,8 @@ class EffectReads:
             None if run_id is None else parse_id(run_id, "run id"),
             None if before is None else _read_cursor(before),
         )
-        rows = await self._store.list_unknown(which, check_limit(limit))
-        tasks = {each: await self._store.find_task(each) for each in {row.task_id or "" for row in rows}}
+        rows = await self._store.records.list_unknown(which, check_limit(limit))
+        tasks = {each: await self._store.tasks.find(each) for each in {row.task_id or "" for row in rows}}
         effects = [_shown(row, task) for row in rows if (task := tasks[row.task_id or ""]) is not None]
         return EffectPage(effects, f"{rows[-1].unknown_at}.{rows[-1].idempotency_key}" if len(rows) == limit else None)
 

@@ -46,7 +46,7 @@ class ExternalJobReads:
             run_id=None if run_id is None else await find_id(self._store, self._namespace, "run", run_id),
             before_id=None if before_id is None else parse_id(before_id, "cursor"),
         )
-        return [show_job(read_any_job(stored)) for stored in await self._store.list_records(which, limit)]
+        return [show_job(read_any_job(stored)) for stored in await self._store.records.list_matching(which, limit)]
 
     async def show(self, job_id: Ref) -> ShownJob:
         """Return a job with its events, by its own id or its task's (its newest job); or raise `ExternalJobNotFound`."""
@@ -55,7 +55,7 @@ class ExternalJobReads:
 
     async def events(self, record_id: str) -> tuple[ExternalEvent, ...]:
         """Return the stored events of a job, in order of arrival."""
-        items = await self._store.list_items(record_id, None, RING + 2)
+        items = await self._store.records.list_items(record_id, None, RING + 2)
         events = []
         for _, value in items:
             with suppress(UnreadableValue):  # `store verify` reports it
@@ -77,7 +77,7 @@ class ExternalJobReads:
             text += f"; polls back off: {(decode(task.error) or {}).get('message', '')}"
         elif record.raised_in_row:
             text += f"; the last {record.raised_in_row} raised: {record.last_error}"
-        if is_polled(task, await self._store.list_servers(self._namespace), await self._store.now()):
+        if is_polled(task, await self._store.servers.list_all(self._namespace), await self._store.now()):
             return Reason("next_poll", text)
         where = "" if task.scope is None else f" in the scope {task.scope}"
         what = "start a worker that has it with `treadle worker --handlers MODULE`"
@@ -85,10 +85,10 @@ class ExternalJobReads:
 
     async def _get(self, job_id: Ref) -> Job:
         job_id = await find_id(self._store, self._namespace, ENTITY, job_id)
-        stored = await self._store.find_record(job_id)
+        stored = await self._store.records.find(job_id)
         if stored is None:
             which = RecordFilter(ENTITY, namespace=self._namespace, task_id=job_id)
-            stored = next(iter(await self._store.list_records(which, 1)), None)
+            stored = next(iter(await self._store.records.list_matching(which, 1)), None)
         if stored is None or stored.entity != ENTITY or stored.namespace != self._namespace:
             raise ExternalJobNotFound(job_id)
         return read_any_job(stored)
@@ -96,7 +96,7 @@ class ExternalJobReads:
     async def _find_job(self, task: Task) -> Job | None:
         """Return the live record of the task's job, by the id in the task's checkpoint."""
         record_id = (intent_of(task) or {}).get("record_id")
-        stored = None if record_id is None else await self._store.find_record(record_id)
+        stored = None if record_id is None else await self._store.records.find(record_id)
         return None if stored is None or stored.ended_at is not None else await self._any_job(stored)
 
     async def _any_job(self, stored: Record) -> Job:

@@ -42,7 +42,7 @@ class ExternalUpkeep:
 
     async def check_page(self, before_id: str | None = None, limit: int = _PAGE) -> tuple[list[str], str | None]:
         """Check up to `limit` records, newest first, older than `before_id`; return the problems and the next cursor, or None."""
-        page = await self._store.list_records(RecordFilter(EXTERNAL.entity, self._namespace, before_id=before_id), limit)
+        page = await self._store.records.list_matching(RecordFilter(EXTERNAL.entity, self._namespace, before_id=before_id), limit)
         problems = [problem for stored in page for problem in await self._check(stored)]
         return problems, page[-1].id if len(page) == limit else None
 
@@ -72,7 +72,7 @@ class ExternalUpkeep:
         """Rebuild up to `limit` records, newest first, older than `before_id`."""
         check_limit(limit)
         before_id = None if before_id is None else parse_id(before_id, "cursor")
-        page = await self._store.list_records(RecordFilter(EXTERNAL.entity, self._namespace, before_id=before_id), limit)
+        page = await self._store.records.list_matching(RecordFilter(EXTERNAL.entity, self._namespace, before_id=before_id), limit)
         changed = sum([await self._rebuild(stored) for stored in page])
         return ExternalJobsRebuilt(len(page), changed, page[-1].id if len(page) == limit else None)
 
@@ -91,7 +91,7 @@ class ExternalUpkeep:
         return answer.verdict is Verdict.DONE  # else a concurrent poll has rewritten it
 
     async def _project(self, stored: Record) -> ExternalProductionRecord:
-        items = await self._store.list_items(stored.id, None, RING + 2)
+        items = await self._store.records.list_items(stored.id, None, RING + 2)
         return project(read(ExternalEvent, value) for _, value in items)
 
     def _with_unknown(self, stored: Record, made: ExternalProductionRecord) -> ExternalProductionRecord:
@@ -108,12 +108,12 @@ class ExternalUpkeep:
                 return False
         except UnreadableValue:
             return True
-        again = await self._store.find_record(stored.id)
+        again = await self._store.records.find(stored.id)
         return again is not None and again.version == stored.version
 
     async def _check_task(self, stored: Record, made: ExternalProductionRecord) -> list[str]:
-        task = await self._store.find_task(made.render_job_id)
-        again = await self._store.find_record(stored.id)
+        task = await self._store.tasks.find(made.render_job_id)
+        again = await self._store.records.find(stored.id)
         if task is None or again is None or again.version != stored.version:
             return []
         if made.completed_at is None and task.state != TaskState.AWAITING_EXTERNAL:

@@ -146,7 +146,7 @@ class ExternalJobs(ExternalJobReads):
         """
         found = intent_of(task) or await self._intent_before_retry(task)
         if found is not None:
-            moves = [move for move in await self._store.list_moves(task.id) if move.version > found["version"]]
+            moves = [move for move in await self._store.log.list_moves(task.id) if move.version > found["version"]]
             ends = [move for move, after in pairwise(moves) if after.move == "requeue"]
             if not ends or (ends[-1].move == "fail" and _is_fate_unknown(ends[-1].data)):
                 retried = bool(ends) or found.get("retried", False)
@@ -324,7 +324,7 @@ class ExternalJobs(ExternalJobReads):
     async def _called_back(self, callback_token: str) -> Task:
         task_id, _, signature = callback_token.partition(".")
         try:
-            task = await self._store.find_task(parse_id(task_id, "task id"))
+            task = await self._store.tasks.find(parse_id(task_id, "task id"))
         except InvalidInput:
             task = None
         intent = None if task is None or task.namespace != self._namespace else intent_of(task)
@@ -351,7 +351,7 @@ class ExternalJobs(ExternalJobReads):
 
         async def attempt() -> ShownJob:
             job = await self._get(job_id)
-            task = await self._store.find_task(job.record.render_job_id)
+            task = await self._store.tasks.find(job.record.render_job_id)
             if task is None or task.state != TaskState.AWAITING_EXTERNAL:
                 raise ExternalAlreadyResolved(job.record.render_job_id, "gone" if task is None else task.state)
             if task.owner_id is not None:
@@ -366,7 +366,7 @@ class ExternalJobs(ExternalJobReads):
         """Attach a job that already exists at its service to a pending task, as if the task had dispatched it (D34)."""
         check_handle(handle)
         task_id = await find_id(self._store, self._namespace, "task", task_id)
-        task = await self._store.find_task(task_id)
+        task = await self._store.tasks.find(task_id)
         if task is None or task.namespace != self._namespace or task.state != TaskState.PENDING or task.owner_id is not None:
             raise Refused(f"Task {task_id} is not pending, or a worker holds it: no job can be attached to it.")
         intent = new_intent(self._ids, task)
@@ -385,10 +385,10 @@ class ExternalJobs(ExternalJobReads):
     async def give_up(self, lane_ids: Sequence[int]) -> int:
         """Fail due jobs of lanes that no live server has served for the grace period; return their number."""
         now = await self._store.now()
-        servers = await self._store.list_servers(self._namespace)
+        servers = await self._store.servers.list_all(self._namespace)
         count = 0
-        for task_id in await self._store.list_unpolled(lane_ids, PAGE_LIMIT):
-            task = await self._store.find_task(task_id)
+        for task_id in await self._store.tasks.list_unpolled(lane_ids, PAGE_LIMIT):
+            task = await self._store.tasks.find(task_id)
             if task is None or task.state != TaskState.AWAITING_EXTERNAL or task.owner_id is not None or task.wake_at is not None:
                 continue
             if not is_offered(task, servers, now):
@@ -401,7 +401,7 @@ class ExternalJobs(ExternalJobReads):
 
     async def is_offered(self, task: Task) -> bool:
         """Return whether a live server has the specialist for the task, or had it within the grace period."""
-        return is_offered(task, await self._store.list_servers(self._namespace), await self._store.now())
+        return is_offered(task, await self._store.servers.list_all(self._namespace), await self._store.now())
 
     # changes with the cancellation of tasks and runs
 
@@ -440,7 +440,7 @@ class ExternalJobs(ExternalJobReads):
                     stored.namespace, name, scope, record.external_job_id, record.token, stored.root_id, stored.trace_id
                 )
             )
-        for task in await self._store.list_tasks(TaskFilter(states=(TaskState.RUNNING,), run_id=run.id), PAGE_LIMIT):
+        for task in await self._store.tasks.list_matching(TaskFilter(states=(TaskState.RUNNING,), run_id=run.id), PAGE_LIMIT):
             tasks += await self.tasks_for_end(task)
         return tuple(tasks)
 

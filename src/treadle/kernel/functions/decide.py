@@ -304,6 +304,6 @@ def closing_tasks(run_id: str, namespace: str, children: Sequence[Recorded]) -> 
 
 async def find_policy(store: Store, value_store: ValueStore, child: Run) -> str | None:
     """The policy with which a child run was started; None if its step is damaged."""
-    step = None if child.parent_step_id is None else await store.find_step(child.parent_step_id)
+    step = None if child.parent_step_id is None else await store.runs.find_step(child.parent_step_id)
     recorded = None if step is None or step.kind != START else find_readable(step, value_store)
     return None if recorded is None else recorded.on_parent_close

@@ -149,7 +149,7 @@ class FunctionRuns:
             park, rows = requested(task, request, limit)
             if run.state == RunState.PAUSED:
                 rows = (*rows, *resumed_rows([run], actor))
-            live = await self._store.list_tasks(TaskFilter(states=_LIVE, run_id=run.id), _CANCELED_LIMIT)
+            live = await self._store.tasks.list_matching(TaskFilter(states=_LIVE, run_id=run.id), _CANCELED_LIMIT)
             children, terminated = await self._following(run.id)
             timers, why = [cleanup_timer(run, request, limit)], f"The run {run.id} was canceled."
             if (tasks := [each.id for each in live if each.id != task.id]) or children:
@@ -168,8 +168,8 @@ class FunctionRuns:
         """The children that are canceled with the run, and those that end without cleanup."""
         canceled: list[str] = []
         terminated: list[str] = []
-        for child_id in await self._store.list_children(run_id):
-            if (child := await self._store.find_run(child_id)) is None:
+        for child_id in await self._store.runs.list_children(run_id):
+            if (child := await self._store.runs.find(child_id)) is None:
                 continue
             policy = await find_policy(self._store, self._value_store, child)
             if policy != ABANDON:
@@ -214,7 +214,7 @@ class FunctionRuns:
         return await self._committer.transact(attempt, f"{move} the run {run_id}")
 
     async def _list_held(self, run_id: str) -> list[Task]:
-        return await self._store.list_tasks(TaskFilter(states=(TaskState.RUNNING,), run_id=run_id), _HELD_LIMIT)
+        return await self._store.tasks.list_matching(TaskFilter(states=(TaskState.RUNNING,), run_id=run_id), _HELD_LIMIT)
 
     async def retry(self, run_id: Ref, chosen: str | None = None, *, actor: str = "operator") -> Run:
         """Repeat the failed steps of a failed run and continue from there; without any, the function's last part runs again."""

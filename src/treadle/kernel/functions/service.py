@@ -238,10 +238,10 @@ class Functions:
     async def list_known(self) -> list[KnownFunction]:
         """All versions of functions that live servers offer or runs were started with, by name."""
         found: dict[str, set[str]] = {}
-        for lane in (await self._store.list_lanes()).values():
+        for lane in (await self._store.tasks.list_lanes()).values():
             if lane.namespace == self._namespace and lane.kind == FUNCTION:
                 found.setdefault(lane.name, set()).add(lane.task_list)
-        for server in await self._store.list_servers(self._namespace):
+        for server in await self._store.servers.list_all(self._namespace):
             for name in server.handlers:
                 if name.rpartition("@")[2].isdecimal():  # otherwise a specialist with its scope
                     found.setdefault(name, set())
@@ -253,9 +253,11 @@ class Functions:
         from treadle.api.functions import Function
 
         now = await self._store.now()
-        servers = [each for each in await self._store.list_servers(self._namespace) if shown_server_state(each, now) == "running"]
+        servers = [
+            each for each in await self._store.servers.list_all(self._namespace) if shown_server_state(each, now) == "running"
+        ]
         runs: dict[str, int] = {}
-        for depth in await self._store.list_depths():
+        for depth in await self._store.tasks.list_depths():
             if depth.lane.namespace == self._namespace and depth.lane.kind == FUNCTION:
                 count = depth.ready + depth.running + depth.waiting + depth.held
                 runs[depth.lane.name] = runs.get(depth.lane.name, 0) + count
@@ -304,7 +306,7 @@ class Functions:
         """Return the tasks and rows to store with the end of a function run's task; the result is in stored form."""
         if task.step_id is not None:
             return (), self._child_rows(task, finish)
-        run = await self._store.find_run(task.run_id or "")
+        run = await self._store.runs.find(task.run_id or "")
         if run is None or run.finished:
             return (), ()
         rows: list[Row] = [*end_with_task(run, finish, self._value_store)]
@@ -333,8 +335,8 @@ class Functions:
         found: dict[str, Run] = {}
         left = [await find_id(self._store, self._namespace, "run", run_id)]
         while left:
-            for child_id in await self._store.list_children(left.pop()):
-                if child_id not in found and (run := await self._store.find_run(child_id)) is not None and not run.finished:
+            for child_id in await self._store.runs.list_children(left.pop()):
+                if child_id not in found and (run := await self._store.runs.find(child_id)) is not None and not run.finished:
                     found[child_id] = run
                     left.append(child_id)
         return [found[each] for each in sorted(found)]
@@ -346,8 +348,8 @@ class Functions:
         asked: list[str] = []
         left = [run.id]
         while left:
-            for child_id in await self._store.list_children(left.pop()):
-                child = None if child_id in ending else await self._store.find_run(child_id)
+            for child_id in await self._store.runs.list_children(left.pop()):
+                child = None if child_id in ending else await self._store.runs.find(child_id)
                 if child is None or child.finished:
                     continue
                 policy = await find_policy(self._store, self._value_store, child)
@@ -375,15 +377,15 @@ class Functions:
 
     async def list_repeated(self, task: Task) -> list[tuple[str, str]]:
         """The steps that retries have replaced by the task's step, with their runs: also those of a child run started before."""
-        step = await self._store.find_step(task.step_id or "")
-        run = await self._store.find_run(task.run_id or "")
+        step = await self._store.runs.find_step(task.step_id or "")
+        run = await self._store.runs.find(task.run_id or "")
         return [] if step is None or run is None else await self._list_replaced(run, step)
 
     async def _list_replaced(self, run: Run, step: Step) -> list[tuple[str, str]]:
         recorded = read_step(step, self._value_store)
         found = [(run.id, step_id(run.id, recorded.place, redo)) for redo in range(recorded.redo)]
-        start = await self._store.find_step(run.parent_step_id) if run.parent_step_id else None
-        parent = await self._store.find_run(run.parent_id) if start is not None and run.parent_id else None
+        start = await self._store.runs.find_step(run.parent_step_id) if run.parent_step_id else None
+        parent = await self._store.runs.find(run.parent_id) if start is not None and run.parent_id else None
         if start is not None and parent is not None:
             for _, replaced_id in await self._list_replaced(parent, start):
                 child_id = child_run_id(replaced_id)
@@ -398,7 +400,7 @@ class Functions:
 
     async def own_task(self, run_id: Ref) -> Task | None:
         """The task that executes the run: the live one, or else the last to end."""
-        tasks = await self._store.list_tasks(
+        tasks = await self._store.tasks.list_matching(
             TaskFilter(kind=FUNCTION, run_id=await find_id(self._store, self._namespace, "run", run_id)), _PAGE
         )
         return max(tasks, key=lambda task: (not task.finished, task.finished_at or 0, task.created_at), default=None)
@@ -406,7 +408,7 @@ class Functions:
     async def get(self, run_id: Ref) -> Run:
         """The run of a function, or `RunNotFound`."""
         run_id = await find_id(self._store, self._namespace, "run", run_id)
-        run = await self._store.find_run(run_id)
+        run = await self._store.runs.find(run_id)
         if run is None or run.namespace != self._namespace:
             raise RunNotFound(run_id)
         if not is_function(run.flow_id):
@@ -473,13 +475,13 @@ class Functions:
                 details=encode({SOURCE: FRAMEWORK, "actor": actor}),
                 run_id=run_id,
             )
-            await self._store.append_lines([line])
+            await self._store.log.append_lines([line])
 
     async def _was_received(self, run_id: str, message_id: str) -> bool:
-        if await self._store.find_step(message_id) is not None:
+        if await self._store.runs.find_step(message_id) is not None:
             return True
         after = 0
-        while page := await self._store.list_messages(run_id, _PAGE, after):
+        while page := await self._store.records.list_messages(run_id, _PAGE, after):
             if any(message.id == message_id for message in page):
                 return True
             after = page[-1].seq
@@ -505,7 +507,7 @@ class Functions:
     async def find_answer(self, sent: SentUpdate) -> UpdateAnswer | None:
         """Return the answer, or None if it may still come; raises `UpdateRejected` or `UpdateUnanswered`."""
         run = await self.get_current(sent.run_id)
-        step = await self._store.find_step(answer_id(sent.id))
+        step = await self._store.runs.find_step(answer_id(sent.id))
         if step is None:
             if run.finished:
                 raise UpdateUnanswered(sent.name, run.id)
@@ -534,7 +536,7 @@ class Functions:
 
     async def list_published(self, run_id: Ref) -> dict[str, dict[str, Json]]:
         """The values that the current run of the chain has published, by name, each with its `value` and the time `at` (ms)."""
-        step = await self._store.find_step(published_id((await self.get_current(run_id)).id))
+        step = await self._store.runs.find_step(published_id((await self.get_current(run_id)).id))
         found: Any = {} if step is None else await self._loaded(read_step(step, self._value_store).value)
         if not isinstance(found, dict) or not all(isinstance(each, dict) for each in found.values()):
             raise UnreadableValue("The published values cannot be read. They are damaged, or a newer version wrote them.")

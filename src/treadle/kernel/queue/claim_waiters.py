@@ -311,7 +311,7 @@ class ClaimWaiters(Generic[T]):
     async def _refresh_lanes(self) -> None:
         """Refresh the list of lanes; waiters that want a new lane are polled again."""
         self._lanes_as_of = self._turn
-        lanes = await self._store.list_lanes()
+        lanes = await self._store.tasks.list_lanes()
         if lanes.keys() == self._lanes.keys():  # a lane never changes
             return
         self._lanes = lanes
@@ -346,7 +346,7 @@ class ClaimWaiters(Generic[T]):
         lane_ids = frozenset[int]().union(*(waiter.lane_ids for waiter in self._line))
         if not self._tokens_known:
             self._tokens_known = True
-            token_for = await self._store.next_token_for(list(lane_ids)) if lane_ids else None
+            token_for = await self._store.tasks.next_token_for(list(lane_ids)) if lane_ids else None
             self._token_at = float("inf") if token_for is None else self._clock.monotonic() + token_for / 1000
         pause = (
             min(self._ticked_at + WAKE_EVERY, self._token_at, *(waiter.until for waiter in self._line)) - self._clock.monotonic()

@@ -117,7 +117,7 @@ class DeadLetters:
     async def list_dead_letters(self, which: DeadLetterFilter, limit: int = 50) -> list[Task]:
         """A page of dead letters, latest failure first; the last one's seq minus one is the `until_seq` of the next page."""
         check_limit(limit)
-        return await self._store.list_dead_letters(which, limit)
+        return await self._store.dead_letters.list_newest(which, limit)
 
     list_letters = list_dead_letters
     """The earlier name."""
@@ -125,11 +125,11 @@ class DeadLetters:
     async def list_groups(self, which: DeadLetterFilter, limit: int = 50) -> list[DeadLetterGroup]:
         """Dead letters grouped by fingerprint, largest group first."""
         check_limit(limit)
-        return await self._store.group_dead_letters(which, limit)
+        return await self._store.dead_letters.group(which, limit)
 
     async def list_last(self, groups: Sequence[DeadLetterGroup]) -> list[Task]:
         """The latest failed task of each group."""
-        return await self._store.find_finished([group.last_id for group in groups])
+        return await self._store.tasks.find_finished([group.last_id for group in groups])
 
     async def retry(
         self,
@@ -214,7 +214,7 @@ class DeadLetters:
     async def retry_one(self, task_id: Ref, *, actor: str = "operator", payload: Json = None) -> bool:
         """Retry one task as `retry` does; returns whether its run was retried."""
         task_id = await find_id(self._store, self._namespace, "task", task_id)
-        task = await self._store.find_task(task_id)
+        task = await self._store.tasks.find(task_id)
         if task is None or task.run_id is None or task.state != TaskState.FAILED or payload is not None:
             await self._queue.retry(task_id, actor=actor, payload=payload)
             return False
@@ -227,7 +227,7 @@ class DeadLetters:
         return await self._some(walk, lambda _: (discarded, ()), limit)
 
     async def _count(self, which: DeadLetterFilter, *, refuse_runs: bool = False) -> tuple[int, int, int]:
-        matched, of_runs, last_seq = await self._store.count_dead_letters(which)
+        matched, of_runs, last_seq = await self._store.dead_letters.count(which)
         if not matched:
             raise NothingMatches("No dead letter matches; nothing was changed. `treadle dlq show` lists the groups.")
         if refuse_runs and of_runs == matched:
@@ -243,7 +243,7 @@ class DeadLetters:
     ) -> tuple[Bulk, Walk | None]:
         """Process the next batch; retry the runs of those that are not decided for the actor `runs_for`, or skip them."""
         check_limit(limit, BATCH)
-        found = await self._store.walk_dead_letters(walk.todo, limit)
+        found = await self._store.dead_letters.walk(walk.todo, limit)
         decided = [(dead_letter, decide(dead_letter)) for dead_letter in found]
         units = [Unit(dead_letter.seen, what[0], rows=what[1]) for dead_letter, what in decided if what is not None]
         answers = await asyncio.gather(*[self._committer.submit(unit, PATIENCE) for unit in units])

@@ -79,7 +79,7 @@ def expire_with(store: Store, cancel: Callable[[], CancelRun]) -> Callable[[dict
     """Return the handler of timers: it cancels a run whose deadline has passed; doing so twice is a no-op."""
 
     async def expire(payload: dict[str, Any]) -> None:
-        run = await store.find_run(payload["run_id"])
+        run = await store.runs.find(payload["run_id"])
         if run is None or run.finished or run.deadline_at is None:
             return
         reason = f"The deadline of the run passed at {as_text(run.deadline_at)}."
@@ -143,7 +143,7 @@ def cancel_with(store: Store, task: CancelTask, run: Callable[[], CancelRun]) ->
         for task_id in payload["tasks"]:
             await attempt(task(task_id, **by))
         for run_id in payload["runs"]:
-            if payload.get("timer") and ((found := await store.find_run(run_id)) is None or found.finished):
+            if payload.get("timer") and ((found := await store.runs.find(run_id)) is None or found.finished):
                 continue
             await attempt(run()(run_id, **of_runs))
         if errors:
@@ -162,12 +162,12 @@ async def find_owner(store: Store, task: Task, move: str) -> str | None:
     The failed advance of a run may be retried as a task, too.
     """
     if task.kind in (SCHEDULE, WATCHER):
-        record = await store.find_record(str(decode_object(task.payload).get(f"{task.kind}_id", "")))
+        record = await store.records.find(str(decode_object(task.payload).get(f"{task.kind}_id", "")))
         name = "NAME" if record is None else record.name or record.id
         commands = f"`treadle {task.kind}s {_COMMANDS[move]} {name}` or `treadle {task.kind}s remove {name}`"
         return f"it belongs to the {task.kind} {name}; use {commands}."
     if task.kind == ALERT:
-        record = await store.find_record(str(decode_object(task.payload).get("alert_rule_id", "")))
+        record = await store.records.find(str(decode_object(task.payload).get("alert_rule_id", "")))
         name = "NAME" if record is None else record.name or record.id
         return f"it evaluates the alert rule {name}; use `treadle alerts silence {name}` or `treadle alerts remove {name}`."
     if task.kind == PRUNE:
@@ -186,6 +186,6 @@ async def find_pause(store: Store, task: Task) -> str | None:
     """Return the reason given for the pause of a paused task, as a part of a sentence."""
     if not task.hold & Hold.TASK_PAUSED:
         return None
-    last = next((move for move in reversed(await store.list_moves(task.id)) if move.move == "pause"), None)
+    last = next((move for move in reversed(await store.log.list_moves(task.id)) if move.move == "pause"), None)
     reason = (decode(last.data) or {}).get("reason") if last is not None else None
     return f": {reason}" if reason else None

@@ -255,7 +255,7 @@ class Queue:
         task_id = await find_id(self._store, self._namespace, "task", task_id)
 
         async def attempt() -> Task:
-            task = await self._store.find_task(task_id)
+            task = await self._store.tasks.find(task_id)
             if task is None or task.namespace != self._namespace:
                 raise TaskNotFound(task_id)
             if task.state == unless:

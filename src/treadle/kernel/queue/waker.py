@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable
 
 from treadle.kernel.store.crashpoints import reach
 from treadle.kernel.store.interruption import uninterrupted
-from treadle.kernel.store.ports import TaskStore
+from treadle.kernel.store.ports import Store
 from treadle.kernel.store.queries import Woken
 from treadle.kernel.telemetry.events import ClockJumped, Emit, LeasesExpired, LoopError, StoreBack, StoreTrouble
 from treadle.kernel.telemetry.observer import telemetry_of, timed
@@ -56,7 +56,7 @@ class Waker:
 
     def __init__(
         self,
-        store: TaskStore,
+        store: Store,
         clock: Clock,
         lease_for: int,
         notify: Callable[[tuple[int, ...]], None],
@@ -105,7 +105,7 @@ class Waker:
 
     def _wake(self, *, expire_leases: bool, find_ready: bool = False) -> Awaitable[Woken]:
         observe = self._telemetry.observe
-        call = self._store.wake(WAKE_LIMIT, expire_leases=expire_leases, find_ready=find_ready)
+        call = self._store.tasks.wake(WAKE_LIMIT, expire_leases=expire_leases, find_ready=find_ready)
         return call if observe is None else timed(observe, self._clock, "wake", call, lambda woken: woken.count)
 
     def _announce(self, woken: Woken) -> None:

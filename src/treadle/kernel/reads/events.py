@@ -20,7 +20,7 @@ import msgspec
 
 from treadle.kernel.store.committer import Committer
 from treadle.kernel.store.pages import check_limit
-from treadle.kernel.store.ports import LogStore, Store
+from treadle.kernel.store.ports import Store
 from treadle.kernel.store.queries import Event
 from treadle.model.clock import Clock
 from treadle.model.errors import InvalidInput
@@ -143,11 +143,11 @@ class Events:
 
     async def _begin_now(self) -> None:
         """Start after the last visible move; moves still being committed with smaller seqs will be delivered."""
-        last = await self._store.find_last_seq()
+        last = await self._store.log.find_last_seq()
         self._high = last
-        if not self._store.seqs_in_order:
+        if not self._store.log.seqs_in_order:
             self._high = max(last - LOOK_BACK, 0)
-            while events := await self._store.list_events(self._high, last, PAGE):
+            while events := await self._store.log.list_events(self._high, last, PAGE):
                 await self._note(events)
             self._pass_over(last + 1)
             self._high = last
@@ -156,7 +156,7 @@ class Events:
 
     async def _poll(self) -> bool:
         """Read new moves and filled gaps; returns whether more are available immediately."""
-        events = await self._store.list_events(self._high, _LAST, PAGE)
+        events = await self._store.log.list_events(self._high, _LAST, PAGE)
         await self._note(events)
         self._deliver(events)
         await self._look_into_gaps()
@@ -166,7 +166,7 @@ class Events:
         """Remember new gaps, except those too old to fill."""
         if not events:
             return
-        if self._store.seqs_in_order:
+        if self._store.log.seqs_in_order:
             self._high = events[-1].move.seq
             return
         seqs = [event.move.seq for event in events]
@@ -189,7 +189,7 @@ class Events:
         checked = 0
         try:
             for gap in self._gaps:
-                found = await self._store.list_events(gap.first - 1, gap.last, PAGE)
+                found = await self._store.log.list_events(gap.first - 1, gap.last, PAGE)
                 self._deliver(found)
                 if now - gap.since < GIVE_UP_FOR / 1000 or len(found) == PAGE:
                     left += _without(gap, [event.move.seq for event in found])
@@ -266,15 +266,15 @@ class EventPage(msgspec.Struct, frozen=True):
     """Whether there is more to scan now."""
 
 
-async def page_after(store: LogStore, namespace: str, which: EventFilter, after_seq: int, limit: int) -> EventPage:
+async def page_after(store: Store, namespace: str, which: EventFilter, after_seq: int, limit: int) -> EventPage:
     """The first matching moves after a seq."""
     _check(after_seq, limit)
     moves: list[Move] = []
-    position, gap_free, whole, scanned = after_seq, after_seq, store.seqs_in_order, 0
+    position, gap_free, whole, scanned = after_seq, after_seq, store.log.seqs_in_order, 0
     old_at = 0 if whole else await store.now() - GIVE_UP_FOR
     broken = False
     while scanned < SCAN_LIMIT:
-        events = await store.list_events(position, LAST_SEQ, _BATCH)
+        events = await store.log.list_events(position, LAST_SEQ, _BATCH)
         for event in events:
             if len(moves) == limit:
                 return EventPage(moves, position, gap_free, more=True)
@@ -290,13 +290,13 @@ async def page_after(store: LogStore, namespace: str, which: EventFilter, after_
     return EventPage(moves, position, gap_free, more=True)
 
 
-async def last_page(store: LogStore, namespace: str, which: EventFilter, limit: int) -> EventPage:
+async def last_page(store: Store, namespace: str, which: EventFilter, limit: int) -> EventPage:
     """The last matching moves, as far as a bounded scan finds them."""
     _check(0, limit)
-    last = until = await store.find_last_seq()
+    last = until = await store.log.find_last_seq()
     moves: list[Move] = []
     for _ in range(SCAN_LIMIT // _BATCH):
-        events: list[Event] = await store.list_events(max(until - _BATCH, 0), until, _BATCH)
+        events: list[Event] = await store.log.list_events(max(until - _BATCH, 0), until, _BATCH)
         moves[:0] = [event.move for event in events if event.namespace == namespace and which.fits(event.move)]
         until -= _BATCH
         if len(moves) >= limit or until <= 0:

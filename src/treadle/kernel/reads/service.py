@@ -92,7 +92,7 @@ class Reads:
     async def get_task(self, task_id: Ref) -> Task:
         """The task, or `TaskNotFound`."""
         task_id = await find_id(self._store, self._namespace, "task", task_id)
-        task = await self._store.find_task(task_id)
+        task = await self._store.tasks.find(task_id)
         if task is None or task.namespace != self._namespace:
             raise TaskNotFound(task_id)
         return task
@@ -112,7 +112,7 @@ class Reads:
         check_limit(limit)
         run_id = None if run_id is None else await find_id(self._store, self._namespace, "run", run_id)
         which = self.tasks_like(states=states, name=name, task_list=task_list, kind=kind, run_id=run_id, before_id=before_id)
-        return await self._store.list_tasks(which, limit)
+        return await self._store.tasks.list_matching(which, limit)
 
     def tasks_like(
         self,
@@ -139,7 +139,7 @@ class Reads:
 
     async def list_moves(self, task_id: Ref) -> list[Move]:
         """The moves of a task in order."""
-        return await self._store.list_moves((await self.get_task(task_id)).id)
+        return await self._store.log.list_moves((await self.get_task(task_id)).id)
 
     async def list_events(self, which: EventFilter, *, after_seq: int | None = None, limit: int = 100) -> EventPage:
         """A page of events after a seq, or without one the latest; see `kernel.reads.event_pages`."""
@@ -149,12 +149,14 @@ class Reads:
 
     async def list_lines(self, task_id: Ref, limit: int = 100) -> list[LogLine]:
         """The task's log lines, oldest first."""
-        return await self._store.list_lines((await self.get_task(task_id)).id, limit)
+        return await self._store.log.list_lines((await self.get_task(task_id)).id, limit)
 
     async def list_servers(self) -> list[ShownServer]:
         """The servers of the namespace, newest first, with `lost` derived."""
         now = await self._store.now()
-        return [ShownServer(server, shown_server_state(server, now)) for server in await self._store.list_servers(self._namespace)]
+        return [
+            ShownServer(server, shown_server_state(server, now)) for server in await self._store.servers.list_all(self._namespace)
+        ]
 
     async def get_server(self, server_id: str) -> ShownServer:
         """The server, or `ServerNotFound`."""
@@ -174,7 +176,7 @@ class Reads:
 
     async def explain(self, task: Task) -> Reason:
         """The reason for the state of a task already read."""
-        servers = await self._store.list_servers(self._namespace)
+        servers = await self._store.servers.list_all(self._namespace)
         return why(task, servers, await self._store.now(), context=await self._wait_context(task))
 
     async def _wait_context(self, task: Task) -> WaitContext:
@@ -186,18 +188,20 @@ class Reads:
             return WaitContext(waits_for=reason)
         if task.finished or task.owner_id is not None or task.wake_at is not None:
             return WaitContext()
-        rule = next((rule for rule in await self._store.list_lane_rules() if rule.lane_id == task.lane_id), None)
-        policies = {(each.namespace, each.task_list): each.no_handler for each in await self._store.list_lists()}
+        rule = next((rule for rule in await self._store.operators.list_lane_rules() if rule.lane_id == task.lane_id), None)
+        policies = {(each.namespace, each.task_list): each.no_handler for each in await self._store.operators.list_lists()}
         policy = policies.get((task.namespace, task.task_list), WAIT)
         if not task.hold & Hold.OVER_LIMIT or task.limit_key is None:
             return WaitContext(rule, policy)
-        limit = next((each for each in await self._store.list_limits(task.namespace) if each.key == task.limit_key), None)
-        return WaitContext(rule, policy, limit, await self._store.list_admitted(task.namespace, task.limit_key, _HOLDERS_SHOWN))
+        limit = next((each for each in await self._store.operators.list_limits(task.namespace) if each.key == task.limit_key), None)
+        return WaitContext(
+            rule, policy, limit, await self._store.operators.list_admitted(task.namespace, task.limit_key, _HOLDERS_SHOWN)
+        )
 
     async def overview(self) -> Overview:
         """Depth of every lane of the namespace, and the counts of finished tasks."""
-        depths = [depth for depth in await self._store.list_depths() if depth.lane.namespace == self._namespace]
-        return Overview(depths, await self._store.count_finished())
+        depths = [depth for depth in await self._store.tasks.list_depths() if depth.lane.namespace == self._namespace]
+        return Overview(depths, await self._store.tasks.count_finished())
 
     async def desired_workers(
         self,
@@ -233,17 +237,17 @@ class Reads:
     async def _demand_inputs(self) -> _DemandInputs:
         rules = [
             rule
-            for rule in await self._store.list_lane_rules()
+            for rule in await self._store.operators.list_lane_rules()
             if rule.lane.namespace == self._namespace and rule.lane.kind == HANDLER
         ]
-        depths = await self._store.list_depths()
+        depths = await self._store.tasks.list_depths()
         ends = await self._list_last_ends()
-        return _DemandInputs(rules, depths, ends, await self._store.list_servers(self._namespace), await self._store.now())
+        return _DemandInputs(rules, depths, ends, await self._store.servers.list_all(self._namespace), await self._store.now())
 
     async def _list_last_ends(self) -> list[Task]:
         """The last completed or failed tasks of the namespace; bounded regardless of backlog and history."""
-        last_seq = await self._store.find_last_seq()
-        events = await self._store.list_events(max(last_seq - _MOVES_LIMIT, 0), last_seq, _MOVES_LIMIT)
+        last_seq = await self._store.log.find_last_seq()
+        events = await self._store.log.list_events(max(last_seq - _MOVES_LIMIT, 0), last_seq, _MOVES_LIMIT)
         ended = [
             event.move.entity_id
             for event in events
@@ -251,4 +255,4 @@ class Reads:
             and event.move.entity == "task"
             and event.move.to_state in (TaskState.COMPLETED, TaskState.FAILED)
         ]
-        return await self._store.find_finished(ended[-_ENDS_LIMIT:])
+        return await self._store.tasks.find_finished(ended[-_ENDS_LIMIT:])

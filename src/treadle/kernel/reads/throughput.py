@@ -11,7 +11,7 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from treadle.kernel.store.ports import LogStore, Store
+from treadle.kernel.store.ports import Store
 from treadle.kernel.store.queries import Tally, TaskEnd
 from treadle.model.clock import Clock
 from treadle.model.names import DEFAULT_NAMESPACE, FUNCTION, GOAL_RUN, HANDLER, SCRIPT
@@ -75,7 +75,7 @@ class Hour:
 class Throughput:
     """The last hour of one namespace."""
 
-    def __init__(self, store: LogStore, clock: Clock, *, namespace: str = DEFAULT_NAMESPACE) -> None:
+    def __init__(self, store: Store, clock: Clock, *, namespace: str = DEFAULT_NAMESPACE) -> None:
         self._store = store
         self._clock = clock
         self._namespace = namespace
@@ -100,25 +100,25 @@ class Throughput:
 
     async def _read(self) -> Hour:
         began = self._clock.monotonic()
-        now, last = await self._store.now(), await self._store.find_last_seq()
+        now, last = await self._store.now(), await self._store.log.find_last_seq()
         start = (now // MINUTE_FOR - MINUTES + 1) * MINUTE_FOR
         if self._last < 0 or last - self._last > FAR_BEHIND:
             self._reset()
-            self._first = self._last = last if self._store.seqs_in_order else max(last - PAGE, 0)
+            self._first = self._last = last if self._store.log.seqs_in_order else max(last - PAGE, 0)
         settled = self._settled(began, last)
         if settled > self._last:
-            self._keep(await self._store.tally(self._last, settled))
+            self._keep(await self._store.log.tally(self._last, settled))
             self._last = settled
         while self._first > 0 and (self._oldest is None or self._oldest >= start):
             after = max(self._first - PAGE, 0)
-            self._keep(await self._store.tally(after, self._first))
+            self._keep(await self._store.log.tally(after, self._first))
             self._first = after
             if self._clock.monotonic() - began > WITHIN:
                 break
         self._kept = {at: minute for at, minute in self._kept.items() if at >= start}
         minutes = {at: self._copy(at) for at in range(start, now + 1, MINUTE_FOR)}
         if last > self._last:
-            for tally in self._ours(await self._store.tally(self._last, last)):
+            for tally in self._ours(await self._store.log.tally(self._last, last)):
                 if tally.minute_at in minutes:
                     minutes[tally.minute_at].add(tally)
         reached = self._first == 0 or (self._oldest is not None and self._oldest < start)
@@ -127,7 +127,7 @@ class Throughput:
 
     def _settled(self, began: float, last: int) -> int:
         """The seq up to which no further move can appear."""
-        if self._store.seqs_in_order:
+        if self._store.log.seqs_in_order:
             return last
         self._marks.append((began, last))
         settled = [seq for at, seq in self._marks if began - at >= LATE_FOR]
@@ -219,12 +219,12 @@ class HandlerRateReads:
         async with self._reading:
             if self._known is None or self._clock.monotonic() >= self._until:
                 running: dict[tuple[str, str], int] = {}
-                for depth in await self._store.list_depths():
+                for depth in await self._store.tasks.list_depths():
                     if depth.lane.namespace == self._namespace and depth.lane.kind in WORK_KINDS:
                         key = (depth.lane.kind, depth.lane.name)
                         parked = depth.waiting if depth.lane.kind == FUNCTION else 0
                         running[key] = running.get(key, 0) + depth.running + parked
                 now = await self._store.now()
-                self._known = rates_of(await self._store.list_ends(MOST), running, now, self._namespace)
+                self._known = rates_of(await self._store.log.list_ends(MOST), running, now, self._namespace)
                 self._until = self._clock.monotonic() + FRESH_FOR
             return self._known

@@ -123,7 +123,7 @@ class Presence:
     async def touch(self, worker_id: str, running: int | None = None, state: str | None = None) -> Server:
         """Store a heartbeat and the counts since the last one; or raise `WorkerNotFound`."""
         known = self._known.get(worker_id) or await self._find(worker_id)
-        found = await self._store.touch_servers([replace(self._touch_of(known), running=running, state=state)])
+        found = await self._store.servers.touch([replace(self._touch_of(known), running=running, state=state)])
         if not found:
             self._known.pop(worker_id, None)
             raise WorkerNotFound(worker_id)
@@ -133,7 +133,7 @@ class Presence:
     async def touch_all(self, worker_ids: Collection[str]) -> list[str]:
         """Store the due heartbeats of waiting workers; return those that have left through another process."""
         due = [known for each in worker_ids if (known := self._known.get(each)) is not None and self._is_due(known)]
-        found = {each.id: each for each in await self._store.touch_servers([self._touch_of(known) for known in due])} if due else {}
+        found = {each.id: each for each in await self._store.servers.touch([self._touch_of(known) for known in due])} if due else {}
         gone = []
         for known in due:
             worker_id = known.server.id
@@ -163,7 +163,7 @@ class Presence:
 
     async def _find(self, worker_id: str) -> _Known:
         """Read the row of a worker that is new to this process; a server that hosts workers itself does not count."""
-        for server in await self._store.list_servers(self._namespace):
+        for server in await self._store.servers.list_all(self._namespace):
             if server.id == worker_id and server.pid == 0:
                 return _Known(server, float("-inf"), Counter())
         raise WorkerNotFound(worker_id)
@@ -263,7 +263,7 @@ class HeldWork:
         if not 0 < len(lines) <= _MOST_LINES:
             raise InvalidInput(f"A request has 1 to {_MOST_LINES} log lines, not {len(lines)}.")
         now = self._clock.now()
-        await self._store.append_lines([log_line(task, now, line) for line in lines])
+        await self._store.log.append_lines([log_line(task, now, line) for line in lines])
 
     async def partial(self, worker_id: str, task_id: Ref, claim_version: int, results: Mapping[str, Json]) -> None:
         """Store partial results under the claim, merged with earlier ones; the next attempt receives them.
@@ -375,7 +375,7 @@ class HeldWork:
 
     async def _renew(self, renewals: Sequence[Renewal], lease_for: int) -> list[HeldClaim]:
         """Renew the claims; return their states in the order given. A worker that holds a claim is alive."""
-        extended = await self._store.extend(renewals, lease_for)
+        extended = await self._store.tasks.extend(renewals, lease_for)
         named = Counter(renewal.claim.task_id for renewal in renewals)
         answers = []
         for renewal in renewals:
@@ -393,7 +393,7 @@ class HeldWork:
 
     async def _state_of(self, claim: Claim) -> HeldClaim:
         """Return the state of a claim that was not renewed: its own settlement may be in flight (D6)."""
-        task = await self._store.find_task(claim.task_id)
+        task = await self._store.tasks.find(claim.task_id)
         if task is not None and not task.finished and task.claim == claim and task.wake_at is not None:
             left_for = max(task.wake_at - await self._store.now(), 0)
             return HeldClaim(claim.task_id, claim.version, HELD, task.wake_at, left_for)
@@ -436,7 +436,7 @@ class HeldWork:
 
     async def _find_held(self, claim: Claim, *moves: str) -> Task | None:
         """Return the task held by the claim; None if this claim has already made one of the moves."""
-        task = await self._store.find_task(claim.task_id)
+        task = await self._store.tasks.find(claim.task_id)
         if task is None or task.namespace != self._namespace:
             raise TaskNotFound(claim.task_id)
         if not task.finished and task.claim == claim:
@@ -448,7 +448,7 @@ class HeldWork:
     async def _has_made(self, claim: Claim, moves: Sequence[str]) -> bool:
         """Return whether this claim has made one of the moves."""
         made = (claim.version, claim.owner_id)
-        found = await self._store.list_moves(claim.task_id) if moves else []
+        found = await self._store.log.list_moves(claim.task_id) if moves else []
         return any((move.claim_version, move.actor) == made and move.move in moves for move in found)
 
     async def _finish(self, work: Coroutine[Any, Any, T]) -> T:

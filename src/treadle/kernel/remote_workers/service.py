@@ -134,7 +134,7 @@ class RemoteWorkers(HeldWork):
             service_name=f"{actor}{self._suffix}",
             namespace=self._namespace,
         )
-        await self._store.save_server(server)
+        await self._store.servers.save(server)
         self._emit(WorkerStarted(server.id, tuple(patterns)))
         return await self._presence.touch(server.id)
 
@@ -225,7 +225,7 @@ class RemoteWorkers(HeldWork):
         observe = self._telemetry.observe
 
         def claim(count: int) -> Awaitable[list[Task]]:
-            call = self._store.claim(lane_ids, worker_id, lease_for, count)
+            call = self._store.tasks.claim(lane_ids, worker_id, lease_for, count)
             return call if observe is None else timed(observe, self._clock, "claim", call, len)
 
         tasks = await take(claim, self._tend, limit)
@@ -235,7 +235,7 @@ class RemoteWorkers(HeldWork):
         ready = [task for task in tasks if await self._may_be_executed(task)]
         bounded = [Renewal(task.claim) for task in ready if (task.deadline_at or task.progress_for or task.timeout_for) is not None]
         try:
-            extended = await self._store.extend(bounded, lease_for) if bounded else {}
+            extended = await self._store.tasks.extend(bounded, lease_for) if bounded else {}
         except StoreError:
             await self._give_back([claimed(task) for task in ready])
             raise

@@ -52,7 +52,7 @@ from treadle.kernel.runs.flows import Flows
 from treadle.kernel.runs.step_codec import load_step
 from treadle.kernel.store.committer import Committer, Stale
 from treadle.kernel.store.crashpoints import reach
-from treadle.kernel.store.ports import RunStore
+from treadle.kernel.store.ports import Store
 from treadle.kernel.store.units import Answer, ClearInbox, Dismiss, Finish, Row, RunGuard, Seen, Unit, Verdict
 from treadle.kernel.store.value_store import BIG, ValueStore
 from treadle.kernel.telemetry.events import Emit, LoopError, StoreTrouble, log_event
@@ -102,7 +102,7 @@ class EvaluatorFailed(Exception):
 class RunViews:
     """Loads and caches the runs of one process."""
 
-    def __init__(self, store: RunStore, flows: Flows, value_store: ValueStore, limits: Limits) -> None:
+    def __init__(self, store: Store, flows: Flows, value_store: ValueStore, limits: Limits) -> None:
         self._store = store
         self._flows = flows
         self._value_store = value_store
@@ -119,13 +119,13 @@ class RunViews:
         cached = self._known.get(run_id)
         if not fresh and cached is not None:
             return cached
-        run = await self._store.find_run(run_id)
+        run = await self._store.runs.find(run_id)
         if run is None:
             return None
         known = Known(run, cached.view if cached is not None and cached.run.version == run.version else View())
         if fresh and not run.finished:
             try:
-                for step in await self._store.list_inbox(run_id, INBOX_LIMIT):
+                for step in await self._store.runs.list_inbox(run_id, INBOX_LIMIT):
                     known.inbox[step.id] = inbox_event(step.id, step.inbox or "", self._value_store)
             except StoreError:
                 raise
@@ -168,13 +168,15 @@ class RunViews:
     async def find_root(self, run: Run) -> StepRow | None:
         """The stored root row of the run."""
         root_id = RunRef(id=run.id, workflow=run.workflow).root_id
-        return next((load_step(step, self._value_store) for step in await self._store.load_steps(run.id, rows=[root_id])), None)
+        return next(
+            (load_step(step, self._value_store) for step in await self._store.runs.load_steps(run.id, rows=[root_id])), None
+        )
 
     async def _load(self, known: Known, need: Need, near: Sequence[str] = ()) -> None:
         """Load the requested rows into the view."""
         view = known.view
         if near or need.rows or need.children_of:
-            steps = await self._store.load_steps(known.run.id, near, need.rows, need.children_of)
+            steps = await self._store.runs.load_steps(known.run.id, near, need.rows, need.children_of)
             rows = [load_step(step, self._value_store) for step in steps]
             view.add(*[row for row in rows if row.id not in view.rows or view.rows[row.id] is None])
             view.add_absent(*need.rows, *near)
@@ -231,7 +233,7 @@ class Advancer:
 
     def __init__(
         self,
-        store: RunStore,
+        store: Store,
         committer: Committer,
         flows: Flows,
         value_store: ValueStore,
@@ -472,7 +474,7 @@ class Advancer:
         """
 
         async def attempt() -> None:
-            run = await self._store.find_run(run_id)
+            run = await self._store.runs.find(run_id)
             if run is not None and run.finished and (late := await self._withdraw_rows(run)):
                 await self._committer.commit(Unit(rows=late))
             root = None if run is None or run.state != RunState.RUNNING else await self.views.find_root(run)
@@ -489,7 +491,7 @@ class Advancer:
 
     async def follow(self, task: Task, finish: Finish) -> tuple[tuple[NewTask, ...], tuple[Row, ...]]:
         """Return the tasks and rows to store with the end of a run's task that an operator ended."""
-        run = await self._store.find_run(task.run_id or "")
+        run = await self._store.runs.find(task.run_id or "")
         return ((), ()) if run is None or run.finished else left_behind(task, finish, self._value_store)
 
     async def _leave_for_resume(self, run: Run, batch: Sequence[_Request]) -> Answer:
@@ -544,7 +546,7 @@ class Advancer:
             _answer(request, await answer)
 
     async def _moved_on(self, run: Run) -> bool:
-        now = await self._store.find_run(run.id)
+        now = await self._store.runs.find(run.id)
         return now is not None and now.version != run.version
 
     async def _evaluator_failed(self, run_id: str, batch: Sequence[_Request], error: Exception) -> None:

@@ -16,7 +16,7 @@ import msgspec
 from treadle.kernel.queue.service import PATIENCE
 from treadle.kernel.queue.why import shown_server_state
 from treadle.kernel.store.committer import Committer
-from treadle.kernel.store.ports import RunStore
+from treadle.kernel.store.ports import Store
 from treadle.kernel.store.queries import RunFilter
 from treadle.kernel.store.units import PutFlow, Unit
 from treadle.kernel.store.value_store import ValueStore
@@ -50,7 +50,7 @@ class Flows:
 
     def __init__(
         self,
-        store: RunStore,
+        store: Store,
         committer: Committer,
         value_store: ValueStore,
         *,
@@ -125,10 +125,10 @@ class Flows:
         """
         check_name(name, "flow name")
         flow, _, _ = await self.compile_aside(sources, strict=strict)
-        stored = await self._store.find_flow(flow.id)
+        stored = await self._store.runs.find_flow(flow.id)
         anew = stored is not None and not self._is_readable(stored)
         await self._committer.submit(Unit(rows=(PutFlow(flow, anew),)), self._patience)
-        return await self._store.publish_flow(self._namespace, name, flow.id, actor)
+        return await self._store.runs.publish_flow(self._namespace, name, flow.id, actor)
 
     def complete(self, program: Mapping[str, Any]) -> tuple[Flow, Program]:
         """Complete a compiled program that came without sources; raises `InvalidProgram` if it is invalid."""
@@ -160,12 +160,12 @@ class Flows:
         A flow is stored once, whatever the namespace. It belongs to the namespace that stored it first and to those that have
         published or run it; others do not find it.
         """
-        flow = await self._store.find_flow(name) if version is None else None
+        flow = await self._store.runs.find_flow(name) if version is None else None
         if flow is not None and not await self._is_own(flow):
             flow = None
         if flow is None and (version is None or 0 < version < 2**31):
-            published = await self._store.find_flow_version(self._namespace, name, version)
-            flow = None if published is None else await self._store.find_flow(published.flow_id)
+            published = await self._store.runs.find_flow_version(self._namespace, name, version)
+            flow = None if published is None else await self._store.runs.find_flow(published.flow_id)
         if flow is None:
             raise FlowNotFound(name if version is None else f"{name} version {version}")
         return flow
@@ -174,7 +174,7 @@ class Flows:
         """Whether this namespace stored, published or ran the flow."""
         if flow.namespace == self._namespace or flow.id in self._adopted:
             return True
-        if await self._store.list_runs(RunFilter(namespace=self._namespace, flow_ids=(flow.id,)), 1):
+        if await self._store.runs.list_matching(RunFilter(namespace=self._namespace, flow_ids=(flow.id,)), 1):
             return True
         for newest in await self.list_versions():
             if any(each.flow_id == flow.id for each in await self.list_versions(newest.name)):
@@ -183,11 +183,11 @@ class Flows:
 
     async def list_versions(self, name: str | None = None) -> list[FlowVersion]:
         """All versions of a name, or the newest of every name."""
-        return await self._store.list_flow_versions(self._namespace, name)
+        return await self._store.runs.list_flow_versions(self._namespace, name)
 
     async def list_ids(self, name: str) -> list[str]:
         """The digests of all versions of a name, or the digest itself; raises `FlowNotFound`."""
-        if versions := await self._store.list_flow_versions(self._namespace, name):
+        if versions := await self._store.runs.list_flow_versions(self._namespace, name):
             return list(dict.fromkeys(each.flow_id for each in versions))
         return [(await self.get_flow(name)).id]
 
@@ -204,7 +204,7 @@ class Flows:
         if (program := self._programs.get(flow_id)) is not None:
             self._programs.move_to_end(flow_id)
             return program
-        flow = await self._store.find_flow(flow_id)
+        flow = await self._store.runs.find_flow(flow_id)
         if flow is None:
             raise FlowNotFound(flow_id)
         program = self._load(flow)

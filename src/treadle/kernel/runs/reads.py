@@ -71,7 +71,7 @@ class RunReads:
     async def get_run(self, run_id: Ref) -> Run:
         """The run, or `RunNotFound`."""
         run_id = await find_id(self._store, self._namespace, "run", run_id)
-        run = await self._store.find_run(run_id)
+        run = await self._store.runs.find(run_id)
         if run is None or run.namespace != self._namespace:
             raise RunNotFound(run_id)
         return run
@@ -83,7 +83,7 @@ class RunReads:
     async def usage(self, run_id: Ref) -> tuple[list[Usage], Budget | None]:
         """The run's model usage, oldest request first, and its budget."""
         run = await self.get_run(run_id)
-        return await self._store.list_usage(run.id), await self._store.find_budget(run.id)
+        return await self._store.usage.list_requests(run.id), await self._store.usage.find_budget(run.id)
 
     async def list_runs(
         self,
@@ -100,26 +100,26 @@ class RunReads:
         if more.get("root_id") is not None:
             more["root_id"] = await find_id(self._store, self._namespace, "run", more["root_id"])
         which = self.runs_like(states=states, workflow=workflow, flow_ids=flow_ids, before_id=before_id, **more)
-        return await self._store.list_runs(which, limit)
+        return await self._store.runs.list_matching(which, limit)
 
     async def count_runs(self, **which: Any) -> dict[str, int]:
         """Number of matching runs by state, for every state; filters as for `runs_like`."""
         if any(which.values()):
-            found = await self._store.count_matching_runs(self.runs_like(**which))
+            found = await self._store.runs.count_matching(self.runs_like(**which))
         else:
-            found = await self._store.count_runs(self._namespace)  # answered from an index alone
+            found = await self._store.runs.count(self._namespace)  # answered from an index alone
         return {state: found.get(state, 0) for state in _STATES}
 
     async def count_doing(self, **which: Any) -> dict[str, int]:
         """Number of unfinished runs by activity, for every activity, among the newest `COUNTED_RUNS` that match."""
-        found = await self._store.count_doing(self.runs_like(**which), COUNTED_RUNS)
+        found = await self._store.runs.count_doing(self.runs_like(**which), COUNTED_RUNS)
         return {doing: found.get(doing, 0) for doing in _DOINGS}
 
     async def activities(self, runs: Sequence[Run]) -> dict[str, Activity]:
         """The activities of the unfinished ones of the runs, by id; one query."""
         live = [run.id for run in runs if not run.finished]
         work: dict[str, list[OpenWork]] = {}
-        for each in await self._store.list_open_work(live) if live else ():
+        for each in await self._store.runs.list_open_work(live) if live else ():
             work.setdefault(each.task.run_id or "", []).append(each)
         found = {run.id: activity_of(run, work.get(run.id, ())) for run in runs}
         return {run_id: activity for run_id, activity in found.items() if activity is not None}
@@ -132,15 +132,15 @@ class RunReads:
         """The durations of the finished ones of the runs, by id, without the time between a failure and its retry."""
         moves: dict[str, list[Move]] = {}
         moved = [run.id for run in runs if run.finished and run.moves > _PLAIN_MOVES]
-        for move in await self._store.list_moves_of(moved) if moved else ():
+        for move in await self._store.log.list_moves_of(moved) if moved else ():
             moves.setdefault(move.entity_id, []).append(move)
         found = {run.id: took_for(run, moves.get(run.id, ())) for run in runs}
         return {run_id: took for run_id, took in found.items() if took is not None}
 
     async def list_takeovers(self, run_id: Ref) -> list[tuple[Move, Task | None]]:
         """The last times that a worker lost a task of the run, oldest first, each with the task while it is kept."""
-        found = await self._store.list_takeovers(await find_id(self._store, self._namespace, "run", run_id), _TAKEOVERS)
-        tasks = {task.id: task for task in (await self._store.find_tasks([move.entity_id for move in found]) if found else ())}
+        found = await self._store.log.list_takeovers(await find_id(self._store, self._namespace, "run", run_id), _TAKEOVERS)
+        tasks = {task.id: task for task in (await self._store.tasks.find_many([move.entity_id for move in found]) if found else ())}
         return [(move, tasks.get(move.entity_id)) for move in found]
 
     def runs_like(
@@ -182,13 +182,15 @@ class RunReads:
 
     async def list_moves(self, run_id: Ref) -> list[Move]:
         """The moves of the run itself, in order."""
-        return await self._store.list_moves((await self.get_run(run_id)).id)
+        return await self._store.log.list_moves((await self.get_run(run_id)).id)
 
     async def list_paths(self, run_id: Ref, step_ids: Iterable[str | None]) -> dict[str, str]:
         """The paths of these steps of the run, by id."""
         wanted = sorted({step_id for step_id in step_ids if step_id})
         rows = (
-            await self._store.load_steps(await find_id(self._store, self._namespace, "run", run_id), rows=wanted) if wanted else []
+            await self._store.runs.load_steps(await find_id(self._store, self._namespace, "run", run_id), rows=wanted)
+            if wanted
+            else []
         )
         return {step.id: show_step(step, self._value_store).path for step in rows}
 
@@ -199,7 +201,7 @@ class RunReads:
         found: list[ShownStep] = []
         after: str | None = None
         while len(found) < limit:
-            page = await self._store.list_steps(run.id, after, min(limit - len(found), 1000))
+            page = await self._store.runs.list_steps(run.id, after, min(limit - len(found), 1000))
             found += await self.shown(work, page)
             if not page:
                 found += self.unrecorded(work, found)
@@ -211,14 +213,14 @@ class RunReads:
         """The function's steps in progress, and the times in which the run had failed; without the tasks of other steps."""
         own = []
         if is_function(run.flow_id) and not run.finished:
-            own = await self._store.list_tasks(TaskFilter(kind=FUNCTION, run_id=run.id, held=True), 1)
-        moves = await self._store.list_moves(run.id) if run.moves > _PLAIN_MOVES else ()
+            own = await self._store.tasks.list_matching(TaskFilter(kind=FUNCTION, run_id=run.id, held=True), 1)
+        moves = await self._store.log.list_moves(run.id) if run.moves > _PLAIN_MOVES else ()
         return RunWork.of(run, own[0] if own else None, moves)
 
     async def work_at(self, work: RunWork, statuses: Mapping[str, StepState]) -> RunWork:
         """The same with the live tasks of these steps, by which those that have not ended are shown."""
         wanted = [] if work.run.finished else [step_id for step_id, status in statuses.items() if status not in ENDED]
-        return work.at(await self._store.list_step_tasks(wanted) if wanted else ())
+        return work.at(await self._store.runs.list_step_tasks(wanted) if wanted else ())
 
     async def shown(self, work: RunWork, steps: Iterable[Step]) -> list[ShownStep]:
         """These steps for display, without rows that interfaces hide."""
@@ -234,7 +236,7 @@ class RunReads:
     async def get_step(self, run_id: Ref, step: str) -> StepRow:
         """A step by its id or its path (`Checkout.orders[3].pay`), or `StepNotFound`."""
         if "-" in step and "." not in step and "[" not in step and not is_short(step):
-            rows = await self._store.load_steps((await self.get_run(run_id)).id, rows=[parse_id(step, "step id")])
+            rows = await self._store.runs.load_steps((await self.get_run(run_id)).id, rows=[parse_id(step, "step id")])
             if rows:
                 return show_step(rows[0], self._value_store)
             raise StepNotFound(step)
@@ -252,19 +254,19 @@ class RunReads:
         which = TaskFilter(
             states=states, namespace=self._namespace, run_id=await find_id(self._store, self._namespace, "run", run_id)
         )
-        return await self._store.list_tasks(which, limit)
+        return await self._store.tasks.list_matching(which, limit)
 
     async def list_lines(self, run_id: Ref, limit: int = 1000) -> list[LogLine]:
         """The last log lines of the run (flow, handlers, agents), oldest first."""
         run = await self.get_run(run_id)
-        return sorted(await self._store.list_run_lines(run.id, limit), key=lambda line: line.at)
+        return sorted(await self._store.log.list_run_lines(run.id, limit), key=lambda line: line.at)
 
     async def page_lines(
         self, run_id: Ref, limit: int, before: int | None = None, after: int | None = None
     ) -> list[tuple[int, LogLine]]:
         """Numbered log lines of the run in order of writing: those after a number, or the last ones before one."""
         check_limit(limit)
-        return await self._store.page_run_lines((await self.get_run(run_id)).id, limit, before, after)
+        return await self._store.log.page_run_lines((await self.get_run(run_id)).id, limit, before, after)
 
     async def list_awaited_signals(self, run_id: Ref) -> list[str]:
         """The names of the signals that a function's run waits for and that were not sent yet; none for a workflow."""
@@ -274,7 +276,7 @@ class RunReads:
         waiting = [step for step in await all_steps(self._store, run.id) if step.kind == WAIT]
         awaited = Counter(step.name for step in waiting if step.state in (StepState.RUNNING, StepState.PENDING))
         after = 0
-        while awaited and (page := await self._store.list_messages(run.id, PAGE_LIMIT, after)):
+        while awaited and (page := await self._store.records.list_messages(run.id, PAGE_LIMIT, after)):
             awaited -= Counter(message.name for message in page if message.name is not None)
             after = page[-1].seq
         return list(awaited)
@@ -297,14 +299,14 @@ class RunReads:
         if own is not None and (reason := await self._why_suspended(own)):
             return reason
         root_id = RunRef(id=run.id, workflow=run.workflow).root_id
-        rows = await self._store.load_steps(run.id, rows=[root_id, *(task.step_id for task in tasks[:_SHOWN] if task.step_id)])
+        rows = await self._store.runs.load_steps(run.id, rows=[root_id, *(task.step_id for task in tasks[:_SHOWN] if task.step_id)])
         shown = [show_step(row, self._value_store) for row in rows]
         paths = {row.id: row.path for row in shown}
         doom = next((row.doom for row in shown if row.id == root_id), None)
         broken = None if run.finished else await self._find_broken(run, tasks)
         context = await self._limit_context(tasks) | await self._wait_context(tasks[:_NAMED])
         reason = why_run(
-            run, tasks, paths, await self._store.list_servers(self._namespace), await self._store.now(), broken, context
+            run, tasks, paths, await self._store.servers.list_all(self._namespace), await self._store.now(), broken, context
         )
         if doom is None or run.finished:
             return reason
@@ -322,9 +324,9 @@ class RunReads:
         waiting.sort(key=lambda each: each.ordinal)
         if not waiting:
             return None
-        servers, now = await self._store.list_servers(self._namespace), await self._store.now()
+        servers, now = await self._store.servers.list_all(self._namespace), await self._store.now()
         asked = [each.task_id for each in waiting[:NAMED] if each.kind in (CALL, ASK) and each.task_id]
-        tasks = sorted(await self._store.find_tasks(asked) if asked else (), key=lambda task: asked.index(task.id))
+        tasks = sorted(await self._store.tasks.find_many(asked) if asked else (), key=lambda task: asked.index(task.id))
         context = await self._wait_context(tasks)
         reasons = {task.id: why(task, servers, now, context=context.get(task.id)).text for task in tasks}
         live = any(shown_server_state(server, now) == "running" and serves(server, own) for server in servers)
@@ -348,19 +350,19 @@ class RunReads:
         held = {task.id: task.limit_key for task in tasks if task.limit_key is not None and task.hold & Hold.OVER_LIMIT}
         if not held:
             return {}
-        found = {limit.key: limit for limit in await self._store.list_limits(self._namespace)}
+        found = {limit.key: limit for limit in await self._store.operators.list_limits(self._namespace)}
         contexts = {
-            key: WaitContext(limit=found.get(key), holders=await self._store.list_admitted(self._namespace, key, _NAMED))
+            key: WaitContext(limit=found.get(key), holders=await self._store.operators.list_admitted(self._namespace, key, _NAMED))
             for key in set(held.values())
         }
         return {task_id: contexts[key] for task_id, key in held.items()}
 
     async def _find_broken(self, run: Run, tasks: Sequence[Task]) -> Task | None:
         """The last task that failed to advance the run, if its input is still there and no other advance is pending (D60)."""
-        if any(task.kind == ADVANCE for task in tasks) or (tasks and not await self._store.list_inbox(run.id, 1)):
+        if any(task.kind == ADVANCE for task in tasks) or (tasks and not await self._store.runs.list_inbox(run.id, 1)):
             return None
         failed = TaskFilter(states=(TaskState.FAILED,), namespace=self._namespace, kind=ADVANCE, run_id=run.id)
-        return next(iter(await self._store.list_tasks(failed, 1)), None)
+        return next(iter(await self._store.tasks.list_matching(failed, 1)), None)
 
 
 def why_run(

@@ -38,11 +38,11 @@ class Repairs:
 
         All reads and writes hold for one version of the run.
         """
-        while await self._store.list_inbox(run_id, 1):
+        while await self._store.runs.list_inbox(run_id, 1):
             await self._advancer.offer(run_id)
 
         async def attempt() -> list[str]:
-            run = await self._store.find_run(run_id)
+            run = await self._store.runs.find(run_id)
             if run is None or run.state != RunState.RUNNING:
                 return []
             events = await self._missing(run)
@@ -73,7 +73,7 @@ class Repairs:
         served = {task.id for task in live}
         missing = {row.task_id: row for row in waiting if row.task_id is not None and row.task_id not in served}
         events: dict[str, Event] = {row.id: Expand(row.id) for row in unexpanded}
-        ended = {task.id: task for task in await self._store.find_finished(list(missing))}
+        ended = {task.id: task for task in await self._store.tasks.find_finished(list(missing))}
         for task_id, row in missing.items():
             task = ended.get(task_id)
             events[row.id] = Resend(row.id) if task is None else self._end_of(row, task)

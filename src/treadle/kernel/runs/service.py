@@ -245,7 +245,7 @@ class Runs:
     async def get_run(self, run_id: Ref) -> Run:
         """The run, or `RunNotFound`."""
         run_id = await find_id(self._store, self._namespace, "run", run_id)
-        run = await self._store.find_run(run_id)
+        run = await self._store.runs.find(run_id)
         if run is None or run.namespace != self._namespace:
             raise RunNotFound(run_id)
         return run
@@ -266,7 +266,7 @@ class Runs:
     async def get_step(self, run_id: Ref, step_id: str) -> StepRow:
         """One step of a run, or `StepNotFound`."""
         run = await self.get_run(run_id)
-        steps = await self._store.load_steps(run.id, rows=[parse_id(step_id, "step id")])
+        steps = await self._store.runs.load_steps(run.id, rows=[parse_id(step_id, "step id")])
         if not steps:
             raise StepNotFound(step_id)
         return load_step(steps[0], self._value_store)
@@ -288,9 +288,9 @@ class Runs:
             return _ENDED[run.state]
         if run.state == RunState.PAUSED:
             return ExecutionStatus.PAUSED
-        if await self._store.list_inbox(run.id, 1):
+        if await self._store.runs.list_inbox(run.id, 1):
             return ExecutionStatus.RUNNING
-        live = await self._store.list_tasks(TaskFilter(states=_LIVE, run_id=run.id), _TASKS_LIMIT)
+        live = await self._store.tasks.list_matching(TaskFilter(states=_LIVE, run_id=run.id), _TASKS_LIMIT)
         own = any(task.kind in (ADVANCE, SCRIPT, APPROVAL) and task.state == TaskState.PENDING for task in live)
         waits = any(task.kind in (HANDLER, APPROVAL) for task in live) and not own
         return ExecutionStatus.PAUSED if waits else ExecutionStatus.RUNNING
@@ -338,7 +338,7 @@ class Runs:
             return await functions.cancel(run_id, actor=actor, reason=reason, code=code, force=force)
         error = canceled_error(actor, reason, code)
         running = TaskFilter(states=(TaskState.RUNNING,), run_id=(await self.get_run(run_id)).id)
-        held = [task.id for task in await self._store.list_tasks(running, _TASKS_LIMIT)]
+        held = [task.id for task in await self._store.tasks.list_matching(running, _TASKS_LIMIT)]
         run = await self._operate(
             run_id, "cancel", actor, lambda run: (CancelRunTasks(run.id, actor, error),), error=error, unless=(RunState.CANCELED,)
         )
@@ -565,7 +565,7 @@ class Runs:
             row = await self.get_step(run_id, step_id)
             if not await self._waits(row, move):
                 return False
-            task = None if row.task_id is None else await self._store.find_task(row.task_id)
+            task = None if row.task_id is None else await self._store.tasks.find(row.task_id)
             if task is None or task.finished:
                 return False
             program = await self._program_of(row)

@@ -116,10 +116,10 @@ class StepReads:
         cursor = None if after is None else parse_id(after, "cursor")
         work = await self._runs.work_of(run)
         if below is None and not in_program_order:
-            stored = await self._store.list_steps(run.id, cursor, limit)
+            stored = await self._store.runs.list_steps(run.id, cursor, limit)
             shown, last = await self._runs.shown(work, stored), len(stored) < limit
             if last and work.in_progress:
-                recorded = await self._runs.shown(work, await self._store.load_steps(run.id, rows=list(work.in_progress)))
+                recorded = await self._runs.shown(work, await self._store.runs.load_steps(run.id, rows=list(work.in_progress)))
                 shown += self._runs.unrecorded(work, recorded)
             kept = [each for each in shown if _fits(each, states, blocks)]
             return PageOfSteps(await self._finished(work, kept), None if last else stored[-1].id)
@@ -130,7 +130,7 @@ class StepReads:
     async def _finished(self, work: RunWork, steps: list[ShownStep]) -> list[ShownStep]:
         """The steps with the times of their finished tasks."""
         wanted = {task_id: each.row.id for each in steps if each.ended_at is not None and (task_id := task_of(each.row))}
-        tasks = {wanted[task.id]: task for task in (await self._store.find_finished(list(wanted)) if wanted else [])}
+        tasks = {wanted[task.id]: task for task in (await self._store.tasks.find_finished(list(wanted)) if wanted else [])}
         return [work.finish(each, tasks[each.row.id]) if each.row.id in tasks else each for each in steps]
 
     async def _all(self, run: Run) -> list[ShownStep]:
@@ -147,8 +147,8 @@ class StepReads:
             if is_function(run.flow_id):
                 return await self._all(run)
             root_id = RunRef(id=run.id, workflow=run.workflow).root_id
-            return await self._runs.shown(work, await self._store.load_steps(run.id, rows=[root_id]))
-        return list(in_order(await self._runs.shown(work, await self._store.load_steps(run.id, children_of=[parent]))))
+            return await self._runs.shown(work, await self._store.runs.load_steps(run.id, rows=[root_id]))
+        return list(in_order(await self._runs.shown(work, await self._store.runs.load_steps(run.id, children_of=[parent]))))
 
     async def get(self, run: Run, step: str) -> ShownStep:
         """A step by its id or its path, or `StepNotFound`."""
@@ -157,7 +157,7 @@ class StepReads:
             row = found.row
         else:
             row = await self._runs.get_step(run.id, step)
-        stored = await self._runs.shown(work, await self._store.load_steps(run.id, rows=[row.id]))
+        stored = await self._runs.shown(work, await self._store.runs.load_steps(run.id, rows=[row.id]))
         if not stored and found is not None:
             return found
         if not stored:
@@ -166,7 +166,7 @@ class StepReads:
 
     async def find(self, step_id: str) -> StepRow:
         """The step of that id in any run and namespace, or `StepNotFound`."""
-        step = await self._store.find_step(parse_id(step_id, "step id"))
+        step = await self._store.runs.find_step(parse_id(step_id, "step id"))
         if step is None or step.kind in HIDDEN:
             raise StepNotFound(step_id)
         return show_step(step, self._value_store)
@@ -180,20 +180,20 @@ class StepReads:
     async def timeline(self, page: PageOfSteps) -> list[tuple[ShownStep, list[TimeSpan]]]:
         """The time spans of these steps' tasks, by step."""
         wanted = [task_id for shown in page.steps if (task_id := task_of(shown.row)) is not None]
-        tasks = {task.id: task for task in (await self._store.find_tasks(wanted) if wanted else [])}
+        tasks = {task.id: task for task in (await self._store.tasks.find_many(wanted) if wanted else [])}
         return [(shown, await self._spans(tasks.get(task_of(shown.row) or ""))) for shown in page.steps]
 
     async def _spans(self, task: Task | None) -> list[TimeSpan]:
         if task is None:
             return []
-        return spans(task, await self._store.list_moves(task.id) if needs_moves(task) else ())
+        return spans(task, await self._store.log.list_moves(task.id) if needs_moves(task) else ())
 
     async def count_by_statement(self, run: Run) -> dict[str, NodeCounts]:
         """The rows of each program node; empty for a run over `SORTED_LIMIT`."""
         found: dict[str, NodeCounts] = {}
         work = await self._runs.work_of(run)
         after: str | None = None
-        while run.steps <= SORTED_LIMIT and (page := await self._store.list_steps(run.id, after, PAGE_LIMIT)):
+        while run.steps <= SORTED_LIMIT and (page := await self._store.runs.list_steps(run.id, after, PAGE_LIMIT)):
             rows = {step.id: statement_of(step, self._value_store) for step in page}
             known = await self._runs.work_at(work, {step_id: status for step_id, (_, status) in rows.items()})
             for step in page:
@@ -201,7 +201,7 @@ class StepReads:
                 found.setdefault(statement_id, NodeCounts()).count(step, known.state_of(step.id, status))
             after = page[-1].id
         single = {node.step_id: node for node in found.values() if node.step_id is not None}
-        for step in await self._store.load_steps(run.id, rows=list(single)[:PAGE_LIMIT]) if single else ():
+        for step in await self._store.runs.load_steps(run.id, rows=list(single)[:PAGE_LIMIT]) if single else ():
             row = show_step(step, self._value_store)
             single[step.id].about, single[step.id].total = arguments_text(row.params), row.total
         return found

@@ -80,7 +80,7 @@ class Firer:
         return answer
 
     async def _fire(self, task: Task) -> Answer:
-        record = await self._store.find_record(decode(task.payload)["schedule_id"])
+        record = await self._store.records.find(decode(task.payload)["schedule_id"])
         if record is None or record.state != ACTIVE or record.task_id != task.id:
             return await self._commit(Unit(task.claim, _finish({"note": "the schedule has another task now"})))
         try:

@@ -120,7 +120,7 @@ class Schedules(Triggers[ScheduleBody]):
             self.check(new)
             return new
 
-        record = await self._store.find_record_named(self._namespace, SCHEDULE, name)
+        record = await self._store.records.find_named(self._namespace, SCHEDULE, name)
         if record is not None:
             await self._operate(record.id, "edit", actor, defined)
             return
@@ -130,7 +130,7 @@ class Schedules(Triggers[ScheduleBody]):
 
     async def find(self, name: str) -> tuple[str, ScheduleBody] | None:
         """Return the id and the body of the live schedule of that name, if there is one."""
-        record = await self._store.find_record_named(self._namespace, SCHEDULE, name)
+        record = await self._store.records.find_named(self._namespace, SCHEDULE, name)
         return None if record is None else (record.id, self.load_shown(record)[1])
 
     async def pause(self, name: str, *, actor: str = "python") -> Schedule:

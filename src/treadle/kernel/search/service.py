@@ -14,8 +14,7 @@ from typing import Any, Generic, NamedTuple, TypeVar
 from treadle.kernel.search.plan import KEYS_LIMIT, Plan, Subject, error_text, matches, plan, roots
 from treadle.kernel.search.query import And, Compare, Field, In, Instant, Query, parse
 from treadle.kernel.store.pages import check_limit
-from treadle.kernel.store.ports import Store
-from treadle.kernel.store.ports.search import Span
+from treadle.kernel.store.ports import Span, Store
 from treadle.kernel.store.queries import NEWEST, Place, RunFilter, TaskFilter
 from treadle.kernel.store.value_store import ValueStore
 from treadle.model.errors import TreadleError
@@ -87,7 +86,7 @@ class Search:
 
     async def list_tags(self, owner_ids: Sequence[str]) -> dict[str, dict[str, str]]:
         """The tags of runs and tasks in stored form, by id."""
-        return await self._store.list_tags(owner_ids) if owner_ids else {}
+        return await self._store.search.list_tags(owner_ids) if owner_ids else {}
 
     async def _search(self, source: _Source[T], query: Query, before_id: Ref | None, limit: int) -> Found[T]:
         check_limit(limit)
@@ -128,7 +127,7 @@ class Search:
         loaded = fields & _LOADED
         if not loaded:
             return left
-        tags = await self._store.list_tags([each.id for each in left]) if "tag" in loaded and left else {}
+        tags = await self._store.search.list_tags([each.id for each in left]) if "tag" in loaded and left else {}
         every: Sequence[Run | Task] = left
         runs = [each for each in every if isinstance(each, Run)]
         doing = await self._list_doing(runs) if "doing" in loaded else {}
@@ -195,14 +194,14 @@ class _Source(Generic[T]):
 
     def _tagged(self, key: str, value: str, states: Sequence[str]) -> Stream[T]:
         async def stream(at: Place, after: int, size: int) -> _Batch[T]:
-            found = await self._store.list_tagged(Span(self.entity, self._namespace, at, after), key, value, size)
+            found = await self._store.search.list_tagged(Span(self.entity, self._namespace, at, after), key, value, size)
             return await self._found(found, states, size)
 
         return stream
 
     def _with_words(self, words: list[str], states: Sequence[str]) -> Stream[T]:
         async def stream(at: Place, after: int, size: int) -> _Batch[T]:
-            found = await self._store.list_with_words(Span(self.entity, self._namespace, at, after), words, size)
+            found = await self._store.search.list_with_words(Span(self.entity, self._namespace, at, after), words, size)
             return await self._found(found, states, size)
 
         return stream
@@ -222,7 +221,7 @@ class _Runs(_Source[Run]):
     entity = "run"
 
     async def position(self, record_id: str) -> Place:
-        run = await self._store.find_run(record_id)
+        run = await self._store.runs.find(record_id)
         return Place(id_time(record_id) if run is None else run.created_at, record_id)
 
     async def streams(self, chosen: Plan) -> list[Stream[Run]]:
@@ -232,27 +231,29 @@ class _Runs(_Source[Run]):
             case "name":
                 return [self._listed(workflow=key) for key in chosen.keys]
             case "prefix":
-                names = await self._store.list_run_names(chosen.keys[0], KEYS_LIMIT + 1)
+                names = await self._store.search.list_run_names(chosen.keys[0], KEYS_LIMIT + 1)
                 return [self._listed()] if len(names) > KEYS_LIMIT else [self._listed(workflow=name) for name in names]
             case _:
                 return await super().streams(chosen)
 
     def _listed(self, **which: Any) -> Stream[Run]:
         async def stream(at: Place, after: int, size: int) -> _Batch[Run]:
-            runs = await self._store.list_runs(RunFilter(namespace=self._namespace, before=at, created_after=after, **which), size)
+            runs = await self._store.runs.list_matching(
+                RunFilter(namespace=self._namespace, before=at, created_after=after, **which), size
+            )
             return _Batch([_place(each) for each in runs], runs, len(runs) < size)
 
         return stream
 
     async def _find(self, ids: Sequence[str], states: Sequence[str]) -> list[Run]:
-        return await self._store.find_runs(ids, states)
+        return await self._store.runs.find_many(ids, states)
 
 
 class _Tasks(_Source[Task]):
     entity = "task"
 
     async def position(self, record_id: str) -> Place:
-        task = await self._store.find_task(record_id)
+        task = await self._store.tasks.find(record_id)
         return Place(id_time(record_id) if task is None else task.created_at, record_id)
 
     async def streams(self, chosen: Plan) -> list[Stream[Task]]:
@@ -261,20 +262,20 @@ class _Tasks(_Source[Task]):
 
     def _failing(self) -> Stream[Task]:
         async def stream(at: Place, after: int, size: int) -> _Batch[Task]:
-            found = await self._store.list_failing_tasks(Span(self.entity, self._namespace, at, after), size)
+            found = await self._store.search.list_failing_tasks(Span(self.entity, self._namespace, at, after), size)
             return await self._found(found, (), size)
 
         return stream
 
     def _listed(self) -> Stream[Task]:
         async def stream(at: Place, after: int, size: int) -> _Batch[Task]:
-            tasks = await self._store.list_tasks(TaskFilter(namespace=self._namespace, before=at), size)
+            tasks = await self._store.tasks.list_matching(TaskFilter(namespace=self._namespace, before=at), size)
             return _Batch([_place(each) for each in tasks], tasks, len(tasks) < size or tasks[-1].created_at < after)
 
         return stream
 
     async def _find(self, ids: Sequence[str], states: Sequence[str]) -> list[Task]:
-        return await self._store.find_tasks(ids)
+        return await self._store.tasks.find_many(ids)
 
 
 def _place(record: Run | Task) -> Place:

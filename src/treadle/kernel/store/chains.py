@@ -22,7 +22,7 @@ async def current_run(store: Store, run: Run) -> Run:
     One indexed read for a chain of any length. Links that an older version made have no chain id: these are followed one by one.
     """
     while run.state == RunState.COMPLETED and run.kind == "function" and not _returned(run):
-        found = await store.find_last_link(run.chain_id or run.id) or await store.find_run(continued_id(run.id))
+        found = await store.runs.find_last_link(run.chain_id or run.id) or await store.runs.find(continued_id(run.id))
         if found is None or found.id == run.id:
             break
         run = found

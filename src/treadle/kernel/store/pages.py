@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Mapping
 
 from msgspec.structs import replace
 
-from treadle.kernel.store.ports import RecordStore, RunStore, SearchStore, Store, TaskStore
+from treadle.kernel.store.ports import Store
 from treadle.kernel.store.queries import TaskFilter
 from treadle.kernel.store.records import RecordFilter
 from treadle.kernel.store.short_ids import find_id
@@ -28,30 +28,30 @@ def check_limit(limit: int, most: int = PAGE_LIMIT) -> int:
     return limit
 
 
-async def every_task(store: TaskStore, which: TaskFilter) -> AsyncIterator[Task]:
+async def every_task(store: Store, which: TaskFilter) -> AsyncIterator[Task]:
     """Yield all tasks that match, newest first, page by page."""
-    while page := await store.list_tasks(which, PAGE_LIMIT):
+    while page := await store.tasks.list_matching(which, PAGE_LIMIT):
         for task in page:
             yield task
         which = replace(which, before_id=page[-1].id)
 
 
-async def all_steps(store: RunStore, run_id: str) -> list[Step]:
+async def all_steps(store: Store, run_id: str) -> list[Step]:
     """All steps of a run, in storage order."""
     found: list[Step] = []
-    while page := await store.list_steps(run_id, found[-1].id if found else None, PAGE_LIMIT):
+    while page := await store.runs.list_steps(run_id, found[-1].id if found else None, PAGE_LIMIT):
         found += page
     return found
 
 
-async def kept_tags(store: SearchStore, run_id: str, more: Mapping[str, str] | None = None) -> Tags:
+async def kept_tags(store: Store, run_id: str, more: Mapping[str, str] | None = None) -> Tags:
     """The tags of a run, for one that repeats or continues it; `more` is about to be stored, in stored form."""
-    return KeptTags(decode_tags({**(await store.list_tags([run_id])).get(run_id, {}), **(more or {})}))
+    return KeptTags(decode_tags({**(await store.search.list_tags([run_id])).get(run_id, {}), **(more or {})}))
 
 
-async def every_record(store: RecordStore, which: RecordFilter, page_size: int = PAGE_LIMIT) -> AsyncIterator[Record]:
+async def every_record(store: Store, which: RecordFilter, page_size: int = PAGE_LIMIT) -> AsyncIterator[Record]:
     """Yield all records that match, newest first, page by page."""
-    while page := await store.list_records(which, page_size):
+    while page := await store.records.list_matching(which, page_size):
         for record in page:
             yield record
         which = replace(which, before_id=page[-1].id)
@@ -63,11 +63,11 @@ async def find_by_name_or_id(store: Store, namespace: str, entity: str, name_or_
     """
     if not name_or_id.isprintable():  # the stores reject some of these
         return None
-    record = await store.find_record_named(namespace, entity, name_or_id)
+    record = await store.records.find_named(namespace, entity, name_or_id)
     if record is None:
         try:
             found = parse_id(name_or_id) if exact else await find_id(store, namespace, entity, name_or_id)
-            record = await store.find_record(found)
+            record = await store.records.find(found)
         except AmbiguousId:
             raise
         except (InvalidInput, NotFound):

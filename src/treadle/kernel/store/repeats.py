@@ -24,17 +24,17 @@ async def check_task_repeat(store: Store, value_store: ValueStore, task: NewTask
 
     A live task with the same unique key represents both requests. The payload of a revived task may have been edited since.
     """
-    stored = await store.find_task(owner_id)
+    stored = await store.tasks.find(owner_id)
     if stored is None or is_same_request(value_store, stored, task):
         return
-    if stored.lane == task.lane and any(move.move == "requeue" for move in await store.list_moves(owner_id)):
+    if stored.lane == task.lane and any(move.move == "requeue" for move in await store.log.list_moves(owner_id)):
         return
     raise IdempotencyKeyReused(task.idempotency_key or "", "task", owner_id)
 
 
 async def check_run_repeat(store: Store, value_store: ValueStore, run: Run, owner_id: str) -> None:
     """Raise `IdempotencyKeyReused` if the run with the key came from a different request; versions are not compared."""
-    stored = await store.find_run(owner_id)
+    stored = await store.runs.find(owner_id)
     if stored is None:
         return
     same = (stored.kind, stored.workflow, stored.task_list) == (run.kind, run.workflow, run.task_list)

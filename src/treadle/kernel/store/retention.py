@@ -133,14 +133,14 @@ class Retention:
             return report, TIDY if not dry_run and await self._tidy(report) else None
         if after == START and not dry_run:
             if older_than is None:
-                await self._store.prepare(rules)
-            dropped = await self._store.drop_expired(rules, ROWS)
+                await self._store.retention.prepare(rules)
+            dropped = await self._store.retention.drop_expired(rules, ROWS)
             report.add(dropped)
             if dropped.more:
                 return report, START
         cursor = None if after == START else after
         window = WINDOW if cursor else FIRST_WINDOW
-        page = await self._store.find_prunable(rules, cursor, window, count=dry_run, patient=older_than is None)
+        page = await self._store.retention.find_prunable(rules, cursor, window, count=dry_run, patient=older_than is None)
         if dry_run:
             report.trees, report.tasks = page.trees, page.tasks
             return report, page.cursor
@@ -157,14 +157,14 @@ class Retention:
         """Set the list's own retention times; None means the default. Returns them in milliseconds."""
         completed_for = None if completed is None else milliseconds(completed, "completed")
         failed_for = None if failed is None else milliseconds(failed, "failed")
-        await self._store.set_keep(self._namespace, check_name(task_list, "task list"), completed_for, failed_for)
+        await self._store.retention.set_keep(self._namespace, check_name(task_list, "task list"), completed_for, failed_for)
         return completed_for, failed_for
 
     async def keeps(self) -> list[TaskList]:
         """Return the lists of the namespace with their own retention times."""
         return [
             each
-            for each in await self._store.list_lists()
+            for each in await self._store.operators.list_lists()
             if each.namespace == self._namespace and (each.keep_completed_for, each.keep_failed_for) != (None, None)
         ]
 
@@ -176,7 +176,7 @@ class Retention:
         if is_short(member_id):
             member_id = await find_id(self._store, self._namespace, "run", member_id)
         member_id = parse_id(member_id)
-        member = await self._store.find_run(member_id) or await self._store.find_task(member_id)
+        member = await self._store.runs.find(member_id) or await self._store.tasks.find(member_id)
         if member is None or member.namespace != self._namespace:
             raise NotFound(f"There is no task or run {member_id}. It may have been pruned already.")
         report = PruneReport()
@@ -188,7 +188,7 @@ class Retention:
     async def _remove(self, rules: Rules, roots: tuple[str, ...], report: PruneReport) -> int:
         """Remove the trees; return the number of transactions."""
         for used in itertools.count(1):
-            pruned = await self._store.prune_trees(rules, roots, ROWS)
+            pruned = await self._store.retention.prune_trees(rules, roots, ROWS)
             report.add(pruned)
             if not pruned.more or not pruned.tasks + pruned.steps + pruned.lines + pruned.records + pruned.outcomes + pruned.chunks:
                 return used
@@ -197,7 +197,7 @@ class Retention:
     async def _tidy(self, report: PruneReport) -> bool:
         """Remove old keys, servers and records without a tree, then return free space; return whether there is more."""
         for _ in range(TRANSACTIONS):
-            keys, servers, records = await self._store.prune_rest(ROWS, KEEP_SERVERS_FOR, KEEP_RECORDS_FOR)
+            keys, servers, records = await self._store.retention.prune_rest(ROWS, KEEP_SERVERS_FOR, KEEP_RECORDS_FOR)
             report.dedupe_keys += keys
             report.servers += servers
             report.records += records
@@ -206,7 +206,7 @@ class Retention:
         else:
             return True
         for _ in range(TRANSACTIONS):
-            freed = await self._store.compact()
+            freed = await self._store.retention.compact()
             report.freed += freed
             if not freed:
                 return False

@@ -77,7 +77,7 @@ async def find_short(store: Store, namespace: str, entities: Sequence[str], name
     first, last = (str(uuid.UUID(digits.ljust(32, fill))) for fill in "0f")
     found: list[str] = []
     for entity in entities:
-        ids = await store.list_ids(entity, namespace, first, last, _VISIBLE if lists else CANDIDATES + 1)
+        ids = await store.search.list_ids(entity, namespace, first, last, _VISIBLE if lists else CANDIDATES + 1)
         found += await _visible(store, entity, ids, lists) if lists else ids
     return sorted(dict.fromkeys(found), reverse=True)
 
@@ -88,20 +88,21 @@ async def _newest(store: Store, namespace: str, entity: str, lists: Sequence[str
     for task_list in lists or (None,):
         if entity == RUN.entity:
             found += [
-                (run.created_at, run.id) for run in await store.list_runs(RunFilter(namespace=namespace, task_list=task_list), 1)
+                (run.created_at, run.id)
+                for run in await store.runs.list_matching(RunFilter(namespace=namespace, task_list=task_list), 1)
             ]
         elif entity == TASK.entity:
             which = TaskFilter(namespace=namespace, kind=HANDLER, task_list=task_list)
-            found += [(task.created_at, task.id) for task in await store.list_tasks(which, 1)]
+            found += [(task.created_at, task.id) for task in await store.tasks.list_matching(which, 1)]
         elif entity in RECORDS and task_list is None:
-            records = await store.list_records(RecordFilter(entity, namespace), 1)
+            records = await store.records.list_matching(RecordFilter(entity, namespace), 1)
             found += [(record.created_at, record.id) for record in records]
     return found
 
 
 async def _visible(store: Store, entity: str, ids: Sequence[str], lists: Sequence[str]) -> list[str]:
     if entity == RUN.entity:
-        return [run.id for run in await store.find_runs(ids) if run.task_list in lists]
+        return [run.id for run in await store.runs.find_many(ids) if run.task_list in lists]
     if entity == TASK.entity:
-        return [task.id for task in await store.find_tasks(ids) if task.task_list in lists]
+        return [task.id for task in await store.tasks.find_many(ids) if task.task_list in lists]
     return []

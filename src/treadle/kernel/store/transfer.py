@@ -144,7 +144,7 @@ async def export_namespace(store: Store, namespace: str, path: Path, progress: P
                 if digest.rows % BATCH == 0:
                     progress(f"{table}: {digest.rows} rows")
 
-            await store.export_rows(namespace, receive)
+            await store.namespaces.export_rows(namespace, receive)
             header = Header(namespace, FORMAT, await _schema_version(store), first_seq, last_seq, tables)
             rows.seek(0)
             target.write(msgspec.json.encode(header) + b"\n")
@@ -155,7 +155,7 @@ async def export_namespace(store: Store, namespace: str, path: Path, progress: P
 
 
 async def _schema_version(store: Store) -> int:
-    version = (await store.describe())["schema_version"]
+    version = (await store.health.describe())["schema_version"]
     assert isinstance(version, int)
     return version
 
@@ -250,7 +250,7 @@ async def import_namespace(store: Store, namespace: str, path: Path, progress: P
             with gzip.open(plain) if is_packed else plain as file:
                 incoming = NamespaceImport(path, file, progress)  # type: ignore[arg-type]
                 _check_target(incoming, namespace, await _schema_version(store))
-                await store.import_rows(incoming)
+                await store.namespaces.import_rows(incoming)
                 return incoming.header
     except (EOFError, gzip.BadGzipFile) as error:
         raise Refused(f"{path} was changed or is damaged ({error}); nothing was imported.") from error

@@ -14,7 +14,7 @@ from typing import NamedTuple, Protocol
 
 import msgspec
 
-from treadle.kernel.store.ports import RunStore
+from treadle.kernel.store.ports import Store
 from treadle.kernel.store.units import Finish, PutBlob
 from treadle.model.errors import TreadleError, UnreadableValue
 from treadle.model.values import MEASURED, PAYLOAD_LIMIT, BlobRef, Json, decode, decode_object, encode
@@ -63,7 +63,7 @@ def seal(text: str, codec: Codec) -> str:
 class ValueStore:
     """Packs JSON objects for storage and unpacks them; caches recently read large values in memory."""
 
-    def __init__(self, store: RunStore, codec: Codec | None = None) -> None:
+    def __init__(self, store: Store, codec: Codec | None = None) -> None:
         self._store = store
         self._codec = codec
         self._cache: OrderedDict[str, tuple[Json, int]] = OrderedDict()
@@ -176,7 +176,7 @@ class ValueStore:
         missing = [digest for digest in dict.fromkeys(digests) if digest not in self._cache]
         found: dict[str, Json] = {}
         if missing:
-            for digest, stored in (await self._store.find_blobs(missing)).items():
+            for digest, stored in (await self._store.runs.find_blobs(missing)).items():
                 text = self.plain(stored)
                 found[digest] = decode(text)
                 self._remember(digest, found[digest], len(text))

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from treadle.kernel.store.ports import LogStore
+from treadle.kernel.store.ports import Store
 from treadle.kernel.store.queries import History
 from treadle.model.states import MACHINES
 
@@ -55,7 +55,7 @@ def check_history(history: History) -> list[str]:
     return problems
 
 
-async def verify(store: LogStore, page: int = 1000) -> VerifyReport:
+async def verify(store: Store, page: int = 1000) -> VerifyReport:
     """Check every entity in the store, `page` at a time; may or may not include entities created meanwhile."""
     checked = 0
     problems: list[str] = []
@@ -68,8 +68,8 @@ async def verify(store: LogStore, page: int = 1000) -> VerifyReport:
             return VerifyReport(checked, tuple(problems))
 
 
-async def verify_page(store: LogStore, after_id: str | None, limit: int) -> tuple[VerifyReport, str | None]:
+async def verify_page(store: Store, after_id: str | None, limit: int) -> tuple[VerifyReport, str | None]:
     """Check up to `limit` entities after that id, in order of id; return also the last id, or None at the end."""
-    histories = await store.list_histories(after_id, limit)
+    histories = await store.log.list_histories(after_id, limit)
     problems = [problem for history in histories for problem in check_history(history)]
     return VerifyReport(len(histories), tuple(problems)), histories[-1].entity_id if len(histories) == limit else None

@@ -53,7 +53,7 @@ class StreamReads:
     async def list(self, member_id: Ref, *, access: Access | None = None) -> StreamList:
         """Return the streams of a run or a task."""
         owner = await self._find_owner(member_id, access)
-        return StreamList([record_of(StreamSummary, stream) for stream in await self._store.list_streams([owner.id])])
+        return StreamList([record_of(StreamSummary, stream) for stream in await self._store.streams.list_of([owner.id])])
 
     async def read(
         self,
@@ -81,7 +81,7 @@ class StreamReads:
                     await anext(entries, None)
             page = await self._read(await self._find_owner(member_id, access), name, offset, limit)
         if page.ended and not page.entries:
-            written = [stream.name for stream in await self._store.list_streams([owner.id])]
+            written = [stream.name for stream in await self._store.streams.list_of([owner.id])]
             if name not in written:
                 raise StreamNotFound(owner.id, name, written)
         return page
@@ -124,25 +124,25 @@ class StreamReads:
                 raise AmbiguousId("run or task", work, found)
             work = found[0] if found else work
         work_id = parse_id(work, "run or task id")
-        run = await self._store.find_run(work_id)
+        run = await self._store.runs.find(work_id)
         if run is not None and run.namespace == self._namespace and (access is None or access.may_use(run.task_list)):
             return _Owner(run.id, is_run=True)
-        task = await self._store.find_task(work_id)
+        task = await self._store.tasks.find(work_id)
         if task is None or task.namespace != self._namespace or not (access is None or access.may_use(task.task_list)):
             raise RunNotFound(work_id)
         return _Owner(task.run_id or task.id, is_run=False, writer=None if task.run_id is None else task.id)
 
     async def _has_ended(self, owner: _Owner) -> bool:
         if owner.is_run:
-            run = await self._store.find_run(owner.id)
+            run = await self._store.runs.find(owner.id)
             return run is None or run.finished
-        task = await self._store.find_task(owner.writer or owner.id)
+        task = await self._store.tasks.find(owner.writer or owner.id)
         return task is None or task.finished
 
     async def _next(self, owner: _Owner, name: str, offset: int) -> tuple[builtins.list[StreamEntry], int]:
         """Return the next entries from an offset on, and the offset after everything that was read."""
         entries: builtins.list[StreamEntry] = []
-        for chunk in await self._store.list_chunks(owner.id, name, offset, _CHUNKS):
+        for chunk in await self._store.streams.list_chunks(owner.id, name, offset, _CHUNKS):
             if owner.writer is None or chunk.writer == owner.writer:
                 entries += [entry for entry in _entries(chunk) if entry.offset >= offset]
             offset = max(offset, chunk.first_offset + chunk.count)

@@ -31,8 +31,8 @@ async def bury(store: Store, evidence: Mapping[str, str | None]) -> tuple[int, l
 
     In this order: if this process dies in between, another one repeats it.
     """
-    leases = await store.expire_leases_of(sorted(evidence))
-    return leases, await store.end_servers(evidence)
+    leases = await store.tasks.expire_leases_of(sorted(evidence))
+    return leases, await store.servers.end(evidence)
 
 
 class Presence:
@@ -67,7 +67,7 @@ class Presence:
             await self.leave()
             return
         with suppress(StoreError):
-            await self._store.attend(self._server_id)
+            await self._store.servers.attend(self._server_id)
             self._attended = True
             await self._store.notify((SERVERS,))
 
@@ -75,7 +75,7 @@ class Presence:
         """Untie the server; never raises if the store is unreachable, because the session ends with the process."""
         if self._attended is not False:
             with suppress(StoreError):
-                await self._store.leave(self._server_id)
+                await self._store.servers.leave(self._server_id)
                 self._attended = False
 
     def note(self, roll: Roll) -> None:
@@ -113,7 +113,7 @@ class Lookout:
     async def look(self) -> None:
         """Look at all servers once, and bury the dead."""
         ended = any(self._has_ended(process) for process in self._local)
-        sightings = await self._store.list_sightings()
+        sightings = await self._store.servers.list_sightings()
         now = self._clock.monotonic()
         found = judge(sightings, self._server_id, self._has_ended, self._suspects, now)
         for server_id, (sighting, kind) in found.dead.items():

@@ -52,7 +52,7 @@ class Threads:
 
     async def _find(self, thread_id: str) -> Record | None:
         name = check_key(thread_id, "thread id")
-        return await self._store.find_record_named(self._namespace, THREAD.entity, name)
+        return await self._store.records.find_named(self._namespace, THREAD.entity, name)
 
     async def list_names(self) -> list[tuple[str, str]]:
         """Return the record and the name of every thread, newest first."""
@@ -61,12 +61,12 @@ class Threads:
 
     async def find_items(self, record_id: str, keys: Collection[str]) -> dict[str, ThreadItem]:
         """Return the items that exist among those keys."""
-        found = await self._store.find_items(record_id, list(keys)) if keys else {}
+        found = await self._store.records.find_items(record_id, list(keys)) if keys else {}
         return {key: read(ThreadItem, value) for key, value in found.items()}
 
     async def first_item(self, record_id: str, prefix: str) -> ThreadItem | None:
         """Return the first item, by key, with the prefix."""
-        for key, value in await self._store.list_items(record_id, prefix, 1):
+        for key, value in await self._store.records.list_items(record_id, prefix, 1):
             if key.startswith(prefix):
                 return read(ThreadItem, value)
         return None
@@ -74,7 +74,7 @@ class Threads:
     async def items(self, record_id: str, prefix: str = "") -> AsyncIterator[tuple[str, ThreadItem]]:
         """Yield the items with the prefix, in order of key."""
         after = prefix
-        while page := await self._store.list_items(record_id, after, PAGE_LIMIT):
+        while page := await self._store.records.list_items(record_id, after, PAGE_LIMIT):
             for key, value in page:
                 if not key.startswith(prefix):
                     return
@@ -105,9 +105,9 @@ class Threads:
             if record is None:
                 return
             guard = await self._check_writer(record, thread_id, claim)
-            while keys := [key for key, _ in await self._store.list_items(record.id, None, PAGE_LIMIT)]:
+            while keys := [key for key, _ in await self._store.records.list_items(record.id, None, PAGE_LIMIT)]:
                 await self._commit((_change(record), PutItems(record.id, tuple((key, None) for key in keys))), guard)
-                record = await self._store.find_record(record.id)
+                record = await self._store.records.find(record.id)
                 if record is None or record.ended_at is not None:
                     return
             actor = None if claim is None else claim.owner_id
@@ -122,7 +122,7 @@ class Threads:
         """Return the guard of the write: the claim, or the end of the task that the thread belonged to."""
         if record is None or record.task_id is None or (claim is not None and claim.task_id == record.task_id):
             return claim
-        task = await self._store.find_task(record.task_id)
+        task = await self._store.tasks.find(record.task_id)
         if task is not None and not task.finished:
             raise ThreadHeld(thread_id, record.task_id)
         return claim if claim is not None or task is None else Seen.of(task)
@@ -151,7 +151,7 @@ class Threads:
         answer = await self._committer.submit(Unit(guard, rows=rows), None if isinstance(guard, Claim) else PATIENCE)
         reach("thread.after_commit")
         if answer.verdict is Verdict.CLAIM_LOST and isinstance(guard, Claim):
-            task = await self._store.find_task(guard.task_id)
+            task = await self._store.tasks.find(guard.task_id)
             if task is None or task.finished or task.claim != guard:
                 raise ClaimLost(guard.task_id, guard.version)
         if answer.verdict is not Verdict.DONE or answer.existing:

@@ -77,9 +77,9 @@ class TraceReads:
         """Return a page of the trace that any id in it, or its trace id, names; raises `TraceNotFound`."""
         check_limit(limit)
         roots, trace_id = await self._find_roots(any_id)
-        runs = await self._store.list_tree_runs(roots, RUNS)
-        tasks = await self._store.list_tree_tasks(roots, TASKS)
-        records = await self._store.list_tree_records(roots, RECORDS)
+        runs = await self._store.traces.list_runs(roots, RUNS)
+        tasks = await self._store.traces.list_tasks(roots, TASKS)
+        records = await self._store.traces.list_records(roots, RECORDS)
         if not runs and not tasks:
             raise TraceNotFound(any_id)
         now = await self._store.now()
@@ -115,7 +115,7 @@ class TraceReads:
         if trace_id is None and root_id is None:
             trace_id = any_id
         shared = trace_id is None or trace_id.startswith(_SHARED) or not trace_id.isprintable()
-        others = [] if shared else await self._store.list_trace_roots(self._namespace, str(trace_id), ROOTS)
+        others = [] if shared else await self._store.traces.list_roots(self._namespace, str(trace_id), ROOTS)
         roots = list(dict.fromkeys((*([root_id] if root_id else []), *others)))
         if not roots:
             raise TraceNotFound(any_id)
@@ -124,11 +124,11 @@ class TraceReads:
     async def _find_root(self, known: str) -> tuple[str | None, str | None]:
         """Return the root id and the trace id of a run, task, record or step."""
         found: Run | Task | Record | None = (
-            await self._store.find_run(known) or await self._store.find_task(known) or await self._store.find_record(known)
+            await self._store.runs.find(known) or await self._store.tasks.find(known) or await self._store.records.find(known)
         )
         if found is None:
             try:
-                found = await self._store.find_run((await self._steps.find(known)).run_id)
+                found = await self._store.runs.find((await self._steps.find(known)).run_id)
             except StepNotFound:
                 found = None
         if found is None or found.namespace != self._namespace:
@@ -148,8 +148,8 @@ class TraceReads:
     async def _creator(self, first: Run | TreeTask) -> str | None:
         """Return the actor of the first move of a run, or the one that enqueued a task."""
         if isinstance(first, Run):
-            return next((move.actor for move in await self._store.list_moves(first.id)), None)
-        found = await self._store.find_task(first.id)
+            return next((move.actor for move in await self._store.log.list_moves(first.id)), None)
+        found = await self._store.tasks.find(first.id)
         return None if found is None else found.created_by
 
     # details
@@ -160,10 +160,10 @@ class TraceReads:
         `executing` are the tasks that execute functions, by run.
         """
         ids = [executing.get(each.id, each.id) for each in page if each.kind == "task" or each.id in executing]
-        tasks = {task.id: task for task in (await self._store.find_tasks(ids) if ids else ())}
+        tasks = {task.id: task for task in (await self._store.tasks.find_many(ids) if ids else ())}
         moved = [task.id for task in tasks.values() if needs_moves(task)]
         moves: dict[str, list[Move]] = defaultdict(list)
-        for move in await self._store.list_moves_of(moved) if moved else ():
+        for move in await self._store.log.list_moves_of(moved) if moved else ():
             moves[move.entity_id].append(move)
         found: list[TraceEntry] = []
         functions = 0

@@ -120,7 +120,7 @@ class Triggers(ABC, Generic[B]):
         repaired = []
         for record in await self._list_active():
             body = self.load(record)
-            task = None if record.task_id is None else await self._store.find_task(record.task_id)
+            task = None if record.task_id is None else await self._store.tasks.find(record.task_id)
             if task is not None and not task.finished and not self.is_late(record.id, body, task):
                 continue
             guard, settlement = replacing(task, "repair", f"The {record.entity} {record.name} has another task.")
@@ -145,14 +145,14 @@ class Triggers(ABC, Generic[B]):
 
     async def list_moves(self, name: str) -> list[Move]:
         """Return its moves, oldest first."""
-        return await self._store.list_moves((await self._get_record(name)).id)
+        return await self._store.log.list_moves((await self._get_record(name)).id)
 
     async def _page(self, ended: bool, limit: int, before_id: str | None) -> list[Record]:
         """Return a page of records, newest first: the live ones, with `ended` also those that have ended."""
         check_limit(limit)
         before_id = None if before_id is None else parse_id(before_id, "cursor")
         which = RecordFilter(self.machine.entity, self._namespace, live=None if ended else True, before_id=before_id)
-        return await self._store.list_records(which, limit)
+        return await self._store.records.list_matching(which, limit)
 
     async def _get_record(self, name: str, *, exact: bool = False) -> Record:
         """Return the live record of that name, or the record of that id; see `find_by_name_or_id`."""
@@ -213,7 +213,7 @@ class Triggers(ABC, Generic[B]):
                 actor=actor,
                 task_id=tasks[0].id if tasks else None,
             )
-            task = None if record.task_id is None else await self._store.find_task(record.task_id)
+            task = None if record.task_id is None else await self._store.tasks.find(record.task_id)
             guard, settlement = replacing(task, actor, f"The {entity} {record.name}: {move} by {actor}.")
             rows = (change, *await self.follow(record, state, actor))
             await self._committer.commit(Unit(guard, settlement, tuple(tasks), rows=rows), self._patience)
@@ -239,7 +239,7 @@ def replacing(task: Task | None, actor: str, reason: str) -> tuple[Seen | None, 
 async def forget(store: Store, task: Task) -> None:
     """Remove the finished task of a turn without changes, and its moves, immediately."""
     try:
-        await store.prune_trees(Rules(task.namespace, 0, 0), [task.root_id], _PAGE)
+        await store.retention.prune_trees(Rules(task.namespace, 0, 0), [task.root_id], _PAGE)
     except StoreError:
         pass  # retention prunes it later
 

@@ -89,7 +89,7 @@ class Starters:
         if started.kind == TASK:
             task, blobs = self._queue.make(_task_spec(target, inputs, occasion))
             return started, Prepared((task,), blobs)
-        if await self._store.find_run(occasion.id) is not None:
+        if await self._store.runs.find(occasion.id) is not None:
             return started, Prepared()
         options = {
             "version": target.version,
@@ -111,15 +111,15 @@ class Starters:
 
     async def was_started(self, kind: str, start_id: str) -> bool:
         """Return whether such a task or run exists."""
-        find = self._store.find_run if kind == RUN else self._store.find_task
+        find = self._store.runs.find if kind == RUN else self._store.tasks.find
         return await find(start_id) is not None
 
     async def find_live(self, started: Started) -> Started | None:
         """Return the work if it is live, or the run as which a function continued; None if it has ended."""
         if started.kind != RUN:
-            task = await self._store.find_task(started.id)
+            task = await self._store.tasks.find(started.id)
             return None if task is None or task.finished else started
-        if (run := await self._store.find_run(started.id)) is None:
+        if (run := await self._store.runs.find(started.id)) is None:
             return None
         run = await current_run(self._store, run)
         return None if run.finished else msgspec.structs.replace(started, id=run.id)

@@ -141,7 +141,7 @@ class WatcherScanner:
         return answer
 
     async def _scan(self, task: Task) -> Answer:
-        record = await self._store.find_record(decode(task.payload)["watcher_id"])
+        record = await self._store.records.find(decode(task.payload)["watcher_id"])
         if record is None or record.state != ACTIVE or record.task_id != task.id:
             return await self._commit(Unit(task.claim, _finish({"note": "the watcher has another task now"})))
         body = self._watchers.load(record)
@@ -173,7 +173,7 @@ class WatcherScanner:
         after: str | None = None
         begin = 0
         while True:
-            stored = await self._store.list_items(turn.record.id, after, PAGE)
+            stored = await self._store.records.list_items(turn.record.id, after, PAGE)
             bound = stored[-1][0] if len(stored) == PAGE else None
             end = len(keys) if bound is None else bisect_right(keys, bound)
             if end - begin > PAGE:
@@ -220,7 +220,7 @@ class WatcherScanner:
     async def _scan_address(self, turn: _Turn) -> None:
         source = turn.body.source
         key = key_of(source.place)
-        stored = await self._store.find_items(turn.record.id, [key])
+        stored = await self._store.records.find_items(turn.record.id, [key])
         item = read_item(stored[key]) if key in stored else None
         fetched = await self._sources.fetch(source, item)
         turn.items = 0 if fetched.gone else 1

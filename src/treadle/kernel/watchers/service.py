@@ -139,7 +139,7 @@ class Watchers(Triggers[WatcherBody]):
             record = await self._get_record(name)
             if record.state != ACTIVE:
                 raise IllegalMove(WATCHER, record.name or record.id, record.state, "look", MACHINE.possible(record.state))
-            task = None if record.task_id is None else await self._store.find_task(record.task_id)
+            task = None if record.task_id is None else await self._store.tasks.find(record.task_id)
             if task is not None and task.owner_id is not None:
                 return self._shown(record)  # a worker is scanning now
             new = self.next_task(record.id, self.load(record), await self._store.now())
@@ -167,7 +167,7 @@ class Watchers(Triggers[WatcherBody]):
         if after is not None:
             encode(after, "cursor")  # refuses text that the stores cannot compare
         record = await self._get_record(name)
-        items = [(key, read_item(value)) for key, value in await self._store.list_items(record.id, after, limit)]
+        items = [(key, read_item(value)) for key, value in await self._store.records.list_items(record.id, after, limit)]
         seen = [record_of(SeenItem, item, name=key, settling=item.pending is not None) for key, item in items]
         return SeenPage(seen, seen[-1].name if len(seen) == limit else None)
 
@@ -176,7 +176,7 @@ class Watchers(Triggers[WatcherBody]):
         now = await self._store.now()
         found = []
         for record in await self._list_active():
-            task = None if record.task_id is None else await self._store.find_task(record.task_id)
+            task = None if record.task_id is None else await self._store.tasks.find(record.task_id)
             due_at = now if task is None or task.finished else task.wake_at or task.due_at
             if task is None or task.owner_id is not None or now - due_at <= GRACE_FOR:
                 continue

@@ -8,7 +8,7 @@ from treadle.kernel.store.queries import DeadLetter, DeadLetterFilter, DeadLette
 from treadle.kernel.store.units import Seen
 from treadle.model.tasks import Task
 from treadle.stores.postgres.connection.connect import Connection
-from treadle.stores.postgres.parts import Part, lists, reads
+from treadle.stores.postgres.database import Part, lists, reads
 from treadle.stores.postgres.tasks import task_of
 from treadle.stores.statements import load_statements
 
@@ -27,11 +27,11 @@ class DeadLetters(Part):
     """The `DeadLetterStore` of PostgreSQL."""
 
     @lists
-    async def list_dead_letters(self, connection: Connection, which: DeadLetterFilter, limit: int) -> list[Task]:
+    async def list_newest(self, connection: Connection, which: DeadLetterFilter, limit: int) -> list[Task]:
         return [task_of(row) for row in await connection.fetch(_SQL["list_dead_letters"], *_values(which), max(limit, 0))]
 
     @lists
-    async def walk_dead_letters(self, connection: Connection, which: DeadLetterFilter, limit: int) -> list[DeadLetter]:
+    async def walk(self, connection: Connection, which: DeadLetterFilter, limit: int) -> list[DeadLetter]:
         rows = await connection.fetch(_SQL["walk_dead_letters"], *_values(which), max(limit, 0))
         return [
             DeadLetter(Seen(task_id, version, claim_version), seq, root_id, run_id)
@@ -39,11 +39,11 @@ class DeadLetters(Part):
         ]
 
     @reads
-    async def group_dead_letters(self, connection: Connection, which: DeadLetterFilter, limit: int) -> list[DeadLetterGroup]:
+    async def group(self, connection: Connection, which: DeadLetterFilter, limit: int) -> list[DeadLetterGroup]:
         return [DeadLetterGroup(*row) for row in await connection.fetch(_SQL["group_dead_letters"], *_values(which), max(limit, 0))]
 
     @reads
-    async def count_dead_letters(self, connection: Connection, which: DeadLetterFilter) -> tuple[int, int, int]:
+    async def count(self, connection: Connection, which: DeadLetterFilter) -> tuple[int, int, int]:
         name, values = (
             ("count_dead_letters_in", _values(which)[:4]) if which.by_lane_alone else ("count_dead_letters", _values(which))
         )

@@ -8,7 +8,7 @@ from treadle.kernel.store.queries import Health, TableHealth
 from treadle.model.errors import Unsupported
 from treadle.stores.postgres.connection.connect import Connection
 from treadle.stores.postgres.connection.schema import read_version
-from treadle.stores.postgres.parts import Part, reads
+from treadle.stores.postgres.database import Part, reads
 from treadle.stores.statements import load_statements
 
 _SQL = load_statements(__package__, "health.sql")
@@ -21,7 +21,12 @@ class HealthReport(Part):
     async def describe(self, connection: Connection) -> dict[str, object]:
         version = await read_version(connection)
         row = await connection.fetchrow(_SQL["describe"])
-        described = {"kind": "postgresql", "url": self.url, "schema": self._address.schema, "schema_version": version}
+        described = {
+            "kind": "postgresql",
+            "url": self._database.url,
+            "schema": self._database.address.schema,
+            "schema_version": version,
+        }
         return described | dict(row or {})
 
     @reads
@@ -29,12 +34,12 @@ class HealthReport(Part):
         return await _overdue_for(connection)
 
     @reads
-    async def health(self, connection: Connection) -> Health:
+    async def check(self, connection: Connection) -> Health:
         tables = [TableHealth(*row) for row in await connection.fetch(_SQL["list_tables"])]
         snapshot = await connection.fetchrow(_SQL["find_oldest_snapshot"])
         row = await connection.fetchrow(_SQL["find_settings"])
         assert row is not None
-        settings = dict(row) | {"sessions": "on" if self._address.has_sessions else "off"}
+        settings = dict(row) | {"sessions": "on" if self._database.address.has_sessions else "off"}
         size, server = settings.pop("bytes"), settings.pop("server_version")
         return Health(
             tables=tuple(tables),
@@ -61,8 +66,9 @@ class HealthReport(Part):
 
     async def backup(self, path: str) -> int:
         raise Unsupported(
-            f"Back {self.url} up with PostgreSQL's own tools: `pg_dump --format=custom --schema={self._address.schema} "
-            f"--file={path} URL` for this schema (back with pg_restore), or base backups of the whole server."
+            f"Back {self._database.url} up with PostgreSQL's own tools: `pg_dump --format=custom "
+            f"--schema={self._database.address.schema} --file={path} URL` for this schema (back with pg_restore), "
+            "or base backups of the whole server."
         )
 
 

@@ -10,7 +10,7 @@ import asyncpg
 from treadle.kernel.store.queries import Event, History, Tally, TaskEnd
 from treadle.model.tasks import LogLine, Move
 from treadle.stores.postgres.connection.connect import Connection, fetch_as, texts
-from treadle.stores.postgres.parts import Part, lists, reads, works
+from treadle.stores.postgres.database import Part, lists, reads, works
 from treadle.stores.statements import load_statements
 
 _SQL = load_statements(__package__, "log.sql")
@@ -65,7 +65,7 @@ class Log(Part):
     async def append_lines(self, lines: Sequence[LogLine]) -> None:
         if lines:
             rows = ((line.task_id, line.at, line.level, line.message, line.details, line.run_id, line.step_id) for line in lines)
-            async with self._working() as connection:
+            async with self._database.working() as connection:
                 await connection.execute(_SQL["append_lines"], *zip(*rows, strict=True))
 
     @reads

@@ -8,8 +8,8 @@ import msgspec
 
 from treadle.kernel.store.transfer import BATCH, NamespaceImport, StoredRow
 from treadle.stores.postgres.connection.connect import Connection
+from treadle.stores.postgres.database import Part, reads
 from treadle.stores.postgres.lanes import list_lanes
-from treadle.stores.postgres.parts import Part, reads
 from treadle.stores.rules.namespaces import columns_of, from_common, reading_statements, to_common
 from treadle.stores.statements import load_statements
 
@@ -23,7 +23,7 @@ class Namespaces(Part):
     """The `NamespaceStore` of PostgreSQL."""
 
     @reads
-    async def list_namespaces(self, connection: Connection) -> list[str]:
+    async def list_names(self, connection: Connection) -> list[str]:
         return [row[0] for row in await connection.fetch(_SQL["list_namespaces"])]
 
     @reads

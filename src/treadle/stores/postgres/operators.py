@@ -8,8 +8,8 @@ from treadle.model.handlers import HandlerRegistration
 from treadle.model.lists import LaneRule, Limit, TaskList
 from treadle.stores.postgres import limits
 from treadle.stores.postgres.connection.connect import Connection, row_count
+from treadle.stores.postgres.database import Part, reads, works
 from treadle.stores.postgres.lanes import list_rules, lock_lists
-from treadle.stores.postgres.parts import Part, reads, works
 from treadle.stores.rules.readable import registration_of
 from treadle.stores.statements import load_statements
 
@@ -49,9 +49,9 @@ class Operators(Part):
         return await list_rules(connection)
 
     async def set_rate(self, lane_id: int, rate: float | None, burst: int | None) -> None:
-        async with self._working() as connection:
+        async with self._database.working() as connection:
             await connection.execute(_SQL["set_rate"], lane_id, rate, burst)
-        await self.list_lanes()
+        await self._database.list_lanes()
 
     @works
     async def set_backlog_limit(self, connection: Connection, lane_id: int, backlog_limit: int | None) -> None:

@@ -20,7 +20,7 @@ from treadle.model.ids import id_time
 from treadle.stores.postgres.commit.settlements import open_rest
 from treadle.stores.postgres.connection.connect import READS, Connection, close_connection
 from treadle.stores.postgres.connection.errors import translated
-from treadle.stores.postgres.parts import Part
+from treadle.stores.postgres.database import Part
 from treadle.stores.rules.retention import first_id
 from treadle.stores.statements import load_statements
 
@@ -76,7 +76,7 @@ class Partitions(Part):
         raise NotImplementedError
 
     async def prepare(self, rules: Rules) -> None:
-        with translated(self.url):
+        with translated(self._database.url):
             async with self._maintaining() as connection:
                 try:
                     await self._bound_rest(connection, length_for(rules))
@@ -89,7 +89,7 @@ class Partitions(Part):
                     return
 
     async def drop_expired(self, rules: Rules, limit: int) -> Pruned:
-        with translated(self.url):
+        with translated(self._database.url):
             async with self._maintaining() as connection:
                 for each in await self._list(connection) if await self._may_change(connection) else ():
                     if each.lower_id is None or each.ends_at + rules.keep_completed_for > each.now:
@@ -111,23 +111,23 @@ class Partitions(Part):
 
     @asynccontextmanager
     async def _maintaining(self) -> AsyncIterator[Connection]:
-        connection = await self._connector.connect(_SETTINGS, direct=True, timeout=_TIMEOUT)
+        connection = await self._database.connector.connect(_SETTINGS, direct=True, timeout=_TIMEOUT)
         try:
             yield connection
         finally:
             await close_connection(connection)
 
     async def _may_change(self, connection: Connection) -> bool:
-        async with self._connector.session(connection, _SETTINGS):
+        async with self._database.connector.session(connection, _SETTINGS):
             return bool(await connection.fetchval(_SQL["may_change"]))
 
     async def _list(self, connection: Connection) -> list[Partition]:
-        async with self._connector.session(connection, _SETTINGS):
+        async with self._database.connector.session(connection, _SETTINGS):
             return [Partition(*row) for row in await connection.fetch(_SQL["list_partitions"])]
 
     async def _do(self, connection: Connection, name: str, *values: object) -> asyncpg.Record | None:
         """Run a change in its own transaction; None if another process is changing partitions."""
-        async with self._connector.session(connection, _SETTINGS), connection.transaction():
+        async with self._database.connector.session(connection, _SETTINGS), connection.transaction():
             if not await connection.fetchval(_SQL["lock_partitions"]):
                 return None
             return await connection.fetchrow(_SQL[name], *values)
@@ -139,7 +139,7 @@ class Partitions(Part):
             await self._bound(connection, first_id(_whole_hour(rest.now + max(length // 4, HOUR_FOR))))
 
     async def _bound(self, connection: Connection, upper_id: str) -> None:
-        async with self._connector.session(connection, _SETTINGS):
+        async with self._database.connector.session(connection, _SETTINGS):
             if await connection.fetchval(_SQL["has_later_ids"], upper_id):
                 return
         await self._do(connection, "bound_rest", upper_id)
@@ -149,13 +149,13 @@ class Partitions(Part):
             reach("partitions.validated")
             await self._do(connection, "open_parts", upper_id)
         except asyncpg.PostgresError:
-            async with self._connector.session(connection, _SETTINGS):
+            async with self._database.connector.session(connection, _SETTINGS):
                 await open_rest(connection)
             raise
 
     async def _add_next(self, connection: Connection, length: int) -> bool:
         """Add the next partition, if there are fewer than two for the future; return whether it was added."""
-        async with self._connector.session(connection, _SETTINGS), connection.transaction():
+        async with self._database.connector.session(connection, _SETTINGS), connection.transaction():
             if not await connection.fetchval(_SQL["lock_partitions"]):
                 return False
             parts = [Partition(*row) for row in await connection.fetch(_SQL["list_partitions"])]
@@ -172,7 +172,7 @@ class Partitions(Part):
         """Remove the expired trees of a partition that have more than one task and its moves; they have rows elsewhere."""
         total, used, after = Pruned(), 0, each.lower_id
         while True:
-            async with self._connector.session(connection, _SETTINGS):
+            async with self._database.connector.session(connection, _SETTINGS):
                 found = await connection.fetch(_SQL["list_mixed"], each.lower_id, each.upper_id, after, _PAGE)
             roots = [row[0] for row in found]
             for at in range(0, len(roots), _GROUP):

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from treadle.kernel.store.records import EffectFilter, RecordFilter
 from treadle.model.records import EffectOutcome, Message, Record
 from treadle.stores.postgres.connection.connect import Connection, fetch_as
-from treadle.stores.postgres.parts import Part, reads, works
+from treadle.stores.postgres.database import Part, reads, works
 from treadle.stores.statements import load_statements
 
 _SQL = load_statements(__package__, "records.sql")
@@ -17,20 +17,20 @@ class Records(Part):
     """The `RecordStore` of PostgreSQL."""
 
     @works
-    async def find_record(self, connection: Connection, record_id: str) -> Record | None:
+    async def find(self, connection: Connection, record_id: str) -> Record | None:
         return next(iter(await fetch_as(connection, Record, _SQL["find_record"], record_id)), None)
 
     @works
-    async def find_record_named(self, connection: Connection, namespace: str, entity: str, name: str) -> Record | None:
+    async def find_named(self, connection: Connection, namespace: str, entity: str, name: str) -> Record | None:
         return next(iter(await fetch_as(connection, Record, _SQL["find_record_named"], namespace, entity, name)), None)
 
     @reads
-    async def list_records(self, connection: Connection, which: RecordFilter, limit: int) -> list[Record]:
+    async def list_matching(self, connection: Connection, which: RecordFilter, limit: int) -> list[Record]:
         values = (which.entity, which.namespace, list(which.states) or None, which.live, which.task_id, which.run_id)
         return await fetch_as(connection, Record, _SQL["list_records"], *values, which.before_id, max(limit, 0))
 
     @reads
-    async def count_records(self, connection: Connection, namespace: str, entity: str) -> dict[str, int]:
+    async def count(self, connection: Connection, namespace: str, entity: str) -> dict[str, int]:
         return {row[0]: row[1] for row in await connection.fetch(_SQL["count_records"], namespace, entity)}
 
     @works

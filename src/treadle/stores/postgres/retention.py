@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from treadle.kernel.store.queries import Pruned, PrunePage, Rules
 from treadle.model.errors import Unsupported
 from treadle.stores.postgres.connection.connect import Connection, row_count
+from treadle.stores.postgres.database import works
 from treadle.stores.postgres.partitions import NOWHERE, Partitions, find_waiting
-from treadle.stores.postgres.parts import works
 from treadle.stores.rules.retention import RUNS, first_id
 from treadle.stores.statements import load_statements
 
@@ -107,7 +107,9 @@ class Retention(Partitions):
     async def compact(self, *, whole: bool = False, tight: bool = False) -> int:
         """Do nothing: autovacuum does it."""
         if whole:
-            raise Unsupported(f"{self.url} returns space by itself (autovacuum). To rewrite a table, run `vacuum full finished`.")
+            raise Unsupported(
+                f"{self._database.url} returns space by itself (autovacuum). To rewrite a table, run `vacuum full finished`."
+            )
         return 0
 
 

@@ -13,7 +13,7 @@ from treadle.model.runs import Flow, FlowVersion, Run, Step
 from treadle.model.states import RunState
 from treadle.model.tasks import Task
 from treadle.stores.postgres.connection.connect import Connection, fetch_as, texts
-from treadle.stores.postgres.parts import Part, reads, works
+from treadle.stores.postgres.database import Part, reads, works
 from treadle.stores.statements import load_statements
 
 _SQL = load_statements(__package__, "runs.sql")
@@ -51,34 +51,38 @@ class Runs(Part):
     """The `RunStore` of PostgreSQL."""
 
     @works
-    async def find_run(self, connection: Connection, run_id: str) -> Run | None:
+    async def find(self, connection: Connection, run_id: str) -> Run | None:
         return next(iter(await fetch_as(connection, Run, _SQL["find_run"], run_id)), None)
+
+    @reads
+    async def find_many(self, connection: Connection, run_ids: Sequence[str], states: Sequence[str] = ()) -> list[Run]:
+        return await fetch_as(connection, Run, _SQL["find_runs"], sorted(set(run_ids)), list(states) or None)
 
     @works
     async def find_last_link(self, connection: Connection, chain_id: str) -> Run | None:
         return next(iter(await fetch_as(connection, Run, _SQL["find_last_link"], chain_id)), None)
 
     @works
-    async def find_finished_runs(self, connection: Connection, run_ids: Sequence[str]) -> list[Run]:
+    async def find_finished(self, connection: Connection, run_ids: Sequence[str]) -> list[Run]:
         return await fetch_as(connection, Run, _SQL["find_finished_runs"], sorted(set(run_ids)))
 
     @reads
-    async def list_runs(self, connection: Connection, which: RunFilter, limit: int) -> list[Run]:
+    async def list_matching(self, connection: Connection, which: RunFilter, limit: int) -> list[Run]:
         return await fetch_as(connection, Run, _SQL[_list(which)], *await _values(connection, which), max(limit, 0))
 
     @reads
-    async def list_failed_runs(
+    async def list_failed(
         self, connection: Connection, namespace: str, after: int, limit: int, before: FailedRun = LATEST_FAILURE
     ) -> list[FailedRun]:
         given = (namespace, after, max(limit, 0), before.finished_at, before.id)
         return [FailedRun(*row) for row in await connection.fetch(_SQL["list_failed_runs"], *given)]
 
     @reads
-    async def count_runs(self, connection: Connection, namespace: str) -> dict[str, int]:
+    async def count(self, connection: Connection, namespace: str) -> dict[str, int]:
         return {row[0]: row[1] for row in await connection.fetch(_SQL["count_runs"], namespace)}
 
     @reads
-    async def count_matching_runs(self, connection: Connection, which: RunFilter) -> dict[str, int]:
+    async def count_matching(self, connection: Connection, which: RunFilter) -> dict[str, int]:
         return {row[0]: row[1] for row in await connection.fetch(_SQL["count_matching_runs"], *await _values(connection, which))}
 
     @reads

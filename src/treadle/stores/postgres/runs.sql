@@ -190,3 +190,7 @@ order by name, version desc;
 -- name: find_blobs
 -- Find large values by digest.
 select blobs.digest, blobs.value from unnest($1::text[]) as wanted (digest) join blobs on blobs.digest = wanted.digest;
+
+-- name: find_runs
+-- Find runs by id, in one of the states $2 (null: any).
+select * from runs where id = any ($1::uuid[]) and ($2::text[] is null or state = any ($2::text[]));

@@ -7,11 +7,10 @@ from typing import Any
 
 import asyncpg
 
-from treadle.kernel.store.ports.search import Span
+from treadle.kernel.store.ports import Span
 from treadle.kernel.store.queries import Place
-from treadle.model.runs import Run
-from treadle.stores.postgres.connection.connect import Connection, fetch_as
-from treadle.stores.postgres.parts import Part, lists, reads
+from treadle.stores.postgres.connection.connect import Connection
+from treadle.stores.postgres.database import Part, lists, reads
 from treadle.stores.statements import load_statements
 
 _SQL = load_statements(__package__, "search.sql")
@@ -77,10 +76,6 @@ class Search(Part):
         name = {"run": "list_run_ids", "task": "list_task_ids", "step": "list_step_ids"}.get(entity, "list_record_ids")
         more = (entity,) if name == "list_record_ids" else ()
         return [row[0] for row in await connection.fetch(_SQL[name], namespace, first, last, limit, *more)]
-
-    @reads
-    async def find_runs(self, connection: Connection, run_ids: Sequence[str], states: Sequence[str] = ()) -> list[Run]:
-        return await fetch_as(connection, Run, _SQL["find_runs"], sorted(set(run_ids)), list(states) or None)
 
 
 def _positions(rows: Any) -> list[Place]:

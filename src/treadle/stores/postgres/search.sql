@@ -127,7 +127,3 @@ from records
 where id between $2::uuid and $3::uuid and coalesce(namespace, '') = $1::text and entity = $5::text
 order by id desc
 limit $4::bigint;
-
--- name: find_runs
--- Find runs by id, in one of the states $2 (null: any).
-select * from runs where id = any ($1::uuid[]) and ($2::text[] is null or state = any ($2::text[]));

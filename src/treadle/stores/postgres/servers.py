@@ -15,7 +15,7 @@ from treadle.model.tasks import LOST_AFTER, Claim, Server
 from treadle.stores.postgres.attendance import Attendance
 from treadle.stores.postgres.connection.connect import HOT, Connection, Connector, close_connection
 from treadle.stores.postgres.connection.errors import translated
-from treadle.stores.postgres.parts import Part, reads, works
+from treadle.stores.postgres.database import Part, reads, works
 from treadle.stores.postgres.tasks import held, read_clock, renew
 from treadle.stores.rules.readable import SERVER_JSON, server_of
 from treadle.stores.statements import load_statements
@@ -34,25 +34,23 @@ T = TypeVar("T")
 class Servers(Part):
     """The `ServerStore` of PostgreSQL."""
 
-    _attendance: Attendance | None = None
-
     def lease_connection(self) -> PostgresLeaseConnection:
-        return PostgresLeaseConnection(self._connector)
+        return PostgresLeaseConnection(self._database.connector)
 
     @reads
-    async def list_servers(self, connection: Connection, namespace: str | None = None) -> list[Server]:
+    async def list_all(self, connection: Connection, namespace: str | None = None) -> list[Server]:
         return [server_of(dict(row)) for row in await connection.fetch(_SQL["list_servers"], namespace)]
 
     @works
-    async def save_server(self, connection: Connection, server: Server) -> None:
+    async def save(self, connection: Connection, server: Server) -> None:
         await _beat(connection, server)
 
-    async def touch_servers(self, touches: Sequence[Touch]) -> list[Server]:
+    async def touch(self, touches: Sequence[Touch]) -> list[Server]:
         if not touches:
             return []
         ordered = sorted(touches, key=lambda touch: touch.server_id)
         columns = ([getattr(touch, name) for touch in ordered] for name in Touch.__struct_fields__)
-        async with self._working() as connection:
+        async with self._database.working() as connection:
             return [server_of(dict(row)) for row in await connection.fetch(_SQL["touch_servers"], *columns)]
 
     async def attend(self, server_id: str) -> None:
@@ -63,20 +61,20 @@ class Servers(Part):
 
     async def list_sightings(self) -> list[Sighting]:
         if (rows := await self._attending().look()) is None:
-            async with self._working() as connection:
-                rows = await connection.fetch(_SQL["list_sightings"], False, self._address.schema)
+            async with self._database.working() as connection:
+                rows = await connection.fetch(_SQL["list_sightings"], False, self._database.address.schema)
         return [Sighting(*row) for row in rows]
 
     @works
-    async def end_servers(self, connection: Connection, evidence: Mapping[str, str | None]) -> list[str]:
+    async def end(self, connection: Connection, evidence: Mapping[str, str | None]) -> list[str]:
         ordered = sorted(evidence.items())
         columns = [each for each, _ in ordered], [said for _, said in ordered]
         return [row[0] for row in await connection.fetch(_SQL["end_servers"], *columns)]
 
     def _attending(self) -> Attendance:
-        if self._attendance is None:
+        if self._database.attendance is None:
             raise NotOpen
-        return self._attendance
+        return self._database.attendance
 
 
 async def _beat(connection: Connection, server: Server) -> Roll:

@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Sequence
 
+import asyncpg
+
+from treadle.kernel.store.ports import Store
+from treadle.kernel.store.units import Answer, Unit
 from treadle.model.clock import Clock
 from treadle.model.errors import NotOpen
 from treadle.stores.postgres.attendance import Attendance
+from treadle.stores.postgres.commit.commit import commit, make_way
 from treadle.stores.postgres.connection import schema
 from treadle.stores.postgres.connection.address import parse_address
-from treadle.stores.postgres.connection.connect import HOT, READS, Pool
-from treadle.stores.postgres.connection.errors import translated
+from treadle.stores.postgres.connection.connect import HOT, LONGEST_STATEMENT_FOR, READS, Connection, Pool
+from treadle.stores.postgres.connection.errors import REPEATABLE, translated
 from treadle.stores.postgres.connection.signals import Listener, Notifier
 from treadle.stores.postgres.connection.timeline_watch import TimelineWatch
+from treadle.stores.postgres.database import Database, Part, works
 from treadle.stores.postgres.dead_letters import DeadLetters
 from treadle.stores.postgres.health import HealthReport
 from treadle.stores.postgres.log import Log
@@ -24,27 +31,17 @@ from treadle.stores.postgres.runs import Runs
 from treadle.stores.postgres.search import Search
 from treadle.stores.postgres.servers import Servers
 from treadle.stores.postgres.streams import Streams
-from treadle.stores.postgres.tasks import Tasks
+from treadle.stores.postgres.tasks import Tasks, read_clock
 from treadle.stores.postgres.traces import Traces
 from treadle.stores.postgres.usage import UsageLedger
 
+LONGEST_COMMIT = LONGEST_STATEMENT_FOR / 1000
+"""Seconds after which the store gives up a commit, to be sent again: followers of events wait no longer for a seq (D9)."""
 
-class PostgresStore(
-    Tasks,
-    DeadLetters,
-    Runs,
-    Search,
-    Records,
-    Log,
-    Servers,
-    Operators,
-    UsageLedger,
-    Traces,
-    Streams,
-    Retention,
-    Namespaces,
-    HealthReport,
-):
+_REPEATS = 3
+
+
+class PostgresStore(Part, Store):
     """A `Store` on a schema of a PostgreSQL database (13 or newer).
 
     Uses up to `pool_size` connections for work, two for lists, one each to listen (and to attend) and to notify, and one for each
@@ -52,45 +49,88 @@ class PostgresStore(
     failover. `url` has no password.
     """
 
-    def __init__(self, url: str, *, clock: Clock, pool_size: int = 4) -> None:
-        super().__init__(parse_address(url), clock)
+    parallel_commits = 2
+
+    def __init__(self, url: str, *, clock: Clock, pool_size: int = 4, database: Database | None = None) -> None:
+        database = database or Database(parse_address(url), clock)
+        super().__init__(database)
+        self.url = database.url
         self._pool_size = pool_size
         self._listener: Listener | None = None
         self._notifier: Notifier | None = None
         self._timeline_watch: TimelineWatch | None = None
+        self.tasks = Tasks(database)
+        self.dead_letters = DeadLetters(database)
+        self.runs = Runs(database)
+        self.search = Search(database)
+        self.records = Records(database)
+        self.log = Log(database)
+        self.servers = Servers(database)
+        self.operators = Operators(database)
+        self.usage = UsageLedger(database)
+        self.traces = Traces(database)
+        self.streams = Streams(database)
+        self.retention = Retention(database)
+        self.namespaces = Namespaces(database)
+        self.health = HealthReport(database)
 
     async def open(self, *, migrate: bool = True) -> None:
-        self._reads = Pool(self._connector, READS, 2)
+        database = self._database
+        database.reads = Pool(database.connector, READS, 2)
         try:
-            async with self._reading() as connection:
+            async with database.reading() as connection:
                 version = await schema.read_version(connection)
             with translated(self.url):
-                await schema.check_schema(self._connector, READS, version, migrate=migrate)
+                await schema.check_schema(database.connector, READS, version, migrate=migrate)
         except BaseException:
             await self.close()
             raise
-        self._hot = Pool(self._connector, HOT, self._pool_size)
-        self._listener = Listener(self._connector, self._clock)
-        self._attendance = Attendance(self._listener, self._address.schema)
-        self._notifier = Notifier(self._connector, self._clock)
-        if len(self._address.servers) > 1:
-            self._timeline_watch = TimelineWatch(self._connector, self._clock)
-        await self.list_lanes()
+        database.hot = Pool(database.connector, HOT, self._pool_size)
+        self._listener = Listener(database.connector, database.clock)
+        database.attendance = Attendance(self._listener, database.address.schema)
+        self._notifier = Notifier(database.connector, database.clock)
+        if len(database.address.servers) > 1:
+            self._timeline_watch = TimelineWatch(database.connector, database.clock)
+        await database.list_lanes()
 
     async def close(self) -> None:
-        for part in (self._timeline_watch, self._listener, self._notifier, self._hot, self._reads):
-            if part is not None:
-                await part.close()
-        self._timeline_watch = self._listener = self._attendance = self._notifier = self._hot = self._reads = None
+        database = self._database
+        for resource in (self._timeline_watch, self._listener, self._notifier, database.hot, database.reads):
+            if resource is not None:
+                await resource.close()
+        self._timeline_watch = self._listener = self._notifier = None
+        database.attendance = database.hot = database.reads = None
 
     async def migrate_to(self, version: int) -> None:
         """Bring the schema to exactly that version, up or down; the store need not be open."""
         with translated(self.url):
-            await schema.migrate_to(self._connector, READS, version)
+            await schema.migrate_to(self._database.connector, READS, version)
 
     async def set_clock_offset(self, ms: int) -> None:
         """For tests: set the database's clock ahead, as this store and its lease connections see it."""
-        self._connector.clock_offset_for = ms
+        self._database.connector.clock_offset_for = ms
+
+    @works
+    async def now(self, connection: Connection) -> int:
+        return await read_clock(connection)
+
+    async def commit(self, units: Sequence[Unit]) -> list[Answer]:
+        if not units:
+            return []
+        if lanes := {task.lane for unit in units for task in unit.tasks} - self._database.lane_ids.keys():
+            await self._database.find_lane_ids(list(lanes))
+        with translated(self.url):
+            for _ in range(_REPEATS):
+                try:
+                    async with self._database.pool(self._database.hot).connection() as connection, asyncio.timeout(LONGEST_COMMIT):
+                        return await commit(connection, self._database.lane_ids, units)
+                except (*REPEATABLE, asyncpg.CheckViolationError) as error:
+                    if isinstance(error, asyncpg.CheckViolationError) and error.constraint_name != "bounds":
+                        raise
+                    async with self._database.pool(self._database.hot).connection() as connection:
+                        await make_way(connection, units, error)
+            async with self._database.pool(self._database.hot).connection() as connection, asyncio.timeout(LONGEST_COMMIT):
+                return await commit(connection, self._database.lane_ids, units)
 
     async def subscribe(self, heard: Callable[[tuple[int, ...]], None]) -> Callable[[], None]:
         if self._listener is None:

@@ -8,7 +8,7 @@ from typing import Any
 from treadle.kernel.store.records import AppendStream
 from treadle.model.streams import Stream, StreamChunk
 from treadle.stores.postgres.connection.connect import Connection, fetch_as
-from treadle.stores.postgres.parts import Part, reads
+from treadle.stores.postgres.database import Part, reads
 from treadle.stores.rules.streams import Appends, Head, Last, WriterKey
 from treadle.stores.statements import load_statements
 
@@ -45,7 +45,7 @@ class Streams(Part):
     """The `StreamStore` of PostgreSQL."""
 
     @reads
-    async def list_streams(self, connection: Connection, owner_ids: Sequence[str]) -> list[Stream]:
+    async def list_of(self, connection: Connection, owner_ids: Sequence[str]) -> list[Stream]:
         return await fetch_as(connection, Stream, _SQL["list_streams"], sorted(set(owner_ids)))
 
     @reads

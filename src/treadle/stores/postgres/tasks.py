@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Sequence, Set
 from operator import attrgetter
 from typing import Any
@@ -11,19 +10,14 @@ import asyncpg
 import msgspec
 
 from treadle.kernel.store.queries import NEWEST, Extension, LaneDepth, Place, Renewal, TaskFilter, Woken
-from treadle.kernel.store.units import Answer, Unit
-from treadle.model.clock import Clock
 from treadle.model.ids import id_time
 from treadle.model.names import Lane
 from treadle.model.states import FINAL_TASK_STATES
 from treadle.model.tasks import Claim, Task
-from treadle.stores.postgres.commit.commit import commit, make_way
-from treadle.stores.postgres.connection.address import Address
-from treadle.stores.postgres.connection.connect import LONGEST_STATEMENT_FOR, Connection, row_count, texts
-from treadle.stores.postgres.connection.errors import REPEATABLE, translated
-from treadle.stores.postgres.lanes import insert_lanes, next_token_for
+from treadle.stores.postgres.connection.connect import Connection, row_count, texts
+from treadle.stores.postgres.database import Database, Part, lists, reads, works
+from treadle.stores.postgres.lanes import next_token_for
 from treadle.stores.postgres.limits import feed
-from treadle.stores.postgres.parts import Part, lists, reads, works
 from treadle.stores.postgres.positions import Position, Positions
 from treadle.stores.postgres.turns import take_turns
 from treadle.stores.rules.rates import earlier
@@ -38,11 +32,6 @@ _decode_keys = msgspec.json.Decoder(list[tuple[str, str]]).decode
 
 LOCKED_FOR = 100
 """Milliseconds after which to poll again for due tasks that other transactions had locked: to wake them, or to send a message."""
-
-LONGEST_COMMIT = LONGEST_STATEMENT_FOR / 1000
-"""Seconds after which the store gives up a commit, to be sent again: followers of events wait no longer for a seq (D9)."""
-
-_REPEATS = 3
 
 
 def _compile_decoder() -> Callable[[Sequence[asyncpg.Record], Lane, str], list[Task]]:
@@ -67,40 +56,29 @@ _ORDER = attrgetter("priority", "due_at", "id")
 class Tasks(Part):
     """The `TaskStore` of PostgreSQL."""
 
-    parallel_commits = 2
-
-    def __init__(self, address: Address, clock: Clock) -> None:
-        super().__init__(address, clock)
-        self._positions = Positions(clock)
+    def __init__(self, database: Database) -> None:
+        super().__init__(database)
+        self._positions = Positions(database.clock)
         self._fed = ("", "")
         """The limit key up to which wake-ups have looked for room."""
 
-    @works
-    async def now(self, connection: Connection) -> int:
-        return await read_clock(connection)
-
     async def lane_ids(self, lanes: Sequence[Lane]) -> dict[Lane, int]:
-        missing = {lane for lane in lanes if lane not in self._lane_ids}
-        if missing:
-            await self.list_lanes()
-            missing = {lane for lane in missing if lane not in self._lane_ids}
-        if missing:
-            async with self._working() as connection:
-                await insert_lanes(connection, missing)
-            await self.list_lanes()
-        return {lane: self._lane_ids[lane] for lane in lanes}
+        return await self._database.find_lane_ids(lanes)
+
+    async def list_lanes(self) -> dict[int, Lane]:
+        return await self._database.list_lanes()
 
     async def claim(self, lane_ids: Sequence[int], owner_id: str, lease_for: int, limit: int) -> list[Task]:
         if not lane_ids or limit <= 0:
             return []
-        if any(lane_id not in self._lanes for lane_id in lane_ids):
-            await self.list_lanes()
-        async with self._working() as connection:
-            slowed = bool(self._slowed) and not self._slowed.isdisjoint(lane_ids)
+        if any(lane_id not in self._database.lanes for lane_id in lane_ids):
+            await self._database.list_lanes()
+        async with self._database.working() as connection:
+            slowed = bool(self._database.slowed) and not self._database.slowed.isdisjoint(lane_ids)
             after = await self._positions.after(connection, lane_ids)
             rows = await _claim(connection, lane_ids, owner_id, lease_for, limit, slowed=slowed, after=after)
             rows = rows or await _claim_unlocked(connection, lane_ids, owner_id, lease_for, limit)
-        tasks = _decode_claimed(rows, self._lanes[rows[0][1]], owner_id) if rows else []
+        tasks = _decode_claimed(rows, self._database.lanes[rows[0][1]], owner_id) if rows else []
         tasks.sort(key=_ORDER)
         self._positions.took(tasks)
         return tasks
@@ -134,33 +112,15 @@ class Tasks(Part):
     async def extend(self, renewals: Sequence[Renewal], lease_for: int) -> dict[str, Extension]:
         if not renewals:
             return {}
-        async with self._working() as connection:
+        async with self._database.working() as connection:
             rows = await _renew(connection, "extend", renewals, lease_for)
-            await announce_lost(connection, self._connector.address.channel, renewals, {row[0] for row in rows})
+            await announce_lost(connection, self._database.connector.address.channel, renewals, {row[0] for row in rows})
         return {row[0]: Extension(row[1], row[2]) for row in rows}
 
-    async def commit(self, units: Sequence[Unit]) -> list[Answer]:
-        if not units:
-            return []
-        if lanes := {task.lane for unit in units for task in unit.tasks} - self._lane_ids.keys():
-            await self.lane_ids(list(lanes))
-        with translated(self.url):
-            for _ in range(_REPEATS):
-                try:
-                    async with self._pool(self._hot).connection() as connection, asyncio.timeout(LONGEST_COMMIT):
-                        return await commit(connection, self._lane_ids, units)
-                except (*REPEATABLE, asyncpg.CheckViolationError) as error:
-                    if isinstance(error, asyncpg.CheckViolationError) and error.constraint_name != "bounds":
-                        raise
-                    async with self._pool(self._hot).connection() as connection:
-                        await make_way(connection, units, error)
-            async with self._pool(self._hot).connection() as connection, asyncio.timeout(LONGEST_COMMIT):
-                return await commit(connection, self._lane_ids, units)
-
     async def next_token_for(self, lane_ids: Sequence[int]) -> int | None:
-        if self._slowed.isdisjoint(lane_ids):  # saves a query
+        if self._database.slowed.isdisjoint(lane_ids):  # saves a query
             return None
-        async with self._working() as connection:
+        async with self._database.working() as connection:
             return await next_token_for(connection, lane_ids)
 
     @reads
@@ -175,11 +135,11 @@ class Tasks(Part):
     async def list_failing(self, connection: Connection, lane_ids: Sequence[int], limit: int) -> list[str]:
         return [row[0] for row in await connection.fetch(_SQL["list_failing"], list(lane_ids), max(limit, 0))]
 
-    async def find_task(self, task_id: str) -> Task | None:
-        return next(iter(await self.find_tasks([task_id])), None)
+    async def find(self, task_id: str) -> Task | None:
+        return next(iter(await self.find_many([task_id])), None)
 
     @lists
-    async def find_tasks(self, connection: Connection, task_ids: Sequence[str]) -> list[Task]:
+    async def find_many(self, connection: Connection, task_ids: Sequence[str]) -> list[Task]:
         found = [task_of(row) for row in await connection.fetch(_SQL["find_tasks"], list(set(task_ids)))]
         return sorted(found, key=lambda task: (task.created_at, task.id), reverse=True)
 
@@ -192,7 +152,7 @@ class Tasks(Part):
         return [task_of(row) for row in await connection.fetch(_SQL["find_finished"], sorted(set(task_ids)))]
 
     @lists
-    async def list_tasks(self, connection: Connection, which: TaskFilter, limit: int) -> list[Task]:
+    async def list_matching(self, connection: Connection, which: TaskFilter, limit: int) -> list[Task]:
         before = which.before or NEWEST
         if which.before is None and which.before_id is not None:
             found = await connection.fetchval(_SQL["find_task_created_at"], which.before_id)

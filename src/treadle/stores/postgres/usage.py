@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from treadle.model.usage import Budget, Reservation, Usage
 from treadle.stores.postgres.connection.connect import Connection, fetch_as
-from treadle.stores.postgres.parts import Part, reads, works
+from treadle.stores.postgres.database import Part, reads, works
 from treadle.stores.statements import load_statements
 
 _SQL = load_statements(__package__, "usage.sql")
@@ -26,7 +26,7 @@ class UsageLedger(Part):
         return await _budget(connection, "find_budget", run_id)
 
     @works
-    async def reserve_usage(self, connection: Connection, usage: Usage, default_limit: int | None) -> Reservation:
+    async def reserve(self, connection: Connection, usage: Usage, default_limit: int | None) -> Reservation:
         async with connection.transaction():
             await connection.execute(_SQL["ensure_budget"], usage.run_id, default_limit)
             await _budget(connection, "lock_budget", usage.run_id)
@@ -34,7 +34,7 @@ class UsageLedger(Part):
             return Reservation(granted, await _budget(connection, "find_budget", usage.run_id) or Budget(default_limit))
 
     @works
-    async def settle_usage(self, connection: Connection, usage: Usage) -> bool:
+    async def settle(self, connection: Connection, usage: Usage) -> bool:
         tokens = (usage.input_tokens, usage.output_tokens, usage.cache_write_tokens, usage.cache_read_tokens)
         async with connection.transaction():
             await _budget(connection, "lock_budget", usage.run_id)
@@ -45,7 +45,7 @@ class UsageLedger(Part):
             return True
 
     @reads
-    async def list_usage(self, connection: Connection, run_id: str) -> list[Usage]:
+    async def list_requests(self, connection: Connection, run_id: str) -> list[Usage]:
         return await fetch_as(connection, Usage, _SQL["list_usage"], run_id)
 
 

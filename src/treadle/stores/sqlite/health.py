@@ -13,7 +13,7 @@ from treadle.stores.sqlite.connection.commits import forget
 from treadle.stores.sqlite.connection.connect import connect, read_row, read_value
 from treadle.stores.sqlite.connection.schema import read_version
 from treadle.stores.sqlite.damage import list_damage
-from treadle.stores.sqlite.parts import Part, reads
+from treadle.stores.sqlite.database import Part, reads
 from treadle.stores.statements import load_statements
 
 _SQL = load_statements(__package__, "health.sql")
@@ -25,8 +25,6 @@ SIZES_UP_TO = 2 * 1024**3
 class HealthReport(Part):
     """The `HealthStore` of SQLite."""
 
-    _path: str | None
-
     @reads
     def describe(self, connection: apsw.Connection) -> dict[str, object]:
         pages, page_size = connection.pragma("page_count"), connection.pragma("page_size")
@@ -35,17 +33,17 @@ class HealthReport(Part):
             "kind": "sqlite",
             "library": f"SQLite {apsw.sqlite_lib_version()}",
             "schema_version": read_version(connection),
-            "path": self._path,
+            "path": self._database.path,
             "journal_mode": connection.pragma("journal_mode"),
             "page_count": pages,
             "page_size": page_size,
             "free_pages": connection.pragma("freelist_count"),
-            "file_size": pages * page_size if self._path is None else _size(self._path),
+            "file_size": pages * page_size if self._database.path is None else _size(self._database.path),
             "live_tasks": live,
             "finished_tasks": finished,
         }
-        if self._path is not None:
-            described["wal_size"] = _size(f"{self._path}-wal") or 0
+        if self._database.path is not None:
+            described["wal_size"] = _size(f"{self._database.path}-wal") or 0
         return described
 
     @reads
@@ -54,10 +52,10 @@ class HealthReport(Part):
 
     def _overdue_for(self, connection: apsw.Connection) -> int:
         first = read_value(connection, _SQL["find_overdue"])
-        return 0 if first is None else max(self._clock.now() - first, 0)
+        return 0 if first is None else max(self._database.now() - first, 0)
 
     @reads
-    def health(self, connection: apsw.Connection) -> Health:
+    def check(self, connection: apsw.Connection) -> Health:
         pages, page_size = connection.pragma("page_count"), connection.pragma("page_size")
         tables: tuple[TableHealth, ...] = ()
         if pages * page_size <= SIZES_UP_TO:
@@ -72,14 +70,14 @@ class HealthReport(Part):
             },
             bytes=pages * page_size,
             free_bytes=connection.pragma("freelist_count") * page_size,
-            wal_bytes=None if self._path is None else _size(f"{self._path}-wal"),
+            wal_bytes=None if self._database.path is None else _size(f"{self._database.path}-wal"),
         )
 
     async def list_damage(self, *, pages: bool = True) -> list[str]:
-        return [] if self._path is None else await asyncio.to_thread(list_damage, self._path, pages=pages)
+        return [] if self._database.path is None else await asyncio.to_thread(list_damage, self._database.path, pages=pages)
 
     async def accept_damage(self) -> str | None:
-        return None if self._path is None else forget(self._path)
+        return None if self._database.path is None else forget(self._database.path)
 
     @reads
     def backup(self, connection: apsw.Connection, path: str) -> int:

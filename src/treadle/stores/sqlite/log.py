@@ -11,7 +11,7 @@ import msgspec
 from treadle.kernel.store.queries import Event, History, Tally, TaskEnd
 from treadle.model.tasks import LogLine, Move
 from treadle.stores.sqlite.connection.connect import read_value, reading, to_json
-from treadle.stores.sqlite.parts import Part, reads, writes
+from treadle.stores.sqlite.database import Part, reads, writes
 from treadle.stores.statements import load_statements
 
 _SQL = load_statements(__package__, "log.sql")

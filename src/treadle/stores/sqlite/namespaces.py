@@ -10,8 +10,8 @@ import apsw
 from treadle.kernel.store.transfer import NamespaceImport, StoredRow
 from treadle.stores.rules.namespaces import columns_of, from_common, reading_statements, to_common
 from treadle.stores.sqlite.connection.connect import read_value
+from treadle.stores.sqlite.database import Part, reads, writes
 from treadle.stores.sqlite.lanes import list_lanes
-from treadle.stores.sqlite.parts import Part, reads, writes
 from treadle.stores.statements import load_statements
 
 _SQL = load_statements(__package__, "namespaces.sql")
@@ -22,7 +22,7 @@ class Namespaces(Part):
     """The `NamespaceStore` of SQLite."""
 
     @reads
-    def list_namespaces(self, connection: apsw.Connection) -> list[str]:
+    def list_names(self, connection: apsw.Connection) -> list[str]:
         return [str(row[0]) for row in connection.execute(_SQL["list_namespaces"])]
 
     @reads
@@ -45,7 +45,7 @@ class Namespaces(Part):
         for table, row in _read(connection, namespace, shift):
             incoming.check_row(table, row)
         incoming.finish()
-        self._lanes = {lane: lane_id for lane_id, lane in list_lanes(connection).items()}
+        self._database.lanes = {lane: lane_id for lane_id, lane in list_lanes(connection).items()}
 
 
 def _read(connection: apsw.Connection, namespace: str, shift: int = 0) -> Iterator[tuple[str, StoredRow]]:

@@ -12,8 +12,8 @@ from treadle.model.lists import LaneRule, Limit, TaskList
 from treadle.stores.rules.readable import registration_of
 from treadle.stores.sqlite import limits
 from treadle.stores.sqlite.connection.connect import fetch_as, to_json
+from treadle.stores.sqlite.database import Part, reads, uses_writer, writes
 from treadle.stores.sqlite.lanes import list_rules
-from treadle.stores.sqlite.parts import Part, reads, uses_writer, writes
 from treadle.stores.statements import load_statements
 
 _SQL = load_statements(__package__, "operators.sql")
@@ -51,7 +51,7 @@ class Operators(Part):
         lanes = {lane_id for (lane_id,) in connection.execute(_SQL["mark_lanes"], values)}
         if paused is not None:
             find = limits.recall_list if paused else limits.list_waiting_keys
-            lanes |= limits.admit(connection, find(connection, namespace, task_list), self._clock.now())
+            lanes |= limits.admit(connection, find(connection, namespace, task_list), self._database.now())
         return tuple(sorted(lanes))
 
     @reads
@@ -60,7 +60,7 @@ class Operators(Part):
 
     @writes
     def set_rate(self, connection: apsw.Connection, lane_id: int, rate: float | None, burst: int | None) -> None:
-        connection.execute(_SQL["set_rate"], {"lane_id": lane_id, "rate": rate, "burst": burst, "now": self._clock.now()})
+        connection.execute(_SQL["set_rate"], {"lane_id": lane_id, "rate": rate, "burst": burst, "now": self._database.now()})
 
     @writes
     def set_backlog_limit(self, connection: apsw.Connection, lane_id: int, backlog_limit: int | None) -> None:
@@ -76,17 +76,17 @@ class Operators(Part):
 
     @uses_writer
     def set_limit(self, connection: apsw.Connection, namespace: str, key: str, max_running: int | None) -> tuple[int, ...]:
-        return tuple(sorted(limits.set_limit(connection, namespace, key, max_running, self._clock.now())))
+        return tuple(sorted(limits.set_limit(connection, namespace, key, max_running, self._database.now())))
 
     @uses_writer
     def set_key_rate(
         self, connection: apsw.Connection, namespace: str, key: str, rate: float | None, burst: int | None
     ) -> tuple[int, ...]:
-        return tuple(sorted(limits.set_key_rate(connection, namespace, key, rate, burst, self._clock.now())))
+        return tuple(sorted(limits.set_key_rate(connection, namespace, key, rate, burst, self._database.now())))
 
     @uses_writer
     def set_handler_key(self, connection: apsw.Connection, namespace: str, name: str, key: str | None) -> tuple[int, ...]:
-        return tuple(sorted(limits.set_handler_key(connection, namespace, name, key, self._clock.now())))
+        return tuple(sorted(limits.set_handler_key(connection, namespace, name, key, self._database.now())))
 
     @reads
     def list_handler_keys(self, connection: apsw.Connection, namespace: str) -> dict[str, str]:
@@ -109,7 +109,7 @@ class Operators(Part):
             "timeout_for": registration.timeout_ms,
             "requirements": to_json(registration.requirements),
             "metadata": to_json(registration.metadata),
-            "now": self._clock.now(),
+            "now": self._database.now(),
         }
         connection.execute(_SQL["save_handler"], values)
 

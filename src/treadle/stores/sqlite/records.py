@@ -9,7 +9,7 @@ import apsw
 from treadle.kernel.store.records import EffectFilter, RecordFilter
 from treadle.model.records import EffectOutcome, Message, Record
 from treadle.stores.sqlite.connection.connect import fetch_as, read_value, to_json
-from treadle.stores.sqlite.parts import Part, reads
+from treadle.stores.sqlite.database import Part, reads
 from treadle.stores.statements import load_statements
 
 _SQL = load_statements(__package__, "records.sql")
@@ -19,16 +19,16 @@ class Records(Part):
     """The `RecordStore` of SQLite."""
 
     @reads
-    def find_record(self, connection: apsw.Connection, record_id: str) -> Record | None:
+    def find(self, connection: apsw.Connection, record_id: str) -> Record | None:
         return next(iter(fetch_as(connection, Record, _SQL["find_record"], {"id": record_id})), None)
 
     @reads
-    def find_record_named(self, connection: apsw.Connection, namespace: str, entity: str, name: str) -> Record | None:
+    def find_named(self, connection: apsw.Connection, namespace: str, entity: str, name: str) -> Record | None:
         values = {"namespace": namespace, "entity": entity, "name": name}
         return next(iter(fetch_as(connection, Record, _SQL["find_record_named"], values)), None)
 
     @reads
-    def list_records(self, connection: apsw.Connection, which: RecordFilter, limit: int) -> list[Record]:
+    def list_matching(self, connection: apsw.Connection, which: RecordFilter, limit: int) -> list[Record]:
         values = {name: getattr(which, name) for name in which.__struct_fields__} | {"limit": max(limit, 0)}
         values["states"] = to_json(which.states) if which.states else None
         # Each statement has an index that fits.
@@ -41,7 +41,7 @@ class Records(Part):
         return fetch_as(connection, Record, _SQL[statement], values)
 
     @reads
-    def count_records(self, connection: apsw.Connection, namespace: str, entity: str) -> dict[str, int]:
+    def count(self, connection: apsw.Connection, namespace: str, entity: str) -> dict[str, int]:
         found = connection.execute(_SQL["count_records"], {"namespace": namespace, "entity": entity})
         return {str(state): int(count) for state, count in found}
 

@@ -12,7 +12,7 @@ from treadle.kernel.store.queries import Pruned, PrunePage, Rules
 from treadle.model.errors import Unsupported
 from treadle.stores.rules.retention import RUNS, first_id
 from treadle.stores.sqlite.connection.connect import read_row, read_value, reading, to_json
-from treadle.stores.sqlite.parts import Part, reads, uses_writer, writes
+from treadle.stores.sqlite.database import Part, reads, uses_writer, writes
 from treadle.stores.statements import load_statements
 
 _SQL = load_statements(__package__, "retention.sql")
@@ -63,7 +63,7 @@ class Retention(Part):
             return PrunePage(prunable, following, tasks, trees)
 
     def _values(self, rules: Rules) -> dict[str, Any]:
-        return {name: getattr(rules, name) for name in rules.__struct_fields__} | {"now": self._clock.now()}
+        return {name: getattr(rules, name) for name in rules.__struct_fields__} | {"now": self._database.now()}
 
     @writes
     def prune_trees(self, connection: apsw.Connection, rules: Rules, roots: Sequence[str], limit: int) -> Pruned:
@@ -109,7 +109,7 @@ class Retention(Part):
     def prune_rest(
         self, connection: apsw.Connection, limit: int, keep_servers_for: int, keep_records_for: int
     ) -> tuple[int, int, int]:
-        now = self._clock.now()
+        now = self._database.now()
         keys = _change(connection, "delete_keys", now=now, limit=limit)
         servers = _change(connection, "delete_servers", now=now, keep_servers_for=keep_servers_for)
         old = {"now": now, "keep_records_for": keep_records_for, "limit": limit}

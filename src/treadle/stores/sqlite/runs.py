@@ -13,7 +13,7 @@ from treadle.model.ids import id_time
 from treadle.model.runs import Flow, FlowVersion, Run, Step
 from treadle.model.states import RunState
 from treadle.stores.sqlite.connection.connect import fetch_as, to_json
-from treadle.stores.sqlite.parts import Part, reads, writes
+from treadle.stores.sqlite.database import Part, reads, writes
 from treadle.stores.sqlite.tasks import decode_tasks
 from treadle.stores.statements import load_statements
 
@@ -48,23 +48,28 @@ class Runs(Part):
     """The `RunStore` of SQLite."""
 
     @reads
-    def find_run(self, connection: apsw.Connection, run_id: str) -> Run | None:
+    def find(self, connection: apsw.Connection, run_id: str) -> Run | None:
         return next(iter(fetch_as(connection, Run, _SQL["find_run"], {"id": run_id})), None)
+
+    @reads
+    def find_many(self, connection: apsw.Connection, run_ids: Sequence[str], states: Sequence[str] = ()) -> list[Run]:
+        values = {"ids": to_json(list(dict.fromkeys(run_ids))), "states": to_json(list(states)) if states else None}
+        return fetch_as(connection, Run, _SQL["find_runs"], values)
 
     @reads
     def find_last_link(self, connection: apsw.Connection, chain_id: str) -> Run | None:
         return next(iter(fetch_as(connection, Run, _SQL["find_last_link"], {"chain_id": chain_id})), None)
 
     @reads
-    def find_finished_runs(self, connection: apsw.Connection, run_ids: Sequence[str]) -> list[Run]:
+    def find_finished(self, connection: apsw.Connection, run_ids: Sequence[str]) -> list[Run]:
         return fetch_as(connection, Run, _SQL["find_finished_runs"], {"ids": to_json(list(dict.fromkeys(run_ids)))})
 
     @reads
-    def list_runs(self, connection: apsw.Connection, which: RunFilter, limit: int) -> list[Run]:
+    def list_matching(self, connection: apsw.Connection, which: RunFilter, limit: int) -> list[Run]:
         return fetch_as(connection, Run, _SQL[_list(which)], _values(connection, which) | {"limit": max(limit, 0)})
 
     @reads
-    def list_failed_runs(
+    def list_failed(
         self, connection: apsw.Connection, namespace: str, after: int, limit: int, before: FailedRun = LATEST_FAILURE
     ) -> list[FailedRun]:
         given = {"namespace": namespace, "after": after, "limit": max(limit, 0)}
@@ -73,11 +78,11 @@ class Runs(Part):
         return [FailedRun(*row) for row in found]
 
     @reads
-    def count_runs(self, connection: apsw.Connection, namespace: str) -> dict[str, int]:
+    def count(self, connection: apsw.Connection, namespace: str) -> dict[str, int]:
         return {str(state): int(count) for state, count in connection.execute(_SQL["count_runs"], {"namespace": namespace})}
 
     @reads
-    def count_matching_runs(self, connection: apsw.Connection, which: RunFilter) -> dict[str, int]:
+    def count_matching(self, connection: apsw.Connection, which: RunFilter) -> dict[str, int]:
         return {
             str(state): int(count) for state, count in connection.execute(_SQL["count_matching_runs"], _values(connection, which))
         }
@@ -139,7 +144,7 @@ class Runs(Part):
 
     @writes
     def publish_flow(self, connection: apsw.Connection, namespace: str, name: str, flow_id: str, actor: str) -> FlowVersion:
-        values = {"namespace": namespace, "name": name, "flow_id": flow_id, "actor": actor, "now": self._clock.now()}
+        values = {"namespace": namespace, "name": name, "flow_id": flow_id, "actor": actor, "now": self._database.now()}
         connection.execute(_SQL["publish_flow"], values)
         return fetch_as(
             connection, FlowVersion, _SQL["find_flow_version"], {"namespace": namespace, "name": name, "version": None}

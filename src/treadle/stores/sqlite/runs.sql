@@ -187,3 +187,9 @@ order by v.name;
 -- name: find_blobs
 -- Find large values by digest.
 select b.digest, b.value from json_each(:digests) as wanted cross join blobs as b on b.digest = wanted.value;
+
+-- name: find_runs
+-- Find runs by id, in any state or some.
+select runs.*
+from json_each(:ids) as wanted cross join runs on runs.id = wanted.value
+where :states is null or runs.state in (select value from json_each(:states));

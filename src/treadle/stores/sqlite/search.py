@@ -7,11 +7,10 @@ from typing import Any
 
 import apsw
 
-from treadle.kernel.store.ports.search import Span
+from treadle.kernel.store.ports import Span
 from treadle.kernel.store.queries import Place
-from treadle.model.runs import Run
-from treadle.stores.sqlite.connection.connect import fetch_as, to_json
-from treadle.stores.sqlite.parts import Part, reads
+from treadle.stores.sqlite.connection.connect import to_json
+from treadle.stores.sqlite.database import Part, reads
 from treadle.stores.statements import load_statements
 
 _SQL = load_statements(__package__, "search.sql")
@@ -67,11 +66,6 @@ class Search(Part):
         statement = _SQL[{"run": "list_run_ids", "task": "list_task_ids", "step": "list_step_ids"}.get(entity, "list_record_ids")]
         values = {"namespace": namespace, "first": first, "last": last, "limit": limit, "entity": entity}
         return [str(row[0]) for row in connection.execute(statement, values)]
-
-    @reads
-    def find_runs(self, connection: apsw.Connection, run_ids: Sequence[str], states: Sequence[str] = ()) -> list[Run]:
-        values = {"ids": to_json(list(dict.fromkeys(run_ids))), "states": to_json(list(states)) if states else None}
-        return fetch_as(connection, Run, _SQL["find_runs"], values)
 
 
 def _positions(rows: Any) -> list[Place]:

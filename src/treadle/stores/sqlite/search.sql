@@ -72,9 +72,3 @@ from records
 where id between :first and :last and +namespace = :namespace and +entity = :entity
 order by id desc
 limit :limit;
-
--- name: find_runs
--- Find runs by id, in any state or some.
-select runs.*
-from json_each(:ids) as wanted cross join runs on runs.id = wanted.value
-where :states is null or runs.state in (select value from json_each(:states));

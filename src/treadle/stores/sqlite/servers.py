@@ -15,7 +15,7 @@ from treadle.stores.rules.readable import SERVER_JSON, server_of
 from treadle.stores.sqlite.connection.channel import Channel
 from treadle.stores.sqlite.connection.clocks import ClockWatch
 from treadle.stores.sqlite.connection.connect import read_value, to_json, writing
-from treadle.stores.sqlite.parts import Part, reads, uses_writer, writes
+from treadle.stores.sqlite.database import Part, reads, uses_writer, writes
 from treadle.stores.sqlite.tasks import held, renew
 from treadle.stores.statements import load_statements
 
@@ -26,28 +26,26 @@ _decode = msgspec.json.Decoder().decode
 class Servers(Part):
     """The `ServerStore` of SQLite."""
 
-    _shared: str | None = None
-    """The path of a file that other processes may use, too."""
-
     def lease_connection(self) -> LeaseConnection:
-        watch = None if self._shared is None else ClockWatch(self._clock, self._shared)
-        return SqliteLeaseConnection(self._writer, self._clock, watch)
+        database = self._database
+        watch = None if database.shared is None else ClockWatch(database.clock, database.shared)
+        return SqliteLeaseConnection(database.writer, database.clock, watch)
 
     @reads
-    def list_servers(self, connection: apsw.Connection, namespace: str | None = None) -> list[Server]:
+    def list_all(self, connection: apsw.Connection, namespace: str | None = None) -> list[Server]:
         return _list(connection, namespace)
 
     @uses_writer
-    def save_server(self, connection: apsw.Connection, server: Server) -> None:
-        _save(connection, server, self._clock.now())
+    def save(self, connection: apsw.Connection, server: Server) -> None:
+        _save(connection, server, self._database.now())
 
-    async def touch_servers(self, touches: Sequence[Touch]) -> list[Server]:
+    async def touch(self, touches: Sequence[Touch]) -> list[Server]:
         return await self._touch_servers(touches) if touches else []
 
     @writes
     def _touch_servers(self, connection: apsw.Connection, touches: Sequence[Touch]) -> list[Server]:
         rows = [(touch.server_id, touch.state, touch.handled, touch.failed, touch.running) for touch in touches]
-        found = connection.execute(_SQL["touch_servers"], {"rows": to_json(rows), "now": self._clock.now()}).fetchall()
+        found = connection.execute(_SQL["touch_servers"], {"rows": to_json(rows), "now": self._database.now()}).fetchall()
         return [server_of(_decode(str(row[0]))) for row in found]
 
     async def attend(self, server_id: str) -> None:
@@ -58,9 +56,9 @@ class Servers(Part):
 
     @reads
     def list_sightings(self, connection: apsw.Connection) -> list[Sighting]:
-        return [Sighting(*row) for row in connection.execute(_SQL["list_sightings"], {"now": self._clock.now()})]
+        return [Sighting(*row) for row in connection.execute(_SQL["list_sightings"], {"now": self._database.now()})]
 
-    async def end_servers(self, evidence: Mapping[str, str | None]) -> list[str]:
+    async def end(self, evidence: Mapping[str, str | None]) -> list[str]:
         return await self._end_servers(evidence) if evidence else []
 
     @writes

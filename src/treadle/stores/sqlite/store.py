@@ -12,9 +12,12 @@ from pathlib import Path
 import apsw
 import msgspec
 
-from treadle.kernel.store.ports import CHANGED
-from treadle.kernel.store.units import Answer
+from treadle.kernel.store.ports import CHANGED, Store
+from treadle.kernel.store.units import Answer, Unit
 from treadle.model.clock import Clock
+from treadle.stores.rules.keys import has_keys
+from treadle.stores.sqlite.commit.commit import commit
+from treadle.stores.sqlite.commit.keys import settle_keys, take_keys
 from treadle.stores.sqlite.connection.channel import InlineChannel, ThreadChannel
 from treadle.stores.sqlite.connection.clocks import check_clocks
 from treadle.stores.sqlite.connection.commits import CommitCounter, check_gone, check_header
@@ -25,19 +28,20 @@ from treadle.stores.sqlite.connection.connect import (
     make_durable,
     make_shrinkable,
     refuse_writes,
+    writing,
 )
 from treadle.stores.sqlite.connection.place import check_place
-from treadle.stores.sqlite.connection.schema import IN_MEMORY, NEWEST, check_version, create_in_memory, migrate_to, read_version
+from treadle.stores.sqlite.connection.schema import NEWEST, check_version, create_in_memory, migrate_to, read_version
 from treadle.stores.sqlite.connection.signals import Subscribers
 from treadle.stores.sqlite.connection.sockets import Signals
 from treadle.stores.sqlite.connection.wal import Checkpointer
+from treadle.stores.sqlite.database import Database, Part, uses_writer
 from treadle.stores.sqlite.dead_letters import DeadLetters
 from treadle.stores.sqlite.health import HealthReport
 from treadle.stores.sqlite.lanes import list_lanes
 from treadle.stores.sqlite.log import Log
 from treadle.stores.sqlite.namespaces import Namespaces
 from treadle.stores.sqlite.operators import Operators
-from treadle.stores.sqlite.parts import uses_writer
 from treadle.stores.sqlite.records import Records
 from treadle.stores.sqlite.retention import Retention
 from treadle.stores.sqlite.runs import Runs
@@ -49,54 +53,52 @@ from treadle.stores.sqlite.traces import Traces
 from treadle.stores.sqlite.usage import UsageLedger
 
 
-class SqliteStore(
-    Tasks,
-    DeadLetters,
-    Runs,
-    Search,
-    Records,
-    Log,
-    Servers,
-    Operators,
-    UsageLedger,
-    Traces,
-    Streams,
-    Retention,
-    Namespaces,
-    HealthReport,
-):
+class SqliteStore(Part, Store):
     """One SQLite database: a file that several processes of one machine may share, or memory that only this store sees."""
 
+    parallel_commits = 1
+
     def __init__(self, path: str | None, *, clock: Clock, inline: bool = False) -> None:
-        super().__init__(clock)
         self.url = "memory://" if path is None else f"sqlite:///{path}"
-        self._path = path
-        self._shown = path or IN_MEMORY
-        self._inline = inline or path is None
-        self._shared = None if self._inline else path
+        database = Database(path, clock, inline=inline)
+        super().__init__(database)
         self._create = True
         self._subscribers = Subscribers()
         self._signals = None if path is None else Signals(path)
         self._counter: CommitCounter | None = None
+        self.tasks = Tasks(database)
+        self.dead_letters = DeadLetters(database)
+        self.runs = Runs(database)
+        self.search = Search(database)
+        self.records = Records(database)
+        self.log = Log(database)
+        self.servers = Servers(database)
+        self.operators = Operators(database)
+        self.usage = UsageLedger(database)
+        self.traces = Traces(database)
+        self.streams = Streams(database)
+        self.retention = Retention(database)
+        self.namespaces = Namespaces(database)
+        self.health = HealthReport(database)
 
     async def open(self, *, migrate: bool = True) -> None:
-        if self._path is not None:
-            check_gone(self._path)
-            check_place(Path(self._path), create=migrate)
+        if self._database.path is not None:
+            check_gone(self._database.path)
+            check_place(Path(self._database.path), create=migrate)
         self._create = migrate
-        if self._inline:
-            self._writer = self._reader = InlineChannel(self._connect_writer, self._shown)
+        if self._database.inline:
+            self._database.writer = self._database.reader = InlineChannel(self._connect_writer, self._database.shown)
         else:
-            self._writer = ThreadChannel(self._connect_writer, self._shown, "treadle-sqlite-writer")
-            self._reader = ThreadChannel(self._connect_reader, self._shown, "treadle-sqlite-reader")
+            self._database.writer = ThreadChannel(self._connect_writer, self._database.shown, "treadle-sqlite-writer")
+            self._database.reader = ThreadChannel(self._connect_reader, self._database.shown, "treadle-sqlite-reader")
         try:
             await self._prepare(migrate)
-            if self._shared is not None:
-                await check_clocks(self._shared, self._clock.now, self.list_servers)
+            if self._database.shared is not None:
+                await check_clocks(self._database.shared, self._database.now, self.servers.list_all)
         except BaseException as error:
             await self.close()
-            if self._path is not None and isinstance(error.__cause__, apsw.NotADBError):
-                check_header(self._path)
+            if self._database.path is not None and isinstance(error.__cause__, apsw.NotADBError):
+                check_header(self._database.path)
             raise
 
     def beside(self, clock: Clock) -> SqliteStore:
@@ -104,16 +106,16 @@ class SqliteStore(
 
         Only for stores without threads. The store that was opened closes the database for both.
         """
-        other = SqliteStore(self._path, clock=clock, inline=True)
-        other._writer = other._reader = self._writer
-        other._lanes = dict(self._lanes)
+        other = SqliteStore(self._database.path, clock=clock, inline=True)
+        other._database.writer = other._database.reader = self._database.writer
+        other._database.lanes = dict(self._database.lanes)
         return other
 
     def _connect_writer(self) -> apsw.Connection:
-        return connect(self._path, create=self._create)
+        return connect(self._database.path, create=self._create)
 
     def _connect_reader(self) -> apsw.Connection:
-        connection = connect(self._path, create=False)
+        connection = connect(self._database.path, create=False)
         add_shapes(connection)
         refuse_writes(connection)
         return connection
@@ -121,30 +123,30 @@ class SqliteStore(
     @uses_writer
     def _prepare(self, connection: apsw.Connection, migrate: bool) -> None:
         version = read_version(connection)
-        if self._path is not None:
+        if self._database.path is not None:
             assert isinstance(connection, Connection)
-            self._counter = connection.counter = CommitCounter(connection, self._path, self._clock)
+            self._counter = connection.counter = CommitCounter(connection, self._database.path, self._database.clock)
             if migrate or version != NEWEST:  # the tables may be among what is missing
                 self._counter.check()
-        check_version(version, self._shown, migrate=migrate)
-        if self._path is not None:
+        check_version(version, self._database.shown, migrate=migrate)
+        if self._database.path is not None:
             make_shrinkable(connection)
             make_durable(connection)
-            self._writer.after = Checkpointer(connection).tidy
-        if self._path is None:
+            self._database.writer.after = Checkpointer(connection).tidy
+        if self._database.path is None:
             create_in_memory(connection)
         elif version < NEWEST:
-            migrate_to(connection, NEWEST, self._shown)
-        if self._inline:
+            migrate_to(connection, NEWEST, self._database.shown)
+        if self._database.inline:
             add_shapes(connection)
-        self._lanes = {lane: lane_id for lane_id, lane in list_lanes(connection).items()}
+        self._database.lanes = {lane: lane_id for lane_id, lane in list_lanes(connection).items()}
 
     async def close(self) -> None:
         self._subscribers.clear()
         if self._signals is not None:
             self._signals.stop_listening()
-        await self._reader.close()
-        await self._writer.close()
+        await self._database.reader.close()
+        await self._database.writer.close()
         if self._signals is not None:
             self._signals.close()
         if self._counter is not None:
@@ -152,8 +154,27 @@ class SqliteStore(
 
     @uses_writer
     def migrate_to(self, connection: apsw.Connection, version: int) -> None:
-        migrate_to(connection, version, self._shown)
-        self._lanes = {}
+        migrate_to(connection, version, self._database.shown)
+        self._database.lanes = {}
+
+    async def now(self) -> int:
+        return self._database.now()
+
+    async def commit(self, units: Sequence[Unit]) -> list[Answer]:
+        return await self._commit(units) if units else []
+
+    @uses_writer
+    def _commit(self, connection: apsw.Connection, units: Sequence[Unit]) -> list[Answer]:
+        with writing(connection):
+            now = self._database.now()
+            if not has_keys(units):
+                answers, lanes = commit(connection, units, self._database.lanes, now)
+            else:
+                deduped = take_keys(connection, units, now)
+                answers, lanes = commit(connection, deduped.units, self._database.lanes, now)
+                answers = settle_keys(connection, deduped, units, answers)
+        self._database.lanes = lanes
+        return self._announce(answers)
 
     def _announce(self, answers: list[Answer]) -> list[Answer]:
         """Call the subscribers and signal the other processes from the writing thread, because the event loop may be busy."""

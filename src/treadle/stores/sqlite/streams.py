@@ -11,7 +11,7 @@ from treadle.kernel.store.records import AppendStream
 from treadle.model.streams import Stream, StreamChunk
 from treadle.stores.rules.streams import Appends, Head, Last
 from treadle.stores.sqlite.connection.connect import fetch_as, to_json
-from treadle.stores.sqlite.parts import Part, reads
+from treadle.stores.sqlite.database import Part, reads
 from treadle.stores.statements import load_statements
 
 _SQL = load_statements(__package__, "streams.sql")
@@ -47,7 +47,7 @@ class Streams(Part):
     """The `StreamStore` of SQLite."""
 
     @reads
-    def list_streams(self, connection: apsw.Connection, owner_ids: Sequence[str]) -> list[Stream]:
+    def list_of(self, connection: apsw.Connection, owner_ids: Sequence[str]) -> list[Stream]:
         found: Any = connection.execute(_SQL["list_streams"], {"ids": to_json(list(dict.fromkeys(owner_ids)))})
         names = Stream.__struct_fields__
         return [Stream(**dict(zip(names, (*row[:6], bool(row[6]), *row[7:]), strict=True))) for row in found]

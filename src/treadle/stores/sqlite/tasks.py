@@ -13,21 +13,17 @@ import apsw
 import msgspec
 
 from treadle.kernel.store.queries import NEWEST, Extension, LaneDepth, Place, Renewal, TaskFilter, Woken
-from treadle.kernel.store.units import Answer, Unit
 from treadle.model.clock import Clock
 from treadle.model.ids import id_time
 from treadle.model.names import Lane
 from treadle.model.states import FINAL_TASK_STATES
 from treadle.model.tasks import Claim, Task
-from treadle.stores.rules.keys import has_keys
 from treadle.stores.rules.rates import due_keys, earlier, keys_ahead, stuck_keys
-from treadle.stores.sqlite.commit.commit import commit
-from treadle.stores.sqlite.commit.keys import settle_keys, take_keys
 from treadle.stores.sqlite.commit.settlements import doubt_effects
 from treadle.stores.sqlite.connection.connect import read_row, read_value, reading, to_json, writing
+from treadle.stores.sqlite.database import Part, reads, uses_writer, writes
 from treadle.stores.sqlite.lanes import list_lanes, list_rated_lanes, list_slowed, make_lanes, spend
 from treadle.stores.sqlite.limits import admit, charge, fill, go_back, list_rated
-from treadle.stores.sqlite.parts import Part, reads, uses_writer, writes
 from treadle.stores.sqlite.turns import take_turns
 from treadle.stores.statements import load_statements
 
@@ -44,18 +40,16 @@ decode_tasks = msgspec.json.Decoder(list[Task]).decode
 class Tasks(Part):
     """The `TaskStore` of SQLite."""
 
-    parallel_commits = 1
-
     async def lane_ids(self, lanes: Sequence[Lane]) -> dict[Lane, int]:
-        if any(lane not in self._lanes for lane in lanes):
+        if any(lane not in self._database.lanes for lane in lanes):
             await self._make_lanes(lanes)
-        return {lane: self._lanes[lane] for lane in lanes}
+        return {lane: self._database.lanes[lane] for lane in lanes}
 
     @uses_writer
     def _make_lanes(self, connection: apsw.Connection, lanes: Iterable[Lane]) -> None:
         with writing(connection):
             known = make_lanes(connection, lanes)
-        self._lanes = known
+        self._database.lanes = known
 
     @reads
     def list_lanes(self, connection: apsw.Connection) -> dict[int, Lane]:
@@ -69,7 +63,7 @@ class Tasks(Part):
             values = {"lane_id": lane_id, "priority": priority, "limit": limit, "owner_id": owner_id, "lease_for": lease_for}
             try:
                 with writing(connection):
-                    now = self._clock.now()
+                    now = self._database.now()
                     values["now"] = now
                     rule = list_slowed(connection).get(lane_id)
                     if rule is not None:
@@ -100,14 +94,14 @@ class Tasks(Part):
         self, connection: apsw.Connection, run_id: str, kind: str, owner_id: str, lease_for: int, limit: int
     ) -> list[str]:
         values = {"run_id": run_id, "kind": kind, "owner_id": owner_id, "lease_for": lease_for, "limit": limit}
-        now = self._clock.now()
+        now = self._database.now()
         found: list[Any] = connection.execute(_SQL["claim_of_run"], values | {"now": now}).fetchall()
         charge(connection, [(namespace, key) for _, namespace, key in found if key is not None], now)
         return [str(task_id) for task_id, _, _ in found]
 
     @uses_writer
     def wake(self, connection: apsw.Connection, limit: int, *, expire_leases: bool = True, find_ready: bool = False) -> Woken:
-        now = self._clock.now()
+        now = self._database.now()
         first, ready, rates = read_row(connection, _SQL["find_next_wake"], {"find_ready": find_ready})
         limits = list_rated(connection) if rates else []
         if ahead := keys_ahead(limits, now):
@@ -124,7 +118,7 @@ class Tasks(Part):
         admitted: set[int] = set()
         if count or rated:
             with writing(connection):
-                values["now"] = now = self._clock.now()
+                values["now"] = now = self._database.now()
                 count, expired, lanes, keys, fair = read_row(connection, _SQL["count_due"], values)
                 if expired:
                     expiring = _decode(read_value(connection, _SQL["list_expiring"], values))
@@ -148,39 +142,19 @@ class Tasks(Part):
 
     @writes
     def _extend(self, connection: apsw.Connection, renewals: Sequence[Renewal], lease_for: int) -> dict[str, Extension]:
-        now = self._clock.now()
+        now = self._database.now()
         values = {"rows": to_json(_renewed(renewals)), "now": now, "lease_for": lease_for}
         found: Any = connection.execute(_SQL["extend"], values).fetchall()
         return {task_id: Extension(until_at, now) for task_id, until_at in found}
 
-    async def commit(self, units: Sequence[Unit]) -> list[Answer]:
-        return await self._commit(units) if units else []
-
-    @uses_writer
-    def _commit(self, connection: apsw.Connection, units: Sequence[Unit]) -> list[Answer]:
-        with writing(connection):
-            now = self._clock.now()
-            if not has_keys(units):
-                answers, known = commit(connection, units, self._lanes, now)
-            else:
-                deduped = take_keys(connection, units, now)
-                answers, known = commit(connection, deduped.units, self._lanes, now)
-                answers = settle_keys(connection, deduped, units, answers)
-        self._lanes = known
-        return self._announce(answers)
-
-    def _announce(self, answers: list[Answer]) -> list[Answer]:
-        """Called in the writing thread directly after a commit."""
-        return answers
-
     @reads
     def next_token_for(self, connection: apsw.Connection, lane_ids: Sequence[int]) -> int | None:
-        now = self._clock.now()
+        now = self._database.now()
         return min((rule.next_token_for(now) for rule in list_rated_lanes(connection, lane_ids)), default=None)
 
     @writes
     def expire_leases_of(self, connection: apsw.Connection, owner_ids: Sequence[str]) -> int:
-        connection.execute(_SQL["expire_leases"], {"owners": to_json(list(owner_ids)), "now": self._clock.now()})
+        connection.execute(_SQL["expire_leases"], {"owners": to_json(list(owner_ids)), "now": self._database.now()})
         return int(connection.changes())
 
     @reads
@@ -189,12 +163,12 @@ class Tasks(Part):
         return [str(row[0]) for row in found]
 
     @reads
-    def find_task(self, connection: apsw.Connection, task_id: str) -> Task | None:
+    def find(self, connection: apsw.Connection, task_id: str) -> Task | None:
         found = connection.execute(_SQL["find_task"], {"id": task_id}).fetchall()
         return _decode_task(str(found[0][0])) if found else None
 
     @reads
-    def find_tasks(self, connection: apsw.Connection, task_ids: Sequence[str]) -> list[Task]:
+    def find_many(self, connection: apsw.Connection, task_ids: Sequence[str]) -> list[Task]:
         return decode_tasks(read_value(connection, _SQL["find_tasks"], {"ids": to_json(list(dict.fromkeys(task_ids)))}))
 
     @reads
@@ -212,7 +186,7 @@ class Tasks(Part):
         return decode_tasks(read_value(connection, _SQL["find_finished"], {"ids": to_json(list(dict.fromkeys(task_ids)))}))
 
     @reads
-    def list_tasks(self, connection: apsw.Connection, which: TaskFilter, limit: int) -> list[Task]:
+    def list_matching(self, connection: apsw.Connection, which: TaskFilter, limit: int) -> list[Task]:
         if limit <= 0:
             return []
         values = {name: getattr(which, name) for name in which.__struct_fields__ if name != "before"} | {"limit": limit}

@@ -9,7 +9,7 @@ import msgspec
 
 from treadle.model.usage import Budget, Reservation, Usage
 from treadle.stores.sqlite.connection.connect import fetch_as
-from treadle.stores.sqlite.parts import Part, reads, writes
+from treadle.stores.sqlite.database import Part, reads, writes
 from treadle.stores.statements import load_statements
 
 _SQL = load_statements(__package__, "usage.sql")
@@ -31,21 +31,21 @@ class UsageLedger(Part):
         return _budget(connection, run_id)
 
     @writes
-    def reserve_usage(self, connection: apsw.Connection, usage: Usage, default_limit: int | None) -> Reservation:
+    def reserve(self, connection: apsw.Connection, usage: Usage, default_limit: int | None) -> Reservation:
         connection.execute(_SQL["ensure_budget"], {"run_id": usage.run_id, "limit_micros": default_limit})
-        granted = _reserve(connection, msgspec.structs.replace(usage, at=self._clock.now()))
+        granted = _reserve(connection, msgspec.structs.replace(usage, at=self._database.now()))
         return Reservation(granted, _budget(connection, usage.run_id) or Budget(default_limit))
 
     @writes
-    def settle_usage(self, connection: apsw.Connection, usage: Usage) -> bool:
-        values = msgspec.structs.asdict(usage) | {"at": self._clock.now()}
+    def settle(self, connection: apsw.Connection, usage: Usage) -> bool:
+        values = msgspec.structs.asdict(usage) | {"at": self._database.now()}
         found: list[Any] = connection.execute(_SQL["settle_usage"], values).fetchall()
         for run_id, reserved in found:
             connection.execute(_SQL["correct"], {"run_id": run_id, "more": usage.cost_micros - reserved})
         return bool(found)
 
     @reads
-    def list_usage(self, connection: apsw.Connection, run_id: str) -> list[Usage]:
+    def list_requests(self, connection: apsw.Connection, run_id: str) -> list[Usage]:
         return fetch_as(connection, Usage, _SQL["list_usage"], {"run_id": run_id})
 
 

@@ -17,11 +17,17 @@ from treadle.kernel.store.units import Answer, Unit
 from treadle.model.errors import StoreBusy, StoreFull, StoreUnavailable
 from treadle.model.tasks import Claim, Server
 from treadle.stores.sqlite import SqliteStore
+from treadle.stores.sqlite.database import Part
 from treadle.testing.simulation.faults import Fault
 from treadle.testing.simulation.process import Process
 
-READS = ("find_", "list_", "load_", "count_", "walk_", "group_", "next_", "now", "describe", "health", "read_")
+READS = ("find", "list_", "load_", "count", "walk", "group", "next_", "now", "describe", "check", "read_")
 """Prefixes of the names of calls that write nothing."""
+
+
+def is_read(name: str) -> bool:
+    """Whether the call of that name, such as `tasks.find`, writes nothing."""
+    return name.rpartition(".")[2].startswith(READS)
 
 
 def simulated_store(inner: SqliteStore, process: Process) -> Store:
@@ -29,26 +35,51 @@ def simulated_store(inner: SqliteStore, process: Process) -> Store:
     return cast("Store", SimulatedStore(inner, process))
 
 
+class SimulatedPort:
+    """Sends each call of one port through `SimulatedStore.call`."""
+
+    def __init__(self, store: SimulatedStore, name: str, inner: object) -> None:
+        self._store, self._name, self._inner = store, name, inner
+
+    def __getattr__(self, name: str) -> Any:
+        return self._store.wrap(self, name, getattr(self._inner, name), f"{self._name}.{name}")
+
+
+class SimulatedServers(SimulatedPort):
+    """The port of servers, whose lease connections are simulated too."""
+
+    def lease_connection(self) -> LeaseConnection:
+        """The lease renewer's connection."""
+        return SimulatedLeaseConnection(self._store, self._store._inner.servers.lease_connection())
+
+
 class SimulatedStore:
-    """Sends each call of the port through `_call`, except signals and the lease connection."""
+    """Sends each call of the ports through `_call`, except signals and the lease connection."""
 
     def __init__(self, inner: SqliteStore, process: Process) -> None:
         self._inner = inner
         self._process = process
         self._simulation = process.simulation
         self.url = inner.url
-        self.seqs_in_order = inner.seqs_in_order
         self.parallel_commits = self._simulation.parallel_commits
 
     def __getattr__(self, name: str) -> Any:
-        method = getattr(self._inner, name)
+        member = getattr(self._inner, name)
+        if isinstance(member, Part):
+            port = (SimulatedServers if name == "servers" else SimulatedPort)(self, name, member)
+            setattr(self, name, port)
+            return port
+        return self.wrap(self, name, member, name)
+
+    def wrap(self, port: object, name: str, method: Any, shown: str) -> Any:
+        """Return the method of the port as one that sends its calls through `_call`; other attributes as they are."""
         if not inspect.iscoroutinefunction(method):
             return method
 
         async def call(*arguments: Any, **options: Any) -> Any:
-            return await self._call(name, method, arguments, options)
+            return await self._call(shown, method, arguments, options)
 
-        setattr(self, name, call)
+        setattr(port, name, call)
         return call
 
     async def open(self, *, migrate: bool = True) -> None:
@@ -110,7 +141,7 @@ class SimulatedStore:
         if faults.happens(Fault.REFUSED):
             self._note(Fault.REFUSED, name)
             raise simulation.dice.choice((StoreUnavailable, StoreBusy))("The store cannot be reached.")
-        if name.startswith(READS):
+        if is_read(name):
             return
         if faults.happens(Fault.FULL):
             self._note(Fault.FULL, name)
@@ -139,10 +170,6 @@ class SimulatedStore:
         """Signal the other processes; the signal may be lost."""
         await self._process.pass_gate()
         self._simulation.signals.tell(self._process, tuple(sorted(lane_ids)))
-
-    def lease_connection(self) -> LeaseConnection:
-        """The lease renewer's connection."""
-        return SimulatedLeaseConnection(self, self._inner.lease_connection())
 
 
 class SimulatedLeaseConnection:
@@ -219,13 +246,13 @@ def summary(name: str, arguments: tuple[Any, ...], answer: Any) -> str | None:
     match name:
         case "commit":
             return "commit " + "; ".join(_unit(unit, each) for unit, each in zip(arguments[0], answer, strict=True))
-        case "claim":
+        case "tasks.claim":
             return f"claim {' '.join(f'{task.id[-6:]}#{task.claim_version}({task.name})' for task in answer)}" if answer else None
-        case "wake":
+        case "tasks.wake":
             return f"wake {answer.count}, {answer.expired} expired" if answer.count else None
         case "renew":
             return f"renew {' '.join(sorted(each[-6:] for each in answer))}"
-        case _ if name.startswith(READS) or name in ("beat", "append_lines"):
+        case _ if is_read(name) or name in ("beat", "log.append_lines"):
             return None
         case _:
             return name

@@ -214,7 +214,7 @@ class Inbox:
     async def read_run(self) -> Run:
         """Read the run, but not its messages; a finished run counts as lost and raises `CancelledError`."""
         execution = self._execution
-        run = await execution.runtime.store.find_run(execution.run_id)
+        run = await execution.runtime.store.runs.find(execution.run_id)
         if run is None or run.finished:
             execution.lose()
             raise asyncio.CancelledError
@@ -234,7 +234,7 @@ class Inbox:
         store, value_store = self._execution.runtime.store, self._execution.runtime.value_store
         arrivals: list[Arrival] = []
         after = 0
-        while page := await store.list_messages(run.id, _PAGE, after):
+        while page := await store.records.list_messages(run.id, _PAGE, after):
             arrivals += [await read_message(message, value_store) for message in page if message.id not in self._known]
             after = page[-1].seq
             if len(page) < _PAGE:
@@ -251,7 +251,7 @@ class Inbox:
         """Return the signals that the run has not consumed."""
         execution = self._execution
         found: list[Message] = []
-        while page := await execution.runtime.store.list_messages(execution.run_id, _PAGE, found[-1].seq if found else 0):
+        while page := await execution.runtime.store.records.list_messages(execution.run_id, _PAGE, found[-1].seq if found else 0):
             found += page
         return [message for message in found if message.step_id is None]
 

@@ -228,7 +228,7 @@ class Journal:
         runtime = self._execution.runtime
         recorded: list[Recorded] = []
         after: str | None = None
-        while page := await runtime.store.list_steps(self._execution.run_id, after, _PAGE):
+        while page := await runtime.store.runs.list_steps(self._execution.run_id, after, _PAGE):
             recorded += [read_step(step, runtime.value_store) for step in page]
             after = page[-1].id
         digests = [each.value.digest for each in recorded if isinstance(each.value, BlobRef)]

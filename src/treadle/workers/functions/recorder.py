@@ -238,7 +238,7 @@ class Recorder:
 
     async def log_if_unlogged(self, begin: Begin) -> None:
         """Log that the outcome of the attempt is unknown, unless a worker or the store has logged it."""
-        for row in await self._own(self._execution.runtime.store.find_outcomes([begin.keys.idempotency_key])):
+        for row in await self._own(self._execution.runtime.store.records.find_outcomes([begin.keys.idempotency_key])):
             if row.status == UNRESOLVED and row.unknown_at is None:
                 await self.log_unknown(*begin.unknown)
 
@@ -278,7 +278,7 @@ class Recorder:
         A unit that logged a move in the same commit makes another one look lost.
         """
         execution = self._execution
-        task = await self._own(execution.runtime.store.find_task(execution.task.id))
+        task = await self._own(execution.runtime.store.tasks.find(execution.task.id))
         if task is None or task.finished or task.claim != execution.token:
             execution.lose()
             raise asyncio.CancelledError

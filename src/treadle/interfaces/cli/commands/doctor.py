@@ -102,14 +102,14 @@ async def _store(session: Session) -> AsyncIterator[Check]:
         yield Check("store", "fail", f"{error.code}: {error}", "" if unusable else "Check --store or TREADLE_STORE.")
         return
     try:
-        described = await engine.kernel.store.describe()
+        described = await engine.kernel.store.health.describe()
         yield Check("store", "ok", f"{engine.kernel.store.url} can be read")
         yield await _writable(engine)
         yield await _damage(engine)
         yield Check("schema", "ok", f"version {described.get('schema_version')}, as required by this Treadle")
         yield await _clock(engine)
         yield _fsync(session.settings.store)
-        for finding in findings(await engine.kernel.store.health()):
+        for finding in findings(await engine.kernel.store.health.check()):
             yield Check(finding.name, finding.verdict, finding.found, finding.do)
         async for check in _work(engine):
             yield check
@@ -130,9 +130,9 @@ async def _writable(engine: Engine) -> Check:
 
 async def _damage(engine: Engine) -> Check:
     """Check for missing commits, and for damaged pages unless there are too many."""
-    size = (await engine.kernel.store.describe()).get("file_size") or 0
+    size = (await engine.kernel.store.health.describe()).get("file_size") or 0
     pages = not isinstance(size, int) or size <= _CHECKED_UP_TO
-    if found := await engine.kernel.store.list_damage(pages=pages):
+    if found := await engine.kernel.store.health.list_damage(pages=pages):
         return Check("damage", "fail", " ".join(found), "docs/how-to/damage.md explains what to do.")
     if not pages:
         return Check(

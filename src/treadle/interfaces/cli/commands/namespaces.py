@@ -50,7 +50,7 @@ async def _look(session: Session, url: str) -> dict[str, Any]:
     try:
         async with asyncio.timeout(_WITHIN):
             await engine.open(migrate=False)
-            look["namespaces"] = await engine.kernel.store.list_namespaces()
+            look["namespaces"] = await engine.kernel.store.namespaces.list_names()
     except TimeoutError:
         look["error"] = f"It did not answer within {_WITHIN:g} s."
     except TreadleError as error:

@@ -45,14 +45,14 @@ async def migrate(
     if to is not None and to < 0:
         raise InvalidInput("--to takes a schema version, 0 or higher.")
     async with _migrated(session, wait) as engine:
-        version = (await engine.kernel.store.describe())["schema_version"]
+        version = (await engine.kernel.store.health.describe())["schema_version"]
         if to is not None and to != version:
             if isinstance(version, int) and to < version and not yes:
                 raise Refused(f"Going from schema {version} down to {to} drops data. Add --yes to confirm.")
             await engine.kernel.store.migrate_to(to)
             version = to
         else:
-            await engine.kernel.store.prepare(engine.kernel.retention.rules)
+            await engine.kernel.store.retention.prepare(engine.kernel.retention.rules)
         url = engine.kernel.store.url
     session.show({"store": url, "schema_version": version}, lambda: plain(f"{url} is at schema version {version}"))
 
@@ -194,7 +194,7 @@ async def prune(
         total = to_builtins(await (_prune(session, api, age, dry_run) if tree is None else api.store.prune_tree(tree)))
     if compact:
         async with session.engine() as engine:
-            total["freed"] += await engine.kernel.store.compact(whole=True)
+            total["freed"] += await engine.kernel.store.retention.compact(whole=True)
     del total["next_after"]
     session.show(total, lambda: plain(_words(total)))
 
@@ -242,10 +242,10 @@ async def compact(session: Session) -> None:
     freed = 0
     async with session.engine() as engine:
         store = engine.kernel.store
-        while step := await store.compact(tight=True):
+        while step := await store.retention.compact(tight=True):
             freed += step
             tell_progress(session, f"{freed // 1024} KiB freed")
-        size = (await store.health()).bytes
+        size = (await store.health.check()).bytes
         url = store.url
     end_progress(session)
     text = f"{url}: {freed // 1024} KiB freed, {size // 1024} KiB in use"
@@ -255,7 +255,7 @@ async def compact(session: Session) -> None:
 async def backup(session: Session, path: Annotated[str, argument(metavar="PATH", help="A file that does not exist yet")]) -> None:
     """Copy the store into a new file while it is in use (SQLite; on PostgreSQL, prints how to use pg_dump)."""
     async with session.engine() as engine:
-        size = await engine.kernel.store.backup(path)
+        size = await engine.kernel.store.health.backup(path)
         url = engine.kernel.store.url
     session.show({"store": url, "path": path, "bytes": size}, lambda: plain(f"{url} copied to {path} ({size // 1024} KiB)"))
 
@@ -301,6 +301,6 @@ async def accept(
     if not yes:
         raise Refused("This gives up commits that were acknowledged but are not in the store any more. Add --yes to confirm.")
     store = Engine(session.settings.store, settings=session.settings).kernel.store
-    known = await store.accept_damage()
+    known = await store.health.accept_damage()
     said = "Nothing was recorded about its commits" if known is None else f"The record of {known}, was removed"
     session.show({"store": store.url, "removed": known}, lambda: plain(f"{said}; {store.url} can be used as it is."))

@@ -211,7 +211,7 @@ async def _order(story: Story) -> Order:
     engine = story.engine
     run = await engine.kernel.run_reads.get_run(story.run_id)
     outputs = await engine.runs.outputs(run) if run.state == RunState.COMPLETED else {}
-    moves = [move.move for move in await engine.kernel.store.list_moves(run.id)]
+    moves = [move.move for move in await engine.kernel.store.log.list_moves(run.id)]
     return Order(moves, outputs, await engine.list_tasks(name="loom.Bolt"))
 
 

@@ -125,7 +125,7 @@ async def preflight(session: Session, engine: Engine, plan: Plan, task_list: str
     """Warn people about event facets without a handler, here or in a live worker."""
     from treadle.kernel.runs.flows import missing_handlers, needed_handlers
 
-    servers, now = await engine.kernel.store.list_servers(engine.kernel.settings.namespace), await engine.kernel.store.now()
+    servers, now = await engine.kernel.store.servers.list_all(engine.kernel.settings.namespace), await engine.kernel.store.now()
     missing = missing_handlers(
         needed_handlers(plan.program, plan.workflow), engine.kernel.registry.names(), servers, task_list, now
     )

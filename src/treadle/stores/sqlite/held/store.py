@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 
 import apsw
 
+from treadle.kernel.store.ports import TransactionStore
 from treadle.model.clock import Clock
 from treadle.model.errors import Unsupported
 from treadle.stores.sqlite.connection.channel import ThreadChannel, Work
@@ -37,14 +38,14 @@ class _Reader:
         return await self._channel.call(shaped)
 
 
-class HeldStore(SqliteStore):
+class HeldStore(SqliteStore, TransactionStore):
     """A store on the transaction that `hold` has begun."""
 
     def __init__(self, store: SqliteStore, channel: HeldChannel, *, clock: Clock) -> None:
-        super().__init__(store._path, clock=clock)
-        self._writer, self._reader = channel, _Reader(channel)
+        super().__init__(store._database.path, clock=clock)
+        self._database.writer, self._database.reader = channel, _Reader(channel)
         self._signals = None  # the store that holds the transaction signals its end
-        self._lanes = dict(store._lanes)
+        self._database.lanes = dict(store._database.lanes)
         self.ready: set[int] = set()
         """The lanes in which the transaction has made tasks ready."""
 
@@ -60,7 +61,7 @@ class HeldStore(SqliteStore):
                 remove_shapes(connection)
             return run_statement(connection, statement, values)
 
-        return await self._writer.call(work)
+        return await self._database.writer.call(work)
 
     async def notify(self, lane_ids: Sequence[int]) -> None:
         self.ready.update(lane_ids)
@@ -69,9 +70,9 @@ class HeldStore(SqliteStore):
 @asynccontextmanager
 async def hold(store: SqliteStore, clock: Clock) -> AsyncIterator[HeldStore]:
     """Hold one transaction of the open store until the block ends: commit it, or roll it back if the block raises."""
-    if not isinstance(store._writer, ThreadChannel):
+    if not isinstance(store._database.writer, ThreadChannel):
         raise Unsupported("A transaction needs a store in a file (or PostgreSQL, with engine.within), not one in memory.")
-    channel = HeldChannel(store._writer, store._shown)
+    channel = HeldChannel(store._database.writer, store._database.shown)
     commits = False
     try:
         await channel.begin()

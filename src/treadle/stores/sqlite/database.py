@@ -1,4 +1,4 @@
-"""The base of the parts of `SqliteStore`: the shared channels, and decorators that run a method on one of them.
+"""The open database that the parts of `SqliteStore` share, and decorators that run a method of a part on a connection.
 
 Each part implements one port of `treadle.kernel.store.ports`, which documents its methods.
 """
@@ -15,6 +15,7 @@ from treadle.model.clock import Clock
 from treadle.model.names import Lane
 from treadle.stores.sqlite.connection.channel import Channel, ClosedChannel
 from treadle.stores.sqlite.connection.connect import writing
+from treadle.stores.sqlite.connection.schema import IN_MEMORY
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -24,18 +25,27 @@ Work = Callable[Concatenate[S, apsw.Connection, P], T]
 Method = Callable[Concatenate[S, P], Coroutine[Any, Any, T]]
 
 
+class Database:
+    """A SQLite database: the channels for writing and reading, the clock, and the known lanes."""
+
+    def __init__(self, path: str | None, clock: Clock, *, inline: bool) -> None:
+        self.path = path
+        self.shown = path or IN_MEMORY
+        self.inline = inline or path is None
+        self.shared = None if self.inline else path
+        """The path of a file that other processes may use, too."""
+        self.clock = clock
+        self.now = clock.now
+        self.writer: Channel = ClosedChannel()
+        self.reader: Channel = self.writer
+        self.lanes: Mapping[Lane, int] = {}
+
+
 class Part:
-    """A part of the store: the clock, the channels for writing and reading, and the known lanes."""
+    """A part of the store."""
 
-    def __init__(self, clock: Clock) -> None:
-        self._clock = clock
-        self._writer: Channel = ClosedChannel()
-        self._reader: Channel = self._writer
-        self._lanes: Mapping[Lane, int] = {}
-
-    async def now(self) -> int:
-        """Return the clock that this store was given."""
-        return self._clock.now()
+    def __init__(self, database: Database) -> None:
+        self._database = database
 
 
 def reads(work: Work[S, P, T]) -> Method[S, P, T]:
@@ -43,7 +53,7 @@ def reads(work: Work[S, P, T]) -> Method[S, P, T]:
 
     @wraps(work)
     async def call(self: S, /, *args: P.args, **kwargs: P.kwargs) -> T:
-        return await self._reader.call(lambda connection: work(self, connection, *args, **kwargs))
+        return await self._database.reader.call(lambda connection: work(self, connection, *args, **kwargs))
 
     return call
 
@@ -53,7 +63,7 @@ def uses_writer(work: Work[S, P, T]) -> Method[S, P, T]:
 
     @wraps(work)
     async def call(self: S, /, *args: P.args, **kwargs: P.kwargs) -> T:
-        return await self._writer.call(lambda connection: work(self, connection, *args, **kwargs))
+        return await self._database.writer.call(lambda connection: work(self, connection, *args, **kwargs))
 
     return call
 
