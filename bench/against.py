@@ -29,6 +29,10 @@ FIGURES = {
     "drain_wall_us": "time per drained task, µs",
     "step_cpu_us": "CPU per step of a function, with its start and result, µs",
     "step_wall_us": "time per step of a function, µs",
+    "link_cpu_us": "CPU per step of a workflow, with its start and result, µs",
+    "link_wall_us": "time per step of a workflow, µs",
+    "http_cpu_us": "CPU of the server per `POST /v1/tasks`, µs",
+    "http_wall_us": "time per `POST /v1/tasks`, eight callers, µs",
 }
 
 
@@ -66,7 +70,12 @@ def main() -> None:
     parser.add_argument("source", type=Path, help="the src folder of the other revision")
     parser.add_argument("--store", choices=BOTH, default="postgresql")
     parser.add_argument("--rounds", type=int, default=10)
-    parser.add_argument("--size", type=int, default=10_000, help="tasks, and steps of functions, in each round")
+    parser.add_argument(
+        "--size",
+        type=int,
+        default=10_000,
+        help="tasks, steps of functions and steps of workflows in each round; a fourth of it as requests",
+    )
     given = parser.parse_args()
     if not (given.source / "treadle").is_dir():
         parser.error(f"{given.source} has no package treadle")
