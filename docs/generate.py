@@ -611,7 +611,7 @@ def main() -> int:
     parser.add_argument("--llms", metavar="DIR", type=Path, help="write llms.txt and llms-full.txt into this folder instead")
     options = parser.parse_args()
     if options.llms:
-        from treadle.interfaces.http.llms import full, index
+        from treadle.interfaces.http.docs_page import full, index
 
         (options.llms / "llms.txt").write_text(index(), "utf-8")
         (options.llms / "llms-full.txt").write_text(full(), "utf-8")

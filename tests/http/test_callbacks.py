@@ -17,9 +17,8 @@ from tests.limits import BOUND
 
 from treadle import ExternalPollingLoop, ExternalProductionHandle
 from treadle.engine import Engine
-from treadle.interfaces.http.address import listen, url_of
 from treadle.interfaces.http.app import make_app
-from treadle.interfaces.http.server import HttpOptions, HttpServer
+from treadle.interfaces.http.server import HttpOptions, HttpServer, listen, url_of
 from treadle.settings import Settings
 
 FARM = Path(__file__).parents[2] / "examples" / "render_farm"

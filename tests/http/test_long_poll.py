@@ -14,8 +14,7 @@ from tests.http.conftest import Stage
 
 from treadle.engine import Engine
 from treadle.interfaces.http.app import make_app
-from treadle.interfaces.http.app_state import state_of
-from treadle.interfaces.http.long_poll import CHECK_EVERY
+from treadle.interfaces.http.app_state import CHECK_EVERY, state_of
 from treadle.model.access import Scope
 from treadle.settings import Settings
 from treadle.testing import ManualClock

@@ -19,9 +19,16 @@ from tests.limits import BOUND
 
 from treadle.client import Client
 from treadle.engine import Engine
-from treadle.interfaces.http.address import MAX_PORT_ATTEMPTS, CannotListen, is_loopback, listen
-from treadle.interfaces.http.connections import HEAD_LIMIT
-from treadle.interfaces.http.server import HttpOptions, HttpServer, NeedsToken
+from treadle.interfaces.http.server import (
+    HEAD_LIMIT,
+    MAX_PORT_ATTEMPTS,
+    CannotListen,
+    HttpOptions,
+    HttpServer,
+    NeedsToken,
+    is_loopback,
+    listen,
+)
 from treadle.model.access import Scope
 
 ANY = HttpOptions(port=0, open_access=True)
@@ -57,7 +64,7 @@ def test_a_taken_port_is_passed_over_and_too_many_are_an_error():
 
 
 def test_when_all_ports_are_taken_it_is_said(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("treadle.interfaces.http.address.MAX_PORT_ATTEMPTS", 0)
+    monkeypatch.setattr("treadle.interfaces.http.server.MAX_PORT_ATTEMPTS", 0)
     with taken() as port, pytest.raises(CannotListen, match=str(port)):
         listen("127.0.0.1", port)
 

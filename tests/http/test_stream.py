@@ -15,9 +15,8 @@ from treadle.api.events import Event
 from treadle.client import Client
 from treadle.engine import Engine
 from treadle.interfaces.http.app import make_app
-from treadle.interfaces.http.app_state import AppState, state_of
+from treadle.interfaces.http.app_state import CHECK_EVERY, AppState, state_of
 from treadle.interfaces.http.broadcast import HEARTBEAT_EVERY, Broadcast
-from treadle.interfaces.http.long_poll import CHECK_EVERY
 from treadle.interfaces.http.server import HttpOptions, HttpServer
 from treadle.interfaces.http.stream import LAG_GRACE
 from treadle.kernel.reads.events import GIVE_UP_FOR, EventFilter

@@ -30,9 +30,9 @@ from tests.mcp.transports import told
 
 from treadle import Engine
 from treadle.interfaces.cli.process.mcp_mount import add_mcp
-from treadle.interfaces.http import oauth
+from treadle.interfaces.http import access as oauth
+from treadle.interfaces.http.access import Issuer as Verifier
 from treadle.interfaces.http.app import make_app
-from treadle.interfaces.http.oauth import Issuer as Verifier
 from treadle.model.access import Scope
 from treadle.model.errors import InvalidInput, Unauthorized
 from treadle.settings import Settings

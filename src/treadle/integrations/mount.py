@@ -17,7 +17,7 @@ from treadle.engine import Engine
 from treadle.interfaces.http.access import SAFE_METHODS, Callers, CsrfRefused, check_origin
 from treadle.interfaces.http.app import make_app
 from treadle.interfaces.http.app_state import state_of
-from treadle.interfaces.http.prefix import Prefixed
+from treadle.interfaces.http.namespaces import Prefixed
 from treadle.interfaces.web.site import add_pages
 from treadle.kernel.access.sessions import SessionAccess
 from treadle.model.access import Access, granted, parse_scopes

@@ -10,7 +10,7 @@ from typing import Any
 from starlette.applications import Starlette
 
 from treadle.engine import Engine
-from treadle.interfaces.http import callbacks, docs_page, health, ingest, llms, login, run_stream, stream
+from treadle.interfaces.http import docs_page, health, ingest, login, stream
 from treadle.interfaces.http.app_state import AppState
 from treadle.interfaces.http.middleware import BODY_OVERHEAD, RequestMiddleware
 from treadle.interfaces.http.openapi import document
@@ -48,8 +48,8 @@ def make_app(
 @cache
 def api_routes() -> RouteTable:
     """The routes of every server, shared by all applications of the process."""
-    own = (*stream.ROUTES, *run_stream.ROUTES, *callbacks.ROUTES, *ingest.ROUTES, *login.ROUTES, *health.ROUTES)
-    return RouteTable([*contract_routes(), *own, *docs_page.routes(api_document), *llms.ROUTES])
+    own = (*stream.ROUTES, *ingest.ROUTES, *login.ROUTES, *health.ROUTES)
+    return RouteTable([*contract_routes(), *own, *docs_page.routes(api_document), *docs_page.ROUTES])
 
 
 @cache

@@ -14,9 +14,9 @@ from http import HTTPStatus
 
 from starlette.datastructures import Headers
 from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect, Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from treadle.interfaces.http.api_request import ApiRequest
 from treadle.interfaces.http.problems import find_handler, problem
 from treadle.interfaces.http.routes import RouteTable
 from treadle.model.clock import Clock
@@ -182,3 +182,22 @@ def _too_large(limit: int) -> str:
 def _route(scope: Scope) -> str:
     """The pattern of the route; `-` if there is none."""
     return getattr(scope.get("route"), "path", "-")
+
+
+class ApiRequest(Request):
+    """A request whose body is read whole; the framework's reader passes each part through a generator."""
+
+    _whole: bytes | None = None
+
+    async def body(self) -> bytes:
+        """The body; raises `ClientDisconnect` if the rest does not come."""
+        if self._whole is None:
+            parts, more = list[bytes](), True
+            while more:
+                message = await self.receive()
+                if message["type"] == "http.disconnect":
+                    raise ClientDisconnect()
+                parts.append(message.get("body", b""))
+                more = message.get("more_body", False)
+            self._whole = b"".join(parts)
+        return self._whole

@@ -7,26 +7,30 @@ a grace period. The caller handles signals.
 from __future__ import annotations
 
 import asyncio
+import errno
+import ipaddress
 import logging
 import socket
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from typing import Self
+from typing import Any, Self
 
 import uvicorn
 from starlette.applications import Starlette
+from starlette.datastructures import Headers
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
+from uvicorn.protocols.http.auto import AutoHTTPProtocol
 
 from treadle.engine import Engine
 from treadle.engine.wiring.machine import SystemMachine
 from treadle.engine.wiring.worker_host import BEAT_EVERY
-from treadle.interfaces.http.address import is_loopback, listen, url_of
 from treadle.interfaces.http.app import make_app
 from treadle.interfaces.http.app_state import state_of
-from treadle.interfaces.http.connections import HEAD_WITHIN, connections
 from treadle.interfaces.http.namespaces import NamespaceApps
 from treadle.kernel.queue.why import OPEN_SERVICE
-from treadle.model.errors import MissingDependency, Refused, StoreError
+from treadle.model.errors import MissingDependency, Refused, StoreError, TreadleError
 from treadle.model.tasks import Server
 from treadle.version import VERSION
 
@@ -34,6 +38,15 @@ GRACE = 10.0
 """Seconds that requests have to finish when the server stops."""
 
 _KEEP_ALIVE = 30
+
+
+HEAD_WITHIN = 20.0
+"""Seconds from the connection, or from the first byte after an answer, to the end of the head."""
+
+HEAD_LIMIT = 64 * 1024
+"""Maximum size of a head in bytes."""
+
+_HEAD_END = b"\r\n\r\n"
 
 
 class NeedsToken(Refused):
@@ -119,16 +132,19 @@ class HttpServer:
             self._namespaces = NamespaceApps(app, path, lambda engine: make_app(engine, log_level=level, more=self._more))
         with suppress(MissingDependency):
             _ = self._engine.metrics  # counting starts now, not with the first request for metrics
+        site: Any = app if self._namespaces is None else self._namespaces
+        if options.forwarded_allow:
+            site = ProxyHeadersMiddleware(site, options.forwarded_allow)
+        guard = HeadGuard(site, options.head_within)
         config = uvicorn.Config(
-            app if self._namespaces is None else self._namespaces,
-            http=connections(options.head_within),
+            guard,
+            http=guard.protocol,
             lifespan="off",
             ws="none",
             log_config=None,
             access_log=False,
             server_header=False,
-            proxy_headers=bool(options.forwarded_allow),
-            forwarded_allow_ips=options.forwarded_allow or None,
+            proxy_headers=False,
             timeout_keep_alive=_KEEP_ALIVE,
             timeout_graceful_shutdown=max(round(options.grace), 1),
         )
@@ -175,3 +191,161 @@ class HttpServer:
                 namespace=self._engine.kernel.settings.namespace,
             )
         )
+
+
+MAX_PORT_ATTEMPTS = 10
+"""Ports that are tried after the configured one."""
+
+_BACKLOG = 2048
+
+
+class CannotListen(TreadleError):
+    """The server cannot listen: the address is not local or not permitted, or all tried ports are taken."""
+
+    code = "cannot_listen"
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this machine reaches the address; an empty one means every address."""
+    return bool(host) and all(ipaddress.ip_address(address).is_loopback for _, address in _resolve(host))
+
+
+def listen(host: str, port: int) -> socket.socket:
+    """A socket that listens on the port or one of the next; raises `CannotListen`."""
+    family, address = _resolve(host)[0]
+    for attempt in range(MAX_PORT_ATTEMPTS + 1 if port else 1):
+        wanted = port + attempt
+        if wanted > 65535:
+            break
+        made = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)  # asyncio sets TCP_NODELAY only with this protocol
+        try:
+            made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            made.bind((address, wanted))
+            made.listen(_BACKLOG)
+        except OSError as error:
+            made.close()
+            if error.errno != errno.EADDRINUSE:
+                raise CannotListen(f"Cannot listen on {host} port {wanted}: {error.strerror}.") from None
+        else:
+            made.setblocking(False)
+            return made
+    raise CannotListen(f"Port {port} of {host} and the {MAX_PORT_ATTEMPTS} ports after it are taken; choose another with --port.")
+
+
+def url_of(listener: socket.socket) -> str:
+    """The URL for clients on this machine."""
+    host, port = listener.getsockname()[:2]
+    if (at := ipaddress.ip_address(host)).is_unspecified:  # all addresses, loopback among them
+        host = "127.0.0.1" if at.version == 4 else "::1"
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+
+
+def _resolve(host: str) -> list[tuple[int, str]]:
+    """The family and address of each resolution of the name; IPv4 first, as most clients try it first for localhost."""
+    try:
+        found = socket.getaddrinfo(host or None, 0, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    except OSError as error:
+        raise CannotListen(f"{host!r} is not an address of this machine: {error.strerror}.") from None
+    return sorted(((family, str(place[0])) for family, _, _, _, place in found), key=lambda each: each[0] != socket.AF_INET)
+
+
+class HeadGuard:
+    """Closes connections on which the head of a request does not arrive in time, or is too large.
+
+    uvicorn closes connections that are idle after an answer, but waits forever for the first request and for the rest of a head,
+    and one of its parsers accepts heads of any length. The middleware limits bodies, as the caller can receive an answer by then.
+    The guard is the outermost application, which sees requests begin and end, and its protocol sees the bytes between them.
+    """
+
+    def __init__(self, app: ASGIApp, head_within: float) -> None:
+        self._app = app
+        self.connections: dict[tuple[str, int], _Connection] = {}
+        """By the address of the client."""
+        self.protocol = type("Connection", (_Connection,), {"guard": self, "head_within": head_within})
+        """The protocol of its connections, for uvicorn."""
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        connection = self.connections.get(tuple(scope.get("client") or ()))
+        if connection is None:
+            await self._app(scope, receive, send)
+            return
+        connection.begin_request()
+        headers = Headers(scope=scope)
+        has_more = "Transfer-Encoding" in headers or headers.get("Content-Length", "0") != "0"
+        is_answered = False
+
+        async def received() -> Message:
+            nonlocal has_more
+            message = await receive()
+            has_more = message.get("more_body", False)
+            return message
+
+        async def sent(message: Message) -> None:
+            nonlocal is_answered
+            await send(message)
+            if message["type"] == "http.response.body" and not message.get("more_body"):
+                is_answered = True
+                connection.end_request(has_more=has_more)
+
+        try:
+            await self._app(scope, received, sent)
+        finally:
+            if not is_answered:
+                connection.end_request(has_more=has_more)
+
+
+class _Connection(AutoHTTPProtocol):  # type: ignore[misc,valid-type]
+    guard: HeadGuard
+    head_within: float
+    _cut: asyncio.TimerHandle | None = None
+    _is_idle = True
+    """No request is being received or answered."""
+    _has_more = False
+    """The next bytes are the rest of a body whose request is already answered."""
+    _head = b""
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        super().connection_made(transport)
+        self._wire = transport
+        self._address = tuple(transport.get_extra_info("peername")[:2])
+        self.guard.connections[self._address] = self
+        self._expect()
+
+    def data_received(self, data: bytes) -> None:
+        if self._is_idle:
+            if self._cut is None:
+                self._expect()
+            if not self._has_more:
+                self._head += data
+        super().data_received(data)
+        if _HEAD_END in self._head:
+            self.begin_request()
+        elif len(self._head) > HEAD_LIMIT:
+            self._close()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._disarm()
+        self.guard.connections.pop(self._address, None)
+        super().connection_lost(exc)
+
+    def begin_request(self) -> None:
+        """The head of a request has arrived."""
+        self._is_idle, self._head = False, b""
+        self._disarm()
+
+    def end_request(self, *, has_more: bool) -> None:
+        """The answer has been sent; `has_more`: the rest of the request's body may follow."""
+        self._is_idle, self._has_more = True, has_more
+
+    def _expect(self) -> None:
+        self._cut = asyncio.get_running_loop().call_later(self.head_within, self._close)
+
+    def _disarm(self) -> None:
+        if self._cut is not None:
+            self._cut.cancel()
+            self._cut = None
+
+    def _close(self) -> None:
+        self._disarm()
+        if not self._wire.is_closing():
+            self._wire.close()

@@ -19,9 +19,9 @@ from starlette.types import Receive, Scope, Send
 
 from treadle.engine.operations import Operations
 from treadle.interfaces.cli.process.worker import worker_starter
+from treadle.interfaces.http.access import add_oauth
 from treadle.interfaces.http.app_state import AppState, state_of
 from treadle.interfaces.http.middleware import BODY_OVERHEAD
-from treadle.interfaces.http.oauth import add_oauth
 from treadle.interfaces.http.problems import problem
 from treadle.model.access import OPEN
 from treadle.model.errors import InvalidInput
