@@ -32,7 +32,7 @@ PARTS = (
     ("the database's driver", "#d98b5f", ("asyncpg", "apsw")),
     ("the store", "#e3b04b", ("treadle/stores",)),
     ("the kernel", "#7fa650", ("treadle/kernel", "treadle/model")),
-    ("the worker", "#5b9bb5", ("treadle/workers", "treadle/wiring")),
+    ("the worker", "#5b9bb5", ("treadle/workers", "treadle/engine")),
     ("the event loop", "#a58bc0", ("asyncio", "selectors")),
     ("other", "#b8b8b8", ("",)),
 )

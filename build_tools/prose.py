@@ -32,7 +32,6 @@ _NOUNS = {
     "testing",
     "tracing",
     "typing",
-    "wiring",
 }
 
 

@@ -302,7 +302,7 @@ def settings() -> list[tuple[str, str, str]]:
 
 def metrics_page() -> str:
     """Every metric, from the table that they are made from."""
-    from treadle.engine.observability.metric_table import METRICS, MOST_VALUES, OTHER, OUTCOMES, STOPPED
+    from treadle.engine.metric_table import METRICS, MOST_VALUES, OTHER, OUTCOMES, STOPPED
 
     parts = [
         "# Metrics",

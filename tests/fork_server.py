@@ -57,7 +57,7 @@ _RARE = (
     "treadle.interfaces.cli.output.top_screen",
     "treadle.integrations",
     "treadle.interfaces.lsp.server",
-    "treadle.engine.observability.tracing",
+    "treadle.engine.tracing",
     "treadle.testing.pytest_plugin",
 )
 """Modules that need large packages and that few children need. The larger a process, the longer it takes to fork."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from treadle.engine.wiring import machine
+from treadle.engine import machine
 
 
 def move_to(kernel: str) -> None:

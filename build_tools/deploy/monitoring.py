@@ -12,7 +12,7 @@ from typing import Any
 
 import yaml
 
-from treadle.engine.observability.metric_table import GAUGE, HISTOGRAM, METRICS, Metric
+from treadle.engine.metric_table import GAUGE, HISTOGRAM, METRICS, Metric
 
 ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / "deploy/monitoring"

@@ -129,7 +129,7 @@ async def test_a_dump_is_imported_once(kind: str, request: pytest.FixtureRequest
     async with make_engine(url_of(kind, request, tmp_path)) as engine:
         dump = Mongodump(folder, engine)
         assert summary([each async for each in Mongodump(folder, engine, dry_run=True).load()]) == IMPORTED
-        assert (await engine.kernel.flows.list_versions(), await engine.run_reads.list_runs()) == ([], [])
+        assert (await engine.kernel.flows.list_versions(), await engine.kernel.run_reads.list_runs()) == ([], [])
         assert summary([each async for each in dump.load()]) == IMPORTED
         found = [each async for each in dump.load()]
         assert summary(found) == AGAIN
@@ -138,22 +138,24 @@ async def test_a_dump_is_imported_once(kind: str, request: pytest.FixtureRequest
         assert "running; only finished runs" in reasons["runner-w4"]
         assert "compiled program" in reasons["runner-w5"]
         assert sorted(each.name for each in await engine.kernel.flows.list_versions()) == ["billing", "only-compiled"]
-        (handler,) = await engine.store.operators.list_handlers(engine.kernel.settings.namespace)
+        (handler,) = await engine.kernel.store.operators.list_handlers(engine.kernel.settings.namespace)
         assert (handler.facet_name, handler.entrypoint, handler.timeout_ms) == ("billing.Pay", "pay", 5000)
-        runs = {run.state: run for run in await engine.run_reads.list_runs()}
+        runs = {run.state: run for run in await engine.kernel.run_reads.list_runs()}
         assert sorted(runs) == ["canceled", "completed", "failed"]
         done = runs["completed"]
         assert done.workflow == "billing.Checkout"
         assert (await engine.runs.inputs(done), await engine.runs.outputs(done)) == ({"total": 2.5}, {"receipt": "txn"})
         status = await engine.runs.status(runs["failed"].id)
         assert (status.status, status.error) == ("ERROR", "p: card declined")
-        steps = [(shown.row.name, shown.row.facet, str(shown.row.status)) for shown in await engine.run_reads.list_steps(done.id)]
+        steps = [
+            (shown.row.name, shown.row.facet, str(shown.row.status)) for shown in await engine.kernel.run_reads.list_steps(done.id)
+        ]
         assert steps == [("billing.Checkout", "billing.Checkout", "completed"), ("p", "billing.Pay", "completed")]
-        failed = await engine.run_reads.list_steps(runs["failed"].id)
+        failed = await engine.kernel.run_reads.list_steps(runs["failed"].id)
         with pytest.raises(Refused, match="rerun it"):
             await engine.runs.retry(runs["failed"].id, failed[-1].row.id)
         assert (await engine.runs.rerun(runs["failed"].id)).created
-        assert (await engine.verify()).problems == ()
+        assert (await engine.kernel.verify()).problems == ()
 
 
 def test_the_command_shows_a_summary_and_the_problems(treadle: Treadle) -> None:

@@ -145,7 +145,7 @@ def test_a_run_of_the_model_runner_takes_a_budget(memory: Persistence) -> None:
     tools = ToolRegistry(lambda _: {"id": "r"})
     result = ClaudeAgentRunner(Evaluator(memory), memory, tool_registry=tools).run(ONE, {"total": 1.0}, budget=0.25)
     assert result.status == "COMPLETED"
-    budget = memory.run(memory.engine.store.usage.find_budget(result.workflow_id))
+    budget = memory.run(memory.engine.kernel.store.usage.find_budget(result.workflow_id))
     assert budget is not None
     assert budget.limit_micros == 250_000
 

@@ -17,7 +17,7 @@ async def test_a_killed_worker_neither_loses_nor_doubles_an_alert(
         monkeypatch.setenv("TREADLE_WEBHOOK_SECRET", "of the alerts")
         monkeypatch.setenv("TREADLE_WEBHOOK_ALLOW", receiver.url)
         await scene.engine.enqueue("fax", {}, task_list="slow", delay=3600)
-        await scene.engine.lists.pause("slow")
+        await scene.engine.kernel.lists.pause("slow")
         await scene.engine.alerts.create("r", when="problem", code="list_paused", to=receiver.url, every=3600)
         await scene.died(scene.start("worker", "--crash-at", point))
         other = await scene.start_worker()

@@ -76,7 +76,7 @@ async def reports(place: Path) -> list[str]:
     engine = engine_of(place)
     try:
         await engine.open(migrate=False)
-        return list((await engine.verify()).problems)
+        return list((await engine.kernel.verify()).problems)
     except StoreDamaged as error:
         return [str(error)]
     finally:
@@ -181,7 +181,7 @@ async def test_a_store_without_its_last_commits_is_not_written_to_until_that_is_
     assert await engine_of(place).kernel.store.health.accept_damage()
     async with engine_of(place) as engine:
         await engine.enqueue("note", {})
-        assert (await engine.verify()).problems == ()
+        assert (await engine.kernel.verify()).problems == ()
 
 
 KILLED = """

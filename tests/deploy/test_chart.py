@@ -13,8 +13,8 @@ import pytest
 import yaml
 from build_tools.deploy import chart
 
-from treadle.engine.observability.metric_table import METRICS
-from treadle.engine.wiring.worker_host import CLAIM_WAIT
+from treadle.engine.metric_table import METRICS
+from treadle.engine.worker_host import CLAIM_WAIT
 
 SETS = sorted(path.stem for path in chart.SETS.glob("*.yaml"))
 NEWEST, OLDER = "1.37", ("1.27", "1.29", "1.31", "1.33", "1.35")

@@ -16,7 +16,7 @@ import jsonschema
 import pytest
 import yaml
 
-from treadle.engine.wiring.worker_host import CLAIM_WAIT
+from treadle.engine.worker_host import CLAIM_WAIT
 from treadle.settings import Settings, variable_of
 from treadle.version import VERSION
 

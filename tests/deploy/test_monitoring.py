@@ -12,7 +12,7 @@ import pytest
 import yaml
 from build_tools.deploy import monitoring
 
-from treadle.engine.observability.metric_table import HISTOGRAM, METRICS
+from treadle.engine.metric_table import HISTOGRAM, METRICS
 
 EXISTING = {metric.shown_name for metric in METRICS} | {f"{metric.name}_bucket" for metric in METRICS if metric.kind == HISTOGRAM}
 RULES = [rule for group in yaml.safe_load((monitoring.FOLDER / "rules.yaml").read_text())["groups"] for rule in group["rules"]]

@@ -14,7 +14,7 @@ from urllib.parse import quote
 from tests.fuzz.language import text_of
 
 from treadle.agents.requirements import check_requirement, missing_requirements
-from treadle.engine.observability.status_server import parse_address
+from treadle.engine.status_server import parse_address
 from treadle.goals.gates import Gates
 from treadle.goals.topology import InvalidTopology
 from treadle.goals.topology_file import load_topology, with_roles

@@ -135,7 +135,7 @@ def _shape(schema: dict[str, Any], definitions: dict[str, Any], path: str = "", 
 
 
 def _metrics() -> Iterator[str]:
-    from treadle.engine.observability.metric_table import METRICS
+    from treadle.engine.metric_table import METRICS
 
     for metric in METRICS:
         yield f"metric {metric.shown_name} {metric.kind} {' '.join(metric.labels)}".rstrip()

@@ -134,7 +134,7 @@ async def test_a_page_of_a_store_that_does_not_answer_names_a_time_to_retry(stag
         raise StoreUnavailable("The store does not answer.")
 
     for name in ("now", "list_runs", "list_tasks"):
-        monkeypatch.setattr(stage.engine.store, name, down)
+        monkeypatch.setattr(stage.engine.kernel.store, name, down)
     async with _paged(stage) as client:
         for path in ("/runs", "/tasks", "/v1/tasks"):
             answer = await client.get(path)

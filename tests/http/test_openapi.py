@@ -120,7 +120,7 @@ async def test_status_and_metrics_are_for_readers(closed: Stage):
 
 async def test_without_the_package_metrics_are_not_implemented(stage: Stage, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setitem(sys.modules, "prometheus_client", None)
-    monkeypatch.delitem(sys.modules, "treadle.engine.observability.metrics", raising=False)
+    monkeypatch.delitem(sys.modules, "treadle.engine.metrics", raising=False)
     async with stage.client() as client:
         answer = await client.get("/metrics")
     assert (answer.status_code, answer.json()["code"]) == (501, "missing_dependency")

@@ -204,7 +204,7 @@ async def test_causes_that_fire_together_share_a_message(watch: Watch) -> None:
 
 
 async def test_a_cause_that_comes_and_goes_neither_fires_nor_resolves(watch: Watch) -> None:
-    lists, engine = watch.scene.engine.lists, watch.scene.engine
+    lists, engine = watch.scene.engine.kernel.lists, watch.scene.engine
     await engine.enqueue("fax", {}, delay=36_000, task_list="slow")
     await engine.alerts.create("r", when="problem", code="list_paused", to=URL, lasts=60)
     for _ in range(5):  # never long enough

@@ -81,7 +81,7 @@ async def test_a_canceled_claim_releases_its_tasks(url: str) -> None:
             while lane_id not in heard:  # noqa: ASYNC110 - PostgreSQL reports it on another connection
                 await asyncio.sleep(0.01)
         unsubscribe()
-        assert (await engine.verify()).problems == ()
+        assert (await engine.kernel.verify()).problems == ()
 
 
 @pytest.mark.parametrize("method", ["claim", "commit"])

@@ -113,7 +113,7 @@ def test_help_loads_no_command_and_no_engine(tmp_path: Path):
     assert {name for name in modules if name.startswith("treadle.interfaces.cli.")} == {
         f"treadle.interfaces.cli.{name}" for name in ("app", "command", "execution", "exits", "output", "output.messages")
     }
-    assert not any(name.startswith(("treadle.engine.wiring", "treadle.api", "treadle.kernel")) for name in modules)
+    assert not any(name.startswith(("treadle.engine.kernel", "treadle.api", "treadle.kernel")) for name in modules)
 
 
 @pytest.mark.parametrize("leaf", [each for each in COMMANDS if isinstance(each, Leaf)], ids=lambda leaf: leaf.name)

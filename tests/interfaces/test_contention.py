@@ -53,4 +53,4 @@ async def test_simultaneous_changes_queue(things: Callable[[Engine, Path], Await
         change = await things(engine, tmp_path)
         ended = await asyncio.gather(*(change(n) for n in range(COUNT)), return_exceptions=True)
         assert [each for each in ended if isinstance(each, BaseException) and not isinstance(each, IllegalMove)] == []
-        assert (await engine.verify()).problems == ()
+        assert (await engine.kernel.verify()).problems == ()

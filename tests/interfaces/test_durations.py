@@ -41,12 +41,12 @@ def _calls(engine: Engine, folder: str) -> list[Callable[[Any], Any]]:
         *_options(lambda **options: _work(engine, **options), "lease", "grace", "poll_interval"),
         *_options(lambda **options: lazily.handler("h", **options)(lambda: None), "timeout", "progress_every"),
         *_options(lambda **options: lazily.specialist("s", Service(), **options), "timeout", "deadline"),
-        *_options(lambda **options: lazily.gate("g", **options)(lambda bundle: None), "timeout"),
+        *_options(lambda **options: lazily.goals.gate("g", **options)(lambda bundle: None), "timeout"),
         *_options(RetryPolicy.of, "first", "longest", "factor", "jitter", retries=1),
         *_options(RetryPolicy, "retries", "first_for", "cap_for", "factor", "jitter"),
         *_options(lambda **o: ApprovalRequest.of("t", **o), "expires", "remind_after", "remind_every", "escalate_after"),
-        *_options(engine.tokens.create, "expires", name="t", scopes=("read",)),
-        *_options(engine.desired_workers, "target_latency", "concurrency", "minimum"),
+        *_options(engine.kernel.tokens.create, "expires", name="t", scopes=("read",)),
+        *_options(engine.kernel.reads.desired_workers, "target_latency", "concurrency", "minimum"),
         *_options(
             lambda **options: engine.start_run([("a", "workflow W() => (x: Long) andThen { yield W(x = 1) }")], **options), "budget"
         ),

@@ -10,25 +10,14 @@ import pytest
 from tests.interfaces.engines import make_engine
 
 from treadle import Engine, ExternalProductionHandle
-from treadle.engine.former_names import FormerNames
 from treadle.model.approvals import ApprovalRequest
 from treadle.model.errors import TreadleError
 
-SERVICES = {name for name, each in vars(Engine).items() if isinstance(each, property)} | {*FormerNames.__annotations__}
-OTHERS = {
-    "metrics",
-    "desired_workers",
-    "flows",
-    "gate",
-    "objectives",
-    "store",
-    "telemetry",
-    "use_topology",
-    "use_tracing",
-    "verify",
+SERVICES = {name for name, each in vars(Engine).items() if isinstance(each, property)} - {"metrics"} | {
+    *("dead_letters", "external_jobs", "functions", "lists", "recovery", "remote_workers", "run_reads", "sessions", "tokens")
 }
-"""Attributes without calls that name a task or a run."""
-GROUPS = ["", *sorted(SERVICES - OTHERS)]
+"""Services of an engine or its kernel."""
+GROUPS = ["", *sorted(SERVICES)]
 NAMES = {
     "task": "task",
     "task_id": "task",
@@ -84,7 +73,7 @@ def _calls() -> Iterator[tuple[str, str, str]]:
 
 
 def _service(engine: Engine, group: str) -> Any:
-    return engine if not group else getattr(engine, group)
+    return engine if not group else getattr(engine, group, None) or getattr(engine.kernel, group)
 
 
 CALLS = sorted(_calls())
@@ -133,6 +122,6 @@ async def test_a_call_takes_an_id_or_a_record(engine: Engine, group: str, name: 
 async def test_a_task_and_a_run_that_were_read_name_themselves(engine: Engine) -> None:
     task = await engine.get_task(await engine.enqueue("none"))
     assert (await engine.get_task(task)).id == task.id
-    run = await engine.run_reads.get_run(await engine.start_function("none", version=1))
-    assert (await engine.run_reads.get_run(run)).id == run.id
+    run = await engine.kernel.run_reads.get_run(await engine.start_function("none", version=1))
+    assert (await engine.kernel.run_reads.get_run(run)).id == run.id
     assert await engine.signal(run, "s")

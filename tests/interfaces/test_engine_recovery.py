@@ -149,7 +149,7 @@ async def test_two_live_workers_take_nothing_from_each_other(shared_url: str) ->
         task = await first.enqueue("work")
         await asyncio.wait_for(started.wait(), BOUND)
         async with second.worker(name="billing-1"):
-            assert (await second.recovery.recover(Place("billing-1", HOST, lambda pid: True))).did is False
+            assert (await second.kernel.recovery.recover(Place("billing-1", HOST, lambda pid: True))).did is False
             go.set()
             assert await first.result(task, timeout=BOUND) == {"attempt": 1}
     assert ran == [1]

@@ -14,7 +14,7 @@ from tests.interfaces.commands import Treadle
 from tests.limits import BOUND
 
 from treadle import Engine, RunFailed
-from treadle.engine.wiring.worker_host import WorkerHost
+from treadle.engine.worker_host import WorkerHost
 from treadle.model.errors import InvalidInput
 from treadle.testing import BlockingEnvironment, Environment, ReplayFailed, Stalled, record, replay, replay_async
 from treadle.testing.recordings import read_recording

@@ -106,9 +106,9 @@ async def test_a_crash_between_reserving_and_settling_charges_once(server, tmp_p
     url = f"sqlite:///{tmp_path / 'treadle.db'}"
     async with Engine(url, settings=settings_for(server)) as first:
         run = await first.start_run(FLOW, "desk.Sort", {"letter": "x"}, budget=1)
-        (task_id,) = await first.store.tasks.claim_of_run(run.id, HANDLER, "lost", 1, 1)
-        task = await first.store.tasks.find(task_id)
-        meter = TaskMeter(first.store, first.kernel.ids.new_id, Prices(), task)
+        (task_id,) = await first.kernel.store.tasks.claim_of_run(run.id, HANDLER, "lost", 1, 1)
+        task = await first.kernel.store.tasks.find(task_id)
+        meter = TaskMeter(first.kernel.store, first.kernel.ids.new_id, Prices(), task)
         await meter.reserve("claude-haiku-4-5", {"max_tokens": 4096})
         # ... and the process is gone.
     server.script(uses((TARGET, GOOD)))

@@ -16,8 +16,8 @@ from tests.limits import BOUND
 from tests.unit.workers.harness import Events
 
 from treadle import Engine, ExternalProductionHandle, NonRetryable, Production, TaskFailed, TaskSpec
-from treadle.engine.observability.metric_table import METRICS, MOST_VALUES, OTHER
-from treadle.engine.observability.metrics import FRESH_FOR
+from treadle.engine.metric_table import METRICS, MOST_VALUES, OTHER
+from treadle.engine.metrics import FRESH_FOR
 from treadle.kernel.telemetry.events import LeasesExpired, LoopError, TaskSettled, TaskTaken
 from treadle.kernel.telemetry.observer import AttemptEnded, StoreCalled
 from treadle.model.errors import StoreUnavailable
@@ -357,7 +357,7 @@ async def test_off_means_off(scene: Scene):
 def test_who_asks_for_nothing_loads_nothing():
     code = """
 import sys
-import treadle.engine.wiring.worker_host
+import treadle.engine.worker_host
 print([name for name in sys.modules if name.startswith(("prometheus", "opentelemetry"))])
 """
     assert say(code) == "[]"

@@ -77,7 +77,7 @@ async def test_a_worker_needs_only_the_documented_privileges(urls: dict[str, str
         assert await engine.run_result(run) == {"n": 3}
         assert await engine.run_result(await engine.start_function("twice")) == [1, {"n": 2}]
         await engine.schedules.create("nightly", cron="0 3 * * *", task="shop.Work")
-        await engine.lists.limit_key("stripe", 3)
+        await engine.kernel.lists.limit_key("stripe", 3)
         await engine.kernel.tokens.create("ci", ["read"])
         assert (await engine.kernel.verify()).problems == ()
         assert (await engine.kernel.store.health.check()).tables

@@ -32,22 +32,22 @@ async def nobody_serves_it(scene: Scene, folder: Path) -> Cure:
 
 async def list_with_work_is_paused(scene: Scene, folder: Path) -> Cure:
     await scene.engine.enqueue("fax", {}, task_list="slow", delay=3600)
-    await scene.engine.lists.pause("slow")
-    return lambda: scene.engine.lists.resume("slow")
+    await scene.engine.kernel.lists.pause("slow")
+    return lambda: scene.engine.kernel.lists.resume("slow")
 
 
 async def list_is_draining(scene: Scene, folder: Path) -> Cure:
     await scene.engine.enqueue("fax", {}, task_list="closing", delay=3600)
-    await scene.engine.lists.drain("closing")
-    return lambda: scene.engine.lists.resume("closing")
+    await scene.engine.kernel.lists.drain("closing")
+    return lambda: scene.engine.kernel.lists.resume("closing")
 
 
 async def rate_holds_work(scene: Scene, folder: Path) -> Cure:
     await scene.engine.enqueue("mail", {})
-    await scene.engine.lists.limit_rate("default", "mail", 0.01)
+    await scene.engine.kernel.lists.limit_rate("default", "mail", 0.01)
     for _ in range(2):
         await scene.engine.enqueue("mail", {})
-    return lambda: scene.engine.lists.limit_rate("default", "mail", None)
+    return lambda: scene.engine.kernel.lists.limit_rate("default", "mail", None)
 
 
 async def watcher_fails(scene: Scene, folder: Path) -> Cure:
@@ -112,7 +112,7 @@ async def task_failed(scene: Scene, folder: Path) -> Cure:
     process = scene.process()
     (task,) = [task for task in await process.claim("handler") if task.id == failing.id]
     await process.fail(task)
-    return lambda: scene.engine.dead_letters.discard(DeadLetterFilter(namespace="default"))
+    return lambda: scene.engine.kernel.dead_letters.discard(DeadLetterFilter(namespace="default"))
 
 
 async def objective_is_blocked(scene: Scene, folder: Path) -> Cure:

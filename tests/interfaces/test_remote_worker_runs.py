@@ -37,21 +37,21 @@ def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 async def test_the_steps_of_a_run_are_done_through_two_processes(url: str) -> None:
     async with make_engine(url) as one, make_engine(url) as other:
         run = await one.start_run([("shop.afl", FLOW)], "shop.Buy", {"order": "o-1"})
-        worker_id = (await one.remote_workers.register("till", handlers=["shop.*"])).id
-        (first,) = await one.remote_workers.claim(worker_id, wait_for=60)
+        worker_id = (await one.kernel.remote_workers.register("till", handlers=["shop.*"])).id
+        (first,) = await one.kernel.remote_workers.claim(worker_id, wait_for=60)
         assert first.payload["order"] == "o-1"
         said = (worker_id, first.task.id, first.claim_version)
-        await other.remote_workers.partial(*said, {"receipt": "soon"})
+        await other.kernel.remote_workers.partial(*said, {"receipt": "soon"})
         (step,) = [row for row in await one.runs.list_steps(run.id) if row.id == first.task.step_id]
         assert step.returns == {"receipt": "soon"}
-        await other.remote_workers.complete(*said, {"receipt": "r-1"})
-        await one.remote_workers.complete(*said, {"receipt": "r-1"})
-        (second,) = await other.remote_workers.claim(worker_id, wait_for=60)
+        await other.kernel.remote_workers.complete(*said, {"receipt": "r-1"})
+        await one.kernel.remote_workers.complete(*said, {"receipt": "r-1"})
+        (second,) = await other.kernel.remote_workers.claim(worker_id, wait_for=60)
         assert second.payload["order"] == "r-1"
-        await one.remote_workers.complete(worker_id, second.task.id, second.claim_version, {"receipt": "r-2"})
+        await one.kernel.remote_workers.complete(worker_id, second.task.id, second.claim_version, {"receipt": "r-2"})
         assert await other.run_result(run.id, timeout=BOUND) == {"receipt": "r-2"}
         with pytest.raises(ClaimLost):
-            await one.remote_workers.fail(*said, "too late")
+            await one.kernel.remote_workers.fail(*said, "too late")
 
 
 async def test_claims_that_wait_in_two_processes_hear_what_a_third_enqueues(url: str) -> None:

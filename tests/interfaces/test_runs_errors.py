@@ -123,7 +123,7 @@ async def test_a_handler_that_returns_no_dict_fails_its_step() -> None:
 async def test_a_misspelt_return_fails_the_step_of_the_handler_which_can_be_retried(hands: Hands) -> None:
     run = await hands.engine.start_run(NESTED, "Shop", {"orders": [1]})
     await hands.settle(await hands.claim_one(), {"recipt": "r1"})
-    failed = await hands.engine.run_reads.get_run(run)
+    failed = await hands.engine.kernel.run_reads.get_run(run)
     assert failed.state == "failed"
     assert "the result has recipt, which `n.Pay` does not return, but not receipt; it returns receipt" in (failed.error or "")
     await hands.engine.runs.retry(run)

@@ -15,7 +15,7 @@ from tests.interfaces.commands import Treadle
 from tests.limits import BOUND
 
 from treadle import Engine
-from treadle.engine.observability.status_server import (
+from treadle.engine.status_server import (
     HEAD_LIMIT,
     Reply,
     StatusServer,
@@ -82,7 +82,7 @@ async def test_it_answers_get_and_nothing_else(engine: Engine):
 
 
 async def test_where_others_can_reach_it_a_token_is_needed(engine: Engine, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("treadle.engine.observability.status_server.is_loopback", lambda host: False)
+    monkeypatch.setattr("treadle.engine.status_server.is_loopback", lambda host: False)
     reads = (await engine.kernel.tokens.create("prometheus", scopes=[Scope.READ])).secret
     works = (await engine.kernel.tokens.create("worker", scopes=[Scope.WORK])).secret
 

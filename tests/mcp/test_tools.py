@@ -136,8 +136,8 @@ async def test_a_resumed_run_names_missing_handlers_and_a_claimed_one_is_running
         run = await call("afl_execute_workflow", source=SHOP, inputs={"count": 1}, wait_for=0)
         waiting = await call("afl_resume_workflow", run_id=run["run_id"], wait_for=0)
         assert (waiting["success"], waiting["status"], waiting["missing_handlers"]) == (True, "PAUSED", ["shop.Price"])
-        worker = (await engine.remote_workers.register("w", handlers=["shop.Price"])).id
-        assert len(await engine.remote_workers.claim(worker)) == 1
+        worker = (await engine.kernel.remote_workers.register("w", handlers=["shop.Price"])).id
+        assert len(await engine.kernel.remote_workers.claim(worker)) == 1
         held = await call("afl_resume_workflow", run_id=run["run_id"], wait_for=0)
         assert (held["success"], held["status"], held["missing_handlers"]) == (True, "RUNNING", [])
 

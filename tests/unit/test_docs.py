@@ -100,7 +100,7 @@ def test_every_setting_has_a_heading():
 
 
 def test_every_metric_has_a_heading():
-    from treadle.engine.observability.metric_table import METRICS
+    from treadle.engine.metric_table import METRICS
 
     text = text_of("metrics.md")
     for metric in METRICS:

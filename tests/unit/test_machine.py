@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from treadle.engine.wiring.machine import SystemMachine
+from treadle.engine.machine import SystemMachine
 
 
 @pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="needs /proc")

@@ -8,8 +8,8 @@ from typing import Any
 
 import msgspec
 
-from treadle.engine.wiring.kernel import Kernel
-from treadle.engine.wiring.worker_host import WorkerHost
+from treadle.engine.kernel import Kernel
+from treadle.engine.worker_host import WorkerHost
 from treadle.kernel.telemetry.events import Emit, Event, TaskSettled
 from treadle.model.tasks import Server
 from treadle.workers.lease_renewer import LeaseRenewer

@@ -106,7 +106,7 @@ class Mongodump:
                 await flows.publish(name, sources, actor="import")
             else:
                 await flows.adopt(document["compiled_ast"])
-                await self._engine.store.runs.publish_flow(self._engine.kernel.settings.namespace, name, found, "import")
+                await self._engine.kernel.store.runs.publish_flow(self._engine.kernel.settings.namespace, name, found, "import")
         return found != newest
 
     async def _handler(self, document: Document) -> bool:
@@ -114,16 +114,18 @@ class Mongodump:
         registration = HandlerRegistration(**{**known, "created": 0, "updated": 0})
         check_registration(registration)
         namespace = self._engine.kernel.settings.namespace
-        stored = [replace(each, created=0, updated=0) for each in await self._engine.store.operators.list_handlers(namespace)]
+        stored = [
+            replace(each, created=0, updated=0) for each in await self._engine.kernel.store.operators.list_handlers(namespace)
+        ]
         if registration not in stored and not self._dry_run:
-            await self._engine.store.operators.save_handler(namespace, registration)
+            await self._engine.kernel.store.operators.save_handler(namespace, registration)
         return registration not in stored
 
     async def _run(self, document: Document, program: Document | None, steps: list[Document]) -> bool:
         if document["state"] not in _ENDS:
             raise InvalidInput(f"The run is {document['state']}; only finished runs are imported. Start it again.")
         engine, run_id = self._engine, id_of(document["uuid"])
-        if await engine.store.runs.find(run_id) is not None:
+        if await engine.kernel.store.runs.find(run_id) is not None:
             return False
         if not program:
             raise InvalidInput("Neither the run nor its flow has a compiled program.")

@@ -19,7 +19,7 @@ from treadle.agents.evaluator import Evaluator
 from treadle.agents.persistence import Persistence, check_payload
 from treadle.agents.poller import agent_handler
 from treadle.agents.tools import ToolRegistry
-from treadle.engine.observability.status_server import StatusServer, json_route
+from treadle.engine.status_server import StatusServer, json_route
 from treadle.model.errors import Contended, InvalidPolicy, NonRetryable, NotFound, Refused, StoreError
 from treadle.model.states import RunState
 from treadle.model.text import safe_logger

@@ -17,7 +17,7 @@ from treadle.dispatch.log_lines import done_line, error_line
 from treadle.dispatch.records import CLAIMED_BY, WORKER_ID, TaskState, TaskStatus, check_worker, notes_of, status_of, worker_of
 from treadle.dispatch.storage_retry import StorageRetry
 from treadle.engine import Engine
-from treadle.engine.wiring.machine import Machine, SystemMachine
+from treadle.engine.machine import Machine, SystemMachine
 from treadle.kernel.queue.decide import failure, policy_of, refusal, settlement
 from treadle.kernel.queue.service import PYTHON, Enqueued, Queue, TaskSpec
 from treadle.kernel.queue.waker import Waker

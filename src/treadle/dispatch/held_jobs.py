@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from treadle.dispatch.config import DispatchConfig
 from treadle.engine import Engine
-from treadle.engine.wiring.machine import Machine
+from treadle.engine.machine import Machine
 from treadle.kernel.store.ports import SERVERS
 from treadle.kernel.takeover.watch import Watch
 from treadle.kernel.telemetry.events import LeaseLost, LoopError

@@ -14,7 +14,7 @@ from treadle.dispatch.issues import InvalidIssue
 from treadle.dispatch.log_lines import done_line, error_line
 from treadle.dispatch.records import CHECKPOINT, WORKER_ID, TaskState, notes_of, state_of
 from treadle.engine import Engine
-from treadle.engine.wiring.machine import Machine
+from treadle.engine.machine import Machine
 from treadle.kernel.store.units import Keep, Unit, Verdict
 from treadle.kernel.telemetry.events import Event, TaskSettled
 from treadle.model.clock import milliseconds

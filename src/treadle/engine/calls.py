@@ -21,7 +21,7 @@ from treadle.workers.references import ENQUEUE_OPTIONS, START_OPTIONS, Function,
 if TYPE_CHECKING:
     from treadle.api.options import EnqueueOptions, FunctionOptions
     from treadle.api.streams import StreamEntry
-    from treadle.engine.wiring.kernel import Kernel
+    from treadle.engine.kernel import Kernel
     from treadle.kernel.runs.records import StartedRun
 
 P = ParamSpec("P")

@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING, Any, Self, Unpack
 
 from treadle.engine.calls import Calls, plain_payload, start_with_budget
 from treadle.engine.declare import Declare
-from treadle.engine.former_names import FormerNames
+from treadle.engine.kernel import Kernel, StoreFactory
 from treadle.engine.registration import Registration
-from treadle.engine.wiring.kernel import Kernel, StoreFactory
 from treadle.goals.extension import Goals
 from treadle.kernel.queue.service import Enqueued, TaskSpec
 from treadle.kernel.queue.why import Reason
@@ -34,10 +33,10 @@ from treadle.workers.handlers import Registry
 if TYPE_CHECKING:
     from treadle.api.options import FunctionOptions
     from treadle.api.streams import StreamEntry
-    from treadle.engine.observability.metrics import Metrics
+    from treadle.engine.metrics import Metrics
     from treadle.engine.sync import BlockingEngine
-    from treadle.engine.wiring.worker_host import WorkerHost
     from treadle.engine.within import Transaction, Within
+    from treadle.engine.worker_host import WorkerHost
     from treadle.kernel.alerts.service import Alerts
     from treadle.kernel.approvals.service import Approvals
     from treadle.kernel.runs.flows import Source
@@ -62,7 +61,7 @@ class AlreadyOpen(TreadleError):
     code = "already_open"
 
 
-class Engine(Registration, Calls, FormerNames):
+class Engine(Registration, Calls):
     """A store and the operations on it: enqueue tasks, start runs, wait, operate, read, and run handlers.
 
         engine = Engine("sqlite:///treadle.db")
@@ -156,7 +155,7 @@ class Engine(Registration, Calls, FormerNames):
         workers, and PostgreSQL serialises it with other such commits; without, they find the work at their next poll. The engine
         need not be open.
         """
-        from treadle.engine.wiring.borrowed import borrowed_store
+        from treadle.engine.borrowed import borrowed_store
         from treadle.engine.within import Within
 
         return Within(self, lambda url, clock: borrowed_store(url, connection, clock, notify=notify))
@@ -172,7 +171,7 @@ class Engine(Registration, Calls, FormerNames):
         The block commits when it ends, and rolls back if it raises. Nothing else is written meanwhile, by any process: after four
         seconds it is rolled back.
         """
-        from treadle.engine.wiring.borrowed import held_store
+        from treadle.engine.borrowed import held_store
         from treadle.engine.within import Transaction
 
         async with held_store(self.kernel._plain_store, self.kernel.clock) as held:
@@ -201,7 +200,7 @@ class Engine(Registration, Calls, FormerNames):
 
         The worker then stops gracefully: it claims nothing more, gives running work `grace`, and releases the rest.
         """
-        from treadle.engine.wiring.worker_host import WorkerHost
+        from treadle.engine.worker_host import WorkerHost
 
         lists = (task_lists,) if isinstance(task_lists, str) else task_lists
         host = WorkerHost(
@@ -417,7 +416,7 @@ class Engine(Registration, Calls, FormerNames):
     def metrics(self) -> Metrics:
         """Prometheus metrics of this engine, counted from the first use on."""
         if self._metrics is None:
-            from treadle.engine.observability.metrics import Metrics
+            from treadle.engine.metrics import Metrics
 
             self._metrics = Metrics(self.kernel.telemetry, self.kernel.clock, lambda: self.kernel)
         return self._metrics

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from treadle.api.traces import TracesApi
     from treadle.api.watchers import WatchersApi
     from treadle.engine.engine import Engine
-    from treadle.engine.wiring.kernel import Kernel
+    from treadle.engine.kernel import Kernel
 
 
 class Implementations:

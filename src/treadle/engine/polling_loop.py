@@ -15,7 +15,7 @@ from treadle.workers.resources import Resources, Services, WorkerOptions
 
 if TYPE_CHECKING:
     from treadle.engine import Engine
-    from treadle.engine.wiring.worker_host import WorkerHost
+    from treadle.engine.worker_host import WorkerHost
 
 LOOP_TICK_SECONDS = 5.0
 """Seconds between two polls of the store; jobs with a known due time are polled when they are due."""
@@ -35,7 +35,7 @@ class ExternalPollingLoop:
 
     async def start(self) -> None:
         """Start polling; the engine must be open."""
-        from treadle.engine.wiring.worker_host import WorkerHost
+        from treadle.engine.worker_host import WorkerHost
 
         settings = self._engine.kernel.settings
         self._host = WorkerHost(

@@ -13,7 +13,7 @@ from treadle.workers.signatures import Kind, unwrapped
 
 if TYPE_CHECKING:
     from treadle.engine.decorators import FunctionDecorator, HandlerDecorator, TaskDecorator
-    from treadle.engine.wiring.kernel import Kernel
+    from treadle.engine.kernel import Kernel
     from treadle.workers.injection import Scope
     from treadle.workers.specialists import SpecialistOptions
 

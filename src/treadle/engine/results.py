@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from treadle.engine.wiring.kernel import Kernel
+from treadle.engine.kernel import Kernel
 from treadle.kernel.functions.steps import is_function
 from treadle.kernel.store.chains import current_run
 from treadle.model.clock import Duration, milliseconds

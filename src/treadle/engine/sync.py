@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from treadle.api.options import EnqueueOptions, FunctionOptions
     from treadle.api.streams import StreamEntry
     from treadle.engine.mapped import Mapped, Progress
-    from treadle.engine.wiring.worker_host import WorkerHost
     from treadle.engine.within import BlockingTransaction, BlockingWithin
+    from treadle.engine.worker_host import WorkerHost
     from treadle.kernel.approvals.records import ShownApproval
     from treadle.kernel.queue.service import Enqueued
     from treadle.kernel.store.verify import VerifyReport

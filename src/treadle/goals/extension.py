@@ -14,7 +14,7 @@ from treadle.model.tasks import Claim, NewTask, Task
 from treadle.workers.handlers import make_handler
 
 if TYPE_CHECKING:
-    from treadle.engine.wiring.kernel import Kernel
+    from treadle.engine.kernel import Kernel
     from treadle.goals.gates import Gates
     from treadle.goals.roles import Roles
     from treadle.goals.service import Objectives

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from treadle.engine.wiring.kernel import Kernel
+from treadle.engine.kernel import Kernel
 from treadle.goals.artifacts import Artifacts
 from treadle.goals.monitor import Monitor
 from treadle.goals.reads import GoalReads

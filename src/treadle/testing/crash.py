@@ -20,7 +20,7 @@ from typing import Any
 
 import treadle
 from treadle.engine import Engine
-from treadle.engine.wiring.worker_host import WorkerHost
+from treadle.engine.worker_host import WorkerHost
 from treadle.kernel.queue.service import Enqueued
 from treadle.kernel.runs.records import StartedRun
 from treadle.model.errors import TreadleError

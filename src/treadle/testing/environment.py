@@ -20,9 +20,9 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from treadle.engine import Engine, use_store
 from treadle.engine.calls import Handle
+from treadle.engine.machine import SystemMachine
 from treadle.engine.sync import BlockingHandle, blocking
-from treadle.engine.wiring.machine import SystemMachine
-from treadle.engine.wiring.worker_host import WorkerHost
+from treadle.engine.worker_host import WorkerHost
 from treadle.kernel.functions.reads import shown_wake_at
 from treadle.model.clock import Duration, milliseconds
 from treadle.model.errors import TreadleError

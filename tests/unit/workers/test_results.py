@@ -9,7 +9,7 @@ import pytest
 from tests.limits import BOUND
 from tests.unit.workers.harness import Events, taken, turns
 
-from treadle.engine.wiring.results import Results
+from treadle.engine.waiters import Results
 from treadle.kernel.store.system import SystemClock
 from treadle.kernel.telemetry.events import LoopError, StoreTrouble
 from treadle.model.errors import StoreUnavailable

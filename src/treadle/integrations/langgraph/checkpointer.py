@@ -33,7 +33,7 @@ from langgraph.checkpoint.serde.base import SerializerProtocol
 from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
 
 from treadle.engine import Engine
-from treadle.engine.wiring.kernel import Kernel
+from treadle.engine.kernel import Kernel
 from treadle.kernel.threads.service import Items
 from treadle.model.errors import InvalidInput, MisusedContext, NotOpen
 from treadle.model.tasks import Claim, Task

@@ -24,8 +24,8 @@ from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
 from uvicorn.protocols.http.auto import AutoHTTPProtocol
 
 from treadle.engine import Engine
-from treadle.engine.wiring.machine import SystemMachine
-from treadle.engine.wiring.worker_host import BEAT_EVERY
+from treadle.engine.machine import SystemMachine
+from treadle.engine.worker_host import BEAT_EVERY
 from treadle.interfaces.http.app import make_app
 from treadle.interfaces.http.app_state import state_of
 from treadle.interfaces.http.namespaces import NamespaceApps

@@ -85,7 +85,7 @@ Observer = Callable[[Event | Measure], None]
 
 
 class Spans(Protocol):
-    """The interface to traces; `wiring.tracing` implements it."""
+    """The interface to traces; `engine.tracing` implements it."""
 
     def trace_id(self) -> str | None:
         """The trace of the running code, for new tasks and runs without a given one."""

@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
 
 from treadle.engine import Engine
-from treadle.engine.wiring.worker_host import WorkerHost
+from treadle.engine.worker_host import WorkerHost
 from treadle.kernel.store import crashpoints
 from treadle.kernel.store.ports import Store
 from treadle.kernel.store.value_store import Codec

@@ -65,7 +65,7 @@ def _table(checks: list[Check]) -> RenderableType:
 def _machine(session: Session) -> Iterator[Check]:
     from importlib.metadata import version
 
-    from treadle.engine.wiring.worker_host import SHORTEST_LEASE_FOR
+    from treadle.engine.worker_host import SHORTEST_LEASE_FOR
 
     yield Check("python", "ok", f"{platform.python_version()} on {platform.system()}")
     yield Check("treadle", "ok", VERSION)

@@ -108,7 +108,7 @@ async def recover(
 
     Workers do the same when they start, and expired leases are taken over anyway. Safe to repeat at any time.
     """
-    from treadle.engine.wiring.machine import SystemMachine
+    from treadle.engine.machine import SystemMachine
     from treadle.kernel.recovery import Place
 
     machine = SystemMachine()

@@ -30,7 +30,7 @@ from treadle.model.values import Json
 from treadle.settings import Directory, read_directory
 
 if TYPE_CHECKING:
-    from treadle.engine.wiring.worker_host import WorkerHost
+    from treadle.engine.worker_host import WorkerHost
     from treadle.interfaces.http.server import HttpOptions, HttpServer
 
 _REFRESH_FOR = 2000
@@ -181,7 +181,7 @@ async def observed(engine: Engine, state: Callable[[], str]) -> AsyncIterator[No
     if not engine.kernel.settings.metrics_address:
         yield
         return
-    from treadle.engine.observability.status_server import probe_routes, serve_metrics
+    from treadle.engine.status_server import probe_routes, serve_metrics
 
     kernel = engine.kernel
     probes = probe_routes(state, kernel.store.now)

@@ -21,7 +21,7 @@ from treadle.model.access import Scope
 from treadle.model.errors import Forbidden, InvalidInput, StoreError, TreadleError, Unauthorized
 
 if TYPE_CHECKING:
-    from treadle.engine.observability.metrics import Metrics
+    from treadle.engine.metrics import Metrics
     from treadle.kernel.access.tokens import Tokens
     from treadle.kernel.telemetry.events import Emit
 

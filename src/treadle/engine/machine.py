@@ -8,7 +8,7 @@ import socket
 from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING, Protocol
 
-from treadle.engine.wiring.process_identity import has_ended, kernel_identity, pid_has_ended, process_identity
+from treadle.engine.process_identity import has_ended, kernel_identity, pid_has_ended, process_identity
 from treadle.kernel.telemetry.events import Emit
 from treadle.model.clock import Clock
 from treadle.workers.builtins import Scripts

@@ -20,7 +20,7 @@ from contextlib import contextmanager
 from functools import cache
 from weakref import WeakKeyDictionary
 
-from treadle.engine.observability.metric_table import outcome_of
+from treadle.engine.metric_table import outcome_of
 from treadle.kernel.telemetry.events import Event, LeaseLost, ResultDropped, TaskSettled
 from treadle.kernel.telemetry.observer import Measure, SettleAnswered, TasksStored, Telemetry
 from treadle.model.clock import Clock

@@ -19,7 +19,7 @@ from treadle.kernel.watchers.service import Watchers
 from treadle.model.watchers import Source
 
 if TYPE_CHECKING:
-    from treadle.engine.wiring.kernel import Kernel
+    from treadle.engine.kernel import Kernel
 
 
 class TriggerServices:

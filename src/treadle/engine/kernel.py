@@ -7,9 +7,9 @@ from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from treadle.engine.wiring.extension import Extension
-from treadle.engine.wiring.lazy_services import LazyServices
-from treadle.engine.wiring.results import Results
+from treadle.engine.extension import Extension
+from treadle.engine.lazy_services import LazyServices
+from treadle.engine.waiters import Results
 from treadle.kernel.queue.service import Queue
 from treadle.kernel.reads.service import Reads
 from treadle.kernel.store.committer import Committer
@@ -129,11 +129,11 @@ class Kernel(LazyServices):
         scheme, _, path = self._keepable.partition("///")
         url = f"{scheme}///{Path(path).absolute()}" if scheme == "sqlite:" else self._keepable  # the keeper has another directory
         arguments = {"url": url, "owner_id": owner_id, "lease_for": lease_for, "buries": self.settings.fast_takeover}
-        return KeptBy("treadle.engine.wiring.kept_leases:KeptLeases", arguments, keep_for)
+        return KeptBy("treadle.engine.kept_leases:KeptLeases", arguments, keep_for)
 
     def read_connection(self) -> apsw.Connection:
         """Open a connection to the store's SQLite file that cannot write; unlike `sqlite3`, it is safe beside the store."""
-        from treadle.engine.wiring.borrowed import read_connection
+        from treadle.engine.borrowed import read_connection
 
         return read_connection(self._plain_store)
 
@@ -183,7 +183,7 @@ class Kernel(LazyServices):
 
     def use_tracing(self, provider: Any = None) -> None:
         """Create OpenTelemetry spans with that `TracerProvider`; without one, send them to `TREADLE_OTLP_ENDPOINT`."""
-        from treadle.engine.observability.tracing import make_provider, trace
+        from treadle.engine.tracing import make_provider, trace
 
         settings = self.settings
         provider = provider or make_provider(settings.otlp_endpoint, settings.service_name)
@@ -192,7 +192,7 @@ class Kernel(LazyServices):
     def share_tracing(self) -> None:
         """Make the engine's tracer provider the global one, for processes in which nothing else sets it."""
         if self.telemetry.spans is not None:
-            from treadle.engine.observability.tracing import Tracing, share
+            from treadle.engine.tracing import Tracing, share
 
             if isinstance(self.telemetry.spans, Tracing):
                 share(self.telemetry.spans)

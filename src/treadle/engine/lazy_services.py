@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, cast
 
-from treadle.engine.wiring.extension import Extension
+from treadle.engine.extension import Extension
 from treadle.kernel.functions.steps import is_function
 from treadle.kernel.queue.service import PATIENCE, Queue
 from treadle.kernel.queue.why import Reason
@@ -26,9 +26,9 @@ from treadle.settings import Settings, read_alert_target
 from treadle.workers.handlers import Registry
 
 if TYPE_CHECKING:
-    from treadle.engine.wiring.kernel import Kernel
-    from treadle.engine.wiring.run_services import RunServices
-    from treadle.engine.wiring.trigger_services import TriggerServices
+    from treadle.engine.kernel import Kernel
+    from treadle.engine.run_services import RunServices
+    from treadle.engine.trigger_services import TriggerServices
     from treadle.kernel.access.requests import Requests
     from treadle.kernel.access.sessions import Sessions
     from treadle.kernel.access.tokens import Tokens
@@ -207,14 +207,14 @@ class LazyServices:
     @cached_property
     def run_services(self) -> RunServices:
         """Runs of workflows and durable functions."""
-        from treadle.engine.wiring.run_services import RunServices
+        from treadle.engine.run_services import RunServices
 
         return RunServices(cast("Kernel", self))
 
     @cached_property
     def trigger_services(self) -> TriggerServices:
         """Schedules, watchers and alerts."""
-        from treadle.engine.wiring.trigger_services import TriggerServices
+        from treadle.engine.trigger_services import TriggerServices
 
         return TriggerServices(cast("Kernel", self))
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
-from treadle.engine.observability.metric_table import BY_NAME, COUNTER, GAUGE, METRICS, BoundedLabel, outcome_of
+from treadle.engine.metric_table import BY_NAME, COUNTER, GAUGE, METRICS, BoundedLabel, outcome_of
 from treadle.kernel.store.queries import DeadLetterFilter
 from treadle.kernel.telemetry.events import (
     Event,

@@ -6,7 +6,7 @@ import asyncio
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from treadle.engine.wiring.machine import Machine, SystemMachine
+from treadle.engine.machine import Machine, SystemMachine
 from treadle.kernel.queue.engine_tasks import cancel_with, expire_with
 from treadle.kernel.queue.service import PATIENCE
 from treadle.kernel.queue.waker import Waker
@@ -41,8 +41,8 @@ from treadle.workers.resources import Resources, Services, Settle, WorkerOptions
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Coroutine
 
-    from treadle.engine.wiring.extension import WorkerPart
-    from treadle.engine.wiring.kernel import Kernel
+    from treadle.engine.extension import WorkerPart
+    from treadle.engine.kernel import Kernel
     from treadle.kernel.watchers.scan import SourceReader
 
 SHORTEST_LEASE_FOR = 30_000

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
-    from treadle.engine.wiring.kernel import Kernel
+    from treadle.engine.kernel import Kernel
     from treadle.kernel.store.units import Answer, Finish, Park, Row
     from treadle.model.tasks import Claim, NewTask, Task
     from treadle.workers.call import Executor

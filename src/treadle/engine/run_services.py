@@ -10,7 +10,7 @@ from treadle.kernel.settler import Settler
 from treadle.workers.log_writer import LazyLogWriter
 
 if TYPE_CHECKING:
-    from treadle.engine.wiring.kernel import Kernel
+    from treadle.engine.kernel import Kernel
     from treadle.kernel.functions.operations import FunctionRuns
     from treadle.kernel.runs.advancer import Advancer
     from treadle.kernel.runs.bulk import BulkRuns

@@ -1,1 +1,0 @@
-"""Prometheus metrics and OpenTelemetry traces of an engine."""

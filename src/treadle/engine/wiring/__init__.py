@@ -1,1 +1,0 @@
-"""The composition root: the container of kernel services, and the workers of a process."""
