@@ -7,9 +7,8 @@ from typing import Any
 from treadle.kernel.store.ports import Store
 from treadle.kernel.store.queries import RunFilter, StepTask
 from treadle.kernel.store.units import HoldRun, MoveRun, Unit
-from treadle.model.activity import RANKS, Doing
 from treadle.model.names import DEFAULT_LIST, DEFAULT_NAMESPACE
-from treadle.model.runs import Run
+from treadle.model.runs import RANKS, Doing, Run
 from treadle.model.states import Hold
 from treadle_conformance.run_steps import advance, begin, live_of
 from treadle_conformance.suite import StoreClock

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from treadle.model.handlers import HandlerRegistration
+from treadle.model.records import HandlerRegistration
 from treadle_conformance.servers import a_server
 
 

@@ -22,9 +22,9 @@ from typing import Any, TypeVar
 from treadle.model.alerts import VARIABLE
 from treadle.model.clock import milliseconds, parse_duration
 from treadle.model.errors import InvalidInput
-from treadle.model.limits import ADVANCE_BYTES, RUN_DEPTH, RUN_ROWS
 from treadle.model.names import DEFAULT_NAMESPACE, check_name
-from treadle.model.streams import STREAM_LIMIT
+from treadle.model.records import STREAM_LIMIT
+from treadle.model.runs import ADVANCE_BYTES, RUN_DEPTH, RUN_ROWS
 from treadle.model.values import PAYLOAD_LIMIT
 
 DEFAULT_STORE = "sqlite:///treadle.db"

@@ -11,7 +11,6 @@ from treadle.api.flows import SourceText
 from treadle.api.runs import RunStarted
 from treadle.engine.operations import Operations
 from treadle.model.access import Access, Scope
-from treadle.model.activity import Doing
 from treadle.model.errors import (
     IdempotencyKeyReused,
     IllegalMove,
@@ -21,6 +20,7 @@ from treadle.model.errors import (
     RunNotFound,
     StepNotFound,
 )
+from treadle.model.runs import Doing
 
 NOBODY = "01935b8e-7c3a-7000-8000-000000000000"
 TEA = """

@@ -13,8 +13,8 @@ from tests.limits import BOUND
 from treadle import Engine
 from treadle.engine.operations import Operations
 from treadle.model.access import OPEN, Scope
-from treadle.model.addresses import is_allowed
 from treadle.model.errors import IllegalMove, InvalidInput, InvalidWatcher, WatcherExists, WatcherNotFound, WatchForbidden
+from treadle.model.watchers import is_allowed
 from treadle.settings import Settings
 
 

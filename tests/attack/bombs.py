@@ -10,7 +10,7 @@ from tests.attack.arena import HANDLERS, Arena
 from tests.chaos.stage import Process
 
 from treadle.kernel.store.system import SystemClock
-from treadle.model.user_values import TEXT_LIMIT
+from treadle.model.values import TEXT_LIMIT
 
 CLOCK = SystemClock()
 LEASE = 15.0

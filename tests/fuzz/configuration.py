@@ -20,7 +20,7 @@ from treadle.goals.topology import InvalidTopology
 from treadle.goals.topology_file import load_topology, with_roles
 from treadle.llm.prices import parse_prices
 from treadle.model.errors import InvalidInput, InvalidStoreUrl, TreadleError
-from treadle.model.globs import compile_pattern
+from treadle.model.watchers import compile_pattern
 from treadle.settings import load_settings
 from treadle.stores import make_store
 from treadle.testing import ManualClock

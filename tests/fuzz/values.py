@@ -15,8 +15,7 @@ from treadle.kernel.store.sealed import sealed_store
 from treadle.kernel.store.value_store import UnreadableValue, ValueStore
 from treadle.model.errors import InvalidPayload, InvalidPlan, PayloadTooLarge
 from treadle.model.plans import read_plan, resolve
-from treadle.model.tasks import LogLine
-from treadle.model.traces import trace_number
+from treadle.model.tasks import LogLine, trace_number
 from treadle.model.values import decode, encode
 from treadle.model.webhooks import TOLERANCE, sign, verify
 

@@ -22,10 +22,9 @@ from treadle.kernel.store.records import PutRecord
 from treadle.kernel.store.units import Unit
 from treadle.model.access import OPEN
 from treadle.model.alerts import AlertBody
-from treadle.model.records import Record
+from treadle.model.records import Record, ThreadItem
 from treadle.model.stored import write
 from treadle.model.tasks import Server
-from treadle.model.threads import ThreadItem
 from treadle.testing import StubExternalSpecialist
 
 FLOW = """

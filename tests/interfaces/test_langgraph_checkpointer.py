@@ -23,9 +23,9 @@ from treadle.engine.codecs import Zlib
 from treadle.integrations.langgraph import TreadleSaver
 from treadle.model.errors import MisusedContext, ThreadHeld
 from treadle.model.names import HANDLER, Lane
+from treadle.model.records import ThreadItem
 from treadle.model.states import THREAD
 from treadle.model.tasks import Task
-from treadle.model.threads import ThreadItem
 from treadle.settings import Settings
 from treadle.workers.context import holder
 

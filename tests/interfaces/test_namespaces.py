@@ -15,7 +15,7 @@ from treadle import Engine
 from treadle.engine.operations import Operations
 from treadle.model.access import OPEN
 from treadle.model.errors import ServerNotFound, TaskIgnored, WorkerNotFound
-from treadle.model.handlers import HandlerRegistration
+from treadle.model.records import HandlerRegistration
 from treadle.model.tasks import Server
 
 

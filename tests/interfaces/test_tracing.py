@@ -23,7 +23,7 @@ from tests.unit.workers.harness import Events
 from treadle import Engine, NonRetryable, RetryPolicy, TaskFailed
 from treadle.kernel.telemetry.events import TaskSettled, TaskTaken
 from treadle.model.errors import InvalidInput
-from treadle.model.traces import span_number, trace_number, traceparent
+from treadle.model.tasks import span_number, trace_number, traceparent
 from treadle.settings import Settings, load_settings
 
 SECRET = "sesame-4711"

@@ -14,7 +14,7 @@ from tests.limits import BOUND
 from treadle import Engine, RetryPolicy
 from treadle.model.errors import InvalidInput, NonRetryable, RunFailed, TaskFailed
 from treadle.model.external import ExternalProductionFailure, ExternalProductionHandle, InvalidHandle, Production, check_handle
-from treadle.model.reports import progress_text
+from treadle.model.tasks import progress_text
 from treadle.model.values import PAYLOAD_LIMIT
 
 

@@ -20,7 +20,6 @@ from hypothesis import strategies as st
 
 from treadle.model.conversion import Converter
 from treadle.model.errors import InvalidPayload, TreadleError
-from treadle.model.plain_models import find_plain_writer
 from treadle.model.values import decode, encode
 
 T = TypeVar("T")
@@ -287,7 +286,7 @@ def test_a_value_that_json_does_not_have_is_refused_or_kept_but_never_changed(in
 
 
 class Plain(pydantic.BaseModel):
-    """A model that is checked without reading its text (`treadle.model.plain_models`)."""
+    """A model whose fields are numbers, text, times and lists of them."""
 
     flag: bool
     day: date
@@ -350,13 +349,6 @@ def test_a_model_changed_after_its_validation_is_stored_only_if_it_can_be_read(m
     if written is not None:
         loaded = model.model_validate_json(written)
         assert loaded == model.model_validate(value.__dict__) or repr(loaded) == repr(value)
-
-
-@pytest.mark.parametrize(
-    ("model", "plain"), [(Plain, True), (Strict, True), (Constrained, False), (Validated, False), (Nulled, False)]
-)
-def test_models_with_validators_or_open_fields_are_not_plain(model: Any, plain: bool) -> None:
-    assert (find_plain_writer(model) is not None) == plain
 
 
 @pytest.mark.parametrize(

@@ -9,8 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.sizes import examples
 
-from treadle.model.arguments import LIMIT, arguments_text, call_text
-from treadle.model.values import BlobRef
+from treadle.model.values import LINE_LIMIT, BlobRef, arguments_text, call_text
 
 
 class Odd(str):
@@ -70,6 +69,6 @@ _JSON: Any = st.recursive(
 @given(st.dictionaries(st.text(max_size=80), _JSON, max_size=20))
 def test_any_arguments_become_a_short_storable_line(values: dict[str, Any]):
     text = arguments_text(values)
-    assert len(text) <= LIMIT + 3
+    assert len(text) <= LINE_LIMIT + 3
     assert "\x00" not in text
     text.encode()

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from treadle.model.errors import InvalidWatcher
-from treadle.model.globs import compile_pattern
+from treadle.model.watchers import compile_pattern
 
 
 def matches(pattern: str, name: str, *, recursive: bool = False) -> bool:

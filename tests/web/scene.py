@@ -23,8 +23,8 @@ from treadle.interfaces.web.site import add_pages
 from treadle.kernel.store.system import SystemClock
 from treadle.model.approvals import ApprovalRequest
 from treadle.model.external import ExternalProductionFailure, ExternalProductionHandle
-from treadle.model.handlers import HandlerRegistration
 from treadle.model.outcomes import AwaitingApproval
+from treadle.model.records import HandlerRegistration
 from treadle.model.tasks import Server
 from treadle.model.usage import Usage
 from treadle.testing import StubExternalSpecialist

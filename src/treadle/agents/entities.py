@@ -9,8 +9,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from treadle.evaluator import StepRow
-from treadle.model.handlers import HandlerRegistration as HandlerRegistration
 from treadle.model.names import DEFAULT_LIST
+from treadle.model.records import HandlerRegistration as HandlerRegistration
 from treadle.model.runs import Run
 from treadle.model.tasks import Server, Task
 from treadle.model.values import Json, decode

@@ -26,7 +26,7 @@ from typing import Any
 from urllib.parse import unquote, urlparse
 
 from treadle.model.errors import InvalidInput, NonRetryable
-from treadle.model.handlers import HandlerRegistration
+from treadle.model.records import HandlerRegistration
 
 _CHECKSUM = "__treadle_checksum__"
 IMPORT_LIMIT = 10.0

@@ -20,8 +20,8 @@ from treadle.agents.records import check_registration
 from treadle.agents.requirements import missing_requirements
 from treadle.agents.step_log import call_logged
 from treadle.model.errors import InvalidInput, InvalidPolicy, StoreError
-from treadle.model.handlers import HandlerRegistration
 from treadle.model.outcomes import Outcome
+from treadle.model.records import HandlerRegistration
 from treadle.model.text import safe_logger
 from treadle.settings import agent_default
 from treadle.workers.context import Context

@@ -8,8 +8,8 @@ from typing import Any
 from treadle.agents.invoke import call_tool, payload_for
 from treadle.agents.modules import Modules
 from treadle.model.errors import InvalidInput, NonRetryable
-from treadle.model.handlers import HandlerRegistration
 from treadle.model.outcomes import Failed, Problem, Retry, Succeeded
+from treadle.model.records import HandlerRegistration
 from treadle.model.tasks import Task
 from treadle.model.values import Json, encode
 from treadle.workers.call import outcome_of

@@ -18,7 +18,7 @@ from typing import Any
 
 import msgspec
 
-from treadle.model.handlers import HandlerRegistration
+from treadle.model.records import HandlerRegistration
 from treadle.model.values import Json
 from treadle.settings import child_environment
 

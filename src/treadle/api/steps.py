@@ -12,7 +12,7 @@ from treadle.api.runs import RunId, RunLogLine, StepName
 from treadle.api.tasks import TaskDetail
 from treadle.api.wire import Instant
 from treadle.model.access import Scope
-from treadle.model.trees import depth_first
+from treadle.model.runs import depth_first
 from treadle.model.values import Json
 
 Order = Literal["program", "stored"]

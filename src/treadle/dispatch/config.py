@@ -9,7 +9,7 @@ from treadle.model.errors import InvalidPolicy
 from treadle.model.lists import check_count, handler_key
 from treadle.model.names import check_name
 from treadle.model.retry import RetryPolicy
-from treadle.model.user_values import shown
+from treadle.model.values import shown
 
 
 @dataclass(frozen=True, slots=True)

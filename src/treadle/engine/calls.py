@@ -14,8 +14,7 @@ from treadle.model.conversion import Converter, is_raw
 from treadle.model.errors import InvalidInput, TreadleError
 from treadle.model.ids import Ref
 from treadle.model.usage import micros
-from treadle.model.user_values import shown
-from treadle.model.values import Json
+from treadle.model.values import Json, shown
 from treadle.workers.references import ENQUEUE_OPTIONS, START_OPTIONS, Function, Handler, Reference
 
 if TYPE_CHECKING:

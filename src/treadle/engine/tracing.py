@@ -26,8 +26,7 @@ from treadle.kernel.telemetry.observer import Measure, SettleAnswered, TasksStor
 from treadle.model.clock import Clock
 from treadle.model.errors import InvalidInput, MissingDependency
 from treadle.model.states import TaskState
-from treadle.model.tasks import NewTask, Task
-from treadle.model.traces import span_number, trace_number, trace_of
+from treadle.model.tasks import NewTask, Task, span_number, trace_number, trace_of
 from treadle.model.values import decode
 
 try:

@@ -12,9 +12,9 @@ import msgspec
 
 from treadle.evaluator.states import CREATED, STATEMENT_COMPLETE, STATEMENT_ERROR, STEP_KINDS, TERMINAL, State, StepKind
 from treadle.model.ids import derived_id
-from treadle.model.limits import ADVANCE_BYTES, RUN_DEPTH, RUN_ROWS
 from treadle.model.names import DEFAULT_LIST, short_name
 from treadle.model.outcomes import Problem
+from treadle.model.runs import ADVANCE_BYTES, RUN_DEPTH, RUN_ROWS
 from treadle.model.states import RunState, StepState
 from treadle.model.stored import Stored, StoredRow
 from treadle.model.values import BlobRef as BlobRef

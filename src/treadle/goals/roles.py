@@ -28,8 +28,7 @@ from treadle.model.names import GOAL_DEADLINE, GOAL_GATE, GOAL_READINESS, GOAL_R
 from treadle.model.outcomes import AwaitingApproval, Failed, Outcome, Problem, Released, Retry, Succeeded, Waiting
 from treadle.model.retry import RetryPolicy
 from treadle.model.tasks import NewTask
-from treadle.model.user_values import shown, text_of
-from treadle.model.values import Json, decode, encode
+from treadle.model.values import Json, decode, encode, shown, text_of
 from treadle.workers.call import Executor, call
 from treadle.workers.context import Context
 from treadle.workers.handlers import Handler, Registry, make_handler

@@ -29,8 +29,7 @@ from treadle.model.errors import IllegalMove, InvalidInput
 from treadle.model.ids import Ids, parse_id
 from treadle.model.names import DEFAULT_NAMESPACE, check_key, check_name
 from treadle.model.states import OBJECTIVE
-from treadle.model.user_values import shown
-from treadle.model.values import Json, decode, encode
+from treadle.model.values import Json, decode, encode, shown
 
 BODY_LIMIT = 64 * 1024
 """Maximum size of an objective in bytes: it is read and written often, and copied into every context snapshot."""

@@ -16,8 +16,7 @@ from typing import Any
 from treadle.goals.records import LEVELS, ObjectiveType, Status
 from treadle.model.errors import InvalidInput, TreadleError
 from treadle.model.names import GOAL_DEADLINE, GOAL_GATE, GOAL_READINESS, GOAL_ROLE, GOAL_RUN, GOAL_SCHEDULE, check_name
-from treadle.model.user_values import shown
-from treadle.model.values import Json, encode
+from treadle.model.values import Json, encode, shown
 
 ROLES = {
     "readiness": GOAL_READINESS,

@@ -26,7 +26,7 @@ from treadle.kernel.streams.reads import check_entries
 from treadle.model.alerts import AlertBody, AlertRuleBody
 from treadle.model.approvals import Approval
 from treadle.model.errors import TreadleError, UnreadableValue
-from treadle.model.records import Record
+from treadle.model.records import Record, Stream, ThreadItem
 from treadle.model.runs import Flow, Run
 from treadle.model.schedules import ScheduleBody
 from treadle.model.states import (
@@ -47,8 +47,6 @@ from treadle.model.states import (
     WATCHER,
 )
 from treadle.model.stored import convert, read
-from treadle.model.streams import Stream
-from treadle.model.threads import ThreadItem
 from treadle.model.values import BlobRef, decode, decode_object
 from treadle.model.watchers import Item, WatcherBody
 

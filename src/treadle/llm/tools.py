@@ -14,8 +14,7 @@ from treadle.lang.signatures import type_words
 from treadle.llm.schemas import object_schema
 from treadle.llm.tool_names import ToolNames
 from treadle.model.names import short_name
-from treadle.model.user_values import error_text, type_name
-from treadle.model.values import Json
+from treadle.model.values import Json, error_text, type_name
 from treadle.workers.call import caught, origin, result_of, stops_caller
 
 _LONGEST_RESULT = 100_000

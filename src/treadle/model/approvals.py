@@ -15,8 +15,7 @@ from treadle.model.clock import LONGEST_FOR, Duration, milliseconds
 from treadle.model.errors import InvalidApproval, InvalidInput, TreadleError
 from treadle.model.names import check_key
 from treadle.model.stored import Stored, plain
-from treadle.model.user_values import shown, text_of
-from treadle.model.values import PAYLOAD_LIMIT, Json, decode, encode
+from treadle.model.values import PAYLOAD_LIMIT, Json, decode, encode, shown, text_of
 
 APPROVE, DENY = "approve", "deny"
 FAIL, ASK_AGAIN = "fail", "ask_again"

@@ -11,7 +11,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Protocol
 
 from treadle.model.errors import InvalidPolicy
-from treadle.model.user_values import shown
+from treadle.model.values import shown
 
 Duration = timedelta | float | int
 """A duration as callers pass it: a `timedelta`, or a number of seconds."""

@@ -21,9 +21,7 @@ import msgspec
 from msgspec import inspect as shapes
 
 from treadle.model.errors import InvalidPayload
-from treadle.model.plain_models import find_plain_writer
-from treadle.model.user_values import shown, storable, text_of, type_name
-from treadle.model.values import Encoded, Json, encoded
+from treadle.model.values import Encoded, Json, encoded, shown, storable, text_of, type_name
 
 _NATIVE = (bytes, bytearray, datetime, date, time, timedelta, UUID, Decimal)
 """Types that JSON writes as text: while a value is checked, they are told apart from text."""
@@ -69,13 +67,13 @@ def is_mapping(annotation: Any) -> bool:
 
 def is_model(cls: Any) -> bool:
     """Return whether the class is a pydantic (v2) model."""
-    return isinstance(cls, type) and hasattr(cls, "__pydantic_validator__") and hasattr(cls, "model_validate_json")
+    return isinstance(cls, type) and hasattr(cls, "model_validate_json") and hasattr(cls, "model_dump_json")
 
 
 class Converter:
     """Converts values of one type. Raises `TypeError` with the reason for a type whose values cannot be stored."""
 
-    __slots__ = ("_quick", "_read", "_single", "_write_model", "_write_plain", "annotation", "is_object")
+    __slots__ = ("_quick", "_read", "_single", "_write_model", "annotation", "is_object")
 
     def __init__(self, annotation: Any) -> None:
         self.annotation = annotation
@@ -89,8 +87,7 @@ class Converter:
         self._single = not any(isinstance(each, _NATIVE_SHAPES) for _, each in nested)
         self._quick = all(_compares_all(each) for _, each in nested)
         self._read = _reader(annotation)
-        self._write_model = annotation.__pydantic_serializer__.to_json if is_model(annotation) else None
-        self._write_plain = find_plain_writer(annotation)
+        self._write_model = annotation.model_dump_json if is_model(annotation) else None
         self.is_object = _is_object(shape)
 
     def dump(self, value: Any) -> Json:
@@ -107,8 +104,6 @@ class Converter:
 
     def find_text(self, value: Any) -> Encoded | None:
         """Return the JSON text of a value that matches, if that is quickly known; else None: see `dump`."""
-        if (write := self._write_plain) is not None and (written := write(value)) is not None:
-            return Encoded(written)
         written = self._written(value)
         return None if written is None else encoded(written)
 
@@ -123,11 +118,10 @@ class Converter:
                 return text.decode() if self._read(text) == value else None
             if type(value) is not self.annotation:
                 return None
-            text = write(value, by_alias=True, round_trip=True, warnings=False)
-            loaded: Any = self._read(text)
-            written: str = text.decode()
+            written: str = write(value, by_alias=True, round_trip=True, warnings=False)
+            loaded: Any = self._read(written)
             if "null" in written or "NaN" in written or "Infinity" in written:  # written for numbers that JSON does not have
-                _check_json(text)
+                _check_json(written)
                 return written if loaded == value or repr(loaded.model_dump()) == repr(value.model_dump()) else None
             return written
         except Exception:
@@ -240,12 +234,12 @@ class Arguments(msgspec.Struct):
 def _reader(annotation: Any) -> Callable[[str | bytes], Any]:
     """Return the function that reads JSON text as a value of the type."""
     if is_model(annotation):
-        reader: Callable[[str | bytes], Any] = annotation.__pydantic_validator__.validate_json
+        reader: Callable[[str | bytes], Any] = annotation.model_validate_json
         return reader
     if not (isinstance(annotation, type) and issubclass(annotation, Arguments)):
         return msgspec.json.Decoder(annotation, dec_hook=_load_custom).decode
     fields = msgspec.structs.fields(annotation)
-    models = [(each.name, each.type.__pydantic_validator__.validate_json) for each in fields if is_model(each.type)]
+    models = [(each.name, each.type.model_validate_json) for each in fields if is_model(each.type)]
     shape: list[Any] = []
     for each in fields:
         kind = msgspec.Raw if is_model(each.type) else each.type
@@ -260,18 +254,12 @@ def _reader(annotation: Any) -> Callable[[str | bytes], Any]:
                 found[name] = load(bytes(found[name]))
         return found
 
-    def read_required(text: str | bytes) -> dict[str, Any]:
-        found = asdict(decode(text))
-        for name, load in models:
-            found[name] = load(bytes(found[name]))
-        return found
-
-    return read_required if all(each.required for each in fields) else read
+    return read
 
 
 def _write_custom(value: Any) -> Any:
     if is_model(type(value)):
-        return msgspec.Raw(value.__pydantic_serializer__.to_json(value, by_alias=True, round_trip=True, warnings=False))
+        return msgspec.Raw(value.model_dump_json(by_alias=True, round_trip=True, warnings=False))
     return _dump_custom(value)
 
 
@@ -305,7 +293,7 @@ def _load_custom(cls: type[Any], value: Any) -> Any:
             raise _Within((), f"Expected `path`, got `{type_name(value)}`")
         return cls(value)
     try:
-        return cls.__pydantic_validator__.validate_json(msgspec.json.encode(value))
+        return cls.model_validate_json(msgspec.json.encode(value))
     except ValueError as error:
         first = error.errors(include_url=False)[0] if hasattr(error, "errors") else None
         if first is None:

@@ -16,8 +16,7 @@ import msgspec
 
 from treadle.model.errors import InvalidInput, TreadleError
 from treadle.model.stored import Stored, convert
-from treadle.model.user_values import CODE_LIMIT, number_of, shown, storable, text_of
-from treadle.model.values import Json, encode
+from treadle.model.values import CODE_LIMIT, Json, encode, number_of, shown, storable, text_of
 
 DISPATCHED = "external_production_dispatched"
 POLLED = "external_production_polled"

@@ -8,7 +8,7 @@ import uuid
 from typing import Protocol
 
 from treadle.model.errors import InvalidInput
-from treadle.model.user_values import shown
+from treadle.model.values import shown
 
 
 class Identified(Protocol):

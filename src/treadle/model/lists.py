@@ -8,7 +8,7 @@ import msgspec
 
 from treadle.model.errors import InvalidPolicy
 from treadle.model.names import Lane
-from treadle.model.user_values import shown
+from treadle.model.values import shown
 
 HANDLER_KEY = "handler:"
 """Prefix of the limit key shared by all tasks of a handler that have no key of their own."""

@@ -8,7 +8,7 @@ from fnmatch import fnmatchcase
 from typing import NamedTuple
 
 from treadle.model.errors import InvalidInput, InvalidName
-from treadle.model.user_values import shown
+from treadle.model.values import shown
 
 DEFAULT_NAMESPACE = "default"
 DEFAULT_LIST = "default"

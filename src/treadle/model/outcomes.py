@@ -9,8 +9,7 @@ import msgspec
 
 from treadle.model.approvals import ApprovalRequest
 from treadle.model.external import ExternalProductionHandle, Production
-from treadle.model.user_values import CODE_LIMIT, TEXT_LIMIT, storable
-from treadle.model.values import Json
+from treadle.model.values import CODE_LIMIT, TEXT_LIMIT, Json, storable
 
 
 class Problem(msgspec.Struct, frozen=True):

@@ -7,9 +7,17 @@ in the log.
 
 from __future__ import annotations
 
+import re
+from base64 import b64decode, b64encode
+from dataclasses import dataclass, field
+from typing import Any
+
 import msgspec
 
+from treadle.model.errors import InvalidName, UnreadableValue
 from treadle.model.names import DEFAULT_NAMESPACE
+from treadle.model.stored import Stored
+from treadle.model.values import UNREADABLE_MARK, shown
 
 UNREADABLE = "unreadable"
 """The displayed state of a record whose body cannot be read; it can be canceled or removed."""
@@ -71,3 +79,127 @@ class EffectOutcome(msgspec.Struct, frozen=True, kw_only=True):
     resolved_at: int | None = None
     unknown_at: int | None = None
     """When the log recorded that the outcome is unknown; an `unknown` effect without it is in progress."""
+
+
+@dataclass(slots=True)
+class HandlerRegistration:
+    """The handler of the tasks of `facet_name`, located by module and entry point; times are milliseconds since 1970.
+
+    `checksum` identifies a version of the module: changing it makes runners reload the module.
+    """
+
+    facet_name: str
+    module_uri: str
+    """`package.module`, or `file:///path/to/module.py`."""
+    entrypoint: str = "handle"
+    version: str = "1.0.0"
+    checksum: str = ""
+    timeout_ms: int = 30_000
+    requirements: list[str] = field(default_factory=list)
+    metadata: dict[str, Any] = field(default_factory=dict)
+    created: int = 0
+    updated: int = 0
+
+    @property
+    def unreadable(self) -> str | None:
+        """Why the stored metadata or requirements cannot be read, if they cannot; no runner loads such a handler."""
+        return str(self.metadata.get("message")) if UNREADABLE_MARK in self.metadata else None
+
+    def check_readable(self) -> None:
+        """Raise `UnreadableValue` if the stored metadata or requirements cannot be read."""
+        if self.unreadable is not None:
+            raise UnreadableValue(f"The handler of {self.facet_name} cannot be read: {self.unreadable} Register it again.")
+
+
+Typed = tuple[str, bytes]
+"""A serialized value: the name of its format, and its bytes."""
+
+
+class ThreadItem(Stored, frozen=True, kw_only=True, omit_defaults=True):
+    """One item. `data` and `metadata` are base64 in the formats `type` and `metadata_type`."""
+
+    type: str
+    data: str
+    metadata_type: str = ""
+    metadata: str = ""
+    checkpoint_id: str = ""
+    parent_id: str | None = None
+    """The checkpoint before this one."""
+    ns: str = ""
+    """The namespace of a subgraph."""
+    task_id: str = ""
+    channel: str = ""
+    path: str = ""
+    index: int = 0
+    """The position of a write among those of its task; negative for the framework's own."""
+
+    @property
+    def value(self) -> Typed:
+        """The serialized value."""
+        return self.type, _bytes(self.data)
+
+    @property
+    def about(self) -> Typed:
+        """The serialized metadata of a checkpoint."""
+        return self.metadata_type, _bytes(self.metadata)
+
+
+def text(value: bytes) -> str:
+    """Return bytes as they are stored."""
+    return b64encode(value).decode()
+
+
+def _bytes(stored: str) -> bytes:
+    try:
+        return b64decode(stored, validate=True)
+    except ValueError as error:
+        raise UnreadableValue(f"A value of a thread is not base64: {error}. It is damaged.") from None
+
+
+ENTRIES, ABANDONED, TRUNCATED = "entries", "abandoned", "truncated"
+
+STREAM_LIMIT = 1024 * 1024
+"""Default limit in bytes on the entries of a stream, as JSON, without abandoned ones."""
+
+ENTRY_LIMIT = 64 * 1024
+"""Limit in bytes on one entry as JSON, and on the entries of one chunk unless it has only one."""
+
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,63}")
+
+
+def check_stream_name(name: str) -> str:
+    """Return the name, or raise `InvalidName`."""
+    if not isinstance(name, str) or _NAME.fullmatch(name) is None:
+        raise InvalidName(
+            f"{shown(name)} cannot be the name of a stream: use up to 64 letters, digits, dots, dashes and underscores, starting "
+            "with a letter or an underscore."
+        )
+    return name
+
+
+class StreamChunk(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """Consecutive entries of one writer, or a notice, as stored."""
+
+    first_offset: int
+    count: int
+    kind: str
+    writer: str
+    """The id of the task or the step; for the code of a function, the id of its run."""
+    generation: int
+    entries: str
+    """The entries as JSON text, a list; of the notice `abandoned` an object."""
+    created_at: int
+
+
+class Stream(msgspec.Struct, frozen=True, kw_only=True):
+    """A stream as stored."""
+
+    owner_id: str
+    name: str
+    namespace: str
+    root_id: str
+    next_offset: int
+    bytes: int
+    truncated: bool
+    created_at: int
+    updated_at: int

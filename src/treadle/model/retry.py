@@ -5,7 +5,7 @@ from __future__ import annotations
 from treadle.model.clock import LONGEST_FOR, Duration, milliseconds
 from treadle.model.errors import InvalidPolicy
 from treadle.model.stored import Stored
-from treadle.model.user_values import shown
+from treadle.model.values import shown
 
 
 def _within(value: object, low: float, high: float) -> bool:

@@ -2,11 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator, Sequence
+from enum import StrEnum
+from typing import Any, TypeVar
+
 import msgspec
 
 from treadle.model.ids import derived_id
 from treadle.model.names import DEFAULT_LIST, DEFAULT_NAMESPACE
 from treadle.model.states import RunState
+
+RUN_DEPTH = 100
+"""Steps within steps. A run that nests deeper is stopped."""
+
+RUN_ROWS = 1_000_000
+"""Steps, blocks and items. A run that has more is stopped."""
+
+ADVANCE_BYTES = 16 * 1024 * 1024
+"""Bytes of computed values in one advance, after which it is committed and the next one begins."""
 
 TEXT = "_text"
 """The step attribute with the model's output so far; no facet can declare an attribute of that name."""
@@ -109,3 +122,64 @@ class FlowVersion(msgspec.Struct, frozen=True, kw_only=True):
     flow_id: str
     actor: str | None = None
     published_at: int = 0
+
+
+class Doing(StrEnum):
+    """Activities in order of precedence: a run with several kinds of open work shows the first of them."""
+
+    RUNNING = "running"
+    WAITING_FOR_APPROVAL = "waiting_for_approval"
+    WAITING_FOR_SIGNAL = "waiting_for_signal"
+    WAITING_FOR_EXTERNAL_JOB = "waiting_for_external_job"
+    WAITING_FOR_CHILD = "waiting_for_child"
+    RETRYING = "retrying"
+    SLEEPING = "sleeping"
+    WAITING_FOR_WORKER = "waiting_for_worker"
+    HELD = "held"
+    """Paused by an operator (the run, its task list or its task), or over a limit."""
+    WAITING_FOR_TASK = "waiting_for_task"
+    """A function that waits only for tasks of its own; while one of them is live, that one shows what the run is doing."""
+    STUCK = "stuck"
+    """No live task; `treadle runs resume` repairs the run."""
+
+
+RANKS = {doing: rank for rank, doing in enumerate(Doing)}
+"""The precedence of each activity; the stores compute with it, and store only the words."""
+DOINGS = tuple(Doing)
+"""The activities by rank."""
+
+_WORDS: dict[str, str] = {
+    Doing.WAITING_FOR_APPROVAL: "waiting for a person",
+    Doing.WAITING_FOR_SIGNAL: "waiting for a signal",
+    Doing.WAITING_FOR_EXTERNAL_JOB: "waiting for an external job",
+    Doing.WAITING_FOR_CHILD: "waiting for a child run",
+    Doing.WAITING_FOR_WORKER: "waiting for a worker",
+    Doing.WAITING_FOR_TASK: "waiting for a task",
+    Doing.HELD: "on hold",
+}
+
+
+def words(doing: str) -> str:
+    """The activity for people: `waiting for a worker`."""
+    return _WORDS.get(doing, doing)
+
+
+T = TypeVar("T")
+
+
+def depth_first(
+    rows: Sequence[T], id_of: Callable[[T], str], parent_of: Callable[[T], str | None], order: Callable[[T], Any]
+) -> Iterator[T]:
+    """Yield the rows, each below its parent; rows without their parent are roots."""
+    known = {id_of(row) for row in rows}
+    children: dict[str | None, list[T]] = {}
+    for row in rows:
+        parent = parent_of(row)
+        children.setdefault(parent if parent in known else None, []).append(row)
+    for each in children.values():
+        each.sort(key=order, reverse=True)
+    left = list(children.get(None, ()))
+    while left:
+        row = left.pop()
+        yield row
+        left += children.get(id_of(row), ())

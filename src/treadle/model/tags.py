@@ -15,7 +15,7 @@ from typing import Any
 
 from treadle.model.clock import LATEST_AT, as_text
 from treadle.model.errors import InvalidTag
-from treadle.model.user_values import shown
+from treadle.model.values import shown
 
 TagValue = str | int | float | bool | datetime
 """The value of a tag, as callers pass it."""

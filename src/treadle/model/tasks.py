@@ -5,14 +5,17 @@ Instants are milliseconds since 1970 UTC. Payloads, results and the like are JSO
 
 from __future__ import annotations
 
+import hashlib
 from enum import Flag, auto
 from typing import NamedTuple
+from uuid import UUID
 
 import msgspec
 
+from treadle.model.errors import InvalidInput
 from treadle.model.names import DEFAULT_LIST, DEFAULT_NAMESPACE, HANDLER, Lane
 from treadle.model.states import Hold, TaskState
-from treadle.model.values import Json, decode
+from treadle.model.values import Json, decode, encode, number_of, shown, storable, text_of
 
 
 class Claim(msgspec.Struct, frozen=True, gc=False):
@@ -326,3 +329,58 @@ TASK_COLUMNS = (
 
 A new column needs a field in `Task` (and in `NewTask`, if it is `NEW`), a row here, and a migration of each store.
 """
+
+LEVELS = ("debug", "info", "success", "warning", "error")
+_LONGEST_MESSAGE = 4096
+
+
+def log_line(task: Task, at: int, message: str, level: str = "info", details: dict[str, Json] | None = None) -> LogLine:
+    """Return a log line about the task; a message that is too long is truncated."""
+    if not isinstance(level, str) or level not in LEVELS:
+        raise InvalidInput(f"level must be one of {', '.join(LEVELS)}, not {shown(level)}.")
+    return LogLine(
+        task_id=task.id,
+        at=at,
+        level=storable(level),
+        message=text_of(message, _LONGEST_MESSAGE),
+        details=encode(details, "details") if details else None,
+        run_id=task.run_id,
+        step_id=task.step_id,
+    )
+
+
+def progress_text(fraction: float | None, message: str | None) -> str:
+    """Return progress as JSON. A fraction slightly out of range is clamped: reporting progress must not fail the work."""
+    if fraction is not None:
+        number = number_of(fraction)
+        if number is None or not -0.01 <= number <= 1.01:
+            raise InvalidInput(f"progress must be a fraction from 0 to 1, not {shown(fraction)}.")
+        fraction = min(max(number, 0.0), 1.0)
+    if message is not None and not isinstance(message, str):
+        raise InvalidInput(f"the message of progress must be text, not {type(message).__name__}.")
+    parts = {"fraction": fraction, "message": None if message is None else storable(message, _LONGEST_MESSAGE)}
+    return encode({name: value for name, value in parts.items() if value is not None}, "progress")
+
+
+def trace_number(trace_id: str) -> int:
+    """Return the 128 bits of a trace id; never 0, which the standard forbids."""
+    try:
+        number = UUID(trace_id).int
+    except ValueError:
+        number = 0
+    return number or int.from_bytes(hashlib.sha256(trace_id.encode("utf-8", "surrogatepass")).digest()[:16]) or 1
+
+
+def span_number(task_id: str) -> int:
+    """Return the 64 bits of the span that stored the task; never 0."""
+    return int.from_bytes(hashlib.sha256(task_id.encode()).digest()[:8]) or 1
+
+
+def trace_of(task: Task | NewTask) -> int:
+    """Return the 128 bits of the task's trace."""
+    return trace_number(task.trace_id or task.root_id or task.id)
+
+
+def traceparent(task: Task | NewTask) -> str:
+    """Return the `traceparent` header with which a remote worker continues the task's trace."""
+    return f"00-{trace_of(task):032x}-{span_number(task.id):016x}-01"

@@ -7,7 +7,7 @@ import math
 import msgspec
 
 from treadle.model.errors import InvalidInput
-from treadle.model.user_values import shown
+from treadle.model.values import shown
 
 RESERVED, SETTLED = "reserved", "settled"
 

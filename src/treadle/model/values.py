@@ -1,19 +1,90 @@
-"""JSON values as the stores keep them: text that both stores accept and return unchanged (D12)."""
+"""JSON values as the stores keep them, and values of user code in a form that can be stored and displayed.
+
+Texts of JSON are accepted and returned unchanged by both stores (D12). Objects of user code may have methods that raise, text may
+contain characters that a store refuses, and numbers and texts may be instances of subclasses that an encoder refuses: `storable`,
+`shown` and the like return plain types and never raise (D70).
+"""
 
 from __future__ import annotations
 
 import gc
 import json
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from math import isfinite
+from types import CodeType, MethodType
 from typing import Any
 
 import msgspec
 
-from treadle.model.errors import InvalidPayload, PayloadTooLarge, TreadleError, UnreadableValue
-from treadle.model.user_values import text_of
+from treadle.model.errors import InvalidPayload, NonRetryable, PayloadTooLarge, TreadleError, UnreadableValue
+
+TEXT_LIMIT = 64 * 1024
+"""Characters of a stored text, such as an error message."""
+CODE_LIMIT = 200
+"""Characters of an error code or a type name."""
+
+_NAME: Any = type.__dict__["__name__"]
+
+
+def type_name(value: object) -> str:
+    """Return the name of the value's type, without consulting its metaclass."""
+    return storable(_NAME.__get__(type(value)), CODE_LIMIT)
+
+
+def storable(text: str, limit: int = TEXT_LIMIT) -> str:
+    """Return the text as a plain `str` that both stores accept, cut to the limit."""
+    plain = str.__str__(text)[:limit].replace("\x00", "\\0")
+    return plain if plain.isascii() else plain.encode("utf-8", "replace").decode()
+
+
+def text_of(value: object, limit: int = TEXT_LIMIT) -> str:
+    """Return `str(value)` as storable text, or a placeholder if that raises."""
+    try:
+        return storable(str(value), limit)
+    except BaseException as error:
+        return f"<{type_name(value)} whose __str__ raised {type_name(error)}>"
+
+
+def shown(value: object, limit: int = 200) -> str:
+    """Return `repr(value)` for a message, or a placeholder if that raises."""
+    try:
+        return storable(repr(value), limit)
+    except BaseException as error:
+        return f"<{type_name(value)} whose __repr__ raised {type_name(error)}>"
+
+
+def number_of(value: object) -> int | float | None:
+    """Return the value as a plain number; None if it is not one. A bool is not a number."""
+    if isinstance(value, bool):
+        return None
+    if isinstance(value, int):
+        return int.__int__(value)
+    return float.__float__(value) if isinstance(value, float) else None
+
+
+def code_of(code: object, default: str) -> str:
+    """Return an error code as storable text, or the default for a value that is not text."""
+    return storable(code, CODE_LIMIT) if isinstance(code, str) and len(code) else default
+
+
+def error_text(error: BaseException) -> str:
+    """Return the message of an exception, or the name of its type if it has none."""
+    return text_of(error) or type_name(error)
+
+
+def error_code(error: BaseException, default: str) -> str:
+    """Return the code of an exception of Treadle's own types, or the default."""
+    if not isinstance(error, TreadleError):
+        return default
+    fixed = isinstance(error, NonRetryable)
+    try:
+        code = error.error_code if isinstance(error, NonRetryable) else error.code
+    except Exception:
+        code = ""
+    return code_of(code, NonRetryable.code if fixed else default)
+
 
 Json = Any
 """A JSON value: None, bool, int, float, str, list or dict of such. `Any` stops here."""
@@ -253,3 +324,76 @@ def decode_shown(text: str | None, reader: Callable[[str], Json] = decode_object
 def unreadable_json(error: TreadleError) -> dict[str, Json]:
     """Return the displayed form of a value that cannot be read."""
     return {UNREADABLE_MARK: error.code, "message": str(error)}
+
+
+LINE_LIMIT = 120
+"""Characters of the line."""
+_PART_LIMIT, _SHOWN_MEMBERS, _SHOWN_ARGUMENTS = 48, 4, 12
+_SECRET = re.compile(r"passw|secret|token|credential|api_?key|private_?key|authori[sz]ation|cookie", re.IGNORECASE)
+
+
+def arguments_text(values: Mapping[str, object]) -> str:
+    """Return `name = value, ...`, shortened; large values appear by their size, and values with names of secrets as `***`."""
+    parts: list[str] = []
+    length = 0
+    for number, (name, value) in enumerate(values.items()):
+        part = f"{_cut(name, _PART_LIMIT)} = {'***' if _SECRET.search(name) else _part_text(value)}"
+        length += len(part) + 2
+        if number == _SHOWN_ARGUMENTS or (parts and length > LINE_LIMIT):
+            return _cut(storable(", ".join([*parts, "…"])), LINE_LIMIT + 3)
+        parts.append(_cut(part, LINE_LIMIT))
+    return _cut(storable(", ".join(parts)), LINE_LIMIT + 3)
+
+
+def call_text(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
+    """Return the arguments of a call in one line, with the names of the function's parameters as far as they are known.
+
+    Never raises: objects of user code that cannot be described are left out.
+    """
+    if not args and not kwargs:
+        return ""
+    try:
+        code = getattr(fn, "__code__", None)
+        names = code.co_varnames[: code.co_argcount] if isinstance(code, CodeType) else ()
+        first = 1 if isinstance(fn, MethodType) else 0
+        named = {names[at] if at < len(names) else f"#{at - first + 1}": value for at, value in enumerate(args, first)}
+        return arguments_text(named | kwargs)
+    except Exception:
+        return ""
+
+
+def _part_text(value: object, depth: int = 0) -> str:
+    if value is None or isinstance(value, bool):
+        return json.dumps(value)
+    if isinstance(value, str):
+        return json.dumps(_cut(value, _PART_LIMIT), ensure_ascii=False)
+    if (number := number_of(value)) is not None:
+        return _cut(repr(number), _PART_LIMIT) if not isinstance(number, int) or number.bit_length() < 128 else "a large number"
+    if isinstance(value, BlobRef):
+        return f"({'list' if value.is_list else 'value'} of {value.size // 1024} KiB)"
+    if type(value) in (list, tuple):
+        return _list_text(value, depth)  # type: ignore[arg-type]
+    if type(value) is dict:
+        return _dict_text(value, depth)
+    return f"<{type_name(value)}>"
+
+
+def _list_text(value: list[object] | tuple[object, ...], depth: int) -> str:
+    if depth or len(value) > _SHOWN_MEMBERS:
+        return f"[{len(value)} items]" if len(value) != 1 else "[1 item]"
+    return f"[{', '.join(_part_text(each, depth + 1) for each in value)}]"
+
+
+def _dict_text(value: dict[object, object], depth: int) -> str:
+    if depth:
+        return "{…}" if value else "{}"
+    parts = []
+    for name, each in list(value.items())[:_SHOWN_MEMBERS]:
+        key = name if isinstance(name, str) else type_name(name)
+        parts.append(f"{_cut(key, 24)}: {'***' if _SECRET.search(key) else _part_text(each, depth + 1)}")
+    return f"{{{', '.join([*parts, '…'] if len(value) > _SHOWN_MEMBERS else parts)}}}"
+
+
+def _cut(text: str, limit: int) -> str:
+    plain = str.__str__(text)
+    return plain if len(plain) <= limit else f"{plain[: limit - 1]}…"

@@ -17,7 +17,7 @@ from treadle.kernel.queue.why import find_hold, shown_server_state
 from treadle.kernel.telemetry.events import Operated
 from treadle.model.clock import milliseconds
 from treadle.model.errors import InvalidInput
-from treadle.model.handlers import HandlerRegistration
+from treadle.model.records import HandlerRegistration
 from treadle.model.tasks import LIVE_SERVER_STATES
 from treadle.model.values import Json
 from treadle.service.group import Group

@@ -38,8 +38,8 @@ from treadle.kernel.search.query import Query
 from treadle.kernel.search.service import created_within, one_of
 from treadle.kernel.store.pages import check_limit
 from treadle.kernel.store.value_store import ValueLost
-from treadle.model.activity import Doing
 from treadle.model.errors import IllegalMove, InvalidInput, RunCanceled, RunFailed, UnreadableValue
+from treadle.model.runs import Doing
 from treadle.model.runs import Run as StoredRun
 from treadle.model.states import RUN, RunState
 from treadle.model.tasks import Task as StoredTask

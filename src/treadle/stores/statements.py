@@ -29,7 +29,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from treadle.model.activity import RANKS, Doing
+from treadle.model.runs import RANKS, Doing
 from treadle.model.tasks import TASK_COLUMNS, Column, Task, Use
 
 _NAME = re.compile(r"^-- name: (\w+)\s*$", re.MULTILINE)

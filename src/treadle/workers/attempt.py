@@ -33,7 +33,7 @@ from treadle.model.outcomes import Outcome, Problem, Released
 from treadle.model.retry import RetryPolicy
 from treadle.model.states import TaskState
 from treadle.model.tasks import Task
-from treadle.model.user_values import error_code, error_text, shown, type_name
+from treadle.model.values import error_code, error_text, shown, type_name
 from treadle.workers.call import attempt_handler, task_name
 from treadle.workers.claimer import LaneGroup
 from treadle.workers.context import Context, holder

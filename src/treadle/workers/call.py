@@ -32,8 +32,7 @@ from treadle.model.outcomes import (
     Succeeded,
     Waiting,
 )
-from treadle.model.user_values import error_code, error_text, shown, storable, type_name
-from treadle.model.values import Encoded, decode, encode
+from treadle.model.values import Encoded, decode, encode, error_code, error_text, shown, storable, type_name
 from treadle.workers.context import Context
 from treadle.workers.handlers import Handler, Settled
 from treadle.workers.signatures import Adapter

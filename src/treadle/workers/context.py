@@ -13,9 +13,8 @@ from treadle.kernel.store.units import Row
 from treadle.model.approvals import split_checkpoint
 from treadle.model.errors import NonRetryable
 from treadle.model.external import Production
-from treadle.model.reports import log_line, progress_text
 from treadle.model.tags import Tags, TagValue, check_tags
-from treadle.model.tasks import Claim, LogLine, Task
+from treadle.model.tasks import Claim, LogLine, Task, log_line, progress_text
 from treadle.model.values import Json, decode
 from treadle.workers.effects import AttemptEffects, EffectKernel
 from treadle.workers.streams import Outlet, Streams, StreamWriter

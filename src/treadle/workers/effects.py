@@ -43,8 +43,7 @@ from treadle.kernel.store.units import Keep, Row, Unit, Verdict
 from treadle.kernel.store.value_store import ValueStore
 from treadle.model.clock import Clock
 from treadle.model.errors import ClaimLost, InvalidInput, StoreError
-from treadle.model.records import EffectOutcome
-from treadle.model.streams import STREAM_LIMIT
+from treadle.model.records import STREAM_LIMIT, EffectOutcome
 from treadle.model.tasks import Claim, Task
 from treadle.model.values import Json
 

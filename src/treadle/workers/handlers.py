@@ -12,7 +12,7 @@ from treadle.model.clock import Duration, milliseconds
 from treadle.model.errors import HandlerExists, InvalidInput, InvalidPolicy
 from treadle.model.names import EXTERNAL_CANCEL, FUNCTION, HANDLER, check_key, check_name, short_name
 from treadle.model.retry import NO_RETRY, RetryPolicy, as_policy
-from treadle.model.user_values import shown
+from treadle.model.values import shown
 from treadle.workers.injection import Dependencies
 from treadle.workers.signatures import Kind, Signature, adapted, is_async, signature_of, unwrapped
 

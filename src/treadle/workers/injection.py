@@ -16,7 +16,7 @@ from typing import Annotated, Any, Literal, TypeVar, get_args, get_origin
 import msgspec
 
 from treadle.model.errors import HandlerExists, InvalidInput, TreadleError
-from treadle.model.user_values import error_text, shown
+from treadle.model.values import error_text, shown
 from treadle.workers.signatures import importable, is_async
 
 Scope = Literal["worker", "task"]

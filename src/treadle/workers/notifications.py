@@ -18,12 +18,12 @@ from treadle.kernel.alerts.service import Alerts
 from treadle.kernel.approvals.records import ShownApproval
 from treadle.kernel.approvals.service import Approvals
 from treadle.kernel.triggers.service import ACTIVE
-from treadle.model.addresses import is_allowed
 from treadle.model.alerts import FAILED_TEST, RESOLVED, TEST, VARIABLE
 from treadle.model.clock import as_text
 from treadle.model.errors import AlertRuleNotFound, ApprovalNotFound, InvalidAlert, NonRetryable, TreadleError
 from treadle.model.retry import RetryPolicy
 from treadle.model.values import Json
+from treadle.model.watchers import is_allowed
 from treadle.model.webhooks import EVENT_HEADER, ID_HEADER, SIGNATURE_HEADER, sign
 from treadle.workers.context import Context
 

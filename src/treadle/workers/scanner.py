@@ -15,11 +15,9 @@ from urllib.error import HTTPError, URLError
 from urllib.request import HTTPHandler, HTTPRedirectHandler, HTTPSHandler, OpenerDirector, Request
 
 from treadle.kernel.watchers.decide import Content, Fetched, Found, Scan, key_of
-from treadle.model.addresses import is_allowed, normalize
 from treadle.model.clock import Clock
 from treadle.model.errors import LookFailed
-from treadle.model.globs import compile_pattern
-from treadle.model.watchers import DIRECTORY, Item, Source
+from treadle.model.watchers import DIRECTORY, Item, Source, compile_pattern, is_allowed, normalize
 from treadle.workers.call import Executor
 from treadle.workers.handlers import Handler, make_handler
 

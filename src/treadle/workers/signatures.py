@@ -25,8 +25,7 @@ from treadle.model.conversion import Arguments, Converter, is_mapping, is_raw
 from treadle.model.errors import InvalidInput, InvalidPayload, NonRetryable
 from treadle.model.external import ExternalProductionHandle
 from treadle.model.outcomes import AwaitingApproval, Failed, Paused, Released, Retry, Succeeded, Waiting
-from treadle.model.user_values import type_name
-from treadle.model.values import Json, decode
+from treadle.model.values import Json, decode, type_name
 
 
 def unwrapped(code: Any) -> Any:

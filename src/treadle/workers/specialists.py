@@ -31,8 +31,7 @@ from treadle.model.external import (
 from treadle.model.names import check_key, check_name
 from treadle.model.outcomes import AwaitingExternal, Failed, Outcome, Problem, Produced, Released, StillWorking, Waiting
 from treadle.model.states import TaskState
-from treadle.model.user_values import error_text, shown, text_of, type_name
-from treadle.model.values import Json, decode
+from treadle.model.values import Json, decode, error_text, shown, text_of, type_name
 from treadle.workers.call import origin, stops_caller
 from treadle.workers.context import Context
 from treadle.workers.handlers import Handler, Isolation, Registry

@@ -19,7 +19,7 @@ from treadle.kernel.store.crashpoints import reach
 from treadle.kernel.store.records import AppendStream
 from treadle.kernel.store.units import Row, Unit, Verdict
 from treadle.model.errors import ClaimLost, InvalidInput, StoreBusy, StoreError, StoreUnavailable
-from treadle.model.streams import ENTRY_LIMIT, check_stream_name
+from treadle.model.records import ENTRY_LIMIT, check_stream_name
 from treadle.model.tasks import Claim, Task
 from treadle.model.values import Json, encode
 from treadle.workers.effects import EffectKernel

@@ -7,7 +7,7 @@ from treadle.kernel.queue.why import why
 from treadle.kernel.runs.display import activity_of
 from treadle.kernel.runs.records import Run
 from treadle.kernel.store.queries import OpenWork
-from treadle.model.activity import Doing
+from treadle.model.runs import Doing
 from treadle.model.states import Hold
 from treadle.model.tasks import Task
 from treadle.model.values import decode

@@ -11,9 +11,8 @@ from treadle.kernel.queue.decide import refusal
 from treadle.kernel.queue.why import why
 from treadle.kernel.runs.display import activity_of
 from treadle.kernel.store.queries import OpenWork
-from treadle.model.activity import Doing
 from treadle.model.names import FUNCTION
-from treadle.model.runs import Run
+from treadle.model.runs import Doing, Run
 from treadle.model.states import RunState
 from treadle.model.tasks import Task
 

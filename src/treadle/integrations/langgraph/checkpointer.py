@@ -36,8 +36,8 @@ from treadle.engine import Engine
 from treadle.engine.kernel import Kernel
 from treadle.kernel.threads.service import Items
 from treadle.model.errors import InvalidInput, MisusedContext, NotOpen
+from treadle.model.records import ThreadItem, text
 from treadle.model.tasks import Claim, Task
-from treadle.model.threads import ThreadItem, text
 from treadle.workers.context import holder
 
 T = TypeVar("T")

@@ -22,8 +22,7 @@ from treadle.model.clock import Duration
 from treadle.model.conversion import plain
 from treadle.model.errors import ApprovalDenied, InvalidInput, InvalidPayload, NonRetryable, PayloadTooLarge
 from treadle.model.retry import RetryPolicy
-from treadle.model.user_values import CODE_LIMIT, shown, storable, type_name
-from treadle.model.values import Json, encode
+from treadle.model.values import CODE_LIMIT, Json, encode, shown, storable, type_name
 from treadle.workers.functions.context import FunctionContext
 from treadle.workers.references import Function
 

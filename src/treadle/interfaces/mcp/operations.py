@@ -41,8 +41,8 @@ from treadle.interfaces.mcp.answers import (
 from treadle.interfaces.mcp.request_context import RequestContext
 from treadle.interfaces.mcp.tool import Tool
 from treadle.model.access import Scope
-from treadle.model.activity import Doing
 from treadle.model.names import DEFAULT_LIST
+from treadle.model.runs import Doing
 from treadle.model.states import RunState, StepState, TaskState
 
 _CALLS = {f"{call.group}.{call.name}": call for call in all_calls()}

@@ -14,9 +14,9 @@ from markupsafe import Markup
 from treadle.api.system import StatusProblem
 from treadle.kernel.search.query import Compare, Field, print_query
 from treadle.kernel.takeover.decide import evidence_text
-from treadle.model.activity import words
 from treadle.model.clock import span
 from treadle.model.lists import Bucket
+from treadle.model.runs import words
 
 
 def ago(at: datetime | None, now: datetime) -> str:

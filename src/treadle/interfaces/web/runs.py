@@ -22,9 +22,8 @@ from treadle.interfaces.web.site import Site
 from treadle.interfaces.web.streams import shown_streams
 from treadle.interfaces.web.waterfall import waterfall
 from treadle.model.access import Scope
-from treadle.model.activity import Doing
 from treadle.model.errors import InvalidInput, InvalidQuery
-from treadle.model.runs import TEXT
+from treadle.model.runs import TEXT, Doing
 from treadle.model.states import RUN, RunState
 
 STATES = tuple(str(state) for state in RunState)

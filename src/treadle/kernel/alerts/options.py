@@ -26,7 +26,7 @@ from treadle.model.alerts import (
 from treadle.model.clock import milliseconds
 from treadle.model.errors import InvalidAlert, InvalidInput
 from treadle.model.names import check_name, check_pattern
-from treadle.model.user_values import shown
+from treadle.model.values import shown
 
 SHORTEST_EVERY_FOR = 1000
 _LONGEST_URL = 2000

@@ -15,7 +15,6 @@ from treadle.kernel.store.records import RecordFilter, unreadable
 from treadle.kernel.store.short_ids import find_id
 from treadle.kernel.store.value_store import ValueLost, ValueStore
 from treadle.model.approvals import Approval, ApprovalRequest
-from treadle.model.arguments import arguments_text
 from treadle.model.errors import ApprovalNotFound, InvalidInput, UnreadableValue
 from treadle.model.ids import Ref, parse_id
 from treadle.model.records import UNREADABLE, Record
@@ -23,6 +22,7 @@ from treadle.model.states import APPROVAL as MACHINE
 from treadle.model.states import TaskState
 from treadle.model.stored import convert
 from treadle.model.tasks import Task
+from treadle.model.values import arguments_text
 
 Page = list[ShownApproval]
 

@@ -29,8 +29,7 @@ from treadle.model.ids import derived_id
 from treadle.model.names import check_key
 from treadle.model.records import EffectOutcome
 from treadle.model.tasks import Move
-from treadle.model.user_values import error_code, error_text, shown, type_name
-from treadle.model.values import Json, decode, encode
+from treadle.model.values import Json, decode, encode, error_code, error_text, shown, type_name
 
 UNKNOWN = "tool_call.unknown"
 """The move of a task that may or may not have made an effect."""

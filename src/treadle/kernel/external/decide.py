@@ -25,8 +25,7 @@ from treadle.model.outcomes import Problem, Produced, StillWorking
 from treadle.model.retry import NO_RETRY
 from treadle.model.states import TaskState
 from treadle.model.tasks import Server, Task
-from treadle.model.user_values import type_name
-from treadle.model.values import Json, decode, encode
+from treadle.model.values import Json, decode, encode, type_name
 
 GRACE_FOR = 600_000
 """Milliseconds without a server that has the specialist, after which its jobs fail; zero if only one server was seen in that

@@ -27,8 +27,7 @@ from treadle.model.states import Hold, RunState, TaskState
 from treadle.model.stored import Stored, convert, plain
 from treadle.model.tags import Tags, check_tags
 from treadle.model.tasks import NewTask, Task
-from treadle.model.user_values import shown
-from treadle.model.values import Json, decode, decode_object, encode
+from treadle.model.values import Json, decode, decode_object, encode, shown
 
 REPLAYED = "replay"
 """The scope of a function's unclaimed task whose run already has steps: forked, or adopted by another version."""

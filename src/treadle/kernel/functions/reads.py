@@ -17,10 +17,10 @@ from treadle.evaluator.records import StepError, StepRow
 from treadle.evaluator.states import State, StepKind
 from treadle.kernel.functions.steps import ASK, CALL, EFFECT, RESULT, SLEEP, STEP, UPDATE, WAIT, Recorded
 from treadle.kernel.queue.why import Reason
-from treadle.model.activity import RANKS, Doing
 from treadle.model.clock import as_text
 from treadle.model.errors import UnreadableValue
 from treadle.model.names import FUNCTION
+from treadle.model.runs import RANKS, Doing
 from treadle.model.states import StepState
 from treadle.model.stored import Stored, StoredRow, convert, plain
 from treadle.model.tasks import Task

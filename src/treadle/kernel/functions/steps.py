@@ -20,8 +20,7 @@ from treadle.model.ids import derived_id
 from treadle.model.runs import Step
 from treadle.model.states import StepState
 from treadle.model.stored import StoredRow, convert
-from treadle.model.user_values import shown
-from treadle.model.values import BlobRef, Json, decode, encode
+from treadle.model.values import BlobRef, Json, decode, encode, shown
 
 FLOW_PREFIX = "fn:"
 """Prefix of a function run's flow id, before `NAME@VERSION`."""

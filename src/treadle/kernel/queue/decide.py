@@ -35,8 +35,7 @@ from treadle.model.retry import NO_RETRY, RetryPolicy
 from treadle.model.states import TASK, Hold, TaskState
 from treadle.model.stored import read
 from treadle.model.tasks import Task
-from treadle.model.user_values import TEXT_LIMIT, storable
-from treadle.model.values import Json, decode, decode_object, encode
+from treadle.model.values import TEXT_LIMIT, Json, decode, decode_object, encode, storable
 
 TAKEOVER_LIMIT = 5
 """Consecutive lease expiries after which a handler's task becomes a dead letter instead of being tried again."""

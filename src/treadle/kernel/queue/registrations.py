@@ -5,8 +5,8 @@ from __future__ import annotations
 from treadle.kernel.store.ports import Store
 from treadle.kernel.telemetry.events import Emit, Operated, log_event
 from treadle.model.errors import HandlerNotFound
-from treadle.model.handlers import HandlerRegistration
 from treadle.model.names import DEFAULT_NAMESPACE
+from treadle.model.records import HandlerRegistration
 
 
 class Registrations:

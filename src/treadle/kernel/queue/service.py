@@ -28,8 +28,7 @@ from treadle.model.states import TASK, TaskState
 from treadle.model.stored import write
 from treadle.model.tags import Tags, check_tags
 from treadle.model.tasks import NewTask, Task
-from treadle.model.user_values import shown
-from treadle.model.values import PAYLOAD_LIMIT, Json
+from treadle.model.values import PAYLOAD_LIMIT, Json, shown
 
 PATIENCE = 15.0
 """Seconds that a caller waits for an unreachable store before `StoreUnavailable` is raised."""

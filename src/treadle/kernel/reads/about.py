@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from treadle.kernel.store.value_store import ValueStore
-from treadle.model.arguments import arguments_text
 from treadle.model.errors import UnreadableValue
 from treadle.model.names import APPROVAL, FUNCTION, HANDLER, SCRIPT
 from treadle.model.tasks import Task
+from treadle.model.values import arguments_text
 
 _DESCRIBED = (HANDLER, FUNCTION, SCRIPT, APPROVAL)
 

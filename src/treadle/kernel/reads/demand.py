@@ -19,7 +19,7 @@ from treadle.model.errors import InvalidInput
 from treadle.model.lists import MOST_WORKERS, LaneRule, check_count
 from treadle.model.states import TaskState
 from treadle.model.tasks import Task
-from treadle.model.user_values import shown
+from treadle.model.values import shown
 
 _ENDED_BY_WORKERS = (TaskState.COMPLETED, TaskState.FAILED)
 

@@ -6,7 +6,6 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 
 from treadle.kernel.external.intents import INTENT
-from treadle.model import reports
 from treadle.model.approvals import split_checkpoint
 from treadle.model.clock import Duration, milliseconds
 from treadle.model.errors import InvalidInput, InvalidPolicy, Refused
@@ -14,8 +13,8 @@ from treadle.model.ids import Ref, parse_id
 from treadle.model.names import HANDLER, Lane, check_name, handles, handles_by_name
 from treadle.model.remote_workers import ClaimedTask
 from treadle.model.tasks import Claim, LogLine, Server, Task
-from treadle.model.user_values import shown
-from treadle.model.values import Json, decode
+from treadle.model.tasks import log_line as checked_line
+from treadle.model.values import Json, decode, shown
 
 LONGEST_LEASE_FOR = 3_600_000
 LONGEST_TEXT = 64 * 1024
@@ -94,7 +93,7 @@ def log_line(task: Task, at: int, given: Mapping[str, Json]) -> LogLine:
     details = given.get("details")
     if details is not None and not isinstance(details, dict):
         raise InvalidInput(f"The details of a log line must be a dict (a JSON object), not {type(details).__name__}.")
-    return reports.log_line(task, at, check_text(given.get("message"), "message"), given.get("level", "info"), details)
+    return checked_line(task, at, check_text(given.get("message"), "message"), given.get("level", "info"), details)
 
 
 def check_text(given: object, what: str) -> str:

@@ -53,12 +53,10 @@ from treadle.model.outcomes import (
     Waiting,
 )
 from treadle.model.remote_workers import CANCELED, HELD, LOST, HeldClaim
-from treadle.model.reports import progress_text
 from treadle.model.retry import NO_RETRY
 from treadle.model.states import TaskState
-from treadle.model.tasks import Claim, Server, Task
-from treadle.model.user_values import shown
-from treadle.model.values import Json, decode, encode
+from treadle.model.tasks import Claim, Server, Task, progress_text
+from treadle.model.values import Json, decode, encode, shown
 
 MOST_TASKS = 2000
 """Tasks that are remembered; the completion of any other one reads it."""

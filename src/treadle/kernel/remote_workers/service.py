@@ -46,7 +46,7 @@ from treadle.model.remote_workers import Beaten, ClaimedTask
 from treadle.model.retry import NO_RETRY
 from treadle.model.states import TaskState
 from treadle.model.tasks import Server, Task
-from treadle.model.user_values import shown
+from treadle.model.values import shown
 
 LONGEST_WAIT_FOR = 60_000
 """Milliseconds that a claim may wait for tasks."""

@@ -17,12 +17,11 @@ from treadle.api.wire import Instant
 from treadle.evaluator import StepRow
 from treadle.kernel.functions.reads import FunctionStepRow, StepInProgress, read_steps, read_waits, shown_row
 from treadle.kernel.store.queries import OpenWork, StepTask
-from treadle.model.activity import RANKS, Doing, words
-from treadle.model.arguments import arguments_text
 from treadle.model.clock import as_text
-from treadle.model.runs import Run, Step
+from treadle.model.runs import RANKS, Doing, Run, Step, words
 from treadle.model.states import HELD_MOVES, RUN, Hold, RunState, StepState, TaskState
 from treadle.model.tasks import Move, Task
+from treadle.model.values import arguments_text
 
 ENDED = (StepState.COMPLETED, StepState.FAILED, StepState.CANCELED)
 

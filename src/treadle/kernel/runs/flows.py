@@ -26,8 +26,7 @@ from treadle.model.errors import FlowNotFound, InvalidFlow, InvalidInput, Invali
 from treadle.model.names import DEFAULT_NAMESPACE, check_name, short_name
 from treadle.model.runs import Flow, FlowVersion
 from treadle.model.tasks import Server
-from treadle.model.user_values import shown
-from treadle.model.values import Json, decode, encode
+from treadle.model.values import Json, decode, encode, shown
 
 if TYPE_CHECKING:
     from treadle.lang.compiler import Compiled

@@ -20,15 +20,13 @@ from treadle.kernel.store.ports import Store
 from treadle.kernel.store.queries import OpenWork, RunFilter, TaskFilter
 from treadle.kernel.store.short_ids import CANDIDATES, find_id, is_short
 from treadle.kernel.store.value_store import ValueStore
-from treadle.model.activity import RANKS, Doing
 from treadle.model.clock import as_text
 from treadle.model.errors import AmbiguousId, InvalidInput, RunNotFound, StepNotFound
 from treadle.model.ids import Ref, parse_id
 from treadle.model.names import ADVANCE, DEFAULT_NAMESPACE, FUNCTION
-from treadle.model.runs import STOPPED_AT_LIMIT, Run, Step
+from treadle.model.runs import RANKS, STOPPED_AT_LIMIT, Doing, Run, Step, depth_first
 from treadle.model.states import LIVE_TASK_STATES, Hold, RunState, StepState, TaskState
 from treadle.model.tasks import LogLine, Move, Server, Task
-from treadle.model.trees import depth_first
 from treadle.model.usage import Budget, Usage
 from treadle.model.values import decode
 

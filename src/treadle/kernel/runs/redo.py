@@ -14,9 +14,8 @@ from treadle.kernel.runs.service import Runs
 from treadle.lang import Program
 from treadle.lang.program import Facet, Step
 from treadle.model.errors import IllegalMove, InvalidInput, Refused, StepNotFound
-from treadle.model.runs import Run
+from treadle.model.runs import Run, depth_first
 from treadle.model.states import RunState
-from treadle.model.trees import depth_first
 from treadle.model.values import Json, encode
 
 

@@ -20,13 +20,12 @@ from treadle.kernel.store.ports import Store
 from treadle.kernel.store.value_store import ValueStore
 from treadle.lang.program import Block, Program
 from treadle.lang.program import Step as ProgramStep
-from treadle.model.arguments import arguments_text
 from treadle.model.errors import InvalidInput, StepNotFound
 from treadle.model.ids import parse_id
 from treadle.model.runs import Run, Step
 from treadle.model.states import StepState
 from treadle.model.tasks import Task
-from treadle.model.values import BlobRef, Json
+from treadle.model.values import BlobRef, Json, arguments_text
 
 SORTED_LIMIT = 20_000
 """Limit on the steps of a run that are sorted for a page; beyond it, ask for children of a step or for storage order."""

@@ -22,9 +22,9 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import NamedTuple
 
-from treadle.model.activity import Doing
 from treadle.model.clock import LATEST_AT, as_text
 from treadle.model.errors import InvalidInput, InvalidQuery
+from treadle.model.runs import Doing
 from treadle.model.states import FINAL_TASK_STATES, LIVE_TASK_STATES, RunState, TaskState
 from treadle.model.tags import check_tag_key, time_in
 

@@ -45,12 +45,10 @@ from treadle.kernel.store.queries import (
 )
 from treadle.kernel.store.records import EffectFilter, RecordFilter
 from treadle.kernel.store.units import Answer, Unit
-from treadle.model.handlers import HandlerRegistration
 from treadle.model.lists import LaneRule, Limit, TaskList
 from treadle.model.names import Lane
-from treadle.model.records import EffectOutcome, Message, Record
+from treadle.model.records import EffectOutcome, HandlerRegistration, Message, Record, Stream, StreamChunk
 from treadle.model.runs import Flow, FlowVersion, Run, Step
-from treadle.model.streams import Stream, StreamChunk
 from treadle.model.tasks import Claim, LogLine, Move, Server, Task
 from treadle.model.usage import Budget, Reservation, Usage
 

@@ -11,9 +11,9 @@ from typing import NamedTuple
 import msgspec
 
 from treadle.kernel.store.units import Seen
-from treadle.model.activity import Doing
 from treadle.model.clock import LATEST_AT
 from treadle.model.names import Lane
+from treadle.model.runs import Doing
 from treadle.model.tasks import Claim, Move, Task
 
 # --- reads ---

@@ -81,9 +81,8 @@ from treadle.kernel.store.units import (
 )
 from treadle.kernel.store.value_store import PLAIN, Codec, ValueStore, seal
 from treadle.model.errors import UnreadableValue
-from treadle.model.records import EffectOutcome, Message, Record
+from treadle.model.records import EffectOutcome, Message, Record, StreamChunk
 from treadle.model.runs import Run
-from treadle.model.streams import StreamChunk
 from treadle.model.tasks import LogLine, Move, Task
 from treadle.model.values import decode_object, encode
 

@@ -23,7 +23,7 @@ from treadle.model.access import Access
 from treadle.model.clock import Clock
 from treadle.model.errors import AmbiguousId, InvalidInput, RunNotFound, StreamNotFound, UnreadableValue
 from treadle.model.ids import Ref, parse_id
-from treadle.model.streams import ABANDONED, ENTRIES, TRUNCATED, StreamChunk, check_stream_name
+from treadle.model.records import ABANDONED, ENTRIES, TRUNCATED, StreamChunk, check_stream_name
 from treadle.model.values import Json, decode
 
 POLL_EVERY = 0.5

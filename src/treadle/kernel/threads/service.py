@@ -17,11 +17,10 @@ from treadle.kernel.store.units import Row, Seen, Unit, Verdict
 from treadle.model.errors import ClaimLost, PayloadTooLarge, ThreadHeld
 from treadle.model.ids import Ids
 from treadle.model.names import DEFAULT_NAMESPACE, check_key
-from treadle.model.records import Record
+from treadle.model.records import Record, ThreadItem
 from treadle.model.states import THREAD
 from treadle.model.stored import read, write
 from treadle.model.tasks import Claim, Task
-from treadle.model.threads import ThreadItem
 from treadle.model.values import PAYLOAD_LIMIT
 
 Items = dict[str, ThreadItem | None]

@@ -21,7 +21,6 @@ from treadle.kernel.store.pages import check_limit, find_by_name_or_id
 from treadle.kernel.store.ports import Store
 from treadle.kernel.store.queries import TreeTask
 from treadle.kernel.store.value_store import ValueStore
-from treadle.model.arguments import arguments_text
 from treadle.model.errors import InvalidInput, StepNotFound, TraceNotFound, TreadleError
 from treadle.model.ids import parse_id
 from treadle.model.names import ADVANCE, FUNCTION
@@ -29,7 +28,7 @@ from treadle.model.records import Record
 from treadle.model.runs import Run
 from treadle.model.states import APPROVAL, EXTERNAL, FINAL_TASK_STATES
 from treadle.model.tasks import Move, Task
-from treadle.model.values import decode, decode_object
+from treadle.model.values import arguments_text, decode, decode_object
 
 ROOTS, RUNS, TASKS, RECORDS = 200, 2000, 20_000, 2000
 """Limits on the trees, runs, tasks and records of a trace that are read."""

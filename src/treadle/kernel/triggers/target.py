@@ -24,8 +24,7 @@ from treadle.model.retry import as_policy
 from treadle.model.schedules import FUNCTION, TASK, WORKFLOW, Started, Target
 from treadle.model.tags import check_tags, decode_tags
 from treadle.model.tasks import NewTask
-from treadle.model.user_values import shown
-from treadle.model.values import Json
+from treadle.model.values import Json, shown
 
 RUN = "run"
 """The kind of started work that is not a `task`."""

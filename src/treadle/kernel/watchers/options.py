@@ -12,11 +12,10 @@ from treadle.api.options import TargetOptions, WatcherOptions
 from treadle.kernel.triggers.target import named_targets, target_from
 from treadle.model.clock import milliseconds
 from treadle.model.errors import InvalidInput, InvalidWatcher
-from treadle.model.globs import compile_pattern
 from treadle.model.lists import check_count
 from treadle.model.names import check_name
 from treadle.model.schedules import Target
-from treadle.model.watchers import CHANGES, DIRECTORY, EXISTING, FILE, HTTP, Source, WatcherBody
+from treadle.model.watchers import CHANGES, DIRECTORY, EXISTING, FILE, HTTP, Source, WatcherBody, compile_pattern
 
 SHORTEST_EVERY_FOR = 1000
 

@@ -21,7 +21,6 @@ from treadle.kernel.triggers.service import ACTIVE, PAUSED, Recovery, Triggers, 
 from treadle.kernel.watchers.decide import Scan
 from treadle.kernel.watchers.options import check_options, edit_body, make_body
 from treadle.model.access import Access, Scope
-from treadle.model.addresses import is_allowed
 from treadle.model.errors import (
     IllegalMove,
     InvalidWatcher,
@@ -38,7 +37,7 @@ from treadle.model.states import WATCHER as MACHINE
 from treadle.model.stored import plain, read, write
 from treadle.model.tasks import NewTask
 from treadle.model.values import encode
-from treadle.model.watchers import DIRECTORY, HTTP, SEEN, Item, Source, WatcherBody
+from treadle.model.watchers import DIRECTORY, HTTP, SEEN, Item, Source, WatcherBody, is_allowed
 
 BASELINE_LIMIT = 1000
 """Maximum number of files that count as seen because they were listed when the watcher was created."""

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import msgspec
 
-from treadle.model.handlers import HandlerRegistration
 from treadle.model.lists import LaneRule, Limit, TaskList
+from treadle.model.records import HandlerRegistration
 from treadle.stores.postgres import limits
 from treadle.stores.postgres.connection.connect import Connection, row_count
 from treadle.stores.postgres.database import Part, reads, works

@@ -6,10 +6,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from treadle.kernel.store.queries import LATEST_FAILURE, NEWEST, FailedRun, OpenWork, Place, RunFilter, StepTask
-from treadle.model.activity import DOINGS
 from treadle.model.errors import StoreBusy
 from treadle.model.ids import id_time
-from treadle.model.runs import Flow, FlowVersion, Run, Step
+from treadle.model.runs import DOINGS, Flow, FlowVersion, Run, Step
 from treadle.model.states import RunState
 from treadle.model.tasks import Task
 from treadle.stores.postgres.connection.connect import Connection, fetch_as, texts

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from treadle.kernel.store.records import AppendStream
-from treadle.model.streams import Stream, StreamChunk
+from treadle.model.records import Stream, StreamChunk
 from treadle.stores.postgres.connection.connect import Connection, fetch_as
 from treadle.stores.postgres.database import Part, reads
 from treadle.stores.rules.streams import Appends, Head, Last, WriterKey

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from treadle.model.errors import UnreadableValue
-from treadle.model.handlers import HandlerRegistration
+from treadle.model.records import HandlerRegistration
 from treadle.model.tasks import Server
 from treadle.model.values import encode, unreadable_json
 

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import msgspec
 
 from treadle.kernel.store.records import AppendStream
-from treadle.model.streams import ABANDONED, ENTRIES, TRUNCATED
+from treadle.model.records import ABANDONED, ENTRIES, TRUNCATED
 from treadle.model.values import encode
 
 StreamKey = tuple[str, str]

@@ -7,8 +7,8 @@ from typing import Any
 import apsw
 import msgspec
 
-from treadle.model.handlers import HandlerRegistration
 from treadle.model.lists import LaneRule, Limit, TaskList
+from treadle.model.records import HandlerRegistration
 from treadle.stores.rules.readable import registration_of
 from treadle.stores.sqlite import limits
 from treadle.stores.sqlite.connection.connect import fetch_as, to_json

@@ -8,9 +8,8 @@ from typing import Any
 import apsw
 
 from treadle.kernel.store.queries import LATEST_FAILURE, NEWEST, FailedRun, OpenWork, Place, RunFilter, StepTask
-from treadle.model.activity import DOINGS
 from treadle.model.ids import id_time
-from treadle.model.runs import Flow, FlowVersion, Run, Step
+from treadle.model.runs import DOINGS, Flow, FlowVersion, Run, Step
 from treadle.model.states import RunState
 from treadle.stores.sqlite.connection.connect import fetch_as, to_json
 from treadle.stores.sqlite.database import Part, reads, writes

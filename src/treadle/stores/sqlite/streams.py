@@ -8,7 +8,7 @@ from typing import Any
 import apsw
 
 from treadle.kernel.store.records import AppendStream
-from treadle.model.streams import Stream, StreamChunk
+from treadle.model.records import Stream, StreamChunk
 from treadle.stores.rules.streams import Appends, Head, Last
 from treadle.stores.sqlite.connection.connect import fetch_as, to_json
 from treadle.stores.sqlite.database import Part, reads

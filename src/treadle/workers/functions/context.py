@@ -19,13 +19,11 @@ from treadle.model.conversion import is_raw, plain_object
 from treadle.model.errors import InvalidApproval, InvalidInput, MisusedContext
 from treadle.model.lists import check_count
 from treadle.model.names import APPROVAL, HANDLER, Lane, check_key, check_name
-from treadle.model.reports import log_line
 from treadle.model.retry import RetryPolicy, as_policy
 from treadle.model.states import StepState
 from treadle.model.tags import Tags, TagValue, check_tags, decode_tags
-from treadle.model.tasks import Task
-from treadle.model.user_values import CODE_LIMIT, storable, type_name
-from treadle.model.values import Json, decode, encode
+from treadle.model.tasks import Task, log_line
+from treadle.model.values import CODE_LIMIT, Json, decode, encode, storable, type_name
 from treadle.workers.functions.driver import Driver
 from treadle.workers.functions.execution import executing
 from treadle.workers.functions.group_operations import Winner, first, gather

@@ -28,7 +28,7 @@ from treadle.kernel.functions.steps import check_version, lane_name
 from treadle.model.clock import Duration, milliseconds
 from treadle.model.errors import HandlerExists, InvalidInput, InvalidPolicy
 from treadle.model.names import check_name
-from treadle.model.user_values import shown
+from treadle.model.values import shown
 from treadle.workers.handlers import Handler, make_handler
 from treadle.workers.signatures import is_async, unwrapped
 

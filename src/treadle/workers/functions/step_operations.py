@@ -36,7 +36,6 @@ from treadle.kernel.functions import steps
 from treadle.kernel.functions.steps import EFFECT, STEP, Recorded, completed_body, fold_text, make_step, question_place, step_id
 from treadle.kernel.store.crashpoints import reach
 from treadle.model.approvals import ApprovalRequest
-from treadle.model.arguments import arguments_text, call_text
 from treadle.model.conversion import Converter
 from treadle.model.errors import EffectUnknown, InvalidInput, InvalidPayload, NonRetryable, StepFailed, TreadleError
 from treadle.model.names import APPROVAL, Lane
@@ -44,8 +43,7 @@ from treadle.model.outcomes import Problem, Retry
 from treadle.model.retry import NO_RETRY, RetryPolicy
 from treadle.model.runs import Step
 from treadle.model.states import StepState
-from treadle.model.user_values import error_text, type_name
-from treadle.model.values import Json, decode, encode
+from treadle.model.values import Json, arguments_text, call_text, decode, encode, error_text, type_name
 from treadle.workers.call import outcome_of_error, stops_caller
 from treadle.workers.functions.driver import Driver
 from treadle.workers.functions.execution import Branch

@@ -25,7 +25,6 @@ from treadle.kernel.functions.steps import (
     make_step,
 )
 from treadle.kernel.store.units import Row
-from treadle.model.arguments import arguments_text
 from treadle.model.conversion import Converter, plain_object
 from treadle.model.errors import InvalidInput, InvalidPayload, MisusedContext, UpdateRejected
 from treadle.model.ids import derived_id
@@ -34,8 +33,7 @@ from treadle.model.retry import RetryPolicy
 from treadle.model.states import StepState
 from treadle.model.stored import write
 from treadle.model.tasks import NewTask
-from treadle.model.user_values import shown, storable, text_of
-from treadle.model.values import Json, decode, encode
+from treadle.model.values import Json, arguments_text, decode, encode, shown, storable, text_of
 from treadle.workers.functions.driver import Driver, add_row
 from treadle.workers.functions.execution import Branch, Host, executing
 from treadle.workers.functions.inbox import Wait
