@@ -54,7 +54,7 @@ _IMPORTED = (
 _RARE = (
     "treadle.__main__",
     "treadle.agents.mongodump",
-    "treadle.interfaces.cli.output.top_screen",
+    "treadle.interfaces.cli.commands.top_screen",
     "treadle.integrations",
     "treadle.interfaces.lsp.server",
     "treadle.engine.tracing",

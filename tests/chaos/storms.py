@@ -17,9 +17,9 @@ from tests.chaos.stage import Stage, Worker
 
 from treadle import Engine
 from treadle.kernel.store.system import SystemClock
-from treadle.kernel.takeover.decide import PROCESS, SESSION
 from treadle.kernel.takeover.service import bury
 from treadle.model.errors import StoreError
+from treadle.model.tasks import PROCESS, SESSION
 from treadle.settings import Settings
 
 RESTARTED, LEFT, STOPPED = "killed, and started again", "killed, and left to its lease", "stopped for over a lease"

@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 
 from tests.fuzz.language import text_of
 
-from treadle.interfaces.cli.input import values as inputs
+from treadle.interfaces.cli import values as inputs
 from treadle.kernel.schedules.decide import plan
 from treadle.kernel.schedules.options import make_body
 from treadle.kernel.schedules.ticks import Calendar, describe, last_ticks, make_calendar, make_cron, ticks_after

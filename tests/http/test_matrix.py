@@ -12,7 +12,7 @@ import pytest
 from tests.http.conftest import Stage
 
 from treadle.engine import Engine
-from treadle.interfaces.cli.process.mcp_mount import add_mcp
+from treadle.interfaces.cli.mcp_mount import add_mcp
 from treadle.interfaces.http.access import COOKIE
 from treadle.interfaces.http.app import api_document, make_app
 from treadle.interfaces.http.app_state import state_of

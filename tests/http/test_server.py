@@ -269,7 +269,7 @@ def test_without_the_packages_up_works_and_says_how_to_get_them(tmp_path: Path):
     script = (
         "import asyncio, sys\n"
         "sys.modules['uvicorn'] = None\n"
-        "from treadle.interfaces.cli import main\nfrom treadle.interfaces.cli.process import worker\n"
+        "from treadle.interfaces.cli import main\nfrom treadle.interfaces.cli import hosting\n"
         "def stopped(at_eof=False):\n"
         "    event = asyncio.Event()\n"
         "    event.set()\n"

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from tests.interfaces.commands import Treadle
 
-from treadle.interfaces.cli.input.values import workflow_inputs
+from treadle.interfaces.cli.values import workflow_inputs
 
 MISSING = "0198c3de-7a10-7c3e-b2a4-5d1f0c9e8a77"
 

@@ -141,7 +141,8 @@ def test_the_example_writes_a_patch_until_the_tests_pass(example: Treadle):
     assert "AssertionError" in blocked["workorder_trails"][0]["run_record"]["reason"]
     assert example.json("store", "verify")["problems"] == []
     people = example("objectives", "show", hopeless).out
-    assert all(word in people for word in ("Workorder 3", "tests-pass", f"treadle objectives unblock {hopeless}"))
+    assert all(word in people for word in ("tests-pass", f"treadle objectives unblock {hopeless}"))
+    assert people.count("\nWorkorder ") == 3
 
 
 def test_several_processes_and_single_roles_work_from_the_command_line(example: Treadle):

@@ -14,7 +14,7 @@ from tests.interfaces.commands import Running, Treadle
 from tests.interfaces.test_cli_worker import wait_for
 from tests.limits import BOUND
 
-from treadle.interfaces.cli.input.project import Project, find_project
+from treadle.interfaces.cli.project import Project, find_project
 from treadle.model.errors import InvalidInput
 
 GATE = """

@@ -56,7 +56,7 @@ def test_listing_tasks_on_sqlite_loads_no_package_that_it_does_not_need(tmp_path
     assert loaded(tmp_path, "enqueue", "greet", "--list", "night", "-p", "name=Ada")[0] == ["0"]
     packages, modules = loaded(tmp_path, "tasks", "list", "--state", "pending", "--list", "night")
     assert packages == ["0"]
-    assert "treadle.interfaces.cli.commands.tasks" in modules
+    assert "treadle.interfaces.cli.calls" in modules
     others = {
         "treadle.interfaces.cli.commands.runs",
         "treadle.interfaces.cli.commands.serve",
@@ -111,7 +111,7 @@ def test_help_loads_no_command_and_no_engine(tmp_path: Path):
     packages, modules = loaded(tmp_path, "--help")
     assert packages == ["0"]
     assert {name for name in modules if name.startswith("treadle.interfaces.cli.")} == {
-        f"treadle.interfaces.cli.{name}" for name in ("app", "command", "execution", "exits", "output", "output.messages")
+        f"treadle.interfaces.cli.{name}" for name in ("app", "command", "execution", "exits", "messages")
     }
     assert not any(name.startswith(("treadle.engine.kernel", "treadle.api", "treadle.kernel")) for name in modules)
 

@@ -7,7 +7,7 @@ from textual.widgets import DataTable
 from treadle.engine import Engine
 from treadle.engine.operations import Operations
 from treadle.interfaces.cli.commands.top import Look, headline, spark
-from treadle.interfaces.cli.output.top_screen import TopApp
+from treadle.interfaces.cli.commands.top_screen import TopApp
 from treadle.model.access import OPEN
 from treadle.model.errors import StoreUnavailable
 

@@ -29,7 +29,7 @@ from tests.mcp.issuer import Issuer
 from tests.mcp.transports import told
 
 from treadle import Engine
-from treadle.interfaces.cli.process.mcp_mount import add_mcp
+from treadle.interfaces.cli.mcp_mount import add_mcp
 from treadle.interfaces.http import access as oauth
 from treadle.interfaces.http.access import Issuer as Verifier
 from treadle.interfaces.http.app import make_app

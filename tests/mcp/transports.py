@@ -17,7 +17,7 @@ from tests.limits import BOUND
 
 from treadle import ApprovalRequest, AwaitingApproval, Engine
 from treadle.engine.operations import Operations
-from treadle.interfaces.cli.process.mcp_mount import add_mcp
+from treadle.interfaces.cli.mcp_mount import add_mcp
 from treadle.interfaces.http.server import HttpOptions, HttpServer
 from treadle.interfaces.mcp.request_context import RequestContext
 from treadle.interfaces.mcp.server import Context, make_server

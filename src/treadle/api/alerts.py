@@ -10,8 +10,10 @@ from typing import Annotated, Protocol, Unpack
 from treadle.api import contract
 from treadle.api.contract import ApiRecord, Doc, record
 from treadle.api.options import SECONDS, AlertOptions
+from treadle.api.view import Column, View
 from treadle.api.wire import Instant
 from treadle.model.access import Scope
+from treadle.model.clock import span
 from treadle.model.values import Json
 
 RuleName = Annotated[str, Doc("The rule's name, or its id", "imports")]
@@ -110,6 +112,48 @@ class AlertTest(ApiRecord):
     response: Json
     """The target, and its status and response; null unless it was accepted."""
     error: str | None
+
+
+def describe_condition(rule: AlertRule) -> str:
+    """The condition of a rule, in a few words."""
+    extra = {"dead_letters": f"over {rule.over}", "queue_age": f"over {span(rule.age_for)}"}.get(rule.when)
+    return " ".join(part for part in (rule.when, rule.workflow, rule.task_list, rule.code, extra) if part)
+
+
+def _message(alert: Alert) -> str:
+    last = alert.deliveries[-1] if alert.deliveries else None
+    return "none" if last is None else f"{last.state}: {last.error}" if last.error else last.state
+
+
+RULE = View(
+    AlertRule,
+    columns=(
+        "name",
+        Column("when", describe_condition),
+        Column("to", limit=40),
+        "?every_for",
+        "firing",
+        Column("silenced until", "silenced_until", "time", spare=True),
+    ),
+    brief=("name", "state", "when", "to", "firing"),
+    empty="No alert rules. Add one with `treadle alerts add NAME --when problem --to URL`.",
+    changed=lambda rule: (
+        f"{rule.name} sends to {rule.to} when {describe_condition(rule)}"
+        if rule.state == "active"
+        else f"{rule.name} is {rule.state} now"
+    ),
+)
+ALERT = View(
+    Alert,
+    columns=(
+        Column("fired", "fired_at"),
+        "rule",
+        "state",
+        Column("text", limit=120),
+        Column("message", _message, limit=60),
+    ),
+    empty="No alerts so far.",
+)
 
 
 class AlertsApi(Protocol):

@@ -11,9 +11,11 @@ from typing import Annotated, Literal, Protocol
 
 from treadle.api import contract
 from treadle.api.contract import ApiRecord, Doc, record
-from treadle.api.tasks import MoveRecord, Why
+from treadle.api.tasks import MOVES, MoveRecord, Why
+from treadle.api.view import Column, View
 from treadle.api.wire import Instant
 from treadle.model.access import Scope
+from treadle.model.names import APPROVAL
 from treadle.model.values import Json
 
 ApprovalId = Annotated[str, Doc("The approval's id", "01935b8e-7c3a-7000-8000-000000000000")]
@@ -140,6 +142,62 @@ class DecisionResults(ApiRecord):
     """The results, in the order given."""
 
     answers: list[DecisionResult]
+
+
+def _of(approval: Approval) -> str:
+    return f"run {approval.run_id}" if approval.task_name == APPROVAL else approval.task_name
+
+
+def _deciders(approval: Approval) -> str:
+    return ", ".join(approval.deciders) or "anyone"
+
+
+def _votes(approval: Approval) -> str:
+    return f"{sum(vote.decision == 'approve' for vote in approval.votes)}/{approval.quorum}"
+
+
+View(
+    Approval,
+    columns=(
+        "id",
+        "state",
+        Column("question", "title", limit=60),
+        Column("about", spare=True, limit=40),
+        Column("of", _of, spare=True),
+        Column("deciders", _deciders, spare=True, limit=30),
+        Column("votes", _votes, spare=True),
+        Column("asked", "requested_at", spare=True),
+        "?expires_at",
+    ),
+    brief=("id", "state", "title", "task_id", "run_id", "requested_at", "expires_at"),
+    empty="No approvals.",
+    changed="{standing}",
+)
+View(
+    ApprovalDetail,
+    title="{title}",
+    facts=(
+        "state",
+        Column("task", lambda approval: f"{approval.task_name} {approval.task_id}"),
+        "run_id",
+        Column("asked", "requested_at"),
+        Column("asked by", "requested_by"),
+        Column("may decide", _deciders),
+        Column("needs", lambda approval: f"{approval.quorum} to approve, {approval.denials} to deny"),
+        Column("may be edited", "edits"),
+        "expires_at",
+        Column("on expiry", lambda approval: "it is asked again" if approval.on_expiry == "ask_again" else None),
+        Column("next reminder", "remind_at"),
+        Column("next escalation", "escalate_at"),
+        "ended_by",
+        "reason",
+        "edited_by",
+        Column("asked before as", "previous_id"),
+        Column("asked again as", "next_id"),
+        Column("context", kind="json"),
+        Column("history", "moves", rows=MOVES),
+    ),
+)
 
 
 class ApprovalsApi(Protocol):

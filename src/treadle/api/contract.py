@@ -120,7 +120,7 @@ class Parameter(msgspec.Struct, frozen=True):
     doc: Doc
 
 
-OptionKind = Literal["text", "integer", "number", "boolean", "duration", "instant", "choice", "choices", "object"]
+OptionKind = Literal["text", "integer", "number", "boolean", "duration", "instant", "choice", "choices", "object", "json"]
 
 
 class OptionField(msgspec.Struct, frozen=True):
@@ -201,13 +201,13 @@ def route_of(function: object) -> Route | None:
 
 def calls_of(group: str, protocol: type) -> list[Call]:
     """The calls of a group, in source order."""
-    return [_call(group, function) for function in vars(protocol).values() if hasattr(function, _ROUTE)]
+    return [call_of(group, function) for function in vars(protocol).values() if hasattr(function, _ROUTE)]
 
 
 @cache
 def option_fields(options: type) -> tuple[OptionField, ...]:
     """The fields of an options class (a TypedDict), in source order."""
-    return tuple(_option(name, hint) for name, hint in get_type_hints(options, include_extras=True).items())
+    return tuple(field_of(name, hint) for name, hint in get_type_hints(options, include_extras=True).items())
 
 
 def parameters_of(function: Callable[..., Any]) -> list[Parameter]:
@@ -218,7 +218,8 @@ def parameters_of(function: Callable[..., Any]) -> list[Parameter]:
     ]
 
 
-def _call(group: str, function: Callable[..., Any]) -> Call:
+def call_of(group: str, function: Callable[..., Any]) -> Call:
+    """The call that a function of a group describes."""
     route: Route = getattr(function, _ROUTE)
     in_path = re.findall(r"{(\w+)}", route.path)
     found = parameters_of(function)
@@ -263,22 +264,30 @@ def doc_of(hint: Any) -> Doc:
     return next((each for each in getattr(hint, "__metadata__", ()) if isinstance(each, Doc)), Doc(""))
 
 
-def _option(name: str, hint: Any) -> OptionField:
+def field_of(name: str, hint: Any) -> OptionField:
+    """An option or a parameter of a call, as a flag or a form input needs it."""
     doc = doc_of(hint)
     members = [each for each in _members(get_args(hint)[0]) if each not in (RetryPolicy, types.NoneType)]
-    if timedelta in members:
+    if timedelta in members or (doc.unit == "seconds" and members == [float]):
         return OptionField(name, _nullable(float, doc), doc, "duration")
     (bare,) = members
     if get_origin(bare) is Literal:
         return OptionField(name, _nullable(bare, doc), doc, "choice", get_args(bare))
     if get_origin(bare) is Sequence:
         return OptionField(name, _nullable(bare, doc), doc, "choices", get_args(get_args(bare)[0]))
-    if get_origin(bare) is Mapping:
+    if get_origin(bare) in (Mapping, dict):
         return OptionField(name, _nullable(dict[str, Json], doc), doc, "object")
     return OptionField(name, _nullable(bare, doc), doc, _KINDS[bare])
 
 
-_KINDS: dict[Any, OptionKind] = {str: "text", int: "integer", float: "number", bool: "boolean", datetime: "instant"}
+_KINDS: dict[Any, OptionKind] = {
+    str: "text",
+    int: "integer",
+    float: "number",
+    bool: "boolean",
+    datetime: "instant",
+    Any: "json",
+}
 
 
 def _nullable(hint: Any, doc: Doc) -> Any:

@@ -8,6 +8,7 @@ from typing import Annotated, Protocol, TypedDict, Unpack
 from treadle.api import contract
 from treadle.api.contract import ApiRecord, Doc, record
 from treadle.api.tasks import Task, TaskDetail, TaskId
+from treadle.api.view import Column, View
 from treadle.api.wire import Instant
 from treadle.model.access import Scope
 from treadle.model.values import Json
@@ -100,6 +101,49 @@ class DeadLettersChanged(ApiRecord):
     dry_run: bool
     next_after: str | None
     """Pass it as `after` with the same filter to continue; null: nothing is left."""
+
+
+_MESSAGE = Column("error", "error.message", limit=60)
+LETTER = View(
+    DeadLetter,
+    columns=(
+        "id",
+        "name",
+        Column("about", spare=True, limit=40),
+        Column("code", "error_code"),
+        "?fingerprint",
+        "?attempt",
+        Column("failed", "finished_at", spare=True),
+        _MESSAGE,
+    ),
+    brief=("id", "name", "error_code", "fingerprint", "finished_at"),
+    empty="No dead letters.",
+)
+GROUP = View(
+    DeadLetterGroup,
+    title="{name}",
+    columns=(
+        "fingerprint",
+        "name",
+        Column("code", "error_code", spare=True),
+        "count",
+        Column("first", "first_at", spare=True),
+        "last_at",
+        Column("last error", "error.message", limit=60),
+    ),
+    facts=(
+        "fingerprint",
+        Column("code", "error_code"),
+        Column("count", lambda group: f"{group.count}" + (f", {group.of_runs} of them of runs" if group.of_runs else "")),
+        "first_at",
+        "last_at",
+        Column("last task", "last_id"),
+        "error",
+        Column("traceback", "error.traceback"),
+    ),
+    brief=("fingerprint", "name", "error_code", "count", "last_at"),
+    empty="No dead letters.",
+)
 
 
 class DeadLettersApi(Protocol):

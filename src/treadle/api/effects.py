@@ -6,6 +6,7 @@ from typing import Annotated, Protocol
 
 from treadle.api import contract
 from treadle.api.contract import ApiRecord, Doc, record
+from treadle.api.view import Column, View
 from treadle.api.wire import Instant
 
 
@@ -38,6 +39,22 @@ class EffectPage(ApiRecord):
     effects: list[UnknownEffect]
     next_before: str | None
     """Pass it as `before` for the next page; null on the last page."""
+
+
+View(
+    UnknownEffect,
+    columns=(
+        "action",
+        "attempt",
+        Column("task", "task_id"),
+        Column("state", "task_state", "state"),
+        "name",
+        "dedupe_key",
+        Column("unknown since", "unknown_at"),
+    ),
+    brief=("action", "attempt", "task_id", "name", "unknown_at"),
+    empty="No effects of unknown outcome.",
+)
 
 
 class EffectsApi(Protocol):

@@ -7,6 +7,7 @@ from typing import Annotated, Protocol, TypedDict, Unpack
 
 from treadle.api import contract
 from treadle.api.contract import ApiRecord, Doc, record
+from treadle.api.view import Column, View
 from treadle.api.wire import Instant
 from treadle.model.values import Json
 
@@ -56,6 +57,22 @@ class EventPage(ApiRecord):
     """Pass it as `after_seq` later to miss nothing: uncommitted events may still appear before `next_after`."""
     more: bool
     """Whether more events exist now. A page scans at most 10,000 changes, so it can be empty without being the last."""
+
+
+EVENT = View(
+    Event,
+    columns=(
+        "seq",
+        "at",
+        "entity",
+        Column("id", "entity_id"),
+        "move",
+        Column("from", "from_state"),
+        Column("to", "to_state", "state"),
+        Column("by", "actor"),
+    ),
+    empty="No events.",
+)
 
 
 class EventsApi(Protocol):

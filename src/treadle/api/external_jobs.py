@@ -7,6 +7,7 @@ from typing import Annotated, Protocol
 from treadle.api import contract
 from treadle.api.contract import ApiRecord, Doc, record
 from treadle.api.tasks import Why
+from treadle.api.view import Column, View
 from treadle.api.wire import Instant
 from treadle.model.access import Scope
 from treadle.model.values import Json
@@ -92,6 +93,59 @@ class ExternalJobsRebuilt(ApiRecord):
     """Records that differed from their events and were rebuilt."""
     next_before: str | None
     """Pass it as `before` to continue; null at the end."""
+
+
+def _progress(job: ExternalJob) -> str:
+    part = "" if job.progress is None else f"{job.progress:.0%} "
+    return part + ((job.last_error if job.raised_in_row else None) or job.progress_hint or job.failure_detail or "")
+
+
+View(
+    ExternalJob,
+    columns=(
+        "id",
+        "state",
+        Column("specialist", "declared_render_type_ref"),
+        Column("job", "external_job_id", spare=True, limit=30),
+        Column("progress", _progress, spare=True, limit=46),
+        "?polls",
+        Column("raised", lambda job: job.raised_in_row or None, spare=True),
+        "?dispatched_at",
+        Column("next poll", "due_at", spare=True),
+    ),
+    brief=("id", "state", "external_job_id", "progress", "due_at"),
+    empty="No external jobs; --all also shows those that have ended.",
+)
+View(
+    ExternalJobDetail,
+    title="{declared_render_type_ref}",
+    facts=(
+        "state",
+        Column("task", lambda job: f"{job.declared_render_type_ref} {job.render_job_id}"),
+        "run_id",
+        Column("specialist", lambda job: job.specialist_ref + ("" if job.scope is None else f" in the scope {job.scope}")),
+        Column("job at the service", "external_job_id"),
+        Column("progress", _progress),
+        Column("interval", lambda job: f"{job.polling_interval_seconds:g} s"),
+        Column("polls", lambda job: f"{job.polls}, {job.raised} raised, {job.raised_in_row} of these in a row"),
+        "dispatched_at",
+        "last_polled_at",
+        Column("next poll", "due_at"),
+        "deadline_at",
+        Column("ended", "completed_at"),
+        Column("produced", "render_event_object_id"),
+        Column("failure", "failure_detail"),
+        "error_code",
+        "last_error",
+        Column(
+            "events",
+            rows=View(
+                ExternalJobEvent,
+                columns=("at", Column("event", "kind"), Column("poll", "number"), Column("details", "payload", limit=80)),
+            ),
+        ),
+    ),
+)
 
 
 class ExternalJobsApi(Protocol):

@@ -8,6 +8,7 @@ from typing import Annotated, Protocol
 
 from treadle.api import contract
 from treadle.api.contract import ApiRecord, Doc, record
+from treadle.api.view import Column, View
 from treadle.api.wire import Instant
 from treadle.model.access import Scope
 from treadle.model.values import Json
@@ -272,6 +273,14 @@ class FlowTrial(ApiRecord):
     """Calls without an answer."""
     unused: list[str]
     """Facets whose answers were not all used."""
+
+
+View(
+    FlowVersion,
+    columns=("name", "version", Column("digest", lambda flow: flow.flow_id[:12]), "published_at", Column("by", "actor")),
+    brief=("name", "version", "flow_id", "published_at"),
+    empty="No flows. Publish one with `treadle flows publish NAME FILE...`.",
+)
 
 
 class FlowsApi(Protocol):

@@ -8,6 +8,7 @@ from treadle.api import contract
 from treadle.api.contract import ApiRecord, Doc, record
 from treadle.api.options import FunctionOptions
 from treadle.api.runs import Run, RunId, RunStarted
+from treadle.api.view import Column, View
 from treadle.model.access import Scope
 from treadle.model.values import Json
 
@@ -39,6 +40,14 @@ class RunAdopted(Run):
 
     servers: int
     """Live servers that have that version; with none, the run waits."""
+
+
+View(
+    Function,
+    columns=("name", "version", "servers", "runs", Column("lists", "task_lists")),
+    brief=("name", "version", "servers", "runs"),
+    empty="No functions. A worker registers its functions: `treadle worker --handlers MODULE`.",
+)
 
 
 class FunctionsApi(Protocol):

@@ -8,6 +8,7 @@ from typing import Annotated, Protocol
 from treadle.api import contract
 from treadle.api.contract import ApiRecord, Doc, record
 from treadle.api.tasks import WAIT_LIMIT
+from treadle.api.view import Column, View
 from treadle.api.wire import Instant
 from treadle.model.access import Scope
 from treadle.model.values import Json
@@ -99,6 +100,43 @@ class HandlerTrial(ApiRecord):
     output: str
     """The end of its output."""
     missing_requirements: list[str]
+
+
+def _missing(handler: Handler) -> str:
+    if handler.unreadable:
+        return "(unreadable)"
+    return ", ".join([*([handler.module_uri] if handler.missing_module else []), *handler.missing_requirements]) or "-"
+
+
+HANDLER = View(
+    Handler,
+    columns=(
+        Column("facet", "facet_name"),
+        Column("module", "module_uri"),
+        Column("entry point", "entrypoint"),
+        "version",
+        Column("timeout", lambda handler: f"{handler.timeout_ms / 1000:g} s"),
+        "updated_at",
+        Column("missing", _missing),
+    ),
+    brief=("facet_name", "module_uri", "version", Column("missing", _missing)),
+    empty="No handlers. `treadle handlers register FACET MODULE` adds one.",
+)
+RATE = View(
+    HandlerRate,
+    columns=(
+        "name",
+        "?kind",
+        "started",
+        "finished",
+        "failed",
+        "?running",
+        Column("median", "median_for"),
+        Column("p95", "p95_for"),
+    ),
+    empty="No task has run in this time.",
+)
+View(HandlerRemoved, changed="Removed the handler of {removed}")
 
 
 class HandlersApi(Protocol):

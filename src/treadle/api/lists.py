@@ -7,9 +7,10 @@ from typing import Annotated, Protocol
 
 from treadle.api import contract
 from treadle.api.contract import ApiRecord, Doc, record
+from treadle.api.view import Column, View
 from treadle.api.wire import Instant
 from treadle.model.access import Scope
-from treadle.model.lists import MOST_WORKERS, TARGET_LATENCY
+from treadle.model.lists import MOST_WORKERS, TARGET_LATENCY, Bucket
 
 ListName = Annotated[str, Doc("The task list's name", "default")]
 HandlerName = Annotated[str, Doc("The handler's name", "billing.Charge")]
@@ -109,6 +110,44 @@ class DesiredWorkers(ApiRecord):
     target_for: int
     text: str
     """The reason, in one line."""
+
+
+def describe_list(status: TaskListStatus) -> str:
+    """The state of a list, in a few words."""
+    notes = ["paused" if status.paused else "", "" if status.accepting else "draining"]
+    notes.append("ignores unknown names" if status.no_handler == "ignore" else "")
+    return ", ".join(note for note in notes if note) or "open"
+
+
+def _rules(lane: LaneStatus) -> str:
+    rate = Bucket(rate=lane.rate, burst=lane.burst).rate_text if lane.rate is not None else ""
+    backlog = f"at most {lane.backlog_limit} ready" if lane.backlog_limit is not None else ""
+    return "; ".join(part for part in (rate, backlog, f"limit {lane.limit_key}" if lane.limit_key else "") if part)
+
+
+LANE = View(
+    LaneStatus,
+    columns=("name", "ready", "running", "waiting", "held", Column("oldest", "oldest_due_at"), Column("rules", _rules)),
+)
+LIST = View(
+    TaskListStatus,
+    title="{task_list}",
+    facts=(Column("state", describe_list), Column("lanes", rows=LANE)),
+    brief=("task_list", Column("state", describe_list)),
+)
+LIMIT = View(
+    KeyLimit,
+    columns=(
+        Column("limit key", "key"),
+        Column("max", "max_running"),
+        Column("rate", lambda limit: None if limit.rate is None else Bucket(rate=limit.rate, burst=limit.burst).rate_text),
+        "admitted",
+        "waiting",
+        Column("next start", lambda limit: limit.next_start_at if limit.waiting else None, "instant"),
+        Column("set by", lambda limit: "operator" if limit.by_operator or limit.max_running is None else "enqueue"),
+        "handlers",
+    ),
+)
 
 
 class ListsApi(Protocol):

@@ -14,6 +14,7 @@ from typing import Annotated, Any, Literal, Protocol
 from treadle.api import contract
 from treadle.api.contract import ApiRecord, Doc, record
 from treadle.api.tasks import MoveRecord
+from treadle.api.view import Column, View
 from treadle.api.wire import Instant, to_builtins
 from treadle.model.access import Scope
 from treadle.model.values import Json
@@ -320,6 +321,103 @@ OptionalLevel = Annotated[int | None, Doc("From 0 to 4, 4 is the highest", 3)]
 Criteria = Doc("Criteria for DONE; each up to 4000 characters", ["the tests pass"])
 Metadata = Annotated[dict[str, Json] | None, Doc("Data for its handler and its gates")]
 Prompt = Annotated[str | None, Doc("The prompt for its handler, instead of the topology's")]
+
+
+def describe_blocker(blocker: Blocker) -> str:
+    """The blocker's text, marked if the blocking objective is BLOCKED itself and must be unblocked first."""
+    return f"{blocker.text} (BLOCKED)" if blocker.objective_status == "BLOCKED" else str(blocker.text)
+
+
+def describe_state(objective: Objective) -> str:
+    """The reasons for which no work on the objective starts, in a few words."""
+    notes = [describe_blocker(blocker) for blocker in objective.open_blockers]
+    if objective.status == "NEW":
+        notes.insert(0, "not approved")
+    if objective.overdue_at is not None and objective.status != "DONE":
+        notes.insert(0, "overdue")
+    return "; ".join(notes)
+
+
+View(
+    Objective,
+    columns=(
+        Column("id", "objective_id"),
+        Column("status", kind="state"),
+        "type",
+        Column("imp", "importance"),
+        Column("urg", "urgency"),
+        Column("title", limit=60),
+        Column("note", describe_state, limit=80),
+    ),
+    brief=("objective_id", "status", "title"),
+    empty="No objectives.",
+    changed="{objective_id} {status} {title}",
+)
+
+
+def _blockers(objective: Objective) -> list[str]:
+    return [
+        f"{describe_blocker(blocker)} ({f'resolved by {blocker.resolved_by}' if blocker.resolved_by else 'open'})"
+        for blocker in objective.blockers
+    ]
+
+
+def _gates(trail: WorkorderTrail) -> list[str]:
+    reports = trail.run_record.gates if trail.run_record is not None else []
+    return [f"{report.gate} {report.result}: {report.reason}" for report in reports]
+
+
+def _next_actions(trail: WorkorderTrail) -> list[str]:
+    actions = trail.pause_state.actions if trail.pause_state is not None else []
+    return [f"{action.priority} {action.action}" for action in actions]
+
+
+TRAIL = View(
+    WorkorderTrail,
+    title="Workorder {workorder.work_order_id}",
+    facts=(
+        Column("status", "workorder.status"),
+        Column("handler", "workorder.diazotroph_type"),
+        Column("budget", lambda trail: f"{trail.workorder.budget_ms} ms"),
+        Column("brought", "output_bundle.content", limit=200),
+        Column("notes", "output_bundle.notes"),
+        Column(
+            "judged", lambda trail: trail.run_record and f"{trail.run_record.gate_result}: {trail.run_record.reason}", limit=200
+        ),
+        Column("gates", _gates),
+        Column("paused", "pause_state.reason"),
+        Column("next", _next_actions),
+    ),
+)
+View(
+    ObjectiveDetail,
+    title="{objective_id} {status} {title}",
+    facts=(
+        Column("status", kind="state"),
+        Column("why", limit=300),
+        "type",
+        "importance",
+        "urgency",
+        Column("approved", lambda objective: f"by {objective.approved_by}" if objective.approved_by else "not yet"),
+        "approved_at",
+        "overdue_at",
+        Column("done when", "acceptance_criteria"),
+        Column("blockers", _blockers),
+        Column("workorders", "workorder_trails", rows=TRAIL),
+    ),
+)
+View(
+    ClaimHeld,
+    columns=(
+        Column("resource", "resource_type"),
+        Column("id", "resource_id"),
+        Column("owner", "owner_id"),
+        Column("version", "claim_version"),
+        Column("heartbeat", "heartbeat_at", "time"),
+        Column("lease until", "lease_expires_at", "time"),
+    ),
+    empty="Nothing is claimed.",
+)
 
 
 class ObjectivesApi(Protocol):

@@ -13,6 +13,7 @@ from treadle.api.conversation import PublishedValue, UpdateResult
 from treadle.api.flows import Sources
 from treadle.api.options import RunOptions
 from treadle.api.tasks import MoveRecord, TaskLogLine, TaskPage, Why
+from treadle.api.view import Column, View
 from treadle.api.wire import Instant
 from treadle.model.access import Scope
 from treadle.model.values import Json
@@ -311,6 +312,29 @@ class RunFilter(TypedDict, total=False):
     search: Annotated[str | None, Doc("Text in the workflow's name or the idempotency key, or the beginning of an id")]
     doing: Annotated[str | None, Doc("Only unfinished runs with this activity", "waiting_for_approval")]
     where: Annotated[str | None, Doc("Only runs that match this query", "tag.customer = acme and created > 2d ago")]
+
+
+def _note(run: Run) -> str | None:
+    """The most important fact about the run: its error, or its activity."""
+    return (run.error or {}).get("message") or (run.activity.text if run.activity is not None else None)
+
+
+View(
+    Run,
+    columns=(
+        "id",
+        "workflow",
+        "state",
+        "?steps",
+        "created_at",
+        Column("ended", "finished_at", spare=True),
+        Column("tags", spare=True, limit=40),
+        Column("note", _note, spare=True, limit=80),
+    ),
+    brief=("id", "workflow", "state", "created_at"),
+    empty="No runs. Start one with `treadle run FILE` or `treadle submit FILE`.",
+    changed="{workflow} {id} is {state} now",
+)
 
 
 class RunsApi(Protocol):

@@ -180,6 +180,11 @@ def describe_target(target: Target) -> str:
     return f"{target.kind} {target.name}" + (f" of {target.flow}" if target.flow else "")
 
 
+def describe_change(schedule: Schedule) -> str:
+    """The state of a schedule after a change, with its next tick."""
+    return f"{schedule.name} is {schedule.state} now" + (f"; next tick at {words(schedule.next_at)}" if schedule.next_at else "")
+
+
 def _note(schedule: Schedule) -> str:
     if schedule.error is not None:
         return str(schedule.error.get("message", ""))
@@ -215,6 +220,7 @@ SCHEDULE = View(
     ),
     brief=("name", "state", "next_at", Column("target", _STARTS.of), "fired", "skipped", "error"),
     empty="No schedules. Add one with `treadle schedules add NAME --cron '0 3 * * *' --task NAME`.",
+    changed=describe_change,
 )
 
 

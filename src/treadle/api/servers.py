@@ -6,7 +6,9 @@ from typing import Annotated, Protocol
 
 from treadle.api import contract
 from treadle.api.contract import ApiRecord, Doc, record
+from treadle.api.view import Column, View
 from treadle.api.wire import Instant
+from treadle.model.tasks import evidence_text
 from treadle.model.values import Json
 
 
@@ -94,6 +96,26 @@ class Fleet(ApiRecord):
     handlers: list[Served]
     roles: list[Served]
     """Roles in the goal pipeline."""
+
+
+View(
+    Server,
+    columns=(
+        "name",
+        "state",
+        "?pid",
+        "?started_at",
+        "heartbeat_at",
+        Column("evidence", lambda server: server.evidence and evidence_text(server.evidence), spare=True),
+        Column("running", lambda server: f"{server.running}/{server.concurrency}"),
+        "?handled",
+        "failed",
+        Column("lists", "task_lists", spare=True),
+        Column("handlers", spare=True, limit=100),
+    ),
+    brief=("name", "state", "running", "heartbeat_at"),
+    empty="No servers. Start one with `treadle worker --handlers MODULE`.",
+)
 
 
 class ServersApi(Protocol):

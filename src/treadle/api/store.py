@@ -6,8 +6,10 @@ from typing import Annotated, Literal, Protocol
 
 from treadle.api import contract
 from treadle.api.contract import ApiRecord, Doc, record
+from treadle.api.view import View
 from treadle.api.wire import Instant
 from treadle.model.access import Scope
+from treadle.model.clock import span
 from treadle.model.values import Json
 
 
@@ -157,6 +159,15 @@ class StoreCallReport(ApiRecord):
     operations: list[StoreCallTimes]
 
 
+View(
+    RetentionRule,
+    changed=lambda rule: (
+        f"{rule.task_list}: completed work is kept for {span(rule.keep_completed_for)}, "
+        f"failed work for {span(rule.keep_failed_for)}"
+    ),
+)
+
+
 class StoreApi(Protocol):
     """The store, its retention and its verification."""
 
@@ -187,9 +198,12 @@ class StoreApi(Protocol):
         task_list: Annotated[str, Doc("The task list's name", "default")],
         *,
         completed: Annotated[
-            float | None, Doc("Retention of completed, canceled and ignored work in seconds; null: the default", 604_800)
+            float | None,
+            Doc("Retention of completed, canceled and ignored work in seconds; null: the default", 604_800, unit="seconds"),
         ] = None,
-        failed: Annotated[float | None, Doc("Retention of failed work in seconds; null: the default", 7_776_000)] = None,
+        failed: Annotated[
+            float | None, Doc("Retention of failed work in seconds; null: the default", 7_776_000, unit="seconds")
+        ] = None,
     ) -> RetentionRule:
         """Set the retention of a list."""
 

@@ -7,6 +7,7 @@ from typing import Annotated, Literal, Protocol
 
 from treadle.api import contract
 from treadle.api.contract import ApiRecord, Doc, record
+from treadle.api.view import Column, View
 from treadle.api.wire import Instant
 from treadle.model.values import Json
 
@@ -65,6 +66,13 @@ _FOLLOW_FOR = 30.0
 """Seconds that one request of a follower waits."""
 
 Member = Annotated[str, Doc("The run, or a task")]
+
+
+STREAM = View(
+    StreamSummary,
+    columns=(Column("stream", "name"), "next_offset", "bytes", Column("full", "truncated"), Column("last entry", "updated_at")),
+    empty="No streams.",
+)
 
 
 class StreamsApi(Protocol):

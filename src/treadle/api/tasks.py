@@ -13,8 +13,9 @@ from treadle.api.options import EnqueueOptions
 from treadle.api.view import Column, View, words
 from treadle.api.wire import Instant
 from treadle.model.access import Scope
+from treadle.model.clock import span
 from treadle.model.names import DEFAULT_LIST
-from treadle.model.values import Json
+from treadle.model.values import Json, encode
 
 TaskId = Annotated[str, Doc("The task's id", "01935b8e-7c3a-7000-8000-000000000000")]
 WAIT_LIMIT = 60.0
@@ -227,6 +228,96 @@ class TasksCreated(ApiRecord):
     """Durable tasks, in the order of the request."""
 
     tasks: list[TaskCreated]
+
+
+def _note(task: Task) -> str | None:
+    """The most important fact about the task, in a few words."""
+    error, progress = task.error or {}, task.progress or {}
+    if task.finished_at is None and task.owner_id is not None and progress:
+        fraction = f"{progress['fraction']:.0%} " if "fraction" in progress else ""
+        return f"{fraction}{progress.get('message', '')}"
+    return error.get("message")
+
+
+def _due_at(task: Task) -> Instant | None:
+    """The time at which it can start, if it waits for that."""
+    waits = task.finished_at is None and task.owner_id is None and task.state != "awaiting_approval"
+    return task.wake_at if waits else None
+
+
+def _lease(task: Task) -> str:
+    held = task.owner_id is not None and task.finished_at is None
+    return f"held by {task.owner_id} until {words(task.wake_at)}" if held else "none"
+
+
+def _progress_clock(task: Task) -> str:
+    if task.progress_for is None:
+        return "no progress deadline"
+    held = task.owner_id is not None and task.finished_at is None
+    last = f"; last report {words(task.progress_at) or '-'}" if held else ""
+    return f"a report every {span(task.progress_for)}{last}"
+
+
+View(
+    Task,
+    columns=(
+        "id",
+        "name",
+        "state",
+        "?attempt",
+        "created_at",
+        Column("due", _due_at, "instant", spare=True),
+        Column("ended", "finished_at", spare=True),
+        Column("tags", spare=True, limit=40),
+        Column("note", _note, spare=True, limit=60),
+    ),
+    brief=("id", "name", "state", "attempt", "created_at"),
+    empty="No tasks.",
+    changed="{name} {id} is {state} now",
+)
+
+
+def _line_text(line: TaskLogLine) -> str:
+    return f"{line.message}  {encode(line.details)}" if line.details else line.message
+
+
+View(
+    TaskDetail,
+    title="{name}  {state}  {id}",
+    facts=(
+        Column("why", "why.text"),
+        Column("list", lambda task: f"{task.task_list} (namespace {task.namespace}, priority {task.priority})"),
+        Column("attempt", lambda task: f"{task.attempt} ({task.failures} failures, {task.takeovers} takeovers)"),
+        "created_at",
+        "created_by",
+        "finished_at",
+        Column("finished by", lambda task: (task.actor or task.owner_id) if task.finished_at else None),
+        Column("due", _due_at, "instant"),
+        Column("last claimed", "claimed_at"),
+        Column("retry policy", lambda task: task.policy and encode(task.policy)),
+        "unique_key",
+        "limit_key",
+        "fairness_key",
+        "run_id",
+        "tags",
+        "trace_id",
+        Column("progress", lambda task: encode(task.progress) if task.progress and task.finished_at is None else None),
+        Column("lease", _lease),
+        Column("progress clock", _progress_clock),
+        Column("deadline", lambda task: words(task.deadline_at) or "none"),
+        Column(
+            "timeout", lambda task: "set by the handler" if task.timeout_for is None else f"{span(task.timeout_for)} per attempt"
+        ),
+        "error",
+        Column("traceback", "error.traceback"),
+        Column("payload", kind="json"),
+        Column("result", kind="json"),
+        Column("checkpoint", kind="json"),
+        Column("moves", rows=MOVES),
+        Column("lines", rows=View(TaskLogLine, columns=("at", "level", Column("text", lambda line: _line_text(line))))),
+    ),
+)
+View(Why, columns=("name", "state", "text"), changed="{name} {state}: {text}")
 
 
 class TasksApi(Protocol):

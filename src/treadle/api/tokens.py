@@ -7,6 +7,7 @@ from typing import Annotated, Protocol
 
 from treadle.api import contract
 from treadle.api.contract import ApiRecord, Doc, record
+from treadle.api.view import Column, View
 from treadle.api.wire import Instant
 from treadle.model.access import Scope
 
@@ -45,6 +46,24 @@ class TokenList(ApiRecord):
     """Tokens, newest first."""
 
     tokens: list[Token]
+
+
+View(
+    Token,
+    columns=(
+        "id",
+        "name",
+        "state",
+        Column("scopes", lambda token: token.scopes or "sealed"),
+        Column("lists", lambda token: token.task_lists or "all"),
+        Column("made", "created_at"),
+        Column("by", "created_by"),
+        "expires_at",
+    ),
+    brief=("id", "name", "state", "scopes", "expires_at"),
+    empty="No tokens.",
+    changed="Token {name} ({id}) is {state}.",
+)
 
 
 class TokensApi(Protocol):

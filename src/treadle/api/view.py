@@ -105,8 +105,8 @@ _VIEWS: dict[type, View] = {}
 
 
 def view_of(record: type) -> View | None:
-    """The view of a class of records, if its module declares one."""
-    return _VIEWS.get(record)
+    """The view of a class of records or of its base, if its module declares one."""
+    return next((_VIEWS[kind] for kind in record.__mro__ if kind in _VIEWS), None)
 
 
 def _columns(named: tuple[str | Column, ...]) -> tuple[Column, ...]:

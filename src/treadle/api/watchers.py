@@ -12,7 +12,8 @@ from typing import Annotated, Literal, Protocol, Unpack
 from treadle.api import contract
 from treadle.api.contract import ApiRecord, Doc, record
 from treadle.api.options import WatcherChanges, WatcherOptions
-from treadle.api.schedules import Target
+from treadle.api.schedules import Target, describe_target
+from treadle.api.view import Column, View
 from treadle.api.wire import Instant
 from treadle.model.access import Scope
 from treadle.model.values import Json
@@ -108,6 +109,68 @@ class SeenPage(ApiRecord):
     seen: list[SeenItem]
     next_after: str | None
     """Pass it as `after` for the next page; null on the last page."""
+
+
+def describe_source(source: WatchedSource) -> str:
+    """The scanned source, in a few words."""
+    if source.kind != "directory":
+        return source.place
+    pattern = source.pattern or "*"
+    depth = "**/" if source.recursive and "**" not in pattern else ""
+    return f"{source.place.rstrip('/')}/{depth}{pattern}"
+
+
+_SOURCE = Column("source", lambda watcher: describe_source(watcher.source))
+_STARTS = Column("starts", lambda watcher: describe_target(watcher.target))
+
+WATCHER = View(
+    Watcher,
+    columns=(
+        "name",
+        "state",
+        _SOURCE,
+        "?every_for",
+        Column("on", "changes", spare=True),
+        _STARTS,
+        Column("seen", "items", spare=True),
+        "?fired",
+        Column("note", "error.message", limit=60),
+    ),
+    facts=(
+        "id",
+        "state",
+        _SOURCE,
+        Column("on", "changes"),
+        _STARTS,
+        "every_for",
+        Column("settles", "settle_for"),
+        Column("seen", "items"),
+        Column("existing", lambda watcher: f"files that existed when it was added count as {watcher.existing}"),
+        "fired",
+        Column("cannot scan", "error"),
+        Column("since", "error_at"),
+        Column("inputs", "target.inputs", "json"),
+        Column(
+            "recent",
+            rows=View(
+                WatcherChange,
+                columns=("at", "change", "name", Column("started", lambda change: f"{change.kind or ''} {change.id or ''}")),
+            ),
+        ),
+    ),
+    brief=("name", "state", Column("source", _SOURCE.of), Column("target", _STARTS.of), "fired", "error"),
+    empty="No watchers. Add one with `treadle watchers add NAME --directory PATH --task NAME`.",
+)
+View(
+    SeenItem,
+    columns=(
+        "name",
+        "size",
+        Column("hash", limit=20),
+        Column("note", lambda item: "settling" if item.settling else None),
+    ),
+    empty="No items seen yet.",
+)
 
 
 class WatchersApi(Protocol):

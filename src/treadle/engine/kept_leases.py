@@ -9,10 +9,9 @@ from treadle.kernel.store.ports import SERVERS
 from treadle.kernel.store.queries import Renewal, TaskFilter, Touch
 from treadle.kernel.store.system import SystemClock
 from treadle.kernel.store.units import Unit, Verdict, returned
-from treadle.kernel.takeover.decide import PROCESS
 from treadle.kernel.takeover.service import bury
 from treadle.model.states import TaskState
-from treadle.model.tasks import Claim
+from treadle.model.tasks import PROCESS, Claim
 from treadle.stores import make_store
 from treadle.workers.keeper.process import Claims
 

@@ -12,11 +12,11 @@ from treadle.api.system import StatusProblem
 from treadle.kernel.queue.why import find_hold, serves
 from treadle.kernel.status import FAILING
 from treadle.kernel.store.health import LATE_FOR
-from treadle.kernel.takeover.decide import evidence_text
 from treadle.kernel.triggers.service import PAUSED
 from treadle.model.clock import span
 from treadle.model.names import FUNCTION, HANDLER, NOTIFY
 from treadle.model.records import UNREADABLE
+from treadle.model.tasks import evidence_text
 
 if TYPE_CHECKING:
     from treadle.api.schedules import Schedule

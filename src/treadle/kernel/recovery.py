@@ -21,13 +21,13 @@ from treadle.kernel.store.pages import every_record, every_task
 from treadle.kernel.store.ports import Store
 from treadle.kernel.store.queries import TaskFilter, Woken
 from treadle.kernel.store.records import RecordFilter
-from treadle.kernel.takeover.decide import PROCESS, HasEnded
+from treadle.kernel.takeover.decide import HasEnded
 from treadle.kernel.takeover.service import bury
 from treadle.model.errors import Refused
 from treadle.model.names import DEFAULT_NAMESPACE
 from treadle.model.records import Record
 from treadle.model.states import Machine, TaskState
-from treadle.model.tasks import Server, Task
+from treadle.model.tasks import PROCESS, Server, Task
 
 T = TypeVar("T")
 

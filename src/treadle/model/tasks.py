@@ -6,6 +6,7 @@ Instants are milliseconds since 1970 UTC. Payloads, results and the like are JSO
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Mapping
 from enum import Flag, auto
 from typing import NamedTuple
 from uuid import UUID
@@ -207,6 +208,20 @@ class LogLine(msgspec.Struct, frozen=True, kw_only=True):
 
 SOURCE, FRAMEWORK = "_source", "framework"
 """The detail that marks a line as written by the framework."""
+
+
+PROCESS, SESSION = "process", "session"
+
+EVIDENCE: Mapping[str, str] = {
+    PROCESS: "its process has ended",
+    SESSION: "its session with the database has ended",
+}
+"""Text for each kind of evidence."""
+
+
+def evidence_text(kind: str) -> str:
+    """Return the text for a kind of evidence; that of a newer version is shown as it is."""
+    return EVIDENCE.get(kind, kind)
 
 
 class Server(msgspec.Struct, frozen=True, kw_only=True):

@@ -11,14 +11,15 @@ from treadle.interfaces.cli.exits import EXIT_CODES
 from treadle.version import VERSION
 
 
-def _commands(module: str, names: str) -> tuple[Leaf, ...]:
-    """Commands of a module: `run-now` is the function `run_now`, `list` is `list_<module>`, `test=try_out` is `try_out`."""
-    found = []
-    for each in names.split():
-        name, _, function = each.partition("=")
-        function = function or (f"list_{module}" if name == "list" else name.replace("-", "_"))
-        found.append(Leaf(name, f"commands.{module}:{function}"))
-    return tuple(found)
+def _commands(module: str, names: str, group: str = "") -> tuple[Leaf, ...]:
+    """Commands of a group: `list` is the call `list`, `show=get` the call `get`, and `add*` the function `add` of the module."""
+    leaves = []
+    for word in names.split():
+        name, _, target = word.rstrip("*").partition("=")
+        target = target or name.replace("-", "_")
+        place = f"commands.{module}:{target}" if word.endswith("*") else f"{group or module}.{target}"
+        leaves.append(Leaf(name, place))
+    return tuple(leaves)
 
 
 COMMANDS: tuple[Leaf | Branch, ...] = (
@@ -28,7 +29,7 @@ COMMANDS: tuple[Leaf | Branch, ...] = (
         "Show the engine at work: parallel tasks, a retry, a killed worker, a repaired workflow, a sleeping function. Ten seconds.",
     ),
     Leaf("init", "commands.init:init", "Write a small project: handlers, a flow, a test, an AGENTS.md. Overwrites nothing."),
-    Branch("skill", "Instructions for coding agents that match this version.", _commands("skill", "install show")),
+    Branch("skill", "Instructions for coding agents that match this version.", _commands("skill", "install* show*")),
     Leaf(
         "dev",
         "commands.dev:dev",
@@ -104,7 +105,7 @@ COMMANDS: tuple[Leaf | Branch, ...] = (
     ),
     Leaf(
         "query",
-        "commands.functions:query",
+        "runs.query",
         "Print the value that a durable function last published under a name; needs no worker.",
     ),
     Leaf(
@@ -114,12 +115,12 @@ COMMANDS: tuple[Leaf | Branch, ...] = (
     ),
     Leaf(
         "why",
-        "commands.tasks:why",
+        "system.why",
         "Explain the state of a task, a run or an objective in one line; for an approval or an external job, that of its task.",
     ),
     Leaf(
         "trace",
-        "commands.trace:trace",
+        "traces.get",
         "Show everything that followed from one start, across runs, tasks, approvals and external jobs, on one time axis.",
     ),
     Leaf("top", "commands.top:top", "Show lists, runs, workers and rates in a live view; q quits."),
@@ -136,7 +137,7 @@ COMMANDS: tuple[Leaf | Branch, ...] = (
     Leaf("status", "commands.system:status", "Show the health of the system: problems, pending work, and servers."),
     Leaf(
         "servers",
-        "commands.system:servers",
+        "servers.list",
         "List the servers, newest first; one that is dead or missed three heartbeats is shown as lost.",
     ),
     Leaf(
@@ -156,72 +157,76 @@ COMMANDS: tuple[Leaf | Branch, ...] = (
         "commands.completion:completion",
         "Print the script that completes commands, options, states and names in a shell: `source <(treadle completion bash)`.",
     ),
-    Branch("tasks", "Show and operate tasks.", _commands("tasks", "list show cancel retry pause resume")),
+    Branch("tasks", "Show and operate tasks.", _commands("tasks", "list show=get cancel retry pause resume")),
     Branch(
         "runs",
         "Show and operate runs of workflows and functions.",
-        _commands("runs", "list show watch steps logs usage pause resume cancel retry rerun fork redo bulk"),
+        _commands("runs", "list show* watch* steps* logs* usage pause resume* cancel retry* rerun* fork* redo* bulk*"),
     ),
     Branch(
         "functions",
         "List, start, adopt and record durable functions.",
         (
-            *_commands("functions", "list start adopt"),
+            *_commands("functions", "list start* adopt*"),
             Leaf("record", "commands.functions:record", store_only="it writes values of the store in the clear"),
         ),
     ),
-    Branch("flows", "Publish and show AFL sources, by name and version.", _commands("flows", "list show publish")),
-    Branch("handlers", "Register handlers that runners load.", _commands("handlers", "list rates register remove test=try_out")),
+    Branch("flows", "Publish and show AFL sources, by name and version.", _commands("flows", "list show* publish*")),
+    Branch(
+        "handlers",
+        "Register handlers that runners load.",
+        _commands("handlers", "list=list_handlers* rates register* remove test=try_out*"),
+    ),
     Branch(
         "lists",
         "Show task lists, and pause, drain or limit them.",
-        _commands("lists", "list show pause resume drain policy limit desired"),
+        _commands("lists", "list show=get pause resume drain policy=set_policy limit* desired"),
     ),
     Branch(
         "schedules",
         "Start work by time.",
-        _commands("schedules", "add edit list show preview pause resume remove run-now backfill"),
+        _commands("schedules", "add* edit list show=get preview* pause resume remove run-now backfill*"),
     ),
     Branch(
         "external",
         "Show and operate jobs in external services.",
-        _commands("external", "list=list_jobs show poll-now cancel rebuild"),
+        _commands("external", "list show=get poll-now cancel rebuild*", "external_jobs"),
     ),
-    Branch("effects", "Show effects whose outcome is unknown.", _commands("effects", "list=list_unknown")),
-    Branch("approvals", "Show approvals and decide them.", _commands("approvals", "list show approve deny")),
+    Branch("effects", "Show effects whose outcome is unknown.", _commands("effects", "list")),
+    Branch("approvals", "Show approvals and decide them.", _commands("approvals", "list show=get approve* deny*")),
     Branch(
         "watchers",
         "Start work when files or URLs change.",
-        _commands("watchers", "add edit list show seen pause resume remove look"),
+        _commands("watchers", "add* edit list show=get seen pause resume remove look"),
     ),
     Branch(
         "alerts",
         "Report problems by webhook, mail or chat, once per cause.",
-        _commands("alerts", "add edit list test silence history remove"),
+        _commands("alerts", "add=create edit list=list_alerts* test silence history=list remove"),
     ),
     Branch(
         "objectives",
         "Manage the objectives of the goal pipeline.",
         (
-            *_commands("objectives", "add list show approve block unblock edit board claims"),
+            *_commands("objectives", "add list show=get approve block unblock edit board claims"),
             Branch(
                 "topology",
                 "Check topology files: the roles that workers play in the goal pipeline.",
-                _commands("topology", "check"),
+                _commands("topology", "check*"),
             ),
         ),
     ),
     Branch(
         "dlq",
         "Show, retry and discard dead letters: permanently failed tasks.",
-        _commands("dlq", "list=list_dead_letters show retry discard"),
+        _commands("dlq", "list show* retry* discard*", "dead_letters"),
     ),
     Branch(
         "store",
         "Maintain the store: schema, log, contents.",
         (
             Leaf("migrate", "commands.store:migrate", store_only="it changes the tables themselves"),
-            *_commands("store", "verify info prune keep"),
+            *_commands("store", "verify* info prune* keep"),
             Leaf("accept", "commands.store:accept", store_only="it concerns the store's own files"),
             Leaf("compact", "commands.store:compact", store_only="it changes the store's own file on this machine"),
             Leaf("backup", "commands.store:backup", store_only="it copies the store's own files to this machine"),
@@ -239,7 +244,7 @@ COMMANDS: tuple[Leaf | Branch, ...] = (
         "Import records of other systems.",
         (Leaf("mongodump", "commands.imports:mongodump", store_only="it reads files of this machine into the store"),),
     ),
-    Branch("token", "Manage the tokens of the server and their scopes.", _commands("token", "create list=list_tokens revoke")),
+    Branch("token", "Manage the tokens of the server and their scopes.", _commands("token", "create* list revoke", "tokens")),
 )
 
 

@@ -194,7 +194,7 @@ class Leaf:
 
     name: str
     place: str
-    """`module:function` of its body, below `treadle.interfaces.cli`."""
+    """The call that it makes, such as `schedules.pause`; or `module:function` of its body, below `treadle.interfaces.cli`."""
     help: str = ""
     """The first paragraph of its help, for lists that do not import it."""
     quiet: bool = True
@@ -280,9 +280,7 @@ def make(entry: Leaf | Branch) -> click.Command:
     """Build the command or group, importing its module."""
     if isinstance(entry, Branch):
         return Group(entry.below, name=entry.name, help=entry.help)
-    module, _, function = entry.place.partition(":")
-    body = getattr(import_module(f"treadle.interfaces.cli.{module}"), function)
-    params, parse = _params_of(body)
+    body, params, parse = _body_of(entry.place)
 
     def run(**values: Any) -> None:
         from treadle.interfaces.cli.session import run_command
@@ -290,7 +288,24 @@ def make(entry: Leaf | Branch) -> click.Command:
         given = {name: value for name, value in values.items() if not name.startswith("common_")}
         run_command(body, parse(given), quiet=entry.quiet, store_only=entry.store_only)
 
-    return Command(entry.name, callback=run, params=[*params, *common_options()], help=inspect.getdoc(body))
+    return Command(
+        entry.name,
+        callback=run,
+        params=[*params, *common_options()],
+        help=(":" not in entry.place and entry.help) or inspect.getdoc(body),
+    )
+
+
+def _body_of(place: str) -> tuple[Callable[..., Any], list[click.Parameter], Callable[[Given], Given]]:
+    """The body of a command with its Click parameters, and the conversion of their values to its arguments."""
+    module, _, function = place.partition(":")
+    if not function:
+        from treadle.interfaces.cli.calls import CallCommand
+
+        command = CallCommand(place)
+        return command, command.params(), lambda given: given
+    body = getattr(import_module(f"treadle.interfaces.cli.{module}"), function)
+    return body, *_params_of(body)
 
 
 Given = dict[str, Any]
@@ -312,14 +327,16 @@ def _params_of(body: Callable[..., Any]) -> tuple[list[click.Parameter], Callabl
         if all(isinstance(get_args(hint)[1], Parameter) for hint in hints.values()):
             params += [make_param(name, hint, False if get_args(hint)[0] is bool else None) for name, hint in hints.items()]
             continue
-        from treadle.interfaces.cli.input import options
+        from treadle.interfaces.cli.flags import flags
 
         parse = partial(_with_options, table, {str(param.name) for param in params})
-        params += options.flags(table)
+        names = {str(param.name) for param in params}
+        params += [param for param in flags(table) if param.name not in names]
     return params, parse
 
 
 def _with_options(table: type, names: Collection[str], given: Given) -> Given:
-    from treadle.interfaces.cli.input import options
+    from treadle.api.contract import option_fields
+    from treadle.interfaces.cli.flags import parse
 
-    return {name: given[name] for name in names} | options.parse(table, given)
+    return {name: given[name] for name in names} | parse(option_fields(table), given)

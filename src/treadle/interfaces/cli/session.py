@@ -89,7 +89,7 @@ class Session:
     @cached_property
     def strict(self) -> bool:
         """Whether warnings about AFL are errors, by the settings or the project in the current folder."""
-        from treadle.interfaces.cli.input.project import find_project
+        from treadle.interfaces.cli.project import find_project
 
         return self.settings.strict or ((project := find_project()) is not None and project.strict)
 
@@ -173,7 +173,7 @@ class Session:
         """
         if self.chosen.remote:
             from treadle.client import Client  # a store needs no HTTP client
-            from treadle.interfaces.cli.process.local_token import find_local_secret
+            from treadle.interfaces.cli.local_token import find_local_secret
 
             token = self.chosen.token or find_local_secret(self.settings.store, self.chosen.remote)
             async with Client(self.chosen.remote, token, for_model=for_model) as client:
@@ -262,7 +262,7 @@ def run_command(body: Callable[..., Any], given: dict[str, Any], *, quiet: bool,
         raise NotOverHttp(_on_the_store(chosen.remote, store_only))
     running = body(make_session(chosen, quiet=quiet), **given)
     if running is not None:
-        from treadle.interfaces.cli.process.interrupts import run_interruptibly
+        from treadle.interfaces.cli.interrupts import run_interruptibly
 
         run_interruptibly(running, None if quiet else lasting_loop())
 

@@ -13,10 +13,10 @@ from markupsafe import Markup
 
 from treadle.api.system import StatusProblem
 from treadle.kernel.search.query import Compare, Field, print_query
-from treadle.kernel.takeover.decide import evidence_text
 from treadle.model.clock import span
 from treadle.model.lists import Bucket
 from treadle.model.runs import words
+from treadle.model.tasks import evidence_text
 
 
 def ago(at: datetime | None, now: datetime) -> str:

@@ -10,14 +10,13 @@ from collections.abc import Sequence
 
 import msgspec
 
-from treadle.kernel.takeover.decide import evidence_text
 from treadle.model.clock import as_text
 from treadle.model.errors import UnreadableValue
 from treadle.model.lists import IGNORE, WAIT, LaneRule, Limit
 from treadle.model.names import DEFAULT_LIST, ENGINE_LIST, FUNCTION, GOAL_KINDS, GOAL_ROLE, GOAL_RUN, HANDLER, PLAN, Lane, handles
 from treadle.model.states import Hold, TaskState
 from treadle.model.stored import Stored, read
-from treadle.model.tasks import LIVE_SERVER_STATES, LOST_AFTER, Server, Task
+from treadle.model.tasks import LIVE_SERVER_STATES, LOST_AFTER, Server, Task, evidence_text
 from treadle.model.values import decode, decode_shown
 
 CODE = "interpreter_held"

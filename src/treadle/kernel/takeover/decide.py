@@ -13,21 +13,7 @@ from collections.abc import Callable, Iterable, Mapping
 import msgspec
 
 from treadle.kernel.store.queries import Sighting
-from treadle.model.tasks import LOST_AFTER
-
-PROCESS, SESSION = "process", "session"
-
-EVIDENCE: Mapping[str, str] = {
-    PROCESS: "its process has ended",
-    SESSION: "its session with the database has ended",
-}
-"""Text for each kind of evidence."""
-
-
-def evidence_text(kind: str) -> str:
-    """Return the text for a kind of evidence; that of a newer version is shown as it is."""
-    return EVIDENCE.get(kind, kind)
-
+from treadle.model.tasks import LOST_AFTER, PROCESS, SESSION
 
 CONFIRM_AFTER = 0.5
 """Seconds for which a session must be gone: a process that lost only its connection opens another one within that time."""

@@ -13,11 +13,12 @@ from typing import Any
 
 from treadle.kernel.store.ports import SERVERS, Store
 from treadle.kernel.store.queries import Roll
-from treadle.kernel.takeover.decide import PROCESS, SESSION, HasEnded, evidence_text, judge
+from treadle.kernel.takeover.decide import HasEnded, judge
 from treadle.kernel.telemetry.events import Emit, LoopError, PresumedDead, StoreBack, StoreTrouble, WronglyPresumedDead
 from treadle.model.clock import Clock
 from treadle.model.errors import StoreError
 from treadle.model.ids import Ids
+from treadle.model.tasks import PROCESS, SESSION, evidence_text
 
 CHECK_EVERY = 0.2
 """Seconds between checks of known processes of this kernel, which cost no statement."""

@@ -14,10 +14,10 @@ from click.exceptions import Exit
 
 from treadle.interfaces.cli.command import option
 from treadle.interfaces.cli.exits import BAD_INPUT, FAILED
-from treadle.interfaces.cli.input.sources import Files, Places, StrictOption, flow_name, read_sources
-from treadle.interfaces.cli.output.format import plain
-from treadle.interfaces.cli.output.messages import tell_diagnostic
+from treadle.interfaces.cli.format import plain
+from treadle.interfaces.cli.messages import tell_diagnostic
 from treadle.interfaces.cli.session import Session
+from treadle.interfaces.cli.sources import Files, Places, StrictOption, flow_name, read_sources
 from treadle.model.errors import InvalidFlow, InvalidInput
 from treadle.model.text import printable
 from treadle.model.values import Json

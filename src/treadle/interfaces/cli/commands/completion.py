@@ -12,7 +12,7 @@ import click
 from click.shell_completion import ShellComplete
 
 from treadle.interfaces.cli.command import argument, option
-from treadle.interfaces.cli.output.format import plain
+from treadle.interfaces.cli.format import plain
 from treadle.interfaces.cli.session import Session, common_of, make_session
 from treadle.model.errors import TreadleError
 

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Annotated
 
 from treadle.interfaces.cli.command import option
 from treadle.interfaces.cli.commands.worker import Handlers
-from treadle.interfaces.cli.output.format import grid, plain, state
-from treadle.interfaces.cli.process.engines import load_engines
+from treadle.interfaces.cli.engines import load_engines
+from treadle.interfaces.cli.format import grid, plain, state
 from treadle.interfaces.cli.session import Session
 from treadle.kernel.declarations.records import check_release
 from treadle.kernel.declarations.service import Synced

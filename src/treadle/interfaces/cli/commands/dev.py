@@ -13,14 +13,14 @@ from treadle.engine import Engine
 from treadle.interfaces.cli.command import option
 from treadle.interfaces.cli.commands.serve import Host, Port, http_options
 from treadle.interfaces.cli.commands.worker import Grace, Handlers, Llm
-from treadle.interfaces.cli.input.project import FILE, Project, find_project
-from treadle.interfaces.cli.input.sources import SourceNotFound, compile_here, read_sources
-from treadle.interfaces.cli.output.messages import tell_error, tell_flow_error, tell_note
-from treadle.interfaces.cli.process.file_changes import changed, look, next_change
-from treadle.interfaces.cli.process.local_token import entrance
-from treadle.interfaces.cli.process.reloaded_worker import ReloadedWorker
-from treadle.interfaces.cli.process.worker import Serving, announce, listening, opened, stop_signal
+from treadle.interfaces.cli.file_changes import changed, look, next_change
+from treadle.interfaces.cli.hosting import Serving, announce, listening, opened, stop_signal
+from treadle.interfaces.cli.local_token import entrance
+from treadle.interfaces.cli.messages import tell_error, tell_flow_error, tell_note
+from treadle.interfaces.cli.project import FILE, Project, find_project
+from treadle.interfaces.cli.reloaded_worker import ReloadedWorker
 from treadle.interfaces.cli.session import Session
+from treadle.interfaces.cli.sources import SourceNotFound, compile_here, read_sources
 from treadle.model.errors import InvalidFlow, InvalidInput
 from treadle.model.names import DEFAULT_LIST
 

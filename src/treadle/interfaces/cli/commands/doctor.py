@@ -15,7 +15,7 @@ from click.exceptions import Exit
 
 from treadle.engine import Engine
 from treadle.interfaces.cli.exits import FAILED
-from treadle.interfaces.cli.output.format import grid, plain, state
+from treadle.interfaces.cli.format import grid, plain, state
 from treadle.interfaces.cli.session import Session
 from treadle.kernel.store.health import findings
 from treadle.kernel.store.system import SystemClock

@@ -13,13 +13,13 @@ from treadle.api.facade import Api
 from treadle.api.options import EnqueueOptions
 from treadle.api.tasks import WAIT_LIMIT, TaskCreated, TaskResult
 from treadle.interfaces.cli.command import argument, option
+from treadle.interfaces.cli.crash import arm_crash
 from treadle.interfaces.cli.exits import FAILED, WaitTimedOut
-from treadle.interfaces.cli.input.values import Params, Payload, wait_limit
-from treadle.interfaces.cli.input.values import payload as parse_payload
-from treadle.interfaces.cli.output.format import plain, pretty
-from treadle.interfaces.cli.output.messages import tell_error, tell_warning
-from treadle.interfaces.cli.process.crash import arm_crash
+from treadle.interfaces.cli.format import plain, pretty
+from treadle.interfaces.cli.messages import tell_error, tell_warning
 from treadle.interfaces.cli.session import Session
+from treadle.interfaces.cli.values import Params, Payload, wait_limit
+from treadle.interfaces.cli.values import payload as parse_payload
 from treadle.kernel.queue.service import TaskSpec
 from treadle.model.errors import Forbidden, TaskFailed
 from treadle.model.states import TaskState

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import aclosing
+from datetime import datetime
 from typing import TYPE_CHECKING, Annotated
 
 from treadle.api.wire import to_builtins
+from treadle.interfaces.cli.calls import show
 from treadle.interfaces.cli.command import option
-from treadle.interfaces.cli.output.format import grid, ms, plain, state
-from treadle.interfaces.cli.process.worker import announce, stop_signal
+from treadle.interfaces.cli.format import ms
+from treadle.interfaces.cli.hosting import announce, stop_signal
 from treadle.interfaces.cli.session import Session
 from treadle.model.clock import as_text
 
 if TYPE_CHECKING:
-    from rich.console import RenderableType
-
     from treadle.api.events import Event
     from treadle.api.facade import Api
 
@@ -40,19 +40,18 @@ async def events(
             await _follow(session, api, after, which)
             return
         page = await api.events.list(after_seq=after, limit=limit, **which)
-    following = page.next_after if page.more else None
-    session.show_page(page, page.events, "No events.", lambda: _table(page.events), after=following)
+    show(session, page, datetime.min)
 
 
 async def _follow(session: Session, api: Api, after: int | None, which: dict[str, str | None]) -> None:
     stop = asyncio.create_task(stop_signal().wait())
 
-    async def show() -> None:
+    async def print_events() -> None:
         async with aclosing(api.events.follow(after_seq=after, **which)) as found:
             async for event in found:
                 announce(session, to_builtins(event), [_line(event)])
 
-    showing = asyncio.create_task(show())
+    showing = asyncio.create_task(print_events())
     await asyncio.wait([stop, showing], return_when=asyncio.FIRST_COMPLETED)
     for each in (stop, showing):
         each.cancel()
@@ -65,19 +64,3 @@ def _line(event: Event) -> str:
     by = f" by {event.actor}" if event.actor else ""
     at = as_text(ms(event.at))
     return f"{event.seq} {at} {event.entity} {event.entity_id} {event.move}: {event.from_state} -> {event.to_state}{by}"
-
-
-def _table(events: list[Event]) -> RenderableType:
-    table = grid(">seq", "at", "entity", "id", "move", "from", "to", "by")
-    for each in events:
-        table.add_row(
-            str(each.seq),
-            as_text(ms(each.at)),
-            each.entity,
-            each.entity_id,
-            each.move,
-            plain(each.from_state),
-            state(each.to_state),
-            plain(each.actor or ""),
-        )
-    return table

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Annotated
 
 from treadle.engine import Engine
 from treadle.interfaces.cli.command import argument, option
-from treadle.interfaces.cli.input.sources import StrictOption, compile_here, read_sources
-from treadle.interfaces.cli.output.format import ago, facts, grid, plain, when
+from treadle.interfaces.cli.format import facts, plain, when
 from treadle.interfaces.cli.session import Session
+from treadle.interfaces.cli.sources import StrictOption, compile_here, read_sources
 from treadle.model.names import check_name
 
 if TYPE_CHECKING:
@@ -16,31 +16,9 @@ if TYPE_CHECKING:
 
     from rich.console import RenderableType
 
-    from treadle.api.flows import FlowDetail, FlowList, SourceText, WorkflowSignature
+    from treadle.api.flows import FlowDetail, SourceText, WorkflowSignature
 
 Name = Annotated[str, argument(metavar="NAME", help="The flow's name, or its digest")]
-
-
-async def list_flows(
-    session: Session,
-    name: Annotated[
-        str | None, argument(metavar="[NAME]", help="All versions of this flow; default: the newest version of each flow")
-    ] = None,
-) -> None:
-    """List published flows."""
-    async with session.api() as api:
-        found = await api.flows.list(name=name)
-        now = (await api.system.time()).now
-    session.show(found, lambda: _table(found, now))
-
-
-def _table(found: FlowList, now: datetime) -> RenderableType:
-    if not found.flows:
-        return plain("No flows. Publish one with `treadle flows publish NAME FILE...`.")
-    table = grid("name", ">version", "digest", "published", "by")
-    for each in found.flows:
-        table.add_row(plain(each.name), str(each.version), each.flow_id[:12], ago(each.published_at, now), plain(each.actor or "-"))
-    return table
 
 
 async def publish(

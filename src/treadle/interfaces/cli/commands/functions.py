@@ -11,7 +11,10 @@ from treadle.api.tasks import WAIT_LIMIT
 from treadle.interfaces.cli.command import argument, option
 from treadle.interfaces.cli.commands.run import end_of, failure_of, tell_failed
 from treadle.interfaces.cli.exits import FAILED, TIME_RAN_OUT
-from treadle.interfaces.cli.input.values import (
+from treadle.interfaces.cli.format import plain, pretty
+from treadle.interfaces.cli.messages import tell_note, tell_warning
+from treadle.interfaces.cli.session import Session
+from treadle.interfaces.cli.values import (
     Deadline,
     FairnessKey,
     Params,
@@ -22,37 +25,16 @@ from treadle.interfaces.cli.input.values import (
     tags,
     wait_limit,
 )
-from treadle.interfaces.cli.input.values import payload as parse_payload
-from treadle.interfaces.cli.output.format import grid, plain, pretty
-from treadle.interfaces.cli.output.messages import tell_note, tell_warning
-from treadle.interfaces.cli.session import Session
+from treadle.interfaces.cli.values import payload as parse_payload
 from treadle.model.errors import InvalidInput
 from treadle.model.names import DEFAULT_LIST
 from treadle.model.values import Json
 
 if TYPE_CHECKING:
-    from rich.console import RenderableType
-
-    from treadle.api.functions import FunctionList
+    from treadle.api.conversation import PublishedValue
+    from treadle.api.facade import Api
 
 RunId = Annotated[str, argument(metavar="RUN", help="The run's id")]
-
-
-async def list_functions(session: Session) -> None:
-    """List known functions by version, with the numbers of live servers and active runs."""
-    async with session.api() as api:
-        found = await api.functions.list()
-    session.show(found, lambda: _table(found))
-
-
-def _table(found: FunctionList) -> RenderableType:
-    if not found.functions:
-        return plain("No functions. A worker registers its functions: `treadle worker --handlers MODULE`.")
-    table = grid("name", ">version", ">servers", ">runs", "lists")
-    for each in found.functions:
-        servers = plain(str(each.servers), "" if each.servers or not each.runs else "red")
-        table.add_row(plain(each.name), str(each.version), servers, str(each.runs), plain(", ".join(each.task_lists)))
-    return table
 
 
 async def start(
@@ -113,6 +95,11 @@ async def adopt(
     session.show(run, lambda: plain(f"Version {version} of {run.workflow} continues {run.id}"))
 
 
+async def show_value(session: Session, _: Api, value: PublishedValue) -> None:
+    """Print a published value."""
+    session.show(value, lambda: pretty(value.value))
+
+
 async def signal(
     session: Session,
     run_id: RunId,
@@ -129,17 +116,6 @@ async def signal(
         tell_note(f"Nothing waits for {name} now ({waits}); the signal is kept until the function does.")
     said = f"Sent {name} to {run_id}" if told.told else f"{name} was already sent to {run_id} with that key"
     session.show(told, lambda: plain(said))
-
-
-async def query(
-    session: Session,
-    run_id: RunId,
-    name: Annotated[str, argument(metavar="NAME", help="The name, as in `ctx.publish`")],
-) -> None:
-    """Print the value that a durable function last published under a name; needs no worker."""
-    async with session.api() as api:
-        found = await api.runs.query(run_id, name)
-    session.show(found, lambda: pretty(found.value))
 
 
 async def update(

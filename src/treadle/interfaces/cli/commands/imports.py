@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from treadle.interfaces.cli.command import argument, option
-from treadle.interfaces.cli.output.format import grid, plain
-from treadle.interfaces.cli.output.messages import end_progress, tell_progress
+from treadle.interfaces.cli.format import grid, plain
+from treadle.interfaces.cli.messages import end_progress, tell_progress
 from treadle.interfaces.cli.session import Session
 
 if TYPE_CHECKING:

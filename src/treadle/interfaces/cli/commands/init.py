@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Annotated
 
 from treadle.interfaces.cli.command import argument, option
-from treadle.interfaces.cli.output.format import plain
+from treadle.interfaces.cli.format import plain
 from treadle.interfaces.cli.session import Session
 from treadle.model.errors import InvalidInput
 

@@ -8,7 +8,7 @@ from importlib.util import find_spec
 from typing import Annotated
 
 from treadle.interfaces.cli.command import option
-from treadle.interfaces.cli.output.messages import tell_note
+from treadle.interfaces.cli.messages import tell_note
 from treadle.interfaces.cli.session import Session
 from treadle.model.errors import MissingDependency
 

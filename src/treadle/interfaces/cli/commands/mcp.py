@@ -13,10 +13,8 @@ from typing import TYPE_CHECKING, Annotated
 from treadle.engine import Engine
 from treadle.interfaces.cli.command import option
 from treadle.interfaces.cli.commands.serve import Host, Open, Port, http_options
-from treadle.interfaces.cli.output.messages import tell_note
-from treadle.interfaces.cli.process.engines import load_engines
-from treadle.interfaces.cli.process.local_token import entrance
-from treadle.interfaces.cli.process.worker import (
+from treadle.interfaces.cli.engines import load_engines
+from treadle.interfaces.cli.hosting import (
     announce,
     calm_collector,
     enable_llm,
@@ -26,6 +24,8 @@ from treadle.interfaces.cli.process.worker import (
     stop_signal,
     worker_starter,
 )
+from treadle.interfaces.cli.local_token import entrance
+from treadle.interfaces.cli.messages import tell_note
 from treadle.interfaces.cli.session import Session
 from treadle.model.access import Access, Scope, granted, parse_scopes
 from treadle.model.errors import InvalidInput, MissingDependency
@@ -140,7 +140,7 @@ async def _over_http(
         raise InvalidInput(f"The server already serves MCP at {session.chosen.remote}/mcp: omit --http or --server.")
     if scopes:
         raise InvalidInput("Over HTTP the caller's token decides: create one with `treadle token create NAME --scope operate`.")
-    from treadle.interfaces.cli.process.mcp_mount import PATH, add_mcp
+    from treadle.interfaces.cli.mcp_mount import PATH, add_mcp
 
     options = http_options(session, host, port, "", False, _GRACE, open_access, needed=True)
     from treadle.interfaces.http.server import HttpServer

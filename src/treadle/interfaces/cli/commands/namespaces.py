@@ -6,7 +6,7 @@ import asyncio
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from treadle.interfaces.cli.output.format import grid, plain, state
+from treadle.interfaces.cli.format import grid, plain, state
 from treadle.interfaces.cli.session import Session
 from treadle.model.errors import TreadleError
 from treadle.settings import read_directory

@@ -16,8 +16,13 @@ from treadle.api.wire import to_builtins
 from treadle.engine import Engine
 from treadle.interfaces.cli.command import option
 from treadle.interfaces.cli.commands.worker import Llm
+from treadle.interfaces.cli.crash import arm_crash
+from treadle.interfaces.cli.engines import load_engines
 from treadle.interfaces.cli.exits import FAILED, INTERRUPTED, WaitTimedOut
-from treadle.interfaces.cli.input.plan import (
+from treadle.interfaces.cli.format import plain, pretty
+from treadle.interfaces.cli.hosting import enable_llm, leave_threads_behind, stop_signal
+from treadle.interfaces.cli.messages import tell_error
+from treadle.interfaces.cli.plan import (
     LenientOption,
     Plan,
     Wanted,
@@ -25,15 +30,10 @@ from treadle.interfaces.cli.input.plan import (
     preflight,
     tell_what_is_missing,
 )
-from treadle.interfaces.cli.input.sources import Places, StrictOption
-from treadle.interfaces.cli.input.values import Deadline, FairnessKey, Params, Payload, TagPairs, deadline_option, tags, wait_limit
-from treadle.interfaces.cli.output.format import plain, pretty
-from treadle.interfaces.cli.output.messages import tell_error
-from treadle.interfaces.cli.output.run import Watcher
-from treadle.interfaces.cli.process.crash import arm_crash
-from treadle.interfaces.cli.process.engines import load_engines
-from treadle.interfaces.cli.process.worker import enable_llm, leave_threads_behind, stop_signal
+from treadle.interfaces.cli.run_view import Watcher
 from treadle.interfaces.cli.session import NotOverHttp, Session
+from treadle.interfaces.cli.sources import Places, StrictOption
+from treadle.interfaces.cli.values import Deadline, FairnessKey, Params, Payload, TagPairs, deadline_option, tags, wait_limit
 from treadle.kernel.telemetry.events import Emit, Event, TaskSettled
 from treadle.model.errors import IllegalMove, InvalidInput, RunCanceled, RunFailed
 from treadle.model.names import DEFAULT_LIST, check_key, check_name
@@ -84,7 +84,7 @@ async def run(
     With --answer or --trial, nothing is stored and no handler is called.
     """
     if answers or trial:
-        from treadle.interfaces.cli.output.trial import try_workflow
+        from treadle.interfaces.cli.commands.trial import try_workflow
 
         if handlers or llm:
             raise InvalidInput("A trial calls no handlers: omit --handlers and --llm, or --answer and --trial.")

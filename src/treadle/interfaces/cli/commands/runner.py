@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Annotated
 from treadle.engine import Engine
 from treadle.interfaces.cli.command import option
 from treadle.interfaces.cli.commands.worker import Llm
-from treadle.interfaces.cli.process.crash import arm_crash
-from treadle.interfaces.cli.process.worker import announce, enable_llm, leave_threads_behind, observed, opened, stop_signal
+from treadle.interfaces.cli.crash import arm_crash
+from treadle.interfaces.cli.hosting import announce, enable_llm, leave_threads_behind, observed, opened, stop_signal
 from treadle.interfaces.cli.session import Session
 from treadle.model.errors import InvalidInput
 from treadle.model.names import DEFAULT_LIST
@@ -172,7 +172,7 @@ def with_roots(session: Session, roots: list[Path] | None) -> Settings:
 def load_tools(place: str) -> ToolRegistry:
     """Load the tool registry named `module:name` or `path/to/file.py:name`."""
     from treadle.agents import ToolRegistry
-    from treadle.interfaces.cli.process.engines import load_place
+    from treadle.interfaces.cli.engines import load_place
 
     module, _, name = place.rpartition(":")
     if not module:

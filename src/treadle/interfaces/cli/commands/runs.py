@@ -4,24 +4,23 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
-from datetime import datetime
-from typing import TYPE_CHECKING, Annotated, Any, TypedDict, Unpack
+from typing import TYPE_CHECKING, Annotated, Unpack
 
-from treadle.api.view import short
+from treadle.api.runs import RunFilter
 from treadle.api.wire import to_builtins
 from treadle.engine import Engine
 from treadle.interfaces.cli.command import argument, option
 from treadle.interfaces.cli.commands.run import HandlersHere, opened, watch_run, work_on
-from treadle.interfaces.cli.input.plan import texts_of
-from treadle.interfaces.cli.input.values import Params, Payload, Where, moment, workflow_inputs
-from treadle.interfaces.cli.input.values import payload as parse_payload
-from treadle.interfaces.cli.output.format import ago, facts, grid, ms, plain, state, tag_line
-from treadle.interfaces.cli.output.format import line as shown_line
-from treadle.interfaces.cli.output.messages import tell_note
-from treadle.interfaces.cli.output.run import is_shown, list_steps, live_tasks, show_run, steps_table
-from treadle.interfaces.cli.process.engines import load_engines
-from treadle.interfaces.cli.process.worker import stop_signal
+from treadle.interfaces.cli.engines import load_engines
+from treadle.interfaces.cli.format import facts, grid, ms, plain
+from treadle.interfaces.cli.format import line as shown_line
+from treadle.interfaces.cli.hosting import stop_signal
+from treadle.interfaces.cli.messages import tell_note
+from treadle.interfaces.cli.plan import texts_of
+from treadle.interfaces.cli.run_view import is_shown, list_steps, live_tasks, show_run, steps_table
 from treadle.interfaces.cli.session import NotOverHttp, Session
+from treadle.interfaces.cli.values import Params, Payload, workflow_inputs
+from treadle.interfaces.cli.values import payload as parse_payload
 from treadle.model.clock import as_text
 from treadle.model.errors import InvalidInput
 from treadle.model.states import StepState
@@ -38,59 +37,6 @@ StepName = Annotated[str, argument(metavar="STEP", help="A step's id, or its pat
 
 _SHOWN_STEPS = 1000
 _PAGE = 50
-
-
-class Filter(TypedDict):
-    """Selects runs."""
-
-    workflow: Annotated[str | None, option(help="Only of this workflow (qualified name)")]
-    flow: Annotated[str | None, option(help="Only of this flow: a digest, or a name for all its versions")]
-    task_list: Annotated[str | None, option("--list", metavar="LIST", help="Only of this task list")]
-    since: Annotated[str | None, option(metavar="TIME", help="Only runs created at or after this time: 2027-01-15T09:00")]
-    until: Annotated[str | None, option(metavar="TIME", help="Only runs created before this time; a day includes that day")]
-    search: Annotated[
-        str | None, option(metavar="TEXT", help="Text in the workflow's name or idempotency key, or the start of an id")
-    ]
-    doing: Annotated[
-        str | None, option(metavar="ACTIVITY", help="Only unfinished runs that are doing this: sleeping, waiting_for_approval, ...")
-    ]
-    where: Where
-    root_id: Annotated[str | None, option("--root", metavar="ID", help="Only runs of this tree, such as all links of a chain")]
-
-
-def _asked(which: Filter) -> dict[str, Any]:
-    """Convert the filter to the arguments of the API."""
-    return {**which, "since": moment(which["since"], "--since"), "until": moment(which["until"], "--until", end=True)}
-
-
-async def list_runs(
-    session: Session,
-    states: Annotated[list[str] | None, option("--state", metavar="STATE", help="Only these states; repeatable")] = None,
-    limit: Annotated[int, option(help="Maximum number, up to 1000")] = _PAGE,
-    before: Annotated[str | None, option(metavar="ID", help="Next page: only runs older than this one")] = None,
-    **which: Unpack[Filter],
-) -> None:
-    """List runs, newest first."""
-    async with session.api() as api:
-        page = await api.runs.list(state=states or (), **_asked(which), limit=limit, before=before)
-        now = (await api.system.time()).now
-    empty = "No runs. Start one with `treadle run FILE` or `treadle submit FILE`."
-    if page.searched is not None:
-        empty = "No runs match." if page.next_before is None else f"None of the {page.searched:,} runs searched so far match."
-    session.show_page(page, page.runs, empty, lambda: _table(page.runs, now), before=page.next_before)
-
-
-def _table(runs: list[Run], now: datetime) -> RenderableType:
-    tagged = any(run.tags for run in runs)
-    table = grid("id", "workflow", "state", "?>steps", "created", *(["?tags"] if tagged else []), "?note")
-    for run in runs:
-        said = (run.error or {}).get("message")
-        doing = "" if run.activity is None else run.activity.text
-        note = said or (f"finished {ago(run.finished_at, now)}" if run.finished_at is not None else doing)
-        tags = [plain(short(tag_line(run.tags), 40))] if tagged else []
-        made = ago(run.created_at, now)
-        table.add_row(run.id, plain(run.workflow), state(run.state), str(run.steps), made, *tags, plain(short(note, 80)))
-    return table
 
 
 async def show(session: Session, run_id: RunId) -> None:
@@ -166,31 +112,22 @@ def _before(line: RunLogLine) -> str:
     return "" if not line.path or line.message.startswith(f"{line.path}:") else f"{line.path}: "
 
 
-async def pause(session: Session, run_id: RunId) -> None:
-    """Pause a run: no more of its tasks start; running ones finish and count."""
-    async with session.api() as api:
-        _done(session, await api.runs.pause(run_id))
-
-
 async def resume(session: Session, run_id: RunId, handlers: HandlersHere = None) -> None:
     """Resume a paused run, or repair a stuck one; with --handlers, work on it here until it ends."""
     async with _api(session, handlers) as (api, engine):
         await _go_on(session, engine, await api.runs.resume(run_id), handlers)
 
 
-async def cancel(
-    session: Session,
-    run_id: RunId,
-    reason: Annotated[str | None, option(help="Reason, stored with the run")] = None,
-    force: Annotated[bool, option("--force", help="End a function immediately, without its cleanup")] = False,
-) -> None:
-    """Cancel a run and all its live tasks; repeating this is not an error. A function may clean up first, for a limited time."""
-    async with session.api() as api:
-        run = await api.runs.cancel(run_id, reason=reason, force=force)
-    if run.finished_at is not None:
-        return _done(session, run)
+async def show_canceled(session: Session, _: Api, run: Run) -> None:
+    """Report the end of a run, or its cleanup."""
     hint = f"it is canceled when its cleanup ends; `treadle why {run.id}` shows it, and `--force` ends it now"
-    return session.show(run, lambda: plain(f"{run.workflow} {run.id} cleans up: {hint}"))
+    state = f"is {run.state} now" if run.finished_at is not None else f"cleans up: {hint}"
+    session.show(run, lambda: plain(f"{run.workflow} {run.id} {state}"))
+
+
+async def show_usage(session: Session, _: Api, usage: RunUsage) -> None:
+    """Show the language model usage of a run."""
+    session.show(usage, lambda: _shown(usage))
 
 
 async def retry(
@@ -280,12 +217,12 @@ async def bulk(
     every: Annotated[bool, option("--all", help="All runs; otherwise a filter is required")] = False,
     reason: Annotated[str | None, option(help="Reason, stored with canceled runs")] = None,
     dry_run: Annotated[bool, option("--dry-run", help="Change nothing; print the number of runs")] = False,
-    **which: Unpack[Filter],
+    **which: Unpack[RunFilter],
 ) -> None:
     """Pause, resume, cancel or retry all matching runs, newest first, page by page."""
     if action not in ("pause", "resume", "cancel", "retry"):
         raise InvalidInput(f"Unknown action {action!r}; use pause, resume, cancel or retry.")
-    if not (every or states or any(which.values())):
+    if not (every or states or which):
         raise InvalidInput("Select runs by --where, --state, --workflow, --flow, --list, --since, --until or --search, or --all.")
     done: list[str] = []
     refused: list[Json] = []
@@ -297,7 +234,7 @@ async def bulk(
                 action,  # type: ignore[arg-type]
                 dry_run=dry_run,
                 state=states or (),
-                **_asked(which),
+                **which,
                 reason=reason,
                 before=before,
             )
@@ -345,13 +282,6 @@ async def _go_on(
 
 def _done(session: Session, run: Run) -> None:
     session.show(run, lambda: plain(f"{run.workflow} {run.id} is {run.state} now"))
-
-
-async def usage(session: Session, run_id: Annotated[str, argument(metavar="RUN", help="The run's id")]) -> None:
-    """Show the language model usage of a run: requests, tokens, cost, and its budget."""
-    async with session.api() as api:
-        found = await api.runs.usage(run_id)
-    session.show(found, lambda: _shown(found))
 
 
 def _shown(found: RunUsage) -> RenderableType:

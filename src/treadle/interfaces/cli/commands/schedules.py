@@ -7,17 +7,16 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Annotated, Any, Unpack
 
 from treadle.api.options import ScheduleOptions, TimeOptions
-from treadle.api.schedules import SCHEDULE, Backfilled, Started, describe_time
+from treadle.api.schedules import SCHEDULE, Backfilled, Started, describe_change, describe_time
 from treadle.api.tasks import MOVES
 from treadle.api.view import words
 from treadle.api.wire import to_builtins
 from treadle.engine import Engine
 from treadle.interfaces.cli.command import argument, option
-from treadle.interfaces.cli.input.values import moment
-from treadle.interfaces.cli.output.format import ago, details, grid, ms, plain, table
-from treadle.interfaces.cli.output.messages import tell_note
+from treadle.interfaces.cli.format import ago, details, grid, plain, table, together
+from treadle.interfaces.cli.messages import tell_note
 from treadle.interfaces.cli.session import Session
-from treadle.model.clock import as_text
+from treadle.interfaces.cli.values import moment
 from treadle.model.errors import InvalidInput
 from treadle.model.names import check_name
 from treadle.model.values import Json
@@ -31,7 +30,6 @@ if TYPE_CHECKING:
 Name = Annotated[str, argument(metavar="NAME", help="The schedule's name, or its id")]
 DryRun = Annotated[bool, option("--dry-run", help="Change nothing; print the result")]
 
-_PAGE = 100
 _BATCH = 50
 """Ticks that one call of a backfill starts."""
 
@@ -51,7 +49,8 @@ async def add(
         await _preview_new(session, name, options)
         return
     async with session.api(migrate=True, first=lambda engine: _check(engine, name, options)) as api:
-        _done(session, await api.schedules.create(name, paused=paused, **options))
+        schedule = await api.schedules.create(name, paused=paused, **options)
+    session.show(as_json(schedule), lambda: plain(describe_change(schedule)))
 
 
 def _check(engine: Engine, name: str, options: Mapping[str, Any]) -> None:
@@ -71,43 +70,8 @@ async def _preview_new(session: Session, name: str, options: Mapping[str, Any]) 
     async with session.api(scratch=True) as api:
         found = await api.schedules.preview_new(**options)
         now = (await api.system.time()).now
-    value = {"name": name, "dry_run": True} | preview_json(found)
+    value = {"name": name, "dry_run": True} | as_json(found)
     session.show(value, lambda: show_preview(f"{name} (not added)", found, now))
-
-
-async def edit(session: Session, name: Name, **options: Unpack[ScheduleOptions]) -> None:
-    """Change a schedule; options not given stay as they are. A new time counts from now on."""
-    async with session.api() as api:
-        _done(session, await api.schedules.edit(name, **options))
-
-
-async def list_schedules(
-    session: Session,
-    ended: Annotated[bool, option("--all", help="Also show schedules that have ended")] = False,
-    limit: Annotated[int, option(min=1, max=1000, help="Maximum number")] = _PAGE,
-    before: Annotated[str | None, option(metavar="ID", help="Next page: only schedules older than this one")] = None,
-) -> None:
-    """List schedules, newest first."""
-    async with session.api() as api:
-        page = await api.schedules.list(every=ended, limit=limit, before=before)
-        now = (await api.system.time()).now
-    value = {"schedules": [schedule_json(each) for each in page.schedules], "next_before": page.next_before}
-    session.show_page(value, page.schedules, SCHEDULE.empty, lambda: table(SCHEDULE, page.schedules, now), before=page.next_before)
-
-
-async def show(session: Session, name: Name) -> None:
-    """Show one schedule: times, target, policies, recent ticks, and its error if it cannot start."""
-    async with session.api() as api:
-        schedule = await api.schedules.get(name)
-        moves = (await api.schedules.moves(schedule.id)).moves
-        now = (await api.system.time()).now
-
-    def human() -> RenderableType:
-        from rich.console import Group
-
-        return Group(details(SCHEDULE, schedule, now), table(MOVES, moves, now))
-
-    session.show(schedule_json(schedule), human)
 
 
 async def preview(
@@ -128,32 +92,7 @@ async def preview(
             schedule = await api.schedules.get(name)
             title, told = f"{schedule.name} ({schedule.state})", {"name": schedule.name, "state": schedule.state}
             found = await api.schedules.preview(schedule.id, count=count)
-    session.show(told | preview_json(found), lambda: show_preview(title, found, now))
-
-
-async def pause(session: Session, name: Name) -> None:
-    """Pause a schedule; started work continues."""
-    async with session.api() as api:
-        _done(session, await api.schedules.pause(name))
-
-
-async def resume(session: Session, name: Name) -> None:
-    """Resume a paused schedule; its catch-up policy decides about missed ticks."""
-    async with session.api() as api:
-        _done(session, await api.schedules.resume(name))
-
-
-async def remove(session: Session, name: Name) -> None:
-    """Remove a schedule; started work continues."""
-    async with session.api() as api:
-        _done(session, await api.schedules.remove(name))
-
-
-async def run_now(session: Session, name: Name) -> None:
-    """Start the schedule's work once, now; its ticks are unaffected."""
-    async with session.api() as api:
-        started = await api.schedules.run_now(name)
-    session.show(started, lambda: plain(f"Started {started.kind} {started.id}"))
+    session.show(told | as_json(found), lambda: show_preview(title, found, now))
 
 
 async def backfill(
@@ -190,25 +129,20 @@ async def _backfill(session: Session, api: Api, schedule_id: str, would: Backfil
     return Backfilled(False, would.ticks, started, [tick for tick in would.ticks if tick not in done])
 
 
-def _done(session: Session, schedule: Schedule) -> None:
-    following = "" if schedule.next_at is None else f"; next tick at {as_text(ms(schedule.next_at))}"
-    session.show(schedule_json(schedule), lambda: plain(f"{schedule.name} is {schedule.state} now{following}"))
-
-
-def schedule_json(schedule: Schedule) -> dict[str, Json]:
-    """A schedule as JSON, with only the times that apply."""
-    return _bare(schedule)
-
-
-def preview_json(preview: SchedulePreview) -> dict[str, Json]:
-    """A preview as JSON."""
-    return _bare(preview)
-
-
-def _bare(record: Any) -> dict[str, Json]:
-    value: dict[str, Json] = to_builtins(record)
-    value["when"] = {name: each for name, each in value["when"].items() if each is not None}
+def as_json(result: Any) -> dict[str, Json]:
+    """A schedule, a page of them or a preview as JSON, with only the times that apply."""
+    value: dict[str, Json] = to_builtins(result)
+    for record in (value, *value.get("schedules", ())):
+        if "when" in record:
+            record["when"] = {name: time for name, time in record["when"].items() if time is not None}
     return value
+
+
+async def show_schedule(session: Session, api: Api, schedule: Schedule) -> None:
+    """Show one schedule, with the operations on it."""
+    moves = (await api.schedules.moves(schedule.id)).moves
+    now = (await api.system.time()).now
+    session.show(as_json(schedule), lambda: together(details(SCHEDULE, schedule, now), table(MOVES, moves, now)))
 
 
 def _text(at: datetime | None) -> str:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Annotated
 
 from treadle.interfaces.cli.command import option
-from treadle.interfaces.cli.output.format import plain
+from treadle.interfaces.cli.format import plain
 from treadle.interfaces.cli.session import Session
 from treadle.model.errors import Refused
 from treadle.version import VERSION

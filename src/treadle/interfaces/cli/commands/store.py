@@ -15,11 +15,10 @@ from click.exceptions import Exit
 from treadle.api.wire import to_builtins
 from treadle.interfaces.cli.command import argument, option
 from treadle.interfaces.cli.exits import FAILED
-from treadle.interfaces.cli.input.values import seconds
-from treadle.interfaces.cli.output.format import ago, facts, grid, plain, state
-from treadle.interfaces.cli.output.messages import end_progress, tell_progress
+from treadle.interfaces.cli.format import ago, facts, grid, plain, state
+from treadle.interfaces.cli.messages import end_progress, tell_progress
 from treadle.interfaces.cli.session import NotOverHttp, Session
-from treadle.model.clock import span
+from treadle.interfaces.cli.values import seconds
 from treadle.model.errors import InvalidInput, Refused
 
 if TYPE_CHECKING:
@@ -65,7 +64,7 @@ async def _migrated(session: Session, wait: float) -> AsyncIterator[Engine]:
             yield engine
         return
     from treadle.engine import Engine
-    from treadle.interfaces.cli.process.worker import opened, stop_signal
+    from treadle.interfaces.cli.hosting import opened, stop_signal
 
     session.need_store()
     stop = stop_signal()
@@ -107,14 +106,11 @@ def _report(checked: int, problems: list[str]) -> RenderableType:
     )
 
 
-async def info(session: Session) -> None:
+async def show_info(session: Session, api: Api, info: StoreInfo) -> None:
     """Show the store: kind, contents, health and risks."""
-    async with session.api() as api:
-        found = await api.store.info()
-        now = (await api.system.time()).now
-    said = to_builtins(found)
-    value = {"store": said.pop("store"), **said.pop("described"), **said}
-    session.show(value, lambda: _overview(found, now))
+    now = (await api.system.time()).now
+    value = to_builtins(info)
+    session.show({"store": value.pop("store"), **value.pop("described"), **value}, lambda: _overview(info, now))
 
 
 def _overview(found: StoreInfo, now: datetime) -> RenderableType:
@@ -217,24 +213,6 @@ def _words(total: dict[str, Any]) -> str:
     parts = ", ".join(f"{total[name]} {word}" for name, word in _COUNTS.items() if word and total[name])
     freed = f"; {total['freed'] // 1024} KiB freed" if total["freed"] else ""
     return f"{total['trees']} trees pruned{f' ({parts})' if parts else ''}{freed}."
-
-
-async def keep(
-    session: Session,
-    task_list: Annotated[str, argument(metavar="LIST", help="The task list's name")],
-    completed: Annotated[
-        str | None, option(metavar="AGE", help="Retention of completed, canceled and ignored work, e.g. 7d")
-    ] = None,
-    failed: Annotated[str | None, option(metavar="AGE", help="Retention of failed work, e.g. 90d")] = None,
-) -> None:
-    """Set the retention of finished work in a list; options not given use the defaults."""
-    ages = [seconds(completed, "--completed"), seconds(failed, "--failed")]
-    if any(age is not None and age < 0 for age in ages):
-        raise InvalidInput("An age must be zero or more.")
-    async with session.api() as api:
-        rule = await api.store.keep(task_list, completed=ages[0], failed=ages[1])
-    kept = f"completed work is kept for {span(rule.keep_completed_for)}, failed work for {span(rule.keep_failed_for)}"
-    session.show(rule, lambda: plain(f"{task_list}: {kept}"))
 
 
 async def compact(session: Session) -> None:

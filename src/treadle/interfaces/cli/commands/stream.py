@@ -8,20 +8,16 @@ from contextlib import aclosing, suppress
 from typing import TYPE_CHECKING, Annotated
 
 from treadle.api.wire import to_builtins
+from treadle.interfaces.cli.calls import show
 from treadle.interfaces.cli.command import argument, option
-from treadle.interfaces.cli.output.format import ago, grid, plain
-from treadle.interfaces.cli.process.worker import stop_signal
+from treadle.interfaces.cli.hosting import stop_signal
 from treadle.interfaces.cli.session import Session
 from treadle.model.errors import NotFound
 from treadle.model.text import json_text, printable
 
 if TYPE_CHECKING:
-    from datetime import datetime
-
-    from rich.console import RenderableType
-
     from treadle.api.facade import Api
-    from treadle.api.streams import StreamEntry, StreamSummary
+    from treadle.api.streams import StreamEntry
 
 
 async def stream(
@@ -36,7 +32,7 @@ async def stream(
         if name is None:
             found = await api.streams.list(work)
             now = (await api.system.time()).now
-            session.show_page(found, found.streams, "No streams.", lambda: _table(found.streams, now))
+            show(session, found, now)
         elif follow:
             await _follow(session, api, work, name, offset)
             await _tell_successor(api, work, name)
@@ -68,12 +64,12 @@ async def _follow(session: Session, api: Api, work: str, name: str, offset: int)
     stop = asyncio.create_task(stop_signal().wait())
     printer = _Printer(session)
 
-    async def show() -> None:
+    async def print_entries() -> None:
         async with aclosing(api.streams.follow(work, name, offset=offset)) as entries:
             async for entry in entries:
                 printer.print(entry)
 
-    showing = asyncio.create_task(show())
+    showing = asyncio.create_task(print_entries())
     await asyncio.wait([stop, showing], return_when=asyncio.FIRST_COMPLETED)
     for each in (stop, showing):
         each.cancel()
@@ -117,12 +113,3 @@ def notice(entry: StreamEntry) -> str:
     if entry.kind == "truncated":
         return "[the stream was full: entries are missing here]"
     return f"[{printable(str(entry.value['message']))}]"
-
-
-def _table(streams: list[StreamSummary], now: datetime) -> RenderableType:
-    table = grid("stream", ">next offset", ">bytes", "full", "last entry")
-    for each in streams:
-        table.add_row(
-            plain(each.name), str(each.next_offset), str(each.bytes), "yes" if each.truncated else "", ago(each.updated_at, now)
-        )
-    return table

@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
-from datetime import datetime
 from typing import TYPE_CHECKING, Annotated
 
 import msgspec
 from click.exceptions import Exit
 
-from treadle.api.view import short
 from treadle.interfaces.cli.command import option
 from treadle.interfaces.cli.exits import FAILED
-from treadle.interfaces.cli.output.format import ago, facts, grid, plain, state, when
+from treadle.interfaces.cli.format import ago, facts, plain, when
 from treadle.interfaces.cli.session import Session
 from treadle.model.clock import span
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from treadle.api.servers import Server
     from treadle.api.system import Status
     from treadle.kernel.recovery import RecoveryReport
 
@@ -61,39 +58,6 @@ def _shown(found: Status) -> RenderableType:
 
 def _counts(found: dict[str, int]) -> str:
     return ", ".join(f"{count} {name}" for name, count in found.items()) or "none"
-
-
-async def servers(
-    session: Session,
-    live: Annotated[bool, option("--live", help="Leave out stopped servers")] = False,
-) -> None:
-    """List the servers, newest first; one that is dead or missed three heartbeats is shown as lost."""
-    async with session.api() as api:
-        found = await api.servers.list(live=live)
-        now = (await api.system.time()).now
-    session.show(found, lambda: _table(found.servers, now))
-
-
-def _table(found: list[Server], now: datetime) -> RenderableType:
-    if not found:
-        return plain("No servers. Start one with `treadle worker --handlers MODULE`.")
-    from treadle.kernel.takeover.decide import evidence_text
-
-    table = grid("name", "state", "?>pid", "?started", "heartbeat", ">running", "?>handled", ">failed", "?lists", "?handlers")
-    for server in found:
-        table.add_row(
-            plain(server.name),
-            state(server.state),
-            str(server.pid or "-"),
-            ago(server.started_at, now),
-            ago(server.heartbeat_at, now) if server.evidence is None else evidence_text(server.evidence),
-            f"{server.running}/{server.concurrency}",
-            str(server.handled),
-            str(server.failed),
-            plain(", ".join(server.task_lists)),
-            plain(short(", ".join(server.handlers) or "-", 100)),
-        )
-    return table
 
 
 async def recover(

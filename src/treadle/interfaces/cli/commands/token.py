@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 import sys
-from datetime import datetime
 from typing import TYPE_CHECKING, Annotated
 
 from treadle.interfaces.cli.command import argument, option
-from treadle.interfaces.cli.input.values import seconds
-from treadle.interfaces.cli.output.format import ago, grid, ms, plain, state
-from treadle.interfaces.cli.output.messages import tell_note
+from treadle.interfaces.cli.format import ms, plain
+from treadle.interfaces.cli.messages import tell_note
 from treadle.interfaces.cli.session import Session
+from treadle.interfaces.cli.values import seconds
 from treadle.model.access import check_token_name, parse_scopes
 from treadle.model.clock import as_text
 
 if TYPE_CHECKING:
-    from rich.console import RenderableType
-
-    from treadle.api.tokens import Token
+    pass
 
 _SCOPES = (
     "Scope: read, enqueue, work (includes enqueue), approve (read), operate (read, work), publish (read, enqueue), register (read) "
@@ -55,38 +52,3 @@ async def create(
         f"Token {name} ({', '.join(made.scopes)}) is valid{until}. Save its secret now: it is not stored and cannot be shown "
         "again. Callers send it as `Authorization: Bearer SECRET`."
     )
-
-
-async def list_tokens(
-    session: Session, every: Annotated[bool, option("--all", help="Also show expired and revoked tokens")] = False
-) -> None:
-    """List tokens, newest first; secrets are not stored and never shown."""
-    async with session.api() as api:
-        found = await api.tokens.list(every=every)
-        now = (await api.system.time()).now
-    session.show(found, lambda: _table(found.tokens, now))
-
-
-async def revoke(session: Session, token: Annotated[str, argument(metavar="ID|NAME", help="The token's id, or its name")]) -> None:
-    """Revoke a token and the sessions opened with it; running servers apply this within 5 seconds."""
-    async with session.api() as api:
-        done = await api.tokens.revoke(token)
-    session.show(done, lambda: plain(f"Token {done.name} ({done.id}) is {done.state}."))
-
-
-def _table(found: list[Token], now: datetime) -> RenderableType:
-    if not found:
-        return plain("No tokens.")
-    table = grid("id", "name", "state", "scopes", "lists", "made", "by", "expires")
-    for each in found:
-        table.add_row(
-            each.id,
-            plain(each.name),
-            state(each.state),
-            ", ".join(each.scopes) or "sealed",
-            plain(", ".join(each.task_lists) or "all"),
-            ago(each.created_at, now),
-            plain(each.created_by),
-            ago(each.expires_at, now),
-        )
-    return table

@@ -7,7 +7,7 @@ from collections import deque
 from typing import TYPE_CHECKING, Annotated
 
 from treadle.interfaces.cli.command import option
-from treadle.interfaces.cli.output.format import ago, plain, state
+from treadle.interfaces.cli.format import ago, plain, state
 from treadle.interfaces.cli.session import Session
 from treadle.model.clock import span
 from treadle.model.errors import InvalidInput, MissingDependency, TreadleError
@@ -34,7 +34,7 @@ async def top(
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
         raise InvalidInput("treadle top needs a terminal. `treadle status --json` prints the state once.")
     try:
-        from treadle.interfaces.cli.output.top_screen import TopApp
+        from treadle.interfaces.cli.commands.top_screen import TopApp
     except ImportError:
         raise MissingDependency("`treadle top` needs Textual: pip install 'treadle[top]'.") from None
     async with session.api() as api:

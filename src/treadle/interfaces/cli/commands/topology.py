@@ -10,9 +10,9 @@ from click.exceptions import Exit
 from treadle.engine import Engine
 from treadle.goals.topology import InvalidTopology, Topology, TopologyProblem, suggestion
 from treadle.interfaces.cli.command import argument, option
+from treadle.interfaces.cli.engines import load_engines
 from treadle.interfaces.cli.exits import BAD_INPUT
-from treadle.interfaces.cli.output.format import facts, plain
-from treadle.interfaces.cli.process.engines import load_engines
+from treadle.interfaces.cli.format import facts, plain
 from treadle.interfaces.cli.session import Session
 from treadle.model.values import Json
 

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 from treadle.api.view import short
-from treadle.interfaces.cli.command import argument, option
-from treadle.interfaces.cli.output.format import plain
+from treadle.interfaces.cli.format import plain
 from treadle.interfaces.cli.session import Session
 from treadle.model.clock import span
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
+    from treadle.api.facade import Api
     from treadle.api.traces import Trace, TraceEntry
 
 _NAME, _STATE, _TOOK = 32, 17, 7
@@ -21,17 +21,9 @@ _NAME, _STATE, _TOOK = 32, 17, 7
 _BAR = 80 - _NAME - _STATE - _TOOK - 4
 
 
-async def trace(
-    session: Session,
-    any_id: Annotated[str, argument(metavar="ID", help="Id of any run, task, step, approval or external job in it, or a trace id")],
-    group: Annotated[str | None, option(metavar="GROUP", help="List the members of this group")] = None,
-    limit: Annotated[int, option(min=1, max=1000, help="Maximum number of entries")] = 200,
-    after: Annotated[str | None, option(metavar="ID", help="Next page: only entries after this one")] = None,
-) -> None:
-    """Show everything that followed from one start, across runs, tasks, approvals and external jobs, on one time axis."""
-    async with session.api() as api:
-        found = await api.traces.get(any_id, group=group, limit=limit, after=after)
-    session.show_page(found, found.entries, "Nothing.", lambda: _timeline(found), after=found.next_after)
+async def show_trace(session: Session, _: Api, trace: Trace) -> None:
+    """Show everything that followed from one start on one time axis."""
+    session.show_page(trace, trace.entries, "Nothing.", lambda: _timeline(trace), after=trace.next_after)
 
 
 def _timeline(trace: Trace) -> RenderableType:

@@ -6,29 +6,21 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Unpack
 
-from treadle.api.options import WatcherChanges, WatcherOptions
-from treadle.api.schedules import describe_target
-from treadle.api.view import short
+from treadle.api.options import WatcherOptions
+from treadle.api.watchers import WATCHER
 from treadle.engine import Engine
 from treadle.interfaces.cli.command import argument, option
-from treadle.interfaces.cli.output.format import facts, grid, ms, plain, pretty, state, when
+from treadle.interfaces.cli.format import details, facts, plain, together, when
 from treadle.interfaces.cli.session import NotOverHttp, Session
-from treadle.model.clock import as_text, span
 from treadle.model.errors import InvalidWatcher, TaskNotFound
 from treadle.model.names import ENGINE_LIST, check_name
 from treadle.model.watchers import DIRECTORY, FILE, SEEN, WatcherBody
 
 if TYPE_CHECKING:
-    from datetime import datetime
-
-    from rich.console import RenderableType
-
-    from treadle.api.tasks import TaskDetail
-    from treadle.api.watchers import SeenItem, WatchedSource, Watcher
+    from treadle.api.facade import Api
+    from treadle.api.watchers import Watcher
 
 Name = Annotated[str, argument(metavar="NAME", help="The watcher's name, or its id")]
-
-_PAGE = 100
 
 
 async def add(
@@ -114,142 +106,15 @@ def _try_out(session: Session, name: str, options: Mapping[str, Any]) -> None:
     session.show(value, lambda: plain(said if problem is None else f"{said}\n{problem}"))
 
 
-async def edit(session: Session, name: Name, **options: Unpack[WatcherChanges]) -> None:
-    """Change the interval, changes and target of a watcher; its source stays the same."""
-    async with session.api() as api:
-        _done(session, await api.watchers.edit(name, **options))
-
-
-async def list_watchers(
-    session: Session,
-    ended: Annotated[bool, option("--all", help="Also show watchers that have ended")] = False,
-    limit: Annotated[int, option(min=1, max=1000, help="Maximum number")] = _PAGE,
-    before: Annotated[str | None, option(metavar="ID", help="Next page: only watchers older than this one")] = None,
-) -> None:
-    """List watchers, newest first."""
-    async with session.api() as api:
-        page = await api.watchers.list(every=ended, limit=limit, before=before)
-    empty = "No watchers. Add one with `treadle watchers add NAME --directory PATH --task NAME`."
-    session.show_page(page, page.watchers, empty, lambda: _table(page.watchers), before=page.next_before)
-
-
-async def show(session: Session, name: Name) -> None:
-    """Show one watcher: its source, target and recent changes, and its error if it cannot scan."""
-    async with session.api() as api:
-        watcher = await api.watchers.get(name)
-        try:
-            task = None if watcher.task_id is None else await api.tasks.get(watcher.task_id)
-        except TaskNotFound:  # the watcher has ended
-            task = None
-        now = (await api.system.time()).now
-    session.show(watcher, lambda: show_watcher(watcher, task, now))
-
-
-async def seen(
-    session: Session,
-    name: Name,
-    after: Annotated[str | None, option(metavar="NAME", help="Next page: only names after this one")] = None,
-    limit: Annotated[int, option(min=1, max=1000, help="Maximum number")] = _PAGE,
-) -> None:
-    """List the items that a watcher has seen, by name."""
-    async with session.api() as api:
-        page = await api.watchers.seen(name, after=after, limit=limit)
-    session.show_page(page, page.seen, "No items seen yet.", lambda: _seen(page.seen), after=page.next_after)
-
-
-async def pause(session: Session, name: Name) -> None:
-    """Pause a watcher; started work continues."""
-    async with session.api() as api:
-        _done(session, await api.watchers.pause(name))
-
-
-async def resume(session: Session, name: Name) -> None:
-    """Resume a paused watcher; it reports the changes made meanwhile immediately."""
-    async with session.api() as api:
-        _done(session, await api.watchers.resume(name))
-
-
-async def remove(session: Session, name: Name) -> None:
-    """Remove a watcher; started work continues."""
-    async with session.api() as api:
-        _done(session, await api.watchers.remove(name))
-
-
-async def look(session: Session, name: Name) -> None:
-    """Scan as soon as a worker is free, instead of at the next interval."""
-    async with session.api() as api:
-        found = await api.watchers.look(name)
-    session.show(found, lambda: plain(f"{found.name} is scanned as soon as a worker is free"))
-
-
-def _done(session: Session, watcher: Watcher) -> None:
-    session.show(watcher, lambda: plain(f"{watcher.name} is {watcher.state} now"))
-
-
-def source_words(source: WatchedSource) -> str:
-    """The scanned source, in a few words."""
-    if source.kind != DIRECTORY:
-        return source.place
-    pattern = source.pattern or "*"
-    depth = "**/" if source.recursive and "**" not in pattern else ""
-    return f"{source.place.rstrip('/')}/{depth}{pattern}"
-
-
-def _table(watchers: list[Watcher]) -> RenderableType:
-    table = grid("name", "state", "source", "?every", "?on", "starts", "?>seen", "?>fired", "note")
-    for each in watchers:
-        table.add_row(
-            plain(each.name),
-            state(each.state),
-            plain(source_words(each.source)),
-            span(each.every_for),
-            plain(", ".join(each.changes)),
-            plain(describe_target(each.target)),
-            str(each.items),
-            str(each.fired),
-            plain(short((each.error or {}).get("message", ""))),
-        )
-    return table
-
-
-def show_watcher(watcher: Watcher, task: TaskDetail | None, now: datetime) -> RenderableType:
-    """One watcher in full."""
-    from rich.console import Group
-
-    rows: list[tuple[str, object]] = [
-        ("id", watcher.id),
-        ("state", state(watcher.state)),
-        ("source", source_words(watcher.source)),
-        ("on", ", ".join(watcher.changes)),
-        ("starts", describe_target(watcher.target)),
-        ("every", span(watcher.every_for)),
-        ("settles", span(watcher.settle_for)),
-        ("seen", f"{watcher.items}; files that existed when it was added count as {watcher.existing}"),
-        ("fired", watcher.fired),
-    ]
+async def show_watcher(session: Session, api: Api, watcher: Watcher) -> None:
+    """Show one watcher, with its last and its next scan."""
+    try:
+        task = None if watcher.task_id is None else await api.tasks.get(watcher.task_id)
+    except TaskNotFound:  # the watcher has ended
+        task = None
+    now = (await api.system.time()).now
+    scans: list[tuple[str, object]] = []
     if task is not None and task.finished_at is None:
-        rows += [
-            ("last scan", when(task.claimed_at, now)),
-            ("next scan", when(task.wake_at or task.due_at, now)),
-            ("task", task.id),
-        ]
-    parts: list[RenderableType] = [plain(watcher.name, "bold"), facts(rows)]
-    if watcher.target.inputs:
-        parts += [plain("inputs", "bold"), pretty(watcher.target.inputs)]
-    if watcher.error is not None:
-        since = when(watcher.error_at, now)
-        parts.append(plain(f"cannot scan: {watcher.error.get('code')}: {watcher.error.get('message')} Since {since}.", "red"))
-    if watcher.recent:
-        table = grid("at", "change", "name", "started")
-        for each in watcher.recent:
-            table.add_row(as_text(ms(each.at)), plain(each.change), plain(each.name), plain(f"{each.kind} {each.id}"))
-        parts.append(table)
-    return Group(*parts)
-
-
-def _seen(seen: list[SeenItem]) -> RenderableType:
-    table = grid("name", ">size", "hash", "note")
-    for item in seen:
-        size = "" if item.size is None else str(item.size)
-        table.add_row(plain(item.name), size, plain(short(item.hash or "", 20)), plain("settling" if item.settling else ""))
-    return table
+        next_scan = when(task.wake_at or task.due_at, now)
+        scans = [("last scan", when(task.claimed_at, now)), ("next scan", next_scan), ("task", task.id)]
+    session.show(watcher, lambda: together(details(WATCHER, watcher, now), facts(scans)))

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Annotated
 from treadle.engine import Engine
 from treadle.interfaces.cli.command import option
 from treadle.interfaces.cli.commands.serve import ForwardedAllow, Host, LogRequests, Open, Port, http_options
-from treadle.interfaces.cli.process.crash import arm_crash
-from treadle.interfaces.cli.process.engines import load_engines
-from treadle.interfaces.cli.process.fleet import Fleet
-from treadle.interfaces.cli.process.local_token import entrance
-from treadle.interfaces.cli.process.worker import Serving, announce, leave_threads_behind, opened, serve, stop_signal
+from treadle.interfaces.cli.crash import arm_crash
+from treadle.interfaces.cli.engines import load_engines
+from treadle.interfaces.cli.fleet import Fleet
+from treadle.interfaces.cli.hosting import Serving, announce, leave_threads_behind, opened, serve, stop_signal
+from treadle.interfaces.cli.local_token import entrance
 from treadle.interfaces.cli.session import Session
 from treadle.model.errors import InvalidInput
 from treadle.model.names import DEFAULT_LIST, check_name

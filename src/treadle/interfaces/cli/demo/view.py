@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from treadle.interfaces.cli.output.format import grid, plain, state
+from treadle.interfaces.cli.format import grid, plain, state
 from treadle.interfaces.cli.session import Session
 from treadle.model.clock import Clock
 from treadle.model.tasks import Move, Task

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from treadle.api.tasks import WAIT_LIMIT
 from treadle.api.view import short
-from treadle.interfaces.cli.output.format import facts, grid, ms, plain, pretty, state, tag_line, when
+from treadle.interfaces.cli.format import facts, grid, ms, plain, pretty, state, tag_line, when
 from treadle.interfaces.cli.session import Session
 from treadle.model.clock import as_text, span
 

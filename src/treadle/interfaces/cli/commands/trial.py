@@ -9,12 +9,12 @@ from click.exceptions import Exit
 from treadle.api.flows import FlowTrial, SourceText, TrialCall
 from treadle.engine import Engine
 from treadle.interfaces.cli.exits import FAILED
-from treadle.interfaces.cli.input.plan import Wanted, texts_of
-from treadle.interfaces.cli.input.sources import flow_name, read_sources
-from treadle.interfaces.cli.input.values import workflow_inputs
-from treadle.interfaces.cli.output.format import pretty
-from treadle.interfaces.cli.output.messages import tell_error, tell_note
+from treadle.interfaces.cli.format import pretty
+from treadle.interfaces.cli.messages import tell_error, tell_note
+from treadle.interfaces.cli.plan import Wanted, texts_of
 from treadle.interfaces.cli.session import Session
+from treadle.interfaces.cli.sources import flow_name, read_sources
+from treadle.interfaces.cli.values import workflow_inputs
 from treadle.model.values import encode
 
 

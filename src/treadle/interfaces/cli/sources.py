@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from treadle.interfaces.cli.command import argument, option
-from treadle.interfaces.cli.output.messages import tell_diagnostic
+from treadle.interfaces.cli.messages import tell_diagnostic
 from treadle.model.errors import InvalidInput
 from treadle.model.names import check_name
 

@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING
 
 from treadle.engine import Engine, engine_beside, twin_of
 from treadle.interfaces.cli.exits import INTERRUPTED, STORE_TROUBLE
-from treadle.interfaces.cli.output.messages import tell_error, tell_note
-from treadle.interfaces.cli.process.interrupts import on_sigint
+from treadle.interfaces.cli.messages import tell_error, tell_note
+from treadle.interfaces.cli.interrupts import on_sigint
 from treadle.interfaces.cli.session import Session
 from treadle.kernel.store.failure import end_with
 from treadle.kernel.telemetry.events import StoreTrouble
@@ -254,7 +254,7 @@ async def listening(engine: Engine, options: HttpOptions | None) -> HttpServer |
 
     more = [add_pages]
     if has_mcp():
-        from treadle.interfaces.cli.process.mcp_mount import add_mcp
+        from treadle.interfaces.cli.mcp_mount import add_mcp
 
         more.append(add_mcp)
     server = HttpServer(engine, options, more=more)

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Annotated
 
 from treadle.engine import Engine
 from treadle.interfaces.cli.command import option
-from treadle.interfaces.cli.input.sources import compile_here, flow_name, read_sources
-from treadle.interfaces.cli.input.values import workflow_inputs
-from treadle.interfaces.cli.output.messages import tell_warning
+from treadle.interfaces.cli.messages import tell_warning
 from treadle.interfaces.cli.session import Session
+from treadle.interfaces.cli.sources import compile_here, flow_name, read_sources
+from treadle.interfaces.cli.values import workflow_inputs
 from treadle.model.names import short_name
 from treadle.model.values import Json
 

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 Instant = datetime | int
 """An instant of the API (datetime) or of the kernel (milliseconds)."""
 
-_STYLES = {
+STYLES = {
     "completed": "green",
     "failed": "bold red",
     "canceled": "magenta",
@@ -40,6 +40,11 @@ _STYLES = {
     "ok": "green",
     "warn": "yellow",
     "fail": "bold red",
+    "NEW": "magenta",
+    "TODO": "yellow",
+    "IN_PROGRESS": "cyan",
+    "BLOCKED": "bold red",
+    "DONE": "green",
 }
 
 
@@ -63,7 +68,7 @@ def line(said: TaskLogLine | LogLine, before: str = "") -> Text:
 
 def state(word: str) -> Text:
     """A state in its colour."""
-    return plain(word, _STYLES.get(word, ""))
+    return plain(word, STYLES.get(word, ""))
 
 
 def ago(at: Instant | None, now: Instant) -> str:
@@ -162,12 +167,12 @@ def _cell(column: Column, value: Any, now: Instant) -> Text:
 
 def details(view: View, record: object, now: Instant) -> RenderableType:
     """One record in full: its title, its facts, then its JSON values and tables, each with its name."""
-    from rich.console import Group
-
     rows: list[tuple[str, object]] = []
     parts: list[RenderableType] = []
     for column, value in view.facts_of(record):
         match column.shown_as:
+            case "rows" if column.rows is not None and not column.rows.columns:
+                parts += [part for row in value for part in ("", details(column.rows, row, now))]
             case "rows":
                 parts += [plain(f"\n{_title(column)}", "bold"), table(column.rows or view, value, now)]
             case "json":
@@ -178,9 +183,19 @@ def details(view: View, record: object, now: Instant) -> RenderableType:
                 rows.append((column.heading, when(value, now)))
             case "error":
                 rows.append((column.heading, plain(words(value, "error"), "red")))
+            case "text" if isinstance(value, list):
+                rows += [(column.heading, short(words(part), column.limit or sys.maxsize)) for part in value]
             case kind:
-                rows.append((column.heading, words(value, kind)))
-    return Group(plain(fill(view.title, record), "bold"), facts(rows), *parts)
+                text = words(value, kind)
+                rows.append((column.heading, short(text, column.limit) if column.limit else text))
+    return together(plain(fill(view.title, record), "bold"), facts(rows), *parts)
+
+
+def together(*parts: RenderableType) -> RenderableType:
+    """Parts below one another."""
+    from rich.console import Group
+
+    return Group(*parts)
 
 
 def _title(column: Column) -> str:

@@ -13,9 +13,9 @@ from asyncio.subprocess import PIPE, Process
 from dataclasses import dataclass
 from typing import Any
 
-from treadle.interfaces.cli.output.messages import tell_error, tell_note
-from treadle.interfaces.cli.process.fleet import worker_command
-from treadle.interfaces.cli.process.worker import Serving
+from treadle.interfaces.cli.fleet import worker_command
+from treadle.interfaces.cli.hosting import Serving
+from treadle.interfaces.cli.messages import tell_error, tell_note
 from treadle.interfaces.cli.session import Session, no_directory
 from treadle.settings import child_environment
 

@@ -14,7 +14,7 @@ from asyncio.subprocess import DEVNULL, PIPE, Process
 from collections.abc import Callable
 
 from treadle.interfaces.cli.exits import INTERRUPTED
-from treadle.interfaces.cli.process.worker import Serving
+from treadle.interfaces.cli.hosting import Serving
 from treadle.interfaces.cli.session import Session, no_directory
 from treadle.model.text import safe_logger
 from treadle.settings import child_environment

@@ -11,7 +11,7 @@ from textual.widgets import DataTable, Footer, Static, TabbedContent, TabPane
 
 from treadle.api.facade import Api
 from treadle.interfaces.cli.commands.top import Look, headline, list_rows, run_rows, server_rows
-from treadle.interfaces.cli.output.format import plain
+from treadle.interfaces.cli.format import plain
 
 TABLES: dict[str, tuple[tuple[str, ...], Callable[[Look], list[tuple[object, ...]]]]] = {
     "lists": (("list", "handler", "ready", "running", "waiting", "held", "oldest", ""), list_rows),

@@ -1,0 +1,174 @@
+"""Commands that are one call of the API: their flags are its parameters, their output is the view of the record it returns.
+
+A command that does more is a function in `commands`; `SPECIAL` has the words in which a derived one differs from its declaration.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import fields, is_dataclass
+from datetime import datetime
+from importlib import import_module
+from types import MappingProxyType
+from typing import Annotated, Any, NamedTuple, Unpack, get_args, get_origin, get_type_hints
+
+import click
+
+from treadle.api.contract import Parameter, call_of, field_of
+from treadle.api.facade import protocol_of
+from treadle.api.view import View, fill, view_of
+from treadle.interfaces.cli.command import make_param, option
+from treadle.interfaces.cli.flags import flag, flags, parse, positional
+from treadle.interfaces.cli.format import details, plain, table
+from treadle.interfaces.cli.session import Session
+
+ACTOR = Annotated[str | None, option("--as", metavar="NAME", help="Name recorded in the log; default: cli:USER")]
+
+
+class Special(NamedTuple):
+    """How a command differs from the declaration of its call."""
+
+    flags: Mapping[str, str] = MappingProxyType({})
+    """Flags of parameters, where they are not the usual ones; `[NAME]` is an optional positional argument."""
+    without: Sequence[str] = ()
+    """Parameters that the command does not have."""
+    defaults: Mapping[str, Any] = MappingProxyType({})
+    text: str = ""
+    """The message after it, instead of that of the view."""
+    show: str = ""
+    """`module:function` below `commands` that shows the result, instead of the view."""
+    json: str = ""
+    """`module:function` below `commands` that makes the JSON of the result."""
+    claims_actor: bool = False
+    """Whether callers may give the name that is recorded."""
+    creates: bool = False
+    """Whether it creates the first records of a store, so that it migrates the schema."""
+
+
+SPECIAL = {
+    "alerts.create": Special(
+        creates=True, text="{name} is {state} now; `treadle alerts test {name}` sends a test message to {to}."
+    ),
+    "alerts.list": Special({"rule": "--rule"}, without=("firing",)),
+    "alerts.silence": Special({"lasting": "--for"}, defaults={"lasting": "1h"}, show="alerts:show_silence"),
+    "alerts.test": Special(show="alerts:show_test"),
+    "external_jobs.cancel": Special(text="The job {external_job_id} is canceled; a worker notifies its service."),
+    "external_jobs.poll_now": Special(text="The job {external_job_id} is due now."),
+    "flows.list": Special({"name": "[NAME]"}),
+    "lists.desired": Special(
+        {"task_list": "[LIST]", "name": "--handler", "least": "--min", "most": "--max"},
+        defaults={"task_list": "default"},
+        text="{desired}: {text}",
+    ),
+    **dict.fromkeys(
+        ("lists.list", "lists.get", "lists.pause", "lists.resume", "lists.drain", "lists.set_policy"),
+        Special(show="lists:show_lists"),
+    ),
+    "objectives.add": Special({"acceptance_criteria": "--accept"}, claims_actor=True, creates=True),
+    **dict.fromkeys(("objectives.approve", "objectives.block", "objectives.unblock"), Special(claims_actor=True)),
+    "objectives.board": Special(show="objectives:show_board"),
+    "objectives.edit": Special({"acceptance_criteria": "--accept"}, claims_actor=True),
+    "runs.cancel": Special(show="runs:show_canceled"),
+    "runs.query": Special(show="functions:show_value"),
+    "runs.usage": Special(show="runs:show_usage"),
+    **dict.fromkeys(
+        ("schedules.list", "schedules.pause", "schedules.resume", "schedules.remove"), Special(json="schedules:as_json")
+    ),
+    "schedules.edit": Special(without=("clear",), json="schedules:as_json"),
+    "schedules.get": Special(show="schedules:show_schedule"),
+    "tasks.list": Special(without=("run_id",)),
+    "store.info": Special(show="store:show_info"),
+    "tokens.revoke": Special({"token": "ID|NAME"}),
+    "traces.get": Special(show="trace:show_trace"),
+    "watchers.edit": Special(without=("clear",)),
+    "watchers.get": Special(show="watchers:show_watcher"),
+    "watchers.look": Special(text="{name} is scanned as soon as a worker is free"),
+}
+_NONE = Special()
+
+
+class CallCommand:
+    """The body of a command that is one call."""
+
+    def __init__(self, call_id: str) -> None:
+        group, _, name = call_id.partition(".")
+        function = getattr(protocol_of(group), name)
+        self.call = call_of(group, function)
+        self.special = SPECIAL.get(call_id, _NONE)
+        self.__doc__ = self.call.doc
+        options = get_type_hints(function).get("options")
+        self._options: type | None = get_args(options)[0] if get_origin(options) is Unpack else None
+        without = {"kind", *self.special.without}
+        self._parameters = [each for each in (*self.call.path, *self.call.others) if each.name not in without]
+        self._fields = [field_of(each.name, each.hint) for each in self._parameters]
+
+    def params(self) -> list[click.Parameter]:
+        """The arguments and options."""
+        of_options = list(flags(self._options)) if self._options else []
+        names = {param.name for param in of_options}
+        params = [self._param(each) for each in self._parameters if each.name not in names]
+        return [*params, *of_options, *([make_param("actor", ACTOR, None)] if self.special.claims_actor else [])]
+
+    def _param(self, parameter: Parameter) -> click.Parameter:
+        field, name = field_of(parameter.name, parameter.hint), self.special.flags.get(parameter.name, "")
+        if name.startswith("--") or not (parameter.required or name):
+            default = self.special.defaults.get(parameter.name, parameter.default)
+            param = flag(field, None if default == () else default, name=name)
+            if field.kind == "choices" and field.choices:
+                param.type = click.Choice(field.choices)
+            return param
+        return positional(field, required=not name.startswith("["), metavar=name.strip("[]"))
+
+    async def __call__(self, session: Session, actor: str | None = None, **typed: Any) -> None:
+        """Make the call and show its result."""
+        session.refuse_claims(actor)
+        values = parse(self._fields, {**self.special.defaults, **{name: typed[name] for name in typed if typed[name] is not None}})
+        async with session.api(migrate=self.special.creates, actor=actor) as api:
+            result = await getattr(getattr(api, self.call.group), self.call.name)(**values)
+            if self.special.show:
+                await _function(self.special.show)(session, api, result)
+                return
+            now = datetime.min if session.json else (await api.system.time()).now
+        value = _function(self.special.json)(result) if self.special.json else result
+        show(session, result, now, value, changes=self.call.route.method != "GET", text=self.special.text)
+
+
+def _function(place: str) -> Any:
+    module, _, name = place.partition(":")
+    return getattr(import_module(f"treadle.interfaces.cli.commands.{module}"), name)
+
+
+def show(session: Session, result: Any, now: datetime, value: Any = None, *, changes: bool = False, text: str = "") -> None:
+    """Print a record: a page as a table, one as its facts, or after a change in one sentence. `value` is its JSON."""
+    view = view_of(type(result))
+    value = value or result
+    if view is None and not text:
+        show_page(session, result, now, value)
+    elif view is not None and view.facts and not (changes or text):
+        session.show(value, lambda: details(view, result, now))
+    else:
+        sentence = text or (view.changed if view is not None else "")
+        session.show(value, lambda: plain(sentence(result) if callable(sentence) else fill(sentence, result)))
+
+
+def show_page(session: Session, page: Any, now: datetime, value: Any = None) -> None:
+    """Print a page of records as a table, with the command that shows the next page."""
+    name, view = _rows_of(type(page))
+    rows = getattr(page, name)
+    empty = view.empty
+    if (searched := getattr(page, "searched", None)) is not None:
+        empty = f"No {name} match." if page.next_before is None else f"None of the {searched:,} {name} searched so far match."
+    ways = ("before", "after") if getattr(page, "more", True) else ()
+    following = {way: getattr(page, f"next_{way}") for way in ways if hasattr(page, f"next_{way}")}
+    session.show_page(value or page, rows, empty, lambda: table(view, rows, now), **following)
+
+
+def _rows_of(page: type) -> tuple[str, View]:
+    """The field of a page with its rows, and their view."""
+    assert is_dataclass(page)
+    hints = get_type_hints(page)
+    for each in fields(page):
+        for kind in get_args(hints[each.name]):
+            if (view := view_of(kind)) is not None:
+                return each.name, view
+    raise TypeError(f"No view shows {page.__name__}.")

@@ -1,1 +1,0 @@
-"""Parsing of typed text: durations, payloads, AFL sources, options, workflow inputs."""

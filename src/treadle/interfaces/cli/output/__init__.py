@@ -1,1 +1,0 @@
-"""Output of commands: tables, formatted values, messages on stderr, live views."""

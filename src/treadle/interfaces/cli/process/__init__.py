@@ -1,1 +1,0 @@
-"""Long-running commands: handler discovery, worker processes, signals, the MCP mount."""
