@@ -18,7 +18,7 @@ from treadle.api.contract import Parameter, call_of, field_of
 from treadle.api.facade import protocol_of
 from treadle.api.view import View, fill, view_of
 from treadle.interfaces.cli.command import make_param, option
-from treadle.interfaces.cli.flags import flag, flags, parse, positional
+from treadle.interfaces.cli.flags import flag, flags, parse, positional, with_flags
 from treadle.interfaces.cli.format import details, plain, table
 from treadle.interfaces.cli.session import Session
 
@@ -95,11 +95,11 @@ class CallCommand:
         function = getattr(protocol_of(group), name)
         self.call = call_of(group, function)
         self.special = SPECIAL.get(call_id, _NONE)
-        self.__doc__ = self.call.doc
         options = get_type_hints(function).get("options")
         self._options: type | None = get_args(options)[0] if get_origin(options) is Unpack else None
         without = {"kind", *self.special.without}
         self._parameters = [each for each in (*self.call.path, *self.call.others) if each.name not in without]
+        self.__doc__ = with_flags(self.call.doc, [each.name for each in self._parameters if not each.required])
         self._fields = [field_of(each.name, each.hint) for each in self._parameters]
 
     def params(self) -> list[click.Parameter]:
@@ -113,7 +113,8 @@ class CallCommand:
         field, name = field_of(parameter.name, parameter.hint), self.special.flags.get(parameter.name, "")
         if name.startswith("--") or not (parameter.required or name):
             default = self.special.defaults.get(parameter.name, parameter.default)
-            param = flag(field, None if default == () else default, name=name)
+            names = [each.name for each in self._parameters]
+            param = flag(field, None if default == () else default, names, name)
             if field.kind == "choices" and field.choices:
                 param.type = click.Choice(field.choices)
             return param

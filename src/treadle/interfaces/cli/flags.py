@@ -76,7 +76,7 @@ def flags(options: type) -> Iterator[click.Parameter]:
         if name == "tags":
             yield make_param(name, Annotated[list[str] | None, replace(TAG, panel=panel)], None)
         elif field.kind == "object":
-            whole = replace(PAYLOAD, help=f"{_help(field, fields)}: a JSON object, @file or -; -p overrides fields", panel=panel)
+            whole = replace(PAYLOAD, help=f"{field.doc.text}: a JSON object, @file or -; -p overrides fields", panel=panel)
             yield make_param(name, Annotated[str | None, whole], None)
             yield make_param(_PAIRS, Annotated[list[str] | None, replace(PARAM, panel=panel)], None)
         else:
@@ -135,8 +135,18 @@ def _section(options: type, name: str) -> str:
 
 
 def _help(field: OptionField, others: Collection[str]) -> str:
-    """The documented text with flags for the names of others; without the unit of a duration, as flags take `90`, `5m` or `2h`."""
+    """The documented text in terms of the command line; without the unit of a duration, as flags take `90`, `5m` or `2h`."""
     text = field.doc.text
+    if text.startswith("`next_"):
+        return f"Next page: only records {field.name} this one"
     if field.kind == "duration":
         text = re.sub(r",? in seconds( from now)?", "", text).replace("this many seconds", "this long")
-    return re.sub(r"`(\w+)`", lambda match: _NAMES.get(match[1], f"--{match[1]}") if match[1] in others else match[0], text)
+    if field.kind in ("object", "json"):
+        text += " (JSON, @file, or - for stdin)"
+    return with_flags(text, others).replace("null: ", "default: ")
+
+
+def with_flags(text: str, names: Collection[str]) -> str:
+    """The text with the flags of the named options and parameters in place of their names."""
+    flags = {name: _NAMES.get(name, f"--{name.replace('_', '-')}").partition("/")[0] for name in names}
+    return re.sub(r"`(\w+)`", lambda match: flags.get(match[1], match[0]), text)

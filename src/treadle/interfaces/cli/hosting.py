@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING
 
 from treadle.engine import Engine, engine_beside, twin_of
 from treadle.interfaces.cli.exits import INTERRUPTED, STORE_TROUBLE
-from treadle.interfaces.cli.messages import tell_error, tell_note
 from treadle.interfaces.cli.interrupts import on_sigint
+from treadle.interfaces.cli.messages import tell_error, tell_note
 from treadle.interfaces.cli.session import Session
 from treadle.kernel.store.failure import end_with
 from treadle.kernel.telemetry.events import StoreTrouble

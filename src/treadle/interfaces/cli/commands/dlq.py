@@ -24,7 +24,7 @@ _LATEST = 10
 """Dead letters that are listed of one group."""
 
 
-async def show(
+async def show(  # type: ignore[misc]  # its fingerprint is an argument, not an option
     session: Session,
     fingerprint: Annotated[str | None, argument(metavar="[FINGERPRINT]", help="One group, with its last error")] = None,
     limit: Annotated[int, option(help="Maximum number of groups, up to 1000")] = 50,

@@ -6,10 +6,10 @@ import os
 from typing import TYPE_CHECKING, Annotated
 
 from treadle.interfaces.cli.command import option
-from treadle.interfaces.cli.messages import tell_note
 from treadle.interfaces.cli.engines import load_engines
-from treadle.interfaces.cli.local_token import entrance
 from treadle.interfaces.cli.hosting import announce, calm_collector, listening, opened, stop_signal
+from treadle.interfaces.cli.local_token import entrance
+from treadle.interfaces.cli.messages import tell_note
 from treadle.interfaces.cli.session import Session
 from treadle.model.errors import MissingDependency
 
