@@ -9,7 +9,7 @@ from typing import Any
 from tests.contract.databases import Database, SqliteMemory, StoreClock
 
 from treadle import Engine, ExternalPollingLoop
-from treadle.kernel.external.records import ShownJob
+from treadle.api.external_jobs import ExternalJobDetail
 from treadle.kernel.store.records import RecordFilter
 from treadle.model.tasks import Task
 from treadle.settings import Settings
@@ -38,8 +38,8 @@ class Stage:
     async def task(self, task_id: str) -> Task:
         return await self.engine.get_task(task_id)
 
-    async def job(self, task_id: str) -> ShownJob:
-        return await self.engine.kernel.external_jobs.show(task_id)
+    async def job(self, task_id: str) -> ExternalJobDetail:
+        return await self.engine.kernel.external_jobs.get(task_id)
 
     async def kinds(self, task_id: str) -> list[str]:
         return [event.kind for event in (await self.job(task_id)).events]

@@ -20,8 +20,9 @@ from treadle import (
     RenderEvent,
     Specialist,
 )
+from treadle.api.wire import Instant
 from treadle.kernel.store.records import RecordFilter
-from treadle.model.external import DISPATCHED, POLLED, RESOLVED
+from treadle.model.external import DISPATCHED, POLLED, RESOLVED, ExternalProductionRecord
 from treadle.model.values import decode
 from treadle.testing import StubExternalRenderSpecialist
 
@@ -41,12 +42,12 @@ async def test_specialist_returning_handle_creates_record(stage: Stage) -> None:
     task_id = await stage.dispatch()
     task, job = await stage.task(task_id), await stage.job(task_id)
     assert (task.state, task.owner_id, task.wake_at) == ("awaiting_external", None, stage.clock.now() + 30 * SECOND)
-    record = job.record
+    record = job
     assert (record.render_job_id, record.declared_render_type_ref) == (task_id, "render")
     assert (record.specialist_ref, record.external_job_id) == ("StubExternalSpecialist", "farm/7")
     assert (record.polling_interval_seconds, record.progress_hint) == (30, None)
-    assert (record.dispatched_at, record.last_polled_at, record.completed_at) == (stage.clock.now(), None, None)
-    assert not hasattr(record, "state")
+    assert (record.dispatched_at, record.last_polled_at, record.completed_at) == (Instant.of(stage.clock.now()), None, None)
+    assert "state" not in ExternalProductionRecord.__struct_fields__
     assert [event.kind for event in job.events] == [DISPATCHED]
     assert [move.move for move in await stage.engine.kernel.reads.list_moves(task_id)] == ["hand_off"]
     assert stub.started == [({"shape": 7}, record.token)]
@@ -90,7 +91,7 @@ async def test_polling_loop_calls_poll_at_interval(stage: Stage) -> None:
     assert (task.state, decode(task.result)) == ("completed", {"url": "b.png"})
     assert [event.kind for event in job.events] == [DISPATCHED, POLLED, POLLED, RESOLVED]
     (produced,) = await stage.engine.kernel.store.records.list_matching(RecordFilter("render_event"), 10)
-    assert (job.record.render_event_object_id, job.record.completed_at) == (produced.id, stage.clock.now())
+    assert (job.render_event_object_id, job.completed_at) == (produced.id, Instant.of(stage.clock.now()))
     assert [move.move for move in await stage.engine.kernel.reads.list_moves(task_id)] == [
         "hand_off",
         "succeed",
@@ -124,7 +125,7 @@ async def test_specialist_can_update_polling_interval(stage: Stage) -> None:
     await stage.tick(1)
     assert (await stage.task(task_id)).wake_at == stage.clock.now() + 2 * SECOND
     await stage.tick(2)
-    assert (await stage.job(task_id)).record.polling_interval_seconds == 10
+    assert (await stage.job(task_id)).polling_interval_seconds == 10
     assert (await stage.task(task_id)).wake_at == stage.clock.now() + 10 * SECOND
     await stage.tick(9.999)
     assert len(stub.polled) == 2
@@ -144,7 +145,7 @@ async def test_progress_hint_propagates_through_record(stage: Stage, caplog: pyt
         for said in outcomes:
             await stage.tick(1)
             job = await stage.job(task_id)
-            assert (job.record.progress_hint, job.record.progress) == (said.progress_hint, said.progress)
+            assert (job.progress_hint, job.progress) == (said.progress_hint, said.progress)
             assert job.events[-1].payload["progress_hint"] == said.progress_hint
             assert said.progress_hint in caplog.text
             if row := stage.row():
@@ -165,7 +166,7 @@ async def test_specialist_failure_marks_job_failed(stage: Stage) -> None:
     await stage.tick(1)
     task, job = await stage.task(task_id), await stage.job(task_id)
     assert (task.state, task.error_code, decode(task.error)["message"]) == ("failed", "no_filament", "out of filament")
-    assert (job.record.failure_detail, job.record.error_code) == ("out of filament", "no_filament")
+    assert (job.failure_detail, job.error_code) == ("out of filament", "no_filament")
     assert job.events[-1].kind == RESOLVED
     assert job.events[-1].payload["failure_detail"] == "out of filament"
     if row := stage.row():
@@ -182,7 +183,7 @@ async def test_specialist_unregistered_marks_job_failed(stage: Stage) -> None:
     await stage.tick(0.5)
     ended, job = await stage.task(task.id), await stage.job(task.id)
     assert (ended.state, ended.error_code) == ("failed", "specialist_unregistered")
-    assert (job.state, job.record.error_code) == ("failed", "specialist_unregistered")
+    assert (job.state, job.error_code) == ("failed", "specialist_unregistered")
 
 
 async def test_poll_raising_does_not_terminate_loop(stage: Stage, caplog: pytest.LogCaptureFixture) -> None:
@@ -194,12 +195,12 @@ async def test_poll_raising_does_not_terminate_loop(stage: Stage, caplog: pytest
     assert "external_polling_loop.poll_raised" in caplog.text
     assert [(record.levelname) for record in caplog.records if "poll_raised" in record.message] == ["WARNING"]
     assert (task.state, task.failures) == ("awaiting_external", 0)
-    assert (job.record.last_polled_at, job.record.raised, job.record.raised_in_row) == (stage.clock.now(), 1, 1)
+    assert (job.last_polled_at, job.raised, job.raised_in_row) == (Instant.of(stage.clock.now()), 1, 1)
     assert [event.kind for event in job.events] == [DISPATCHED, POLLED]
     assert "no route to the farm" in (await stage.engine.why(task_id)).text
     await stage.tick(1)
     assert (await stage.task(task_id)).state == "completed"
-    assert (await stage.job(task_id)).record.raised_in_row == 0
+    assert (await stage.job(task_id)).raised_in_row == 0
 
 
 # 5.4 restarts

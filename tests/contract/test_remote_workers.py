@@ -293,7 +293,7 @@ async def test_a_job_is_handed_off_where_a_specialist_can_poll_it(bench: Bench) 
             await bench.workers.hand_off(worker_id, task_id, 1, handle)
     task = await bench.task(task_id)
     assert (task.state, task.wake_at) == ("awaiting_external", bench.now() + 30_000)
-    assert (await bench.engine.kernel.external_jobs.show(task_id)).record.external_job_id == "farm/7"
+    assert (await bench.engine.kernel.external_jobs.get(task_id)).external_job_id == "farm/7"
     await bench.pass_(30)
     await ExternalPollingLoop(bench.engine).tick()
     assert await bench.engine.result(task_id) == {"url": "a.png"}

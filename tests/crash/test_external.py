@@ -13,6 +13,7 @@ import pytest
 from tests.crash.child import load_example
 from tests.crash.scene import Scene, until
 
+from treadle.kernel.external.records import read_job
 from treadle.model.external import DISPATCHED, POLLED, RESOLVED
 from treadle.model.values import decode
 
@@ -76,8 +77,10 @@ async def test_a_job_submitted_but_not_recorded_is_found_and_reattached(scene: S
     assert ended.state == "completed"
     assert len(farm.farm.jobs) == 1  # one job at the service
     (job,) = farm.farm.jobs.values()
-    shown = await scene.engine.kernel.external_jobs.show(ended.id)
-    assert (shown.record.external_job_id, shown.record.token) == (job["id"], job["token"])
+    shown = await scene.engine.kernel.external_jobs.get(ended.id)
+    stored = await scene.engine.kernel.store.find_record(shown.id)
+    assert stored is not None
+    assert (shown.external_job_id, read_job(stored).record.token) == (job["id"], job["token"])
     moves = await scene.engine.kernel.reads.list_moves(ended.id)
     assert [move.move for move in moves] == ["tool_call.unknown", "expire", "hand_off", "succeed"]
     assert decode(moves[2].data)["reattached"] is True
@@ -127,11 +130,11 @@ async def test_a_job_survives_its_workers_wherever_they_die(scene: Scene, farm: 
     ended = await crash_and_go_on(scene, farm, point, "farm", count)
     assert ended.state == "completed"
     assert len(farm.farm.jobs) == 1
-    shown = await scene.engine.kernel.external_jobs.show(ended.id)
+    shown = await scene.engine.kernel.external_jobs.get(ended.id)
     kinds = [event.kind for event in shown.events]
     assert (kinds[0], kinds[-1]) == (DISPATCHED, RESOLVED)
     assert set(kinds[1:-1]) <= {POLLED}
-    assert shown.record.render_event_object_id is not None
+    assert shown.render_event_object_id is not None
     assert (await scene.engine.kernel.verify()).problems == ()
 
 
@@ -142,12 +145,12 @@ async def test_checkpoint_b_a_job_goes_on_over_a_restart_between_polls(scene: Sc
     first = await scene.start_worker("--farm", farm.url)
 
     async def polled() -> bool:
-        jobs = await scene.engine.kernel.external_jobs.list()
-        return bool(jobs) and jobs[0].record.polls >= 2
+        jobs = (await scene.engine.kernel.external_jobs.list()).jobs
+        return bool(jobs) and jobs[0].polls >= 2
 
     await until(polled, first)
     assert (await scene.engine.get_task(task.id)).state == "awaiting_external"
-    before = (await scene.engine.kernel.external_jobs.show(task.id)).record
+    before = await scene.engine.kernel.external_jobs.get(task.id)
     assert (before.completed_at, before.progress_hint is not None) == (None, True)
     first.send(signal.SIGTERM)
     assert await first.ended() == 0
@@ -155,8 +158,8 @@ async def test_checkpoint_b_a_job_goes_on_over_a_restart_between_polls(scene: Sc
     farm.come_back(tmp_path / "farm.json")
     await scene.start_worker("--farm", farm.url)
     (ended,) = await scene.finished([task.id])
-    after = (await scene.engine.kernel.external_jobs.show(task.id)).record
+    after = await scene.engine.kernel.external_jobs.get(task.id)
     assert (ended.state, after.external_job_id, len(farm.farm.jobs)) == ("completed", before.external_job_id, 1)
-    assert (after.last_polled_at or 0) > (before.last_polled_at or 0)
+    assert after.last_polled_at > before.last_polled_at
     assert after.completed_at is not None
     assert after.render_event_object_id is not None

@@ -96,7 +96,7 @@ async def test_one_that_goes_on_says_how_far_and_keeps_what_it_does_not_say(benc
     task_id, url = await bench.job()
     assert await bench.call(url, {"progress_hint": "half way", "progress": 0.5}) == (200, "awaiting_external")
     assert await bench.call(url, {"polling_interval_seconds": 60.0}) == (200, "awaiting_external")
-    record = (await bench.engine.kernel.external_jobs.show(task_id)).record
+    record = await bench.engine.kernel.external_jobs.get(task_id)
     assert (record.progress_hint, record.progress, record.polling_interval_seconds) == ("half way", 0.5, 60)
     assert record.external_job_id == "job-1"
     assert (await bench.call(url, {"polling_interval_seconds": 0}))[0] == 422
@@ -106,7 +106,7 @@ async def test_one_that_goes_on_says_how_far_and_keeps_what_it_does_not_say(benc
 async def test_the_token_may_be_in_a_header_and_the_job_be_named_by_its_own_id(bench: Bench):
     task_id, url = await bench.job()
     place, _, token = url.partition("?token=")
-    job_id = (await bench.engine.kernel.external_jobs.show(task_id)).id
+    job_id = (await bench.engine.kernel.external_jobs.get(task_id)).id
     by_id = place.replace(task_id, job_id)
     assert await bench.call(by_id, {"result": {}}, headers={"Authorization": f"Bearer {token}"}) == (200, "completed")
 

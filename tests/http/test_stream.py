@@ -19,7 +19,8 @@ from treadle.interfaces.http.app_state import CHECK_EVERY, AppState, state_of
 from treadle.interfaces.http.broadcast import HEARTBEAT_EVERY, Broadcast
 from treadle.interfaces.http.server import HttpOptions, HttpServer
 from treadle.interfaces.http.stream import LAG_GRACE
-from treadle.kernel.reads.events import GIVE_UP_FOR, EventFilter
+from treadle.kernel.reads.event_log import EventFilter
+from treadle.kernel.reads.events import GIVE_UP_FOR
 from treadle.model.access import Scope
 from treadle.model.errors import Forbidden
 from treadle.settings import Settings

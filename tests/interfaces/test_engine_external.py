@@ -90,7 +90,7 @@ async def test_a_workflow_uses_a_specialist_without_knowing_it(engine: Engine) -
         run = await engine.start_run([("film.afl", FLOW)], "film.Film", {"scene": "dawn"})
         assert await engine.run_result(run, timeout=BOUND) == {"url": "a.png"}
     assert [payload for payload, _ in stub.started] == [{"scene": "dawn"}]
-    (job,) = await engine.kernel.external_jobs.list(live=None)
+    (job,) = (await engine.kernel.external_jobs.list(every=True)).jobs
     assert (job.run_id, job.state) == (run.id, "completed")
 
 
@@ -114,7 +114,7 @@ async def test_a_function_awaits_an_external_job(engine: Engine) -> None:
         run = await engine.start_function("film", {"scene": "dusk"})
         result = await engine.run_result(run, timeout=BOUND)
     assert "f.png" in str(result)
-    (job,) = await engine.kernel.external_jobs.list(live=None)
+    (job,) = (await engine.kernel.external_jobs.list(every=True)).jobs
     assert job.run_id == run.id
 
 
@@ -129,7 +129,7 @@ async def test_jobs_of_a_paused_run_are_polled_and_resolved_but_the_run_does_not
         gate.done = True
 
         async def resolved() -> bool:
-            return [job.state for job in await engine.kernel.external_jobs.list(live=None)] == ["completed"]
+            return [job.state for job in (await engine.kernel.external_jobs.list(every=True)).jobs] == ["completed"]
 
         await until(resolved)
         assert (await engine.runs.get_run(run.id)).state == "paused"
@@ -149,8 +149,8 @@ async def test_canceling_a_run_cancels_its_jobs_at_their_services(engine: Engine
             return gate.canceled == ["job-1"]
 
         await until(told)
-    (job,) = await engine.kernel.external_jobs.list(live=None)
-    assert (job.state, job.record.error_code) == ("canceled", "canceled")
+    (job,) = (await engine.kernel.external_jobs.list(every=True)).jobs
+    assert (job.state, job.error_code) == ("canceled", "canceled")
 
 
 async def test_stopping_a_worker_cancels_nothing_at_the_service(engine: Engine) -> None:
@@ -201,8 +201,8 @@ async def test_a_poll_that_takes_too_long_is_a_poll_that_raised(engine: Engine) 
     async with engine.worker():
         task = await engine.enqueue("render")
         assert await engine.result(task, timeout=BOUND) == {"n": 1}
-    (job,) = await engine.kernel.external_jobs.list(live=None)
-    assert job.record.raised == 1
+    (job,) = (await engine.kernel.external_jobs.list(every=True)).jobs
+    assert job.raised == 1
 
 
 async def test_a_callback_resolves_the_job_of_a_workflow(engine: Engine) -> None:
@@ -218,7 +218,7 @@ async def test_a_callback_resolves_the_job_of_a_workflow(engine: Engine) -> None
         run = await engine.start_run([("film.afl", FLOW)], "film.Film", {"scene": "dawn"})
 
         async def handed_off() -> bool:
-            return len(await engine.kernel.external_jobs.list()) == 1
+            return len((await engine.kernel.external_jobs.list()).jobs) == 1
 
         await until(handed_off)
         await engine.kernel.external_jobs.resolve(tokens[0], {"url": "called.png"})
@@ -277,11 +277,11 @@ async def test_the_render_farm_of_the_examples(engine: Engine, tmp_path: Path) -
                 await engine.result(bad, timeout=BOUND)
 
             async def dispatched() -> bool:
-                return bool(await engine.kernel.external_jobs.list())
+                return bool((await engine.kernel.external_jobs.list()).jobs)
 
             await until(dispatched)
-            (job,) = await engine.kernel.external_jobs.list()
-            farm.forget(job.record.external_job_id)
+            (job,) = (await engine.kernel.external_jobs.list()).jobs
+            farm.forget(job.external_job_id)
             with pytest.raises(TaskFailed, match="does not know"):
                 await engine.result(lost, timeout=BOUND)
         assert (await engine.get_task(lost)).error_code == "external_job_lost"
@@ -303,14 +303,14 @@ async def test_jobs_behind_a_codec_work_and_are_only_told_of_without_it(
             await polled(gate, 2)
             gate.done = True
             assert await sealed.result(task, timeout=BOUND) == {"url": "done.png"}
-        (job,) = await sealed.external_jobs.list(live=None)
-        assert job.record.external_job_id == "job-1"
+        (job,) = (await sealed.external_jobs.list(every=True)).jobs
+        assert job.external_job_id == "job-1"
         assert (await sealed.verify()).problems == ()
     async with Engine(url, settings=Settings()) as bare:
         assert (await bare.verify()).problems == ()
         assert await bare.kernel.external_upkeep.rebuild() == (1, 0)
-        (job,) = await bare.external_jobs.list(live=None)
-        assert (job.state, "codec" in str(job.record.failure_detail)) == ("unreadable", True)
+        (job,) = (await bare.external_jobs.list(every=True)).jobs
+        assert (job.state, "codec" in str(job.failure_detail)) == ("unreadable", True)
 
 
 async def test_a_function_is_found_although_servers_offer_specialists_too(tmp_path: Path) -> None:

@@ -63,9 +63,9 @@ async def test_one_production_object_resolves_two_jobs_by_callback(engine: Engin
             await until(lambda number=number: _waits(engine, tokens, number))  # type: ignore[misc]
             await engine.kernel.external_jobs.resolve(tokens[number], production)
             assert await engine.result(task, timeout=BOUND) == {"n": 1}
-            assert (await engine.kernel.external_jobs.show(task)).record.render_event_object_id is not None
-    jobs = await engine.kernel.external_jobs.list(live=None)
-    assert len({job.record.render_event_object_id for job in jobs}) == 2
+            assert (await engine.kernel.external_jobs.get(task)).render_event_object_id is not None
+    jobs = (await engine.kernel.external_jobs.list(every=True)).jobs
+    assert len({job.render_event_object_id for job in jobs}) == 2
 
 
 async def _waits(engine: Engine, tokens: list[str], number: int) -> bool:

@@ -410,7 +410,7 @@ async def test_a_bug_is_an_error_that_tells_nothing_of_itself(monkeypatch: pytes
         async def broken(*_: object, **__: object) -> None:
             raise RuntimeError("the secret is 42")
 
-        monkeypatch.setattr("treadle.service.system.System.why", broken)
+        monkeypatch.setattr("treadle.kernel.system.System.why", broken)
         said = await call.refused("why", id=NOBODY)
         assert said["code"] == "internal_error"
         assert "42" not in str(said)

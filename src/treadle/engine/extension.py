@@ -6,8 +6,10 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
+    from treadle.api.tasks import Why
     from treadle.engine.kernel import Kernel
     from treadle.kernel.store.units import Answer, Finish, Park, Row
+    from treadle.model.records import Record
     from treadle.model.tasks import Claim, NewTask, Task
     from treadle.workers.call import Executor
     from treadle.workers.handlers import Handler
@@ -30,6 +32,9 @@ class Extension(Protocol):
 
     def attach(self, kernel: Kernel) -> None:
         """Use that kernel from now on. The engine calls this when it is created and when it moves to another store."""
+
+    async def explain(self, record: Record) -> Why | None:
+        """Return the reason for the state of a record of this extension; None for any other record."""
 
     async def follow(self, task: Task, finish: Finish) -> tuple[tuple[NewTask, ...], tuple[Row, ...]]:
         """Return the tasks and rows to store in the unit with which an operator ends the task."""

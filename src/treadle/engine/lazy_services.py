@@ -18,6 +18,7 @@ from treadle.kernel.telemetry.events import Emit
 from treadle.kernel.telemetry.observer import Telemetry
 from treadle.model.clock import Clock
 from treadle.model.ids import Ids
+from treadle.model.records import Record
 from treadle.model.runs import Run
 from treadle.model.states import TaskState
 from treadle.model.tasks import Claim, NewTask, Task
@@ -26,6 +27,7 @@ from treadle.settings import Settings, read_alert_target
 from treadle.workers.handlers import Registry
 
 if TYPE_CHECKING:
+    from treadle.api.tasks import Why
     from treadle.engine.kernel import Kernel
     from treadle.engine.run_services import RunServices
     from treadle.engine.trigger_services import TriggerServices
@@ -172,6 +174,7 @@ class LazyServices:
             cancel=self.queue.cancel,
             public_url=self.settings.public_url,
             repeated_steps=self._repeated_steps,
+            explain=self._explain_task,
         )
 
     @cached_property
@@ -329,6 +332,16 @@ class LazyServices:
         """Explain a task that waits for a person or an external job."""
         external = task.state == TaskState.AWAITING_EXTERNAL
         return await (self.external_jobs.why(task) if external else self.approvals.why(task))
+
+    async def _explain_task(self, task_id: str) -> Reason:
+        return await self.reads.explain(await self.reads.get_task(task_id))
+
+    async def explain_record(self, record: Record) -> Why | None:
+        """Explain the state of a record that belongs to an extension; None for any other record."""
+        for extension in self.extensions:
+            if (why := await extension.explain(record)) is not None:
+                return why
+        return None
 
     async def cancel_rows(self, run: Run) -> tuple[Row, ...]:
         """Return the rows to store with the cancellation of a run, beside its tasks and steps."""

@@ -16,9 +16,14 @@ from treadle.model.access import Access
 
 if TYPE_CHECKING:
     from treadle.api.effects import EffectsApi
+    from treadle.api.events import EventsApi
+    from treadle.api.external_jobs import ExternalJobsApi
     from treadle.api.lists import ListsApi
     from treadle.api.schedules import SchedulesApi
+    from treadle.api.servers import ServersApi
+    from treadle.api.store import StoreApi
     from treadle.api.streams import StreamsApi
+    from treadle.api.system import SystemApi
     from treadle.api.tokens import TokensApi
     from treadle.api.traces import TracesApi
     from treadle.api.watchers import WatchersApi
@@ -37,6 +42,17 @@ class Implementations:
         return self._kernel.effects
 
     @property
+    def events(self) -> EventsApi:
+        from treadle.kernel.reads.event_log import EventLog
+
+        kernel = self._kernel
+        return EventLog(kernel.store, kernel.committer, kernel.clock, namespace=kernel.settings.namespace)
+
+    @property
+    def external_jobs(self) -> ExternalJobsApi:
+        return self._kernel.external_jobs
+
+    @property
     def lists(self) -> ListsApi:
         return self._kernel.lists
 
@@ -45,8 +61,39 @@ class Implementations:
         return self._kernel.trigger_services.schedules
 
     @property
+    def servers(self) -> ServersApi:
+        from treadle.kernel.reads.servers import Servers
+
+        return Servers(self._kernel.reads)
+
+    @property
+    def store(self) -> StoreApi:
+        from treadle.kernel.maintenance import Maintenance
+
+        kernel = self._kernel
+        return Maintenance(
+            kernel.store, kernel.reads, kernel.retention, kernel.external_upkeep, lambda: kernel.bodies, lambda: kernel.call_timer
+        )
+
+    @property
     def streams(self) -> StreamsApi:
         return self._kernel.streams
+
+    @property
+    def system(self) -> SystemApi:
+        from treadle.kernel.system import System
+
+        kernel = self._kernel
+        return System(
+            kernel.store,
+            kernel.reads,
+            lambda: kernel.run_reads,
+            lambda: kernel.throughput,
+            lambda: kernel.trigger_services.status,
+            kernel.explain_record,
+            lambda: kernel.open_access,
+            namespace=kernel.settings.namespace,
+        )
 
     @property
     def tokens(self) -> TokensApi:

@@ -7,9 +7,12 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from treadle.api.tasks import Why
 from treadle.kernel.store.units import Answer, Finish, Park, Row
 from treadle.model.clock import Duration
 from treadle.model.names import GOAL_KINDS
+from treadle.model.records import Record
+from treadle.model.states import OBJECTIVE
 from treadle.model.tasks import Claim, NewTask, Task
 from treadle.workers.handlers import make_handler
 
@@ -57,6 +60,13 @@ class Goals:
         from treadle.goals.gates import Gates
 
         return Gates()
+
+    async def explain(self, record: Record) -> Why | None:
+        """Return the reason for the status of an objective; None for any other record."""
+        if record.entity != OBJECTIVE.entity:
+            return None
+        trail = await self.objectives.show(record.id)
+        return Why(record.id, trail.objective.title, trail.objective.status, "objective", trail.why)
 
     def gate(self, name: str, *, timeout: Duration | None = None) -> Callable[[G], G]:
         """Register the decorated function as a gate: it takes (bundle) or (bundle, ctx), and judges it."""

@@ -87,7 +87,7 @@ class Operator:
             await (engine.runs.retry(submission.id) if submission.kind == "run" else engine.retry(submission.id))
 
     async def _poll(self, engine: Engine, process: Process) -> None:
-        for job in await engine.kernel.external_jobs.list():
+        for job in (await engine.kernel.external_jobs.list()).jobs:
             process.tell(f"polls {job.id[-6:]}")
             await engine.kernel.external_jobs.poll_now(job.id, actor="operator")
 

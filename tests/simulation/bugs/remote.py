@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 from tests.simulation.bugs.bug import Plants
 
+from treadle.api.external_jobs import ExternalJob
 from treadle.dispatch import coordinator
 from treadle.dispatch.held_jobs import HeldJobs
 from treadle.kernel.access import requests
 from treadle.kernel.access.requests import RequestBody
-from treadle.kernel.external.records import ShownJob
 from treadle.kernel.external.service import ExternalJobs
 from treadle.kernel.functions.service import Functions
 from treadle.kernel.queue.claim_waiters import ClaimWaiters
@@ -77,8 +77,8 @@ def answers_are_forgotten(patch: pytest.MonkeyPatch) -> None:
 def callbacks_are_acknowledged_and_dropped(patch: pytest.MonkeyPatch) -> None:
     """A service hears that all is well, and nothing is."""
 
-    async def resolve(self: ExternalJobs, callback_token: str, outcome: Any, *, actor: str = "callback") -> ShownJob:
-        return await self.show((await self._job_of(await self._called_back(callback_token))).stored.id)
+    async def resolve(self: ExternalJobs, callback_token: str, outcome: Any, *, actor: str = "callback") -> ExternalJob:
+        return await self.get((await self._job_of(await self._called_back(callback_token))).stored.id)
 
     patch.setattr(ExternalJobs, "resolve", resolve)
 

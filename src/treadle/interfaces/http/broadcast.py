@@ -14,12 +14,12 @@ from typing import NamedTuple
 
 from treadle.api.wire import to_json
 from treadle.engine import Engine
-from treadle.kernel.reads.events import GIVE_UP_FOR, LAST_SEQ, EventFilter, Events
+from treadle.kernel.reads.event_log import LAST_SEQ, EventFilter, event_record
+from treadle.kernel.reads.events import GIVE_UP_FOR, Events
 from treadle.kernel.store.queries import Event
 from treadle.model.errors import StoreError
 from treadle.model.tasks import Move
 from treadle.model.text import safe_logger
-from treadle.service.events import event_record
 
 BUFFER = 2000
 """Maximum number of events buffered for one subscriber."""

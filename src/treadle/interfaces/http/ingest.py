@@ -15,13 +15,13 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from treadle.api.contract import PREFIX, ApiRecord, Doc, Parameter, record
+from treadle.api.external_jobs import ExternalJob
 from treadle.dispatch import GitHubIssue, InvalidIssue, coordinator_of, make_issue
 from treadle.interfaces.http.access import bearer
 from treadle.interfaces.http.app_state import state_of
 from treadle.interfaces.http.openapi import JSON, PUBLIC, BodyOf, Returns, header
 from treadle.interfaces.http.parameters import Body
 from treadle.interfaces.http.routes import Routes, json_response
-from treadle.kernel.external.records import ShownJob
 from treadle.model.errors import Forbidden, IdempotencyKeyReused, InvalidInput, Refused, TreadleError
 from treadle.model.external import ExternalProductionFailure, ExternalProductionHandle
 from treadle.model.names import check_key
@@ -223,7 +223,7 @@ def _token(request: Request) -> str:
     return bearer(request) or request.query_params.get("token", "")
 
 
-def _outcome(given: dict[str, Any], job: ShownJob) -> dict[str, Json] | ExternalProductionFailure | ExternalProductionHandle:
+def _outcome(given: dict[str, Any], job: ExternalJob) -> dict[str, Json] | ExternalProductionFailure | ExternalProductionHandle:
     """The report as the engine takes it; a job that continues keeps the values that are not reported."""
     if (result := given.get("result")) is not None:
         if len(given) > 1:
@@ -235,9 +235,9 @@ def _outcome(given: dict[str, Any], job: ShownJob) -> dict[str, Json] | External
         return ExternalProductionFailure(detail, given.get("error_code"))
     if not given or "error_code" in given:
         raise InvalidInput("Send `result`, or `failure_detail`, or the progress of the job.")
-    known = {name: getattr(job.record, name) for name in ("polling_interval_seconds", "progress_hint", "progress")}
+    known = {name: getattr(job, name) for name in ("polling_interval_seconds", "progress_hint", "progress")}
     changed = {name: value for name, value in given.items() if name in known and value is not None}
-    return ExternalProductionHandle(job.record.external_job_id, **known | changed)
+    return ExternalProductionHandle(job.external_job_id, **known | changed)
 
 
 ROUTES = (*_CALLBACKS, *_WEBHOOKS)

@@ -20,10 +20,9 @@ from treadle.interfaces.http.broadcast import HEARTBEAT_EVERY, Message, Subscrib
 from treadle.interfaces.http.openapi import Returns, guarded, header
 from treadle.interfaces.http.parameters import Query
 from treadle.interfaces.http.routes import Routes
-from treadle.kernel.reads.events import LAST_SEQ
+from treadle.kernel.reads.event_log import LAST_SEQ, filter_of
 from treadle.model.access import Access, Scope
 from treadle.model.errors import InvalidInput, RestrictedToken, StreamNotFound
-from treadle.service.events import filter_of
 
 MEDIA_TYPE = "text/event-stream"
 LAG_GRACE = 10.0

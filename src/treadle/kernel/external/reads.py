@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 
-import msgspec
-
+from treadle.api.external_jobs import ExternalJobDetail, ExternalJobEvent, ExternalJobPage
+from treadle.api.tasks import Why
+from treadle.api.wire import record_of
 from treadle.kernel.external.decide import is_polled
 from treadle.kernel.external.intents import intent_of
-from treadle.kernel.external.records import ENTITY, Job, ShownJob, read_any_job, read_job, show_job
+from treadle.kernel.external.records import ENTITY, Job, read_any_job, read_job, show_job, state_of
 from treadle.kernel.queue.why import Reason
 from treadle.kernel.store.pages import check_limit, every_record
 from treadle.kernel.store.ports import Store
@@ -24,34 +26,39 @@ from treadle.model.stored import read
 from treadle.model.tasks import Task
 from treadle.model.values import decode
 
-Jobs = list[ShownJob]
-
 
 class ExternalJobReads:
     """The external jobs of one namespace, without changing them."""
 
-    def __init__(self, store: Store, namespace: str) -> None:
+    def __init__(self, store: Store, namespace: str, explain: Callable[[str], Awaitable[Reason]]) -> None:
+        """`explain` gives the reason for the state of a task."""
         self._store = store
         self._namespace = namespace
+        self._explain = explain
 
     async def list(
-        self, *, live: bool | None = True, run_id: Ref | None = None, before_id: Ref | None = None, limit: int = 50
-    ) -> Jobs:
-        """Return a page of jobs, newest first; by default the live ones, with `live=None` all."""
+        self, *, every: bool = False, run_id: Ref | None = None, limit: int = 50, before: Ref | None = None
+    ) -> ExternalJobPage:
+        """Return a page of jobs, newest first: the live ones, with `every` also those that have ended."""
         check_limit(limit)
         which = RecordFilter(
             ENTITY,
             namespace=self._namespace,
-            live=live,
+            live=None if every else True,
             run_id=None if run_id is None else await find_id(self._store, self._namespace, "run", run_id),
-            before_id=None if before_id is None else parse_id(before_id, "cursor"),
+            before_id=None if before is None else parse_id(before, "cursor"),
         )
-        return [show_job(read_any_job(stored)) for stored in await self._store.records.list_matching(which, limit)]
+        page = [show_job(read_any_job(stored)) for stored in await self._store.records.list_matching(which, limit)]
+        return ExternalJobPage(page, page[-1].id if len(page) == limit else None)
 
-    async def show(self, job_id: Ref) -> ShownJob:
+    async def get(self, job_id: Ref) -> ExternalJobDetail:
         """Return a job with its events, by its own id or its task's (its newest job); or raise `ExternalJobNotFound`."""
         job = await self._get(job_id)
-        return msgspec.structs.replace(show_job(job), events=await self.events(job.stored.id))
+        record, state = job.record, state_of(job.record)
+        reason = await self._explain(record.render_job_id)
+        why = Why(record.render_job_id, record.declared_render_type_ref, state, reason.code, reason.text)
+        events = [record_of(ExternalJobEvent, event) for event in await self.events(job.stored.id)]
+        return record_of(ExternalJobDetail, job.stored, record, state=state, events=events, why=why)
 
     async def events(self, record_id: str) -> tuple[ExternalEvent, ...]:
         """Return the stored events of a job, in order of arrival."""

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-import msgspec
-
+from treadle.api.external_jobs import ExternalJob
+from treadle.api.wire import record_of
 from treadle.kernel.store.records import ChangeRecord, PutItems, PutRecord, read_body
 from treadle.kernel.store.units import Row
 from treadle.kernel.store.value_store import ValueStore
@@ -27,18 +27,6 @@ from treadle.model.tasks import Task
 from treadle.model.values import encode
 
 ENTITY = EXTERNAL.entity
-
-
-class ShownJob(msgspec.Struct, frozen=True):
-    """An external job for display; `id` is the id of its record."""
-
-    id: str
-    task_id: str
-    state: str
-    """The task's state: `awaiting_external`, or how it ended."""
-    run_id: str | None
-    record: ExternalProductionRecord
-    events: tuple[ExternalEvent, ...] = ()
 
 
 class Job(NamedTuple):
@@ -72,15 +60,18 @@ def read_any_job(stored: Record) -> Job:
         return Job(stored, record)
 
 
-def show_job(job: Job) -> ShownJob:
+def show_job(job: Job) -> ExternalJob:
     """Return the job for display, without its events."""
-    record = job.record
-    state = "awaiting_external"
+    return record_of(ExternalJob, job.stored, job.record, state=state_of(job.record))
+
+
+def state_of(record: ExternalProductionRecord) -> str:
+    """The displayed state of a job: that of its task."""
     if record.error_code == UNREADABLE:
-        state = UNREADABLE
-    elif record.completed_at is not None:
-        state = "completed" if record.failure_detail is None else "canceled" if record.error_code == CANCELED else "failed"
-    return ShownJob(job.stored.id, job.stored.task_id or "", state, job.stored.run_id, record)
+        return UNREADABLE
+    if record.completed_at is None:
+        return "awaiting_external"
+    return "completed" if record.failure_detail is None else "canceled" if record.error_code == CANCELED else "failed"
 
 
 def new_job(ids: Ids, task: Task, record: ExternalProductionRecord, event: ExternalEvent) -> tuple[Record, tuple[Row, ...]]:

@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 import msgspec
 
+from treadle.api.external_jobs import ExternalJob, ExternalJobsRebuilt
 from treadle.kernel.external.decide import (
     called_back,
     failure_of,
@@ -24,9 +25,11 @@ from treadle.kernel.external.decide import (
 )
 from treadle.kernel.external.intents import INTENT, callback_token, intent_of, is_signed, new_intent, submission_rows
 from treadle.kernel.external.reads import ExternalJobReads
-from treadle.kernel.external.records import Job, ShownJob, cancel_job, change_job, new_job, new_productions, show_job
+from treadle.kernel.external.rebuild import ExternalUpkeep
+from treadle.kernel.external.records import Job, cancel_job, change_job, new_job, new_productions, show_job
 from treadle.kernel.queue.decide import BACK_OFF_FOR, HandOff, Polled, ProducedEnd, failure, settlement
 from treadle.kernel.queue.service import PATIENCE
+from treadle.kernel.queue.why import Reason
 from treadle.kernel.store.committer import Committer, Stale
 from treadle.kernel.store.crashpoints import reach
 from treadle.kernel.store.pages import PAGE_LIMIT, every_task
@@ -109,6 +112,9 @@ Operate = Callable[..., Awaitable[Task]]
 class ExternalJobs(ExternalJobReads):
     """The external jobs of one namespace: their reads, and every change of them."""
 
+    job_entities = (EXTERNAL.entity,)
+    """The entities that a `job_id` names (`kernel.guard`)."""
+
     def __init__(
         self,
         store: Store,
@@ -122,9 +128,13 @@ class ExternalJobs(ExternalJobReads):
         cancel: Operate | None = None,
         public_url: str = "",
         repeated_steps: Callable[[Task], Awaitable[Collection[tuple[str, str]]]],
+        explain: Callable[[str], Awaitable[Reason]],
     ) -> None:
-        """`repeated_steps` returns the steps (run, id) that the task's step repeats after a retry, if they differ from its own."""
-        super().__init__(store, namespace)
+        """`repeated_steps` returns the steps (run, id) that the task's step repeats after a retry, if they differ from its own.
+
+        `explain` gives the reason for the state of a task.
+        """
+        super().__init__(store, namespace, explain)
         self._committer = committer
         self._value_store = value_store
         self._ids = ids
@@ -294,14 +304,14 @@ class ExternalJobs(ExternalJobReads):
         outcome: Production | dict[str, Json] | ExternalProductionFailure | ExternalProductionHandle,
         *,
         actor: str = "callback",
-    ) -> ShownJob:
+    ) -> ExternalJob:
         """Apply a service's callback under the job's signed token: done, failed, or progress.
 
         Raises `CallbackRefused` for a wrong token, or while the job is not recorded yet (it may be sent again soon), and
         `ExternalAlreadyResolved` after the end. A concurrent poll is fenced off.
         """
 
-        async def attempt() -> ShownJob:
+        async def attempt() -> ExternalJob:
             task = await self._called_back(callback_token)
             job = await self._job_of(task)
             decided = called_back(task, outcome)
@@ -310,11 +320,11 @@ class ExternalJobs(ExternalJobReads):
             answer = await self._settle(task, seen, msgspec.structs.replace(decided, actor=actor))
             if answer.verdict is not Verdict.DONE:
                 raise Stale
-            return await self.show(job.stored.id)
+            return show_job(await self._get(job.stored.id))
 
         return await self._committer.transact(attempt, "resolve the external job")
 
-    async def find_called(self, job_id: str, callback_token: str) -> ShownJob:
+    async def find_called(self, job_id: str, callback_token: str) -> ExternalJob:
         """Return the live job of that id (or task) to a service that presents its token; raises like `resolve`."""
         job = await self._job_of(await self._called_back(callback_token))
         if job_id not in (job.stored.id, job.record.render_job_id):
@@ -336,20 +346,24 @@ class ExternalJobs(ExternalJobReads):
             raise CallbackTooEarly("The job is not recorded yet; send the callback again in a moment. Nothing was changed.")
         return task
 
-    async def cancel(self, job_id: Ref, *, actor: str, reason: str | None = None) -> ShownJob:
+    async def rebuild(self, *, limit: int = 500, before: str | None = None) -> ExternalJobsRebuilt:
+        """Rebuild up to `limit` records from their events, newest first, older than `before`."""
+        return await ExternalUpkeep(self._store, self._committer, namespace=self._namespace).rebuild_page(before, limit)
+
+    async def cancel(self, job_id: Ref, *, actor: str = "operator", reason: str | None = None) -> ExternalJob:
         """Cancel the task; a separate, retried task cancels the job at its service."""
         job = await self._get(job_id)
         if job.stored.ended_at is not None:
             raise ExternalAlreadyResolved(job.record.render_job_id, "ended")
         assert self._cancel is not None
         await self._cancel(job.record.render_job_id, actor=actor, reason=reason)
-        return await self.show(job.stored.id)
+        return show_job(await self._get(job.stored.id))
 
-    async def poll_now(self, job_id: Ref, *, actor: str) -> ShownJob:
+    async def poll_now(self, job_id: Ref, *, actor: str = "operator") -> ExternalJob:
         """Make the job due now, regardless of its interval; raise `Refused` while it is being polled."""
         job_id = await find_id(self._store, self._namespace, EXTERNAL.entity, job_id)
 
-        async def attempt() -> ShownJob:
+        async def attempt() -> ExternalJob:
             job = await self._get(job_id)
             task = await self._store.tasks.find(job.record.render_job_id)
             if task is None or task.state != TaskState.AWAITING_EXTERNAL:
@@ -358,11 +372,13 @@ class ExternalJobs(ExternalJobReads):
                 raise Refused(f"Task {task.id} is being polled right now.")
             unit = Unit(Seen.of(task), poll_now(task, actor))
             await self._committer.commit(unit, PATIENCE)
-            return await self.show(job.stored.id)
+            return show_job(await self._get(job.stored.id))
 
         return await self._committer.transact(attempt, f"poll the external job {job_id}")
 
-    async def append_dispatched(self, task_id: Ref, handle: ExternalProductionHandle, *, specialist: str = "imported") -> ShownJob:
+    async def append_dispatched(
+        self, task_id: Ref, handle: ExternalProductionHandle, *, specialist: str = "imported"
+    ) -> ExternalJob:
         """Attach a job that already exists at its service to a pending task, as if the task had dispatched it (D34)."""
         check_handle(handle)
         task_id = await find_id(self._store, self._namespace, "task", task_id)
@@ -378,7 +394,7 @@ class ExternalJobs(ExternalJobReads):
         unit = Unit(Seen.of(task), msgspec.structs.replace(park, actor="operator"), rows=rows)
         if (await self._committer.submit(unit, PATIENCE)).verdict is not Verdict.DONE:
             raise Refused(f"Task {task_id} changed concurrently; check it and try again.")
-        return await self.show(task.id)
+        return show_job(await self._get(task.id))
 
     # jobs without a specialist (D30)
 

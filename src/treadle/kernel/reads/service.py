@@ -9,7 +9,6 @@ import msgspec
 from treadle.kernel.queue.engine_tasks import find_pause
 from treadle.kernel.queue.why import Reason, WaitContext, serves, shown_server_state, why
 from treadle.kernel.reads.demand import Scaling, check_bounds, load_of, scaling
-from treadle.kernel.reads.events import EventFilter, EventPage, last_page, page_after
 from treadle.kernel.store.pages import check_limit
 from treadle.kernel.store.ports import Store
 from treadle.kernel.store.queries import LaneDepth, TaskFilter
@@ -140,12 +139,6 @@ class Reads:
     async def list_moves(self, task_id: Ref) -> list[Move]:
         """The moves of a task in order."""
         return await self._store.log.list_moves((await self.get_task(task_id)).id)
-
-    async def list_events(self, which: EventFilter, *, after_seq: int | None = None, limit: int = 100) -> EventPage:
-        """A page of events after a seq, or without one the latest; see `kernel.reads.event_pages`."""
-        if after_seq is None:
-            return await last_page(self._store, self._namespace, which, limit)
-        return await page_after(self._store, self._namespace, which, after_seq, limit)
 
     async def list_lines(self, task_id: Ref, limit: int = 100) -> list[LogLine]:
         """The task's log lines, oldest first."""

@@ -1,13 +1,14 @@
-"""Calls about the store, on an engine."""
+"""Maintenance of the store: its health, verification, retention and pruning."""
 
 from __future__ import annotations
+
+from collections.abc import Callable
 
 from treadle.api.store import (
     LaneDepths,
     PruneStep,
     RetentionRule,
     RetentionRules,
-    StoreApi,
     StoreCallReport,
     StoreCallTimes,
     StoreHealth,
@@ -15,27 +16,47 @@ from treadle.api.store import (
     VerifyPage,
 )
 from treadle.api.wire import Instant, record_of
-from treadle.kernel.bodies import PARTS
+from treadle.kernel.bodies import PARTS, Bodies
+from treadle.kernel.external.rebuild import ExternalUpkeep
+from treadle.kernel.reads.service import Reads
 from treadle.kernel.store.health import findings
 from treadle.kernel.store.pages import PAGE_LIMIT, check_limit
-from treadle.kernel.store.retention import START, PruneReport
+from treadle.kernel.store.ports import Store
+from treadle.kernel.store.retention import START, PruneReport, Retention
 from treadle.kernel.store.verify import verify_page
+from treadle.kernel.telemetry.observer import CallTimer
 from treadle.model.errors import InvalidInput, StoreDamaged
 from treadle.model.ids import parse_id
-from treadle.service.group import Group
 
 _JOBS = "external"
 """Prefix of cursors for the second part of a verification: records of external jobs, after all histories. Bodies follow."""
 
 
-class Store(Group, StoreApi):
-    """See `StoreApi`."""
+class Maintenance:
+    """Maintenance of the store of one namespace."""
+
+    def __init__(
+        self,
+        store: Store,
+        reads: Reads,
+        retention: Retention,
+        jobs: ExternalUpkeep,
+        bodies: Callable[[], Bodies],
+        timer: Callable[[], CallTimer],
+    ) -> None:
+        """`bodies` and `timer` are made when they are first used."""
+        self._store = store
+        self._reads = reads
+        self._retention = retention
+        self._jobs = jobs
+        self._bodies = bodies
+        self._timer = timer
 
     async def info(self) -> StoreInfo:
-        store = self.engine.kernel.store
+        store = self._store
         described = await store.health.describe()
         health = await store.health.check()
-        overview = await self.engine.kernel.reads.overview()
+        overview = await self._reads.overview()
         return StoreInfo(
             store=store.url,
             described=described,
@@ -45,7 +66,7 @@ class Store(Group, StoreApi):
         )
 
     async def calls(self) -> StoreCallReport:
-        timer = self.engine.kernel.call_timer
+        timer = self._timer()
         return StoreCallReport(
             since_at=Instant.of(timer.since_at),
             operations=[
@@ -64,42 +85,40 @@ class Store(Group, StoreApi):
         half, _, at = (after or "").rpartition(":")
         at_id = parse_id(at, "cursor") if at else None
         if half == _JOBS:
-            problems, before_id = await self.engine.kernel.external_upkeep.check_page(at_id, limit)
+            problems, before_id = await self._jobs.check_page(at_id, limit)
             return VerifyPage(not problems, 0, problems, f"{PARTS[0]}:" if before_id is None else f"{_JOBS}:{before_id}")
         if half in PARTS:
-            problems, following = await self.engine.kernel.bodies.check_page(half, at_id, limit)
+            problems, following = await self._bodies().check_page(half, at_id, limit)
             return VerifyPage(not problems, 0, problems, None if following is None else ":".join(following))
         if half:
             raise InvalidInput(f"after must be the next_after of the previous call, not {after!r}.")
-        problems = await self.engine.kernel.store.health.list_damage() if after is None else []
+        problems = await self._store.health.list_damage() if after is None else []
         try:
-            report, after_id = await verify_page(self.engine.kernel.store, at_id, limit)
+            report, after_id = await verify_page(self._store, at_id, limit)
         except StoreDamaged as error:
             return VerifyPage(False, 0, problems or [str(error)], None)
         problems += report.problems
         return VerifyPage(not problems, report.checked, problems, f"{_JOBS}:" if after_id is None else after_id)
 
     async def keeps(self) -> RetentionRules:
-        rules = self.engine.kernel.retention.rules
+        rules = self._retention.rules
         lists = [
-            self._rule(each.task_list, each.keep_completed_for, each.keep_failed_for)
-            for each in await self.engine.kernel.retention.keeps()
+            self._rule(each.task_list, each.keep_completed_for, each.keep_failed_for) for each in await self._retention.keeps()
         ]
         return RetentionRules(rules.keep_completed_for, rules.keep_failed_for, lists)
 
     async def keep(self, task_list: str, *, completed: float | None = None, failed: float | None = None) -> RetentionRule:
-        said = await self.engine.kernel.retention.keep(task_list, completed=completed, failed=failed)
-        return self._rule(task_list, *said)
+        return self._rule(task_list, *await self._retention.keep(task_list, completed=completed, failed=failed))
 
     async def prune(self, *, older_than: float | None = None, dry_run: bool = False, after: str | None = None) -> PruneStep:
-        retention = self.engine.kernel.retention
-        return _step(*await retention.prune_some(older_than=older_than, dry_run=dry_run, after=START if after is None else after))
+        after = START if after is None else after
+        return _step(*await self._retention.prune_some(older_than=older_than, dry_run=dry_run, after=after))
 
     async def prune_tree(self, member_id: str) -> PruneStep:
-        return _step(await self.engine.kernel.retention.prune_tree(member_id))
+        return _step(await self._retention.prune_tree(member_id))
 
     def _rule(self, task_list: str, completed_for: int | None, failed_for: int | None) -> RetentionRule:
-        rules = self.engine.kernel.retention.rules
+        rules = self._retention.rules
         return RetentionRule(
             task_list,
             rules.keep_completed_for if completed_for is None else completed_for,

@@ -1,0 +1,153 @@
+"""The log of state changes as pages and as a stream of public records.
+
+Polling readers get pages, after a seq or latest first. A page scans a bounded part of the log, so that a narrow filter costs no
+more than a broad one: it may hold few events or none before the end. `events.py` follows the log.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator
+from typing import Unpack
+
+import msgspec
+
+from treadle.api import events as api
+from treadle.api.events import EventConditions, EventPage
+from treadle.api.wire import record_of
+from treadle.kernel.reads.events import GIVE_UP_FOR, Events
+from treadle.kernel.store.committer import Committer
+from treadle.kernel.store.pages import check_limit
+from treadle.kernel.store.ports import Store
+from treadle.kernel.store.queries import Event
+from treadle.model.access import Access, Scope
+from treadle.model.clock import Clock
+from treadle.model.errors import InvalidInput, RestrictedToken
+from treadle.model.ids import parse_id
+from treadle.model.tasks import Move
+from treadle.model.values import decode
+
+SCAN_LIMIT = 10_000
+"""Limit on the moves that one page scans."""
+
+LAST_SEQ = 2**63 - 1
+_BATCH = 1000
+
+
+class EventLog:
+    """The log of one namespace."""
+
+    def __init__(self, store: Store, committer: Committer, clock: Clock, *, namespace: str) -> None:
+        self._store = store
+        self._committer = committer
+        self._clock = clock
+        self._namespace = namespace
+
+    async def list(self, *, after_seq: int | None = None, limit: int = 100, **which: Unpack[EventConditions]) -> EventPage:
+        """Return a page of events after a seq, or without one the latest."""
+        if after_seq is None:
+            return await _last_page(self._store, self._namespace, filter_of(**which), limit)
+        return await _page_after(self._store, self._namespace, filter_of(**which), after_seq, limit)
+
+    async def follow(
+        self, *, after_seq: int | None = None, access: Access | None = None, **which: Unpack[EventConditions]
+    ) -> AsyncGenerator[api.Event, None]:
+        """Yield new events, each once, from now on or after a number, until the generator is closed."""
+        if access is not None:
+            access.check(Scope.READ)
+            if access.task_lists:
+                raise RestrictedToken()
+        wanted = filter_of(**which)
+        async with Events(self._store, self._committer, self._clock, namespace=self._namespace, after=after_seq) as moves:
+            async for move in moves:
+                if wanted.fits(move):
+                    yield event_record(move)
+
+
+class EventFilter(msgspec.Struct, frozen=True):
+    """Filter of moves; None matches any."""
+
+    entity: str | None = None
+    entity_id: str | None = None
+    run_id: str | None = None
+    root_id: str | None = None
+    move: str | None = None
+
+    def fits(self, move: Move) -> bool:
+        """Whether the move matches."""
+        return (
+            (self.entity is None or move.entity == self.entity)
+            and (self.entity_id is None or move.entity_id == self.entity_id)
+            and (self.run_id is None or move.run_id == self.run_id)
+            and (self.root_id is None or move.root_id == self.root_id)
+            and (self.move is None or move.move == self.move)
+        )
+
+
+async def _page_after(store: Store, namespace: str, which: EventFilter, after_seq: int, limit: int) -> EventPage:
+    """The first matching moves after a seq."""
+    _check(after_seq, limit)
+    moves: list[Move] = []
+    position, gap_free, whole, scanned = after_seq, after_seq, store.log.seqs_in_order, 0
+    old_at = 0 if whole else await store.now() - GIVE_UP_FOR
+    broken = False
+    while scanned < SCAN_LIMIT:
+        events = await store.log.list_events(position, LAST_SEQ, _BATCH)
+        for event in events:
+            if len(moves) == limit:
+                return _page(moves, position, gap_free, more=True)
+            # An old gap in the seqs has no move: no transaction lives that long.
+            broken = broken or not (whole or event.move.seq == position + 1 or event.move.at <= old_at)
+            position = event.move.seq
+            gap_free = gap_free if broken else position
+            if event.namespace == namespace and which.fits(event.move):
+                moves.append(event.move)
+        scanned += len(events)
+        if len(events) < _BATCH:
+            return _page(moves, position, gap_free, more=False)
+    return _page(moves, position, gap_free, more=True)
+
+
+async def _last_page(store: Store, namespace: str, which: EventFilter, limit: int) -> EventPage:
+    """The last matching moves, as far as a bounded scan finds them."""
+    _check(0, limit)
+    last = until = await store.log.find_last_seq()
+    moves: list[Move] = []
+    for _ in range(SCAN_LIMIT // _BATCH):
+        events: list[Event] = await store.log.list_events(max(until - _BATCH, 0), until, _BATCH)
+        moves[:0] = [event.move for event in events if event.namespace == namespace and which.fits(event.move)]
+        until -= _BATCH
+        if len(moves) >= limit or until <= 0:
+            break
+    return _page(moves[-limit:], last, last, more=False)
+
+
+def _check(after_seq: int, limit: int) -> None:
+    if not 0 <= after_seq <= LAST_SEQ:
+        raise InvalidInput(f"after_seq is the seq of an event, zero or more, not {after_seq}.")
+    check_limit(limit)
+
+
+def _page(moves: list[Move], next_after: int, resume_after: int, *, more: bool) -> EventPage:
+    return EventPage([event_record(move) for move in moves], next_after, resume_after, more)
+
+
+def filter_of(
+    entity: str | None = None,
+    entity_id: str | None = None,
+    run_id: str | None = None,
+    root_id: str | None = None,
+    move: str | None = None,
+) -> EventFilter:
+    """The filter, with its ids in canonical form."""
+    return EventFilter(
+        entity,
+        None if entity_id is None else parse_id(entity_id),
+        None if run_id is None else parse_id(run_id, "run id"),
+        None if root_id is None else parse_id(root_id, "root id"),
+        move,
+    )
+
+
+def event_record(move: Move) -> api.Event:
+    """The public record of a row of the log."""
+    return record_of(api.Event, move, data=decode(move.data))

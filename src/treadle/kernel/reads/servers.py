@@ -1,0 +1,63 @@
+"""The servers of a namespace: who works, where, and what each one serves."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+
+from treadle.api.servers import Fleet, HandledCount, Served, Server, ServerDetail, ServerList
+from treadle.api.wire import Instant, record_of
+from treadle.kernel.reads.service import Reads, ShownServer
+from treadle.model.names import GOAL_KINDS, GOAL_ROLE
+from treadle.model.tasks import LIVE_SERVER_STATES
+from treadle.model.values import decode_shown
+
+
+class Servers:
+    """The servers of one namespace."""
+
+    def __init__(self, reads: Reads) -> None:
+        self._reads = reads
+
+    async def list(self, *, live: bool = False) -> ServerList:
+        servers = await self._reads.list_servers()
+        return ServerList([record_of(Server, shown, shown.server) for shown in servers if not (live and shown.state == "stopped")])
+
+    async def get(self, server_id: str) -> ServerDetail:
+        shown = await self._reads.get_server(server_id)
+        server = shown.server
+        return record_of(
+            ServerDetail,
+            shown,
+            server,
+            roles=_roles(shown),
+            counts=[HandledCount(name, *counts) for name, counts in sorted(server.counts.items())],
+            error=decode_shown(server.error),
+        )
+
+    async def fleet(self) -> Fleet:
+        every = await self._reads.list_servers()
+        live = [shown for shown in every if shown.state in LIVE_SERVER_STATES]
+        servers = [shown.server for shown in live]
+        return Fleet(
+            states=dict(sorted(Counter(shown.state for shown in every).items())),
+            slots=sum(server.concurrency for server in servers),
+            running=sum(server.running for server in servers),
+            handled=sum(server.handled for server in servers),
+            failed=sum(server.failed for server in servers),
+            oldest_heartbeat_at=Instant.of(min(server.heartbeat_at for server in servers)) if servers else None,
+            versions=_served([server.version] for server in servers),
+            task_lists=_served(server.task_lists for server in servers),
+            handlers=_served(server.handlers for server in servers),
+            roles=_served(_roles(shown) for shown in live),
+        )
+
+
+def _roles(shown: ShownServer) -> list[str]:
+    return sorted({name for name in shown.server.handlers if name in GOAL_KINDS or name.startswith(f"{GOAL_ROLE}/")})
+
+
+def _served(served: Iterable[Iterable[str]]) -> list[Served]:
+    """Each name with the number of servers that have it, most common first."""
+    counts = Counter(name for names in served for name in set(names))
+    return [Served(name, count) for name, count in sorted(counts.items(), key=lambda item: (-item[1], item[0]))]
