@@ -11,6 +11,7 @@ from tests.contract.databases import Database, StoreClock
 from tests.contract.external import Stage, open_stage
 
 from treadle import ExternalProductionFailure, ExternalProductionHandle, RenderEvent
+from treadle.kernel.external.records import read_job
 from treadle.kernel.problems import find_problems
 from treadle.kernel.queue.decide import TAKEOVER_LIMIT
 from treadle.kernel.status import read_status
@@ -103,8 +104,10 @@ async def test_polls_that_lose_their_workers_back_off_and_never_use_up_the_job(s
     await stage.tick()
     await stage.tick(480)
     assert stub.polled == ["job-1"]
-    task, job = await stage.task(task_id), (await stage.job(task_id))
-    assert (task.takeovers, task.error, job.raised_in_row, job.backs_off) == (0, None, 0, False)
+    task, job = await stage.task(task_id), await stage.job(task_id)
+    stored = await stage.engine.kernel.store.records.find(job.id)
+    assert stored is not None
+    assert (task.takeovers, task.error, job.raised_in_row, read_job(stored).record.backs_off) == (0, None, 0, False)
     assert await reasons(stage) == []
     await stage.tick(1)
     assert (await stage.task(task_id)).state == "completed"

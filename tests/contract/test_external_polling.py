@@ -21,6 +21,7 @@ from treadle import (
     Specialist,
 )
 from treadle.api.wire import Instant
+from treadle.kernel.external.records import ENTITY, read_job
 from treadle.kernel.store.records import RecordFilter
 from treadle.model.external import DISPATCHED, POLLED, RESOLVED, ExternalProductionRecord
 from treadle.model.values import decode
@@ -50,7 +51,8 @@ async def test_specialist_returning_handle_creates_record(stage: Stage) -> None:
     assert "state" not in ExternalProductionRecord.__struct_fields__
     assert [event.kind for event in job.events] == [DISPATCHED]
     assert [move.move for move in await stage.engine.kernel.reads.list_moves(task_id)] == ["hand_off"]
-    assert stub.started == [({"shape": 7}, record.token)]
+    (stored,) = await stage.engine.kernel.store.records.list_matching(RecordFilter(ENTITY), 10)
+    assert stub.started == [({"shape": 7}, read_job(stored).record.token)]
 
 
 async def test_specialist_returning_render_event_does_not_create_record(stage: Stage) -> None:

@@ -78,7 +78,7 @@ async def test_a_job_submitted_but_not_recorded_is_found_and_reattached(scene: S
     assert len(farm.farm.jobs) == 1  # one job at the service
     (job,) = farm.farm.jobs.values()
     shown = await scene.engine.kernel.external_jobs.get(ended.id)
-    stored = await scene.engine.kernel.store.find_record(shown.id)
+    stored = await scene.engine.kernel.store.records.find(shown.id)
     assert stored is not None
     assert (shown.external_job_id, read_job(stored).record.token) == (job["id"], job["token"])
     moves = await scene.engine.kernel.reads.list_moves(ended.id)
