@@ -14,6 +14,7 @@ import msgspec
 from treadle.kernel.telemetry.events import Emit, LoopError, StoreTrouble
 from treadle.model.clock import Clock
 from treadle.model.errors import StoreError
+from treadle.model.retry import Backoff
 
 
 class Ended(Protocol):
@@ -27,7 +28,7 @@ T = TypeVar("T", bound=Ended)
 Find = Callable[[Sequence[str]], Awaitable[list[T]]]
 """Reads the tasks or runs with these ids from the store."""
 
-_FIRST_POLL, _SLOWEST_POLL = 0.02, 0.5
+_POLLS = Backoff(0.02, 0.5, 1.5)
 """Seconds between two polls: short at first, because many tasks end soon."""
 _POLL_LIMIT = 1000
 
@@ -123,7 +124,7 @@ class Results(Generic[T]):
             awaited.ended.cancel()
 
     async def _poll(self) -> None:
-        pause, all_at = _FIRST_POLL, self._clock.monotonic() + _FIRST_POLL
+        pause, all_at = _POLLS.first, self._clock.monotonic() + _POLLS.first
         while self._awaited:
             poll_all = self._clock.monotonic() >= all_at
             task_ids = list(self._awaited) if poll_all else [each for each in self._hints if each in self._awaited]
@@ -132,13 +133,13 @@ class Results(Generic[T]):
             try:
                 found = await self._answer(task_ids)
                 if poll_all:
-                    pause = _FIRST_POLL if found else min(pause * 1.5, _SLOWEST_POLL)
+                    pause = _POLLS.first if found else _POLLS.after(pause)
             except StoreError as error:
-                self._emit(StoreTrouble("waiting for results", str(error), _SLOWEST_POLL))
-                poll_all, pause = True, _SLOWEST_POLL
+                self._emit(StoreTrouble("waiting for results", str(error), _POLLS.cap))
+                poll_all, pause = True, _POLLS.cap
             except Exception as error:
                 self._emit(LoopError("results", repr(error)))
-                poll_all, pause = True, _SLOWEST_POLL
+                poll_all, pause = True, _POLLS.cap
             if poll_all:
                 all_at = self._clock.monotonic() + pause
             try:

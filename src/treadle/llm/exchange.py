@@ -16,11 +16,12 @@ from typing import Any
 from treadle.llm.answers import Answer, Assembler, Malformed
 from treadle.llm.config import LLMConfig, scrubbed
 from treadle.llm.errors import LLMError
+from treadle.model.retry import Backoff
 
 OnText = Callable[[str], Awaitable[None]]
 """Receives the text of the current response so far."""
 
-_FIRST_WAIT, _LONGEST_WAIT = 0.5, 8.0
+_BACKOFF = Backoff(0.5, 8.0, jitter=0.25)
 _MALFORMED_SENDS = 3
 _LONGEST_MESSAGE = 500
 _BUSY_TYPES = ("overloaded_error", "rate_limit_error", "api_error", "timeout_error")
@@ -89,7 +90,7 @@ class Exchange:
     def _wait(self, number: int, failure: _Failure) -> float:
         if failure.after is not None:
             return max(failure.after, 0.0)
-        return min(_FIRST_WAIT * 2.0 ** (number - 1), _LONGEST_WAIT) * (1 - 0.25 * self._random())
+        return _BACKOFF.delay(number - 1, self._random())
 
     async def _send(self, request: dict[str, Any], on_text: OnText | None) -> Answer:
         assembler = Assembler()

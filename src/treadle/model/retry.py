@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import msgspec
+
 from treadle.model.clock import LONGEST_FOR, Duration, milliseconds
 from treadle.model.errors import InvalidPolicy
 from treadle.model.stored import Stored
@@ -15,6 +17,35 @@ def _within(value: object, low: float, high: float) -> bool:
 def _whole(value: object, high: float) -> bool:
     """Whether the value can be read again after it was stored as a whole number."""
     return isinstance(value, int) and _within(value, 0, high)
+
+
+class Backoff(msgspec.Struct, frozen=True):
+    """Delays that grow from `first` by `factor` up to `cap`; `jitter` is the share of a delay that may be subtracted from it."""
+
+    first: float
+    cap: float
+    factor: float = 2.0
+    jitter: float = 0.0
+
+    def delay(self, number: int, jitter_fraction: float = 0.0) -> float:
+        """Return the delay with that number, counted from 0, less that fraction of the jitter."""
+        try:
+            full = min(self.first * float(self.factor) ** number, self.cap)
+        except OverflowError:
+            full = self.cap
+        return full * (1 - self.jitter * jitter_fraction)
+
+    def delay_for(self, number: int, jitter_fraction: float = 0.0) -> int:
+        """Return the same in whole milliseconds."""
+        return round(self.delay(number, jitter_fraction))
+
+    def after(self, delay: float) -> float:
+        """Return the delay that follows the given one."""
+        return min(delay * self.factor, self.cap)
+
+
+STORE_BACKOFF = Backoff(0.1, 2.0)
+"""Seconds between attempts to reach a store that does not answer."""
 
 
 class RetryPolicy(Stored, frozen=True, omit_defaults=True, kw_only=False):
@@ -65,11 +96,7 @@ class RetryPolicy(Stored, frozen=True, omit_defaults=True, kw_only=False):
         """Return the milliseconds until the attempt after `failures` failures, or None when the retries are used up."""
         if failures > self.retries:
             return None
-        try:
-            full = min(self.first_for * float(self.factor) ** (failures - 1), self.cap_for)
-        except OverflowError:
-            full = self.cap_for
-        return round(full * (1 - self.jitter * dice))
+        return Backoff(self.first_for, self.cap_for, self.factor, self.jitter).delay_for(failures - 1, dice)
 
 
 NO_RETRY = RetryPolicy()

@@ -30,7 +30,7 @@ from treadle.model.errors import InvalidInput, StoreError, TreadleError, Unreada
 from treadle.model.external import UNREGISTERED
 from treadle.model.names import FUNCTION
 from treadle.model.outcomes import Outcome, Problem, Released
-from treadle.model.retry import RetryPolicy
+from treadle.model.retry import STORE_BACKOFF, RetryPolicy
 from treadle.model.states import TaskState
 from treadle.model.tasks import Task
 from treadle.model.values import error_code, error_text, shown, type_name
@@ -47,9 +47,6 @@ _NO_HANDLER_FOR = 30_000
 
 _CONTINUING = frozenset({"wait", "ask", "hand_off", "poll"})
 """Moves after which the handler is called again to continue, so that its streams continue, too."""
-
-_FIRST_DELAY, _LONGEST_DELAY = 0.1, 2.0
-"""Seconds between attempts to settle while the store cannot be reached."""
 
 
 class Attempt(msgspec.Struct, eq=False):
@@ -211,7 +208,7 @@ class AttemptRunner:
             return
         unit = Unit(attempt.context.token, returned(attempt.task, "its lease ended before its handler started"))
         try:
-            await self._committer.submit(unit, _LONGEST_DELAY)
+            await self._committer.submit(unit, STORE_BACKOFF.cap)
         except StoreError as error:
             self._emit(StoreTrouble("returning a task to the queue", str(error), 0.0))
 
@@ -386,7 +383,7 @@ class AttemptRunner:
         The lease is renewed meanwhile; the store decides whether it still held.
         """
         settle, token = self._services.settle, attempt.context.token
-        delay = _FIRST_DELAY
+        delay = STORE_BACKOFF.first
         while True:
             try:
                 if settle is None:
@@ -397,7 +394,7 @@ class AttemptRunner:
                     raise
                 self._emit(StoreTrouble("settling", str(error), delay))
                 await self._clock.sleep(delay)
-                delay = min(delay * 2, _LONGEST_DELAY)
+                delay = STORE_BACKOFF.after(delay)
 
     def _answered(self, task: Task, answer: Answer, decided: Finish | Park, started_at: float, sent_at: float | None) -> None:
         reach("settle.after_commit")

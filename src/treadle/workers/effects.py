@@ -44,6 +44,7 @@ from treadle.kernel.store.value_store import ValueStore
 from treadle.model.clock import Clock
 from treadle.model.errors import ClaimLost, InvalidInput, StoreError
 from treadle.model.records import STREAM_LIMIT, EffectOutcome
+from treadle.model.retry import STORE_BACKOFF
 from treadle.model.tasks import Claim, Task
 from treadle.model.values import Json
 
@@ -51,9 +52,6 @@ T = TypeVar("T")
 
 _KEYS_PER_READ = 500
 _FURTHER_KEYS = 8
-
-_FIRST_DELAY, _LONGEST_DELAY = 0.1, 2.0
-"""Seconds between reads while the store cannot be reached."""
 
 _Types = tuple[type[BaseException], ...]
 
@@ -86,13 +84,13 @@ class EffectKernel:
 
     async def read(self, read: Callable[[], Awaitable[T]]) -> T:
         """Read, and retry while the store cannot be reached: store errors must not fail a handler in the middle of an effect."""
-        delay = _FIRST_DELAY
+        delay = STORE_BACKOFF.first
         while True:
             try:
                 return await read()
             except StoreError:
                 await self.clock.sleep(delay)
-                delay = min(delay * 2, _LONGEST_DELAY)
+                delay = STORE_BACKOFF.after(delay)
 
 
 class AttemptEffects:

@@ -16,10 +16,11 @@ from collections.abc import Callable
 from treadle.interfaces.cli.exits import INTERRUPTED
 from treadle.interfaces.cli.hosting import Serving
 from treadle.interfaces.cli.session import Session, no_directory
+from treadle.model.retry import Backoff
 from treadle.model.text import safe_logger
 from treadle.settings import child_environment
 
-_FIRST_PAUSE, _LONGEST_PAUSE = 1.0, 30.0
+_RESTARTS = Backoff(1.0, 30.0)
 
 _log = safe_logger("treadle")
 
@@ -86,22 +87,22 @@ class Fleet:
 
     async def _keep(self, child: Process, number: int) -> None:
         """Restart the child at one position whenever it dies, with backoff."""
-        pause = _FIRST_PAUSE
+        pause = _RESTARTS.first
         while True:
             began = asyncio.get_running_loop().time()
             code = await child.wait()
             self._children.discard(child)
             if self._stopping.is_set():
                 return
-            if asyncio.get_running_loop().time() - began > 2 * _LONGEST_PAUSE:
-                pause = _FIRST_PAUSE
+            if asyncio.get_running_loop().time() - began > 2 * _RESTARTS.cap:
+                pause = _RESTARTS.first
             _log.warning("worker process %d ended with code %d; a new one starts in %g s", child.pid, code, pause)
             try:
                 async with asyncio.timeout(pause):
                     await self._stopping.wait()
                 return
             except TimeoutError:
-                pause = min(pause * 2, _LONGEST_PAUSE)
+                pause = _RESTARTS.after(pause)
             child = await self._start(number)
             if self._stopping.is_set():
                 child.terminate()

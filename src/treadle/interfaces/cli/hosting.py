@@ -13,7 +13,7 @@ import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, nullcontext, suppress
 from dataclasses import dataclass, replace
-from itertools import chain, repeat
+from itertools import count
 from typing import TYPE_CHECKING
 
 from treadle.engine import Engine, engine_beside, twin_of
@@ -25,6 +25,7 @@ from treadle.kernel.store.failure import end_with
 from treadle.kernel.telemetry.events import StoreTrouble
 from treadle.model.errors import NamespaceNotFound, Refused, StoreFailed, StoreUnavailable, TreadleError
 from treadle.model.names import DEFAULT_LIST
+from treadle.model.retry import Backoff
 from treadle.model.text import printable, safe_logger
 from treadle.model.values import Json
 from treadle.settings import Directory, read_directory
@@ -38,7 +39,7 @@ _REFRESH_FOR = 2000
 _COLLECTIONS = (10_000, 20, 20)
 """Thresholds of the garbage collector: allocations before a young collection, and collections before each older one."""
 
-_PAUSES = (0.5, 1.0, 2.0, 5.0, 15.0)
+_OPENING = Backoff(0.5, 15.0)
 """Seconds between attempts to open a store that cannot be reached."""
 
 
@@ -154,7 +155,7 @@ async def opened(engine: Engine, stop: asyncio.Event) -> AsyncIterator[Engine]:
     While its store cannot be reached, try again with backoff; once `stop` is set, raise the reason. A database that rejects
     the user, the database name or the kind of connection raises immediately.
     """
-    for pause in chain(_PAUSES, repeat(_PAUSES[-1])):
+    for pause in map(_OPENING.delay, count()):
         try:
             await engine.open()
             break

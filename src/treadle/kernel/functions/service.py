@@ -74,6 +74,7 @@ from treadle.model.errors import (
 from treadle.model.ids import Ids, Ref, derived_id
 from treadle.model.names import DEFAULT_LIST, DEFAULT_NAMESPACE, FUNCTION, check_key, check_name
 from treadle.model.records import Message
+from treadle.model.retry import Backoff
 from treadle.model.runs import Run, Step
 from treadle.model.states import RUN, RunState, StepState, TaskState
 from treadle.model.tags import Tags
@@ -84,7 +85,7 @@ if TYPE_CHECKING:
     from treadle.api.functions import Function
 
 _PAGE = 1000
-_FIRST_POLL, _SLOWEST_POLL = 0.02, 0.5
+_POLLS = Backoff(0.02, 0.5, 1.5)
 """Seconds between two reads of a caller that waits for an answer."""
 
 
@@ -523,13 +524,13 @@ class Functions:
     async def wait_for_answer(self, sent: SentUpdate, timeout: Duration | None = None) -> UpdateAnswer | None:
         """Wait for the answer; None if it has not come after `timeout`."""
         ends_at = None if timeout is None else self._clock.monotonic() + milliseconds(timeout, "timeout") / 1000
-        pause = _FIRST_POLL
+        pause = _POLLS.first
         while (answer := await self.find_answer(sent)) is None:
             left = pause if ends_at is None else min(pause, ends_at - self._clock.monotonic())
             if left <= 0:
                 break
             await self._clock.sleep(left)
-            pause = min(pause * 1.5, _SLOWEST_POLL)
+            pause = _POLLS.after(pause)
         return answer
 
     # published values

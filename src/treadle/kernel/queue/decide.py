@@ -31,7 +31,7 @@ from treadle.model.outcomes import (
     Succeeded,
     Waiting,
 )
-from treadle.model.retry import NO_RETRY, RetryPolicy
+from treadle.model.retry import NO_RETRY, Backoff, RetryPolicy
 from treadle.model.states import TASK, Hold, TaskState
 from treadle.model.stored import read
 from treadle.model.tasks import Task
@@ -43,8 +43,8 @@ TAKEOVER_LIMIT = 5
 BACK_OFF_FOR = 300_000
 """Delay in milliseconds of an engine task after that many takeovers."""
 
-_POLL_BACK_OFF_FOR, _LONGEST_POLL_BACK_OFF_FOR = 60_000, 3_600_000
-"""Delay in milliseconds of a poll after that many takeovers; doubles with each further one, up to the second value."""
+_POLL_BACKOFF = Backoff(60_000, 3_600_000)
+"""Delay in milliseconds of a poll after that many takeovers; it doubles with each further one."""
 
 _OWN_KINDS = frozenset({ADVANCE, CANCEL, PRUNE, RUN_DEADLINE, LOCK, GOAL_READINESS, GOAL_SCHEDULE, GOAL_DEADLINE})
 """Kinds that never become dead letters, since nothing else would do their work."""
@@ -254,7 +254,7 @@ def poll_backoff(task: Task, takeover_limit: int = TAKEOVER_LIMIT) -> Polled | N
     lost = task.takeovers
     if task.state != TaskState.AWAITING_EXTERNAL or lost < takeover_limit or (decode(task.error) or {}).get("takeovers") == lost:
         return None
-    delay = min(_POLL_BACK_OFF_FOR << min(lost - takeover_limit, 16), _LONGEST_POLL_BACK_OFF_FOR)
+    delay = _POLL_BACKOFF.delay_for(lost - takeover_limit)
     message = f"{lost} workers in a row were lost while they polled this job: the poll may be killing or hanging them."
     return msgspec.structs.replace(
         _polled(task, None, message),

@@ -26,16 +26,17 @@ from treadle.model.clock import as_text
 from treadle.model.errors import StoreError, TreadleError
 from treadle.model.names import SCHEDULE
 from treadle.model.records import Record
+from treadle.model.retry import Backoff
 from treadle.model.schedules import ALLOW, Firing, ScheduleBody, Started
 from treadle.model.states import SCHEDULE as MACHINE
 from treadle.model.states import TaskState
 from treadle.model.tasks import NewTask, Task
 from treadle.model.values import Json, decode, encode
 
-_FIRST_LOOK_FOR, _LONGEST_LOOK_FOR = 500, 15_000
+_LOOK_BACKOFF = Backoff(500, 15_000)
 """Delay until the next check whether the earlier work of a queued tick has ended; it doubles each time."""
 
-_FIRST_RETRY_FOR, _LONGEST_RETRY_FOR = 1000, 300_000
+_RETRY_BACKOFF = Backoff(1000, 300_000)
 
 
 @dataclass(slots=True)
@@ -158,7 +159,7 @@ class Firer:
         made = self._schedules.next_task(turn.record.id, body, turn.now, next_at)
         if not turn.waiting or body.overlap == ALLOW:
             return made
-        look_for = min(_FIRST_LOOK_FOR * 2 ** min(body.looks, 10), _LONGEST_LOOK_FOR)
+        look_for = _LOOK_BACKOFF.delay_for(body.looks)
         due_for = look_for if next_at is None else max(next_at + jitter_of(turn.record.id, body.jitter_for) - turn.now, 0)
         return msgspec.structs.replace(made, delay=min(due_for, look_for))
 
@@ -166,7 +167,7 @@ class Firer:
         """Retry later: the tick stays due, and the record and the task show the error."""
         problem: dict[str, Json] = {"code": error.code, "message": str(error)}
         body = msgspec.structs.replace(self._schedules.load(record), error=problem)
-        delay = min(_FIRST_RETRY_FOR * 2 ** min(task.failures, 20), _LONGEST_RETRY_FOR)
+        delay = _RETRY_BACKOFF.delay_for(task.failures)
         park = Park(
             "retry",
             TaskState.PENDING,

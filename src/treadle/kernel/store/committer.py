@@ -26,6 +26,7 @@ from treadle.kernel.telemetry.events import Emit, LoopError, StoreBack, StoreTro
 from treadle.kernel.telemetry.observer import TasksStored, telemetry_of, timed
 from treadle.model.clock import Clock
 from treadle.model.errors import Contended, IllegalMove, StoreError, StoreOverloaded, StoreTimeout, StoreUnavailable
+from treadle.model.retry import STORE_BACKOFF
 from treadle.model.tasks import Claim, NewTask
 
 BATCH_ROWS = 1000
@@ -43,7 +44,6 @@ TRIES = 500
 """Attempts that `Committer.transact` makes by default before it raises `Contended`. Each failed one means that another change
 succeeded, so that many callers can change one thing at the same time."""
 
-_FIRST_DELAY, _LONGEST_DELAY = 0.1, 2.0
 _NEVER = 2**63
 _ANY = -1
 
@@ -273,7 +273,7 @@ class Committer:
 
     async def _send(self, batch: list[_Submission]) -> None:
         """Send the batch until each unit has its answer or its sender's patience has ended."""
-        delay = _FIRST_DELAY
+        delay = STORE_BACKOFF.first
         try:
             while batch := [each for each in batch if each.open]:
                 try:
@@ -283,7 +283,7 @@ class Committer:
                     self._trouble = True
                     self._emit(StoreTrouble("committing", str(error), delay))
                     await self._clock.sleep(delay)
-                    delay = min(delay * 2, _LONGEST_DELAY)
+                    delay = STORE_BACKOFF.after(delay)
                     if isinstance(error, StoreTimeout) and len(batch) > 1:
                         self._batch_rows = max(min(self._batch_rows, _rows_of(batch)) // 2, 1)
                         await self._send_halves(batch)

@@ -39,6 +39,7 @@ from treadle.model.clock import as_text
 from treadle.model.errors import LookFailed, StoreError, TreadleError
 from treadle.model.ids import Ids
 from treadle.model.records import Record
+from treadle.model.retry import Backoff
 from treadle.model.states import TaskState
 from treadle.model.stored import write
 from treadle.model.tasks import NewTask, Task
@@ -56,7 +57,7 @@ ARRIVED_FOR = 2000
 """If the files were not listed when the watcher was created, those that changed up to this many milliseconds earlier count as
 new: the clocks of file systems are coarse and not the store's."""
 
-_FIRST_RETRY_FOR, _LONGEST_RETRY_FOR = 1000, 300_000
+_RETRY_BACKOFF = Backoff(1000, 300_000)
 
 
 class SourceReader(Protocol):
@@ -310,8 +311,7 @@ class WatcherScanner:
         new = body
         if body.error != problem:
             new = msgspec.structs.replace(body, error=problem, error_at=turn.now, digest=None)
-        longest = max(_LONGEST_RETRY_FOR, body.every_for)
-        delay = min(max(_FIRST_RETRY_FOR * 2 ** min(turn.task.failures, 20), min(body.every_for, longest)), longest)
+        delay = max(_RETRY_BACKOFF.delay_for(turn.task.failures), body.every_for)
         change = ChangeRecord(turn.record.id, turn.version, self._watchers.save(new))
         park = _parked(turn.task, turn.task.failures + 1, delay, problem)
         answer = await self._commit(Unit(turn.task.claim, park, rows=(change,) if new is not body else ()))

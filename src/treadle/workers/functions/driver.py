@@ -49,6 +49,7 @@ from treadle.model.errors import (
 )
 from treadle.model.outcomes import Problem
 from treadle.model.records import Message
+from treadle.model.retry import Backoff
 from treadle.model.runs import Run, Step
 from treadle.model.states import RunState, StepState, TaskState
 from treadle.model.tasks import NewTask, Task
@@ -301,7 +302,7 @@ class Driver:
 
 
 _WRAPPER = len('{"result":}')
-_FIRST_STUCK_FOR, _LONGEST_STUCK_FOR = 1000, 300_000
+_STUCK_BACKOFF = Backoff(1000, 300_000)
 
 EndedUnit = tuple[Finish, tuple[NewTask, ...], tuple[Row, ...]]
 """The end of the task, new tasks, and rows."""
@@ -433,7 +434,7 @@ def stuck_park(task: Task, problem: Problem, cleanup_for: int, cancel: CancelReq
         task.attempt + 1,
         task.failures,
         0,
-        delay=min(_FIRST_STUCK_FOR * 2 ** min(times - 1, 20), _LONGEST_STUCK_FOR),
+        delay=_STUCK_BACKOFF.delay_for(times - 1),
         checkpoint=noted(encode({"stuck": times}), cleanup_for, cancel),
         error=text,
         data=text,

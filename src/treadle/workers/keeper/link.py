@@ -20,6 +20,7 @@ import msgspec
 
 from treadle.kernel.telemetry.events import Emit, LoopError
 from treadle.model.clock import Clock
+from treadle.model.retry import Backoff
 from treadle.workers.keeper.board import SESSIONS, Board, SessionState
 
 _ROOT = Path(__file__).parents[3]
@@ -27,7 +28,7 @@ _CODE = (
     "import sys; sys.path.insert(0, sys.argv[1]); from treadle.workers.keeper.process import main; "
     "main(int(sys.argv[2]), int(sys.argv[3]))"
 )
-_FIRST_DELAY, _LONGEST_DELAY = 1.0, 60.0
+_RESTARTS = Backoff(1.0, 60.0)
 """Seconds until a dead keeper is replaced."""
 
 _END_WITHIN = 2.0
@@ -54,7 +55,7 @@ class KeeperProcess:
         self._told: dict[int, bytes] = {}
         self._process: subprocess.Popen[bytes] | None = None
         self._again_at = float("-inf")
-        self._delay = _FIRST_DELAY
+        self._delay = _RESTARTS.first
         self._heard = b""
         self._lock = threading.Lock()
         atexit.register(self._end)
@@ -98,7 +99,7 @@ class KeeperProcess:
                 self._close_pipes(process)
                 self._process = None
                 self._again_at = self._clock.monotonic() + self._delay
-                self._delay = min(2 * self._delay, _LONGEST_DELAY)
+                self._delay = _RESTARTS.after(self._delay)
             elif process is not None:
                 self._listen(process, emit)
             elif self._clock.monotonic() >= self._again_at:

@@ -15,6 +15,7 @@ import asyncpg
 
 from treadle.model.clock import Clock
 from treadle.model.errors import TreadleError
+from treadle.model.retry import Backoff
 from treadle.model.text import safe_logger
 from treadle.stores.postgres.connection.connect import SESSION, SIGNALS, Connection, Connector, close_connection
 from treadle.stores.postgres.connection.errors import hides_cancellation, translated
@@ -27,7 +28,7 @@ Heard = Callable[[tuple[int, ...]], None]
 _SQL = load_statements(__package__, "signals.sql")
 _log = safe_logger("treadle.stores.postgres")
 
-_FIRST_PAUSE, _LONGEST_PAUSE = 0.1, 10.0
+_RECONNECTS = Backoff(0.1, 10.0)
 _PING_EVERY = 30.0
 _POLL_EVERY = 1.0
 _USE_WITHIN = 5.0
@@ -107,23 +108,23 @@ class Listener:
             while True:
                 self._call(())
                 await self._clock.sleep(_POLL_EVERY)
-        pause = _FIRST_PAUSE
+        pause = _RECONNECTS.first
         while True:
             try:
                 with translated(self._connector.address.shown):
                     connection = await self._connector.connect(SESSION, direct=True)
-                    pause = _FIRST_PAUSE
+                    pause = _RECONNECTS.first
                     try:
                         await self._receive(connection)
                     finally:
                         await close_connection(connection)
             except TreadleError as error:
-                if pause == _FIRST_PAUSE:
+                if pause == _RECONNECTS.first:
                     _log.warning("No signals for now: polling for work every second until they are back. %s", error)
             self._ready.set()
             await self._clock.sleep(pause)
             self._call(())
-            pause = min(2 * pause, _POLL_EVERY)
+            pause = min(_RECONNECTS.after(pause), _POLL_EVERY)
 
     async def _receive(self, connection: Connection) -> None:
         """Pass signals on until the connection ends."""
@@ -172,7 +173,7 @@ class Notifier:
             except TreadleError as error:
                 if not self._pause:
                     _log.warning("Signals are not sent for now; other processes find new work at their next poll. %s", error)
-                self._pause = min(max(2 * self._pause, _FIRST_PAUSE), _LONGEST_PAUSE)
+                self._pause = _RECONNECTS.after(self._pause) or _RECONNECTS.first
                 self._silent_until = self._clock.monotonic() + self._pause
 
     async def _send(self, payload: str) -> None:
