@@ -123,7 +123,7 @@ async def test_completion_timestamp_set(coordinator, scene, status, error):
 async def test_error_message_stored(coordinator, engine):
     task = await running(coordinator)
     await coordinator.update_status(task.id, "failed", "no space for 'build'")
-    (letter,) = await engine.kernel.dead_letters.list_dead_letters(await engine.kernel.dead_letters.filter(name="dispatch.Issue"))
+    (letter,) = (await engine.kernel.dead_letters.list(name="dispatch.Issue")).letters
     assert (letter.id, letter.error_code) == (task.id, "failed")
     assert (await get(coordinator, task.id)).error == "no space for 'build'"
 
@@ -181,7 +181,7 @@ async def test_max_retries_exceeded_throws_error(coordinator, engine, scene):
     found = await get(coordinator, task_id)
     assert (found.status, found.attempts, found.error) == (TaskStatus.FAILED, 3, "boom 3")
     letters = engine.kernel.dead_letters
-    assert (await letters.retry(await letters.filter(name="dispatch.Issue"))).done == 1
+    assert (await letters.retry(name="dispatch.Issue")).done == 1
     found = await get(coordinator, task_id)
     assert (found.status, found.attempts) == (TaskStatus.PENDING, 0)
     assert (await engine.kernel.verify()).problems == ()

@@ -153,7 +153,7 @@ async def test_a_worker_loop_retries_a_failing_job_three_times_after_1_2_and_4_s
     assert started == [(0, begun_at), (1, begun_at + 1_000), (2, begun_at + 3_000), (3, begun_at + 7_000)]
     lines = [(line.level, line.message) for line in await coordinator.get_logs(task_id)]
     assert lines == [("error", f"boom {n}") for n in range(4)]
-    (letter,) = await engine.kernel.dead_letters.list_dead_letters(await engine.kernel.dead_letters.filter())
+    (letter,) = (await engine.kernel.dead_letters.list()).letters
     assert letter.id == task_id
 
 

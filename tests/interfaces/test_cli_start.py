@@ -78,7 +78,7 @@ def test_listing_tasks_loads_no_service_that_it_does_not_use(tmp_path: Path):
         "treadle.kernel.effects.reads",
         "treadle.kernel.external.service",
         "treadle.kernel.problems",
-        "treadle.kernel.queue.dead_letters",
+        "treadle.kernel.tasks.dead_letters",
         "treadle.kernel.lists",
         "treadle.kernel.recovery",
         "treadle.kernel.remote_workers",

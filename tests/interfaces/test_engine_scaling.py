@@ -11,7 +11,6 @@ from tests.dispatch.scenes import Scene
 from tests.interfaces.engines import ALL
 
 from treadle import Engine, TaskSpec
-from treadle.kernel.store.queries import DeadLetterFilter
 from treadle.kernel.store.units import Finish, Unit
 from treadle.model.errors import InvalidInput, InvalidName, InvalidPolicy
 from treadle.model.tasks import Server
@@ -79,7 +78,7 @@ async def test_a_discarded_dead_letter_is_not_a_service_time(scene, engine):
     scene.advance(1)
     await engine.kernel.store.commit([Unit(task.claim, Finish("fail", "failed", error="{}", error_code="x"))])
     scene.advance(262)
-    assert (await engine.kernel.dead_letters.discard(DeadLetterFilter(engine.kernel.settings.namespace))).done == 1
+    assert (await engine.kernel.dead_letters.discard(everything=True)).done == 1
     await engine.enqueue("quick")
     assert (await engine.kernel.reads.desired_workers()).service_for == 1000
 

@@ -82,7 +82,7 @@ async def test_one_retry_repairs_an_import_after_failures_a_kill_and_an_approval
                 await engine.run_result(run)
             which = DeadLetterFilter()
             assert (await engine.kernel.store.dead_letters.count(which))[:2] == (13, 13)
-            (group,) = await engine.kernel.dead_letters.list_groups(which)
+            (group,) = (await engine.kernel.dead_letters.groups()).groups
             assert (group.name, group.count, group.of_runs) == ("imports.Load", 13, 13)
             await engine.runs.retry(run.id, actor="ada")
             assert await engine.run_result(run) == {"by": "ada", "rows": files}

@@ -10,7 +10,7 @@ import pytest
 from tests.interfaces.engines import SHARED, make_engine, url_of
 
 from treadle import Engine, NonRetryable, TaskSpec
-from treadle.kernel.queue import dead_letters as deadletters
+from treadle.api.dead_letters import BATCH, DeadLettersChanged
 from treadle.kernel.store.queries import DeadLetterFilter
 from treadle.kernel.store.system import SystemClock
 from treadle.settings import Settings
@@ -35,7 +35,6 @@ async def test_dead_letters_are_retried_in_bounded_batches_while_workers_drain_t
             raise NonRetryable("no good", "spoiled")
         return {}
 
-    batches: list[int] = []
     async with engine, asyncio.timeout(1500):
         for start in range(0, count, 10_000):
             await engine.enqueue_many([TaskSpec(name="work", payload={"n": n}) for n in range(start, min(start + 10_000, count))])
@@ -43,14 +42,15 @@ async def test_dead_letters_are_retried_in_bounded_batches_while_workers_drain_t
         async with engine.worker(concurrency=200):
             await until(engine, letters, count)
             broken = False
-            done = await engine.kernel.dead_letters.retry(letters, progress=lambda met, total: batches.append(met))
-            assert (done.matched, done.done, done.passed_over) == (count, count, 0)
+            parts: list[DeadLettersChanged] = []
+            while not parts or parts[-1].next_after is not None:
+                parts.append(await engine.kernel.dead_letters.retry(name="work", after=parts[-1].next_after if parts else None))
+            assert {part.matched for part in parts} == {count}
+            assert (sum(part.done for part in parts), sum(part.passed_over for part in parts)) == (count, 0)
             await until(engine, letters, count // 10, completed=count - count // 10)
         report = await engine.kernel.verify()
     assert report.problems == ()
-    sizes = [after - before for before, after in zip([0, *batches], batches, strict=False)]
-    assert max(sizes) <= deadletters.BATCH
-    assert sum(sizes) == count
+    assert max(part.done for part in parts) <= BATCH
 
 
 async def until(engine: Engine, letters: DeadLetterFilter, failed: int, completed: int = 0) -> None:

@@ -19,7 +19,6 @@ from tests.web.conftest import visiting
 from treadle import EffectUnknown
 from treadle.api.system import StatusProblem
 from treadle.engine.operations import Operations
-from treadle.kernel.store.queries import DeadLetterFilter
 from treadle.model.access import Access, Scope
 
 Cure = Callable[[], Awaitable[Any]]
@@ -112,7 +111,7 @@ async def task_failed(scene: Scene, folder: Path) -> Cure:
     process = scene.process()
     (task,) = [task for task in await process.claim("handler") if task.id == failing.id]
     await process.fail(task)
-    return lambda: scene.engine.kernel.dead_letters.discard(DeadLetterFilter(namespace="default"))
+    return lambda: scene.engine.kernel.dead_letters.discard(everything=True)
 
 
 async def objective_is_blocked(scene: Scene, folder: Path) -> Cure:

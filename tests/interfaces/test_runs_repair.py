@@ -226,9 +226,9 @@ async def test_dead_letters_of_runs_are_retried_as_runs(hands: Hands) -> None:
     for task in await hands.claim():
         await hands.fail(task)
     letters = hands.engine.kernel.dead_letters
-    would = await letters.retry(await letters.filter(name="shop.Pay"), dry_run=True)
+    would = await letters.retry(name="shop.Pay", dry_run=True)
     assert (would.matched, would.done, would.of_runs) == (4, 4, 4)
-    done = await letters.retry(await letters.filter(name="shop.Pay"), actor="ann")
+    done = await letters.retry(name="shop.Pay", actor="ann")
     assert (done.matched, done.done, done.of_runs, done.passed_over) == (4, 4, 4, 0)
     assert await dead(hands) == 0
     await hands.work(answer)
@@ -293,7 +293,7 @@ async def test_another_payload_is_not_for_dead_letters_of_runs(hands: Hands) -> 
     await hands.fail(await hands.claim_one())
     letters = hands.engine.kernel.dead_letters
     with pytest.raises(Refused, match="without another payload"):
-        await letters.retry(await letters.filter(name="shop.Pay"), payload={"n": 2})
+        await letters.retry(name="shop.Pay", payload={"n": 2})
     assert await dead(hands) == 1
 
 

@@ -16,16 +16,15 @@ from treadle.kernel.store.committer import Committer
 from treadle.kernel.store.ports import Store
 from treadle.kernel.store.sealed import sealed_store
 from treadle.kernel.store.system import SystemClock
-from treadle.kernel.store.value_store import Codec, ValueLost, ValueStore
+from treadle.kernel.store.value_store import Codec, ValueStore
 from treadle.kernel.telemetry.events import Emit
 from treadle.kernel.telemetry.observer import Telemetry
 from treadle.model.clock import Clock
-from treadle.model.errors import NotOpen, StoreDamaged, UnreadableValue
+from treadle.model.errors import NotOpen, StoreDamaged
 from treadle.model.ids import Ids
 from treadle.model.runs import Run
 from treadle.model.states import ALERT_RULE, SCHEDULE, WATCHER, Machine
 from treadle.model.tasks import Task
-from treadle.model.values import encode, unreadable_json
 from treadle.settings import Settings
 from treadle.stores import make_store
 from treadle.workers.functions.registry import FunctionRegistry
@@ -155,18 +154,6 @@ class Kernel(LazyServices):
         """Wake the callers that wait for a run which ended in this process."""
         if self._results is not None:
             self._results[1].finished([run_id])
-
-    async def open_values(self, task: Task) -> Task:
-        """Replace stored references in the task's payload and result by their JSON; an unreadable value becomes an error."""
-        for name in ("payload", "result"):
-            stored = getattr(task, name)
-            if stored is not None and stored.startswith("@"):
-                try:
-                    opened = await self.value_store.open_text(stored)
-                except (UnreadableValue, ValueLost) as error:
-                    opened = encode(unreadable_json(error))
-                setattr(task, name, opened)
-        return task
 
     async def verify(self) -> VerifyReport:
         """Check for damage, then every entity's history against the state tables, and external jobs against their events."""

@@ -41,7 +41,6 @@ if TYPE_CHECKING:
     from treadle.kernel.external.service import ExternalJobs
     from treadle.kernel.functions.service import Functions
     from treadle.kernel.lists import Lists
-    from treadle.kernel.queue.dead_letters import DeadLetters
     from treadle.kernel.queue.registrations import Registrations
     from treadle.kernel.reads.service import Reads
     from treadle.kernel.reads.throughput import HandlerRateReads, Throughput
@@ -52,6 +51,9 @@ if TYPE_CHECKING:
     from treadle.kernel.search.service import Search
     from treadle.kernel.store.retention import Retention
     from treadle.kernel.streams.reads import StreamReads
+    from treadle.kernel.tasks.dead_letters import DeadLetters
+    from treadle.kernel.tasks.records import TaskRecords
+    from treadle.kernel.tasks.service import Tasks
     from treadle.kernel.telemetry.observer import CallTimer
     from treadle.kernel.threads.service import Threads
     from treadle.kernel.traces.reads import TraceReads
@@ -95,11 +97,36 @@ class LazyServices:
         )
 
     @cached_property
+    def task_records(self) -> TaskRecords:
+        """Tasks as the API shows them."""
+        from treadle.kernel.tasks.records import TaskRecords
+
+        return TaskRecords(self.store, self.value_store, self.reads)
+
+    @cached_property
+    def tasks(self) -> Tasks:
+        """Tasks by id and by query."""
+        from treadle.kernel.tasks.service import Tasks
+
+        return Tasks(
+            self.store,
+            self.value_store,
+            self.queue,
+            self.reads,
+            self.task_records,
+            lambda: self.search,
+            self._wait_for_task,
+            namespace=self.settings.namespace,
+        )
+
+    @cached_property
     def dead_letters(self) -> DeadLetters:
         """Permanently failed tasks."""
-        from treadle.kernel.queue.dead_letters import DeadLetters
+        from treadle.kernel.tasks.dead_letters import DeadLetters
 
-        return DeadLetters(self.store, self.committer, self.queue, self._retry_run, namespace=self.settings.namespace)
+        return DeadLetters(
+            self.store, self.committer, self.queue, self.task_records, self._retry_run, namespace=self.settings.namespace
+        )
 
     @cached_property
     def lists(self) -> Lists:
@@ -366,6 +393,11 @@ class LazyServices:
 
     async def _retry_run(self, run_id: str, actor: str) -> None:
         await self.run_services.runs.retry_dead(run_id, actor=actor)
+
+    async def _wait_for_task(self, task_id: str, timeout: float) -> object:
+        from treadle.engine.results import task_result
+
+        return await task_result(cast("Kernel", self), task_id, timeout)
 
     async def _repeated_steps(self, task: Task) -> list[tuple[str, str]]:
         return await self.functions.list_repeated(task) if is_function(task.flow_id) else []

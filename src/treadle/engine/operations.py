@@ -15,6 +15,7 @@ from treadle.kernel.guard import Guard, check_route
 from treadle.model.access import Access
 
 if TYPE_CHECKING:
+    from treadle.api.dead_letters import DeadLettersApi
     from treadle.api.effects import EffectsApi
     from treadle.api.events import EventsApi
     from treadle.api.external_jobs import ExternalJobsApi
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from treadle.api.store import StoreApi
     from treadle.api.streams import StreamsApi
     from treadle.api.system import SystemApi
+    from treadle.api.tasks import TasksApi
     from treadle.api.tokens import TokensApi
     from treadle.api.traces import TracesApi
     from treadle.api.watchers import WatchersApi
@@ -55,6 +57,14 @@ class Implementations:
     @property
     def lists(self) -> ListsApi:
         return self._kernel.lists
+
+    @property
+    def dead_letters(self) -> DeadLettersApi:
+        return self._kernel.dead_letters
+
+    @property
+    def tasks(self) -> TasksApi:
+        return self._kernel.tasks
 
     @property
     def schedules(self) -> SchedulesApi:

@@ -95,6 +95,16 @@ class Access:
         if not self.may_use(task_list):
             raise ListForbidden(task_list)
 
+    def one_list(self, task_list: str | None) -> str | None:
+        """Return the requested task list, or the only one that is permitted; None: all."""
+        if task_list is None and len(self.task_lists) == 1:
+            return self.task_lists[0]
+        if task_list is not None:
+            self.check_list(task_list)
+        elif self.task_lists:
+            raise InvalidInput(f"Give a task list: this token is for {', '.join(self.task_lists)}.")
+        return task_list
+
 
 OPEN = Access("local", frozenset(Scope))
 """The access of callers without a token, of a server that was started with `--open`."""

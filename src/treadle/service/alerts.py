@@ -60,7 +60,7 @@ class Alerts(Group, AlertsApi):
             return AlertTest(
                 task_id, "pending", None, "No worker has sent it yet: start one with `treadle worker` or `treadle up`."
             )
-        opened = await self.engine.kernel.open_values(task)
+        opened = await self.engine.kernel.value_store.open_task(task)
         response = decode(opened.result) if task.state == "completed" and opened.result else None
         if isinstance(response, dict) and FAILED_TEST in response:
             return AlertTest(task_id, "failed", None, str(response[FAILED_TEST]))

@@ -47,7 +47,6 @@ from treadle.model.values import Json, decode, unreadable_json
 from treadle.service.flows import pairs
 from treadle.service.run_group import RunGroup
 from treadle.service.run_records import run_line, usage_request, usage_sums
-from treadle.service.task_records import task_record
 
 
 class Runs(RunGroup, RunsApi):
@@ -214,7 +213,7 @@ class Runs(RunGroup, RunsApi):
         check_limit(limit)
         run = await self.find_run(run_id)
         found = await self.engine.kernel.run_reads.list_live_tasks(run.id, limit)
-        return TaskPage([task_record(Task, self.engine, task) for task in found], None)
+        return TaskPage([self.engine.kernel.task_records.show(Task, task) for task in found], None)
 
     async def usage(self, run_id: str) -> RunUsage:
         run = await self.find_run(run_id)

@@ -30,7 +30,6 @@ from treadle.model.runs import Run
 from treadle.model.values import Json
 from treadle.service.run_group import RunGroup
 from treadle.service.run_records import by_size, run_line, step_record
-from treadle.service.task_records import task_detail
 
 _LINES = 100
 _LOOKED_AT = 1000
@@ -132,7 +131,7 @@ class Steps(RunGroup, StepsApi):
             task = await self.engine.kernel.reads.get_task(task_id)
         except (TaskNotFound, InvalidInput):
             return None
-        return await task_detail(self.engine, task)
+        return await self.engine.kernel.task_records.detail(task)
 
     async def continue_step(self, run_id: str, step: str, result: dict[str, Json] | None = None) -> StepCompletion:
         run = await self.find_run(run_id)

@@ -23,7 +23,7 @@ from treadle.engine.calls import Handle
 from treadle.engine.machine import SystemMachine
 from treadle.engine.sync import BlockingHandle, blocking
 from treadle.engine.worker_host import WorkerHost
-from treadle.kernel.functions.reads import shown_wake_at
+from treadle.kernel.functions.notes import shown_wake_at
 from treadle.model.clock import Duration, milliseconds
 from treadle.model.errors import TreadleError
 from treadle.model.ids import Ref, parse_id

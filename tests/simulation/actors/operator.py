@@ -146,14 +146,17 @@ class Operator:
 
     async def _handle_dead_letters(self, engine: Engine, process: Process) -> None:
         """Retry or discard dead letters."""
-        which = await engine.kernel.dead_letters.filter()
         discards = self._dice.random() < 0.3
         for submission in self._history.submissions:
             submission.retried = True
             if discards:
                 submission.may = (*submission.may, "canceled")
         process.tell("discards letters" if discards else "retries letters")
-        await (engine.kernel.dead_letters.discard(which) if discards else engine.kernel.dead_letters.retry(which))
+        letters, after = engine.kernel.dead_letters, None
+        while True:
+            changed = await (letters.discard if discards else letters.retry)(everything=True, after=after)
+            if (after := changed.next_after) is None:
+                return
 
     async def _prune(self, engine: Engine, process: Process) -> None:
         report = await engine.kernel.retention.prune()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from treadle.kernel.functions.reads import StepInProgress, note_steps
+from treadle.kernel.functions.notes import StepInProgress, note_steps
 from treadle.kernel.queue.why import why
 from treadle.kernel.runs.display import activity_of
 from treadle.kernel.runs.records import Run

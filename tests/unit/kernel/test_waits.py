@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from treadle.kernel.functions.decide import CLEANUP_FOR, CancelRequest, cleanup_for, noted, read_request
-from treadle.kernel.functions.reads import read_waits, shown_wake_at
+from treadle.kernel.functions.notes import read_waits, shown_wake_at
 from treadle.kernel.queue.decide import refusal
 from treadle.kernel.queue.why import why
 from treadle.kernel.runs.display import activity_of

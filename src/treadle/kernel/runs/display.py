@@ -15,7 +15,8 @@ from itertools import pairwise
 from treadle.api.steps import SpanKind, TimeSpan
 from treadle.api.wire import Instant
 from treadle.evaluator import StepRow
-from treadle.kernel.functions.reads import FunctionStepRow, StepInProgress, read_steps, read_waits, shown_row
+from treadle.kernel.functions.notes import StepInProgress, read_steps, read_waits
+from treadle.kernel.functions.reads import FunctionStepRow, shown_row
 from treadle.kernel.store.queries import OpenWork, StepTask
 from treadle.model.clock import as_text
 from treadle.model.runs import RANKS, Doing, Run, Step, words

@@ -17,7 +17,8 @@ import msgspec
 from treadle.kernel.store.ports import Store
 from treadle.kernel.store.units import Finish, PutBlob
 from treadle.model.errors import TreadleError, UnreadableValue
-from treadle.model.values import MEASURED, PAYLOAD_LIMIT, BlobRef, Json, decode, decode_object, encode
+from treadle.model.tasks import Task
+from treadle.model.values import MEASURED, PAYLOAD_LIMIT, BlobRef, Json, decode, decode_object, encode, unreadable_json
 
 BIG = 8 * 1024
 """The length of JSON text above which an attribute's value is stored once, apart from the row."""
@@ -170,6 +171,18 @@ class ValueStore:
     async def open_text(self, text: str) -> str:
         """Return the object that was packed, as plain JSON text."""
         return encode(await self.unpack(text), "value", MEASURED)
+
+    async def open_task(self, task: Task) -> Task:
+        """Replace stored references in the task's payload and result by their JSON; an unreadable value becomes an error."""
+        for name in ("payload", "result"):
+            stored = getattr(task, name)
+            if stored is not None and stored.startswith("@"):
+                try:
+                    opened = await self.open_text(stored)
+                except (UnreadableValue, ValueLost) as error:
+                    opened = encode(unreadable_json(error))
+                setattr(task, name, opened)
+        return task
 
     async def load(self, digests: Sequence[str]) -> dict[str, Json]:
         """Return the large values with those digests; raises `ValueLost` if one is missing."""

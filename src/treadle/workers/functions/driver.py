@@ -24,7 +24,7 @@ from typing import Any
 import msgspec
 
 from treadle.kernel.functions.decide import REPLAYED, CancelRequest, closing_tasks, new_run, noted, read_note, run_message
-from treadle.kernel.functions.reads import note_waits
+from treadle.kernel.functions.notes import note_waits
 from treadle.kernel.functions.steps import (
     ANSWER,
     PUBLISHED,

@@ -13,7 +13,7 @@ from types import CodeType
 from typing import Any
 
 from treadle.kernel.functions.decide import CancelRequest, read_request
-from treadle.kernel.functions.reads import StepInProgress, note_steps
+from treadle.kernel.functions.notes import StepInProgress, note_steps
 from treadle.kernel.functions.steps import step_id
 from treadle.kernel.store.committer import Committer
 from treadle.kernel.store.ports import Store

@@ -1,0 +1,137 @@
+"""Notes that a function leaves with its task, for display: its steps in progress, and the waits that can continue it. Pure.
+
+Steps in progress are noted in the progress of the task while they last longer than a second. The note is valid for one claim: a
+later claim, and a task without an owner, execute none of these steps. A parked function leaves its waits in the checkpoint.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from typing import Any
+
+import msgspec
+
+from treadle.kernel.functions.steps import EFFECT, RESULT, SLEEP, STEP, UPDATE, WAIT, Recorded
+from treadle.model.errors import UnreadableValue
+from treadle.model.names import FUNCTION
+from treadle.model.runs import RANKS, Doing
+from treadle.model.states import StepState
+from treadle.model.stored import Stored, StoredRow, convert, plain
+from treadle.model.tasks import Task
+from treadle.model.values import Json, decode, decode_object, encode
+
+_STEPS, _CLAIM = "_steps", "_claim"
+
+
+class StepInProgress(Stored, frozen=True, kw_only=False):
+    """A step with executing code."""
+
+    id: str
+    place: str
+    kind: str
+    name: str
+    ordinal: int
+    began_at: int
+    attempt: int
+    about: str | None = None
+
+    def as_recorded(self) -> Recorded:
+        """The step as its row would show it."""
+        return Recorded(
+            id=self.id,
+            place=self.place,
+            kind=self.kind,
+            name=self.name,
+            ordinal=self.ordinal,
+            state=StepState.RUNNING,
+            began_at=self.began_at,
+            about=self.about,
+        )
+
+
+def note_steps(progress: str | None, claim_version: int, steps: Sequence[StepInProgress]) -> str:
+    """The progress of a task, with the steps that its function executes; null if there is neither."""
+    said: dict[str, Any] = without_steps(decode(progress)) or {}
+    if steps:
+        said |= {_STEPS: [plain(step) for step in steps], _CLAIM: claim_version}
+    return encode(said or None)
+
+
+def read_steps(task: Task) -> list[StepInProgress]:
+    """The steps that the function of this task executes now."""
+    if task.kind != FUNCTION or task.owner_id is None or task.progress is None:
+        return []
+    said: dict[str, Any] = decode(task.progress) or {}
+    if said.get(_CLAIM) != task.claim_version:
+        return []
+    return [convert(StepInProgress, each) for each in said.get(_STEPS, ())]
+
+
+def without_steps(progress: Json) -> Json:
+    """The progress that user code reported."""
+    if not isinstance(progress, dict) or _STEPS not in progress:
+        return progress
+    return {name: value for name, value in progress.items() if name not in (_STEPS, _CLAIM)} or None
+
+
+_DOING = {
+    SLEEP: Doing.SLEEPING,
+    WAIT: Doing.WAITING_FOR_SIGNAL,
+    UPDATE: Doing.WAITING_FOR_SIGNAL,
+    RESULT: Doing.WAITING_FOR_CHILD,
+    STEP: Doing.RETRYING,
+    EFFECT: Doing.RETRYING,
+}
+"""By kind of step; calls, approvals and external jobs have tasks of their own."""
+
+
+class WaitNote(StoredRow, kw_only=True):
+    """The waits of a parked function; `name`, `until` and `child_id` are those of the most important one."""
+
+    name: str | None = None
+    until: int | None = None
+    child_id: str | None = None
+    wake_at: int | None = None
+    """When the first wait with a time ends; None: only a message continues the function."""
+    counts: dict[str, int] = msgspec.field(default_factory=dict)
+
+
+def note_waits(waits: Iterable[Recorded]) -> tuple[Doing, str]:
+    """Return the activity of a function with these waits, and its note as JSON."""
+    counts: Counter[Doing] = Counter()
+    first: tuple[tuple[int, float], Recorded] | None = None
+    wake_at: int | None = None
+    for each in waits:
+        doing = _DOING.get(each.kind, Doing.WAITING_FOR_TASK)
+        counts[doing] += 1
+        at = each.wake_at
+        if at is not None:
+            wake_at = at if wake_at is None else min(at, wake_at)
+        rank = (RANKS[doing], float("inf") if at is None else at)
+        if first is None or rank < first[0]:
+            first = rank, each
+    body: dict[str, Any] = {"wake_at": wake_at, "counts": dict(counts)}
+    if first is None:
+        return Doing.WAITING_FOR_TASK, encode(body)
+    chosen = first[1]
+    doing = _DOING.get(chosen.kind, Doing.WAITING_FOR_TASK)
+    body |= {"name": chosen.name, "until": chosen.wake_at, "child_id": chosen.task_id if chosen.kind == RESULT else None}
+    return doing, encode(body)
+
+
+def read_waits(task: Task) -> WaitNote | None:
+    """The note of a parked function; None for every other task, for one that an older version parked, and if it is damaged."""
+    if task.kind != FUNCTION or task.doing is None or task.owner_id is not None or task.wake_at is None:
+        return None
+    if task.checkpoint is not None:
+        with suppress(UnreadableValue):
+            return convert(WaitNote, decode_object(task.checkpoint))
+    return None
+
+
+def shown_wake_at(task: Task) -> int | None:
+    """When the task continues by itself, for display: None for a function that only a message continues."""
+    note = read_waits(task)
+    return task.wake_at if note is None else note.wake_at

@@ -1,0 +1,337 @@
+"""Dead letters: permanently failed tasks, grouped by cause, retried and discarded in bulk.
+
+A bulk operation covers the dead letters that existed when it began, in order of failure, a few hundred per commit. A task that
+fails again meanwhile has a greater seq and is not visited twice; one changed by someone else meanwhile is skipped. The
+operation can be stopped at any time and started again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import builtins
+from collections import Counter
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
+from functools import partial
+from typing import Any, Unpack
+
+import msgspec
+from msgspec.structs import replace
+
+from treadle.api import dead_letters as api
+from treadle.api.dead_letters import (
+    BATCH,
+    DeadLetterConditions,
+    DeadLetterDetail,
+    DeadLetterGroup,
+    DeadLetterGroups,
+    DeadLetterPage,
+    DeadLettersApi,
+    DeadLettersChanged,
+)
+from treadle.api.wire import record_of
+from treadle.kernel.queue.service import PATIENCE, Queue
+from treadle.kernel.store.committer import Committer
+from treadle.kernel.store.pages import check_limit
+from treadle.kernel.store.ports import Store
+from treadle.kernel.store.queries import DeadLetter, DeadLetterFilter
+from treadle.kernel.store.short_ids import find_id
+from treadle.kernel.store.units import Amend, PutBlob, Revive, Settlement, Unit, Verdict
+from treadle.kernel.store.value_store import ValueLost
+from treadle.kernel.tasks.records import TaskRecords
+from treadle.model.access import OPEN, Access
+from treadle.model.errors import (
+    Contended,
+    IllegalMove,
+    InvalidInput,
+    NotFound,
+    NothingMatches,
+    Refused,
+    TaskNotFound,
+    UnreadableValue,
+)
+from treadle.model.ids import Ref
+from treadle.model.names import DEFAULT_NAMESPACE
+from treadle.model.states import TASK, TaskState
+from treadle.model.values import Json, decode
+
+PASSED_OVER = (Contended, IllegalMove, InvalidInput, NotFound, Refused, UnreadableValue, ValueLost)
+"""Errors of one dead letter or its run, which do not stop a bulk operation."""
+
+_BATCH_SIZE = 8 * 1024 * 1024
+
+RetryRun = Callable[[str, str], Awaitable[object]]
+"""Retries everything that failed in a run, for an actor."""
+
+_LAST_SEQ = 2**63 - 1
+
+
+class Bulk(msgspec.Struct, frozen=True):
+    """Counts of a bulk operation (with `dry_run`, of its preview).
+
+    `of_runs` of those done belong to runs, which were retried as a whole. `passed_over` were skipped: changed by someone else
+    meanwhile, or their run cannot be retried, or not with another payload.
+    """
+
+    matched: int
+    done: int = 0
+    of_runs: int = 0
+    passed_over: int = 0
+    dry_run: bool = False
+
+
+class Walk(msgspec.Struct, frozen=True):
+    """The remaining part of a bulk operation; `matched` is the total."""
+
+    todo: DeadLetterFilter
+    matched: int
+
+
+class DeadLetters(DeadLettersApi):
+    """The dead letters of one namespace."""
+
+    def __init__(
+        self,
+        store: Store,
+        committer: Committer,
+        queue: Queue,
+        records: TaskRecords,
+        retry_run: RetryRun,
+        *,
+        namespace: str = DEFAULT_NAMESPACE,
+    ) -> None:
+        self._records = records
+        self._retry_run = retry_run
+        self._store = store
+        self._committer = committer
+        self._queue = queue
+        self._namespace = namespace
+
+    async def filter(
+        self,
+        *,
+        name: str | None = None,
+        task_list: str | None = None,
+        error_code: str | None = None,
+        fingerprint: str | None = None,
+        older_than: float | None = None,
+        newer_than: float | None = None,
+        at: int | None = None,
+    ) -> DeadLetterFilter:
+        """Build a filter for this namespace; ages are in seconds since the failure, as of now or `at`."""
+        for age, what in ((older_than, "older_than"), (newer_than, "newer_than")):
+            if age is not None and not 0 <= age < 10**9:
+                raise InvalidInput(f"{what} must be an age in seconds, zero or more, not {age}.")
+        aged = older_than is not None or newer_than is not None
+        now = at if at is not None else await self._store.now() if aged else 0
+        return DeadLetterFilter(
+            namespace=self._namespace,
+            task_list=task_list,
+            name=name,
+            error_code=error_code,
+            fingerprint=fingerprint,
+            failed_before=None if older_than is None else now - round(older_than * 1000) + 1,
+            failed_after=None if newer_than is None else now - round(newer_than * 1000),
+        )
+
+    async def list(
+        self,
+        *,
+        limit: int = 50,
+        before: int | None = None,
+        access: Access = OPEN,
+        **which: Unpack[DeadLetterConditions],
+    ) -> DeadLetterPage:
+        chosen = await self._filter(which, access)
+        if before is not None:
+            if not 0 <= before <= _LAST_SEQ:
+                raise InvalidInput(f"before must be the next_before of the previous page, not {before}.")
+            chosen = replace(chosen, until_seq=before - 1)
+        check_limit(limit)
+        tasks = await self._store.dead_letters.list_newest(chosen, limit)
+        letters = [self._records.show(api.DeadLetter, task) for task in tasks]
+        return DeadLetterPage(letters, tasks[-1].seq if len(tasks) == limit else None)
+
+    async def groups(
+        self,
+        *,
+        limit: int = 50,
+        access: Access = OPEN,
+        **which: Unpack[DeadLetterConditions],
+    ) -> DeadLetterGroups:
+        check_limit(limit)
+        groups = await self._store.dead_letters.group(await self._filter(which, access), limit)
+        errors = {task.id: task.error for task in await self._store.tasks.find_finished([group.last_id for group in groups])}
+        return DeadLetterGroups([record_of(DeadLetterGroup, group, error=decode(errors.get(group.last_id))) for group in groups])
+
+    async def get(self, task_id: str, *, access: Access = OPEN) -> DeadLetterDetail:
+        task = await self._records.find(task_id, access)
+        if task.state != TaskState.FAILED or task.fingerprint == "":  # a catch handled it, or its run was retried
+            raise TaskNotFound(task_id, "dead letter")
+        return await self._records.detail(task, DeadLetterDetail)
+
+    async def retry(
+        self,
+        *,
+        ids: Sequence[str] = (),
+        everything: bool = False,
+        payload: dict[str, Json] | None = None,
+        dry_run: bool = False,
+        limit: int = BATCH,
+        after: str | None = None,
+        actor: str = "operator",
+        access: Access = OPEN,
+        **which: Unpack[DeadLetterConditions],
+    ) -> DeadLettersChanged:
+        _check_choice(ids, which, everything)
+        if ids:
+            return await self._each(ids, dry_run, partial(self.retry_one, actor=actor, payload=payload), access)
+        edited = payload is not None
+        if dry_run:
+            matched, of_runs, _ = await self._count(await self._filter(which, access), refuse_runs=edited)
+            skipped = of_runs if edited else 0
+            return _changed(Bulk(matched, matched - skipped, of_runs - skipped, skipped, dry_run=True))
+        at, walk = await self._walk(which, after, access, refuse_runs=edited)
+        return _page(at, walk, *await self._retry_some(walk, actor, payload, limit))
+
+    async def discard(
+        self,
+        *,
+        ids: Sequence[str] = (),
+        everything: bool = False,
+        dry_run: bool = False,
+        limit: int = BATCH,
+        after: str | None = None,
+        actor: str = "operator",
+        access: Access = OPEN,
+        **which: Unpack[DeadLetterConditions],
+    ) -> DeadLettersChanged:
+        _check_choice(ids, which, everything)
+        if ids:
+            return await self._each(ids, dry_run, partial(self._queue.discard, actor=actor), access)
+        if dry_run:
+            matched, _, _ = await self._count(await self._filter(which, access))
+            return _changed(Bulk(matched, matched, dry_run=True))
+        at, walk = await self._walk(which, after, access)
+        discarded = Amend("discard", TASK.moves[TaskState.FAILED, "discard"], actor)
+        return _page(at, walk, *await self._some(walk, lambda _: (discarded, ()), limit))
+
+    async def _each(
+        self, ids: Sequence[str], dry_run: bool, act: Callable[[str], Awaitable[object]], access: Access
+    ) -> DeadLettersChanged:
+        """Apply the action to tasks by id, after all of them were found; raise the last error only if it was applied to none."""
+        if len(ids) > BATCH:
+            raise InvalidInput(f"One call may name at most {BATCH} tasks, not {len(ids)}.")
+        tasks = [await self._records.find(task_id, access) for task_id in dict.fromkeys(ids)]
+        of_runs: set[str] = set()
+        errors: builtins.list[Exception] = []
+        for task in tasks if not dry_run else ():
+            try:
+                if task.run_id not in of_runs and await act(task.id) is True:
+                    of_runs.add(task.run_id or "")
+            except PASSED_OVER as error:
+                errors.append(error)
+        done = len(tasks) - len(errors)
+        if errors and not done:
+            raise errors[-1]
+        return _changed(Bulk(len(tasks), done, sum(task.run_id in of_runs for task in tasks), len(errors), dry_run))
+
+    async def _walk(
+        self, which: DeadLetterConditions, after: str | None, access: Access, *, refuse_runs: bool = False
+    ) -> tuple[int, Walk]:
+        """The walk to begin or continue, and the instant from which ages are counted: that of the first call."""
+        if after is not None:
+            at, after_seq, until_seq, matched = _read_cursor(after)
+            chosen = await self._filter(which, access, at)
+            return at, Walk(replace(chosen, after_seq=after_seq, until_seq=until_seq), matched)
+        at = await self._store.now()
+        chosen = await self._filter(which, access, at)
+        matched, _, last_seq = await self._count(chosen, refuse_runs=refuse_runs)
+        return at, Walk(replace(chosen, until_seq=last_seq), matched)
+
+    async def _filter(self, which: DeadLetterConditions, access: Access, at: int | None = None) -> DeadLetterFilter:
+        chosen: dict[str, Any] = {**which, "task_list": access.one_list(which.get("task_list"))}
+        return await self.filter(**chosen, at=at)
+
+    # one batch
+
+    async def _retry_some(self, walk: Walk, actor: str, payload: Json, limit: int) -> tuple[Bulk, Walk | None]:
+        """Retry the next batch of up to `limit`; returns its counts and the rest (None at the end)."""
+        size = 0 if payload is None else sum(len(blob.value) for blob in self._queue.pack(payload, "")[1])
+
+        def revived(dead_letter: DeadLetter) -> tuple[Settlement, tuple[PutBlob, ...]] | None:
+            if dead_letter.run_id is not None:
+                return None
+            text, blobs = (None, ()) if payload is None else self._queue.pack(payload, dead_letter.root_id)
+            return Revive("requeue", actor, text), blobs
+
+        return await self._some(
+            walk, revived, min(limit, max(_BATCH_SIZE // size, 1)) if size else limit, actor if payload is None else None
+        )
+
+    async def retry_one(self, task_id: Ref, *, actor: str = "operator", payload: Json = None) -> bool:
+        """Retry one task as `retry` does; returns whether its run was retried."""
+        task_id = await find_id(self._store, self._namespace, "task", task_id)
+        task = await self._store.tasks.find(task_id)
+        if task is None or task.run_id is None or task.state != TaskState.FAILED or payload is not None:
+            await self._queue.retry(task_id, actor=actor, payload=payload)
+            return False
+        await self._retry_run(task.run_id, actor)
+        return True
+
+    async def _count(self, which: DeadLetterFilter, *, refuse_runs: bool = False) -> tuple[int, int, int]:
+        matched, of_runs, last_seq = await self._store.dead_letters.count(which)
+        if not matched:
+            raise NothingMatches("No dead letter matches; nothing was changed. `treadle dlq show` lists the groups.")
+        if refuse_runs and of_runs == matched:
+            raise Refused(f"All {matched} belong to runs, which keep their inputs: retry them without another payload.")
+        return matched, of_runs, last_seq
+
+    async def _some(
+        self,
+        walk: Walk,
+        decide: Callable[[DeadLetter], tuple[Settlement, tuple[PutBlob, ...]] | None],
+        limit: int,
+        runs_for: str | None = None,
+    ) -> tuple[Bulk, Walk | None]:
+        """Process the next batch; retry the runs of those that are not decided for the actor `runs_for`, or skip them."""
+        check_limit(limit, BATCH)
+        found = await self._store.dead_letters.walk(walk.todo, limit)
+        decided = [(dead_letter, decide(dead_letter)) for dead_letter in found]
+        units = [Unit(dead_letter.seen, what[0], rows=what[1]) for dead_letter, what in decided if what is not None]
+        answers = await asyncio.gather(*[self._committer.submit(unit, PATIENCE) for unit in units])
+        of_runs = await self._retry_runs([letter.run_id or "" for letter, what in decided if what is None], runs_for)
+        done = sum(answer.verdict is Verdict.DONE for answer in answers) + of_runs
+        left = Walk(replace(walk.todo, after_seq=found[-1].seq), walk.matched) if len(found) == limit else None
+        return Bulk(len(found), done, of_runs, len(found) - done), left
+
+    async def _retry_runs(self, run_ids: Sequence[str], actor: str | None) -> int:
+        """Retry each run once; return how many of the ids are of runs that were retried."""
+        done = 0
+        for run_id, count in Counter(run_ids).items() if actor is not None else ():
+            with suppress(*PASSED_OVER):
+                await self._retry_run(run_id, actor or "")
+                done += count
+        return done
+
+
+def _check_choice(ids: Sequence[str], which: DeadLetterConditions, everything: bool) -> None:
+    if sum((bool(ids), any(each is not None for each in which.values()), everything)) != 1:
+        raise InvalidInput("Give ids, a filter (name, task_list, error_code, fingerprint, older_than, newer_than), or everything.")
+
+
+def _changed(done: Bulk, next_after: str | None = None) -> DeadLettersChanged:
+    return record_of(DeadLettersChanged, done, next_after=next_after)
+
+
+def _page(at: int, walk: Walk, done: Bulk, left: Walk | None) -> DeadLettersChanged:
+    cursor = None if left is None else f"{at}.{left.todo.after_seq}.{left.todo.until_seq}.{walk.matched}"
+    return _changed(replace(done, matched=walk.matched), cursor)
+
+
+def _read_cursor(after: str) -> tuple[int, int, int, int]:
+    parts = after.split(".")
+    if len(parts) != 4 or not all(part.isascii() and part.isdecimal() and len(part) < 19 for part in parts):
+        raise InvalidInput(f"after must be the next_after of the previous call, not {after!r}.")
+    at, after_seq, until_seq, matched = map(int, parts)
+    return at, after_seq, until_seq, matched
