@@ -16,11 +16,11 @@ from bench.benchmark import Figures, Found
 from bench.figures import Aim, judged, spread
 from bench.results import table
 from treadle.lang.check import check
+from treadle.lang.codec import encode_with_digest
 from treadle.lang.compiler import compile_sources, digest_of
 from treadle.lang.declare import declare
 from treadle.lang.diagnostics import Reporter, Source
 from treadle.lang.emit import emit
-from treadle.lang.encode import encode_with_digest
 from treadle.lang.lexer import lex
 from treadle.lang.parse import parse
 

@@ -14,10 +14,11 @@ from tests.fuzz.harness import LARGEST, corpus_of
 from tests.properties.test_lang_text import PIECES, exchanges, mutations
 from tests.properties.test_lang_trees import expressions, files
 from tests.properties.test_schedule_plans import LINES, ZONES
+from tests.unit.lang.printer import print_file
 
 import treadle.settings
 from treadle.lang import compile_sources
-from treadle.lang.printer import print_expr, print_file
+from treadle.lang.emit import print_expr
 
 SETTINGS = Path(treadle.settings.__file__)
 _JSON_WORDS = ["null", "true", "1e308", "-0.0", "9" * 30, '"\\u0000"', '"\\ud800"', "{}", "[]", "[" * 50, '{"a":' * 50]

@@ -12,7 +12,7 @@ from tests.interfaces.llm_scene import FLOW, GOOD, TARGET
 from tests.limits import BOUND
 
 from treadle.agents import AgentPoller, AgentPollerConfig, Evaluator, MemoryStore
-from treadle.lang.program import NamedType, Param
+from treadle.lang.nodes import NamedType, Param
 from treadle.llm import LLMConfig, LLMError, LLMHandler
 from treadle.testing.llm import MessagesServer, status, text, uses
 from treadle.testing.workflows import compile_program

@@ -9,14 +9,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.sizes import examples
+from tests.unit.lang.printer import print_file
 from tests.unit.lang.programs import tree_of
 
-from treadle.lang import compile_sources, format_source, tree
+from treadle.lang import compile_sources, format_source, nodes
 from treadle.lang.builtins import FUNCTIONS
+from treadle.lang.emit import print_expr
 from treadle.lang.literals import dedent
-from treadle.lang.printer import print_expr, print_file
+from treadle.lang.nodes import Doc, Name, Span
 from treadle.lang.statements import NOT_STEPS
-from treadle.lang.tree import LiteralKind, Name, Span
 
 EXAMPLES = sorted((Path(__file__).parents[1] / "golden" / "lang").glob("*.afl"))
 AT = Span(1, 1, 1, 1)
@@ -27,15 +28,15 @@ step_names = st.sampled_from([word for word in WORDS if word not in NOT_STEPS]).
 texts = st.text(st.characters(codec="utf-8", exclude_characters="\r\0"), max_size=8)
 
 literals = st.one_of(
-    texts.map(lambda value: tree.Literal(LiteralKind.STRING, value, AT)),
-    st.integers(0, 10**20).map(lambda value: tree.Literal(LiteralKind.INT, value, AT)),
-    st.floats(0, 1e300, allow_nan=False).map(lambda value: tree.Literal(LiteralKind.DOUBLE, abs(value), AT)),
-    st.booleans().map(lambda value: tree.Literal(LiteralKind.BOOLEAN, value, AT)),
-    st.just(tree.Literal(LiteralKind.NULL, None, AT)),
+    texts.map(lambda value: nodes.String(value, AT)),
+    st.integers(0, 10**20).map(lambda value: nodes.Int(value, AT)),
+    st.floats(0, 1e300, allow_nan=False).map(lambda value: nodes.Double(abs(value), AT)),
+    st.booleans().map(lambda value: nodes.Boolean(value, AT)),
+    st.just(nodes.Null(None, AT)),
 )
 paths = st.lists(st.sampled_from(WORDS), min_size=2, max_size=3).map(tuple)
 references: st.SearchStrategy[Any] = st.one_of(
-    paths.map(lambda path: tree.InputRef(path, AT)), paths.map(lambda path: tree.Ref(path, AT))
+    paths.map(lambda path: nodes.InputRef(path, AT)), paths.map(lambda path: nodes.Ref(path, AT))
 )
 OPERATORS = ["+", "-", "*", "/", "%", "==", "!=", "<", ">", "<=", ">=", "&&", "||"]
 OPERATORS += ["in", "not in", "contains", "startsWith", "endsWith"]
@@ -45,80 +46,83 @@ functions = st.sampled_from(sorted(FUNCTIONS))
 
 
 def _grow(inner: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
-    entries = st.builds(tree.Entry, st.one_of(names, texts.map(lambda text: Name(text, AT))), inner)
+    entries = st.builds(nodes.Entry, st.one_of(names, texts.map(lambda text: Name(text, AT))), inner)
     return st.one_of(
-        st.builds(lambda operator, left, right: tree.Binary(operator, left, right, AT), st.sampled_from(OPERATORS), inner, inner),
-        st.builds(lambda operator, operand: tree.Unary(operator, operand, AT), st.sampled_from("-!"), inner),
-        st.lists(inner, min_size=2, max_size=3).map(lambda parts: tree.Concat(tuple(parts), AT)),
-        st.lists(inner, max_size=3).map(lambda parts: tree.ArrayLiteral(tuple(parts), AT)),
-        st.lists(entries, max_size=2).map(lambda parts: tree.MapLiteral(tuple(parts), AT)),
-        st.builds(lambda target, index: tree.Index(target, index, AT), inner, inner),
+        st.builds(lambda operator, left, right: nodes.Binary(operator, left, right, AT), st.sampled_from(OPERATORS), inner, inner),
+        st.builds(lambda operator, operand: nodes.Unary(operator, operand, AT), st.sampled_from("-!"), inner),
+        st.lists(inner, min_size=2, max_size=3).map(lambda parts: nodes.Concat(tuple(parts), AT)),
+        st.lists(inner, max_size=3).map(lambda parts: nodes.ArrayLiteral(tuple(parts), AT)),
+        st.lists(entries, max_size=2).map(lambda parts: nodes.MapLiteral(tuple(parts), AT)),
+        st.builds(lambda target, index: nodes.Index(target, index, False, AT), inner, inner),
         st.builds(
-            lambda name, parts: tree.Function(Name(name, AT), tuple(parts), AT), functions, st.lists(inner, min_size=1, max_size=2)
+            lambda name, parts: nodes.Function(Name(name, AT), tuple(parts), AT), functions, st.lists(inner, min_size=1, max_size=2)
         ),
     )
 
 
 expressions = st.recursive(st.one_of(literals, references), _grow, max_leaves=8)
-args = st.lists(st.builds(tree.Arg, names, expressions), max_size=2).map(tuple)
-mixins = st.lists(st.builds(tree.Mixin, dotted, args, st.none() | names, st.just(AT)), max_size=2).map(tuple)
-calls = st.builds(tree.Call, dotted, args, mixins, st.just(AT))
+args = st.lists(st.builds(nodes.Arg, names, expressions), max_size=2).map(tuple)
+mixins = st.lists(st.builds(nodes.Mixin, dotted, args, st.none() | names, st.just(AT)), max_size=2).map(tuple)
+calls = st.builds(nodes.Call, dotted, args, mixins, st.just(AT))
 kinds = st.recursive(
-    dotted.map(lambda name: tree.NamedType(name, AT)),
+    dotted.map(lambda name: nodes.NamedType(name, AT)),
     lambda inner: (
-        inner.map(lambda each: each if isinstance(each, tree.OptionalType) else tree.OptionalType(each, AT))
-        | inner.map(lambda each: tree.ListType(each, AT))
+        inner.map(lambda each: each if isinstance(each, nodes.OptionalType) else nodes.OptionalType(each, AT))
+        | inner.map(lambda each: nodes.ListType(each, AT))
     ),
     max_leaves=2,
 )
-value_calls = expressions.map(lambda value: tree.Call(Name(tree.VALUE, AT), (tree.Arg(Name("value", AT), value),), (), AT))
-params = st.lists(st.builds(tree.Param, names, kinds, st.none() | expressions), max_size=2).map(tuple)
+value_calls = expressions.map(
+    lambda value: nodes.Call(Name(nodes.WRITTEN_VALUE, AT), (nodes.Arg(Name("value", AT), value),), (), AT)
+)
+params = st.lists(st.builds(nodes.Param, names, kinds, st.none() | expressions), max_size=2).map(tuple)
 scripts = st.builds(
-    tree.Script,
-    st.none() | st.just(Name("python", AT)),
+    nodes.Script,
     st.sampled_from(["x = 1", "if a:\n    b()", "}", 'x = "}"', "", "# {"]),
+    st.just(Name("python", AT)),
     st.just(1),
     st.just(AT),
 )
 foreachs = st.builds(
-    lambda variable, iterable, mode: tree.Foreach(variable, iterable, AT, *mode), names, references,
+    lambda variable, iterable, mode: nodes.Foreach(variable, iterable, *mode, AT), names, references,
     st.just((None, None)) | st.just((Name("failFast", AT), None)) | names.map(lambda name: (Name("collectErrors", AT), name)),
 )  # fmt: skip
-afters = st.lists(names.map(lambda name: tree.Ref((name.text,), AT)), max_size=2).map(tuple)
+afters = st.lists(names, max_size=2).map(tuple)
 
 
 def _bodies(plain: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
     """The possible successors of `andThen`: a block, a loop, cases."""
-    loops = st.builds(lambda block, foreach: tree.Block(block.statements, foreach, span=AT), plain, foreachs)
+    loops = st.builds(lambda block, foreach: nodes.Block(block.statements, foreach, span=AT), plain, foreachs)
     return plain | loops | _cases(plain)
 
 
 def _cases(plain: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
-    conditions = expressions | st.just(tree.Ref(("_",), AT))
-    cases = st.builds(tree.Case, conditions, plain, st.just(AT))
-    return st.lists(cases, max_size=2).map(lambda found: tree.Block(cases=tuple(found), span=AT))
+    conditions = expressions | st.none()
+    cases = st.builds(nodes.Case, conditions, plain, st.just(AT))
+    return st.lists(cases, max_size=2).map(lambda found: nodes.Block(cases=tuple(found), span=AT))
 
 
 def _plain(inner: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
     """A block of statements whose steps have bodies and catches."""
     catches = st.none() | inner | _cases(inner)
-    steps = st.builds(tree.Step, step_names, calls, st.none() | _bodies(inner), catches, st.just(AT), afters)
-    steps |= st.builds(tree.Step, step_names, value_calls, st.none(), st.none(), st.just(AT))
-    sys = st.builds(tree.SysLog, args, st.just(AT), afters) | st.builds(tree.SysAssert, expressions, st.just(AT), afters)
-    yields = st.builds(tree.Yield, calls, st.just(AT))
-    return st.lists(steps | sys | yields, max_size=3).map(lambda found: tree.Block(tuple(found), span=AT))
+    steps = st.builds(nodes.Step, step_names, calls, st.none() | _bodies(inner), catches, st.just(AT), afters)
+    steps |= st.builds(nodes.Step, step_names, value_calls, st.none(), st.none(), st.just(AT))
+    sys = st.builds(nodes.Sys, st.just(nodes.SysKind.LOG), args, st.none(), st.just(AT), afters)
+    sys |= st.builds(nodes.Sys, st.just(nodes.SysKind.ASSERT), st.just(()), expressions, st.just(AT), afters)
+    yields = st.builds(nodes.Yield, calls, st.just(AT))
+    return st.lists(steps | sys | yields, max_size=3).map(lambda found: nodes.Block(tuple(found), span=AT))
 
 
-plain_blocks = st.recursive(st.just(tree.Block(span=AT)), _plain, max_leaves=3)
-script_blocks = scripts.map(lambda script: tree.Block(script=script, span=AT))
+plain_blocks = st.recursive(st.just(nodes.Block(span=AT)), _plain, max_leaves=3)
+script_blocks = scripts.map(lambda script: nodes.Block(script=script, span=AT))
 thens = st.lists(_bodies(plain_blocks) | script_blocks, max_size=2).map(tuple)
 
 
 @st.composite
-def facets(draw: st.DrawFn) -> tree.Facet:
-    kind = draw(st.sampled_from(tree.FacetKind))
-    doc = draw(st.none() | st.just("/** doc */"))
-    return tree.Facet(
+def facets(draw: st.DrawFn) -> nodes.Facet:
+    kind = draw(st.sampled_from(nodes.FacetKind))
+    doc = draw(st.none() | st.just(Doc("doc")))
+    return nodes.Facet(
         kind, draw(names), draw(params), draw(params), draw(mixins), draw(st.none() | scripts), draw(thens), None,
         draw(st.none() | plain_blocks | _cases(plain_blocks)), doc, AT,
     )  # fmt: skip
@@ -126,35 +130,35 @@ def facets(draw: st.DrawFn) -> tree.Facet:
 
 items = st.one_of(
     facets(),
-    st.builds(tree.Implicit, names, calls, st.just(AT)),
+    st.builds(nodes.Implicit, names, calls, st.just(AT)),
     st.builds(
-        lambda name, fields: tree.Schema(name, tuple(tree.Param(field.name, field.type) for field in fields), None, AT),
+        lambda name, fields: nodes.Schema(name, tuple(nodes.Param(field.name, field.type) for field in fields), None, AT),
         names,
         params,
     ),
-    st.builds(tree.Use, dotted, st.just(AT)),
+    st.builds(nodes.Use, dotted, st.just(AT)),
 )
 namespaces = st.builds(
-    lambda name, inner, doc: tree.Namespace(name, tuple(inner), False, doc, AT),
+    lambda name, inner, doc: nodes.Namespace(name, tuple(inner), False, doc, AT),
     dotted,
     st.lists(items, max_size=2),
-    st.none() | st.just("/** n */"),
+    st.none() | st.just(Doc("n")),
 )
-files = st.lists(items | namespaces, max_size=3).map(lambda found: tree.File("t.afl", tuple(found)))
+files = st.lists(items | namespaces, max_size=3).map(lambda found: nodes.File("t.afl", tuple(found)))
 
 
 @settings(max_examples=examples(60), deadline=None)
 @given(expressions)
-def test_an_expression_reads_back_as_it_was_printed(expr: tree.Expr) -> None:
+def test_an_expression_reads_back_as_it_was_printed(expr: nodes.Expr) -> None:
     file = tree_of(f"facet A(x: Json = {print_expr(expr)})")
     facet = file.items[0]
-    assert isinstance(facet, tree.Facet)
+    assert isinstance(facet, nodes.Facet)
     assert facet.params[0].default == expr
 
 
 @settings(max_examples=examples(24), deadline=None)
 @given(files)
-def test_a_file_reads_back_as_it_was_printed_and_formatting_changes_nothing(file: tree.File) -> None:
+def test_a_file_reads_back_as_it_was_printed_and_formatting_changes_nothing(file: nodes.File) -> None:
     text = print_file(file)
     assert tree_of(text) == file
     once = format_source(text)

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from treadle.lang import Program, compile_sources
-from treadle.lang import program as p
-from treadle.lang.program import FacetKind
+from treadle.lang import nodes as p
+from treadle.lang.nodes import FacetKind
 from treadle.testing import run_workflow
 
 PAGE = (Path(__file__).parents[2] / "docs/reference/afl.md").read_text("utf-8")

@@ -20,7 +20,7 @@ from treadle.kernel.runs.flows import Source, find_workflow
 from treadle.kernel.runs.records import ExecutionResult as KernelResult
 from treadle.kernel.runs.records import ExecutionStatus as KernelStatus
 from treadle.kernel.runs.step_codec import load_step
-from treadle.lang.decode import qualified_name_of
+from treadle.lang.codec import qualified_name_of
 from treadle.model.errors import InvalidInput, Refused, StepNotFound
 from treadle.model.ids import parse_id
 from treadle.model.names import DEFAULT_LIST, HANDLER

@@ -20,7 +20,7 @@ from treadle.evaluator.states import (
     STEP,
 )
 from treadle.evaluator.waits import await_script, collecting, withdraw
-from treadle.lang.program import Arg, Block, Foreach, Step, Sys
+from treadle.lang.nodes import Arg, Block, Foreach, Step, Sys
 from treadle.model.values import Json
 
 

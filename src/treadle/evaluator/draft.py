@@ -27,7 +27,7 @@ from treadle.evaluator.records import (
     View,
 )
 from treadle.evaluator.states import STATEMENT_COMPLETE, STATEMENT_ERROR, STEP_KINDS, State, StepKind
-from treadle.lang.program import (
+from treadle.lang.nodes import (
     ArrayLiteral,
     Binary,
     Block,
@@ -47,7 +47,6 @@ from treadle.lang.program import (
     Null,
     OptionalType,
     Param,
-    Program,
     Schema,
     Step,
     StepRef,
@@ -56,6 +55,7 @@ from treadle.lang.program import (
     SysKind,
     Unary,
 )
+from treadle.lang.program import Program
 from treadle.model.ids import derived_id
 from treadle.model.names import short_name
 from treadle.model.states import RunState

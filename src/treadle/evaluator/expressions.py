@@ -18,7 +18,7 @@ from treadle.evaluator.draft import Draft
 from treadle.evaluator.operators import EvaluationError, member
 from treadle.evaluator.records import StepRow, Value
 from treadle.evaluator.states import CASE, ITEM, STATEMENT_COMPLETE
-from treadle.lang.program import (
+from treadle.lang.nodes import (
     ArrayLiteral,
     Binary,
     Boolean,
@@ -33,9 +33,11 @@ from treadle.lang.program import (
     LoopRef,
     MapLiteral,
     Null,
+    Ref,
     Step,
     StepRef,
     String,
+    TooDeep,
     Unary,
 )
 from treadle.model.values import Json
@@ -253,6 +255,8 @@ def evaluate(expr: Expr, scope: Scope) -> Value:
             return operators.index(evaluate_json(target, scope), evaluate_json(key, scope), optional=optional)
         case Function(name, args):
             return operators.call(name, [evaluate_json(arg, scope) for arg in args], scope.draft.sizes)
+        case Ref() | TooDeep():
+            raise AssertionError("a program has resolved references alone")
     assert_never(expr)
 
 

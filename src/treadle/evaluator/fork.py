@@ -19,7 +19,8 @@ from treadle.evaluator.records import Changes, Finished, Limits, Need, RunRef, S
 from treadle.evaluator.retry import is_cause, resume, stopped_beside, waits_for
 from treadle.evaluator.states import State, StepKind
 from treadle.evaluator.waits import is_waiting, wait_again
-from treadle.lang.program import Block, Facet, Program
+from treadle.lang.nodes import Block, Facet
+from treadle.lang.program import Program
 from treadle.model.ids import derived_id
 from treadle.model.states import RunState
 from treadle.model.values import Json

@@ -41,7 +41,7 @@ from treadle.evaluator.states import (
 )
 from treadle.evaluator.waits import await_handler, await_script, next_catch, withdraw
 from treadle.lang.builtins import LONGEST_TIMEOUT, RETRY_RANGES, TIMEOUT_UNITS
-from treadle.lang.program import Arg, Block, Expr, Facet, MapLiteral, Mixin, Schema, Step
+from treadle.lang.nodes import Arg, Block, Entry, Expr, Facet, MapLiteral, Mixin, Schema, Step
 from treadle.lang.signatures import misfits
 from treadle.model.retry import RetryPolicy
 from treadle.model.stored import write
@@ -49,7 +49,7 @@ from treadle.model.stored import write
 
 def given_at_call(args: Iterable[Arg], mixins: Sequence[Mixin], scope: Scope) -> dict[str, Value]:
     """Return the arguments, and the values that call-site mixins add without overriding; an aliased mixin is one parameter."""
-    given = {arg.name: evaluate_named(arg.name, arg.value, scope, "argument") for arg in args}
+    given: dict[str, Value] = {arg.name: evaluate_named(arg.name, arg.value, scope, "argument") for arg in args}
     for name, expr in _mixed_in(mixins) if mixins else ():
         if name not in given:
             given[name] = evaluate_named(name, expr, scope, "mixin argument")
@@ -61,7 +61,7 @@ def _mixed_in(mixins: Iterable[Mixin]) -> Iterable[tuple[str, Expr]]:
         if is_built_in(mixin):
             continue
         if mixin.alias is not None:
-            yield mixin.alias, MapLiteral(tuple((arg.name, arg.value) for arg in mixin.args))
+            yield mixin.alias, MapLiteral(tuple(Entry(arg.name, arg.value) for arg in mixin.args))
         else:
             yield from ((arg.name, arg.value) for arg in mixin.args)
 

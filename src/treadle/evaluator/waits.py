@@ -19,7 +19,7 @@ from treadle.evaluator.states import (
     ITEM,
     State,
 )
-from treadle.lang.program import Block, Script, Step
+from treadle.lang.nodes import Block, Script, Step
 from treadle.model.ids import derived_id
 
 

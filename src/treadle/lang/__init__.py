@@ -8,8 +8,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from treadle.lang.codec import InvalidProgram
     from treadle.lang.compiler import Compiled, Fixed, compile_sources, digest_of, fix_sources
-    from treadle.lang.decode import InvalidProgram
     from treadle.lang.diagnostics import Diagnostic, Severity
     from treadle.lang.formatter import CannotFormat, format_source
     from treadle.lang.graphs import Graph, graph
@@ -41,7 +41,7 @@ _HOMES = {
     "Diagnostic": "diagnostics",
     "Fixed": "compiler",
     "Graph": "graphs",
-    "InvalidProgram": "decode",
+    "InvalidProgram": "codec",
     "Program": "program",
     "Rule": "rules",
     "Severity": "diagnostics",

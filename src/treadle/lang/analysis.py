@@ -9,7 +9,7 @@ from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
-from treadle.lang import tree
+from treadle.lang import nodes
 from treadle.lang.check import check
 from treadle.lang.declare import declare
 from treadle.lang.diagnostics import Reporter, Source
@@ -20,7 +20,7 @@ from treadle.lang.types import UNKNOWN, Type
 __all__ = ["Analysis", "Definition", "Kind", "Use", "analyse"]
 
 
-def analyse(files: Iterable[tuple[Source, tree.File]], reporter: Reporter | None = None) -> Analysis:
+def analyse(files: Iterable[tuple[Source, nodes.File]], reporter: Reporter | None = None) -> Analysis:
     """Check parsed sources; the diagnostics are in the reporter."""
     reporter = reporter or Reporter()
     return Analysis(check(declare(list(files), reporter), reporter))
@@ -34,11 +34,11 @@ class Analysis:
     _uses: dict[str, list[Use]] = field(default_factory=dict)
     _places: dict[int, list[Use]] = field(default_factory=dict)
 
-    def type_of(self, expr: tree.Expr) -> Type:
+    def type_of(self, expr: nodes.Expr) -> Type:
         """Return the type of an expression of the program."""
         return self.context.bindings.types.get(id(expr), UNKNOWN)
 
-    def callee(self, node: tree.Call | tree.Mixin) -> Declared | None:
+    def callee(self, node: nodes.Call | nodes.Mixin) -> Declared | None:
         """Return the facet or schema that a call, mixin or yield names."""
         name = self.context.bindings.callees.get(id(node))
         return None if name is None else self.context.symbols.taken.get(name)
@@ -75,7 +75,7 @@ class Analysis:
     def _collect(self) -> None:
         bindings, symbols = self.context.bindings, self.context.symbols
         found = [
-            Use(source, name.span if isinstance(name, tree.Name) else name.parts[part].span, meaning)
+            Use(source, name.span if isinstance(name, nodes.Name) else name.parts[part].span, meaning)
             for source, name, part, meaning in bindings.uses
         ]
         own: dict[int, Definition] = {}
@@ -84,7 +84,7 @@ class Analysis:
         own_places = [Use(each.source, each.name.span, each) for each in own.values() if each.kind not in _ELSEWHERE]
         order = {opening.source.name: number for number, opening in reversed(list(enumerate(symbols.openings)))}
         every = sorted([*own_places, *found], key=lambda use: (order.get(use.source.name, 0), use.span))
-        seen: set[tuple[str, tree.Span]] = set()
+        seen: set[tuple[str, nodes.Span]] = set()
         for use in every:
             place = (use.source.name, use.span)
             if place not in seen:

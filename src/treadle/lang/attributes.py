@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
-from treadle.lang import tree
+from treadle.lang import nodes
 from treadle.lang.diagnostics import Source
 from treadle.lang.names import Declared, Definition, Kind, Opening, Symbols
 from treadle.lang.script_code import read_script
@@ -62,14 +62,14 @@ class AttributeTables:
         node = declared.node
         found = self._params.get(id(node))
         if found is None:
-            params, kind = (node.params, Kind.PARAMETER) if isinstance(node, tree.Facet) else (node.fields, Kind.FIELD)
+            params, kind = (node.params, Kind.PARAMETER) if isinstance(node, nodes.Facet) else (node.fields, Kind.FIELD)
             found = self._params[id(node)] = self._define(params, kind, declared.opening)
         return found
 
     def returns(self, declared: Declared) -> dict[str, Definition]:
         """Return the returns of a facet, or the fields of a schema, by name."""
         node = declared.node
-        if isinstance(node, tree.Schema):
+        if isinstance(node, nodes.Schema):
             return self.params(declared)
         found = self._returns.get(id(node))
         if found is None:
@@ -97,7 +97,7 @@ class AttributeTables:
         key = id(declared.node)
         if key not in self._required:
             facet = declared.node
-            assert isinstance(facet, tree.Facet)
+            assert isinstance(facet, nodes.Facet)
             mixed = {arg.name.text for mixin in facet.mixins for arg in mixin.args}
             names = (param.name.text for param in facet.params if param.is_needed)
             self._required[key] = [name for name in names if name not in mixed]
@@ -108,7 +108,7 @@ class AttributeTables:
         key = id(declared.node)
         if key not in self._inside:
             facet = declared.node
-            assert isinstance(facet, tree.Facet)
+            assert isinstance(facet, nodes.Facet)
             self._inside[key] = found = Attributes()
             self._add_mixins(found, facet, declared.opening)
             self._add_script(found, facet.pre_script, declared.opening)
@@ -120,19 +120,19 @@ class AttributeTables:
         key = id(declared.node)
         if key not in self._outside:
             node, opening = declared.node, declared.opening
-            if isinstance(node, tree.Schema):
+            if isinstance(node, nodes.Schema):
                 self._outside[key] = Attributes(dict(self.params(declared)))
             else:
                 yields = not node.returns and (bool(node.blocks) or node.catch is not None)
                 self._outside[key] = found = Attributes(open=yields, lenient=not node.returns)
                 self._add_mixins(found, node, opening)
-                for script in (node.pre_script, *(block.script for block in node.blocks if isinstance(block, tree.Block))):
+                for script in (node.pre_script, *(block.script for block in node.blocks)):
                     self._add_script(found, script, opening)
                 found.own.update(self.params(declared))
                 found.own.update(self.returns(declared))
         return self._outside[key]
 
-    def _define(self, params: tuple[tree.Param, ...], kind: Kind, opening: Opening) -> dict[str, Definition]:
+    def _define(self, params: tuple[nodes.Param, ...], kind: Kind, opening: Opening) -> dict[str, Definition]:
         found: dict[str, Definition] = {}
         symbols, source = self._symbols, opening.source
         for param in params:
@@ -141,16 +141,16 @@ class AttributeTables:
             found.setdefault(param.name.text, Definition(kind, param.name, type_, source, param, declared))
         return found
 
-    def _add_script(self, found: Attributes, script: tree.Script | None, opening: Opening) -> None:
+    def _add_script(self, found: Attributes, script: nodes.Script | None, opening: Opening) -> None:
         """Add the keys that the script writes; if they cannot be determined, any name is possible."""
         if script is None:
             return
         code = read_script(script)
         found.open = found.open or code.open
         for name in code.writes:
-            found.own[name] = Definition(Kind.SCRIPT, tree.Name(name, script.span), UNKNOWN, opening.source, script)
+            found.own[name] = Definition(Kind.SCRIPT, nodes.Name(name, script.span), UNKNOWN, opening.source, script)
 
-    def _add_mixins(self, found: Attributes, facet: tree.Facet, opening: Opening) -> None:
+    def _add_mixins(self, found: Attributes, facet: nodes.Facet, opening: Opening) -> None:
         for mixin in facet.mixins:
             target = self._symbols.resolve_facet(mixin.target, opening).found
             if mixin.alias is not None:
@@ -164,7 +164,7 @@ class AttributeTables:
             for arg in mixin.args:
                 found.own[arg.name.text] = Definition(Kind.ARGUMENT, arg.name, UNKNOWN, opening.source, arg)
 
-    def of_call(self, step: tree.Step, declared: Declared | None, opening: Opening, types: Mapping[int, Type]) -> Attributes:
+    def of_call(self, step: nodes.Step, declared: Declared | None, opening: Opening, types: Mapping[int, Type]) -> Attributes:
         """Return the attributes of a step: its callee's, additional arguments of the call, and the error if it is caught.
 
         `types` has the types of the arguments, by the identity of their expressions.
@@ -191,11 +191,10 @@ class AttributeTables:
         return Attributes(own, declared is None or yields, base, base is not None and base.lenient)
 
 
-def _argument(arg: tree.Arg, source: Source, types: Mapping[int, Type]) -> Definition:
+def _argument(arg: nodes.Arg, source: Source, types: Mapping[int, Type]) -> Definition:
     return Definition(Kind.ARGUMENT, arg.name, types.get(id(arg.value), UNKNOWN), source, arg)
 
 
-def errors(source: Source, at: tree.Name, catch: tree.Block | tree.TooDeep) -> dict[str, Definition]:
+def errors(source: Source, at: nodes.Name, catch: nodes.Block) -> dict[str, Definition]:
     """Return the names that a catch adds."""
-    node = catch if isinstance(catch, tree.Block) else tree.Block(span=catch.span)
-    return {name: Definition(Kind.ERROR, tree.Name(name, at.span), STRING, source, node) for name in ("error", "error_type")}
+    return {name: Definition(Kind.ERROR, nodes.Name(name, at.span), STRING, source, catch) for name in ("error", "error_type")}

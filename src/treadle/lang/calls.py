@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from treadle.lang import tree
+from treadle.lang import nodes
 from treadle.lang.builtins import MIXIN_EXAMPLES
 from treadle.lang.cursor import DECLARATIONS, Cursor
 from treadle.lang.diagnostics import replace
 from treadle.lang.expressions import ExpressionParser
+from treadle.lang.nodes import Name, Span
 from treadle.lang.tokens import Token
-from treadle.lang.tree import Name, Span
 
 
 class CallParser:
@@ -20,7 +20,7 @@ class CallParser:
         self.given = 0  # arguments of the current call so far
         self.unnamed: list[tuple[int, str, int, Span]] = []  # arguments without a name: diagnostic, callee, position, place
 
-    def call(self) -> tree.Call:
+    def call(self) -> nodes.Call:
         """Parse a call with its mixins."""
         cursor = self.cursor
         name = cursor.dotted()
@@ -31,11 +31,11 @@ class CallParser:
         args, close = self.args(name)
         mixins = self.mixins(in_block=True) if cursor.tok.text == "with" else ()
         last = close.span
-        return tree.Call(name, args, mixins, name.span.to(mixins[-1].span if mixins else last), opener.to(last))
+        return nodes.Call(name, args, mixins, name.span.to(mixins[-1].span if mixins else last), opener.to(last))
 
-    def mixins(self, *, in_block: bool) -> tuple[tree.Mixin, ...]:
+    def mixins(self, *, in_block: bool) -> tuple[nodes.Mixin, ...]:
         cursor = self.cursor
-        found: list[tree.Mixin] = []
+        found: list[nodes.Mixin] = []
         while cursor.tok.text == "with" and not (in_block and cursor.names_something()):
             word = cursor.keyword()
             cursor.join()
@@ -51,10 +51,10 @@ class CallParser:
                 cursor.join()
                 alias = cursor.name()
             end = alias.span if alias else close.span
-            found.append(tree.Mixin(name, args, alias, word.span.to(end), opener.to(close.span)))
+            found.append(nodes.Mixin(name, args, alias, word.span.to(end), opener.to(close.span)))
         return tuple(found)
 
-    def args(self, callee: Name | None) -> tuple[tuple[tree.Arg, ...], Token]:
+    def args(self, callee: Name | None) -> tuple[tuple[nodes.Arg, ...], Token]:
         self.callee, self.given = callee, 0
         outer = self.expressions.comparing
         self.expressions.comparing = False
@@ -65,7 +65,7 @@ class CallParser:
     def _begins_arg(self) -> bool:
         return self.cursor.tok.kind == "name" and self.cursor.ahead().kind in ("=", ":")
 
-    def arg(self) -> tree.Arg:
+    def arg(self) -> nodes.Arg:
         cursor = self.cursor
         token, after = cursor.tok, cursor.tokens[cursor.index + 1]
         if token.text in DECLARATIONS and cursor.begins_declaration():
@@ -73,7 +73,7 @@ class CallParser:
         self.given += 1
         if after.kind == "=" and token.kind == "name" and not after.broken:
             cursor.skip(2)
-            return tree.Arg(Name(token.text, token.span), self.expressions.expr())
+            return nodes.Arg(Name(token.text, token.span), self.expressions.expr())
         if (
             token.kind != "name"
             or after.kind in (",", ")", ".")
@@ -95,12 +95,12 @@ class CallParser:
         else:
             cursor.join_before("=")
         cursor.advance()
-        return tree.Arg(name, self.expressions.expr())
+        return nodes.Arg(name, self.expressions.expr())
 
     def _continues(self, after: Token) -> bool:
         return after.kind in ("+", "-", "*", "/", "++", "[", "(") or (after.kind == "name" and after.text in ("and", "or"))
 
-    def _positional(self) -> tree.Arg:
+    def _positional(self) -> nodes.Arg:
         """Report a value without a name; a fix needs the declaration, which is known at the end of the file."""
         cursor = self.cursor
         token = cursor.tok
@@ -109,10 +109,10 @@ class CallParser:
         level = len(cursor.reporter.found)
         value = self.expressions.expr()
         if len(cursor.reporter.found) > level:
-            return tree.Arg(Name("_", token.span), value)
+            return nodes.Arg(Name("_", token.span), value)
         callee = self.callee.text if self.callee else "F"
         example = MIXIN_EXAMPLES.get(callee, f"{callee}(name = ...)")
         cursor.report(token.span.to(value.span), "an argument needs a name", f"arguments are named: `{example}`")
         if self.callee is not None:
             self.unnamed.append((len(cursor.reporter.found) - 1, self.callee.text, self.given - 1, token.span))
-        return tree.Arg(Name("_", token.span), value)
+        return nodes.Arg(Name("_", token.span), value)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from treadle.lang import tree
+from treadle.lang import nodes
 from treadle.lang.attributes import Attributes, AttributeTables, errors
 from treadle.lang.check_block import Surroundings, check_block
 from treadle.lang.check_call import check_args, check_default, check_mixin, check_repeated
@@ -34,13 +34,13 @@ def check(symbols: Symbols, reporter: Reporter) -> Context:
     for opening in symbols.openings:
         for item in opening.items:
             match item:
-                case tree.Facet():
+                case nodes.Facet():
                     _check_facet(Declared(item, opening), item, context)
-                case tree.Schema():
+                case nodes.Schema():
                     _check_fields(item.fields, "duplicate-field", "field", opening, context)
-                case tree.Implicit():
+                case nodes.Implicit():
                     _check_implicit(item, opening, context)
-                case tree.Use():
+                case nodes.Use():
                     _record_use(item, opening, context)
     _check_keys(context)
     check_recursion(context)
@@ -53,7 +53,7 @@ def _check_keys(context: Context) -> None:
         (opening, item, scripts)
         for opening in context.symbols.openings
         for item in opening.items
-        if isinstance(item, tree.Facet) and ((scripts := _scripts(item)) or item.pre_script is not None)
+        if isinstance(item, nodes.Facet) and ((scripts := _scripts(item)) or item.pre_script is not None)
     ]
     if not found:
         return
@@ -69,11 +69,11 @@ def _check_keys(context: Context) -> None:
                 check_results(script, returns, opening.source, context)
 
 
-def _scripts(facet: tree.Facet) -> list[tree.Script]:
-    return [block.script for block in facet.blocks if isinstance(block, tree.Block) and block.script is not None]
+def _scripts(facet: nodes.Facet) -> list[nodes.Script]:
+    return [block.script for block in facet.blocks if block.script is not None]
 
 
-def _returns(declared: Declared, facet: tree.Facet, context: Context) -> set[str]:
+def _returns(declared: Declared, facet: nodes.Facet, context: Context) -> set[str]:
     """Return the names that blocks of a declaration can give: its returns, and those of its mixins without an alias."""
     found = set(context.tables.returns(declared))
     for mixin in facet.mixins:
@@ -83,21 +83,21 @@ def _returns(declared: Declared, facet: tree.Facet, context: Context) -> set[str
     return found
 
 
-def _record_use(use: tree.Use, opening: Opening, context: Context) -> None:
+def _record_use(use: nodes.Use, opening: Opening, context: Context) -> None:
     found = context.symbols.namespaces.get(use.name.text)
     if found is not None and found.node is not None:
         meaning = Definition(Kind.NAMESPACE, found.node.name, UNKNOWN, found.source, found.node)
         context.use(opening.source, use.name, meaning)
 
 
-def _implicits(symbols: Symbols) -> Iterator[tuple[Opening, tree.Implicit]]:
+def _implicits(symbols: Symbols) -> Iterator[tuple[Opening, nodes.Implicit]]:
     for opening in symbols.openings:
         for item in opening.items:
-            if isinstance(item, tree.Implicit):
+            if isinstance(item, nodes.Implicit):
                 yield opening, item
 
 
-def _check_fields(params: tuple[tree.Param, ...], rule: str, what: str, opening: Opening, context: Context) -> None:
+def _check_fields(params: tuple[nodes.Param, ...], rule: str, what: str, opening: Opening, context: Context) -> None:
     check_unique(params, rule, what, opening, context)
     for param in params:
         if param.name.text[0] == "_" and what == "parameter":
@@ -106,7 +106,7 @@ def _check_fields(params: tuple[tree.Param, ...], rule: str, what: str, opening:
         check_type(param.type, opening, context)
 
 
-def _check_facet(declared: Declared, facet: tree.Facet, context: Context) -> None:
+def _check_facet(declared: Declared, facet: nodes.Facet, context: Context) -> None:
     opening, source = declared.opening, declared.opening.source
     _check_fields(facet.params, "duplicate-parameter", "parameter", opening, context)
     _check_fields(facet.returns, "duplicate-return", "return", opening, context)
@@ -124,10 +124,10 @@ def _check_facet(declared: Declared, facet: tree.Facet, context: Context) -> Non
     _warn_bodiless(facet, opening, context)
 
 
-def _check_body(declared: Declared, facet: tree.Facet, root: Scope, context: Context) -> None:
+def _check_body(declared: Declared, facet: nodes.Facet, root: Scope, context: Context) -> None:
     inputs, opening, targets = root.inputs, declared.opening, targets_of(declared, context)
     around = Surroundings(root, inputs, targets)
-    if facet.kind is tree.FacetKind.EVENT:  # its blocks run after its handler
+    if facet.kind is nodes.FacetKind.EVENT:  # its blocks run after its handler
         results = inputs.below(Attributes(dict(context.tables.returns(declared))), may_have_more=not facet.returns)
         around = Surroundings(Scope(opening, results, everywhere=root.everywhere), results, targets)
     for block in facet.blocks:
@@ -137,7 +137,7 @@ def _check_body(declared: Declared, facet: tree.Facet, root: Scope, context: Con
         check_block(facet.catch, Surroundings(Scope(opening, failed, everywhere=root.everywhere), failed, targets), context)
 
 
-def _check_signature(declared: Declared, facet: tree.Facet, root: Scope, context: Context) -> None:
+def _check_signature(declared: Declared, facet: nodes.Facet, root: Scope, context: Context) -> None:
     source = declared.opening.source
     for params, table in ((facet.params, context.tables.params), (facet.returns, context.tables.returns)):
         for param in params:
@@ -159,21 +159,21 @@ def _check_signature(declared: Declared, facet: tree.Facet, root: Scope, context
             taken.add(mixin.alias.text)
 
 
-def _filled(facet: tree.Facet, name: str) -> frozenset[str] | None:
+def _filled(facet: nodes.Facet, name: str) -> frozenset[str] | None:
     """Return the inputs that may be filled into a parameter, as calls pass them on with it; a handler may fill in anything."""
-    if facet.kind is tree.FacetKind.EVENT:
+    if facet.kind is nodes.FacetKind.EVENT:
         return None
     found: set[str] = set()
-    for block in _blocks(facet):
+    for block in facet.all_blocks():
         for statement in block.statements:
-            args = statement.call.args if isinstance(statement, tree.Step) else ()
-            passed = {arg.value.path[0] for arg in args if isinstance(arg.value, tree.InputRef)}
+            args = statement.call.args if isinstance(statement, nodes.Step) else ()
+            passed = {arg.value.path[0] for arg in args if isinstance(arg.value, nodes.InputRef)}
             found |= passed if name in passed else set()
     return frozenset(found)
 
 
-def _warn_bodiless(facet: tree.Facet, opening: Opening, context: Context) -> None:
-    if facet.kind is tree.FacetKind.EVENT or facet.blocks or facet.prompt or facet.pre_script or facet.catch:
+def _warn_bodiless(facet: nodes.Facet, opening: Opening, context: Context) -> None:
+    if facet.kind is nodes.FacetKind.EVENT or facet.blocks or facet.prompt or facet.pre_script or facet.catch:
         return
     if any(param.is_needed for param in facet.returns):
         message = f"{facet.kind} `{facet.name.text}` declares returns but has no body, so a plain call never gives them a value"
@@ -181,7 +181,7 @@ def _warn_bodiless(facet: tree.Facet, opening: Opening, context: Context) -> Non
         context.reporter.warn("returns-without-body", opening.source, facet.name.span, message, hint=hint)
 
 
-def _check_implicit(implicit: tree.Implicit, opening: Opening, context: Context) -> None:
+def _check_implicit(implicit: nodes.Implicit, opening: Opening, context: Context) -> None:
     call = implicit.call
     declared = resolve_facet(call, opening, context)
     check_unique(call.args, "duplicate-argument", "argument", opening, context)
@@ -206,30 +206,17 @@ def _check_implicit(implicit: tree.Implicit, opening: Opening, context: Context)
         check_mixin(mixin, scope, context, host=declared)
 
 
-def _step_names(facet: tree.Facet) -> Iterator[str]:
+def _step_names(facet: nodes.Facet) -> Iterator[str]:
     """Yield the names of all steps anywhere in a declaration."""
-    for block in _blocks(facet):
+    for block in facet.all_blocks():
         for statement in block.statements:
-            if isinstance(statement, tree.Step):
+            if isinstance(statement, nodes.Step):
                 yield statement.name.text
-
-
-def _blocks(facet: tree.Facet) -> Iterator[tree.Block]:
-    """Yield all blocks of a declaration, also nested ones."""
-    left: list[tree.Block | tree.TooDeep | None] = [*facet.blocks, facet.catch]
-    while left:
-        block = left.pop()
-        if isinstance(block, tree.Block):
-            yield block
-            left.extend(case.block for case in block.cases or ())
-            for statement in block.statements:
-                if isinstance(statement, tree.Step):
-                    left += [statement.body, statement.catch]
 
 
 # --- recursion -------------------------------------------------------------------------------------------------------
 
-_Edge = tuple[str, tree.Call]
+_Edge = tuple[str, nodes.Call]
 _SHOWN = 5
 
 
@@ -238,7 +225,7 @@ def check_recursion(context: Context) -> None:
     graph: dict[str, tuple[Source, list[_Edge]]] = {}
     for opening in context.symbols.openings:
         for item in opening.items:
-            if isinstance(item, tree.Facet) and item.blocks and item.catch is None:
+            if isinstance(item, nodes.Facet) and item.blocks and item.catch is None:
                 graph.setdefault(opening.qualify(item.name.text), (opening.source, list(_certain(item.blocks, context))))
     done: set[str] = set()
     for start in graph:
@@ -261,15 +248,15 @@ def _follow(start: str, graph: dict[str, tuple[Source, list[_Edge]]], done: set[
             path[edge[0]] = iter(graph[edge[0]][1])
 
 
-def _certain(blocks: tuple[tree.Block | tree.TooDeep, ...], context: Context) -> Iterator[_Edge]:
+def _certain(blocks: tuple[nodes.Block, ...], context: Context) -> Iterator[_Edge]:
     """Yield the calls that run whenever these blocks run, with their qualified callees."""
     left = list(blocks)
     while left:
         block = left.pop()
-        if not isinstance(block, tree.Block) or block.foreach is not None:
+        if block.foreach is not None:
             continue
         for statement in block.statements:
-            if isinstance(statement, tree.Step) and statement.catch is None:
+            if isinstance(statement, nodes.Step) and statement.catch is None:
                 callee = context.bindings.callees.get(id(statement.call))
                 if statement.body is not None:
                     left.append(statement.body)  # in place of the callee's own blocks
@@ -277,7 +264,7 @@ def _certain(blocks: tuple[tree.Block | tree.TooDeep, ...], context: Context) ->
                     yield callee, statement.call
 
 
-def _warn(call: tree.Call, circle: list[str], source: Source, context: Context) -> None:
+def _warn(call: nodes.Call, circle: list[str], source: Source, context: Context) -> None:
     if len(circle) == 1:
         message = f"`{circle[0]}` calls itself in every run, so that it never ends"
     else:

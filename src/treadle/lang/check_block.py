@@ -11,7 +11,7 @@ from dataclasses import replace
 from math import inf
 from typing import assert_never
 
-from treadle.lang import tree
+from treadle.lang import nodes
 from treadle.lang.attributes import Attributes
 from treadle.lang.check_call import check_call
 from treadle.lang.check_expr import check_after, infer, known_if, require_boolean
@@ -52,11 +52,11 @@ class Surroundings:
     known: frozenset[Known] = frozenset()
 
 
-def check_block(block: tree.Block | tree.TooDeep, around: Surroundings, context: Context) -> None:
+def check_block(block: nodes.Block, around: Surroundings, context: Context) -> None:
     """Check one block and everything below it."""
     opening = around.root.opening
-    if isinstance(block, tree.TooDeep):
-        context.report_too_deep(block, opening.source, tree.MAX_BLOCKS, "this block")
+    if block.too_deep:
+        context.report_too_deep(block.span, opening.source, nodes.MAX_BLOCKS, "this block")
         return
     outside = around.parent or around.root
     if block.script is not None:
@@ -75,7 +75,7 @@ def check_block(block: tree.Block | tree.TooDeep, around: Surroundings, context:
     _check_statements(block, scope, Surroundings(around.root, inputs, around.targets, scope, around.known), context)
 
 
-def _check_foreach(foreach: tree.Foreach, view: Scope, context: Context) -> Definition:
+def _check_foreach(foreach: nodes.Foreach, view: Scope, context: Context) -> Definition:
     """Check the list, and return the loop variable."""
     type_, source = required(infer(foreach.iterable, view, context)), view.opening.source
     if not isinstance(type_, ListType) and not is_anything(type_):
@@ -85,7 +85,7 @@ def _check_foreach(foreach: tree.Foreach, view: Scope, context: Context) -> Defi
     return Definition(Kind.LOOP, foreach.variable, element, source, foreach)
 
 
-def _check_mode(foreach: tree.Foreach, owner: Target, element: Type, source: Source, context: Context) -> None:
+def _check_mode(foreach: nodes.Foreach, owner: Target, element: Type, source: Source, context: Context) -> None:
     """Check that the return that collects the errors of a foreach can hold them."""
     if foreach.mode is not None:
         context.extensions.append((foreach.mode.text, source, foreach.mode.span))
@@ -131,10 +131,10 @@ def _view(outside: Scope, around: Surroundings, label: str) -> Scope:
     return Scope(outside.opening, around.inputs, parent, everywhere=outside.everywhere, label=label, known=around.known)
 
 
-def _check_cases(block: tree.Block, cases: tuple[tree.Case, ...], around: Surroundings, outside: Scope, context: Context) -> None:
+def _check_cases(block: nodes.Block, cases: tuple[nodes.Case, ...], around: Surroundings, outside: Scope, context: Context) -> None:
     source = outside.opening.source
-    defaults = [case for case in cases if case.is_default]
-    if len(defaults) != 1 or not cases[-1].is_default:
+    defaults = [case for case in cases if case.condition is None]
+    if len(defaults) != 1 or cases[-1].condition is not None:
         message = "`when` needs exactly one default, as its last case"
         at = defaults[0].span if defaults else block.span
         context.reporter.report("when-default", source, at, message, hint="end with `case _ => { ... }`")
@@ -142,15 +142,15 @@ def _check_cases(block: tree.Block, cases: tuple[tree.Case, ...], around: Surrou
     view, otherwise = _view(outside, around, "case"), around.known
     for case in cases:
         known = otherwise
-        if not case.is_default:
+        if case.condition is not None:
             require_boolean(case.condition, view, context, "a case condition")
             known = around.known | known_if(True, case.condition, view)
             otherwise |= known_if(False, case.condition, view)
         check_block(case.block, replace(around, known=known), context)
 
 
-def _check_statements(block: tree.Block, scope: Scope, inner: Surroundings, context: Context) -> None:
-    steps = [statement for statement in block.statements if isinstance(statement, tree.Step)]
+def _check_statements(block: nodes.Block, scope: Scope, inner: Surroundings, context: Context) -> None:
+    steps = [statement for statement in block.statements if isinstance(statement, nodes.Step)]
     check_unique(steps, "duplicate-step", "step", scope.opening, context)
     _check_order(block, scope, context)
     for index, step in enumerate(steps):
@@ -159,46 +159,46 @@ def _check_statements(block: tree.Block, scope: Scope, inner: Surroundings, cont
     done: set[str] = set()
     for statement in block.statements:
         match statement:
-            case tree.Step():
+            case nodes.Step():
                 info = scope.steps[statement.name.text]
                 if info.node is not statement:
                     info = _step_info(statement, info.index, scope, context)
                 scope.begin(f"step `{statement.name.text}`", info)
                 _check_step(statement, info, scope, inner, context)
                 done.add(statement.name.text)
-            case tree.SysLog():
+            case nodes.Sys(nodes.SysKind.LOG):
                 scope.begin("sys.log")
                 check_unique(statement.args, "duplicate-argument", "argument", scope.opening, context)
                 for arg in statement.args:
                     infer(arg.value, scope, context)
                 check_after(statement.after, scope, context)
-            case tree.SysAssert():
+            case nodes.Sys():
                 scope.begin("sys.assert")
-                if not fails(statement):
+                if statement.condition is not None and not fails(statement):
                     require_boolean(statement.condition, scope, context, "the condition of sys.assert")
                 check_after(statement.after, scope, context)
-            case tree.Yield():
+            case nodes.Yield():
                 continue
             case _:
                 assert_never(statement)
         context.bindings.depends[id(statement)] = tuple(scope.depends)
-    yields = [statement for statement in block.statements if isinstance(statement, tree.Yield)]
+    yields = [statement for statement in block.statements if isinstance(statement, nodes.Yield)]
     check_yields(yields, scope, inner.targets, context)
 
 
-def _check_order(block: tree.Block, scope: Scope, context: Context) -> None:
-    yielded: tree.Yield | None = None
+def _check_order(block: nodes.Block, scope: Scope, context: Context) -> None:
+    yielded: nodes.Yield | None = None
     for statement in block.statements:
-        if type(statement) is tree.Yield:
+        if type(statement) is nodes.Yield:
             yielded = yielded or statement
-        elif yielded is not None and isinstance(statement, tree.Step):
+        elif yielded is not None and isinstance(statement, nodes.Step):
             message = f"step `{statement.name.text}` comes after the yield in line {yielded.span.line}"
             context.reporter.report(
                 "step-after-yield", scope.opening.source, statement.name.span, message, hint="put all steps before all yields"
             )
 
 
-def _step_info(step: tree.Step, index: int, scope: Scope, context: Context) -> StepInfo:
+def _step_info(step: nodes.Step, index: int, scope: Scope, context: Context) -> StepInfo:
     symbols, opening = context.symbols, scope.opening
     if step.value is not None:
         return StepInfo(step, index, None, Definition(Kind.VALUE, step.name, UNKNOWN, opening.source, step), frozenset())
@@ -207,7 +207,7 @@ def _step_info(step: tree.Step, index: int, scope: Scope, context: Context) -> S
     if declared is not None:
         facets.add(declared.qualified_name)
         places = [(mixin, opening) for mixin in step.call.mixins]
-        if isinstance(declared.node, tree.Facet):
+        if isinstance(declared.node, nodes.Facet):
             places += [(mixin, declared.opening) for mixin in declared.node.mixins]
         for mixin, where in places:
             found = symbols.resolve_facet(mixin.target, where).found
@@ -218,23 +218,23 @@ def _step_info(step: tree.Step, index: int, scope: Scope, context: Context) -> S
     return StepInfo(step, index, declared, definition, frozenset(facets))
 
 
-def _report_uncalled(value: tree.Expr, scope: Scope, context: Context) -> bool:
+def _report_uncalled(value: nodes.Expr, scope: Scope, context: Context) -> bool:
     """Report a value that names a facet or schema instead of calling it, and return whether it does."""
-    if not isinstance(value, tree.Ref):
+    if not isinstance(value, nodes.Ref):
         return False
-    first, name = value.path[0], tree.Name(".".join(value.path), value.span)
+    first, name = value.path[0], nodes.Name(".".join(value.path), value.span)
     found = context.symbols.resolve_callee(name, scope.opening).found
     if found is None or scope.find_loop_or_step(first) is not None or first in scope.everywhere:
         return False
     fix = Fix("Insert `()`", (Edit(value.span.end, "()"),))
-    what = "schema" if isinstance(found.node, tree.Schema) else "facet"
+    what = "schema" if isinstance(found.node, nodes.Schema) else "facet"
     message = f"`{name.text}` is a {what}: the arguments are missing"
     hint = "write `()` if there are none"
     context.reporter.report("unknown-step", scope.opening.source, value.span, message, hint=hint, fixes=[fix])
     return True
 
 
-def _check_step(step: tree.Step, info: StepInfo, scope: Scope, around: Surroundings, context: Context) -> None:
+def _check_step(step: nodes.Step, info: StepInfo, scope: Scope, around: Surroundings, context: Context) -> None:
     declared = info.declared
     if step.value is not None:
         context.extensions.append(("value", scope.opening.source, step.value.span))
@@ -247,7 +247,7 @@ def _check_step(step: tree.Step, info: StepInfo, scope: Scope, around: Surroundi
     if step.body is None and step.catch is None:
         return
     scope.inside = True
-    if declared is not None and isinstance(declared.node, tree.Schema):
+    if declared is not None and isinstance(declared.node, nodes.Schema):
         message = f"step `{step.name.text}` makes an instance of a schema, so its body never runs"
         context.reporter.warn("body-on-schema", scope.opening.source, step.name.span, message)
     targets = around.targets.inside(step, declared, context)
@@ -256,11 +256,11 @@ def _check_step(step: tree.Step, info: StepInfo, scope: Scope, around: Surroundi
     for block in (step.body, step.catch):
         if block is not None:
             check_block(block, inner, context)
-    if declared is not None and isinstance(declared.node, tree.Facet):
+    if declared is not None and isinstance(declared.node, nodes.Facet):
         info.absent = _absent(step, declared.node, context)
 
 
-def _absent(step: tree.Step, facet: tree.Facet, context: Context) -> dict[str, str]:
+def _absent(step: nodes.Step, facet: nodes.Facet, context: Context) -> dict[str, str]:
     """Return the returns of a step that its own body or catch, which replace those of its facet, may leave without a value."""
     found: dict[str, str] = {}
     names = [each.name.text for each in facet.returns if each.is_needed]
@@ -270,7 +270,7 @@ def _absent(step: tree.Step, facet: tree.Facet, context: Context) -> dict[str, s
         for name in names:
             if name not in given.always and not given.open:
                 found[name] = "the step's `catch` does not yield it"
-    if step.body is not None and facet.kind is not tree.FacetKind.EVENT:
+    if step.body is not None and facet.kind is not nodes.FacetKind.EVENT:
         given = given_by((step.body,), context)
         for name in names:
             if name not in given.always and not given.open:
@@ -284,9 +284,9 @@ def _results_open(declared: Declared | None) -> bool:
     if declared is None:
         return True
     node = declared.node
-    if isinstance(node, tree.Schema):
+    if isinstance(node, nodes.Schema):
         return False
-    return node.pre_script is not None or (node.kind is tree.FacetKind.EVENT and not node.returns)
+    return node.pre_script is not None or (node.kind is nodes.FacetKind.EVENT and not node.returns)
 
 
 # --- overlapping cases -----------------------------------------------------------------------------------------------
@@ -296,32 +296,32 @@ _Interval = tuple[float, bool, float, bool]
 _MIRRORED = {"<": ">", ">": "<", "<=": ">=", ">=": "<="}
 
 
-def check_overlap(cases: tuple[tree.Case, ...], source: Source, context: Context) -> None:
+def check_overlap(cases: tuple[nodes.Case, ...], source: Source, context: Context) -> None:
     """Warn about a case that overlaps an earlier one and yields the same return."""
-    before: list[tuple[tree.Case, set[str]]] = []
+    before: list[tuple[nodes.Case, nodes.Expr, set[str]]] = []
     for case in cases:
-        if case.is_default or len(before) > 100:
+        if case.condition is None or len(before) > 100:
             return
         given = {arg.name.text for arg in _yielded(case.block)}
-        for other, names in before:
+        for other, condition, names in before:
             both = sorted(given & names)
-            if both and _overlap(case.condition, other.condition):
+            if both and _overlap(case.condition, condition):
                 message = (
                     f"this case and that in line {other.span.line} can both be true; then both run, and the last `{both[0]}` counts"
                 )
                 hint = "exclude the other case in the condition, as in `$.x > 1 && $.x <= 10`"
                 context.reporter.warn("overlapping-cases", source, case.condition.span, message, hint=hint)
                 break
-        before.append((case, given))
+        before.append((case, case.condition, given))
 
 
-def _yielded(block: tree.Block | tree.TooDeep) -> Iterator[tree.Arg]:
-    for statement in block.statements if isinstance(block, tree.Block) else ():
-        if isinstance(statement, tree.Yield):
+def _yielded(block: nodes.Block) -> Iterator[nodes.Arg]:
+    for statement in block.statements:
+        if isinstance(statement, nodes.Yield):
             yield from statement.call.args
 
 
-def _overlap(one: tree.Expr, other: tree.Expr) -> bool:
+def _overlap(one: nodes.Expr, other: nodes.Expr) -> bool:
     """Return whether the conditions are the same, or compare the same value with numbers so that both can hold."""
     if one == other:
         return True
@@ -331,9 +331,9 @@ def _overlap(one: tree.Expr, other: tree.Expr) -> bool:
     return _meet(first[1], second[1]) is not None
 
 
-def _interval(expr: tree.Expr) -> tuple[tree.Expr, _Interval] | None:
+def _interval(expr: nodes.Expr) -> tuple[nodes.Expr, _Interval] | None:
     """Return the reference that a condition compares with numbers, and the numbers for which it holds."""
-    if not isinstance(expr, tree.Binary):
+    if not isinstance(expr, nodes.Binary):
         return None
     if expr.operator == "&&":
         left, right = _interval(expr.left), _interval(expr.right)
@@ -342,9 +342,9 @@ def _interval(expr: tree.Expr) -> tuple[tree.Expr, _Interval] | None:
         both = _meet(left[1], right[1])
         return None if both is None else (left[0], both)
     operator, value, number = expr.operator, expr.left, expr.right
-    if isinstance(value, tree.Literal):
+    if isinstance(value, nodes.Literal):
         operator, value, number = _MIRRORED.get(operator, operator), number, value
-    if not isinstance(value, tree.InputRef | tree.Ref) or not isinstance(number, tree.Literal):
+    if not isinstance(value, nodes.InputRef | nodes.Ref) or not isinstance(number, nodes.Literal):
         return None
     if isinstance(number.value, bool) or not isinstance(number.value, int | float):
         return None

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import islice
 
-from treadle.lang import hints, tree
+from treadle.lang import hints, nodes
 from treadle.lang.builtins import BUILTIN_MIXINS, LONGEST_TIMEOUT, MIXIN_EXAMPLES, RETRY_RANGES, TIMEOUT_UNITS
 from treadle.lang.check_expr import check_keys_once, infer, note_step, shown_path, whole_number
 from treadle.lang.check_script import filled_by
@@ -39,18 +39,18 @@ from treadle.lang.types import (
 
 
 def check_value(
-    expr: tree.Expr, wanted: Type, what: str, scope: Scope, context: Context, *, hint: str | None = None, kind: str | None = None
+    expr: nodes.Expr, wanted: Type, what: str, scope: Scope, context: Context, *, hint: str | None = None, kind: str | None = None
 ) -> Type:
     """Infer an expression and warn if it cannot fit the type; literals are checked part by part, at the place of the part.
 
     `kind` describes the type in the message.
     """
     inner = required(wanted)
-    if type(expr) is tree.MapLiteral and isinstance(inner, NamedType):
+    if type(expr) is nodes.MapLiteral and isinstance(inner, NamedType):
         fields = context.tables.fields(inner.name)
         if fields is not None:
             return _check_map(expr, inner, what, scope, context)
-    if type(expr) is tree.ArrayLiteral and isinstance(inner, ListType) and expr.elements:
+    if type(expr) is nodes.ArrayLiteral and isinstance(inner, ListType) and expr.elements:
         for element in expr.elements:
             check_value(element, inner.element, f"each element of {what}", scope, context)
         context.bindings.types[id(expr)] = inner
@@ -65,7 +65,7 @@ def check_value(
     return found
 
 
-def check_default(expr: tree.Expr, definition: Definition, what: str, scope: Scope, context: Context) -> None:
+def check_default(expr: nodes.Expr, definition: Definition, what: str, scope: Scope, context: Context) -> None:
     """Check the default of a parameter or return; `null` makes it optional."""
     if _is_null(expr):
         infer(expr, scope, context)
@@ -73,38 +73,38 @@ def check_default(expr: tree.Expr, definition: Definition, what: str, scope: Sco
         check_value(expr, definition.type, what, scope, context)
 
 
-def check_argument(arg: tree.Arg, definition: Definition, what: str, scope: Scope, context: Context) -> Type:
+def check_argument(arg: nodes.Arg, definition: Definition, what: str, scope: Scope, context: Context) -> Type:
     """Check the value for a parameter, return or field, which may be null if its type is optional or its own default is null."""
     context.use(scope.opening.source, arg.name, definition)
     node, hint, wanted = definition.node, None, definition.type
-    if isinstance(node, tree.Param) and node.default is not None and _is_null(node.default):
+    if isinstance(node, nodes.Param) and node.default is not None and _is_null(node.default):
         wanted = optional(wanted)
     if scope.loop is not None and isinstance(required(definition.type), ListType) and what.startswith("return"):
         hint = "in a foreach, each element yields a list, and the lists are joined: write `[...]`"
     return check_value(arg.value, wanted, what, scope, context, hint=hint)
 
 
-def misspelt(unknown: Iterable[tree.Arg | tree.Entry], names: Iterable[str], given: set[str], context: Context) -> set[str]:
+def misspelt(unknown: Iterable[nodes.Arg | nodes.Entry], names: Iterable[str], given: set[str], context: Context) -> set[str]:
     """Return the names without a value that unknown ones probably mean, as one mistake should cause one diagnostic."""
     found: set[str] = set()
     for each in unknown if context.reporter.detailed else ():
-        name = each.name if isinstance(each, tree.Arg) else each.key
+        name = each.name if isinstance(each, nodes.Arg) else each.key
         near = nearest(name.text, [name for name in names if name not in given])
         found |= {near} if near else set()
     return found
 
 
-def free(names: Iterable[str], args: Iterable[tree.Arg]) -> list[str]:
+def free(names: Iterable[str], args: Iterable[nodes.Arg]) -> list[str]:
     """Return the names that no argument gives, to suggest for one that does not exist."""
     given = {arg.name.text for arg in args}
     return [name for name in names if name not in given]
 
 
-def _is_null(expr: tree.Expr | None) -> bool:
-    return isinstance(expr, tree.Literal) and expr.value is None
+def _is_null(expr: nodes.Expr | None) -> bool:
+    return isinstance(expr, nodes.Literal) and expr.value is None
 
 
-def _check_map(expr: tree.MapLiteral, wanted: NamedType, what: str, scope: Scope, context: Context) -> Type:
+def _check_map(expr: nodes.MapLiteral, wanted: NamedType, what: str, scope: Scope, context: Context) -> Type:
     """Check a map literal for a schema, entry by entry."""
     source = scope.opening.source
     check_keys_once(expr, scope, context)
@@ -132,7 +132,7 @@ def _check_map(expr: tree.MapLiteral, wanted: NamedType, what: str, scope: Scope
     return wanted
 
 
-def _warn(expr: tree.Expr, wrong: Misfit, what: str, scope: Scope, context: Context, hint: str | None, kind: str | None) -> None:
+def _warn(expr: nodes.Expr, wrong: Misfit, what: str, scope: Scope, context: Context, hint: str | None, kind: str | None) -> None:
     subject = f"{what}: its `{wrong.path.removeprefix('.')}`" if wrong.path else what
     if wrong.found is None:
         message = f"{what} has no value for `{wrong.path.removeprefix('.')}`"
@@ -149,21 +149,26 @@ def _warn(expr: tree.Expr, wrong: Misfit, what: str, scope: Scope, context: Cont
     context.reporter.warn("type-mismatch", scope.opening.source, expr.span, message, hint=hint, fixes=fixes)
 
 
-def _remedy(expr: tree.Expr, wanted: Type, found: Type, context: Context) -> tuple[tuple[Fix, ...], str | None]:
+def _remedy(expr: nodes.Expr, wanted: Type, found: Type, context: Context) -> tuple[tuple[Fix, ...], str | None]:
     """Return the fix and the hint for common mismatches."""
     if isinstance(found, OptionalType):
-        if isinstance(expr, tree.Function) and expr.name.text == "first":
+        if isinstance(expr, nodes.Function) and expr.name.text == "first":
             return (), "`[0]` takes the first element, and fails the step if there is none"
         hint = f"declare it as `{words(found)}` too, or give the value a type without `?`"
         return (), f"{hint}, or {hints.WITHOUT_NULL.format(shown_path(expr))}" if isinstance(
-            expr, tree.InputRef | tree.Ref
+            expr, nodes.InputRef | nodes.Ref
         ) else hint
     if isinstance(wanted, ListType) and misfit(found, wanted.element, context.tables.fields) is None:
         edits = (Edit(expr.span.part(0, 0), "["), Edit(expr.span.end, "]"))
         return (Fix("Make it a list of one element", edits),), "write `[...]` for a list of one element"
-    if isinstance(expr, tree.Literal) and isinstance(expr.value, str) and is_number(wanted) and _is_number_text(expr.value, wanted):
+    if (
+        isinstance(expr, nodes.Literal)
+        and isinstance(expr.value, str)
+        and is_number(wanted)
+        and _is_number_text(expr.value, wanted)
+    ):
         return (Fix("Write it as a number", (Edit(expr.span, expr.value),)),), "write numbers without quotes"
-    if isinstance(expr, tree.Literal) and wanted == STRING and is_number(found):
+    if isinstance(expr, nodes.Literal) and wanted == STRING and is_number(found):
         return (Fix("Write it as text", (Edit(expr.span, f'"{expr.value}"'),)),), "write text in double quotes"
     if found == NULL:
         return (), f"declare it as `{words(wanted)}?` if it may have no value"
@@ -180,7 +185,7 @@ def _is_number_text(text: str, wanted: Type) -> bool:
     return whole or (wanted == NamedType("Double") and before.isdigit() and after.isdigit() and text.isascii())
 
 
-def check_call(call: tree.Call, scope: Scope, context: Context) -> Declared | None:
+def check_call(call: nodes.Call, scope: Scope, context: Context) -> Declared | None:
     """Check a step's call and return its callee."""
     opening, scope.filled = scope.opening, filled_by(call.args)
     declared = resolve_callee(call, opening, context)
@@ -191,7 +196,7 @@ def check_call(call: tree.Call, scope: Scope, context: Context) -> Declared | No
     if declared is None:
         for arg in call.args:
             infer(arg.value, scope, context)
-    elif isinstance(declared.node, tree.Schema):
+    elif isinstance(declared.node, nodes.Schema):
         _check_schema_call(call, declared, scope, context)
         return declared
     else:
@@ -203,16 +208,16 @@ def check_call(call: tree.Call, scope: Scope, context: Context) -> Declared | No
     return declared
 
 
-def _check_literals(call: tree.Call, opening: Opening, context: Context) -> None:
+def _check_literals(call: nodes.Call, opening: Opening, context: Context) -> None:
     """Warn about literal arguments that an approval rejects."""
     for arg in call.args:
         name, value = arg.name.text, arg.value
-        given = value.value if isinstance(value, tree.Literal) else None
+        given = value.value if isinstance(value, nodes.Literal) else None
         if name == "on_expiry" and isinstance(given, str) and given not in ("fail", "ask_again"):
             wrong = "must be `fail` or `ask_again`"
         elif name in ("quorum", "denials") and type(given) is int and given < 1:
             wrong = "must be at least 1"
-        elif name == "context" and (given is not None or isinstance(value, tree.ArrayLiteral)):
+        elif name == "context" and (given is not None or isinstance(value, nodes.ArrayLiteral)):
             wrong = "must be a map"
         else:
             continue
@@ -220,7 +225,7 @@ def _check_literals(call: tree.Call, opening: Opening, context: Context) -> None
 
 
 def check_args(
-    args: Iterable[tree.Arg], declared: Declared, params: Mapping[str, Definition], scope: Scope, context: Context
+    args: Iterable[nodes.Arg], declared: Declared, params: Mapping[str, Definition], scope: Scope, context: Context
 ) -> None:
     """Check the values of arguments; names without a definition are reported elsewhere."""
     for arg in args:
@@ -229,7 +234,7 @@ def check_args(
             infer(arg.value, scope, context)
         elif (
             param.declared is not None
-            and isinstance(param.declared.node, tree.Facet)
+            and isinstance(param.declared.node, nodes.Facet)
             and isinstance(type_ := required(param.type), NamedType)
         ):
             context.use(scope.opening.source, arg.name, param)
@@ -239,11 +244,11 @@ def check_args(
             check_argument(arg, param, what, scope, context)
 
 
-def _check_step_reference(arg: tree.Arg, wanted: str, scope: Scope, context: Context) -> None:
+def _check_step_reference(arg: nodes.Arg, wanted: str, scope: Scope, context: Context) -> None:
     """Check the argument for a parameter whose type is a facet: a bare step of that facet, or such a parameter passed on."""
     source, value = scope.opening.source, arg.value
     message = f"`{arg.name.text}` takes a step of facet `{wanted}`"
-    if isinstance(value, tree.Ref) and len(value.path) == 1:
+    if isinstance(value, nodes.Ref) and len(value.path) == 1:
         hit = scope.find_loop_or_step(value.path[0])
         if hit is None or hit[1] is None:
             infer(value, scope, context)
@@ -257,14 +262,14 @@ def _check_step_reference(arg: tree.Arg, wanted: str, scope: Scope, context: Con
             context.reporter.report("step-reference", source, value.span, f"{message}, but {actual}")
         return
     type_ = infer(value, scope, context)
-    if isinstance(value, tree.InputRef) and required(type_) in (UNKNOWN, NamedType(wanted)):
+    if isinstance(value, nodes.InputRef) and required(type_) in (UNKNOWN, NamedType(wanted)):
         return
-    if isinstance(value, tree.Literal) and value.value is None:
+    if isinstance(value, nodes.Literal) and value.value is None:
         return
     context.reporter.report("step-reference", source, value.span, message, hint="pass the step by its name alone")
 
 
-def _check_given(call: tree.Call, declared: Declared, opening: Opening, context: Context) -> None:
+def _check_given(call: nodes.Call, declared: Declared, opening: Opening, context: Context) -> None:
     """Warn about arguments that the facet does not have, and parameters without a value."""
     allowed = context.tables.inputs(declared)
     given = {arg.name.text for arg in call.args}
@@ -281,7 +286,7 @@ def _check_given(call: tree.Call, declared: Declared, opening: Opening, context:
         _warn_missing(call.target, needed, given, opening, context)
 
 
-def _warn_missing(target: tree.Name, required: Iterable[str], given: set[str], opening: Opening, context: Context) -> None:
+def _warn_missing(target: nodes.Name, required: Iterable[str], given: set[str], opening: Opening, context: Context) -> None:
     missing = list(islice((name for name in required if name not in given), 12))
     if missing:
         names = ", ".join(f"`{name}`" for name in missing)
@@ -289,12 +294,12 @@ def _warn_missing(target: tree.Name, required: Iterable[str], given: set[str], o
         context.reporter.warn("missing-argument", opening.source, target.span, message)
 
 
-def _warn_unknown_argument(arg: tree.Arg, declared: Declared, opening: Opening, valid: Iterable[str], context: Context) -> None:
+def _warn_unknown_argument(arg: nodes.Arg, declared: Declared, opening: Opening, valid: Iterable[str], context: Context) -> None:
     message = f"`{declared.qualified_name}` has no parameter `{arg.name.text}`"
     context.reporter.warn("unknown-argument", opening.source, arg.name.span, message, valid=valid, near=arg.name.text)
 
 
-def _check_schema_call(call: tree.Call, declared: Declared, scope: Scope, context: Context) -> None:
+def _check_schema_call(call: nodes.Call, declared: Declared, scope: Scope, context: Context) -> None:
     opening, fields, name = scope.opening, context.tables.params(declared), declared.qualified_name
     check_args(call.args, declared, fields, scope, context)
     unknown = [arg for arg in call.args if arg.name.text not in fields]
@@ -319,7 +324,7 @@ def _check_schema_call(call: tree.Call, declared: Declared, scope: Scope, contex
 
 
 def check_mixin(
-    mixin: tree.Mixin, scope: Scope, context: Context, host: Declared | None, *, signature: bool = False
+    mixin: nodes.Mixin, scope: Scope, context: Context, host: Declared | None, *, signature: bool = False
 ) -> Declared | None:
     """Check `with Target(...)`; arguments may be parameters of the mixin or of the facet it is attached to."""
     opening = scope.opening
@@ -338,7 +343,7 @@ def check_mixin(
             infer(arg.value, scope, context)
         return None
     params = context.tables.params(declared)
-    if host is not None and isinstance(host.node, tree.Facet):
+    if host is not None and isinstance(host.node, nodes.Facet):
         allowed, outer = context.tables.inputs(declared), context.tables.inputs(host)
         if mixin.alias is None:
             params = {**context.tables.params(host), **params}
@@ -352,9 +357,9 @@ def check_mixin(
     return declared
 
 
-def check_repeated(mixins: tuple[tree.Mixin, ...], opening: Opening, context: Context) -> None:
+def check_repeated(mixins: tuple[nodes.Mixin, ...], opening: Opening, context: Context) -> None:
     """Warn about a mixin that is there twice: a built-in one, or one that gives the same argument again."""
-    seen: dict[str, tree.Mixin] = {}
+    seen: dict[str, nodes.Mixin] = {}
     for mixin in mixins:
         first = seen.setdefault(mixin.target.text, mixin) if mixin.alias is None else mixin
         again = mixin.target.text in BUILTIN_MIXINS or {arg.name.text for arg in mixin.args} & {arg.name.text for arg in first.args}
@@ -363,7 +368,7 @@ def check_repeated(mixins: tuple[tree.Mixin, ...], opening: Opening, context: Co
             context.reporter.warn("duplicate-mixin", opening.source, mixin.target.span, message, hint="remove one of them")
 
 
-def _check_retry(mixin: tree.Mixin, host: Declared | None, scope: Scope, context: Context) -> None:
+def _check_retry(mixin: nodes.Mixin, host: Declared | None, scope: Scope, context: Context) -> None:
     """Check the arguments of `Retry`, and that it repeats an event's handler."""
     source = scope.opening.source
     known = list(_built_in_args(mixin, RETRY_RANGES, scope, context))
@@ -382,7 +387,7 @@ def _check_retry(mixin: tree.Mixin, host: Declared | None, scope: Scope, context
     _warn_without_effect(mixin, "it repeats the handler of an event facet", host, scope, context)
 
 
-def _built_in_args(mixin: tree.Mixin, known: Mapping[str, object], scope: Scope, context: Context) -> Iterator[tree.Arg]:
+def _built_in_args(mixin: nodes.Mixin, known: Mapping[str, object], scope: Scope, context: Context) -> Iterator[nodes.Arg]:
     """Check the names and types of a built-in mixin's arguments; yield the known ones."""
     name = mixin.target.text
     for arg in mixin.args:
@@ -404,7 +409,7 @@ def _built_in_args(mixin: tree.Mixin, known: Mapping[str, object], scope: Scope,
         infer(arg.value, scope, context)
 
 
-def _check_timeout(mixin: tree.Mixin, host: Declared | None, scope: Scope, context: Context) -> None:
+def _check_timeout(mixin: nodes.Mixin, host: Declared | None, scope: Scope, context: Context) -> None:
     """Check the arguments of `Timeout`, and that it bounds an event's handler."""
     source, name = scope.opening.source, mixin.target.text
     known = list(_built_in_args(mixin, TIMEOUT_UNITS, scope, context))
@@ -419,17 +424,17 @@ def _check_timeout(mixin: tree.Mixin, host: Declared | None, scope: Scope, conte
     _warn_without_effect(mixin, "it bounds the handler of an event facet", host, scope, context)
 
 
-def _warn_without_effect(mixin: tree.Mixin, what: str, host: Declared | None, scope: Scope, context: Context) -> None:
-    if host is None or not isinstance(host.node, tree.Facet):
+def _warn_without_effect(mixin: nodes.Mixin, what: str, host: Declared | None, scope: Scope, context: Context) -> None:
+    if host is None or not isinstance(host.node, nodes.Facet):
         return
-    if host.node.kind is not tree.FacetKind.EVENT or host.opening.source is SOURCE:
+    if host.node.kind is not nodes.FacetKind.EVENT or host.opening.source is SOURCE:
         message = f"`{mixin.target.text}` has no effect on {host.node.kind} `{host.qualified_name}`: {what}"
         context.reporter.warn("mixin-without-effect", scope.opening.source, mixin.target.span, message)
 
 
-def _number(expr: tree.Expr) -> float | None:
+def _number(expr: nodes.Expr) -> float | None:
     """Return the value of a number as written; None if it is computed."""
-    if isinstance(expr, tree.Unary) and expr.operator == "-":
+    if isinstance(expr, nodes.Unary) and expr.operator == "-":
         value = _number(expr.operand)
         return None if value is None else -value
-    return float(expr.value) if isinstance(expr, tree.Literal) and isinstance(expr.value, int | float) else None
+    return float(expr.value) if isinstance(expr, nodes.Literal) and isinstance(expr.value, int | float) else None

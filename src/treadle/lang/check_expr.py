@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from treadle.lang import hints, tree
+from treadle.lang import hints, nodes
 from treadle.lang.check_operator import check_binary, check_function, check_index, check_unary
 from treadle.lang.check_script import check_placeholders
 from treadle.lang.diagnostics import replace
@@ -39,35 +39,35 @@ from treadle.lang.types import (
 _NOTHING: frozenset[Known] = frozenset()
 
 
-def known_if(outcome: bool, expr: tree.Expr, scope: Scope) -> frozenset[Known]:
+def known_if(outcome: bool, expr: nodes.Expr, scope: Scope) -> frozenset[Known]:
     """Return the references that are not null if the condition is true, or if it is false."""
     match expr:
-        case tree.Unary(operator="!"):
+        case nodes.Unary(operator="!"):
             return known_if(not outcome, expr.operand, scope)
-        case tree.Binary(operator="==" | "!="):
+        case nodes.Binary(operator="==" | "!="):
             if (expr.operator == "!=") is outcome:
                 for value, other in ((expr.left, expr.right), (expr.right, expr.left)):
-                    if isinstance(other, tree.Literal) and other.value is None and (found := key_of(value, scope)) is not None:
+                    if isinstance(other, nodes.Literal) and other.value is None and (found := key_of(value, scope)) is not None:
                         return frozenset([found])
-        case tree.Binary(operator="&&" | "||"):
+        case nodes.Binary(operator="&&" | "||"):
             return _all_if(outcome, expr.operator, (expr.left, expr.right), scope)
-        case tree.Chain() if expr.operators[0] in ("&&", "||"):
+        case nodes.Chain() if expr.operators[0] in ("&&", "||"):
             return _all_if(outcome, expr.operators[0], expr.operands, scope)
     return _NOTHING
 
 
-def _all_if(outcome: bool, operator: str, operands: Iterable[tree.Expr], scope: Scope) -> frozenset[Known]:
+def _all_if(outcome: bool, operator: str, operands: Iterable[nodes.Expr], scope: Scope) -> frozenset[Known]:
     """A true `&&` has only true operands, a false `||` only false ones."""
     if (operator == "&&") is not outcome:
         return _NOTHING
     return frozenset().union(*(known_if(outcome, each, scope) for each in operands))
 
 
-def key_of(expr: tree.Expr, scope: Scope) -> Known | None:
+def key_of(expr: nodes.Expr, scope: Scope) -> Known | None:
     """Resolve a reference: the owner of its first name, and the path."""
-    if isinstance(expr, tree.InputRef):
+    if isinstance(expr, nodes.InputRef):
         owner: object = next((names for names, _ in scope.inputs.layers if names.find(expr.path[0]) is not None), None)
-    elif isinstance(expr, tree.Ref):
+    elif isinstance(expr, nodes.Ref):
         hit = scope.find_loop_or_step(expr.path[0])
         owner = None if hit is None else hit[1] or hit[0].loop
     else:
@@ -75,19 +75,19 @@ def key_of(expr: tree.Expr, scope: Scope) -> Known | None:
     return None if owner is None else (id(owner), expr.path)
 
 
-_LITERALS: dict[tree.LiteralKind, Type] = {
-    tree.LiteralKind.STRING: STRING,
-    tree.LiteralKind.INT: LONG,
-    tree.LiteralKind.DOUBLE: DOUBLE,
-    tree.LiteralKind.BOOLEAN: BOOLEAN,
-    tree.LiteralKind.NULL: NULL,
+_LITERALS: dict[type[nodes.Literal], Type] = {
+    nodes.String: STRING,
+    nodes.Int: LONG,
+    nodes.Double: DOUBLE,
+    nodes.Boolean: BOOLEAN,
+    nodes.Null: NULL,
 }
 
 # Words before a reference in other languages, which AFL does not need.
 _OWNERS = frozenset(["this", "self", "params", "inputs", "input", "args", "ctx", "context", "steps", "results", "outputs"])
 
 
-def infer(expr: tree.Expr, scope: Scope, context: Context) -> Type:
+def infer(expr: nodes.Expr, scope: Scope, context: Context) -> Type:
     """Check an expression, record its references, and return its type."""
     type_ = _INFER[type(expr)](expr, scope, context)
     if type(type_) is OptionalType and is_anything(type_.element):
@@ -96,28 +96,28 @@ def infer(expr: tree.Expr, scope: Scope, context: Context) -> Type:
     return type_
 
 
-def require_boolean(expr: tree.Expr, scope: Scope, context: Context, what: str) -> None:
+def require_boolean(expr: nodes.Expr, scope: Scope, context: Context, what: str) -> None:
     """Check a condition; a known type must be Boolean."""
     found = infer(expr, scope, context)
     if not may_be(found, BOOLEAN):
         message = f"{what} must be a Boolean, this is {describe(found)}"
-        hint = "compare it with something, as in `$.x == 1`" if isinstance(expr, tree.Literal) else None
+        hint = "compare it with something, as in `$.x == 1`" if isinstance(expr, nodes.Literal) else None
         context.reporter.report("condition-type", scope.opening.source, expr.span, message, hint=hint)
     elif isinstance(found, OptionalType):
         context.reporter.warn("condition-type", scope.opening.source, expr.span, f"{what} must be a Boolean, this may be null")
-    elif isinstance(expr, tree.Literal):
+    elif isinstance(expr, nodes.Literal):
         message = f"{what} is always {'true' if expr.value else 'false'}"
         context.reporter.warn("constant-condition", scope.opening.source, expr.span, message)
 
 
-def whole_number(expr: tree.Expr) -> int | None:
+def whole_number(expr: nodes.Expr) -> int | None:
     """Return the value of a whole number as written, with its sign; None for other expressions."""
-    if isinstance(expr, tree.Unary) and expr.operator == "-" and isinstance(expr.operand, tree.Literal):
+    if isinstance(expr, nodes.Unary) and expr.operator == "-" and isinstance(expr.operand, nodes.Literal):
         return -expr.operand.value if type(expr.operand.value) is int else None
-    return expr.value if isinstance(expr, tree.Literal) and type(expr.value) is int else None
+    return expr.value if isinstance(expr, nodes.Literal) and type(expr.value) is int else None
 
 
-def _check_range(expr: tree.Expr, value: int, scope: Scope, context: Context) -> Type:
+def _check_range(expr: nodes.Expr, value: int, scope: Scope, context: Context) -> Type:
     if not -(1 << 63) <= value < 1 << 63:
         message = "this number does not fit: whole numbers have 64 bits, from -9223372036854775808 to 9223372036854775807"
         hint = "write it as a Double, such as `1.0e20`, or as text"
@@ -125,21 +125,21 @@ def _check_range(expr: tree.Expr, value: int, scope: Scope, context: Context) ->
     return LONG
 
 
-def _literal(expr: tree.Literal, scope: Scope, context: Context) -> Type:
-    if expr.kind is tree.LiteralKind.INT and type(expr.value) is int:
+def _literal(expr: nodes.Literal, scope: Scope, context: Context) -> Type:
+    if isinstance(expr, nodes.Int):
         return _check_range(expr, expr.value, scope, context)
-    if scope.filled is not None and ("{" in (text := str(expr.value)) or "." in text) and expr.kind is tree.LiteralKind.STRING:
+    if scope.filled is not None and isinstance(expr, nodes.String) and ("{" in expr.value or "." in expr.value):
         check_placeholders(expr, scope.filled, scope, context)
-    return _LITERALS[expr.kind]
+    return _LITERALS[type(expr)]
 
 
-def _concat(expr: tree.Concat, scope: Scope, context: Context) -> Type:
+def _concat(expr: nodes.Concat, scope: Scope, context: Context) -> Type:
     for operand in expr.operands:
         infer(operand, scope, context)
     return STRING
 
 
-def _binary(expr: tree.Binary, scope: Scope, context: Context) -> Type:
+def _binary(expr: nodes.Binary, scope: Scope, context: Context) -> Type:
     left, known = infer(expr.left, scope, context), scope.known
     _learn(expr.operator, expr.left, scope)
     right = infer(expr.right, scope, context)
@@ -147,11 +147,11 @@ def _binary(expr: tree.Binary, scope: Scope, context: Context) -> Type:
     return check_binary(expr, left, right, scope.opening.source, context)
 
 
-def _chain(expr: tree.Chain, scope: Scope, context: Context) -> Type:
+def _chain(expr: nodes.Chain, scope: Scope, context: Context) -> Type:
     first = expr.operands[0]
     found, known, before = infer(first, scope, context), scope.known, first
     for operator, operand in zip(expr.operators, expr.operands[1:], strict=True):
-        pair = tree.Binary(operator, first, operand, operand.span)
+        pair = nodes.Binary(operator, first, operand, operand.span)
         _learn(operator, before, scope)
         found = check_binary(pair, found, infer(operand, scope, context), scope.opening.source, context)
         before = operand
@@ -159,13 +159,13 @@ def _chain(expr: tree.Chain, scope: Scope, context: Context) -> Type:
     return found
 
 
-def _learn(operator: str, left: tree.Expr, scope: Scope) -> None:
+def _learn(operator: str, left: nodes.Expr, scope: Scope) -> None:
     """Note what holds to the right of `&&` or `||`, which is evaluated only if the left side is true, or false."""
     if operator in ("&&", "||"):
         scope.known |= known_if(operator == "&&", left, scope)
 
 
-def _unary(expr: tree.Unary, scope: Scope, context: Context) -> Type:
+def _unary(expr: nodes.Unary, scope: Scope, context: Context) -> Type:
     value = whole_number(expr)
     if value is not None:
         context.bindings.types[id(expr.operand)] = LONG
@@ -173,11 +173,11 @@ def _unary(expr: tree.Unary, scope: Scope, context: Context) -> Type:
     return check_unary(expr, infer(expr.operand, scope, context), scope.opening.source, context)
 
 
-def _array(expr: tree.ArrayLiteral, scope: Scope, context: Context) -> Type:
+def _array(expr: nodes.ArrayLiteral, scope: Scope, context: Context) -> Type:
     return list_of(join([infer(element, scope, context) for element in expr.elements]))
 
 
-def check_keys_once(expr: tree.MapLiteral, scope: Scope, context: Context) -> None:
+def check_keys_once(expr: nodes.MapLiteral, scope: Scope, context: Context) -> None:
     """Warn about keys that a map has twice, of which the last value counts."""
     seen: set[str] = set()
     for entry in expr.entries:
@@ -187,27 +187,27 @@ def check_keys_once(expr: tree.MapLiteral, scope: Scope, context: Context) -> No
         seen.add(entry.key.text)
 
 
-def _map(expr: tree.MapLiteral, scope: Scope, context: Context) -> Type:
+def _map(expr: nodes.MapLiteral, scope: Scope, context: Context) -> Type:
     check_keys_once(expr, scope, context)
     found = {entry.key.text: infer(entry.value, scope, context) for entry in expr.entries}
     return RecordType(tuple(found.items()))
 
 
-def _index(expr: tree.Index, scope: Scope, context: Context) -> Type:
+def _index(expr: nodes.Index, scope: Scope, context: Context) -> Type:
     target, index = infer(expr.target, scope, context), infer(expr.index, scope, context)
     return check_index(expr, target, index, scope.opening.source, context)
 
 
-def _function(expr: tree.Function, scope: Scope, context: Context) -> Type:
+def _function(expr: nodes.Function, scope: Scope, context: Context) -> Type:
     return check_function(expr, [infer(each, scope, context) for each in expr.args], scope.opening.source, context)
 
 
-def _too_deep(expr: tree.TooDeep, scope: Scope, context: Context) -> Type:
-    context.report_too_deep(expr, scope.opening.source, tree.MAX_DEPTH, "this expression")
+def _too_deep(expr: nodes.TooDeep, scope: Scope, context: Context) -> Type:
+    context.report_too_deep(expr.span, scope.opening.source, nodes.MAX_DEPTH, "this expression")
     return UNKNOWN
 
 
-def _input(expr: tree.InputRef, scope: Scope, context: Context) -> Type:
+def _input(expr: nodes.InputRef, scope: Scope, context: Context) -> Type:
     name = expr.path[0]
     found, unsure = scope.inputs.find(name)
     if found is None:
@@ -218,7 +218,7 @@ def _input(expr: tree.InputRef, scope: Scope, context: Context) -> Type:
     return UNKNOWN if unsure else _follow(found.type, expr, 1, scope, context)
 
 
-def _report_unknown_input(expr: tree.InputRef, scope: Scope, context: Context) -> None:
+def _report_unknown_input(expr: nodes.InputRef, scope: Scope, context: Context) -> None:
     name = expr.path[0]
     names = set(scope.inputs) if context.reporter.detailed else set()
     hit = scope.find_loop_or_step(name)
@@ -233,7 +233,7 @@ def _report_unknown_input(expr: tree.InputRef, scope: Scope, context: Context) -
     )
 
 
-def _reference(expr: tree.Ref, scope: Scope, context: Context) -> Type:
+def _reference(expr: nodes.Ref, scope: Scope, context: Context) -> Type:
     name = expr.path[0]
     hit = scope.find_loop_or_step(name)
     if hit is None:
@@ -256,21 +256,21 @@ def _reference(expr: tree.Ref, scope: Scope, context: Context) -> Type:
     return _step_attribute(expr, step, scope, context)
 
 
-def _report_bare_step(expr: tree.Ref, step: StepInfo, scope: Scope, context: Context) -> None:
+def _report_bare_step(expr: nodes.Ref, step: StepInfo, scope: Scope, context: Context) -> None:
     name = expr.path[0]
     message = f"step `{name}` by itself is not a value"
     node, fixes = None if step.declared is None else step.declared.node, []
-    results = [each.name.text for each in node.returns] if isinstance(node, tree.Facet) else []
+    results = [each.name.text for each in node.returns] if isinstance(node, nodes.Facet) else []
     hint = f"name one of its attributes, as in `{name}.{next(iter([*results, *step.attributes]), 'attribute')}`"
     if len(results) == 1:
         fixes = [replace(f"Write `{name}.{results[0]}`", expr.span, f"{name}.{results[0]}")]
-    if isinstance(node, tree.Schema):
+    if isinstance(node, nodes.Schema):
         fields = ", ".join(f"{each}: {name}.{each}" for each in step.attributes)
         hint = f"name one of its fields, or write all of them as a map: `#{{{fields}}}`"
     context.reporter.report("bare-step", scope.opening.source, expr.span, message, hint=hint, fixes=fixes)
 
 
-def note_step(expr: tree.Ref, where: Scope, step: StepInfo, scope: Scope, context: Context) -> bool:
+def note_step(expr: nodes.Ref, where: Scope, step: StepInfo, scope: Scope, context: Context) -> bool:
     """Record the reference to a step and the dependency on it; report forward and self references."""
     current, name = where.current, expr.path[0]
     context.use(scope.opening.source, expr, step.definition)
@@ -291,13 +291,13 @@ def note_step(expr: tree.Ref, where: Scope, step: StepInfo, scope: Scope, contex
     return True
 
 
-def check_after(steps: tuple[tree.Ref, ...], scope: Scope, context: Context) -> None:
+def check_after(steps: tuple[nodes.Name, ...], scope: Scope, context: Context) -> None:
     """Check the steps that a statement follows without reading them."""
     if steps:
         context.extensions.append(("after", scope.opening.source, steps[0].span.to(steps[-1].span)))
-    for expr in steps:
-        hit = scope.find_loop_or_step(expr.path[0])
-        name, what = expr.path[0], None
+    for step in steps:
+        expr, name, what = nodes.Ref((step.text,), step.span), step.text, None
+        hit = scope.find_loop_or_step(name)
         if hit is not None and hit[1] is not None:
             note_step(expr, hit[0], hit[1], scope, context)
             continue
@@ -318,7 +318,7 @@ def _steps(scope: Scope, context: Context) -> set[str]:
     return {name for name in names if (hit := scope.find_loop_or_step(name)) is not None and hit[1] is not None}
 
 
-def _step_attribute(expr: tree.Ref, step: StepInfo, scope: Scope, context: Context) -> Type:
+def _step_attribute(expr: nodes.Ref, step: StepInfo, scope: Scope, context: Context) -> Type:
     name, attribute = expr.path[0], expr.path[1]
     attributes, source = step.attributes, scope.opening.source
     found = attributes.find(attribute)
@@ -338,13 +338,13 @@ def _step_attribute(expr: tree.Ref, step: StepInfo, scope: Scope, context: Conte
 
 def _undeclared(step: StepInfo, attribute: str) -> str | None:
     node = None if step.declared is None else step.declared.node
-    if isinstance(node, tree.Facet) and node.kind is tree.FacetKind.EVENT and not node.returns:
+    if isinstance(node, nodes.Facet) and node.kind is nodes.FacetKind.EVENT and not node.returns:
         head = f"{node.name.text}({'...' if node.params else ''})"
         return f"declare what its handler returns, as in `event facet {head} => ({attribute}: Json)`"
     return None
 
 
-def _follow(type_: Type, expr: tree.InputRef | tree.Ref, start: int, scope: Scope, context: Context) -> Type:
+def _follow(type_: Type, expr: nodes.InputRef | nodes.Ref, start: int, scope: Scope, context: Context) -> Type:
     """Return the type at the end of a path into a value of the given type."""
     key = key_of(expr, scope) if scope.known else None
     owner = 0 if key is None else key[0]
@@ -382,13 +382,13 @@ def _follow(type_: Type, expr: tree.InputRef | tree.Ref, start: int, scope: Scop
     return required(type_) if (owner, expr.path) in scope.known else type_
 
 
-def shown_path(expr: tree.InputRef | tree.Ref, part: int | None = None) -> str:
+def shown_path(expr: nodes.InputRef | nodes.Ref, part: int | None = None) -> str:
     """Return a path, or its beginning, as written."""
-    return ("$." if isinstance(expr, tree.InputRef) else "") + ".".join(expr.path[:part])
+    return ("$." if isinstance(expr, nodes.InputRef) else "") + ".".join(expr.path[:part])
 
 
 def _report_no_field(
-    type_: Type, part: int, names: list[str], expr: tree.InputRef | tree.Ref, scope: Scope, context: Context
+    type_: Type, part: int, names: list[str], expr: nodes.InputRef | nodes.Ref, scope: Scope, context: Context
 ) -> Type:
     """Warn about a field that a value does not have."""
     shown = shown_path(expr, part)
@@ -399,7 +399,7 @@ def _report_no_field(
     return UNKNOWN
 
 
-def _report_unknown_step(expr: tree.Ref, scope: Scope, context: Context, *, inputs: bool = True) -> None:
+def _report_unknown_step(expr: nodes.Ref, scope: Scope, context: Context, *, inputs: bool = True) -> None:
     name = expr.path[0]
     source = scope.opening.source
     valid = (set(scope.visible()) if context.reporter.detailed else set()) if inputs else _steps(scope, context)
@@ -421,16 +421,16 @@ def _report_unknown_step(expr: tree.Ref, scope: Scope, context: Context, *, inpu
 
 
 _INFER: dict[type, Callable[[Any, Scope, Context], Type]] = {
-    tree.Literal: _literal,
-    tree.InputRef: _input,
-    tree.Ref: _reference,
-    tree.Concat: _concat,
-    tree.Binary: _binary,
-    tree.Chain: _chain,
-    tree.Unary: _unary,
-    tree.ArrayLiteral: _array,
-    tree.MapLiteral: _map,
-    tree.Index: _index,
-    tree.Function: _function,
-    tree.TooDeep: _too_deep,
+    **dict.fromkeys(_LITERALS, _literal),
+    nodes.InputRef: _input,
+    nodes.Ref: _reference,
+    nodes.Concat: _concat,
+    nodes.Binary: _binary,
+    nodes.Chain: _chain,
+    nodes.Unary: _unary,
+    nodes.ArrayLiteral: _array,
+    nodes.MapLiteral: _map,
+    nodes.Index: _index,
+    nodes.Function: _function,
+    nodes.TooDeep: _too_deep,
 }

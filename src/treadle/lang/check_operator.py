@@ -6,7 +6,7 @@ warnings.
 
 from __future__ import annotations
 
-from treadle.lang import tree
+from treadle.lang import nodes
 from treadle.lang.builtins import FUNCTIONS
 from treadle.lang.diagnostics import Source
 from treadle.lang.scope import Context
@@ -41,7 +41,7 @@ _COMPARED = _ORDERED | {"==", "!="}
 _CONTAINMENT = frozenset(["in", "not in", "contains"])
 
 
-def _needed(operator: str, operand: tree.Expr, type_: Type, source: Source, context: Context) -> Type:
+def _needed(operator: str, operand: nodes.Expr, type_: Type, source: Source, context: Context) -> Type:
     """Warn about an operand that may be null; return its type if it is not."""
     if not isinstance(type_, OptionalType):
         return type_
@@ -50,7 +50,7 @@ def _needed(operator: str, operand: tree.Expr, type_: Type, source: Source, cont
     return type_.element
 
 
-def check_unary(expr: tree.Unary, operand: Type, source: Source, context: Context) -> Type:
+def check_unary(expr: nodes.Unary, operand: Type, source: Source, context: Context) -> Type:
     """Return the type of `!a` or `-a`."""
     operand = _needed(expr.operator, expr.operand, operand, source, context)
     if expr.operator == "!":
@@ -67,17 +67,17 @@ def check_unary(expr: tree.Unary, operand: Type, source: Source, context: Contex
     return operand
 
 
-def check_binary(expr: tree.Binary, left: Type, right: Type, source: Source, context: Context) -> Type:
+def check_binary(expr: nodes.Binary, left: Type, right: Type, source: Source, context: Context) -> Type:
     """Return the type of `a op b`."""
     operator = expr.operator
     if operator not in ("==", "!="):
         left = required(left) if operator in ("in", "not in") else _needed(operator, expr.left, left, source, context)
         right = required(right) if operator == "contains" else _needed(operator, expr.right, right, source, context)
     if operator in _ARITHMETIC:
-        if operator in "/%" and isinstance(expr.right, tree.Literal) and expr.right.value == 0 and is_number(right):
+        if operator in "/%" and isinstance(expr.right, nodes.Literal) and expr.right.value == 0 and is_number(right):
             context.reporter.warn("constant-condition", source, expr.span, "this divides by zero, which always fails")
         return _arithmetic(expr, left, right, source, context)
-    if operator in _COMPARED and expr.left == expr.right and isinstance(expr.left, tree.InputRef | tree.Ref):
+    if operator in _COMPARED and expr.left == expr.right and isinstance(expr.left, nodes.InputRef | nodes.Ref):
         message = f"this compares a value with itself, which is always {'true' if operator in ('==', '<=', '>=') else 'false'}"
         context.reporter.warn("constant-condition", source, expr.span, message)
     if operator in ("&&", "||"):
@@ -100,7 +100,7 @@ def check_binary(expr: tree.Binary, left: Type, right: Type, source: Source, con
     return BOOLEAN
 
 
-def _arithmetic(expr: tree.Binary, left: Type, right: Type, source: Source, context: Context) -> Type:
+def _arithmetic(expr: nodes.Binary, left: Type, right: Type, source: Source, context: Context) -> Type:
     operator = expr.operator
     wrong: Type | None = next((kind for kind in (left, right) if kind in (STRING, BOOLEAN)), None)
     if wrong is not None:
@@ -121,7 +121,7 @@ def _arithmetic(expr: tree.Binary, left: Type, right: Type, source: Source, cont
     return LONG if is_number(left) and is_number(right) else UNKNOWN
 
 
-def _ordered(expr: tree.Binary, left: Type, right: Type, source: Source, context: Context) -> None:
+def _ordered(expr: nodes.Binary, left: Type, right: Type, source: Source, context: Context) -> None:
     if BOOLEAN in (left, right):
         message = f"operator `{expr.operator}` cannot order Booleans"
         context.reporter.report("operator-type", source, expr.span, message, hint="use `==` or `!=`")
@@ -132,7 +132,7 @@ def _ordered(expr: tree.Binary, left: Type, right: Type, source: Source, context
         _warn(expr, "needs two numbers or two texts", left, right, source, context)
 
 
-def _containment(expr: tree.Binary, container: Type, element: Type, source: Source, context: Context) -> None:
+def _containment(expr: nodes.Binary, container: Type, element: Type, source: Source, context: Context) -> None:
     if isinstance(container, ListType):
         if not comparable(element, container.element, context.tables.fields):
             outcome = "true" if expr.operator == "not in" else "false"
@@ -147,12 +147,12 @@ def _containment(expr: tree.Binary, container: Type, element: Type, source: Sour
         context.reporter.warn("operator-type", source, expr.span, message)
 
 
-def _warn(expr: tree.Binary, needs: str, left: Type, right: Type, source: Source, context: Context) -> None:
+def _warn(expr: nodes.Binary, needs: str, left: Type, right: Type, source: Source, context: Context) -> None:
     message = f"operator `{expr.operator}` {needs}, these are {describe(left)} and {describe(right)}"
     context.reporter.warn("operator-type", source, expr.span, message)
 
 
-def check_index(expr: tree.Index, target: Type, index: Type, source: Source, context: Context) -> Type:
+def check_index(expr: nodes.Index, target: Type, index: Type, source: Source, context: Context) -> Type:
     """Return the type of `target[index]`."""
     if isinstance(target, OptionalType):
         target = target.element
@@ -175,7 +175,7 @@ def check_index(expr: tree.Index, target: Type, index: Type, source: Source, con
         context.reporter.warn("index-type", source, expr.index.span, f"{message}, this is {describe(index)}")
         return UNKNOWN
     fields = dict(target.fields) if isinstance(target, RecordType) else context.tables.fields(words(target))
-    key = expr.index.value if isinstance(expr.index, tree.Literal) else None
+    key = expr.index.value if isinstance(expr.index, nodes.Literal) else None
     if fields is None or not isinstance(key, str):
         return UNKNOWN
     if key not in fields:
@@ -190,7 +190,7 @@ def check_index(expr: tree.Index, target: Type, index: Type, source: Source, con
 # --- functions -------------------------------------------------------------------------------------------------------
 
 
-def check_function(expr: tree.Function, given: list[Type], source: Source, context: Context) -> Type:
+def check_function(expr: nodes.Function, given: list[Type], source: Source, context: Context) -> Type:
     """Return the type of `name(...)`; a null list counts as empty."""
     name = expr.name.text
     context.extensions.append(("function", source, expr.name.span))
@@ -223,7 +223,7 @@ def check_function(expr: tree.Function, given: list[Type], source: Source, conte
     return list_of(UNKNOWN)
 
 
-def _element(expr: tree.Function, given: Type, source: Source, context: Context) -> Type:
+def _element(expr: nodes.Function, given: Type, source: Source, context: Context) -> Type:
     """Return the type of the elements of the list, which comes first."""
     if isinstance(given, ListType):
         return given.element
@@ -232,7 +232,7 @@ def _element(expr: tree.Function, given: Type, source: Source, context: Context)
     return UNKNOWN
 
 
-def _sum(expr: tree.Function, element: Type, source: Source, context: Context) -> Type:
+def _sum(expr: nodes.Function, element: Type, source: Source, context: Context) -> Type:
     if isinstance(element, OptionalType) and is_number(element.element):
         message = "`sum` needs a list of numbers, the elements of this one may be null"
         context.reporter.warn("function-type", source, expr.args[0].span, message)
@@ -244,6 +244,6 @@ def _sum(expr: tree.Function, element: Type, source: Source, context: Context) -
     return UNKNOWN
 
 
-def _report(expr: tree.Function, number: int, wanted: str, found: Type, source: Source, context: Context) -> None:
+def _report(expr: nodes.Function, number: int, wanted: str, found: Type, source: Source, context: Context) -> None:
     message = f"`{expr.name.text}` needs {wanted}, this is {describe(found)}"
     context.reporter.report("function-type", source, expr.args[number].span, message)

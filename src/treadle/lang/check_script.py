@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterable
 
-from treadle.lang import tree
+from treadle.lang import nodes
 from treadle.lang.diagnostics import Source, nearest, replace
 from treadle.lang.literals import encode
 from treadle.lang.names import Kind
@@ -20,7 +20,7 @@ _PLACEHOLDER = re.compile(r"\{([A-Za-z_][A-Za-z0-9_]*)\}")
 
 
 def check_script(
-    script: tree.Script,
+    script: nodes.Script,
     inputs: Inputs,
     source: Source,
     context: Context,
@@ -31,7 +31,7 @@ def check_script(
 
     `inputs` has the names of `params`; a pre-script (`pre`) cannot read what it adds itself.
     """
-    if script.language is not None and script.language.text != "python":
+    if script.language != nodes.PYTHON:
         message = f"unsupported script language `{script.language.text}`"
         context.reporter.report("script-language", source, script.language.span, message, valid=["python"])
         return
@@ -65,28 +65,26 @@ def check_script(
             warn("script-param", source, _line(script, line, source), message, valid=names, near=name)
 
 
-def check_keys(facet: tree.Facet, script: tree.Script, source: Source, context: Context) -> None:
+def check_keys(facet: nodes.Facet, script: nodes.Script, source: Source, context: Context) -> None:
     """Warn about keys of a pre-script that are neither parameters nor read anywhere.
 
     A handler may read any key, and other programs those of a record; for them, only a key that resembles a parameter counts.
     """
     read = context.keys_read.get(id(script), set())
-    if read is None or any(
-        isinstance(block, tree.Block) and block.script is not None and read_script(block.script).reads_any for block in facet.blocks
-    ):
+    if read is None or any(block.script is not None and read_script(block.script).reads_any for block in facet.blocks):
         return
     params = [param.name.text for param in facet.params]
     returns = {each.name.text for each in facet.returns}
     for name, line in read_script(script).writes.items():
         if name in params or name in returns or name in read:
             continue
-        public = facet.kind is tree.FacetKind.EVENT or not (facet.blocks or facet.kind is tree.FacetKind.WORKFLOW)
+        public = facet.kind is nodes.FacetKind.EVENT or not (facet.blocks or facet.kind is nodes.FacetKind.WORKFLOW)
         if not public or (context.reporter.detailed and nearest(name, params) is not None):
             message = f"nothing reads `{name}`, which this script adds to the inputs of `{facet.name.text}`"
             context.reporter.warn("script-key", source, _line(script, line, source), message, valid=params, near=name)
 
 
-def check_results(script: tree.Script, returns: Collection[str], source: Source, context: Context) -> None:
+def check_results(script: nodes.Script, returns: Collection[str], source: Source, context: Context) -> None:
     """Warn about keys of a script after a block that are not declared as returns, and that no step's reader reads either."""
     read = context.keys_read.get(id(script), set())
     for name, line in read_script(script).writes.items():
@@ -95,17 +93,17 @@ def check_results(script: tree.Script, returns: Collection[str], source: Source,
             context.reporter.warn("undeclared-return", source, _line(script, line, source), message, valid=returns, near=name)
 
 
-def _line(script: tree.Script, line: int, source: Source) -> tree.Span:
+def _line(script: nodes.Script, line: int, source: Source) -> nodes.Span:
     """Return the place of a line of the code, without its indentation."""
     number = min(script.code_line + line - 1, script.span.end_line)
     text = source.line(number)
     start = script.span.column - 1 if number == script.span.line else len(text) - len(text.lstrip())
-    return tree.Span(number, start + 1, number, max(len(text.rstrip()), start + 1) + 1)
+    return nodes.Span(number, start + 1, number, max(len(text.rstrip()), start + 1) + 1)
 
 
-def check_prompt(facet: tree.Facet, prompt: tree.Prompt, source: Source, context: Context) -> None:
+def check_prompt(facet: nodes.Facet, prompt: nodes.Prompt, source: Source, context: Context) -> None:
     """Report a missing template, repeated directives and placeholders that are not parameters."""
-    is_event = facet.kind is tree.FacetKind.EVENT
+    is_event = facet.kind is nodes.FacetKind.EVENT
     if not is_event:
         message = f"only an event facet's prompt is ever used; `{facet.name.text}` is a {facet.kind}"
         context.reporter.warn("prompt-without-event", source, prompt.span, message)
@@ -136,17 +134,17 @@ _IN_STRING = re.compile(rf"(?<!\{{)\$?\{{((?:\$\.)?{_PATH})\}}(?!\}})|(?<![\w{{$
 _REFERENCE = re.compile(_PATH.replace(")*", ")+"))
 
 
-def filled_by(args: Iterable[tree.Arg]) -> frozenset[str]:
+def filled_by(args: Iterable[nodes.Arg]) -> frozenset[str]:
     """Return the names that a callee can replace itself in a template among its arguments: the other arguments, keys of maps."""
     found: set[str] = set()
     for arg in args:
         found.add(arg.name.text)
-        if isinstance(arg.value, tree.MapLiteral):
+        if isinstance(arg.value, nodes.MapLiteral):
             found.update(entry.key.text for entry in arg.value.entries)
     return frozenset(found)
 
 
-def check_placeholders(expr: tree.Literal, filled: frozenset[str], scope: Scope, context: Context) -> None:
+def check_placeholders(expr: nodes.Literal, filled: frozenset[str], scope: Scope, context: Context) -> None:
     """Warn about placeholders that are exactly the name of something visible here, unless the callee gets it, too."""
     pieces: list[str] = []
     first, position, text = "", 0, str(expr.value)

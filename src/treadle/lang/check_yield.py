@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import field
 
-from treadle.lang import tree
+from treadle.lang import nodes
 from treadle.lang.check_call import check_argument, free
 from treadle.lang.check_expr import infer
 from treadle.lang.names import Declared, Definition, Opening
@@ -40,16 +40,14 @@ class Given:
 _NOTHING = Given()
 
 
-def fails(statement: tree.Statement) -> bool:
+def fails(statement: nodes.Statement) -> bool:
     """Return whether it is `sys.assert(false)`: a block with it never completes, on purpose."""
     return (
-        isinstance(statement, tree.SysAssert)
-        and isinstance(statement.condition, tree.Literal)
-        and statement.condition.value is False
+        isinstance(statement, nodes.Sys) and isinstance(statement.condition, nodes.Literal) and statement.condition.value is False
     )
 
 
-def given_by(blocks: Iterable[tree.Block | tree.TooDeep], context: Context) -> Given:
+def given_by(blocks: Iterable[nodes.Block], context: Context) -> Given:
     """Return the names that the blocks, which all run, give their owner; a `foreach` counts as if its list had elements."""
     total: Given | None = None
     for block in blocks:
@@ -58,8 +56,8 @@ def given_by(blocks: Iterable[tree.Block | tree.TooDeep], context: Context) -> G
     return _NOTHING if total is None else total
 
 
-def _given_by_block(block: tree.Block | tree.TooDeep, context: Context) -> Given:
-    if isinstance(block, tree.TooDeep):
+def _given_by_block(block: nodes.Block, context: Context) -> Given:
+    if block.too_deep:
         return Given(open=True)
     if block.script is not None:
         code = read_script(block.script)
@@ -68,18 +66,18 @@ def _given_by_block(block: tree.Block | tree.TooDeep, context: Context) -> Given
     if block.cases:
         total: Given | None = None
         for case in block.cases:
-            if not (isinstance(case.block, tree.Block) and any(fails(each) for each in case.block.statements)):
+            if not any(fails(each) for each in case.block.statements):
                 each = _given_by_block(case.block, context)
                 total = each if total is None else total.otherwise(each)
         return Given(open=True) if total is None else total
     names: set[str] = set()
     into = context.bindings.into
     for statement in block.statements:
-        if type(statement) is tree.Step:
+        if type(statement) is nodes.Step:
             continue
         if fails(statement):
             return Given(open=True)
-        if isinstance(statement, tree.Yield):
+        if isinstance(statement, nodes.Yield):
             if id(statement) not in into:
                 names.update([arg.name.text for arg in statement.call.args])
             for mixin in statement.call.mixins:
@@ -92,30 +90,30 @@ def _given_by_block(block: tree.Block | tree.TooDeep, context: Context) -> Given
     return Given(errors if _may_be_null(block.foreach, context) else found | errors, found | errors)
 
 
-def _may_be_null(foreach: tree.Foreach | None, context: Context) -> bool:
+def _may_be_null(foreach: nodes.Foreach | None, context: Context) -> bool:
     """Return whether a loop may have no items because its list is null."""
     return foreach is not None and isinstance(context.bindings.types.get(id(foreach.iterable)), OptionalType)
 
 
-def given_although_failed(facet: tree.Facet, catch: tree.Block | tree.TooDeep, context: Context) -> Given:
+def given_although_failed(facet: nodes.Facet, catch: nodes.Block, context: Context) -> Given:
     """Return the names that a catch gives, together with the blocks of the facet that call nothing and so complete anyway."""
     calm = [
         block for block in facet.blocks
-        if isinstance(block, tree.Block) and block.statements and all(isinstance(each, tree.Yield) for each in block.statements)
+        if block.statements and all(isinstance(each, nodes.Yield) for each in block.statements)
     ]  # fmt: skip
     return given_by((*calm, catch), context)
 
 
-def check_returns(facet: tree.Facet, opening: Opening, context: Context) -> None:
+def check_returns(facet: nodes.Facet, opening: Opening, context: Context) -> None:
     """Warn about returns of a declaration that no block gives, or that only some paths give."""
     excused = context.misyielded.get(id(facet), set())
     if excused is None:
         return
-    if facet.kind is tree.FacetKind.EVENT and facet.catch is None:
+    if facet.kind is nodes.FacetKind.EVENT and facet.catch is None:
         return
     needed = [each for each in facet.returns if each.is_needed and each.name.text not in excused]
     caught = _NOTHING if facet.catch is None else given_although_failed(facet, facet.catch, context)
-    if facet.kind is not tree.FacetKind.EVENT and (facet.blocks or facet.pre_script or facet.catch):
+    if facet.kind is not nodes.FacetKind.EVENT and (facet.blocks or facet.pre_script or facet.catch):
         given = given_by(facet.blocks, context)
         for each in needed:
             _check_return(each, given, caught, facet, opening, context)
@@ -126,13 +124,13 @@ def check_returns(facet: tree.Facet, opening: Opening, context: Context) -> None
                 _warn(message, each, opening, context)
 
 
-def _check_return(param: tree.Param, given: Given, caught: Given, facet: tree.Facet, opening: Opening, context: Context) -> None:
+def _check_return(param: nodes.Param, given: Given, caught: Given, facet: nodes.Facet, opening: Opening, context: Context) -> None:
     name = param.name.text
     if name in given.always or given.open:
         return
     is_param = any(each.name.text == name for each in facet.params)
     if name in given.sometimes:
-        loops = (block.foreach for block in facet.blocks if isinstance(block, tree.Block))
+        loops = (block.foreach for block in facet.blocks if isinstance(block, nodes.Block))
         where = (
             "if the list of `foreach` is null" if any(_may_be_null(each, context) for each in loops) else "in some cases of `when`"
         )
@@ -143,14 +141,14 @@ def _check_return(param: tree.Param, given: Given, caught: Given, facet: tree.Fa
         message = f"only the pre-script writes `{name}`; a pre-script adds inputs, so the return `{name}` is never given"
         hint = f"add `andThen {{ yield {facet.name.text}({name} = $.{name}) }}`"
         context.reporter.warn("pre-script-return", opening.source, param.name.span, message, hint=hint)
-    elif facet.kind is tree.FacetKind.WORKFLOW or not is_param:  # a step has its parameters as attributes too
+    elif facet.kind is nodes.FacetKind.WORKFLOW or not is_param:  # a step has its parameters as attributes too
         message = f"no block of `{facet.name.text}` yields the return `{name}`, so it never gets a value"
         hint = f"yield it, as in `yield {facet.name.text}({name} = ...)`, or give it a default"
         context.reporter.warn("return-never-yielded", opening.source, param.name.span, message, hint=hint)
 
 
-def _warn(message: str, param: tree.Param, opening: Opening, context: Context) -> None:
-    default = "[]" if isinstance(param.type, tree.ListType) else "null"
+def _warn(message: str, param: nodes.Param, opening: Opening, context: Context) -> None:
+    default = "[]" if isinstance(param.type, nodes.ListType) else "null"
     hint = f"yield it there too, or give it a default, as in `{param.name.text}: ... = {default}`"
     context.reporter.warn("return-not-always", opening.source, param.name.span, message, hint=hint)
 
@@ -178,7 +176,7 @@ class Targets:
     outer: Mapping[str, tuple[Target, ...]] = field(default_factory=dict)
     owner: str | None = None
 
-    def inside(self, step: tree.Step, declared: Declared | None, context: Context) -> Targets:
+    def inside(self, step: nodes.Step, declared: Declared | None, context: Context) -> Targets:
         """Return the targets within a step's body: the step's facet."""
         short = step.call.target.short
         outer = {**self.outer, **self.by_name}
@@ -189,7 +187,7 @@ class Targets:
 def targets_of(declared: Declared, context: Context) -> Targets:
     """Return the targets of the blocks of a declaration: itself, its signature mixins, their aliases."""
     facet = declared.node
-    assert isinstance(facet, tree.Facet)
+    assert isinstance(facet, nodes.Facet)
     found: dict[str, tuple[Target, ...]] = {}
     flat: dict[str, Definition] = {}
     for mixin in facet.mixins:
@@ -215,7 +213,7 @@ def _target(key: str, declared: Declared | None, alias: str | None, context: Con
     return Target(key, declared, returns, alias, returns is not None)
 
 
-def check_yields(yields: list[tree.Yield], scope: Scope, targets: Targets, context: Context) -> None:
+def check_yields(yields: list[nodes.Yield], scope: Scope, targets: Targets, context: Context) -> None:
     """Check the yields of one block."""
     first: dict[str, int] = {}
     for statement in yields:
@@ -224,7 +222,7 @@ def check_yields(yields: list[tree.Yield], scope: Scope, targets: Targets, conte
         context.bindings.depends[id(statement)] = tuple(scope.depends)
 
 
-def _check_yield(statement: tree.Yield, scope: Scope, targets: Targets, first: dict[str, int], context: Context) -> None:
+def _check_yield(statement: nodes.Yield, scope: Scope, targets: Targets, first: dict[str, int], context: Context) -> None:
     call, source = statement.call, scope.opening.source
     target = _bind(call, id(statement), targets, scope, context)
     if target is not None:
@@ -236,7 +234,7 @@ def _check_yield(statement: tree.Yield, scope: Scope, targets: Targets, first: d
         _bind(mixin, id(mixin), targets, scope, context)
 
 
-def _bind(node: tree.Call | tree.Mixin, key: int, targets: Targets, scope: Scope, context: Context) -> Target | None:
+def _bind(node: nodes.Call | nodes.Mixin, key: int, targets: Targets, scope: Scope, context: Context) -> Target | None:
     """Find the target of a yield, or of a mixin of a yield, record it, and check the values."""
     target = _find(node, targets, scope, context)
     own = node.target.short in targets.by_name
@@ -249,7 +247,7 @@ def _bind(node: tree.Call | tree.Mixin, key: int, targets: Targets, scope: Scope
     return target
 
 
-def _find(node: tree.Call | tree.Mixin, targets: Targets, scope: Scope, context: Context) -> Target | None:
+def _find(node: nodes.Call | nodes.Mixin, targets: Targets, scope: Scope, context: Context) -> Target | None:
     name, source = node.target, scope.opening.source
     found = targets.by_name.get(name.short, ())
     if not found and (outer := targets.outer.get(name.short)):
@@ -276,7 +274,7 @@ def _find(node: tree.Call | tree.Mixin, targets: Targets, scope: Scope, context:
     return None
 
 
-def _warn_outer(node: tree.Call | tree.Mixin, targets: Targets, scope: Scope, context: Context) -> None:
+def _warn_outer(node: nodes.Call | nodes.Mixin, targets: Targets, scope: Scope, context: Context) -> None:
     """Warn that a yield in a step's body gives its values to the step, not to the declaration that it names."""
     name, valid = node.target, next(iter(targets.by_name))
     message = f"this block belongs to step `{targets.owner}`, so its values go to that step and not to `{name.text}`"
@@ -285,7 +283,7 @@ def _warn_outer(node: tree.Call | tree.Mixin, targets: Targets, scope: Scope, co
     context.reporter.warn("yield-owner", scope.opening.source, name.span, message, valid=targets.by_name, hint=hint)
 
 
-def _check_args(node: tree.Call | tree.Mixin, target: Target | None, scope: Scope, context: Context, own: bool) -> None:
+def _check_args(node: nodes.Call | nodes.Mixin, target: Target | None, scope: Scope, context: Context, own: bool) -> None:
     """Check the values; the names only if the target is the owner of the block, as a wrong target is reported already."""
     source, name = scope.opening.source, node.target
     check_unique(node.args, "duplicate-argument", "argument", scope.opening, context)

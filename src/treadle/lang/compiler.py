@@ -11,13 +11,13 @@ from typing import Any
 
 import msgspec
 
-from treadle.lang import tree
+from treadle.lang import nodes
 from treadle.lang.check import check
+from treadle.lang.codec import encode_with_digest
 from treadle.lang.collection import without_collection
 from treadle.lang.declare import declare
 from treadle.lang.diagnostics import Diagnostic, Edit, Reporter, Severity, Source
 from treadle.lang.emit import emit
-from treadle.lang.encode import encode_with_digest
 from treadle.lang.parse import parse
 from treadle.lang.scope import Context
 
@@ -70,7 +70,7 @@ def compile_sources(
     """
     reporter = Reporter()
     every = [Source(name, text) for name, text in sources] + [Source(name, text, True) for name, text in libraries]
-    files: list[tuple[Source, tree.File]] = []
+    files: list[tuple[Source, nodes.File]] = []
     for number, source in enumerate(every):
         reporter.sources.setdefault(source.name, number)
         file = parse(source, reporter).file

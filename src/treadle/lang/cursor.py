@@ -15,8 +15,8 @@ from typing import TypeVar
 from treadle.lang import hints
 from treadle.lang.diagnostics import Edit, Fix, Reporter, Source, nearest, replace
 from treadle.lang.lexer import NO_QUOTE, Lexed
+from treadle.lang.nodes import Name, Span
 from treadle.lang.tokens import BRACKETS, CLOSERS, KEYWORDS, OPENERS, WORDS, Token
-from treadle.lang.tree import Name, Span, TooDeep
 
 _T = TypeVar("_T")
 DECLARATIONS = frozenset(["namespace", "facet", "event", "workflow", "implicit", "schema", "use", "uses"])
@@ -257,10 +257,10 @@ class Cursor:
             self.advance()
         self.skipped.append((first, self.tok.span))
 
-    def too_deep(self) -> TooDeep:
+    def skip_too_deep(self) -> Span:
         """Skip a group that is nested too deeply; the checks report it."""
         first = self.tok.span
-        return TooDeep(first.to(self.skip_group().span))
+        return first.to(self.skip_group().span)
 
     def begins_declaration(self) -> bool:
         """Return whether a declaration begins at the next token; only there may a missing brace be assumed."""

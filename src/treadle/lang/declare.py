@@ -8,11 +8,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import cache
 
-from treadle.lang import tree
+from treadle.lang import nodes
 from treadle.lang.diagnostics import Reporter, Source
 from treadle.lang.names import Declared, Opening, Symbols
+from treadle.lang.nodes import Facet
 from treadle.lang.parse import parse
-from treadle.lang.program import Facet, Program
+from treadle.lang.program import Program
 
 APPROVAL = "sys.approval"
 SOURCE = Source(
@@ -63,10 +64,10 @@ def built_in_declarations() -> Mapping[str, Declared]:
     file = parse(SOURCE, Reporter()).partial
     found = {}
     for space in file.items:
-        if isinstance(space, tree.Namespace):
+        if isinstance(space, nodes.Namespace):
             opening = Opening(space.name.text, space.items, SOURCE, space)
             for each in space.items:
-                if isinstance(each, tree.Facet):
+                if isinstance(each, nodes.Facet):
                     declared = Declared(each, opening)
                     found[declared.qualified_name] = declared
     return found
@@ -80,7 +81,7 @@ def built_in_facets() -> Mapping[str, Facet]:
     return Program.load(compile_sources([(SOURCE.name, SOURCE.text)]).program).facets
 
 
-def declare(files: list[tuple[Source, tree.File]], reporter: Reporter) -> Symbols:
+def declare(files: list[tuple[Source, nodes.File]], reporter: Reporter) -> Symbols:
     """Enter all declarations of all sources; the first of several with one name stays."""
     symbols = Symbols()
     symbols.facets.exact.update(built_in_declarations())
@@ -90,7 +91,7 @@ def declare(files: list[tuple[Source, tree.File]], reporter: Reporter) -> Symbol
         if opening.namespace is not None:
             symbols.namespaces.setdefault(opening.namespace, opening)
         for item in opening.items:
-            if isinstance(item, tree.Facet | tree.Schema):
+            if isinstance(item, nodes.Facet | nodes.Schema):
                 _declare(Declared(item, opening), symbols, reporter)
     for opening in symbols.openings:
         _check_uses(opening, symbols, reporter)
@@ -105,14 +106,14 @@ def _declare(declared: Declared, symbols: Symbols, reporter: Reporter) -> None:
         if earlier.opening.source is not opening.source:
             message += f"; this is {opening.source.name}"
         reporter.report("duplicate-declaration", opening.source, name.span, message, hint="rename one of the two")
-    if isinstance(declared.node, tree.Schema) and opening.namespace is None:
+    if isinstance(declared.node, nodes.Schema) and opening.namespace is None:
         message = f"schema `{name.text}` must be inside a namespace"
         reporter.report("schema-outside-namespace", opening.source, name.span, message)
 
 
 def _check_uses(opening: Opening, symbols: Symbols, reporter: Reporter) -> None:
     for item in opening.items:
-        if not isinstance(item, tree.Use):
+        if not isinstance(item, nodes.Use):
             continue
         name = item.name
         if opening.namespace is None:
@@ -123,15 +124,15 @@ def _check_uses(opening: Opening, symbols: Symbols, reporter: Reporter) -> None:
             reporter.report("unknown-namespace", opening.source, name.span, message, valid=symbols.namespaces, near=name.text)
 
 
-def _openings(source: Source, file: tree.File, reporter: Reporter) -> list[Opening]:
+def _openings(source: Source, file: nodes.File, reporter: Reporter) -> list[Opening]:
     """Split a file by namespace; a file-scoped namespace includes everything after it."""
     found: list[Opening] = []
-    scoped: tree.Namespace | None = None
-    braced: tree.Namespace | None = None
-    loose: list[tree.Item] = []
-    rest: list[tree.Item] = []
+    scoped: nodes.Namespace | None = None
+    braced: nodes.Namespace | None = None
+    loose: list[nodes.Item] = []
+    rest: list[nodes.Item] = []
     for item in file.items:
-        if isinstance(item, tree.Namespace):
+        if isinstance(item, nodes.Namespace):
             if item.file_scoped and scoped is None:
                 scoped = item
             else:
@@ -151,7 +152,7 @@ def _openings(source: Source, file: tree.File, reporter: Reporter) -> list[Openi
     return found
 
 
-def _check_mixed(source: Source, node: tree.Namespace, scoped: tree.Namespace | None, reporter: Reporter) -> None:
+def _check_mixed(source: Source, node: nodes.Namespace, scoped: nodes.Namespace | None, reporter: Reporter) -> None:
     if scoped is not None:
         message = (
             f"this file already belongs to the namespace `{scoped.name.text}` (line {scoped.span.line}); "
@@ -161,6 +162,6 @@ def _check_mixed(source: Source, node: tree.Namespace, scoped: tree.Namespace | 
         reporter.report("mixed-namespaces", source, node.name.span, message, hint=hint)
 
 
-def _opening(name: str | None, items: tuple[tree.Item, ...], source: Source, node: tree.Namespace | None) -> Opening:
-    uses = tuple(dict.fromkeys(item.name.text for item in items if isinstance(item, tree.Use)))
+def _opening(name: str | None, items: tuple[nodes.Item, ...], source: Source, node: nodes.Namespace | None) -> Opening:
+    uses = tuple(dict.fromkeys(item.name.text for item in items if isinstance(item, nodes.Use)))
     return Opening(name, items, source, node, uses)

@@ -11,7 +11,7 @@ from itertools import accumulate
 from typing import Any
 
 from treadle.lang.hints import SYNONYMS
-from treadle.lang.tree import Span
+from treadle.lang.nodes import Span
 
 _ALTERNATIVES = 12  # how many valid names a message lists
 _DETAILED = 100  # how many diagnostics of one compilation get alternatives; keeps hopeless sources linear

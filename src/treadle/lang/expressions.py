@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TypeVar
 
-from treadle.lang import builtins, hints, tree
+from treadle.lang import builtins, hints, nodes
 from treadle.lang.cursor import Cursor, Names
 from treadle.lang.diagnostics import Edit, Fix, replace
+from treadle.lang.nodes import Name, Span
 from treadle.lang.tokens import KEYWORDS, LITERALS, WORDS, Token
-from treadle.lang.tree import LiteralKind, Name, Span
 
 _T = TypeVar("_T")
 _COMPARISON = 3
@@ -18,24 +18,31 @@ LEVELS = {
     "endsWith": 3, "++": 4, "+": 5, "-": 5, "*": 6, "/": 6, "%": 6,
 }  # fmt: skip
 _LONGEST_NEST = 32  # operands of a chain that become nested binary expressions; longer chains are flat
-_CONSTANTS = {
-    "true": (LiteralKind.BOOLEAN, True),
-    "false": (LiteralKind.BOOLEAN, False),
-    "null": (LiteralKind.NULL, None),
-}
-_STRING, _INT, _DOUBLE = LiteralKind.STRING, LiteralKind.INT, LiteralKind.DOUBLE
+_CONSTANTS = frozenset(["true", "false", "null"])
 _MARKS = frozenset(["optional", "Optional", "nullable", "Nullable", "maybe", "Maybe"])
 CALL_HINT = "a call is a step of its own: `name = F(...)`; then use its results, `name.result`"
 _ENDS = frozenset([",", ")", "}", "]", "++", "+", "-", "*"])  # what follows most values
 _VALUE_STARTS = frozenset(["string", "float", "integer", "input", "name", "dotted", "[", "#{", "(", "-", "!"])
 
 
-def _limited(node: _T, depth: int) -> _T | tree.TooDeep:
+def _constant(word: str, span: Span) -> nodes.Boolean | nodes.Null:
+    return nodes.Null(None, span) if word == "null" else nodes.Boolean(word == "true", span)
+
+
+def _limited_type(type_: nodes.ListType | nodes.OptionalType) -> nodes.Type:
+    return type_ if type_.depth <= nodes.MAX_DEPTH else _too_deep_type(type_.span)
+
+
+def _too_deep_type(span: Span) -> nodes.NamedType:
+    return nodes.NamedType("Json", span, too_deep=True)
+
+
+def _limited(node: _T, depth: int) -> _T | nodes.TooDeep:
     span: Span = node.span  # type: ignore[attr-defined]
-    return node if depth <= tree.MAX_DEPTH else tree.TooDeep(span)
+    return node if depth <= nodes.MAX_DEPTH else nodes.TooDeep(span)
 
 
-def _deepest(nodes: tuple[tree.Expr, ...] | list[tree.Expr]) -> int:
+def _deepest(nodes: tuple[nodes.Expr, ...] | list[nodes.Expr]) -> int:
     return 1 + max([node.depth for node in nodes], default=0)
 
 
@@ -47,7 +54,7 @@ class ExpressionParser:
         self.depth = 0
         self.comparing = False  # within a condition, where `=` is a typo for `==`
 
-    def expr(self, level: int = 1, left: tree.Expr | None = None) -> tree.Expr:
+    def expr(self, level: int = 1, left: nodes.Expr | None = None) -> nodes.Expr:
         """Parse an expression whose operators bind at least as tightly as `level`."""
         cursor = self.cursor
         if left is None:
@@ -78,7 +85,7 @@ class ExpressionParser:
             token.role = KEYWORDS[token.text]
         return cursor.advance()
 
-    def _comparison(self, left: tree.Expr) -> tree.Expr:
+    def _comparison(self, left: nodes.Expr) -> nodes.Expr:
         cursor = self.cursor
         operator = self._operator().text
         if operator == "not":
@@ -96,7 +103,7 @@ class ExpressionParser:
             cursor.report(span, "unexpected `<>`", "write `!=`", [replace("Write `!=`", span, "!=")])
         return _binary(operator, left, self.expr(_CONCAT))
 
-    def _run(self, left: tree.Expr, own: int) -> tree.Expr:
+    def _run(self, left: nodes.Expr, own: int) -> nodes.Expr:
         """Parse operators of one level and their operands, from the left."""
         operands, operators = [left], []
         while LEVELS.get(self.cursor.tok.text) == own:
@@ -104,38 +111,38 @@ class ExpressionParser:
             operands.append(self.expr(own + 1))
         if own == _CONCAT:
             depth = _deepest(operands)
-            return _limited(tree.Concat(tuple(operands), operands[0].span.to(operands[-1].span), depth), depth)
+            return _limited(nodes.Concat(tuple(operands), operands[0].span.to(operands[-1].span), depth), depth)
         if len(operands) > _LONGEST_NEST:
             depth = _deepest(operands)
             span = operands[0].span.to(operands[-1].span)
-            return _limited(tree.Chain(tuple(operands), tuple(operators), span, depth), depth)
+            return _limited(nodes.Chain(tuple(operands), tuple(operators), span, depth), depth)
         for operator, right in zip(operators, operands[1:], strict=True):
             left = _binary(operator, left, right)
         return left
 
-    def operand(self) -> tree.Expr:
+    def operand(self) -> nodes.Expr:
         """Parse a value with its signs and indexes."""
         cursor = self.cursor
         token = cursor.tok
         kind = token.kind
-        value: tree.Expr
+        value: nodes.Expr
         if kind == "input":
             cursor.skip(1)
-            value = tree.InputRef(tuple(token.text[2:].split(".")), token.span)
+            value = nodes.InputRef(tuple(token.text[2:].split(".")), token.span)
         elif kind == "dotted":
             cursor.skip(1)
-            value = tree.Ref(tuple(token.text.split(".")), token.span)
+            value = nodes.Ref(tuple(token.text.split(".")), token.span)
         elif kind == "name":
             value = self._word(token)
         elif kind == "string":
             cursor.skip(1)
-            value = tree.Literal(_STRING, token.value, token.span)
+            value = nodes.String(token.value, token.span)
         elif kind == "integer":
             cursor.skip(1)
-            value = tree.Literal(_INT, int(token.text), token.span)
+            value = nodes.Int(int(token.text), token.span)
         elif kind == "float":
             cursor.skip(1)
-            value = tree.Literal(_DOUBLE, float(token.text), token.span)
+            value = nodes.Double(float(token.text), token.span)
         elif kind in ("[", "#{", "("):
             value = self._group(kind)
         elif kind in ("-", "+", "!"):
@@ -159,7 +166,7 @@ class ExpressionParser:
             else:
                 return value
 
-    def _signed(self) -> tree.Expr:
+    def _signed(self) -> nodes.Expr:
         signs = []
         while self.cursor.tok.kind in ("-", "+", "!"):
             signs.append(self.cursor.advance())
@@ -167,29 +174,29 @@ class ExpressionParser:
         for sign in reversed(signs):
             if sign.kind != "+":
                 depth = value.depth + 1
-                value = _limited(tree.Unary(sign.kind, value, sign.span.to(value.span), depth), depth)
+                value = _limited(nodes.Unary(sign.kind, value, sign.span.to(value.span), depth), depth)
         return value
 
-    def _word(self, token: Token) -> tree.Expr:
+    def _word(self, token: Token) -> nodes.Expr:
         cursor = self.cursor
         text = token.text
         if token.broken and cursor.begins_statement():
             raise cursor.unexpected("a value")
         if text in _CONSTANTS and not cursor.names_something():
             cursor.keyword()
-            return tree.Literal(*_CONSTANTS[text], token.span)
+            return _constant(text, token.span)
         if text in builtins.FUNCTIONS and cursor.ahead().kind == "(" and not cursor.ahead().broken:
             return self._function(token)
         if text in hints.VALUES and text not in self.names.bound:
             return self._foreign_word(token)
         cursor.advance()
-        return tree.Ref((text,), token.span)
+        return nodes.Ref((text,), token.span)
 
-    def _group(self, kind: str) -> tree.Expr:
+    def _group(self, kind: str) -> nodes.Expr:
         """Parse a list, a map or parentheses; parentheses in a row count once."""
         cursor = self.cursor
-        if self.depth >= tree.MAX_DEPTH:
-            return cursor.too_deep()
+        if self.depth >= nodes.MAX_DEPTH:
+            return nodes.TooDeep(cursor.skip_too_deep())
         self.depth += 1
         try:
             if kind == "(":
@@ -198,18 +205,18 @@ class ExpressionParser:
             if kind == "[":
                 elements, close = cursor.sequence(self.expr, self._begins_value, "an operator")
                 depth = _deepest(elements)
-                return _limited(tree.ArrayLiteral(elements, first.to(close.span), depth), depth)
+                return _limited(nodes.ArrayLiteral(elements, first.to(close.span), depth), depth)
             entries, close = cursor.sequence(self._entry, self._begins_entry, "an operator")
             depth = _deepest([entry.value for entry in entries])
-            return _limited(tree.MapLiteral(entries, first.to(close.span), depth), depth)
+            return _limited(nodes.MapLiteral(entries, first.to(close.span), depth), depth)
         finally:
             self.depth -= 1
 
-    def _function(self, name: Token) -> tree.Expr:
+    def _function(self, name: Token) -> nodes.Expr:
         cursor = self.cursor
         cursor.advance()
-        if self.depth >= tree.MAX_DEPTH:
-            return tree.TooDeep(name.span.to(cursor.too_deep().span))
+        if self.depth >= nodes.MAX_DEPTH:
+            return nodes.TooDeep(name.span.to(cursor.skip_too_deep()))
         self.depth += 1
         try:
             args, close = cursor.sequence(lambda: self._function_arg(name), self._begins_value, "an operator")
@@ -219,9 +226,9 @@ class ExpressionParser:
         if not args:
             cursor.report(span, f"`{name.text}` needs an argument", f"write `{builtins.FUNCTIONS[name.text].form}`")
         depth = _deepest(args)
-        return _limited(tree.Function(Name(name.text, name.span), args, span, depth), depth)
+        return _limited(nodes.Function(Name(name.text, name.span), args, span, depth), depth)
 
-    def _function_arg(self, name: Token) -> tree.Expr:
+    def _function_arg(self, name: Token) -> nodes.Expr:
         cursor = self.cursor
         if cursor.tok.kind == "name" and cursor.ahead().kind == "=":
             span = cursor.tok.span.until(cursor.ahead(2).span)
@@ -243,7 +250,7 @@ class ExpressionParser:
             return False
         return name in builtins.WORDS or ((name.isupper() or name.islower()) and builtins.meant(name) is not None)
 
-    def _parentheses(self) -> tree.Expr:
+    def _parentheses(self) -> nodes.Expr:
         cursor = self.cursor
         level = len(cursor.brackets)
         while cursor.tok.kind == "(":
@@ -263,7 +270,7 @@ class ExpressionParser:
     def _begins_entry(self) -> bool:
         return self.cursor.ahead().kind == ":"
 
-    def _entry(self) -> tree.Entry:
+    def _entry(self) -> nodes.Entry:
         cursor = self.cursor
         key = cursor.tok
         if key.kind not in ("name", "string"):
@@ -274,12 +281,12 @@ class ExpressionParser:
             cursor.report(span, "unexpected `=` in a map", "an entry is written `key: value`", [replace("Write `:`", span, ":")])
         else:
             cursor.take(":")
-        return tree.Entry(Name(key.value if key.kind == "string" else key.text, key.span), self.expr())
+        return nodes.Entry(Name(key.value if key.kind == "string" else key.text, key.span), self.expr())
 
-    def _index(self, target: tree.Expr) -> tree.Expr:
+    def _index(self, target: nodes.Expr) -> nodes.Expr:
         cursor = self.cursor
-        if self.depth >= tree.MAX_DEPTH:
-            return tree.TooDeep(target.span.to(cursor.too_deep().span))
+        if self.depth >= nodes.MAX_DEPTH:
+            return nodes.TooDeep(target.span.to(cursor.skip_too_deep()))
         cursor.open()
         self.depth += 1
         try:
@@ -288,11 +295,11 @@ class ExpressionParser:
             self.depth -= 1
         close = cursor.close("an operator")
         depth = _deepest((target, index))
-        return _limited(tree.Index(target, index, target.span.to(close.span), depth), depth)
+        return _limited(nodes.Index(target, index, False, target.span.to(close.span), depth), depth)
 
     # --- forms of other languages
 
-    def _foreign(self, value: tree.Expr) -> bool:
+    def _foreign(self, value: nodes.Expr) -> bool:
         """Report a form of another language after a value; return whether the value may go on."""
         cursor = self.cursor
         token = cursor.tok
@@ -319,7 +326,7 @@ class ExpressionParser:
                 shown = cursor.source.part(value.span)
                 hint = f"AFL has no `?{joint}`; {hints.WITHOUT_NULL.format(shown)}"
             raise cursor.failed(token.span, f"unexpected `?{joint}`", hint)
-        if token.kind == "(" and not token.broken and isinstance(value, tree.Ref | tree.InputRef):
+        if token.kind == "(" and not token.broken and isinstance(value, nodes.Ref | nodes.InputRef):
             self._foreign_call(value)
             return True
         if token.kind == "=" and self.comparing:
@@ -337,7 +344,7 @@ class ExpressionParser:
             return True
         return False
 
-    def _foreign_call(self, value: tree.Ref | tree.InputRef) -> None:
+    def _foreign_call(self, value: nodes.Ref | nodes.InputRef) -> None:
         """Report a call inside an expression: of a method, of a function that does not exist, or of a facet."""
         cursor = self.cursor
         name, shown = value.path[-1], cursor.source.part(value.span)
@@ -364,14 +371,14 @@ class ExpressionParser:
         cursor.failed(span, f"unexpected call of `.{name}`: values have no methods", hint, fixes)
         cursor.skip_group()
 
-    def _foreign_word(self, token: Token) -> tree.Expr:
+    def _foreign_word(self, token: Token) -> nodes.Expr:
         """Report a word that stands for a value or begins one in another language."""
         cursor = self.cursor
         after = cursor.ahead()
         if token.text in hints.FORMATTED:
             if after.kind != "string" or after.start != token.end:
                 cursor.advance()
-                return tree.Ref((token.text,), token.span)
+                return nodes.Ref((token.text,), token.span)
             cursor.advance()
             string = cursor.advance()
             span = token.span.to(string.span)
@@ -380,12 +387,12 @@ class ExpressionParser:
             shown = "`...`" if cursor.source.text[token.start] == "`" else f'{cursor.source.text[token.start]}"..."'
             cursor.report(span, f"unexpected `{shown}`", f"join texts with `++`: {meant}", fixes)
             cursor.skipped.append((token.span, string.span.end))
-            return tree.Literal(LiteralKind.STRING, "", span)
+            return nodes.String("", span)
         meant = hints.VALUES[token.text]
         if meant == "!":
             if after.kind not in _VALUE_STARTS or after.kind == "-":
                 cursor.advance()
-                return tree.Ref((token.text,), token.span)
+                return nodes.Ref((token.text,), token.span)
             fix = Fix("Write `!`", (Edit(token.span.until(after.span), "!"),))
             cursor.report(token.span, "unexpected `not` before a value", "write `!`", [fix])
             cursor.advance()
@@ -395,10 +402,10 @@ class ExpressionParser:
                 token.span, f"unexpected `{token.text}`", f"write `{meant}`", [replace(f"Write `{meant}`", token.span, meant)]
             )
             cursor.advance()
-            return tree.Literal(*_CONSTANTS[meant], token.span)
+            return _constant(meant, token.span)
         if after.kind not in _VALUE_STARTS:
             cursor.advance()
-            return tree.Ref((token.text,), token.span)
+            return nodes.Ref((token.text,), token.span)
         raise cursor.failed(token.span, f"unexpected `{token.text}` in an expression", hints.WORDS[token.text])
 
 
@@ -409,7 +416,7 @@ class TypeParser:
         self.cursor = cursor
         self.depth = 0
 
-    def type(self) -> tree.Type:
+    def type(self) -> nodes.Type:
         """Parse a type."""
         cursor = self.cursor
         if cursor.tok.kind == "?" and cursor.ahead().kind in (*WORDS, "["):
@@ -428,19 +435,18 @@ class TypeParser:
             cursor.skip(2)
         while cursor.tok.kind == "?":
             mark = cursor.advance().span
-            if isinstance(type_, tree.OptionalType):
+            if isinstance(type_, nodes.OptionalType):
                 cursor.report(mark, "unexpected second `?` after a type", None, [replace("Remove it", mark, "")])
                 continue
-            depth = type_.depth + 1
-            type_ = _limited(tree.OptionalType(type_, type_.span.to(mark), depth), depth)
+            type_ = _limited_type(nodes.OptionalType(type_, type_.span.to(mark), type_.depth + 1))
         return type_
 
-    def _plain_type(self) -> tree.Type:
+    def _plain_type(self) -> nodes.Type:
         cursor = self.cursor
         token = cursor.tok
         if token.kind == "[":
-            if self.depth >= tree.MAX_DEPTH:
-                return cursor.too_deep()
+            if self.depth >= nodes.MAX_DEPTH:
+                return _too_deep_type(cursor.skip_too_deep())
             return self._list_type()
         if token.kind not in WORDS:
             raise cursor.unexpected(
@@ -452,9 +458,9 @@ class TypeParser:
             return self._meant_type(token.span.to(name.span), f"{name.text}?")
         if cursor.tok.kind in ("<", "[") and not cursor.tok.broken:
             return self._foreign_type(token)
-        return tree.NamedType(Name(token.text, token.span), token.span)
+        return nodes.NamedType(Name(token.text, token.span), token.span)
 
-    def _list_type(self) -> tree.Type:
+    def _list_type(self) -> nodes.Type:
         cursor = self.cursor
         first = cursor.open()
         self.depth += 1
@@ -468,10 +474,9 @@ class TypeParser:
         finally:
             self.depth -= 1
         close = cursor.close()
-        depth = element.depth + 1
-        return _limited(tree.ListType(element, first.span.to(close.span), depth), depth)
+        return _limited_type(nodes.ListType(element, first.span.to(close.span), element.depth + 1))
 
-    def _foreign_type(self, name: Token) -> tree.Type:
+    def _foreign_type(self, name: Token) -> nodes.Type:
         """Report a generic type or `T[]` with the AFL form."""
         cursor = self.cursor
         parts: list[str] = []
@@ -490,12 +495,12 @@ class TypeParser:
         last = cursor.take(closer)
         return self._meant_type(name.span.to(last.span), hints.generic(name.text, parts))
 
-    def _meant_type(self, span: Span, meant: str) -> tree.Type:
+    def _meant_type(self, span: Span, meant: str) -> nodes.Type:
         fix = replace(f"Write `{meant}`", span, meant)
         self.cursor.report(span, f"unexpected type `{self.cursor.source.part(span)[:40]}`", f"write `{meant}`", [fix])
-        return tree.NamedType(Name("Json", span), span)
+        return nodes.NamedType(Name("Json", span), span)
 
 
-def _binary(operator: str, left: tree.Expr, right: tree.Expr) -> tree.Expr:
+def _binary(operator: str, left: nodes.Expr, right: nodes.Expr) -> nodes.Expr:
     depth = _deepest((left, right))
-    return _limited(tree.Binary(operator, left, right, left.span.to(right.span), depth), depth)
+    return _limited(nodes.Binary(operator, left, right, left.span.to(right.span), depth), depth)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from treadle.lang import hints, tree
+from treadle.lang import hints, nodes
 from treadle.lang.cursor import Cursor, Names
 from treadle.lang.diagnostics import Edit, Fix, nearest, replace
 
@@ -25,7 +25,7 @@ class ForeignParser:
         self.cursor, self.names = cursor, names
         self.statements, self.calls, self.expressions = statements, statements.calls, statements.expressions
 
-    def statement(self) -> tree.Statement | None:
+    def statement(self) -> nodes.Statement | None:
         """Report a statement of another language."""
         cursor = self.cursor
         token, after = cursor.tok, cursor.ahead()
@@ -65,7 +65,7 @@ class ForeignParser:
         odd = token.kind in ("(", "{", "[", "dotted")
         raise cursor.unexpected("a step", "`yield`", "`}`", fresh=True, hint=_ONE_NAME if odd else None)
 
-    def _colon(self, token: Token, after: Token) -> tree.Step:
+    def _colon(self, token: Token, after: Token) -> nodes.Step:
         """Report `a := F()`, `a: F()` and `a: Long = F()`; continue as if there were `=` alone."""
         cursor = self.cursor
         second, third = cursor.ahead(2), cursor.ahead(3)
@@ -101,7 +101,7 @@ class ForeignParser:
             return
         self.dashed(span)
 
-    def dashed(self, span: tree.Span) -> None:
+    def dashed(self, span: nodes.Span) -> None:
         """Report `--` as a comment, and skip its line."""
         self.cursor.report(
             span, "`--` does not begin a comment", "AFL comments begin with `//`", [replace("Write `//`", span, "//")]
@@ -148,7 +148,7 @@ class ForeignParser:
         hint = f"a block passes values to its owner with `yield`: `yield {owner}({name} = ...)`"
         cursor.report(span, message, hint, fixes if known else ())
 
-    def _return(self) -> tree.Statement | None:
+    def _return(self) -> nodes.Statement | None:
         cursor = self.cursor
         word = cursor.tok
         if cursor.ahead().broken or cursor.ahead().kind == "}":
@@ -161,7 +161,7 @@ class ForeignParser:
             hint = "a block passes values to its owner with `yield`"
             cursor.report(word.span, "unexpected `return`", hint, [replace("Write `yield`", word.span, "yield")])
             call = self.calls.call()
-            return tree.Yield(call, word.span.to(call.span))
+            return nodes.Yield(call, word.span.to(call.span))
         self.value_for_owner(word)
         return None
 

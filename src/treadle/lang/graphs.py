@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
-from treadle.lang.program import Block, Facet, FacetKind, Location, Program, Step, Sys, Yield
+from treadle.lang.nodes import Block, Facet, FacetKind, Location, Step, Sys, Yield
+from treadle.lang.program import Program
 
 
 class NodeKind(StrEnum):
@@ -148,7 +149,7 @@ class _Collector:
         for number, case in enumerate(block.when):
             name = "otherwise" if case.condition is None else f"case {number}"
             self._block(case.block, owner, name, block.id, "case")
-        ids = {step.name: step.id for step in block.steps}
+        ids: dict[str, str] = {step.name: step.id for step in block.steps}
         for statement in block.statements:
             self._statement(statement, block)
             sources = [ids[name] for name in statement.depends if name in ids]

@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 
 from treadle.lang import literals
 from treadle.lang.diagnostics import Edit, Fix, Reporter, Source, replace
+from treadle.lang.nodes import Span
 from treadle.lang.tokens import KEYWORDS, PATTERNS, WORDS, Token
-from treadle.lang.tree import Span
 
 _BLANK = re.compile(PATTERNS["blank"])
 _TOKEN = re.compile(

@@ -1,9 +1,14 @@
-"""Text of strings and scripts: decodes and encodes escapes character by character; finds the end of a script and dedents it."""
+"""Text of strings, scripts and doc comments.
+
+Escapes are decoded and encoded character by character; the end of a script is found, and its code dedented.
+"""
 
 from __future__ import annotations
 
 import re
 import unicodedata
+
+from treadle.lang.nodes import Doc
 
 _ESCAPE = re.compile(
     r"\\(?:u(?P<pair>[dD][89abAB][0-9A-Fa-f]{2}\\u[dD][c-fC-F][0-9A-Fa-f]{2})|(?P<simple>[\"'\\abfnrtv])|(?P<octal>[0-7]{1,3})|x(?P<x>[0-9A-Fa-f]{2})|u(?P<u>[0-9A-Fa-f]{4})"
@@ -137,3 +142,27 @@ def _margin(lines: list[str]) -> int:
     while margin < min(len(low), len(high)) and low[margin] == high[margin] and low[margin] in " \t":
         margin += 1
     return margin
+
+
+# --- doc comments ----------------------------------------------------------------------------------------------------
+
+_ENTRY = re.compile(r"@(param|return)s?\s+([A-Za-z_][A-Za-z0-9_]*)\s*(.*)")
+
+
+def parse_doc(comment: str | None) -> Doc | None:
+    """Strip the delimiters and, on each line, blanks, one `*` and one blank; collect `@param` and `@return` lines."""
+    if comment is None:
+        return None
+    text = comment[3:-2]
+    described: list[str] = []
+    entries: dict[str, list[tuple[str, str]]] = {"param": [], "return": []}
+    for raw in text.split("\n"):
+        line = raw.strip()
+        if line.startswith("*"):
+            line = line[1:].removeprefix(" ")
+        entry = _ENTRY.match(line)
+        if entry:
+            entries[entry[1]].append((entry[2], entry[3].strip()))
+        else:
+            described.append(line.rstrip())
+    return Doc("\n".join(described).strip(), tuple(entries["param"]), tuple(entries["return"]))

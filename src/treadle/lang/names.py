@@ -9,10 +9,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from treadle.lang import program, tree
+from treadle.lang import nodes
 from treadle.lang.diagnostics import Source
-from treadle.lang.nodes import node
-from treadle.lang.tree import Name
+from treadle.lang.nodes import Name, node
 from treadle.lang.types import BUILTIN, UNKNOWN, Type
 
 
@@ -38,8 +37,8 @@ class Kind(StrEnum):
 
 
 Node = (
-    tree.Namespace | tree.Facet | tree.Schema | tree.Param | tree.Step | tree.Foreach
-    | tree.Mixin | tree.Arg | tree.Script | tree.Block
+    nodes.Namespace | nodes.Facet | nodes.Schema | nodes.Param | nodes.Step | nodes.Foreach
+    | nodes.Mixin | nodes.Arg | nodes.Script | nodes.Block
 )  # fmt: skip
 
 
@@ -48,7 +47,7 @@ class Definition:
     """One meaning of a name. `name` has the place in `source`; `declared` is the facet or schema that it is, calls or refers to."""
 
     kind: Kind
-    name: tree.Name
+    name: nodes.Name
     type: Type
     source: Source
     node: Node
@@ -60,11 +59,11 @@ class Use:
     """A place that names a definition; the definition's own place is one of its uses."""
 
     source: Source
-    span: tree.Span
+    span: nodes.Span
     definition: Definition
 
 
-_KINDS = {tree.FacetKind.FACET: Kind.FACET, tree.FacetKind.EVENT: Kind.EVENT, tree.FacetKind.WORKFLOW: Kind.WORKFLOW}
+_KINDS = {nodes.FacetKind.FACET: Kind.FACET, nodes.FacetKind.EVENT: Kind.EVENT, nodes.FacetKind.WORKFLOW: Kind.WORKFLOW}
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -72,9 +71,9 @@ class Opening:
     """A section of one source in one namespace (None: the top level), with the imports that apply in it."""
 
     namespace: str | None
-    items: tuple[tree.Item, ...]
+    items: tuple[nodes.Item, ...]
     source: Source
-    node: tree.Namespace | None = None
+    node: nodes.Namespace | None = None
     uses: tuple[str, ...] = ()
 
     def qualify(self, name: str) -> str:
@@ -85,7 +84,7 @@ class Opening:
 class Declared:
     """A facet or schema with the place of its declaration."""
 
-    node: tree.Facet | tree.Schema
+    node: nodes.Facet | nodes.Schema
     opening: Opening
     qualified_name: str = field(init=False)
 
@@ -171,7 +170,7 @@ class Symbols:
         earlier = self.taken.setdefault(declared.qualified_name, declared)
         if earlier is not declared:
             return earlier
-        table = self.facets if isinstance(declared.node, tree.Facet) else self.schemas
+        table = self.facets if isinstance(declared.node, nodes.Facet) else self.schemas
         table.add(declared)
         return None
 
@@ -186,41 +185,39 @@ class Symbols:
         """Resolve a mixin or an implicit."""
         return self.facets.resolve(name.text, opening)
 
-    def resolve_type(self, name: Name, opening: Opening) -> Resolution:
+    def resolve_type(self, name: str, opening: Opening) -> Resolution:
         """Resolve a type that is not built in: a schema, or a facet (a step reference)."""
-        schema = self.schemas.resolve(name.text, opening)
+        schema = self.schemas.resolve(name, opening)
         if schema.found is not None or schema.candidates:
             return schema
-        return self.facets.resolve(name.text, opening)
+        return self.facets.resolve(name, opening)
 
-    def declared_type(self, type_: tree.Type, opening: Opening) -> Declared | None:
+    def declared_type(self, type_: nodes.Type, opening: Opening) -> Declared | None:
         """Return the schema or facet that a type, or the element of a list type, names."""
-        name = tree.named_type(type_)
-        if isinstance(name, tree.TooDeep) or name.name.text in BUILTIN:
+        name = nodes.named_type(type_)
+        if name.too_deep or name.name in BUILTIN:
             return None
         return self.resolve_type(name.name, opening).found
 
-    def type_of(self, type_: tree.Type, opening: Opening) -> program.Type:
+    def type_of(self, type_: nodes.Type, opening: Opening) -> nodes.Type:
         """Return the type with its name resolved, or with `UNKNOWN` in its place."""
-        if type(type_) is tree.NamedType:
-            built_in = BUILTIN.get(type_.name.text)
+        if isinstance(type_, nodes.NamedType):
+            built_in = BUILTIN.get(type_.name)
             if built_in is not None:
                 return built_in
             found = self.resolve_type(type_.name, opening).found
-            return UNKNOWN if found is None else program.NamedType(found.qualified_name)
-        if isinstance(type_, tree.ListType):
-            return program.ListType(self.type_of(type_.element, opening))
-        if isinstance(type_, tree.OptionalType):
-            return program.OptionalType(self.type_of(type_.element, opening))
-        return UNKNOWN
+            return UNKNOWN if found is None else nodes.NamedType(found.qualified_name)
+        if isinstance(type_, nodes.ListType):
+            return nodes.ListType(self.type_of(type_.element, opening))
+        return nodes.OptionalType(self.type_of(type_.element, opening))
 
     def definition(self, declared: Declared) -> Definition:
         """Return the definition of a facet or schema."""
         node = declared.node
         found = self._definitions.get(id(node))
         if found is None:
-            kind = Kind.SCHEMA if isinstance(node, tree.Schema) else _KINDS[node.kind]
-            type_ = program.NamedType(declared.qualified_name)
+            kind = Kind.SCHEMA if isinstance(node, nodes.Schema) else _KINDS[node.kind]
+            type_ = nodes.NamedType(declared.qualified_name)
             found = Definition(kind, node.name, type_, declared.opening.source, node, declared)
             self._definitions[id(node)] = found
         return found

@@ -10,16 +10,17 @@ from copy import copy
 from dataclasses import dataclass
 from dataclasses import replace as dataclass_replace
 
-from treadle.lang import hints, tree
+from treadle.lang import hints, nodes
 from treadle.lang.calls import CallParser
 from treadle.lang.collection import without_collection
 from treadle.lang.cursor import Cursor, Failed, Names
 from treadle.lang.diagnostics import Edit, Fix, Reporter, Source, replace
 from treadle.lang.expressions import ExpressionParser, TypeParser
 from treadle.lang.lexer import Lexed, lex
+from treadle.lang.literals import parse_doc
+from treadle.lang.nodes import FacetKind, File, Name, Span
 from treadle.lang.statements import StatementParser
 from treadle.lang.tokens import WORDS, Token
-from treadle.lang.tree import FacetKind, File, Name, Span
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,10 +60,10 @@ def _name_arguments(unnamed: list[tuple[int, str, int, Span]], file: File, repor
     """Add fixes to the errors about arguments without a name, where this file declares the callee."""
     if not unnamed:
         return
-    items = [inner for item in file.items for inner in (item.items if isinstance(item, tree.Namespace) else (item,))]
+    items = [inner for item in file.items for inner in (item.items if isinstance(item, nodes.Namespace) else (item,))]
     params = {"Retry": ["maxAttempts"]}
-    params |= {item.name.text: [each.name.text for each in item.params] for item in items if isinstance(item, tree.Facet)}
-    params |= {item.name.text: [each.name.text for each in item.fields] for item in items if isinstance(item, tree.Schema)}
+    params |= {item.name.text: [each.name.text for each in item.params] for item in items if isinstance(item, nodes.Facet)}
+    params |= {item.name.text: [each.name.text for each in item.fields] for item in items if isinstance(item, nodes.Schema)}
     for number, callee, position, span in unnamed:
         known = params.get(callee.rpartition(".")[2], ())
         if position < len(known):
@@ -89,14 +90,14 @@ class _Parser:
         self.failed_item: Token | None = None  # the declaration at which the last error was
         self.file_scoped = False  # a namespace without braces has begun
 
-    def items(self) -> tuple[tree.Namespace | tree.Item, ...]:
+    def items(self) -> tuple[nodes.Namespace | nodes.Item, ...]:
         """Parse the whole source."""
-        found: list[tree.Namespace | tree.Item] = []
+        found: list[nodes.Namespace | nodes.Item] = []
         while self.cursor.tok.kind != "end":
             self.item(found, None)
         return tuple(found)
 
-    def item(self, found: list[tree.Namespace | tree.Item], namespace: Token | None) -> None:
+    def item(self, found: list[nodes.Namespace | nodes.Item], namespace: Token | None) -> None:
         """Parse one declaration; after an error advance to the next one."""
         cursor = self.cursor
         token = cursor.tok
@@ -215,7 +216,7 @@ class _Parser:
 
     # --- declarations
 
-    def namespace(self) -> tree.Namespace:
+    def namespace(self) -> nodes.Namespace:
         cursor = self.cursor
         word = cursor.keyword()
         cursor.join()
@@ -224,32 +225,32 @@ class _Parser:
         if token.kind != "{":
             if token.broken or token.kind == "end":
                 self.file_scoped = True
-                return tree.Namespace(name, (), True, word.doc, word.span.to(name.span))
+                return nodes.Namespace(name, (), True, parse_doc(word.doc), word.span.to(name.span))
             raise cursor.unexpected("`{`", "the end of the line")
         opener = cursor.open()
         level = len(cursor.brackets)
-        items: list[tree.Namespace | tree.Item] = []
+        items: list[nodes.Namespace | nodes.Item] = []
         while cursor.tok.kind not in ("}", "end"):
             if cursor.tok.text == "namespace" and cursor.begins_declaration() and cursor.tok.span.column <= word.span.column:
                 break
             self.item(items, opener)
         del cursor.brackets[level:]
-        inner = tuple(item for item in items if not isinstance(item, tree.Namespace))
+        inner = tuple(item for item in items if not isinstance(item, nodes.Namespace))
         try:
             last = cursor.close("a declaration").span
         except Failed:
             cursor.brackets.pop()
             last = cursor.previous.span
-        return tree.Namespace(name, inner, False, word.doc, word.span.to(last))
+        return nodes.Namespace(name, inner, False, parse_doc(word.doc), word.span.to(last))
 
-    def use(self) -> tree.Use:
+    def use(self) -> nodes.Use:
         cursor = self.cursor
         word = cursor.keyword()
         cursor.join()
         name = cursor.dotted()
-        return tree.Use(name, word.span.to(name.span))
+        return nodes.Use(name, word.span.to(name.span))
 
-    def implicit(self) -> tree.Implicit:
+    def implicit(self) -> nodes.Implicit:
         cursor = self.cursor
         word = cursor.keyword()
         cursor.join()
@@ -257,9 +258,9 @@ class _Parser:
         cursor.join_before("=")
         cursor.take("=")
         call = self.calls.call()
-        return tree.Implicit(name, call, word.span.to(call.span))
+        return nodes.Implicit(name, call, word.span.to(call.span))
 
-    def schema(self) -> tree.Schema:
+    def schema(self) -> nodes.Schema:
         cursor = self.cursor
         word = cursor.keyword()
         cursor.join()
@@ -275,15 +276,15 @@ class _Parser:
         if opener.kind == "(":
             edits = (Edit(opener.span, " {"), Edit(close.span, "}"))
             cursor.report(opener.span, "unexpected `(`; expected `{`", hint, [Fix("Use braces", edits)])
-        return tree.Schema(name, fields, word.doc, word.span.to(close.span))
+        return nodes.Schema(name, fields, parse_doc(word.doc), word.span.to(close.span))
 
     def _begins_field(self) -> bool:
         return self.cursor.tok.kind == "name" and self.cursor.ahead().kind == ":"
 
-    def field(self) -> tree.Param:
+    def field(self) -> nodes.Param:
         return self.param(fields=True)
 
-    def param(self, *, fields: bool = False) -> tree.Param:
+    def param(self, *, fields: bool = False) -> nodes.Param:
         cursor = self.cursor
         token = cursor.tok
         name = cursor.name("`}`" if fields else "`)`")
@@ -307,13 +308,13 @@ class _Parser:
                     sign.span, "unexpected `=`: a field has no default", "give the value where the schema is called", [fix]
                 )
                 default = None
-        return tree.Param(name, type_, default)
+        return nodes.Param(name, type_, default)
 
     def _optional_name(self, name: Token) -> None:
         mark = self.cursor.advance().span
         self.cursor.report(mark, "unexpected `?` after a name", f"the mark follows the type, as in `{name.text}: Long?`")
 
-    def _untyped(self, token: Token) -> tuple[Name, tree.Type]:
+    def _untyped(self, token: Token) -> tuple[Name, nodes.Type]:
         """Report a parameter without `:` and continue as if it had one."""
         cursor = self.cursor
         after = cursor.tok
@@ -325,9 +326,9 @@ class _Parser:
             if token.text[:1].isupper() and not after.text[:1].isupper():
                 span, text = token.span.to(after.span), f"{after.text}: {token.text}"
                 cursor.report(after.span, message, f"a parameter is written `{text}`", [replace(f"Write `{text}`", span, text)])
-                return Name(after.text, after.span), tree.NamedType(name, token.span)
+                return Name(after.text, after.span), nodes.NamedType(name, token.span)
             cursor.report(after.span, message, fixes=[Fix("Insert `:`", (Edit(at, ":"),))])
-            return name, tree.NamedType(Name(after.text, after.span), after.span)
+            return name, nodes.NamedType(Name(after.text, after.span), after.span)
         if after.kind == "=" and (type_ := cursor.ahead()).kind in WORDS and cursor.ahead(2).kind in (",", ")", "=", "}"):
             fix = replace("Write `:`", at.to(after.span), ":")
             cursor.report(after.span, "unexpected `=`; expected `:`", f"a parameter is written `{token.text}: {type_.text}`", [fix])
@@ -337,13 +338,13 @@ class _Parser:
             hint = f"every parameter has a type, such as `{token.text}: Json`"
             fix = Fix("Insert `: Json`", (Edit(at, ": Json"),))
             cursor.report(after.span, f"unexpected `{cursor.shown(after)}`; expected `:`", hint, [fix])
-            return name, tree.NamedType(Name("Json", at), at)
+            return name, nodes.NamedType(Name("Json", at), at)
         raise cursor.unexpected("`:`")
 
-    def params(self) -> tuple[tuple[tree.Param, ...], Token]:
+    def params(self) -> tuple[tuple[nodes.Param, ...], Token]:
         return self.cursor.sequence(self.param, self._begins_field)
 
-    def facet(self) -> tree.Facet:
+    def facet(self) -> nodes.Facet:
         cursor = self.cursor
         first = cursor.keyword()
         kind = FacetKind.EVENT if first.text == "event" else FacetKind(first.text)
@@ -372,7 +373,7 @@ class _Parser:
         last = mixins[-1].span if mixins else end
         self.expect_tail()
         pre_script = prompt = None
-        blocks: list[tree.Block | tree.TooDeep] = []
+        blocks: list[nodes.Block] = []
         if cursor.tok.text == "prompt":
             prompt = self.prompt()
             last = prompt.span
@@ -389,8 +390,9 @@ class _Parser:
             catch = self.statements.catch()
             last = catch.span
         parens = opener.span.to(close.span)
-        return tree.Facet(
-            kind, name, params, returns, mixins, pre_script, tuple(blocks), prompt, catch, first.doc, first.span.to(last), parens,
+        return nodes.Facet(
+            kind, name, params, returns, mixins, pre_script, tuple(blocks), prompt, catch, parse_doc(first.doc),
+            first.span.to(last), parens,
         )  # fmt: skip
 
     def _event_facet(self, first: Token) -> None:
@@ -405,7 +407,7 @@ class _Parser:
         else:
             raise cursor.unexpected("`facet`", words=("facet",))
 
-    def _no_params(self) -> tuple[tree.Param, ...]:
+    def _no_params(self) -> tuple[nodes.Param, ...]:
         cursor = self.cursor
         if cursor.tok.kind in ("{", "=>") or cursor.tok.text in _TAIL:
             at = cursor.previous.span.end
@@ -414,7 +416,7 @@ class _Parser:
             return ()
         raise cursor.unexpected("`(`")
 
-    def returns(self, close: Token) -> tuple[tuple[tree.Param, ...], Span]:
+    def returns(self, close: Token) -> tuple[tuple[nodes.Param, ...], Span]:
         cursor = self.cursor
         token = cursor.tok
         if token.kind == "-" and cursor.ahead().kind == ">":
@@ -437,7 +439,7 @@ class _Parser:
             edits = (Edit(start.until(start), "(result: "), Edit(type_.span.end, ")"))
             message = f"unexpected `{cursor.source.part(start)}`; expected `(`"
             cursor.report(start, message, "returns are named: `=> (result: Long)`", [Fix("Name it `result`", edits)])
-            return (tree.Param(Name("result", start), type_),), type_.span
+            return (nodes.Param(Name("result", start), type_),), type_.span
         raise cursor.unexpected("`(`")
 
     def expect_tail(self) -> None:
@@ -458,13 +460,13 @@ class _Parser:
             cursor.report(token.span, "unexpected `=`; expected `andThen`", "a block follows `andThen`", [fix])
             token.kind, token.text = "name", "andThen"
 
-    def prompt(self) -> tree.Prompt:
+    def prompt(self) -> nodes.Prompt:
         cursor = self.cursor
         word = cursor.keyword()
         if cursor.tok.kind != "{":
             raise cursor.unexpected("`{`")
         cursor.open()
-        found: list[tree.Directive] = []
+        found: list[nodes.Directive] = []
         while cursor.tok.kind != "}":
             if cursor.tok.text not in ("system", "template", "model"):
                 words = ("system", "template", "model")
@@ -477,5 +479,5 @@ class _Parser:
             if cursor.tok.kind != "string":
                 raise cursor.unexpected("a string in double quotes")
             text = cursor.advance()
-            found.append(tree.Directive(Name(kind.text, kind.span), text.value, kind.span.to(text.span)))
-        return tree.Prompt(tuple(found), word.span.to(cursor.close().span))
+            found.append(nodes.Directive(Name(kind.text, kind.span), text.value, kind.span.to(text.span)))
+        return nodes.Prompt(tuple(found), word.span.to(cursor.close().span))

@@ -5,18 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import TypedDict
 
-from treadle.lang import tree
+from treadle.lang import nodes
 from treadle.lang.builtins import BUILTIN_MIXINS, FUNCTIONS, WORDS, hint
 from treadle.lang.declare import built_in_declarations
 from treadle.lang.diagnostics import Edit, Fix
 from treadle.lang.names import Declared, Opening, Resolution, Table
-from treadle.lang.program import VALUE
+from treadle.lang.nodes import VALUE
 from treadle.lang.scope import Context
 from treadle.lang.types import BUILTIN
 
 
 def check_unique(
-    named: Sequence[tree.Param | tree.Arg | tree.Step], rule: str, what: str, opening: Opening, context: Context
+    named: Sequence[nodes.Param | nodes.Arg | nodes.Step], rule: str, what: str, opening: Opening, context: Context
 ) -> None:
     """Report every repeated name, with the line of the first."""
     if len(named) < 2 or len({each.name.text for each in named}) == len(named):
@@ -29,21 +29,21 @@ def check_unique(
         first.setdefault(name.text, name.span.line)
 
 
-def resolve_callee(call: tree.Call, opening: Opening, context: Context) -> Declared | None:
+def resolve_callee(call: nodes.Call, opening: Opening, context: Context) -> Declared | None:
     """Return the facet or schema that a step calls."""
     found = context.symbols.resolve_callee(call.target, opening)
     return _record(call, found, opening, context, rule="external-facet", what="facet")
 
 
-def resolve_facet(node: tree.Call | tree.Mixin, opening: Opening, context: Context) -> Declared | None:
+def resolve_facet(node: nodes.Call | nodes.Mixin, opening: Opening, context: Context) -> Declared | None:
     """Return the facet of an implicit or mixin."""
     found = context.symbols.resolve_facet(node.target, opening)
-    rule, what = ("unknown-mixin", "mixin") if isinstance(node, tree.Mixin) else ("external-facet", "facet")
+    rule, what = ("unknown-mixin", "mixin") if isinstance(node, nodes.Mixin) else ("external-facet", "facet")
     return _record(node, found, opening, context, rule=rule, what=what)
 
 
 def _record(
-    node: tree.Call | tree.Mixin, found: Resolution, opening: Opening, context: Context, *, rule: str, what: str
+    node: nodes.Call | nodes.Mixin, found: Resolution, opening: Opening, context: Context, *, rule: str, what: str
 ) -> Declared | None:
     """Record the callee of a call or mixin; report ambiguous and unknown names, the latter as a warning if unqualified."""
     name, source = node.target, opening.source
@@ -54,7 +54,7 @@ def _record(
     if found.candidates:
         _report_ambiguous("ambiguous-facet", f"`{name.text}`", name, found, opening, context)
         return None
-    if isinstance(node, tree.Call) and name.text in WORDS:
+    if isinstance(node, nodes.Call) and name.text in WORDS:
         rule, what = (
             ("function-arguments", "`{}` is a function, whose arguments have no names")
             if name.text in FUNCTIONS
@@ -63,12 +63,12 @@ def _record(
         say = context.reporter.report if name.text in FUNCTIONS else context.reporter.warn
         say(rule, source, name.span, what.format(name.text), hint=hint(name.text))
         return None
-    if isinstance(node, tree.Call) and name.text == VALUE:
+    if isinstance(node, nodes.Call) and name.text == VALUE:
         value = source.part(node.args[0].value.span) if node.args else "..."
         advice = f"a value needs no call: write `name = {value}`"
         context.reporter.report("unknown-facet", source, name.span, f"unknown facet `{VALUE}`", hint=advice)
         return None
-    built_in = () if isinstance(node, tree.Call) else BUILTIN_MIXINS
+    built_in = () if isinstance(node, nodes.Call) else BUILTIN_MIXINS
     near = _near(name, (context.symbols.facets, context.symbols.schemas), opening, context, *built_in)
     if "." in name.text:
         context.reporter.report("unknown-facet", source, name.span, f"unknown facet `{name.text}`", **near)
@@ -78,9 +78,9 @@ def _record(
     return None
 
 
-def _effect(node: tree.Call | tree.Mixin) -> str:
+def _effect(node: nodes.Call | nodes.Mixin) -> str:
     """Return the effect of an undeclared name at run time, as a hint."""
-    if isinstance(node, tree.Call):
+    if isinstance(node, nodes.Call):
         return "without a declaration it is a record of its arguments: no handler runs, and it has no returns"
     built_in = " and ".join(f"`{name}`" for name in BUILTIN_MIXINS)
     return f"its arguments become parameters of the step, and nothing else happens; the built-in mixins are {built_in}"
@@ -92,7 +92,7 @@ class _Near(TypedDict):
     fixes: list[Fix]
 
 
-def _near(name: tree.Name, tables: Iterable[Table], opening: Opening, context: Context, *more: str) -> _Near:
+def _near(name: nodes.Name, tables: Iterable[Table], opening: Opening, context: Context, *more: str) -> _Near:
     """Return the names that could be meant, as they must be written here; if another namespace has the name, only those."""
     if not context.reporter.detailed:
         return _Near(valid=[], near=name.text, fixes=[])
@@ -112,19 +112,19 @@ def _near(name: tree.Name, tables: Iterable[Table], opening: Opening, context: C
     return _Near(valid=found, near=name.text, fixes=[])
 
 
-def check_type(type_: tree.Type, opening: Opening, context: Context) -> None:
+def check_type(type_: nodes.Type, opening: Opening, context: Context) -> None:
     """Report a type that is neither built in, nor a schema, nor (for a step reference) a facet."""
-    while isinstance(type_, tree.WRAPPERS):
-        if isinstance(type_, tree.OptionalType):
+    while not isinstance(type_, nodes.NamedType):
+        if isinstance(type_, nodes.OptionalType):
             context.extensions.append(("optional", opening.source, type_.span))
         type_ = type_.element
-    if isinstance(type_, tree.TooDeep):
-        context.report_too_deep(type_, opening.source, tree.MAX_DEPTH, "this type")
+    if type_.too_deep:
+        context.report_too_deep(type_.span, opening.source, nodes.MAX_DEPTH, "this type")
         return
-    name = type_.name
-    if name.text in BUILTIN:
+    if type_.name in BUILTIN:
         return
-    found = context.symbols.resolve_type(name, opening)
+    name = nodes.Name(type_.name, type_.span)
+    found = context.symbols.resolve_type(type_.name, opening)
     if found.candidates:
         _report_ambiguous("ambiguous-type", f"type `{name.text}`", name, found, opening, context, imports=True)
     elif found.found is None:
@@ -135,7 +135,7 @@ def check_type(type_: tree.Type, opening: Opening, context: Context) -> None:
 
 
 def _report_ambiguous(
-    rule: str, shown: str, name: tree.Name, found: Resolution, opening: Opening, context: Context, *, imports: bool = False
+    rule: str, shown: str, name: nodes.Name, found: Resolution, opening: Opening, context: Context, *, imports: bool = False
 ) -> None:
     candidates = found.candidates
     message = f"{shown} is ambiguous, it must be qualified: {', '.join(candidates[:12])}"

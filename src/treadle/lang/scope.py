@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from treadle.lang import tree
+from treadle.lang import nodes
 from treadle.lang.attributes import Attributes, AttributeTables
 from treadle.lang.diagnostics import Reporter, Source
 from treadle.lang.names import Declared, Definition, Opening, Symbols
@@ -47,7 +47,7 @@ class Inputs:
 class StepInfo:
     """A step. Its `attributes` are complete when its call was checked, before any expression can read them."""
 
-    node: tree.Step
+    node: nodes.Step
     index: int
     declared: Declared | None
     definition: Definition
@@ -124,8 +124,8 @@ class Bindings:
     depends: dict[int, tuple[str, ...]] = field(default_factory=dict)
     into: dict[int, str] = field(default_factory=dict)
     types: dict[int, Type] = field(default_factory=dict)
-    uses: list[tuple[Source, tree.Name | tree.Ref | tree.InputRef, int, Definition]] = field(default_factory=list)
-    scopes: list[tuple[tree.Span, Scope]] = field(default_factory=list)
+    uses: list[tuple[Source, nodes.Name | nodes.Ref | nodes.InputRef, int, Definition]] = field(default_factory=list)
+    scopes: list[tuple[nodes.Span, Scope]] = field(default_factory=list)
 
 
 @dataclass(slots=True)
@@ -139,13 +139,13 @@ class Context:
     implied: dict[str, set[str]] = field(default_factory=dict)  # facet -> parameters that implicits supply
     keys_read: dict[int, set[str] | None] = field(default_factory=dict)  # pre-script -> its keys in other scripts; None: any
     misyielded: dict[int, set[str] | None] = field(default_factory=dict)  # facet -> returns in wrong yields; None: any
-    extensions: list[tuple[str, Source, tree.Span]] = field(default_factory=list)  # uses of extensions to the reference
+    extensions: list[tuple[str, Source, nodes.Span]] = field(default_factory=list)  # uses of extensions to the reference
 
-    def use(self, source: Source, name: tree.Name | tree.Ref | tree.InputRef, definition: Definition, part: int = 0) -> None:
+    def use(self, source: Source, name: nodes.Name | nodes.Ref | nodes.InputRef, definition: Definition, part: int = 0) -> None:
         """Record the meaning of a name, or of one part of a reference."""
         self.bindings.uses.append((source, name, part, definition))
 
-    def report_too_deep(self, node: tree.TooDeep, source: Source, limit: int, what: str) -> None:
+    def report_too_deep(self, span: nodes.Span, source: Source, limit: int, what: str) -> None:
         """Report nesting beyond the limit."""
         message = f"{what} is nested more than {limit} levels deep"
-        self.reporter.report("too-deep", source, node.span, message, hint="split it over several steps or facets")
+        self.reporter.report("too-deep", source, span, message, hint="split it over several steps or facets")

@@ -8,7 +8,7 @@ import warnings
 from dataclasses import dataclass, field
 from functools import lru_cache
 
-from treadle.lang import tree
+from treadle.lang import nodes
 from treadle.model.scripts import SCRIPT_BUILTINS, SCRIPT_MODULES
 
 _LARGEST = 200_000
@@ -37,9 +37,9 @@ class ScriptCode:
     open: bool = False
 
 
-def read_script(script: tree.Script) -> ScriptCode:
+def read_script(script: nodes.Script) -> ScriptCode:
     """Return the facts about a script; scripts with the same code share them."""
-    if len(script.code) > _LARGEST or (script.language is not None and script.language.text != "python"):
+    if len(script.code) > _LARGEST or script.language != nodes.PYTHON:
         return ScriptCode(open=True, reads_any=True)
     return _read(script.code)
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from itertools import islice
 from typing import Any
 
-from treadle.lang.program import (
+from treadle.lang.nodes import (
     ArrayLiteral,
     Boolean,
     Double,
@@ -18,12 +18,12 @@ from treadle.lang.program import (
     NamedType,
     Null,
     OptionalType,
-    Program,
     String,
     Type,
     Unary,
     named_type,
 )
+from treadle.lang.program import Program
 from treadle.model.values import BlobRef, Json
 
 

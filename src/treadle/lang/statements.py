@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from treadle.lang import builtins, hints, tree
+from treadle.lang import builtins, hints, nodes
 from treadle.lang.calls import CallParser
 from treadle.lang.cursor import Cursor, Failed, Names
 from treadle.lang.diagnostics import Edit, Fix, nearest, replace
 from treadle.lang.expressions import CALL_HINT, LEVELS
 from treadle.lang.foreign import ForeignParser
 from treadle.lang.literals import dedent
+from treadle.lang.nodes import Name, Span
 from treadle.lang.tokens import KEYWORDS, OPENERS, WORDS, Token
-from treadle.lang.tree import Name, Span
 
 # Keywords that cannot name a step, because the statement would read like something else.
 NOT_STEPS = frozenset(
@@ -33,7 +33,7 @@ class StatementParser:
 
     # --- blocks
 
-    def then(self, *, with_script: bool) -> tree.Block | tree.TooDeep:
+    def then(self, *, with_script: bool) -> nodes.Block:
         """Parse `andThen` and the statements after it."""
         cursor = self.cursor
         cursor.keyword()
@@ -48,7 +48,7 @@ class StatementParser:
                 return self.when(word)
             case "script" if with_script:
                 script = self.script()
-                return tree.Block(script=script, span=script.span)
+                return nodes.Block(script=script, span=script.span)
         words = ["foreach", "when"] + (["script"] if with_script else [])
         if token.text == "for":
             cursor.report(
@@ -65,7 +65,7 @@ class StatementParser:
             raise cursor.failed(token.span, "unexpected `script` in the body of a step", hint)
         raise cursor.unexpected("`{`", *(f"`{word}`" for word in words), words=words)
 
-    def script(self) -> tree.Script:
+    def script(self) -> nodes.Script:
         cursor = self.cursor
         word = cursor.keyword()
         language = cursor.name() if cursor.tok.kind == "name" else None
@@ -77,9 +77,9 @@ class StatementParser:
         if code.kind == "string":
             text, dropped = dedent(text, flush=True)
             line += dropped
-        return tree.Script(language, text, line, word.span.to(code.span))
+        return nodes.Script(text, language or nodes.PYTHON, line, word.span.to(code.span))
 
-    def catch(self) -> tree.Block | tree.TooDeep:
+    def catch(self) -> nodes.Block:
         cursor = self.cursor
         word = cursor.keyword()
         if cursor.tok.text == "when":
@@ -92,7 +92,7 @@ class StatementParser:
             raise cursor.unexpected("`{`", "`when`")
         return self.block()
 
-    def foreach(self) -> tree.Block | tree.TooDeep:
+    def foreach(self) -> nodes.Block:
         cursor = self.cursor
         word = cursor.keyword()
         cursor.join()
@@ -112,11 +112,11 @@ class StatementParser:
         else:
             cursor.keyword()
         token = cursor.tok
-        iterable: tree.InputRef | tree.Ref
+        iterable: nodes.Expr
         if token.kind == "input":
-            iterable = tree.InputRef(tuple(token.text[2:].split(".")), token.span)
+            iterable = nodes.InputRef(tuple(token.text[2:].split(".")), token.span)
         elif token.kind in WORDS:
-            iterable = tree.Ref(tuple(token.text.split(".")), token.span)
+            iterable = nodes.Ref(tuple(token.text.split(".")), token.span)
         else:
             hint = (
                 "foreach iterates over a reference; pass a literal list as the argument of a step or as a default"
@@ -137,11 +137,11 @@ class StatementParser:
         if cursor.tok.kind != "{":
             raise cursor.unexpected("`{`", *([] if mode else [f"`{each}`" for each in MODES]), words=() if mode else MODES)
         self.names.bound.add(variable.text)
-        head = tree.Foreach(variable, iterable, word.span.to(cursor.previous.span), mode, failed)
+        head = nodes.Foreach(variable, iterable, mode, failed, word.span.to(cursor.previous.span))
         block = self.block()
-        if isinstance(block, tree.TooDeep):
+        if block.too_deep:
             return block
-        return tree.Block(block.statements, head, span=head.span.to(block.span), depth=block.depth)
+        return nodes.Block(block.statements, head, span=head.span.to(block.span), depth=block.depth)
 
     def _mode(self) -> tuple[Name | None, Name | None]:
         """Parse the error mode of a foreach, if there is one."""
@@ -176,17 +176,17 @@ class StatementParser:
             raise cursor.failed(cursor.tok.span, f"unexpected `{cursor.tok.text}`", "a foreach has one error mode")
         return mode, failed
 
-    def when(self, first: Token) -> tree.Block | tree.TooDeep:
+    def when(self, first: Token) -> nodes.Block:
         cursor = self.cursor
         cursor.keyword()
         if cursor.tok.kind != "{":
             raise cursor.unexpected("`{`", hint="conditions stand in cases: `when { case condition => { ... } case _ => { ... } }`")
-        if self.blocks >= tree.MAX_BLOCKS:
-            return cursor.too_deep()
+        if self.blocks >= nodes.MAX_BLOCKS:
+            return nodes.Block(span=cursor.skip_too_deep(), too_deep=True)
         cursor.open()
         level = len(cursor.brackets)
         self.blocks += 1
-        cases: list[tree.Case] = []
+        cases: list[nodes.Case] = []
         while cursor.tok.kind not in ("}", "end") and not cursor.ended:
             if cursor.tok.kind == ";":
                 cursor.advance()
@@ -201,7 +201,7 @@ class StatementParser:
         self.blocks -= 1
         last = self.end_of_block(level, "`case`")
         depth = 1 + max((case.block.depth for case in cases), default=0)
-        return _limited(tree.Block(cases=tuple(cases), span=first.span.to(last), depth=depth))
+        return _limited(nodes.Block(cases=tuple(cases), span=first.span.to(last), depth=depth))
 
     def next_case(self, level: int) -> None:
         """After an error in a case: advance to the next one."""
@@ -214,7 +214,7 @@ class StatementParser:
             else:
                 cursor.advance()
 
-    def case(self) -> tree.Case:
+    def case(self) -> nodes.Case:
         cursor = self.cursor
         token = cursor.tok
         if token.text != "case":
@@ -225,7 +225,8 @@ class StatementParser:
             raise cursor.unexpected("`case`", "`}`", words=("case",), fresh=True)
         word = cursor.keyword()
         self.expressions.comparing = True
-        condition = self.expressions.expr()
+        written = self.expressions.expr()
+        condition = None if isinstance(written, nodes.Ref) and written.path == ("_",) else written
         self.expressions.comparing = False
         at = cursor.tok.span
         if cursor.tok.kind == "{":
@@ -242,27 +243,27 @@ class StatementParser:
         if cursor.tok.kind != "{":
             raise cursor.unexpected("`{`")
         block = self.block()
-        return tree.Case(condition, block, word.span.to(block.span))
+        return nodes.Case(condition, block, word.span.to(block.span))
 
-    def _case_without_braces(self, word: Token, condition: tree.Expr) -> tree.Case:
+    def _case_without_braces(self, word: Token, condition: nodes.Expr | None) -> nodes.Case:
         cursor = self.cursor
         first = cursor.tok
         statement = self.statement()
         edits = (Edit(first.span.until(first.span), "{ "), Edit(cursor.previous.span.end, " }"))
         message = f"unexpected `{first.text}`; expected `{{`"
         cursor.report(first.span, message, "each case has a block in braces", [Fix("Insert braces", edits)])
-        block = tree.Block((statement,) if statement else (), span=first.span.to(cursor.previous.span), depth=1)
-        return tree.Case(condition, block, word.span.to(block.span))
+        block = nodes.Block((statement,) if statement else (), span=first.span.to(cursor.previous.span), depth=1)
+        return nodes.Case(condition, block, word.span.to(block.span))
 
-    def block(self) -> tree.Block | tree.TooDeep:
+    def block(self) -> nodes.Block:
         """Parse statements in braces."""
         cursor = self.cursor
-        if self.blocks >= tree.MAX_BLOCKS:
-            return cursor.too_deep()
+        if self.blocks >= nodes.MAX_BLOCKS:
+            return nodes.Block(span=cursor.skip_too_deep(), too_deep=True)
         first = cursor.open()
         level = len(cursor.brackets)
         outer, self.blocks = cursor.column, self.blocks + 1
-        statements: list[tree.Statement] = []
+        statements: list[nodes.Statement] = []
         depth = 1
         while cursor.tok.kind not in ("}", "end"):
             if cursor.begins_declaration():
@@ -283,12 +284,12 @@ class StatementParser:
             if statement is None:
                 continue
             statements.append(statement)
-            if isinstance(statement, tree.Step):
+            if isinstance(statement, nodes.Step):
                 body, catch = statement.body, statement.catch
                 depth = max(depth, 1 + (body.depth if body else 0), 1 + (catch.depth if catch else 0))
         cursor.column, self.blocks = outer, self.blocks - 1
         last = self.end_of_block(level, "a step", "`yield`")
-        return _limited(tree.Block(tuple(statements), span=first.span.to(last), depth=depth))
+        return _limited(nodes.Block(tuple(statements), span=first.span.to(last), depth=depth))
 
     def end_of_block(self, level: int, *expected: str) -> Span:
         """Take the closing brace; if it is missing, report this once and go on as if all blocks had ended."""
@@ -304,7 +305,7 @@ class StatementParser:
 
     # --- statements
 
-    def statement(self) -> tree.Statement | None:
+    def statement(self) -> nodes.Statement | None:
         """Parse one statement; None for `;`."""
         cursor = self.cursor
         token = cursor.tok
@@ -322,7 +323,7 @@ class StatementParser:
                     return None
                 call = self.calls.call()
                 self._no_after("a yield waits for all steps of its block")
-                return tree.Yield(call, word.span.to(call.span))
+                return nodes.Yield(call, word.span.to(call.span))
             return self.foreign.statement()
         if kind == ";":
             cursor.advance()
@@ -353,7 +354,7 @@ class StatementParser:
             raise cursor.failed(token.span, f"unexpected `{token.text}`; expected {wanted}", hint, fixes)
         self.foreign.value_for_owner(word)
 
-    def sys(self) -> tree.Statement:
+    def sys(self) -> nodes.Statement:
         cursor = self.cursor
         word = cursor.keyword()
         if cursor.tok.kind != "(":
@@ -362,16 +363,16 @@ class StatementParser:
         if word.text == "sys.log":
             args, close = self.calls.args(None)
             after = self.after()
-            return tree.SysLog(args, word.span.to(self._last(after, close.span)), after)
+            return nodes.Sys(nodes.SysKind.LOG, args, None, word.span.to(self._last(after, close.span)), after)
         cursor.open()
         self.expressions.comparing = True
         condition = self.expressions.expr()
         self.expressions.comparing = False
         close = cursor.close("an operator")
         after = self.after()
-        return tree.SysAssert(condition, word.span.to(self._last(after, close.span)), after)
+        return nodes.Sys(nodes.SysKind.ASSERT, (), condition, word.span.to(self._last(after, close.span)), after)
 
-    def step(self, token: Token) -> tree.Step:
+    def step(self, token: Token) -> nodes.Step:
         cursor = self.cursor
         if token.text in NOT_STEPS:
             self._not_a_step(token)
@@ -382,9 +383,9 @@ class StatementParser:
         calls = cursor.tok.kind in WORDS and cursor.ahead().kind == "(" and not self.expressions.calls_function()
         call = self.calls.call() if calls else self._value()
         self.names.bound.add(token.text)
-        if call.target.text == tree.VALUE:
+        if call.target.text == nodes.WRITTEN_VALUE:
             self._nothing_more(token.text)
-            return tree.Step(Name(token.text, token.span), call, None, None, token.span.to(call.span))
+            return nodes.Step(Name(token.text, token.span), call, None, None, token.span.to(call.span))
         arrow = cursor.tok.kind == "-" and cursor.ahead().kind == ">"
         goes_on = cursor.tok.text in LEVELS or cursor.tok.kind in (".", "[")
         if goes_on and not (arrow or cursor.tok.broken or cursor.names_something()):
@@ -407,7 +408,7 @@ class StatementParser:
             at = self._last(after, call.span).end
             after += self._no_after("`after` stands before `andThen` and `catch`", at, ", " if after else " after ")
         last = catch.span if catch else body.span if body else self._last(after, call.span)
-        return tree.Step(Name(token.text, token.span), call, body, catch, token.span.to(last), after)
+        return nodes.Step(Name(token.text, token.span), call, body, catch, token.span.to(last), after)
 
     def _respell(self, words: set[str]) -> None:
         cursor = self.cursor
@@ -421,7 +422,7 @@ class StatementParser:
         """Return whether `after` comes next as a keyword."""
         return self.cursor.tok.text == "after" and not self.cursor.names_something()
 
-    def after(self) -> tuple[tree.Ref, ...]:
+    def after(self) -> tuple[Name, ...]:
         """Parse `after a, b`, if it comes next."""
         cursor = self.cursor
         if not self._follows():
@@ -434,7 +435,7 @@ class StatementParser:
                 cursor.advance()
             else:
                 at = cursor.previous.span.end
-                hint = f"write `after {found[-1].path[0]}, {cursor.tok.text}`"
+                hint = f"write `after {found[-1].text}, {cursor.tok.text}`"
                 cursor.report(at, "a comma is missing here", hint, [Fix("Insert `,`", (Edit(at, ","),))])
             found.append(self._earlier())
         if cursor.tok.text == "with" and not cursor.names_something():
@@ -447,7 +448,7 @@ class StatementParser:
         text = cursor.tok.text
         return text in self.names.bound and text not in KEYWORDS and not cursor.tok.broken and not cursor.names_something()
 
-    def _earlier(self) -> tree.Ref:
+    def _earlier(self) -> Name:
         cursor = self.cursor
         token = cursor.tok
         if token.kind not in WORDS:
@@ -457,9 +458,9 @@ class StatementParser:
             fix = replace(f"Write `{name}`", token.span, name)
             cursor.report(token.span, f"unexpected `{token.text}`; expected the name of a step", f"write `after {name}`", [fix])
         cursor.advance()
-        return tree.Ref((name,), token.span)
+        return Name(name, token.span)
 
-    def _no_after(self, hint: str, to: Span | None = None, joint: str = "") -> tuple[tree.Ref, ...]:
+    def _no_after(self, hint: str, to: Span | None = None, joint: str = "") -> tuple[Name, ...]:
         """Report `after` at the end of a statement that cannot have it there; with `to` it must be moved to that place."""
         cursor = self.cursor
         if not self._follows() or cursor.ahead().kind not in WORDS:
@@ -469,12 +470,12 @@ class StatementParser:
         remove = Edit(before.to(self._last(found, word)), "")
         fix = Fix("Remove it", (remove,))
         if to is not None:
-            names = ", ".join(each.path[0] for each in found)
+            names = ", ".join(found)
             fix = Fix(f"Write `after {names}` before the block", (Edit(to, joint + names), remove))
         cursor.report(word, "unexpected `after`", hint, [fix])
         return found
 
-    def _last(self, after: tuple[tree.Ref, ...], otherwise: Span) -> Span:
+    def _last(self, after: tuple[Name, ...], otherwise: Span) -> Span:
         return after[-1].span if after else otherwise
 
     def _not_a_step(self, token: Token) -> None:
@@ -494,7 +495,7 @@ class StatementParser:
             hint = f"`{name}` is computed immediately; `{token.text}` belongs to a step that calls a facet"
             raise cursor.failed(token.span, f"unexpected `{token.text}` after a value", hint)
 
-    def _value(self) -> tree.Call:
+    def _value(self) -> nodes.Call:
         """Parse the expression of a value; report forms that were probably meant to be calls."""
         cursor = self.cursor
         token = cursor.tok
@@ -509,8 +510,8 @@ class StatementParser:
             raise cursor.unexpected("the name of a facet")
         value = self.expressions.expr()
         start = token.span.until(token.span)
-        return tree.Call(Name(tree.VALUE, start), (tree.Arg(Name("value", start), value),), (), value.span)
+        return nodes.Call(Name(nodes.WRITTEN_VALUE, start), (nodes.Arg(Name("value", start), value),), (), value.span)
 
 
-def _limited(block: tree.Block) -> tree.Block | tree.TooDeep:
-    return block if block.depth <= tree.MAX_BLOCKS else tree.TooDeep(block.span)
+def _limited(block: nodes.Block) -> nodes.Block:
+    return block if block.depth <= nodes.MAX_BLOCKS else nodes.Block(span=block.span, too_deep=True)

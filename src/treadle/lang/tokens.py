@@ -11,8 +11,7 @@ from enum import StrEnum
 
 import msgspec
 
-from treadle.lang.program import BUILTIN_TYPES
-from treadle.lang.tree import Span
+from treadle.lang.nodes import BUILTIN_TYPES, Span
 
 
 class Role(StrEnum):

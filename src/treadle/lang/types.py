@@ -10,10 +10,10 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple, cast
 
-from treadle.lang.program import BUILTIN_TYPES
-from treadle.lang.program import ListType as ListType
-from treadle.lang.program import NamedType as NamedType
-from treadle.lang.program import OptionalType as OptionalType
+from treadle.lang.nodes import BUILTIN_TYPES
+from treadle.lang.nodes import ListType as ListType
+from treadle.lang.nodes import NamedType as NamedType
+from treadle.lang.nodes import OptionalType as OptionalType
 
 
 @dataclass(frozen=True, slots=True)

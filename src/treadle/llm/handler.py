@@ -8,7 +8,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from treadle.kernel.store.system import SystemClock, SystemIds
-from treadle.lang.program import Facet, FacetKind, Param, Program
+from treadle.lang.nodes import Facet, FacetKind, Name, Param
+from treadle.lang.program import Program
 from treadle.llm.config import LLMConfig, scrubbed, secrets_of
 from treadle.llm.conversation import Conversation
 from treadle.llm.errors import LLMError
@@ -43,7 +44,7 @@ class LLMHandler:
         self._client = client
         self._config = config
         self._template = prompt_template
-        self._facet = Facet(id=name, kind=FacetKind.EVENT, name=name, returns=returns)
+        self._facet = Facet(id=name, kind=FacetKind.EVENT, name=Name(name), returns=returns)
         self._program = program or Program(id="llm")
         self._registry = tool_registry
         self._defined = tuple(tool_definitions or ())

@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from treadle.lang.program import Doc, ListType, OptionalType, Param, Program, Type
+from treadle.lang.nodes import Doc, ListType, OptionalType, Param, Type
+from treadle.lang.program import Program
 from treadle.model.values import Json
 
 _BUILT_IN: dict[str, dict[str, Json]] = {

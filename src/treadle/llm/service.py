@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 from treadle.agents.step_log import StepLog
 from treadle.kernel.store.queries import TaskFilter
-from treadle.lang.program import Facet, Program, Prompt
+from treadle.lang.nodes import Directive, Facet, Name, Prompt
+from treadle.lang.program import Program
 from treadle.llm.config import LLMConfig, config_of, load_sdk, make_client, secrets_of
 from treadle.llm.conversation import Conversation, Meter
 from treadle.llm.errors import LLMError
@@ -141,7 +142,7 @@ class LLMService:
         description: str | None = None,
     ) -> dict[str, Json]:
         """Return a facet's returns, by one conversation."""
-        prompt = facet.prompt or Prompt(id="", template=_default_template(facet, description))
+        prompt = facet.prompt or Prompt((Directive(Name("template"), _default_template(facet, description)),))
         parts = (self.config.system_prompt, description if facet.prompt is not None else None, fill(prompt.system or "", payload))
         conversation = Conversation(
             self._sender(),

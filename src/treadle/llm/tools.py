@@ -9,7 +9,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
 
-from treadle.lang.program import Doc, Facet, Program
+from treadle.lang.nodes import Doc, Facet
+from treadle.lang.program import Program
 from treadle.lang.signatures import type_words
 from treadle.llm.schemas import object_schema
 from treadle.llm.tool_names import ToolNames

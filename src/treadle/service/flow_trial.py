@@ -11,7 +11,8 @@ from treadle.api.flows import FlowTrial, TrialCall
 from treadle.evaluator import Errored, Finished, Limits, Started, TaskRequest
 from treadle.kernel.runs.flows import check_inputs, check_result, declared_returns
 from treadle.lang.declare import APPROVAL, built_in_facets
-from treadle.lang.program import Block, Facet, Program
+from treadle.lang.nodes import Block, Facet
+from treadle.lang.program import Program
 from treadle.model.errors import InvalidInput, Refused
 from treadle.model.names import short_name
 from treadle.model.outcomes import Problem

@@ -30,7 +30,7 @@ from treadle.kernel.functions.steps import is_function
 from treadle.kernel.runs.flows import Source, find_workflow
 from treadle.kernel.runs.step_reads import NodeCounts
 from treadle.lang import CannotFormat, Compiled, Diagnostic, Graph, Program, format_source, graph
-from treadle.lang.program import Doc, Facet, Param
+from treadle.lang.nodes import Doc, Facet, Param
 from treadle.lang.signatures import literal_of, schemas_of, type_words
 from treadle.model.errors import InvalidInput
 from treadle.model.values import Json

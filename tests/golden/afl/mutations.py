@@ -11,13 +11,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass, fields, is_dataclass
 from typing import Any
 
-from treadle.lang import tree
+from treadle.lang import nodes
 from treadle.lang.analysis import Analysis, analyse
 from treadle.lang.diagnostics import Edit, Reporter, Source
 from treadle.lang.names import Declared
+from treadle.lang.nodes import ListType, NamedType, Span
 from treadle.lang.parse import parse
-from treadle.lang.program import ListType, NamedType
-from treadle.lang.tree import Span
 from treadle.lang.types import Type, is_anything, misfit
 
 _OTHER_TYPES = {"Long": ("String", "[Long]"), "Int": ("String",), "String": ("Long", "[String]"), "Double": ("String",)}
@@ -36,9 +35,9 @@ class Mutant:
 class _Block:
     """A block with the declaration it belongs to; `step` is the step whose body or catch it is part of."""
 
-    node: tree.Block
-    facet: tree.Facet
-    step: tree.Step | None
+    node: nodes.Block
+    facet: nodes.Facet
+    step: nodes.Step | None
 
 
 class Mutator:
@@ -54,7 +53,7 @@ class Mutator:
         self.tables = self.analysis.context.tables
         self.symbols = self.analysis.context.symbols
         self.nodes = list(_walk(file))
-        self.facets = [node for node in self.nodes if isinstance(node, tree.Facet)]
+        self.facets = [node for node in self.nodes if isinstance(node, nodes.Facet)]
         self.declared: dict[int, Declared] = {id(each.node): each for each in self.symbols.taken.values()}
         self.blocks = [block for facet in self.facets for block in _blocks(facet)]
 
@@ -77,11 +76,11 @@ class Mutator:
 
     # --- arguments
 
-    def calls(self) -> Iterator[tuple[tree.Call | tree.Mixin, Declared]]:
+    def calls(self) -> Iterator[tuple[nodes.Call | nodes.Mixin, Declared]]:
         """Calls of steps and implicits, and mixins, with their callees; no yields."""
-        yields = {id(node.call) for node in self.of(tree.Yield)}
+        yields = {id(node.call) for node in self.of(nodes.Yield)}
         for node in self.nodes:
-            if isinstance(node, tree.Call | tree.Mixin) and id(node) not in yields:
+            if isinstance(node, nodes.Call | nodes.Mixin) and id(node) not in yields:
                 callee = self.analysis.callee(node)
                 if callee is not None:
                     yield node, callee
@@ -89,9 +88,9 @@ class Mutator:
     def dropped_arguments(self) -> Iterator[tuple[Edit, ...]]:
         implied = self.analysis.context.implied
         for call, callee in self.calls():
-            if isinstance(call, tree.Mixin):
+            if isinstance(call, nodes.Mixin):
                 continue
-            if isinstance(callee.node, tree.Schema):
+            if isinstance(callee.node, nodes.Schema):
                 required = [field.name.text for field in callee.node.fields if field.is_needed]
             else:
                 required = self.tables.required(callee)
@@ -104,10 +103,10 @@ class Mutator:
                 if self.needed(block, arg.name.text):
                     yield _without(statement.call.args, arg)
 
-    def yields(self) -> Iterator[tuple[_Block, tree.Yield]]:
+    def yields(self) -> Iterator[tuple[_Block, nodes.Yield]]:
         for block in self.blocks:
             for statement in block.node.statements:
-                if isinstance(statement, tree.Yield):
+                if isinstance(statement, nodes.Yield):
                     yield block, statement
 
     def needed(self, block: _Block, name: str) -> bool:
@@ -115,13 +114,13 @@ class Mutator:
         facet = block.facet
         if block.step is not None:
             callee = self.analysis.callee(block.step.call)
-            if callee is None or not isinstance(callee.node, tree.Facet):
+            if callee is None or not isinstance(callee.node, nodes.Facet):
                 return False
             facet = callee.node
             is_catch = block.step.catch is not None
-            if facet.kind is tree.FacetKind.EVENT and not is_catch:
+            if facet.kind is nodes.FacetKind.EVENT and not is_catch:
                 return False
-        elif facet.kind is tree.FacetKind.EVENT:
+        elif facet.kind is nodes.FacetKind.EVENT:
             return False
         if not any(each.name.text == name and each.is_needed for each in facet.returns):
             return False
@@ -137,7 +136,7 @@ class Mutator:
                         if self.wrong(one.value, second) or self.wrong(other.value, first):
                             yield Edit(one.name.span, other.name.text), Edit(other.name.span, one.name.text)
 
-    def wrong(self, expr: tree.Expr, wanted: Type) -> bool:
+    def wrong(self, expr: nodes.Expr, wanted: Type) -> bool:
         return misfit(self.analysis.type_of(expr), wanted, self.tables.fields) is not None
 
     # --- names
@@ -147,20 +146,20 @@ class Mutator:
         for use in self.analysis.uses("x.afl"):
             yield (Edit(use.span.end, "x"),)
         for node in self.nodes:
-            if isinstance(node, tree.Call | tree.Mixin) and node.target.text != tree.VALUE:
+            if isinstance(node, nodes.Call | nodes.Mixin) and node.target.text != nodes.WRITTEN_VALUE:
                 yield (Edit(node.target.span.end, "x"),)
-            elif isinstance(node, tree.Function):
+            elif isinstance(node, nodes.Function):
                 yield (Edit(node.name.span.end, "x"),)
-            elif isinstance(node, tree.Ref | tree.InputRef):
+            elif isinstance(node, nodes.Ref | nodes.InputRef):
                 yield (Edit(node.parts[0].span.end, "x"),)
-            elif isinstance(node, tree.Index) and isinstance(node.index, tree.Literal) and isinstance(node.index.value, str):
+            elif isinstance(node, nodes.Index) and isinstance(node.index, nodes.Literal) and isinstance(node.index.value, str):
                 yield (Edit(node.index.span, f'"{node.index.value}x"'),)
 
     def scripts(self) -> Iterator[tuple[Edit, ...]]:
         """Misspell the keys of scripts and the placeholders of prompts."""
         for node in self.nodes:
-            if isinstance(node, tree.Script | tree.Directive):
-                pattern = _SCRIPT_KEYS if isinstance(node, tree.Script) else _PLACEHOLDERS
+            if isinstance(node, nodes.Script | nodes.Directive):
+                pattern = _SCRIPT_KEYS if isinstance(node, nodes.Script) else _PLACEHOLDERS
                 start = self.source.offset(node.span.line, node.span.column)
                 for match in pattern.finditer(self.source.part(node.span)):
                     yield (Edit(self.span(start + match.start(1), start + match.end(1)), f"{match[1]}x"),)
@@ -176,15 +175,15 @@ class Mutator:
         """Replace a reference with another one of the same block that has the wrong type."""
         for block in self.blocks:
             values = [node for statement in block.node.statements for node in _arg_values(statement)]
-            refs = [value for value in values if isinstance(value, tree.Ref | tree.InputRef) and len(value.path) > 1]
-            refs += [value for value in values if isinstance(value, tree.InputRef) and len(value.path) == 1]
+            refs = [value for value in values if isinstance(value, nodes.Ref | nodes.InputRef) and len(value.path) > 1]
+            refs += [value for value in values if isinstance(value, nodes.InputRef) and len(value.path) == 1]
             for arg, wanted in self.typed_args():
-                if arg.value in refs and isinstance(arg.value, tree.Ref | tree.InputRef):
+                if arg.value in refs and isinstance(arg.value, nodes.Ref | nodes.InputRef):
                     for other in refs:
                         if other is not arg.value and self.wrong(other, wanted):
                             yield (Edit(arg.value.span, self.source.part(other.span)),)
 
-    def typed_args(self) -> Iterator[tuple[tree.Arg, Type]]:
+    def typed_args(self) -> Iterator[tuple[nodes.Arg, Type]]:
         """Arguments for parameters, returns and fields whose type is not Json."""
         for call, callee in self.calls():
             for arg in call.args:
@@ -201,14 +200,14 @@ class Mutator:
     # --- types and values
 
     def changed_types(self) -> Iterator[tuple[Edit, ...]]:
-        for param in self.of(tree.Param):
-            if isinstance(param.type, tree.ListType):
+        for param in self.of(nodes.Param):
+            if isinstance(param.type, nodes.ListType):
                 yield (Edit(param.type.span, self.source.part(param.type.element.span)),)
                 yield (Edit(param.type.span, "String"),)
-            elif isinstance(param.type, tree.OptionalType):
+            elif isinstance(param.type, nodes.OptionalType):
                 yield (Edit(param.type.span, self.source.part(param.type.element.span)),)
                 yield (Edit(param.type.span, "[Boolean]?"),)
-            elif isinstance(param.type, tree.NamedType):
+            elif isinstance(param.type, nodes.NamedType):
                 for other in _OTHER_TYPES.get(param.type.name.text, ("Long",)):
                     yield (Edit(param.type.span, other),)
 
@@ -221,9 +220,9 @@ class Mutator:
                 if isinstance(literal.value, bool):
                     yield (Edit(literal.span, "7"),)
 
-    def typed_literals(self) -> Iterator[tree.Literal]:
+    def typed_literals(self) -> Iterator[nodes.Literal]:
         """Literals where only one type is right; not operands of `++`, nor values for Json."""
-        places: list[tuple[tree.Expr, Type]] = [(arg.value, wanted) for arg, wanted in self.typed_args()]
+        places: list[tuple[nodes.Expr, Type]] = [(arg.value, wanted) for arg, wanted in self.typed_args()]
         for facet in self.facets:
             declared = self.declared[id(facet)]
             for params, known in ((facet.params, self.tables.params(declared)), (facet.returns, self.tables.returns(declared))):
@@ -232,25 +231,25 @@ class Mutator:
             expr, wanted = places.pop()
             if is_anything(wanted):
                 continue
-            if isinstance(expr, tree.Literal):
+            if isinstance(expr, nodes.Literal):
                 yield expr
-            elif isinstance(expr, tree.ArrayLiteral) and isinstance(wanted, ListType):
+            elif isinstance(expr, nodes.ArrayLiteral) and isinstance(wanted, ListType):
                 places += [(element, wanted.element) for element in expr.elements]
-            elif isinstance(expr, tree.MapLiteral) and isinstance(wanted, NamedType):
+            elif isinstance(expr, nodes.MapLiteral) and isinstance(wanted, NamedType):
                 known = self.tables.fields(wanted.name) or {}
                 places += [(entry.value, known[entry.key.text]) for entry in expr.entries if entry.key.text in known]
-        for node in self.of(tree.Binary):
+        for node in self.of(nodes.Binary):
             if node.operator in ("in", "not in", "contains"):
                 continue
             for one, other in ((node.left, node.right), (node.right, node.left)):
-                if isinstance(one, tree.Literal) and not is_anything(self.analysis.type_of(other)):
+                if isinstance(one, nodes.Literal) and not is_anything(self.analysis.type_of(other)):
                     yield one
 
     def unwrapped_lists(self) -> Iterator[tuple[Edit, ...]]:
         """Yield an element in place of a list of one, pass a list of one in place of a value."""
         for arg, wanted in self.typed_args():
             value = arg.value
-            if isinstance(value, tree.ArrayLiteral) and len(value.elements) == 1 and isinstance(wanted, ListType):
+            if isinstance(value, nodes.ArrayLiteral) and len(value.elements) == 1 and isinstance(wanted, ListType):
                 element = value.elements[0]
                 if not is_anything(self.analysis.type_of(element)):
                     yield (Edit(value.span, self.source.part(element.span)),)
@@ -258,8 +257,8 @@ class Mutator:
                 yield (Edit(value.span, f"[{self.source.part(value.span)}]"),)
 
     def dropped_defaults(self) -> Iterator[tuple[Edit, ...]]:
-        for param in self.of(tree.Param):
-            if param.default is not None and not isinstance(param.type, tree.OptionalType):
+        for param in self.of(nodes.Param):
+            if param.default is not None and not isinstance(param.type, nodes.OptionalType):
                 yield (Edit(Span(*param.type.span.end[:2], *param.default.span.end[:2]), ""),)
 
     # --- statements
@@ -270,7 +269,7 @@ class Mutator:
                 yield (Edit(statement.span, ""),)
 
     def removed_steps(self) -> Iterator[tuple[Edit, ...]]:
-        for step in self.of(tree.Step):
+        for step in self.of(nodes.Step):
             yield (Edit(step.span, ""),)
 
     def other_targets(self) -> Iterator[tuple[Edit, ...]]:
@@ -279,27 +278,27 @@ class Mutator:
                 yield (Edit(statement.call.target.span, name),)
 
     def dollars(self) -> Iterator[tuple[Edit, ...]]:
-        loops = {node.variable.text for node in self.of(tree.Foreach)}
+        loops = {node.variable.text for node in self.of(nodes.Foreach)}
         for node in self.nodes:
-            if isinstance(node, tree.InputRef) and node.path[0] not in loops:
+            if isinstance(node, nodes.InputRef) and node.path[0] not in loops:
                 yield (Edit(node.span.part(0, 2), ""),)
-            elif isinstance(node, tree.Ref) and node.path[0] not in loops:
+            elif isinstance(node, nodes.Ref) and node.path[0] not in loops:
                 yield (Edit(node.span.part(0, 0), "$."),)
 
     def dropped_mixins(self) -> Iterator[tuple[Edit, ...]]:
-        for mixin in self.of(tree.Mixin):
+        for mixin in self.of(nodes.Mixin):
             if mixin.target.text != "Timeout":
                 yield (Edit(mixin.span, ""),)
                 if mixin.alias is not None:
                     yield (Edit(Span(*mixin.parens.end[:2], *mixin.alias.span.end[:2]), ""),)
 
     def dropped_cases(self) -> Iterator[tuple[Edit, ...]]:
-        for case in self.of(tree.Case):
-            if case.is_default:
+        for case in self.of(nodes.Case):
+            if case.condition is None:
                 yield (Edit(case.span, ""),)
 
 
-def _without(args: tuple[tree.Arg, ...], arg: tree.Arg) -> tuple[Edit, ...]:
+def _without(args: tuple[nodes.Arg, ...], arg: nodes.Arg) -> tuple[Edit, ...]:
     """The edits that remove an argument and one comma."""
     index = args.index(arg)
     if index + 1 < len(args):
@@ -318,20 +317,20 @@ def _walk(node: Any) -> Iterator[Any]:
             yield from _walk(getattr(node, each.name))
 
 
-def _blocks(facet: tree.Facet) -> Iterator[_Block]:
-    left: list[tuple[Any, tree.Step | None]] = [(block, None) for block in (*facet.blocks, facet.catch)]
+def _blocks(facet: nodes.Facet) -> Iterator[_Block]:
+    left: list[tuple[Any, nodes.Step | None]] = [(block, None) for block in (*facet.blocks, facet.catch)]
     while left:
         block, step = left.pop()
-        if not isinstance(block, tree.Block):
+        if not isinstance(block, nodes.Block):
             continue
         yield _Block(block, facet, step)
         left += [(case.block, step) for case in block.cases or ()]
         for statement in block.statements:
-            if isinstance(statement, tree.Step):
+            if isinstance(statement, nodes.Step):
                 left += [(statement.body, statement), (statement.catch, statement)]
 
 
-def _yielded(block: tree.Block | tree.TooDeep) -> set[str]:
+def _yielded(block: nodes.Block | nodes.TooDeep) -> set[str]:
     names: set[str] = set()
     left: list[Any] = [block]
     while left:
@@ -340,11 +339,11 @@ def _yielded(block: tree.Block | tree.TooDeep) -> set[str]:
         if each.script is not None:
             names |= set(_SCRIPT_KEYS.findall(each.script.code))
         for statement in each.statements:
-            if isinstance(statement, tree.Yield):
+            if isinstance(statement, nodes.Yield):
                 names |= {arg.name.text for arg in statement.call.args}
     return names
 
 
-def _arg_values(statement: Any) -> Iterator[tree.Expr]:
-    if isinstance(statement, tree.Step | tree.Yield):
+def _arg_values(statement: Any) -> Iterator[nodes.Expr]:
+    if isinstance(statement, nodes.Step | nodes.Yield):
         yield from (arg.value for arg in statement.call.args)

@@ -21,7 +21,7 @@ from treadle.evaluator import ScriptRequest
 from treadle.kernel.runs.flows import check_inputs
 from treadle.lang import Program, compile_sources
 from treadle.lang.declare import built_in_facets
-from treadle.lang.program import Facet, ListType, OptionalType, Type
+from treadle.lang.nodes import Facet, ListType, OptionalType, Type
 from treadle.model.errors import InvalidInputs
 from treadle.testing.workflows import WorkflowFailed, run_workflow
 

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from treadle.lang import Compiled, Diagnostic, Program, compile_sources
 from treadle.lang.diagnostics import Reporter, Source
+from treadle.lang.nodes import Arg, Block, Expr, Facet, File, Step
 from treadle.lang.parse import parse
-from treadle.lang.program import Arg, Block, Expr, Facet, Step
-from treadle.lang.tree import File
 
 
 def compiled(*texts: str) -> Compiled:

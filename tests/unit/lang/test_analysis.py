@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from treadle.lang import tree
+from treadle.lang import nodes
 from treadle.lang.analysis import Analysis, Kind, Use, analyse
 from treadle.lang.diagnostics import Reporter, Source
 from treadle.lang.parse import parse
@@ -28,7 +28,7 @@ namespace app {
 """
 
 
-def analysed(*texts: str) -> tuple[Analysis, list[tree.File]]:
+def analysed(*texts: str) -> tuple[Analysis, list[nodes.File]]:
     reporter, files = Reporter(), []
     for name, text in zip(("lib.afl", "main.afl"), texts, strict=True):
         source = Source(name, text)
@@ -86,15 +86,15 @@ def test_references_include_the_place_of_the_declaration_and_other_files() -> No
 def test_every_expression_has_a_type() -> None:
     found, files = analysed(LIBRARY, MAIN)
     namespace = files[1].items[0]
-    assert isinstance(namespace, tree.Namespace)
+    assert isinstance(namespace, nodes.Namespace)
     workflow = namespace.items[1]
-    assert isinstance(workflow, tree.Facet)
+    assert isinstance(workflow, nodes.Facet)
     block = workflow.blocks[0]
-    assert isinstance(block, tree.Block)
+    assert isinstance(block, nodes.Block)
     price, note, result = block.statements
-    assert isinstance(price, tree.Step)
-    assert isinstance(note, tree.Step)
-    assert isinstance(result, tree.Yield)
+    assert isinstance(price, nodes.Step)
+    assert isinstance(note, nodes.Step)
+    assert isinstance(result, nodes.Yield)
     assert [words(found.type_of(arg.value)) for arg in price.call.args] == ["shop.Line", "Double"]
     assert [words(found.type_of(arg.value)) for arg in (*note.call.args, *result.call.args)] == ["shop.Line", "[Double]"]
     callee = found.callee(note.call)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from tests.unit.lang.programs import compiled, error, tree_of
 
-from treadle.lang import Severity, tree
+from treadle.lang import Severity, nodes
 from treadle.lang.diagnostics import Edit, Source
-from treadle.lang.tree import Span
+from treadle.lang.nodes import Span
 
 
 def test_a_rendered_diagnostic_shows_the_line_with_a_marker() -> None:
@@ -81,11 +81,11 @@ def test_edits_find_their_places_after_a_byte_order_mark_and_in_any_order() -> N
 def test_every_part_of_a_dotted_name_and_of_a_reference_has_its_span() -> None:
     text = "facet A(x: Json = $.ab.cd[s.tu])"
     item = tree_of(text).items[0]
-    assert isinstance(item, tree.Facet)
+    assert isinstance(item, nodes.Facet)
     default = item.params[0].default
-    assert isinstance(default, tree.Index)
-    assert isinstance(default.target, tree.InputRef)
-    assert isinstance(default.index, tree.Ref)
+    assert isinstance(default, nodes.Index)
+    assert isinstance(default.target, nodes.InputRef)
+    assert isinstance(default.index, nodes.Ref)
     parts = [*default.target.parts, *default.index.parts]
     assert [(part.text, Source("s", text).part(part.span)) for part in parts] == [(word, word) for word in ("ab", "cd", "s", "tu")]
     assert item.params[0].span == Span(1, 9, 1, 32)

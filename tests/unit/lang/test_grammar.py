@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from tests.unit.lang.programs import block, clean, compiled, default, error, facet, program, rules
 
-from treadle.lang import program as p
+from treadle.lang import nodes as p
 
 
 def num(value: int) -> p.Int:

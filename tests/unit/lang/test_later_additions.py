@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from tests.unit.lang.programs import block, clean, error, facet, program, step
 
-from treadle.lang import program as p
+from treadle.lang import nodes as p
 
 P = "facet F(a: Json = null)\nevent facet E(a: Json = null) => (out: Long)\n"
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from tests.unit.lang.programs import block, clean, default, error, facet, program
 
-from treadle.lang import program as p
+from treadle.lang import nodes as p
 from treadle.lang.diagnostics import Source
 from treadle.lang.tokens import KEYWORDS
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from tests.unit.lang.programs import clean, compiled, error, program, warning
 
 from treadle.lang import Program, compile_sources
-from treadle.lang import program as p
+from treadle.lang import nodes as p
 
 
 def callee(*texts: str, workflow: str = "W") -> str | None:

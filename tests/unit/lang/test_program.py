@@ -8,7 +8,7 @@ import pytest
 from tests.unit.lang.programs import program
 
 from treadle.lang import InvalidProgram, Program, compile_sources
-from treadle.lang import program as p
+from treadle.lang import nodes as p
 
 GOLDEN = sorted((Path(__file__).parents[2] / "golden" / "lang").glob("*.afl"))
 

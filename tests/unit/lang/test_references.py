@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from tests.unit.lang.programs import block, clean, error, facet, step, values, warning
 
-from treadle.lang import program as p
+from treadle.lang import nodes as p
 
 PRELUDE = (
     "facet F(a: Json = null, b: Json = null)\nfacet R(a: Json = null) => (r: Long, s: Long) andThen { yield R(r = 1, s = 2) }\n"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from tests.unit.lang.programs import compiled, error, facet
 
-from treadle.lang import program as p
+from treadle.lang import nodes as p
 
 
 def script(text: str) -> p.Script:

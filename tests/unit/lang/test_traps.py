@@ -5,7 +5,7 @@ from __future__ import annotations
 from tests.unit.lang.programs import compiled, default, error, facet, program, step
 
 from treadle.lang import compile_sources
-from treadle.lang import program as p
+from treadle.lang import nodes as p
 
 
 def test_t1_non_ascii_text_survives_in_strings_prompts_and_scripts() -> None:

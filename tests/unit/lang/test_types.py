@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from tests.unit.lang.programs import clean, error, facet
 
-from treadle.lang import program as p
+from treadle.lang import nodes as p
 
 PRELUDE = (
     "namespace n { schema Inner { flag: Boolean, count: Long } schema S { name: String, in: Inner, many: [String] }\n"

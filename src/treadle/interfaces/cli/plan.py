@@ -20,7 +20,8 @@ if TYPE_CHECKING:
     from treadle.api.flows import FlowDetail, WorkflowSignature
     from treadle.api.runs import RunStarted
     from treadle.kernel.runs.flows import Source
-    from treadle.lang.program import Facet, Program
+    from treadle.lang.nodes import Facet
+    from treadle.lang.program import Program
 
 WorkflowOption = Annotated[
     str | None, option("--workflow", "-w", metavar="NAME", help="The workflow; optional if there is only one")
@@ -75,7 +76,7 @@ class Wanted:
 
         workflow = find_workflow(program, self.workflow)
         kinds = {param.name: type_words(param.type) for param in workflow.params}
-        texts = {name: _TEXTS[kind] for name, kind in kinds.items() if kind in _TEXTS}
+        texts: dict[str, bool] = {name: _TEXTS[kind] for name, kind in kinds.items() if kind in _TEXTS}
         inputs = workflow_inputs(texts, self.whole, self.pairs)
         check_inputs(program, workflow, inputs, lenient=self.lenient)
         return Plan(flow, program, workflow, inputs)

@@ -9,7 +9,7 @@ from lsprotocol import types
 from treadle.interfaces.lsp import description
 from treadle.interfaces.lsp.context import Bracket, Context
 from treadle.interfaces.lsp.index import Index, Symbol
-from treadle.lang import tree
+from treadle.lang import nodes
 from treadle.lang.builtins import BUILTIN_MIXINS, FUNCTIONS
 from treadle.lang.names import Declared, Kind, Opening
 from treadle.lang.statements import MODES
@@ -165,7 +165,7 @@ class _Completer:
         known = self.index.returns(declared) if call.kind == "yield" else self.index.inputs(declared)
         for name, symbol in known.items():
             if name not in call.args and symbol.kind is not Kind.ALIAS:
-                optional = isinstance(symbol.node, tree.Param) and not symbol.node.is_needed
+                optional = isinstance(symbol.node, nodes.Param) and not symbol.node.is_needed
                 item = _item(symbol)
                 item.insert_text = f"{name} = "
                 item.sort_text = f"{int(optional)}{name}"

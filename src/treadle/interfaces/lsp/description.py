@@ -7,7 +7,7 @@ from lsprotocol import types
 from treadle.interfaces.lsp.context import Context
 from treadle.interfaces.lsp.document import Document
 from treadle.interfaces.lsp.index import DECLARATIONS, Index, Symbol
-from treadle.lang import tree
+from treadle.lang import nodes
 from treadle.lang.builtins import FUNCTIONS
 from treadle.lang.names import Declared, Kind
 from treadle.lang.types import UNKNOWN, Type, words
@@ -23,21 +23,21 @@ TYPES = {
 }
 
 
-def param_text(param: tree.Param, declared: Declared) -> str:
+def param_text(param: nodes.Param, declared: Declared) -> str:
     """Return a parameter, return or field as it was written."""
     source = declared.opening.source
     default = "" if param.default is None else f" = {source.part(param.default.span)}"
     return f"{param.name.text}: {source.part(param.type.span)}{default}"
 
 
-def params_text(params: tuple[tree.Param, ...], declared: Declared) -> str:
+def params_text(params: tuple[nodes.Param, ...], declared: Declared) -> str:
     return f"({', '.join(param_text(each, declared) for each in params)})"
 
 
 def signature(declared: Declared) -> str:
     """Return the head of a facet or schema, under its qualified name."""
     node = declared.node
-    if isinstance(node, tree.Schema):
+    if isinstance(node, nodes.Schema):
         fields = ", ".join(param_text(each, declared) for each in node.fields)
         return f"schema {declared.qualified_name} {{ {fields} }}"
     returns = f" => {params_text(node.returns, declared)}" if node.returns else ""
@@ -47,7 +47,7 @@ def signature(declared: Declared) -> str:
 def result(declared: Declared) -> str:
     """Return the type of a step that calls a facet or schema: its returns, or the schema."""
     node = declared.node
-    if isinstance(node, tree.Schema):
+    if isinstance(node, nodes.Schema):
         return declared.qualified_name
     return params_text(node.returns, declared) if node.returns else ""
 
@@ -61,7 +61,7 @@ def heading(symbol: Symbol) -> str:
     """Return a name with its type, in the form of AFL."""
     if symbol.kind in DECLARATIONS and symbol.declared is not None:
         return signature(symbol.declared)
-    if isinstance(symbol.node, tree.Param) and symbol.owner is not None:
+    if isinstance(symbol.node, nodes.Param) and symbol.owner is not None:
         return f"({symbol.kind}) {param_text(symbol.node, symbol.owner)}"
     if symbol.kind in (Kind.STEP, Kind.ALIAS) and symbol.declared is not None:
         return f"({symbol.kind}) {symbol.name} = {signature(symbol.declared)}"
@@ -114,7 +114,7 @@ def signature_help(index: Index, path: str, context: Context) -> types.Signature
     name = declared.qualified_name
     head = f"yield {name}" if call.kind == "yield" else name
     returned = result(declared)
-    returns = f" => {returned}" if returned and call.kind != "yield" and isinstance(declared.node, tree.Facet) else ""
+    returns = f" => {returned}" if returned and call.kind != "yield" and isinstance(declared.node, nodes.Facet) else ""
     symbol = index.declaration(declared)
     docs = documentation(symbol)
     return types.SignatureHelp(
@@ -130,9 +130,9 @@ def signature_help(index: Index, path: str, context: Context) -> types.Signature
     )
 
 
-def _params(declared: Declared, *, is_yield: bool) -> tuple[tree.Param, ...]:
+def _params(declared: Declared, *, is_yield: bool) -> tuple[nodes.Param, ...]:
     node = declared.node
-    if isinstance(node, tree.Schema):
+    if isinstance(node, nodes.Schema):
         return node.fields
     return node.returns if is_yield else node.params
 

@@ -11,7 +11,7 @@ from functools import cached_property
 
 from lsprotocol import types
 
-from treadle.lang.tree import Span
+from treadle.lang.nodes import Span
 
 _END = re.compile(r"\r\n|\n|\r")
 

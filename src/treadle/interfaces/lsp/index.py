@@ -12,19 +12,17 @@ from dataclasses import dataclass, replace
 
 from treadle.interfaces.lsp.document import Document
 from treadle.interfaces.lsp.scan import scan
-from treadle.lang import tree
+from treadle.lang import nodes
 from treadle.lang.analysis import Analysis as Queries
 from treadle.lang.analysis import analyse as check_and_query
 from treadle.lang.attributes import AttributeTables
 from treadle.lang.builtins import BUILTIN_MIXINS, FUNCTIONS
 from treadle.lang.declare import built_in_declarations, declare
 from treadle.lang.diagnostics import Diagnostic, Reporter, Source
-from treadle.lang.emit import parse_doc
 from treadle.lang.names import Declared, Definition, Kind, Opening, Symbols
+from treadle.lang.nodes import NOWHERE, Doc, Name, Span
 from treadle.lang.parse import parse
-from treadle.lang.program import Doc
 from treadle.lang.scope import Context
-from treadle.lang.tree import NOWHERE, Name, Span
 from treadle.lang.types import BUILTIN, UNKNOWN, Type
 
 
@@ -33,7 +31,7 @@ class Parsed:
     """A parsed text; if it is `broken`, declarations that cannot be read are those of an earlier text."""
 
     source: Source
-    tree: tree.File
+    tree: nodes.File
     broken: bool
     diagnostics: tuple[Diagnostic, ...]
 
@@ -98,33 +96,33 @@ def _edited(old: str, new: str) -> tuple[int, int]:
 
 
 def _around(
-    items: tuple[tree.Namespace | tree.Item, ...], source: Source, start: int, end: int
-) -> tuple[tree.Facet | tree.Schema, int, int] | None:
+    items: tuple[nodes.Namespace | nodes.Item, ...], source: Source, start: int, end: int
+) -> tuple[nodes.Facet | nodes.Schema, int, int] | None:
     """Return the declaration that an edit lies in, alone on its lines, with its offsets."""
     for number, item in enumerate(items):
         span = item.span
         first, last = source.offset(span.line, span.column), source.offset(span.end_line, span.end_column)
         if first < start and end < last:
             alone = number + 1 == len(items) or items[number + 1].span.line > span.end_line
-            if isinstance(item, tree.Namespace):
+            if isinstance(item, nodes.Namespace):
                 alone = alone and (not item.items or item.items[-1].span.end_line < span.end_line)
                 return _around(item.items, source, start, end) if alone else None
-            return (item, first, last) if alone and isinstance(item, tree.Facet | tree.Schema) else None
+            return (item, first, last) if alone and isinstance(item, nodes.Facet | nodes.Schema) else None
     return None
 
 
-def _replaced(item: tree.Namespace | tree.Item, old: tree.Item, new: tree.Item) -> tree.Namespace | tree.Item:
-    if isinstance(item, tree.Namespace) and any(each is old for each in item.items):
+def _replaced(item: nodes.Namespace | nodes.Item, old: nodes.Item, new: nodes.Item) -> nodes.Namespace | nodes.Item:
+    if isinstance(item, nodes.Namespace) and any(each is old for each in item.items):
         return replace(item, items=tuple(new if each is old else each for each in item.items))
     return new if item is old else item
 
 
-def _completed(partial: tree.File, last: tree.File) -> tree.File:
+def _completed(partial: nodes.File, last: nodes.File) -> nodes.File:
     """Add the declarations of an earlier tree that a broken text does not have."""
     known = {name for name, _ in _declarations(partial.items)}
-    more: list[tree.Namespace | tree.Item] = []
+    more: list[nodes.Namespace | nodes.Item] = []
     for item in last.items:
-        if isinstance(item, tree.Namespace) and not item.file_scoped:
+        if isinstance(item, nodes.Namespace) and not item.file_scoped:
             missing = tuple(each for name, each in _declarations((item,)) if name not in known)
             more += [replace(item, items=missing)] if missing else []
         else:
@@ -132,11 +130,11 @@ def _completed(partial: tree.File, last: tree.File) -> tree.File:
     return replace(partial, items=(*partial.items, *more))
 
 
-def _declarations(items: tuple[tree.Namespace | tree.Item, ...], prefix: str = "") -> Iterator[tuple[str, tree.Item]]:
+def _declarations(items: tuple[nodes.Namespace | nodes.Item, ...], prefix: str = "") -> Iterator[tuple[str, nodes.Item]]:
     for item in items:
-        if isinstance(item, tree.Namespace):
+        if isinstance(item, nodes.Namespace):
             yield from _declarations(item.items, f"{item.name.text}.")
-        elif isinstance(item, tree.Facet | tree.Schema):
+        elif isinstance(item, nodes.Facet | nodes.Schema):
             yield prefix + item.name.text, item
 
 
@@ -204,8 +202,8 @@ class Symbol:
     def doc(self) -> Doc | None:
         """The doc comment of a facet or schema, also of a step that calls it; of a parameter or return its line there."""
         if self.owner is None:
-            return None if self.declared is None else parse_doc(self.declared.node.doc)
-        doc = parse_doc(self.owner.node.doc)
+            return None if self.declared is None else self.declared.node.doc
+        doc = self.owner.node.doc
         lines = () if doc is None else doc.returns if self.kind is Kind.RETURN else doc.params
         texts = [text for name, text in lines if name == self.name]
         return Doc("\n".join(texts), (), ()) if texts else None
@@ -238,7 +236,7 @@ class Index:
         self._owners: dict[int, Declared] = {}
         for declared in [*self.symbols.taken.values(), *built_in_declarations().values()]:
             node = declared.node
-            params = node.fields if isinstance(node, tree.Schema) else node.params + node.returns
+            params = node.fields if isinstance(node, nodes.Schema) else node.params + node.returns
             self._owners.update((id(param), declared) for param in params)
 
     # --- occurrences
@@ -285,8 +283,8 @@ class Index:
     def _mentions(self, opening: Opening, document: Document) -> Iterator[Occurrence]:
         """Yield the parameters and returns that prompts and scripts mention."""
         for item in opening.items:
-            declared = self.symbols.taken.get(opening.qualify(item.name.text)) if isinstance(item, tree.Facet) else None
-            if declared is None or not isinstance(item, tree.Facet) or declared.node is not item:
+            declared = self.symbols.taken.get(opening.qualify(item.name.text)) if isinstance(item, nodes.Facet) else None
+            if declared is None or not isinstance(item, nodes.Facet) or declared.node is not item:
                 continue
             inputs, returns = self.inputs(declared), self.returns(declared)
             if item.prompt is not None:
@@ -295,7 +293,7 @@ class Index:
                 yield from _matches(_PARAMS, item.pre_script.span, inputs, document)
                 yield from _matches(_RESULT, item.pre_script.span, inputs | returns, document)
             for block in item.blocks:
-                if isinstance(block, tree.Block) and block.script is not None:
+                if isinstance(block, nodes.Block) and block.script is not None:
                     yield from _matches(_PARAMS, block.script.span, inputs, document)
                     yield from _matches(_RESULT, block.script.span, returns, document)
 
@@ -353,7 +351,7 @@ class Index:
 
     def inputs(self, declared: Declared) -> dict[str, Symbol]:
         """Return the names that `$.` reads in the blocks of a facet; of a schema, its fields."""
-        if isinstance(declared.node, tree.Schema):
+        if isinstance(declared.node, nodes.Schema):
             return self.params(declared)
         return self._all(self._tables.inputs(declared).flat())
 

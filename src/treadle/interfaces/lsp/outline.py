@@ -11,18 +11,18 @@ from lsprotocol import types
 from treadle.interfaces.lsp.document import Document
 from treadle.interfaces.lsp.index import Index, Occurrence
 from treadle.interfaces.lsp.scan import Class, Token, scan
-from treadle.lang import tree
+from treadle.lang import nodes
 from treadle.lang.names import Kind
-from treadle.lang.tree import Name, Span
+from treadle.lang.nodes import Name, Span
 
 _KINDS = {
-    tree.FacetKind.FACET: types.SymbolKind.Class,
-    tree.FacetKind.EVENT: types.SymbolKind.Event,
-    tree.FacetKind.WORKFLOW: types.SymbolKind.Function,
+    nodes.FacetKind.FACET: types.SymbolKind.Class,
+    nodes.FacetKind.EVENT: types.SymbolKind.Event,
+    nodes.FacetKind.WORKFLOW: types.SymbolKind.Function,
 }
 
 
-def document_symbols(file: tree.File, document: Document) -> list[types.DocumentSymbol]:
+def document_symbols(file: nodes.File, document: Document) -> list[types.DocumentSymbol]:
     """Return the declarations of a file, each with its parts; a file-scoped namespace holds what follows it."""
     found: list[types.DocumentSymbol] = []
     scoped: types.DocumentSymbol | None = None
@@ -35,43 +35,43 @@ def document_symbols(file: tree.File, document: Document) -> list[types.Document
             scoped.range = types.Range(scoped.range.start, symbol.range.end)
         else:
             found.append(symbol)
-            if isinstance(item, tree.Namespace) and item.file_scoped:
+            if isinstance(item, nodes.Namespace) and item.file_scoped:
                 scoped = symbol
     return found
 
 
-def _item(item: tree.Namespace | tree.Item, document: Document) -> types.DocumentSymbol | None:
+def _item(item: nodes.Namespace | nodes.Item, document: Document) -> types.DocumentSymbol | None:
     match item:
-        case tree.Namespace(name):
+        case nodes.Namespace(name):
             children = [_item(each, document) for each in item.items]
             return _symbol(name, item.span, types.SymbolKind.Namespace, "namespace", document, children)
-        case tree.Facet(kind, name):
+        case nodes.Facet(kind, name):
             children = [_symbol(each.name, _whole(each), types.SymbolKind.Field, "", document) for each in item.params]
             children += [_step(each, document) for block in item.blocks for each in _steps(block)]
             return _symbol(name, item.span, _KINDS[kind], str(kind), document, children)
-        case tree.Schema(name):
+        case nodes.Schema(name):
             fields = [_symbol(each.name, _whole(each), types.SymbolKind.Field, "", document) for each in item.fields]
             return _symbol(name, item.span, types.SymbolKind.Struct, "schema", document, fields)
-        case tree.Implicit(name):
+        case nodes.Implicit(name):
             return _symbol(name, item.span, types.SymbolKind.Constant, "implicit", document)
         case _:
             return None
 
 
-def _whole(param: tree.Param) -> Span:
+def _whole(param: nodes.Param) -> Span:
     return param.name.span.to((param.default or param.type).span)
 
 
-def _step(step: tree.Step, document: Document) -> types.DocumentSymbol:
+def _step(step: nodes.Step, document: Document) -> types.DocumentSymbol:
     inner = [_step(each, document) for each in _steps(step.body)] + [_step(each, document) for each in _steps(step.catch)]
     return _symbol(step.name, step.span, types.SymbolKind.Variable, step.call.target.text, document, inner)
 
 
-def _steps(block: tree.Block | tree.TooDeep | None) -> Iterator[tree.Step]:
-    if isinstance(block, tree.Block):
+def _steps(block: nodes.Block | None) -> Iterator[nodes.Step]:
+    if isinstance(block, nodes.Block):
         for case in block.cases or ():
             yield from _steps(case.block)
-        yield from (each for each in block.statements if isinstance(each, tree.Step))
+        yield from (each for each in block.statements if isinstance(each, nodes.Step))
 
 
 def _symbol(

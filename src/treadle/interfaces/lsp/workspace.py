@@ -11,7 +11,7 @@ from pygls import uris
 
 from treadle.interfaces.lsp.document import Document
 from treadle.interfaces.lsp.index import Analysis, Index, Parsed, Parser, analyse, collect
-from treadle.lang import tree
+from treadle.lang import nodes
 from treadle.lang.diagnostics import Diagnostic
 
 _SKIPPED = frozenset([".git", ".venv", "node_modules", "__pycache__"])
@@ -141,18 +141,18 @@ class Facts:
     needed_names: frozenset[str]
 
 
-def facts_of(file: tree.File, text: str) -> Facts:
+def facts_of(file: nodes.File, text: str) -> Facts:
     """Collect the facts of a file; names come from its text, so that a broken file stays in its program."""
     namespaces: set[str] = set()
     declared: set[str] = set()
     needed: set[str] = set()
     for item in _items(file.items):
         match item:
-            case tree.Namespace(name):
+            case nodes.Namespace(name):
                 namespaces.add(name.text)
-            case tree.Facet() | tree.Schema():
+            case nodes.Facet() | nodes.Schema():
                 declared.add(item.name.text)
-            case tree.Use(name):
+            case nodes.Use(name):
                 needed.add(name.text)
             case _:
                 pass
@@ -164,25 +164,23 @@ def facts_of(file: tree.File, text: str) -> Facts:
     return Facts(frozenset(namespaces), frozenset(declared), frozenset(needed - namespaces), frozenset(names - declared))
 
 
-def _items(items: Iterable[tree.Namespace | tree.Item]) -> Iterator[tree.Namespace | tree.Item]:
+def _items(items: Iterable[nodes.Namespace | nodes.Item]) -> Iterator[nodes.Namespace | nodes.Item]:
     for item in items:
         yield item
-        if isinstance(item, tree.Namespace):
+        if isinstance(item, nodes.Namespace):
             yield from item.items
 
 
-def _types(item: tree.Namespace | tree.Item) -> Iterator[str]:
+def _types(item: nodes.Namespace | nodes.Item) -> Iterator[str]:
     match item:
-        case tree.Facet():
+        case nodes.Facet():
             params = item.params + item.returns
-        case tree.Schema():
+        case nodes.Schema():
             params = item.fields
         case _:
             return
     for param in params:
-        type_ = tree.named_type(param.type)
-        if isinstance(type_, tree.NamedType):
-            yield type_.name.text
+        yield nodes.named_type(param.type).name
 
 
 def programs(facts: dict[str, Facts]) -> dict[str, tuple[str, ...]]:

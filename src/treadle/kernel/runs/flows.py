@@ -20,7 +20,8 @@ from treadle.kernel.store.ports import Store
 from treadle.kernel.store.queries import RunFilter
 from treadle.kernel.store.units import PutFlow, Unit
 from treadle.kernel.store.value_store import ValueStore
-from treadle.lang.program import Block, Facet, OptionalType, Program
+from treadle.lang.nodes import Block, Facet, OptionalType, Param
+from treadle.lang.program import Program
 from treadle.lang.signatures import misfits, type_words
 from treadle.model.errors import FlowNotFound, InvalidFlow, InvalidInput, InvalidInputs, UnreadableValue, WorkflowNotFound
 from treadle.model.names import DEFAULT_NAMESPACE, check_name, short_name
@@ -131,8 +132,8 @@ class Flows:
 
     def complete(self, program: Mapping[str, Any]) -> tuple[Flow, Program]:
         """Complete a compiled program that came without sources; raises `InvalidProgram` if it is invalid."""
+        from treadle.lang.codec import encode_program
         from treadle.lang.compiler import digest_of
-        from treadle.lang.encode import encode_program
 
         loaded = Program.load(program)
         flow = Flow(
@@ -284,7 +285,7 @@ def check_inputs(program: Program, workflow: Facet, inputs: dict[str, Json], *, 
     """Raise `InvalidInputs` with every missing, unknown or mistyped input; `lenient` checks nothing."""
     if lenient:
         return
-    params = {param.name: param for param in workflow.params}
+    params: dict[str, Param] = {param.name: param for param in workflow.params}
     problems = [
         f"{param.name} ({type_words(param.type)}) is missing"
         for param in workflow.params

@@ -12,7 +12,7 @@ from treadle.kernel.functions.steps import HIDDEN, is_after, is_finished, is_fun
 from treadle.kernel.runs.flows import Flows, check_result
 from treadle.kernel.runs.service import Runs
 from treadle.lang import Program
-from treadle.lang.program import Facet, Step
+from treadle.lang.nodes import Facet, Step
 from treadle.model.errors import IllegalMove, InvalidInput, Refused, StepNotFound
 from treadle.model.runs import Run, depth_first
 from treadle.model.states import RunState

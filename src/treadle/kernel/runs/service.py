@@ -57,7 +57,7 @@ from treadle.kernel.store.units import (
 )
 from treadle.kernel.store.value_store import ValueStore
 from treadle.lang import Program
-from treadle.lang.program import Step
+from treadle.lang.nodes import Step
 from treadle.model.clock import Duration, milliseconds
 from treadle.model.errors import IllegalMove, InvalidInput, Refused, RunNotFound, StepNotFound, UnreadableValue, Unsupported
 from treadle.model.ids import Ids, Ref, parse_id

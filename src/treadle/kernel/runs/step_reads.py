@@ -18,8 +18,9 @@ from treadle.kernel.runs.step_codec import show_step, statement_of
 from treadle.kernel.store.pages import PAGE_LIMIT, check_limit
 from treadle.kernel.store.ports import Store
 from treadle.kernel.store.value_store import ValueStore
-from treadle.lang.program import Block, Program
-from treadle.lang.program import Step as ProgramStep
+from treadle.lang.nodes import Block
+from treadle.lang.nodes import Step as ProgramStep
+from treadle.lang.program import Program
 from treadle.model.errors import InvalidInput, StepNotFound
 from treadle.model.ids import parse_id
 from treadle.model.runs import Run, Step

@@ -1,0 +1,624 @@
+"""A compiled program as JSON, in the form of the AFL reference, and back with the indexes that make lookups O(1).
+
+Empty lists and absent parts are left out. A program of the reference implementation is completed when it is decoded: ids from
+the path, resolved names, dependencies, loop variables. Parts that are present are kept. An ambiguous short name means its first
+declaration, as in the reference's runtime.
+
+Beyond the reference's keys there are:
+- `resolved` on CallExpr, MixinCall and MixinSig: the qualified name of the declaration that `target` (kept as written)
+  means; absent for an external facet. Type strings hold the qualified name of a schema or facet.
+- `reference: true` on a parameter whose type is a facet.
+- `depends` on statements: the steps of the same block that must be complete first; `after` on steps and `sys` statements:
+  the steps that they were written to follow.
+- ForeachClause `mode`: `failFast` or `collectErrors`; `failed`: the return that collects the errors.
+- `into` on YieldStmt and on a yield's MixinCall: the signature alias that is written to.
+- AndThenBlock `when`: a list of WhenCase {condition (absent: default), block}; `sys`: a list of SysStmt {kind, args,
+  condition, text}. StepStmt and declarations `catch`: an AndThenBlock. MixinSig `alias`.
+- ChainExpr {operators, operands}: more than 32 operands joined by binary operators of one level, from the left.
+- LoopRef {path}: a loop variable written without `$.`; StepRef with a path of one name: the step itself.
+- FunctionExpr {name, args}: a function of an expression, `count(list)`, with its arguments by position.
+- A StepStmt whose CallExpr has the target `sys.value` (not `resolved`) computes a value, `d = expr`; its argument `value` is the
+  expression, and a reference `d.f` is the StepRef ["d", "value", "f"].
+- The type {type: OptionalType, elementType}: `T?`. Such parameters, returns and fields have a `default`, Null if none is written;
+  in the path of a reference, `name?` is an optional field of a schema, which reads as null if the value does not have it; the same
+  is `optional: true` on IndexExpr.
+- `codeLine` in the location of a ScriptBlock: the line of the source where `code` begins.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any, TypedDict, TypeVar, assert_never, cast
+
+from treadle.lang import nodes
+from treadle.lang.program import Node, Program
+from treadle.model.names import short_name
+
+Json = Mapping[str, Any]
+JsonDict = dict[str, Any]
+_KINDS = {
+    nodes.FacetKind.FACET: "FacetDecl", nodes.FacetKind.EVENT: "EventFacetDecl", nodes.FacetKind.WORKFLOW: "WorkflowDecl",
+}  # fmt: skip
+_FACET_KINDS = {name: kind for kind, name in _KINDS.items()}
+_DIRECTIVES = ("system", "template", "model")
+
+
+def encode_program(program: Program, *, locations: bool = True) -> JsonDict:
+    """Return the JSON of a program; without locations it depends only on the meaning."""
+    encoder = _Encoder()
+    json = encoder.program(program)
+    if locations:
+        encoder.locate()
+    return json
+
+
+def encode_with_digest(program: Program, digest: Callable[[JsonDict], str], *, locations: bool) -> tuple[JsonDict, str]:
+    """Return the JSON of a program and the digest of its JSON without locations, in one pass."""
+    encoder = _Encoder()
+    json = encoder.program(program)
+    digested = digest(json)
+    if locations:
+        encoder.locate()
+    return json, digested
+
+
+class _Encoder:
+    """Collects the locations of all nodes, so that they can be added after the digest is made."""
+
+    def __init__(self) -> None:
+        self._located: list[tuple[JsonDict, nodes.Location]] = []
+
+    def locate(self) -> None:
+        for json, location in self._located:
+            json["location"] = _encode_location(location)
+
+    def _node(self, type_: str, node: Node | Program, **parts: Any) -> JsonDict:
+        json: JsonDict = {"type": type_, "id": node.id}
+        for key, value in parts.items():
+            if value or (value is not None and value != []):
+                json[key] = value
+        if node.location is not None:
+            self._located.append((json, node.location))
+        return json
+
+    def program(self, node: Program) -> JsonDict:
+        return self._node("Program", node, declarations=[self._declaration(each) for each in node.declarations])
+
+    def _declaration(self, node: nodes.Declaration) -> JsonDict:
+        match node:
+            case nodes.Namespace():
+                return self._node(
+                    "Namespace", node, name=str(node.name), doc=_encode_doc(node.doc), uses=list(node.uses),
+                    declarations=[self._declaration(item) for item in node.items if not isinstance(item, nodes.Use)],
+                )  # fmt: skip
+            case nodes.Facet():
+                return self._facet(node)
+            case nodes.Implicit():
+                return self._node("ImplicitDecl", node, name=str(node.name), call=self._call(node.call))
+            case nodes.Schema():
+                json = self._node("SchemaDecl", node, name=str(node.name), doc=_encode_doc(node.doc))
+                json["fields"] = _params(node.fields)
+                return json
+        assert_never(node)
+
+    def _facet(self, node: nodes.Facet) -> JsonDict:
+        blocks = [self._block(block) for block in node.blocks]
+        body: Any = blocks if len(blocks) > 1 else blocks[0] if blocks else None
+        if node.prompt is not None:
+            prompt = node.prompt
+            body = self._node("PromptBlock", prompt, system=prompt.system, template=prompt.template, model=prompt.model)
+        return self._node(
+            _KINDS[node.kind], node, name=str(node.name), doc=_encode_doc(node.doc), params=_params(node.params),
+            returns=_params(node.returns), mixins=[self._mixin(mixin, "MixinSig") for mixin in node.mixins],
+            pre_script=self._script(node.pre_script), body=body, catch=self._block_or_none(node.catch),
+        )  # fmt: skip
+
+    def _block(self, node: nodes.Block) -> JsonDict:
+        foreach = None
+        if node.foreach is not None:
+            iterable = encode_expr(node.foreach.iterable)
+            foreach = {"type": "ForeachClause", "variable": str(node.foreach.variable), "iterable": iterable}
+            foreach |= {key: str(name) for key in ("mode", "failed") if (name := getattr(node.foreach, key)) is not None}
+        yields = [self._yield(each) for each in node.yields]
+        return self._node(
+            "AndThenBlock", node, foreach=foreach, script=self._script(node.script),
+            when=[self._case(case) for case in node.when], steps=[self._step(step) for step in node.steps],
+            sys=[self._sys(each) for each in node.sys],
+            **({"yield": yields[0]} if len(yields) == 1 else {"yields": yields}),
+        )  # fmt: skip
+
+    def _block_or_none(self, node: nodes.Block | None) -> JsonDict | None:
+        return None if node is None else self._block(node)
+
+    def _case(self, node: nodes.Case) -> JsonDict:
+        condition = {} if node.condition is None else {"condition": encode_expr(node.condition)}
+        return {"type": "WhenCase", **condition, "block": self._block(node.block)}
+
+    def _script(self, node: nodes.Script | None) -> JsonDict | None:
+        return None if node is None else self._node("ScriptBlock", node, language=str(node.language), code=node.code)
+
+    def _step(self, node: nodes.Step) -> JsonDict:
+        return self._node(
+            "StepStmt", node, name=str(node.name), call=self._call(node.call), body=self._block_or_none(node.body),
+            catch=self._block_or_none(node.catch), depends=list(node.depends), after=list(map(str, node.after)),
+        )  # fmt: skip
+
+    def _yield(self, node: nodes.Yield) -> JsonDict:
+        return self._node("YieldStmt", node, call=self._call(node.call), into=node.into, depends=list(node.depends))
+
+    def _sys(self, node: nodes.Sys) -> JsonDict:
+        return self._node(
+            "SysStmt", node, kind=str(node.kind), args=_args(node.args), text=node.text, depends=list(node.depends),
+            condition=None if node.condition is None else encode_expr(node.condition), after=list(map(str, node.after)),
+        )  # fmt: skip
+
+    def _call(self, node: nodes.Call) -> JsonDict:
+        json: JsonDict = {"type": "CallExpr", "id": node.id, "target": str(node.target)}
+        if node.resolved is not None:
+            json["resolved"] = node.resolved
+        if node.args:
+            json["args"] = _args(node.args)
+        if node.mixins:
+            json["mixins"] = [self._mixin(mixin, "MixinCall") for mixin in node.mixins]
+        if node.location is not None:
+            self._located.append((json, node.location))
+        return json
+
+    def _mixin(self, node: nodes.Mixin, type_: str) -> JsonDict:
+        return self._node(
+            type_,
+            node,
+            target=str(node.target),
+            resolved=node.resolved,
+            args=_args(node.args),
+            alias=node.alias and str(node.alias),
+            into=node.into,
+        )
+
+
+def _args(args: tuple[nodes.Arg, ...]) -> list[JsonDict]:
+    return [{"name": str(arg.name), "value": encode_expr(arg.value)} for arg in args]
+
+
+def _params(params: tuple[nodes.Param, ...]) -> list[JsonDict]:
+    found = []
+    for param in params:
+        json: JsonDict = {"name": str(param.name), "type": encode_type(param.type)}
+        if param.reference:
+            json["reference"] = True
+        if param.default is not None:
+            json["default"] = encode_expr(param.default)
+        found.append(json)
+    return found
+
+
+def encode_type(type_: nodes.Type) -> str | JsonDict:
+    """Return a string, `{type: ArrayType, elementType}`, or the same with OptionalType."""
+    match type_:
+        case nodes.NamedType(name):
+            return str(name)
+        case nodes.ListType(element):
+            return {"type": "ArrayType", "elementType": encode_type(element)}
+        case nodes.OptionalType(element):
+            return {"type": "OptionalType", "elementType": encode_type(element)}
+    assert_never(type_)
+
+
+def _encode_doc(doc: nodes.Doc | None) -> JsonDict | None:
+    if doc is None:
+        return None
+    json: JsonDict = {"description": doc.description}
+    for key, entries in (("params", doc.params), ("returns", doc.returns)):
+        if entries:
+            json[key] = [{"name": name, "description": text} for name, text in entries]
+    return json
+
+
+def _encode_location(location: nodes.Location) -> JsonDict:
+    json: JsonDict = {
+        "line": location.line,
+        "column": location.column,
+        "endLine": location.end_line,
+        "endColumn": location.end_column,
+    }
+    if location.source is not None:
+        json["sourceId"] = location.source
+    if location.code_line is not None:
+        json["codeLine"] = location.code_line
+    return json
+
+
+def encode_expr(expr: nodes.Expr) -> JsonDict:
+    """Return the JSON of an expression."""
+    kind = type(expr)
+    if kind in _REFERENCES:
+        return {"type": kind.__name__, "path": list(cast(nodes.StepRef, expr).path)}
+    if kind in _LITERALS:
+        return {"type": kind.__name__, "value": cast(nodes.String, expr).value}
+    return _encode_compound(expr)
+
+
+_REFERENCES = frozenset([nodes.InputRef, nodes.StepRef, nodes.LoopRef])
+_LITERALS = frozenset([nodes.String, nodes.Int, nodes.Double, nodes.Boolean])
+
+
+def _encode_compound(expr: nodes.Expr) -> JsonDict:
+    match expr:
+        case nodes.Null():
+            return {"type": "Null"}
+        case nodes.Concat(operands):
+            return {"type": "ConcatExpr", "operands": list(map(encode_expr, operands))}
+        case nodes.Binary(operator, left, right):
+            return {"type": "BinaryExpr", "operator": operator, "left": encode_expr(left), "right": encode_expr(right)}
+        case nodes.Chain(operands, operators):
+            return {"type": "ChainExpr", "operators": list(operators), "operands": list(map(encode_expr, operands))}
+        case nodes.Unary(operator, operand):
+            return {"type": "UnaryExpr", "operator": operator, "operand": encode_expr(operand)}
+        case nodes.ArrayLiteral(elements):
+            return {"type": "ArrayLiteral", "elements": list(map(encode_expr, elements))}
+        case nodes.MapLiteral(entries):
+            return {"type": "MapLiteral", "entries": [{"key": str(key), "value": encode_expr(item)} for key, item in entries]}
+        case nodes.Index(target, index, optional):
+            json = {"type": "IndexExpr", "target": encode_expr(target), "index": encode_expr(index)}
+            return {**json, "optional": True} if optional else json
+        case nodes.Function(name, args):
+            return {"type": "FunctionExpr", "name": str(name), "args": list(map(encode_expr, args))}
+    raise AssertionError(f"{expr} is not compound")
+
+
+# --- decoding ----------------------------------------------------------------------------------------------------------
+
+N = TypeVar("N", bound=Node)
+Note = Callable[[str], bool]
+"""Notes the first name of a reference to a step; returns whether it is a loop variable."""
+
+_LISTS = ("declarations", "namespaces", "facets", "eventFacets", "workflows", "implicits", "schemas")
+"""Keys of declarations; older versions of the reference grouped them by kind."""
+
+
+class InvalidProgram(ValueError):
+    """The JSON is not a compiled AFL program."""
+
+
+def decode_program(json: Json) -> Program:
+    """Load a program; raise `InvalidProgram` for JSON of another shape."""
+    with checked_shape():
+        return _Decoder(json).program(json)
+
+
+@contextmanager
+def checked_shape() -> Iterator[None]:
+    """Raise `InvalidProgram` for errors that JSON of another shape causes."""
+    try:
+        yield
+    except (KeyError, TypeError, ValueError, AttributeError, RecursionError) as error:
+        raise InvalidProgram(f"not a compiled AFL program: {type(error).__name__}: {error}") from error
+
+
+def qualified_name_of(json: Json, workflow: Json) -> str | None:
+    """Return the qualified name of a compiled workflow in its program: the same declaration, else one with its id, or its name."""
+    with checked_shape():
+        found = [(name, each) for name, each in _all_declared(json) if each["type"] == "WorkflowDecl"]
+    equal = [each for each in found if each[1] == workflow]
+    for key in ("id", "name"):
+        equal = equal or [each for each in found if key in workflow and each[1].get(key) == workflow[key]]
+    return next((name for name, _ in equal), None)
+
+
+def _all_declared(json: Json, prefix: str = "") -> Iterator[tuple[str, Json]]:
+    """Yield all declarations with their qualified names."""
+    for each in declarations_of(json):
+        if each["type"] == "Namespace":
+            yield from _all_declared(each, f"{each['name']}.")
+        else:
+            yield prefix + each["name"], each
+
+
+def declarations_of(json: Json) -> list[Json]:
+    """Return the declarations of a program or namespace."""
+    return [each for key in _LISTS for each in json.get(key, ())]
+
+
+@dataclass(slots=True)
+class _Scope:
+    """A block: its steps and loop variable, and the dependencies of the statement that is being decoded."""
+
+    steps: frozenset[str]
+    loop: str | None = None
+    current: str | None = None
+    depends: dict[str, None] = field(default_factory=dict)
+
+
+class _Decoder:
+    def __init__(self, json: Json) -> None:
+        self._nodes: dict[str, Node] = {}
+        self._facets: dict[str, nodes.Facet] = {}
+        self._schemas: dict[str, nodes.Schema] = {}
+        self._implicits: dict[str, list[nodes.Implicit]] = {}
+        self._short: dict[str, list[nodes.Facet]] = {}
+        self._namespaces: dict[str, str] = {}
+        self._namespace: str | None = None
+        self._uses: tuple[str, ...] = ()
+        self._scopes: list[_Scope] = []
+        self._targets: dict[str, tuple[str | None, str | None]] = {}
+        """The resolved names and signature aliases of everything that a yield may name."""
+        self._yields = False
+        self._known: dict[bool, dict[str, str]] = {True: {}, False: {}}
+        """Short names by qualified name, of facets (True) and of schemas."""
+        for name, each in _all_declared(json):
+            if each["type"] != "ImplicitDecl":
+                self._known[each["type"] != "SchemaDecl"][name] = each["name"]
+
+    def _node(self, node: N) -> N:
+        self._nodes[node.id] = node
+        if self._namespace is not None:
+            self._namespaces[node.id] = self._namespace
+        return node
+
+    def program(self, json: Json) -> Program:
+        if json.get("type") != "Program" or json.keys().isdisjoint(("id", *_LISTS)):
+            raise InvalidProgram(f"expected type Program with declarations, found {json.get('type')!r}")
+        declarations = tuple(self._declaration(each, f"program/{n}") for n, each in enumerate(declarations_of(json)))
+        return Program(
+            json.get("id") or "program", declarations, _location(json), self._facets, self._schemas, self._nodes,
+            {name: tuple(found) for name, found in self._implicits.items()},
+            {name: tuple(found) for name, found in self._short.items()}, self._namespaces,
+        )  # fmt: skip
+
+    def _declaration(self, json: Json, path: str) -> nodes.Declaration:
+        if json["type"] != "Namespace":
+            return self._item(json, path)
+        self._namespace, self._uses = json["name"], tuple(json.get("uses", ()))
+        items = tuple(self._item(each, f"{path}/{n}") for n, each in enumerate(declarations_of(json)))
+        space = nodes.Namespace(
+            json["name"], items, doc=_doc(json), id=json.get("id") or path, uses=self._uses, location=_location(json)
+        )
+        self._node(space)
+        self._namespace, self._uses = None, ()
+        return space
+
+    def _item(self, json: Json, path: str) -> nodes.Facet | nodes.Implicit | nodes.Schema:
+        match json["type"]:
+            case "ImplicitDecl":
+                call = self._call(json["call"], f"{path}/call")
+                implicit = nodes.Implicit(json["name"], call, namespace=self._namespace, **_place(json, path))
+                self._implicits.setdefault(call.name, []).append(implicit)
+                return self._node(implicit)
+            case "SchemaDecl":
+                fields = self._params(json, "fields")
+                schema = nodes.Schema(json["name"], fields, _doc(json), namespace=self._namespace, **_place(json, path))
+                self._schemas[schema.qualified_name] = schema
+                return self._node(schema)
+            case _:
+                return self._facet(json, f"{self._namespace}.{json['name']}" if self._namespace else json["name"])
+
+    def _facet(self, json: Json, path: str) -> nodes.Facet:
+        body = json.get("body")
+        prompt: nodes.Prompt | None = None
+        blocks: tuple[nodes.Block, ...] = ()
+        mixins = self._mixins(json, path)
+        found = {name: (each.resolved, each.alias) for each in mixins for name in (each.alias, short_name(each.target)) if name}
+        self._targets = {**found, json["name"]: (path, None)}
+        if isinstance(body, list):
+            blocks = tuple(self._block(each, f"{path}/block-{n}") for n, each in enumerate(body))
+        elif body is not None and body["type"] == "PromptBlock":
+            directives = tuple(nodes.Directive(nodes.Name(kind), body[kind]) for kind in _DIRECTIVES if body.get(kind) is not None)
+            prompt = self._node(nodes.Prompt(directives, **_place(body, f"{path}/prompt")))
+        elif body is not None:
+            blocks = (self._block(body, f"{path}/block-0"),)
+        facet = nodes.Facet(
+            _FACET_KINDS[json["type"]], json["name"], self._params(json, "params"), self._params(json, "returns"), mixins,
+            self._script(json.get("pre_script"), f"{path}/pre-script"), blocks, prompt,
+            self._block_or_none(json.get("catch"), f"{path}/catch"), _doc(json), namespace=self._namespace, **_place(json, path),
+        )  # fmt: skip
+        self._facets[facet.qualified_name] = facet
+        self._short.setdefault(facet.name, []).append(facet)
+        return self._node(facet)
+
+    def _block(self, json: Json, path: str) -> nodes.Block:
+        foreach = json.get("foreach")
+        loop = None
+        if foreach is not None:
+            loop = nodes.Foreach(foreach["variable"], self._expr(foreach["iterable"]), foreach.get("mode"), foreach.get("failed"))
+        yields = (json["yield"],) if json.get("yield") else json.get("yields", ())
+        when = tuple(self._case(each, f"{path}/when-case-{n}") for n, each in enumerate(json.get("when", ())))
+        steps = json.get("steps", ())
+        self._scopes.append(_Scope(frozenset(each["name"] for each in steps), None if loop is None else loop.variable))
+        script = self._script(json.get("script"), f"{path}/script")
+        statements: tuple[nodes.Statement, ...] = (
+            *[self._step(each, f"{path}/{each['name']}") for each in steps],
+            *[self._sys(each, f"{path}/sys-{n}") for n, each in enumerate(json.get("sys", ()))],
+            *[self._yield(each, f"{path}/yield-{n}") for n, each in enumerate(yields)],
+        )
+        block = nodes.Block(statements, loop, script, when or None, **_place(json, path))
+        self._scopes.pop()
+        return self._node(block)
+
+    def _block_or_none(self, json: Json | None, path: str) -> nodes.Block | None:
+        return None if json is None else self._block(json, path)
+
+    def _case(self, json: Json, path: str) -> nodes.Case:
+        return nodes.Case(self._expr_or_none(json.get("condition")), self._block(json["block"], path))
+
+    def _script(self, json: Json | None, path: str) -> nodes.Script | None:
+        if json is None:
+            return None
+        return self._node(nodes.Script(json["code"], json.get("language", "python"), **_place(json, path)))
+
+    def _begin(self, name: str | None = None) -> _Scope:
+        """Begin a statement of the current block."""
+        self._scopes[-1].current, self._scopes[-1].depends = name, {}
+        return self._scopes[-1]
+
+    def _step(self, json: Json, path: str) -> nodes.Step:
+        scope, targets = self._begin(json["name"]), self._targets
+        call = self._call(json["call"], f"{path}/call")
+        self._targets = {short_name(call.target): (call.resolved, None), **targets}
+        body = self._block_or_none(json.get("body"), f"{path}/block-0")
+        catch = self._block_or_none(json.get("catch"), f"{path}/catch")
+        self._targets = targets
+        after = self._after(json)
+        depends = tuple(json.get("depends", scope.depends))
+        return self._node(nodes.Step(json["name"], call, body, catch, after=after, depends=depends, **_place(json, path)))
+
+    def _after(self, json: Json) -> tuple[nodes.Name, ...]:
+        for name in json.get("after", ()):
+            self._note(name)
+        return tuple(json.get("after", ()))
+
+    def _yield(self, json: Json, path: str) -> nodes.Yield:
+        scope, self._yields = self._begin(), True
+        call = self._call(json["call"], f"{path}/call")
+        self._yields = False
+        into = json.get("into") or self._targets.get(short_name(call.target), (None, None))[1]
+        return self._node(nodes.Yield(call, into=into, depends=tuple(json.get("depends", scope.depends)), **_place(json, path)))
+
+    def _sys(self, json: Json, path: str) -> nodes.Sys:
+        scope, args = self._begin(), self._args(json)
+        condition, after = self._expr_or_none(json.get("condition")), self._after(json)
+        kind, text, depends = nodes.SysKind(json["kind"]), json.get("text"), tuple(json.get("depends", scope.depends))
+        return self._node(nodes.Sys(kind, args, condition, after=after, text=text, depends=depends, **_place(json, path)))
+
+    def _call(self, json: Json, path: str) -> nodes.Call:
+        args, mixins = self._args(json), self._mixins(json, path)
+        own_schema = f"{self._namespace}.{json['target']}" in self._known[False]
+        resolved = self._callee(json, (False, True) if own_schema else (True, False))
+        return self._node(nodes.Call(json["target"], args, mixins, resolved=resolved, **_place(json, path)))
+
+    def _mixins(self, json: Json, path: str) -> tuple[nodes.Mixin, ...]:
+        found = []
+        for n, each in enumerate(json.get("mixins", ())):
+            into = self._targets.get(short_name(each["target"]), (None, None))[1] if self._yields else None
+            mixin = nodes.Mixin(
+                each["target"], self._args(each), each.get("alias"), resolved=self._callee(each, (True,)),
+                into=each.get("into") or into, **_place(each, f"{path}/with-{n}"),
+            )  # fmt: skip
+            found.append(self._node(mixin))
+        return tuple(found)
+
+    def _callee(self, json: Json, kinds: Iterable[bool]) -> str | None:
+        """Return the qualified name of a call's target; a yield names its owner or a signature mixin."""
+        if "resolved" in json:
+            return str(json["resolved"])
+        if self._yields:
+            return self._targets.get(short_name(json["target"]), (None, None))[0]
+        return self._resolve(json["target"], kinds)
+
+    def _resolve(self, name: str, kinds: Iterable[bool]) -> str | None:
+        near = [name] if "." in name else [f"{self._namespace}.{name}", name, *(f"{use}.{name}" for use in self._uses)]
+        for known in (self._known[is_facet] for is_facet in kinds):
+            for full in (*near, *(full for full, short in known.items() if short == name)):
+                if full in known:
+                    return full
+        return None
+
+    def _note(self, name: str) -> bool:
+        for scope in reversed(self._scopes):
+            if name in scope.steps:
+                if name != scope.current:
+                    scope.depends.setdefault(name)
+                return False
+            if scope.loop == name:
+                return True
+        return False
+
+    def _expr(self, json: Json) -> nodes.Expr:
+        return decode_expr(json, self._note)
+
+    def _expr_or_none(self, json: Json | None) -> nodes.Expr | None:
+        return None if json is None else self._expr(json)
+
+    def _args(self, json: Json) -> tuple[nodes.Arg, ...]:
+        return tuple(nodes.Arg(arg["name"], self._expr(arg["value"])) for arg in json.get("args", ()))
+
+    def _params(self, json: Json, key: str) -> tuple[nodes.Param, ...]:
+        found = []
+        for each in json.get(key, ()):
+            type_ = decode_type(each.get("type", "Json"), self._type_name)
+            default = self._expr_or_none(each.get("default"))
+            reference = each.get("reference", False) or nodes.named_type(type_).name in self._known[True]
+            found.append(nodes.Param(each["name"], type_, default, reference))
+        return tuple(found)
+
+    def _type_name(self, name: str) -> str:
+        return name if name in nodes.BUILTIN_TYPES else self._resolve(name, (False, True)) or name
+
+
+def _doc(json: Json) -> nodes.Doc | None:
+    doc = json.get("doc")
+    if doc is None or isinstance(doc, str):
+        return None if doc is None else nodes.Doc(doc)
+    params, returns = (tuple((entry["name"], entry["description"]) for entry in doc.get(key, ())) for key in ("params", "returns"))
+    return nodes.Doc(doc.get("description", ""), params, returns)
+
+
+class _Place(TypedDict):
+    id: str
+    location: nodes.Location | None
+
+
+def _place(json: Json, path: str) -> _Place:
+    """Return the id of a node, which is the path if the JSON has none, and its location."""
+    return {"id": json.get("id") or path, "location": _location(json)}
+
+
+def _location(json: Json) -> nodes.Location | None:
+    at = json.get("location")
+    if at is None:
+        return None
+    line, column = at["line"], at["column"]
+    end = at.get("endLine") or line, at.get("endColumn") or column
+    return nodes.Location(line, column, *end, at.get("sourceId"), at.get("codeLine"))
+
+
+def decode_type(json: str | Json, resolve: Callable[[str], str] = str) -> nodes.Type:
+    """The inverse of `encode_type`."""
+    if isinstance(json, str):
+        return nodes.NamedType(resolve(json))
+    kind = nodes.OptionalType if json.get("type") == "OptionalType" else nodes.ListType
+    return kind(decode_type(json["elementType"], resolve))
+
+
+def decode_expr(json: Json, note: Note = lambda _: False) -> nodes.Expr:
+    """The inverse of `encode_expr`."""
+
+    def inner(each: Json) -> nodes.Expr:
+        return decode_expr(each, note)
+
+    match json["type"]:
+        case "String":
+            return nodes.String(json["value"])
+        case "Int":
+            return nodes.Int(json["value"])
+        case "Double":
+            return nodes.Double(float(json["value"]))
+        case "Boolean":
+            return nodes.Boolean(json["value"])
+        case "Null":
+            return nodes.Null()
+        case "InputRef":
+            return nodes.InputRef(tuple(json["path"]))
+        case "StepRef":
+            return (nodes.LoopRef if note(json["path"][0]) else nodes.StepRef)(tuple(json["path"]))
+        case "LoopRef":
+            return nodes.LoopRef(tuple(json["path"]))
+        case "ConcatExpr":
+            return nodes.Concat(tuple(map(inner, json["operands"])))
+        case "BinaryExpr":
+            return nodes.Binary(json["operator"], inner(json["left"]), inner(json["right"]))
+        case "ChainExpr":
+            return nodes.Chain(tuple(map(inner, json["operands"])), tuple(json["operators"]))
+        case "UnaryExpr":
+            return nodes.Unary(json["operator"], inner(json["operand"]))
+        case "ArrayLiteral":
+            return nodes.ArrayLiteral(tuple(map(inner, json["elements"])))
+        case "MapLiteral":
+            return nodes.MapLiteral(tuple(nodes.Entry(entry["key"], inner(entry["value"])) for entry in json["entries"]))
+        case "IndexExpr":
+            return nodes.Index(inner(json["target"]), inner(json["index"]), json.get("optional", False))
+        case "FunctionExpr":
+            return nodes.Function(json["name"], tuple(map(inner, json["args"])))
+        case other:
+            raise InvalidProgram(f"unknown kind of expression: {other!r}")
