@@ -7,8 +7,8 @@ from treadle.version import VERSION
 
 if TYPE_CHECKING:
     from treadle.engine import Engine
-    from treadle.engine.calls import Handle
     from treadle.engine.codecs import Zlib
+    from treadle.engine.handles import Handle
     from treadle.engine.polling_loop import ExternalPollingLoop
     from treadle.goals.gates import GateContext, Judgement
     from treadle.kernel.queue.service import Enqueued, TaskSpec
@@ -92,7 +92,7 @@ _PLACES = {
     "treadle.model.retry": ("RetryPolicy",),
     "treadle.model.tasks": ("Task",),
     "treadle.engine": ("Engine",),
-    "treadle.engine.calls": ("Handle",),
+    "treadle.engine.handles": ("Handle",),
     "treadle.engine.codecs": ("Zlib",),
     "treadle.engine.polling_loop": ("ExternalPollingLoop",),
     "treadle.workers.context": ("Context",),

@@ -11,8 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from treadle.engine.machine import SystemMachine
-from treadle.engine.process_identity import has_ended, kernel_identity, process_identity
+from treadle.engine.machine import SystemMachine, has_ended, kernel_identity, process_identity
 
 pytestmark = pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="needs /proc")
 
@@ -71,7 +70,7 @@ def test_a_process_of_another_kernel_container_or_version_cannot_be_judged(ident
 
 def test_a_process_in_another_pid_namespace_has_another_kernel() -> None:
     unshare = shutil.which("unshare")
-    code = "from treadle.engine.process_identity import kernel_identity; print(kernel_identity('here'))"
+    code = "from treadle.engine.machine import kernel_identity; print(kernel_identity('here'))"
     words = [str(unshare), "--user", "--pid", "--fork", "--mount-proc", sys.executable, "-c", code]
     try:
         found = subprocess.run(words, capture_output=True, text=True, check=True).stdout.strip()

@@ -2,36 +2,38 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
-from typing import TYPE_CHECKING, Any, Self, Unpack
+from typing import TYPE_CHECKING, Any, Literal, ParamSpec, Self, TypeVar, Unpack, overload
 
-from treadle.engine.calls import Calls, plain_payload, start_with_budget
 from treadle.engine.declare import Declare
+from treadle.engine.handles import Handle, Mapped, Progress
 from treadle.engine.kernel import Kernel, StoreFactory
 from treadle.engine.registration import Registration
 from treadle.goals.extension import Goals
-from treadle.kernel.queue.service import Enqueued, TaskSpec
+from treadle.kernel.queue.service import PYTHON, Enqueued, TaskSpec
 from treadle.kernel.queue.why import Reason
 from treadle.kernel.reads.events import Events
-from treadle.kernel.store.short_ids import find_short, is_short
+from treadle.kernel.store.short_ids import find_id, find_short, is_short
 from treadle.kernel.store.system import SystemClock, SystemIds
 from treadle.kernel.telemetry.events import Emit, log_event
 from treadle.kernel.telemetry.observer import telemetry_of
 from treadle.model.clock import Clock, Duration, milliseconds
 from treadle.model.conversion import plain_object
-from treadle.model.errors import AmbiguousId, TreadleError
+from treadle.model.errors import AmbiguousId, InvalidInput, TreadleError
 from treadle.model.ids import Ids, Ref, parse_id
 from treadle.model.names import DEFAULT_LIST, HANDLER, PLAN, check_name
 from treadle.model.tasks import Task
-from treadle.model.values import Json
+from treadle.model.usage import micros
+from treadle.model.values import Json, shown
 from treadle.settings import Settings, load_settings
 from treadle.workers.functions.registry import FunctionRegistry
 from treadle.workers.handlers import Registry
+from treadle.workers.references import ENQUEUE_OPTIONS, START_OPTIONS, Function, Handler
 
 if TYPE_CHECKING:
-    from treadle.api.options import FunctionOptions
+    from treadle.api.options import EnqueueOptions, FunctionOptions
     from treadle.api.streams import StreamEntry
     from treadle.engine.metrics import Metrics
     from treadle.engine.sync import BlockingEngine
@@ -46,10 +48,14 @@ if TYPE_CHECKING:
     from treadle.kernel.search.service import Search
     from treadle.kernel.store.value_store import Codec
     from treadle.kernel.watchers.service import Watchers
-    from treadle.workers.functions.registry import Function
+    from treadle.workers.functions.registry import Function as RegisteredFunction
+
+P = ParamSpec("P")
+A = TypeVar("A")
+R = TypeVar("R")
 
 
-def _plan_function() -> Function:
+def _plan_function() -> RegisteredFunction:
     from treadle.workers.functions.runner import plan_function
 
     return plan_function()
@@ -61,7 +67,7 @@ class AlreadyOpen(TreadleError):
     code = "already_open"
 
 
-class Engine(Registration, Calls):
+class Engine(Registration):
     """A store and the operations on it: enqueue tasks, start runs, wait, operate, read, and run handlers.
 
         engine = Engine("sqlite:///treadle.db")
@@ -155,8 +161,7 @@ class Engine(Registration, Calls):
         workers, and PostgreSQL serialises it with other such commits; without, they find the work at their next poll. The engine
         need not be open.
         """
-        from treadle.engine.borrowed import borrowed_store
-        from treadle.engine.within import Within
+        from treadle.engine.within import Within, borrowed_store
 
         return Within(self, lambda url, clock: borrowed_store(url, connection, clock, notify=notify))
 
@@ -171,8 +176,7 @@ class Engine(Registration, Calls):
         The block commits when it ends, and rolls back if it raises. Nothing else is written meanwhile, by any process: after four
         seconds it is rolled back.
         """
-        from treadle.engine.borrowed import held_store
-        from treadle.engine.within import Transaction
+        from treadle.engine.within import Transaction, held_store
 
         async with held_store(self.kernel._plain_store, self.kernel.clock) as held:
             yield Transaction(self, lambda url, clock: held)
@@ -221,6 +225,162 @@ class Engine(Registration, Calls):
             await host.stop()
 
     # tasks
+
+    @overload
+    async def enqueue(self, handler: Handler[P, R], /, *args: P.args, **kwargs: P.kwargs) -> Handle[R]: ...
+    @overload
+    async def enqueue(
+        self,
+        name: str,
+        payload: Mapping[str, Json] | None = None,
+        *,
+        idempotency_for: Duration = ...,
+        actor: str = ...,
+        **options: Unpack[EnqueueOptions],
+    ) -> Enqueued: ...
+    async def enqueue(self, *args: Any, **kwargs: Any) -> Any:  # type: ignore[misc]
+        """Store a task; it is durable when this returns. Smaller priorities run first.
+
+        Pass a name, a payload and options: `enqueue("pack", {"sku": "x"}, delay=60)`; or a reference and its arguments, which are
+        checked: `enqueue(pack, Order("x"))`, `enqueue(pack.with_options(delay=60), Order("x"))`.
+
+        If a live task already has the same `unique_key`, return that one (`created` is False). For `idempotency_for` (seven days),
+        an `idempotency_key` identifies the task it was first used for, even after that task has ended or was pruned. At most
+        `limit` tasks with the same `limit_key` run concurrently, unless an operator set another limit (`kernel.lists`). `retry`,
+        `timeout` and `progress_every` override those of the handler. After `deadline` the task fails instead of running. `scope`
+        selects among specialists of the same name. The task shows the `actor` as its creator.
+        """
+        if args and isinstance(args[0], Handler):
+            handler, *arguments = args
+            options = handler.options_for("enqueue", ENQUEUE_OPTIONS)
+            spec = TaskSpec(name=handler.name, payload=handler.payload(*arguments, **kwargs), **options)
+            stored = (await self.kernel.queue.enqueue([spec]))[0]
+            return Handle(self, handler, stored.id, stored.created, is_run=False)
+        return (await self.kernel.queue.enqueue([_named(*args, **kwargs)]))[0]
+
+    @overload
+    async def start(self, function: Function[P, R], /, *args: P.args, **kwargs: P.kwargs) -> Handle[R]: ...
+    @overload
+    async def start(
+        self,
+        name: str,
+        payload: Mapping[str, Json] | None = None,
+        *,
+        actor: str | None = None,
+        **options: Unpack[FunctionOptions],
+    ) -> Handle[Any]: ...
+    async def start(self, *args: Any, **kwargs: Any) -> Any:  # type: ignore[misc]
+        """Start a durable function, as `start_function` does, and return a handle: `await (await start(flow, order)).result()`.
+
+        Pass a name, a payload and options, or a reference and its arguments, which are checked. A reference starts the newest
+        version known here, unless `flow.with_options(version=...)` states another. `actor` is the name shown in the run's log.
+        """
+        if args and isinstance(args[0], Function):
+            function, *arguments = args
+            options = function.options_for("start", START_OPTIONS)
+            started = await self.start_function(function.name, function.payload(*arguments, **kwargs), **options)
+            return Handle(self, function, started.id, started.created, is_run=True)
+        started = await self.start_function(*args, **kwargs)
+        return Handle(self, None, started.id, started.created, is_run=True)
+
+    async def start_function(
+        self,
+        name: str,
+        payload: Mapping[str, Json] | None = None,
+        *,
+        actor: str | None = None,
+        budget: float | None = None,
+        **options: Unpack[FunctionOptions],
+    ) -> StartedRun:
+        """Start the durable function `name` with that `payload`; the run is durable when this returns.
+
+        The default version is the newest one registered in this process, else the newest one in the store. A second start with the
+        same idempotency key returns the first run and changes nothing. `budget` limits the dollars that agents in the run may spend
+        on models. `actor` is the name shown in the run's log.
+        """
+        from treadle.kernel.runs.records import StartedRun
+
+        async def start(run_id: str | None) -> StartedRun:
+            return StartedRun(*await self.kernel.functions.start(name, payload, actor=actor, run_id=run_id, **options))
+
+        return await start_with_budget(self.kernel, budget, start)
+
+    @overload
+    async def result(self, task: Handle[R], *, timeout: Duration | None = None) -> R: ...  # type: ignore[overload-overlap]
+    @overload
+    async def result(self, task: Ref, *, timeout: Duration | None = None) -> dict[str, Json]: ...
+    async def result(self, task: Any, *, timeout: Duration | None = None) -> Any:
+        """Wait for the task and return its result.
+
+        Raises `TaskFailed`, `TaskCanceled` or `TaskIgnored` if it ended that way, `TaskNotFound` if there is no such task, and
+        `TimeoutError` after `timeout` (the task continues).
+        """
+        if isinstance(task, Handle):
+            return await task.result(timeout=timeout)
+        return await self.kernel.results.of_task(await self._id_of("task", task), timeout)
+
+    @overload
+    async def run_result(self, run: Handle[R], *, timeout: Duration | None = None) -> R: ...
+    @overload
+    async def run_result(self, run: Ref, *, timeout: Duration | None = None) -> Json: ...
+    async def run_result(self, run: Any, *, timeout: Duration | None = None) -> Any:
+        """Wait for the run and return its outputs; for a durable function, its return value or that of the run it continued as.
+
+        Raises `RunFailed` or `RunCanceled` if it ended that way, and `TimeoutError` after `timeout` (the run continues).
+        """
+        if isinstance(run, Handle):
+            return await run.result(timeout=timeout)
+        return await self.kernel.results.of_run(await self._id_of("run", run), timeout)
+
+    @overload
+    def map(
+        self,
+        fn: Handler[[A], R] | Function[[A], R],
+        items: Iterable[A],
+        *,
+        key: str | None = None,
+        in_flight: int = 100,
+        ordered: bool = True,
+        errors: Literal["raise"] = "raise",
+        on_progress: Callable[[Progress], None] | None = None,
+    ) -> Mapped[R]: ...
+    @overload
+    def map(
+        self,
+        fn: Handler[[A], R] | Function[[A], R],
+        items: Iterable[A],
+        *,
+        key: str | None = None,
+        in_flight: int = 100,
+        ordered: bool = True,
+        errors: Literal["collect"],
+        on_progress: Callable[[Progress], None] | None = None,
+    ) -> Mapped[R | TreadleError]: ...
+    def map(
+        self,
+        fn: Any,
+        items: Iterable[Any],
+        *,
+        key: str | None = None,
+        in_flight: int = 100,
+        ordered: bool = True,
+        errors: Literal["raise", "collect"] = "raise",
+        on_progress: Callable[[Progress], None] | None = None,
+    ) -> Mapped[Any]:
+        """Call `fn`, registered code, once for each item: `async for result in engine.map(resize, photos)`.
+
+        Each item is a task (or a run of a function), up to `in_flight` of them at a time. Results come in the order of the items,
+        or with `ordered=False` as they are completed. The first failure is raised, or with `errors="collect"` is a result itself.
+        `on_progress` is called with the `progress` after each item.
+
+        With a `key`, a caller that is restarted with the same items continues: the task of the item at each position is the same
+        one for seven days, so finished items are not repeated. Leaving the loop does not cancel tasks that were enqueued.
+        """
+        if errors not in ("raise", "collect"):
+            raise InvalidInput(f"errors is 'raise' or 'collect', not {shown(errors)}.")
+        return Mapped(
+            self, fn, items, key=key, in_flight=in_flight, ordered=ordered, collect=errors == "collect", on_progress=on_progress
+        )
 
     async def enqueue_many(self, specs: Iterable[TaskSpec]) -> list[Enqueued]:
         """Store many tasks in few commits; all `specs` are checked before the first is stored.
@@ -286,6 +446,9 @@ class Engine(Registration, Calls):
         if await store.tasks.find(work_id) is None and await store.runs.find(work_id) is not None:
             return await self.kernel.run_reads.why(work_id)
         return await self.kernel.reads.why(work_id)
+
+    async def _id_of(self, kind: str, ref: Ref) -> str:
+        return await find_id(self.kernel.store, self.kernel.settings.namespace, kind, ref)
 
     def events(
         self,
@@ -448,3 +611,35 @@ def engine_beside(engine: Engine, url: str, settings: Settings) -> Engine:
 def twin_of(engine: Engine) -> Engine:
     """Return a closed engine on the same store, with the same settings and codec but without handlers."""
     return Engine(engine._url, settings=engine.kernel.settings, codec=engine._make_kernel.keywords["codec"])
+
+
+def _named(
+    name: str,
+    payload: Mapping[str, Json] | None = None,
+    *,
+    idempotency_for: Duration = 7 * 86_400,
+    actor: str = PYTHON,
+    **options: Unpack[EnqueueOptions],
+) -> TaskSpec:
+    return TaskSpec(name=name, payload=plain_payload(payload), idempotency_for=idempotency_for, created_by=actor, **options)
+
+
+def plain_payload(payload: Mapping[str, Json] | None) -> Json:
+    """Convert any mapping to a dict; the queue rejects everything else."""
+    return dict(payload) if isinstance(payload, Mapping) else payload
+
+
+async def start_with_budget(
+    kernel: Kernel, budget: float | None, start: Callable[[str | None], Awaitable[StartedRun]]
+) -> StartedRun:
+    """Start a run whose budget, if it has one, applies before any task of the run can be claimed."""
+    if budget is None:
+        return await start(None)
+    run_id, started = kernel.ids.new_id(), None
+    await kernel.store.usage.set_budget(run_id, micros(budget))
+    try:
+        started = await start(run_id)
+    finally:
+        if started is None or not started.created:
+            await kernel.store.usage.forget_budget(run_id)
+    return started

@@ -3,29 +3,34 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from treadle.engine.extension import Extension
-from treadle.engine.lazy_services import LazyServices
-from treadle.engine.waiters import Results
-from treadle.kernel.queue.service import Queue
+from treadle.engine.results import Results
+from treadle.kernel.functions.steps import is_function
+from treadle.kernel.queue.service import PATIENCE, Queue
+from treadle.kernel.queue.why import Reason
 from treadle.kernel.reads.service import Reads
 from treadle.kernel.store.committer import Committer
 from treadle.kernel.store.ports import Store
 from treadle.kernel.store.sealed import sealed_store
 from treadle.kernel.store.system import SystemClock
+from treadle.kernel.store.units import Answer, Finish, Park, Row, Seen
 from treadle.kernel.store.value_store import Codec, ValueStore
 from treadle.kernel.telemetry.events import Emit
 from treadle.kernel.telemetry.observer import Telemetry
 from treadle.model.clock import Clock
-from treadle.model.errors import NotOpen, StoreDamaged
+from treadle.model.errors import NotOpen, StoreDamaged, Unsupported
 from treadle.model.ids import Ids
+from treadle.model.records import Record
 from treadle.model.runs import Run
-from treadle.model.states import ALERT_RULE, SCHEDULE, WATCHER, Machine
-from treadle.model.tasks import Task
-from treadle.settings import Settings
+from treadle.model.states import ALERT_RULE, SCHEDULE, WATCHER, Machine, TaskState
+from treadle.model.tasks import Claim, NewTask, Task
+from treadle.model.values import Json
+from treadle.settings import Settings, read_alert_target
 from treadle.stores import make_store
 from treadle.workers.functions.registry import FunctionRegistry
 from treadle.workers.handlers import Registry
@@ -33,11 +38,39 @@ from treadle.workers.handlers import Registry
 if TYPE_CHECKING:
     import apsw
 
+    from treadle.api.tasks import Why
+    from treadle.engine.run_services import RunServices
+    from treadle.engine.trigger_services import TriggerServices
+    from treadle.kernel.access.requests import Requests
+    from treadle.kernel.access.sessions import Sessions
+    from treadle.kernel.access.tokens import Tokens
+    from treadle.kernel.approvals.service import Approvals
+    from treadle.kernel.bodies import Bodies
     from treadle.kernel.declarations.records import Declared
+    from treadle.kernel.effects.reads import EffectReads
+    from treadle.kernel.external.rebuild import ExternalUpkeep
+    from treadle.kernel.external.service import ExternalJobs
+    from treadle.kernel.functions.service import Functions
     from treadle.kernel.guard import Guard
-    from treadle.kernel.recovery import Recoverer
+    from treadle.kernel.lists import Lists
+    from treadle.kernel.queue.registrations import Registrations
+    from treadle.kernel.reads.throughput import HandlerRateReads, Throughput
+    from treadle.kernel.recovery import Recoverer, Recovery
+    from treadle.kernel.remote_workers.service import RemoteWorkers
+    from treadle.kernel.runs.flows import Flows
+    from treadle.kernel.runs.reads import RunReads
+    from treadle.kernel.search.service import Search
+    from treadle.kernel.store.retention import Retention
     from treadle.kernel.store.verify import VerifyReport
+    from treadle.kernel.streams.reads import StreamReads
+    from treadle.kernel.tasks.dead_letters import DeadLetters
+    from treadle.kernel.tasks.records import TaskRecords
+    from treadle.kernel.tasks.service import Tasks
+    from treadle.kernel.telemetry.observer import CallTimer
+    from treadle.kernel.threads.service import Threads
+    from treadle.kernel.traces.reads import TraceReads
     from treadle.workers.keeper.link import KeptBy
+    from treadle.workers.notifications import AlertSender, Notifier
 
 CLOSE_WITHIN = 5.0
 """Seconds that commits in flight get when an engine closes."""
@@ -45,10 +78,12 @@ CLOSE_WITHIN = 5.0
 StoreFactory = Callable[[str, Clock], Store]
 
 
-class Kernel(LazyServices):
+class Kernel:
     """Kernel services, built in the order in which they depend on each other.
 
-    The services in the constructor enqueue and read tasks; the others are built on first use (`LazyServices`).
+    The services in the constructor enqueue and read tasks. The others are built, and their modules imported, on first use: a
+    program that only enqueues tasks loads neither the language nor the evaluator. The callbacks at the end are how the queue
+    reaches services that themselves need the queue; they look the service up when they are called.
     """
 
     def __init__(
@@ -101,7 +136,7 @@ class Kernel(LazyServices):
             "watchers": lambda: self._if_active(WATCHER, lambda: self.trigger_services.watchers),
             "alerts": lambda: self._if_active(ALERT_RULE, lambda: self.trigger_services.alerts),
         }
-        self._results: tuple[Results[Task], Results[Run]] | None = None
+        self._results: Results | None = None
         self.open_access: bool | None = None
         """Whether this process serves HTTP to callers without a token; None: it serves no HTTP."""
         self.guards: dict[str, Guard] = {}
@@ -132,9 +167,284 @@ class Kernel(LazyServices):
 
     def read_connection(self) -> apsw.Connection:
         """Open a connection to the store's SQLite file that cannot write; unlike `sqlite3`, it is safe beside the store."""
-        from treadle.engine.borrowed import read_connection
+        from treadle.stores.sqlite import SqliteStore, connect_for_reading
 
-        return read_connection(self._plain_store)
+        store = self._plain_store
+        if not isinstance(store, SqliteStore) or store._database.path is None:
+            raise Unsupported("read_connection() is for a SQLite file; read PostgreSQL with a connection of your own.")
+        return connect_for_reading(store._database.path)
+
+    # services that are built on first use
+
+    @cached_property
+    def retention(self) -> Retention:
+        """The pruning of finished work."""
+        from treadle.kernel.store.retention import Retention
+
+        settings = self.settings
+        return Retention(
+            self.store,
+            namespace=settings.namespace,
+            keep_completed_for=round(settings.keep_completed * 1000),
+            keep_failed_for=round(settings.keep_failed * 1000),
+        )
+
+    @cached_property
+    def task_records(self) -> TaskRecords:
+        """Tasks as the API shows them."""
+        from treadle.kernel.tasks.records import TaskRecords
+
+        return TaskRecords(self.store, self.value_store, self.reads)
+
+    @cached_property
+    def tasks(self) -> Tasks:
+        """Tasks by id and by query."""
+        from treadle.kernel.tasks.service import Tasks
+
+        return Tasks(
+            self.store,
+            self.value_store,
+            self.queue,
+            self.reads,
+            self.task_records,
+            lambda: self.search,
+            lambda task_id, timeout: self.results.of_task(task_id, timeout),
+            namespace=self.settings.namespace,
+        )
+
+    @cached_property
+    def dead_letters(self) -> DeadLetters:
+        """Permanently failed tasks."""
+        from treadle.kernel.tasks.dead_letters import DeadLetters
+
+        return DeadLetters(
+            self.store, self.committer, self.queue, self.task_records, self._retry_run, namespace=self.settings.namespace
+        )
+
+    @cached_property
+    def lists(self) -> Lists:
+        """Task lists: pause, drain, limit."""
+        from treadle.kernel.lists import Lists
+
+        return Lists(self.store, self.committer, self.reads, self.emit, namespace=self.settings.namespace)
+
+    @cached_property
+    def registrations(self) -> Registrations:
+        """Handlers that runners load."""
+        from treadle.kernel.queue.registrations import Registrations
+
+        return Registrations(self.store, self.emit, namespace=self.settings.namespace)
+
+    @cached_property
+    def approvals(self) -> Approvals:
+        """Questions for people."""
+        from treadle.kernel.approvals.service import Approvals
+
+        return Approvals(
+            self.store,
+            self.committer,
+            self.value_store,
+            self.ids,
+            namespace=self.settings.namespace,
+            follow=self._follow,
+            notifies=bool(self.settings.approval_webhook),
+        )
+
+    @cached_property
+    def notifier(self) -> Notifier:
+        """The sender of notifications about approvals."""
+        from treadle.workers.notifications import Notifier
+
+        settings = self.settings
+        return Notifier(
+            self.approvals,
+            self.clock.now,
+            url=settings.approval_webhook,
+            secret=settings.webhook_secret,
+            allowed=settings.webhook_allow,
+        )
+
+    @cached_property
+    def effects(self) -> EffectReads:
+        """Recorded effects and their outcomes."""
+        from treadle.kernel.effects.reads import EffectReads
+
+        return EffectReads(self.store, self.settings.namespace)
+
+    @cached_property
+    def streams(self) -> StreamReads:
+        """Streams of runs."""
+        from treadle.kernel.streams.reads import StreamReads
+
+        return StreamReads(self.store, self.committer, self.clock, namespace=self.settings.namespace)
+
+    @cached_property
+    def external_jobs(self) -> ExternalJobs:
+        """Jobs in external services."""
+        from treadle.kernel.external.service import ExternalJobs
+
+        return ExternalJobs(
+            self.store,
+            self.committer,
+            self.value_store,
+            self.ids,
+            self.emit,
+            namespace=self.settings.namespace,
+            settle=self._settle_external,
+            cancel=self.queue.cancel,
+            public_url=self.settings.public_url,
+            repeated_steps=self._repeated_steps,
+            explain=self._explain_task,
+        )
+
+    @cached_property
+    def remote_workers(self) -> RemoteWorkers:
+        """Workers that claim and settle over HTTP."""
+        from treadle.kernel.remote_workers.service import RemoteWorkers
+
+        settings = self.settings
+        return RemoteWorkers(
+            self.store,
+            self.committer,
+            self.value_store,
+            self.external_jobs,
+            self.clock,
+            self.ids,
+            self.emit,
+            tend=self.approvals.tend,
+            is_prompt=self._is_prompt,
+            namespace=settings.namespace,
+            lease_for=round(settings.lease * 1000),
+            result_limit=settings.payload_limit,
+            settle=self._settle_remote,
+            update_step=self._update_step,
+        )
+
+    @cached_property
+    def recovery(self) -> Recovery:
+        """The clean-up after crashed processes."""
+        from treadle.kernel.recovery import Recovery
+
+        return Recovery(self.store, self.approvals, self.recoverers, self.committer.notify, namespace=self.settings.namespace)
+
+    @cached_property
+    def run_services(self) -> RunServices:
+        """Runs of workflows and durable functions."""
+        from treadle.engine.run_services import RunServices
+
+        return RunServices(self)
+
+    @cached_property
+    def trigger_services(self) -> TriggerServices:
+        """Schedules, watchers and alerts."""
+        from treadle.engine.trigger_services import TriggerServices
+
+        return TriggerServices(self)
+
+    @property
+    def run_reads(self) -> RunReads:
+        """Reads of runs and their steps."""
+        return self.run_services.reads
+
+    @cached_property
+    def search(self) -> Search:
+        """Queries over runs and tasks."""
+        from treadle.kernel.search.service import Search
+
+        sealed = self._codec is not None
+        return Search(self.store, self.value_store, self._list_doing, namespace=self.settings.namespace, sealed=sealed)
+
+    async def _list_doing(self, runs: Sequence[Run]) -> dict[str, str]:
+        return await self.run_reads.list_doing(runs)
+
+    @property
+    def flows(self) -> Flows:
+        """Compiled and published AFL."""
+        return self.run_services.flows
+
+    @property
+    def functions(self) -> Functions:
+        """Durable functions: start, signal, list."""
+        return self.run_services.functions
+
+    @property
+    def traces(self) -> TraceReads:
+        """Everything that followed from one start."""
+        return self.run_services.traces
+
+    @cached_property
+    def threads(self) -> Threads:
+        """Checkpoints of agent frameworks."""
+        from treadle.kernel.threads.service import Threads
+
+        return Threads(self.store, self.committer, self.ids, namespace=self.settings.namespace)
+
+    @cached_property
+    def alert_sender(self) -> AlertSender:
+        """The sender of alert messages."""
+        from treadle.workers.notifications import AlertSender
+
+        settings = self.settings
+        alerts, allowed = self.trigger_services.alerts, settings.webhook_allow
+        return AlertSender(alerts, read_alert_target, self.clock.now, secret=settings.webhook_secret, allowed=allowed)
+
+    @cached_property
+    def external_upkeep(self) -> ExternalUpkeep:
+        """The check of external job records against their events, and their rebuild."""
+        from treadle.kernel.external.rebuild import ExternalUpkeep
+
+        return ExternalUpkeep(self.store, self.committer, namespace=self.settings.namespace)
+
+    @cached_property
+    def bodies(self) -> Bodies:
+        """The check of stored bodies."""
+        from treadle.kernel.bodies import Bodies
+
+        return Bodies(self._plain_store, self.value_store, self.flows, namespace=self.settings.namespace)
+
+    @cached_property
+    def tokens(self) -> Tokens:
+        """API tokens and their scopes."""
+        from treadle.kernel.access.tokens import Tokens
+
+        return Tokens(self.store, self.committer, self.ids, self.clock, namespace=self.settings.namespace)
+
+    @cached_property
+    def sessions(self) -> Sessions:
+        """Browser sessions, opened with a token."""
+        from treadle.kernel.access.sessions import Sessions
+
+        return Sessions(self.store, self.committer, self.ids, self.clock, self.tokens, namespace=self.settings.namespace)
+
+    @cached_property
+    def requests(self) -> Requests:
+        """Stored responses of requests with an idempotency key."""
+        from treadle.kernel.access.requests import Requests
+
+        return Requests(self.store, self.committer, self.ids, namespace=self.settings.namespace)
+
+    @cached_property
+    def throughput(self) -> Throughput:
+        """Finished tasks per minute of the last hour."""
+        from treadle.kernel.reads.throughput import Throughput
+
+        return Throughput(self.store, self.clock, namespace=self.settings.namespace)
+
+    @cached_property
+    def handler_rates(self) -> HandlerRateReads:
+        """Rates and durations by handler in the last hour."""
+        from treadle.kernel.reads.throughput import HandlerRateReads
+
+        return HandlerRateReads(self.store, self.clock, namespace=self.settings.namespace)
+
+    @cached_property
+    def call_timer(self) -> CallTimer:
+        """Durations of store calls, measured from the first use on."""
+        from treadle.kernel.telemetry.observer import CallTimer
+
+        timer = CallTimer(self.clock)
+        self.telemetry.add(timer.observe)
+        return timer
 
     # results, values
 
@@ -144,7 +454,7 @@ class Kernel(LazyServices):
         return self._results is not None
 
     @property
-    def results(self) -> tuple[Results[Task], Results[Run]]:
+    def results(self) -> Results:
         """The waiters for ends of tasks and of runs; raises `NotOpen` while the engine is closed."""
         if self._results is None:
             raise NotOpen
@@ -153,7 +463,7 @@ class Kernel(LazyServices):
     def run_finished(self, run_id: str) -> None:
         """Wake the callers that wait for a run which ended in this process."""
         if self._results is not None:
-            self._results[1].finished([run_id])
+            self._results.runs.finished([run_id])
 
     async def verify(self) -> VerifyReport:
         """Check for damage, then every entity's history against the state tables, and external jobs against their events."""
@@ -192,9 +502,8 @@ class Kernel(LazyServices):
             self.use_tracing()
         self.loop = asyncio.get_running_loop()
         await self.store.open(migrate=migrate)
-        of_tasks = Results(self.store.tasks.find_many, self.store.tasks.find_finished, self.clock, self.emit)
-        self._results = of_tasks, Results(self.store.runs.find_many, self.store.runs.find_finished, self.clock, self.emit)
-        self.committer.on_finished.append(of_tasks.finished)
+        self._results = Results(self)
+        self.committer.on_finished.append(self._results.tasks.finished)
 
     async def close(self) -> None:
         """Finish the commits in flight and close the store; idempotent."""
@@ -203,10 +512,8 @@ class Kernel(LazyServices):
         if "remote_workers" in self.__dict__:
             await self.remote_workers.close()
         if self._results is not None:
-            of_tasks, of_runs = self._results
-            self.committer.on_finished.remove(of_tasks.finished)
-            await of_tasks.close()
-            await of_runs.close()
+            self.committer.on_finished.remove(self._results.tasks.finished)
+            await self._results.close()
             self._results = None
         try:
             async with asyncio.timeout(CLOSE_WITHIN):
@@ -221,3 +528,59 @@ class Kernel(LazyServices):
             await self.store.close()
             if self.telemetry.spans is not None:  # the process may end right after this
                 await asyncio.to_thread(self.telemetry.spans.flush)
+
+    # callbacks between services
+
+    async def why_awaiting(self, task: Task) -> Reason | None:
+        """Explain a task that waits for a person or an external job."""
+        external = task.state == TaskState.AWAITING_EXTERNAL
+        return await (self.external_jobs.why(task) if external else self.approvals.why(task))
+
+    async def _explain_task(self, task_id: str) -> Reason:
+        return await self.reads.explain(await self.reads.get_task(task_id))
+
+    async def explain_record(self, record: Record) -> Why | None:
+        """Explain the state of a record that belongs to an extension; None for any other record."""
+        for extension in self.extensions:
+            if (why := await extension.explain(record)) is not None:
+                return why
+        return None
+
+    async def cancel_rows(self, run: Run) -> tuple[Row, ...]:
+        """Return the rows to store with the cancellation of a run, beside its tasks and steps."""
+        return (*await self.approvals.rows_for_run(run), *await self.external_jobs.rows_for_run(run))
+
+    async def _follow(self, task: Task, finish: Finish) -> tuple[tuple[NewTask, ...], tuple[Row, ...]]:
+        """Return the consequences of a task's end for its run, or for the extension that it belongs to."""
+        for extension in self.extensions:
+            if task.kind in extension.kinds:
+                return await extension.follow(task, finish)
+        if task.run_id is None:
+            return (), ()
+        services = self.run_services
+        follow = services.functions.follow if is_function(task.flow_id) else services.advancer.follow
+        return await follow(task, finish)
+
+    async def _follow_operator(self, task: Task, finish: Finish) -> tuple[tuple[NewTask, ...], tuple[Row, ...]]:
+        """Return the consequences of a task's end by an operator, including the end of its approval or external job."""
+        tasks, rows = await self._follow(task, finish)
+        rows = (*rows, *await self.approvals.rows_for_end(task), *await self.external_jobs.rows_for_end(task))
+        return (*tasks, *await self.external_jobs.tasks_for_end(task)), rows
+
+    async def _retry_run(self, run_id: str, actor: str) -> None:
+        await self.run_services.runs.retry_dead(run_id, actor=actor)
+
+    async def _repeated_steps(self, task: Task) -> list[tuple[str, str]]:
+        return await self.functions.list_repeated(task) if is_function(task.flow_id) else []
+
+    async def _settle_external(self, task: Task, seen: Seen, decided: Finish | Park) -> Answer:
+        return await self.run_services.settler.settle(task, seen, decided, PATIENCE)
+
+    async def _settle_remote(self, task: Task, claim: Claim, decided: Finish | Park, patience: float | None) -> Answer:
+        return await self.run_services.settler.settle(task, claim, decided, patience)
+
+    async def _update_step(self, run_id: str, step_id: str, partial: Mapping[str, Json]) -> bool:
+        return await self.run_services.runs.update_step(run_id, step_id, partial)
+
+    def _is_prompt(self, name: str) -> bool:
+        return self.registry.fallback is not None and self.registry.fallback.find(name) is not None

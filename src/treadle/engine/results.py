@@ -1,62 +1,102 @@
-"""Results of tasks and runs: wait for the end, then return the value or raise the error."""
+"""Results of tasks and runs: wait for the end, then return the value or raise the error.
+
+Callers that ask for tasks and runs, or wait for their end, share statements. Waiters are woken immediately by this process,
+otherwise by one poll of the store for all of them.
+"""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Sequence
 from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 
-from treadle.engine.kernel import Kernel
+import msgspec
+
 from treadle.kernel.functions.steps import is_function
 from treadle.kernel.store.chains import current_run
-from treadle.model.clock import Duration, milliseconds
+from treadle.kernel.telemetry.events import Emit, LoopError, StoreTrouble
+from treadle.model.clock import Clock, Duration, milliseconds
 from treadle.model.errors import (
     RunCanceled,
     RunFailed,
     RunNotFound,
+    StoreError,
     TaskCanceled,
     TaskFailed,
     TaskIgnored,
     TaskNotFound,
     TreadleError,
 )
+from treadle.model.retry import Backoff
+from treadle.model.runs import Run
 from treadle.model.states import RunState, TaskState
 from treadle.model.tasks import Task
 from treadle.model.values import Json, decode
 
-
-async def task_result(kernel: Kernel, task_id: str, timeout: Duration | None) -> dict[str, Json]:
-    """Wait for the task and return its result, or raise the error that it ended with."""
-    waiters, _ = kernel.results
-    found = await waiters.find(task_id)
-    if found is None or found.namespace != kernel.settings.namespace:
-        raise TaskNotFound(task_id)
-    if not found.finished:
-        async with _bound("Task", task_id, timeout):
-            found = await waiters.wait(task_id)
-    if found.state == TaskState.COMPLETED:
-        return await kernel.value_store.unpack(found.result)
-    raise _error_of(found)
+if TYPE_CHECKING:
+    from treadle.engine.kernel import Kernel
 
 
-async def run_result(kernel: Kernel, run_id: str, timeout: Duration | None) -> Json:
-    """Wait for the run and return its outputs, or a function's return value, or raise the error that it ended with."""
-    _, waiters = kernel.results
-    runs = kernel.run_services.runs
-    asked = await waiters.find(run_id)
-    if asked is None or asked.namespace != kernel.settings.namespace:
-        raise RunNotFound(run_id)
-    found = await current_run(kernel.store, asked)
-    async with _bound("Run", run_id, timeout):
-        while not found.finished:
-            found = await current_run(kernel.store, await waiters.wait(found.id))
-    if found.state == RunState.COMPLETED:
-        outputs = await runs.outputs(found)
-        return outputs.get("result") if is_function(found.flow_id) else outputs
-    message = (decode(found.error) or {}).get("message", "")
-    if found.state == RunState.CANCELED:
-        raise RunCanceled(f"Run {found.id} was canceled: {message}")
-    raise RunFailed(found.id, found.failed_step_id, message)
+class Ended(Protocol):
+    """A task or a run."""
+
+    @property
+    def id(self) -> str: ...
+
+
+T = TypeVar("T", bound=Ended)
+Find = Callable[[Sequence[str]], Awaitable[list[T]]]
+"""Reads the tasks or runs with these ids from the store."""
+
+_POLLS = Backoff(0.02, 0.5, 1.5)
+"""Seconds between two polls: short at first, because many tasks end soon."""
+_POLL_LIMIT = 1000
+
+
+class Results:
+    """The results of the tasks and runs of an open kernel."""
+
+    def __init__(self, kernel: Kernel) -> None:
+        self._kernel = kernel
+        store, clock, emit = kernel.store, kernel.clock, kernel.emit
+        self.tasks: Waiters[Task] = Waiters(store.tasks.find_many, store.tasks.find_finished, clock, emit)
+        self.runs: Waiters[Run] = Waiters(store.runs.find_many, store.runs.find_finished, clock, emit)
+
+    async def of_task(self, task_id: str, timeout: Duration | None) -> dict[str, Json]:
+        """Wait for the task and return its result, or raise the error that it ended with."""
+        task = await self.tasks.find(task_id)
+        if task is None or task.namespace != self._kernel.settings.namespace:
+            raise TaskNotFound(task_id)
+        if not task.finished:
+            async with _bound("Task", task_id, timeout):
+                task = await self.tasks.wait(task_id)
+        if task.state == TaskState.COMPLETED:
+            return await self._kernel.value_store.unpack(task.result)
+        raise _error_of(task)
+
+    async def of_run(self, run_id: str, timeout: Duration | None) -> Json:
+        """Wait for the run and return its outputs, or a function's return value, or raise the error that it ended with."""
+        store = self._kernel.store
+        first = await self.runs.find(run_id)
+        if first is None or first.namespace != self._kernel.settings.namespace:
+            raise RunNotFound(run_id)
+        run = await current_run(store, first)
+        async with _bound("Run", run_id, timeout):
+            while not run.finished:
+                run = await current_run(store, await self.runs.wait(run.id))
+        if run.state == RunState.COMPLETED:
+            outputs = await self._kernel.run_services.runs.outputs(run)
+            return outputs.get("result") if is_function(run.flow_id) else outputs
+        message = (decode(run.error) or {}).get("message", "")
+        if run.state == RunState.CANCELED:
+            raise RunCanceled(f"Run {run.id} was canceled: {message}")
+        raise RunFailed(run.id, run.failed_step_id, message)
+
+    async def close(self) -> None:
+        """Stop asking the store and cancel the callers that still wait."""
+        await self.tasks.close()
+        await self.runs.close()
 
 
 @asynccontextmanager
@@ -80,3 +120,135 @@ def _error_of(task: Task) -> TreadleError:
             return TaskCanceled(f"Task {task.id} was canceled: {message}")
         case _:
             return TaskIgnored(f"Task {task.id} ended as {task.state}.")
+
+
+class _Awaited(msgspec.Struct, Generic[T]):
+    ended: asyncio.Future[T]
+    callers: int = 0
+
+
+class Waiters(Generic[T]):
+    """Finds tasks or runs, and waits for them to end. All callers share one query; without callers there is none."""
+
+    def __init__(self, find: Find[T], find_finished: Find[T], clock: Clock, emit: Emit) -> None:
+        self._find = find
+        self._find_finished = find_finished
+        self._clock = clock
+        self._emit = emit
+        self._awaited: dict[str, _Awaited[T]] = {}
+        self._poller: asyncio.Task[None] | None = None
+        self._woken = asyncio.Event()
+        self._hints: set[str] = set()
+        """Ids that may have ended: polled immediately, the others at intervals."""
+        self._lookups: dict[str, asyncio.Future[T | None]] = {}
+        """The lookups of this turn of the event loop, by id."""
+        self._running: dict[asyncio.Task[None], dict[str, asyncio.Future[T | None]]] = {}
+        """The lookups that the store has not answered."""
+
+    async def find(self, task_id: str) -> T | None:
+        """Return the task as it is now; None if it does not exist. Calls in one turn of the event loop share a statement."""
+        loop = asyncio.get_running_loop()
+        if not self._lookups:
+            loop.call_soon(self._start_lookups)
+        if (found := self._lookups.get(task_id)) is None:
+            found = self._lookups[task_id] = loop.create_future()
+        return await asyncio.shield(found)
+
+    def _start_lookups(self) -> None:
+        lookups, self._lookups = self._lookups, {}
+        if lookups:
+            running = asyncio.get_running_loop().create_task(self._look_up(lookups))
+            self._running[running] = lookups
+            running.add_done_callback(self._running.pop)
+
+    async def _look_up(self, lookups: dict[str, asyncio.Future[T | None]]) -> None:
+        found: dict[str, T] = {}
+        try:
+            for batch in _batches(list(lookups)):
+                found |= {each.id: each for each in await self._find(batch)}
+        except Exception as error:
+            for future in lookups.values():
+                future.set_exception(error)
+                future.exception()  # its callers may have been canceled
+        else:
+            for task_id, future in lookups.items():
+                future.set_result(found.get(task_id))
+
+    async def wait(self, task_id: str) -> T:
+        """Return the task once it is finished."""
+        loop = asyncio.get_running_loop()
+        awaited = self._awaited.get(task_id)
+        if awaited is None:
+            awaited = self._awaited[task_id] = _Awaited(loop.create_future())
+            self._hint([task_id])  # it may have ended since the caller read it
+        if self._poller is None or self._poller.done():
+            self._poller = loop.create_task(self._poll())
+        awaited.callers += 1
+        try:
+            return await asyncio.shield(awaited.ended)
+        finally:
+            awaited.callers -= 1
+            if not awaited.callers and self._awaited.get(task_id) is awaited:
+                del self._awaited[task_id]
+
+    def finished(self, task_ids: Iterable[str]) -> None:
+        """Poll now if a caller waits for one of these tasks, which ended in this process."""
+        if self._awaited and (ended := [task_id for task_id in task_ids if task_id in self._awaited]):
+            self._hint(ended)
+
+    def _hint(self, task_ids: Iterable[str]) -> None:
+        self._hints.update(task_ids)
+        self._woken.set()
+
+    async def close(self) -> None:
+        """Stop asking the store and cancel the callers that still wait."""
+        lookups, self._lookups = [self._lookups, *self._running.values()], {}
+        asking = [*self._running, *([] if self._poller is None else [self._poller])]
+        for each in asking:
+            each.cancel()
+        await asyncio.gather(*asking, return_exceptions=True)
+        for future in (future for each in lookups for future in each.values()):
+            future.cancel()
+        for awaited in self._awaited.values():
+            awaited.ended.cancel()
+
+    async def _poll(self) -> None:
+        pause, all_at = _POLLS.first, self._clock.monotonic() + _POLLS.first
+        while self._awaited:
+            poll_all = self._clock.monotonic() >= all_at
+            task_ids = list(self._awaited) if poll_all else [each for each in self._hints if each in self._awaited]
+            self._hints.clear()
+            self._woken.clear()
+            try:
+                found = await self._answer(task_ids)
+                if poll_all:
+                    pause = _POLLS.first if found else _POLLS.after(pause)
+            except StoreError as error:
+                self._emit(StoreTrouble("waiting for results", str(error), _POLLS.cap))
+                poll_all, pause = True, _POLLS.cap
+            except Exception as error:
+                self._emit(LoopError("results", repr(error)))
+                poll_all, pause = True, _POLLS.cap
+            if poll_all:
+                all_at = self._clock.monotonic() + pause
+            try:
+                async with asyncio.timeout(max(all_at - self._clock.monotonic(), 0)):
+                    await self._woken.wait()
+            except TimeoutError:
+                continue
+
+    async def _answer(self, task_ids: Sequence[str]) -> int:
+        """Resolve the waiters of the tasks that have ended; return their number."""
+        count = 0
+        for batch in _batches(task_ids):
+            for task in await self._find_finished(batch):
+                count += 1
+                awaited = self._awaited.pop(task.id, None)
+                if awaited is not None and not awaited.ended.done():
+                    awaited.ended.set_result(task)
+        return count
+
+
+def _batches(task_ids: Sequence[str]) -> Iterator[Sequence[str]]:
+    """Split the ids into batches of one statement each."""
+    return (task_ids[start : start + _POLL_LIMIT] for start in range(0, len(task_ids), _POLL_LIMIT))

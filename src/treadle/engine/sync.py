@@ -9,8 +9,8 @@ from contextlib import AbstractAsyncContextManager, contextmanager
 from functools import wraps
 from typing import TYPE_CHECKING, Any, Concatenate, Generic, Literal, ParamSpec, Self, TypeVar, Unpack, overload
 
-from treadle.engine.calls import Handle
 from treadle.engine.engine import Engine
+from treadle.engine.handles import Handle
 from treadle.model.clock import Duration
 from treadle.model.errors import NotOpen, TreadleError
 from treadle.model.ids import Ref
@@ -19,7 +19,7 @@ from treadle.model.values import Json
 if TYPE_CHECKING:
     from treadle.api.options import EnqueueOptions, FunctionOptions
     from treadle.api.streams import StreamEntry
-    from treadle.engine.mapped import Mapped, Progress
+    from treadle.engine.handles import Mapped, Progress
     from treadle.engine.within import BlockingTransaction, BlockingWithin
     from treadle.engine.worker_host import WorkerHost
     from treadle.kernel.approvals.records import ShownApproval

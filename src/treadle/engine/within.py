@@ -5,18 +5,23 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable, Coroutine, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
 from copy import copy
 from functools import wraps
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar, cast
 
-from treadle.engine.calls import Handle
 from treadle.engine.engine import Engine
+from treadle.engine.handles import Handle
 from treadle.engine.sync import blocking
 from treadle.goals.extension import Goals
-from treadle.kernel.store.ports import TransactionStore
+from treadle.kernel.store.ports import Store, TransactionStore
+from treadle.model.clock import Clock
+from treadle.model.errors import Unsupported
 
 if TYPE_CHECKING:
     from treadle.kernel.approvals.records import ShownApproval
+    from treadle.stores.postgres.borrowed.store import BorrowedStore
+    from treadle.stores.sqlite.held.store import HeldStore
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -80,7 +85,7 @@ class Within:
 
         result = await self._store.transact(whole)
         if isinstance(result, Handle):
-            result._calls = self._engine  # whoever waits for it does so outside the transaction
+            result._engine = self._engine  # whoever waits for it does so outside the transaction
         return result
 
 
@@ -148,3 +153,29 @@ class BlockingTransaction(BlockingWithin):
         return result
 
     execute = blocking(Transaction.execute)
+
+
+def borrowed_store(url: str, connection: Any, clock: Clock, *, notify: bool) -> BorrowedStore:
+    """Return a store on the caller's connection to the PostgreSQL database of the URL."""
+    if not url.startswith(("postgresql://", "postgres://")):
+        raise Unsupported(
+            "A SQLite file has one writer, which another connection cannot join: use `async with engine.transaction() as tx`, "
+            "which runs your statements in Treadle's transaction."
+        )
+    from treadle.stores.postgres.borrowed.store import BorrowedStore
+
+    return BorrowedStore(url, connection, clock=clock, notify=notify)
+
+
+def held_store(store: Store, clock: Clock) -> AbstractAsyncContextManager[HeldStore]:
+    """Hold one transaction of an open SQLite store."""
+    from treadle.stores.sqlite import SqliteStore
+
+    if not isinstance(store, SqliteStore):
+        raise Unsupported(
+            "On PostgreSQL, write in a transaction of your own connection: `engine.within(connection)`. `engine.transaction()` is "
+            "for a SQLite file."
+        )
+    from treadle.stores.sqlite.held.store import hold
+
+    return hold(store, clock)

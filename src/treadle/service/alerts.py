@@ -55,7 +55,7 @@ class Alerts(Group, AlertsApi):
         live = any(each.state in LIVE_SERVER_STATES and each.server.service_name != OPEN_SERVICE for each in servers)
         try:
             async with asyncio.timeout(TEST_WITHIN if live else 0):
-                task = await self.engine.kernel.results[0].wait(task_id)
+                task = await self.engine.kernel.results.tasks.wait(task_id)
         except TimeoutError:
             return AlertTest(
                 task_id, "pending", None, "No worker has sent it yet: start one with `treadle worker` or `treadle up`."

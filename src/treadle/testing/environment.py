@@ -19,7 +19,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from treadle.engine import Engine, use_store
-from treadle.engine.calls import Handle
+from treadle.engine.handles import Handle
 from treadle.engine.machine import SystemMachine
 from treadle.engine.sync import BlockingHandle, blocking
 from treadle.engine.worker_host import WorkerHost

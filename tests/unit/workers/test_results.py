@@ -9,7 +9,7 @@ import pytest
 from tests.limits import BOUND
 from tests.unit.workers.harness import Events, taken, turns
 
-from treadle.engine.waiters import Results
+from treadle.engine.results import Waiters
 from treadle.kernel.store.system import SystemClock
 from treadle.kernel.telemetry.events import LoopError, StoreTrouble
 from treadle.model.errors import StoreUnavailable
@@ -42,7 +42,7 @@ class Shelf:
 class Bench:
     def __init__(self) -> None:
         self.shelf, self.events = Shelf(), Events()
-        self.results = Results(self.shelf.find, self.shelf.find_finished, SystemClock(), self.events)
+        self.results = Waiters(self.shelf.find, self.shelf.find_finished, SystemClock(), self.events)
 
     def finish(self, *task_ids: str) -> None:
         self.shelf.there.update(task_ids)
