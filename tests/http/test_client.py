@@ -9,7 +9,7 @@ import pytest
 from tests.http.conftest import Stage
 
 from treadle.client import Client
-from treadle.client.errors import UnexpectedAnswer
+from treadle.client.client import UnexpectedAnswer
 from treadle.model.errors import InvalidInput, InvalidPayload
 
 SECRET = "tdl_ключ"

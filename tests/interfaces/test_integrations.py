@@ -16,9 +16,8 @@ from tests.limits import BOUND
 
 from treadle import Engine
 from treadle.integrations.flask import Treadle
-from treadle.integrations.processes import close_engines
+from treadle.integrations.processes import close_engines, store_url
 from treadle.integrations.sqlalchemy import attach, work
-from treadle.integrations.store_url import store_url
 from treadle.model.errors import InvalidInput
 from treadle.stores.postgres.connection.address import parse_address
 

@@ -3,24 +3,19 @@
 from __future__ import annotations
 
 import re
-from importlib import import_module
 
 import pytest
 from starlette.applications import Starlette
 from tests.web.conftest import Visit
 
 from treadle.interfaces.http.app import make_app
-from treadle.interfaces.http.app_state import state_of
-from treadle.interfaces.web.site import PAGES, Site
+from treadle.interfaces.web.site import make_site
 from treadle.model.access import Scope
 
 
 def actions(app: Starlette) -> list[str]:
     """The paths that forms are sent to."""
-    site = Site(state_of(app))
-    for name in PAGES:
-        import_module(f"treadle.interfaces.web.{name}").add(site)
-    return [each.path for each in site.routes if each.method == "POST"]
+    return [each.path for each in make_site(app).routes if each.method == "POST"]
 
 
 async def test_no_form_does_anything_without_the_csrf_token_of_its_session(visit: Visit):

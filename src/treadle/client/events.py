@@ -13,7 +13,7 @@ import msgspec
 from treadle.api.contract import Call, calls_of
 from treadle.api.events import Event, EventsApi
 from treadle.api.wire import from_json
-from treadle.client.errors import ServerUnreachable, UnexpectedAnswer, error_of
+from treadle.client.client import ServerUnreachable, UnexpectedAnswer, error_of
 
 PATH = "events/stream"
 SILENCE = 45.0

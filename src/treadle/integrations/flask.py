@@ -27,8 +27,7 @@ from flask.cli import AppGroup
 
 from treadle.engine import Engine
 from treadle.engine.engine import use_store
-from treadle.integrations.processes import open_engine
-from treadle.integrations.worker import run_worker
+from treadle.integrations.processes import open_engine, run_worker
 from treadle.model.errors import NotOpen, TreadleError
 from treadle.workers.signatures import is_async
 

@@ -15,8 +15,7 @@ from django.core.exceptions import ImproperlyConfigured
 from django.db import DEFAULT_DB_ALIAS, close_old_connections, connections, transaction
 
 from treadle.engine import Engine
-from treadle.integrations.processes import open_engine
-from treadle.integrations.store_url import store_url
+from treadle.integrations.processes import open_engine, store_url
 from treadle.settings import load_settings
 from treadle.workers.signatures import is_async
 

@@ -5,13 +5,12 @@ from __future__ import annotations
 from typing import Any
 from urllib.parse import urlencode
 
-from starlette.requests import Request
 from starlette.responses import Response
 
 from treadle.api.dead_letters import BATCH, DeadLettersChanged
 from treadle.engine.operations import Operations
 from treadle.interfaces.web.forms import Fields, number, text, whole
-from treadle.interfaces.web.site import NoSuchPage, Site
+from treadle.interfaces.web.site import NoSuchPage, Visit, action, page
 from treadle.model.access import Scope
 from treadle.model.errors import TreadleError
 
@@ -21,64 +20,61 @@ _EXAMPLES = 10
 WORDS = {"retry": "retried", "discard": "discarded"}
 
 
-def add(site: Site) -> None:
-    """Register the pages."""
+@page("/dead-letters")
+async def groups(visit: Visit) -> Response:
+    asked = visit.query
+    found = (await visit.api.dead_letters.groups(**_filter(asked))).groups
+    if text(asked, "fingerprint") is None:
+        return await visit.render("dead_letters.html", groups=found, filter=_entered(asked))
+    page = await visit.api.dead_letters.list(**_filter(asked), before=whole(asked, "before"))
+    return await visit.render("dead_group.html", groups=found, page=page, filter=_entered(asked))
 
-    @site.page("/dead-letters")
-    async def groups(request: Request, service: Operations) -> Response:
-        asked = request.query_params
-        found = (await service.dead_letters.groups(**_filter(asked))).groups
-        if text(asked, "fingerprint") is None:
-            return await site.render(request, "dead_letters.html", service=service, groups=found, filter=_entered(asked))
-        page = await service.dead_letters.list(**_filter(asked), before=whole(asked, "before"))
-        return await site.render(request, "dead_group.html", service=service, groups=found, page=page, filter=_entered(asked))
 
-    @site.page("/dead-letters/{act}")
-    async def preview(request: Request, service: Operations) -> Response:
-        act, asked = request.path_params["act"], request.query_params
-        if act not in WORDS:
-            raise NoSuchPage(request.url.path)
-        service.access.check(Scope.OPERATE)
-        which, after = _filter(asked), text(asked, "after")
-        would: DeadLettersChanged | None = None
-        refusal: TreadleError | None = None
-        try:
-            would = None if after else await _change(service, act, which, dry_run=True)
-        except TreadleError as error:
-            refusal = error
-        examples = [] if after else (await service.dead_letters.list(**which, limit=_EXAMPLES)).letters
-        return await site.render(
-            request,
-            "dead_bulk.html",
-            service=service,
-            act=act,
-            word=WORDS[act],
-            would=would,
-            refusal=refusal,
-            examples=examples,
-            filter=_entered(asked),
-            after=after,
-            done=whole(asked, "done") or 0,
-        )
+@page("/dead-letters/{act}")
+async def preview(visit: Visit) -> Response:
+    act, asked = visit.path["act"], visit.query
+    if act not in WORDS:
+        raise NoSuchPage(visit.request.url.path)
+    visit.api.access.check(Scope.OPERATE)
+    which, after = _filter(asked), text(asked, "after")
+    would: DeadLettersChanged | None = None
+    refusal: TreadleError | None = None
+    try:
+        would = None if after else await _change(visit.api, act, which, dry_run=True)
+    except TreadleError as error:
+        refusal = error
+    examples = [] if after else (await visit.api.dead_letters.list(**which, limit=_EXAMPLES)).letters
+    return await visit.render(
+        "dead_bulk.html",
+        act=act,
+        word=WORDS[act],
+        would=would,
+        refusal=refusal,
+        examples=examples,
+        filter=_entered(asked),
+        after=after,
+        done=whole(asked, "done") or 0,
+    )
 
-    @site.action("/dead-letters/{act}")
-    async def act(request: Request, service: Operations) -> Response:
-        act, form = request.path_params["act"], await request.form()
-        if act not in WORDS:
-            raise NoSuchPage(request.url.path)
-        if ids := [str(each) for each in form.getlist("id")]:
-            some = await (service.dead_letters.retry if act == "retry" else service.dead_letters.discard)(ids=ids)
-            return site.back(request, _summary(some.done, some.of_runs, some.passed_over, WORDS[act]))
-        which, after, done = _filter(form), text(form, "after"), whole(form, "done") or 0
-        of_runs = passed_over = 0
-        for _ in range(AT_ONCE):
-            changed = await _change(service, act, which, limit=BATCH, after=after)
-            done, after = done + changed.done, changed.next_after
-            of_runs, passed_over = of_runs + changed.of_runs, passed_over + changed.passed_over
-            if after is None:
-                return site.back(request, _summary(done, of_runs, passed_over, WORDS[act]), to="/dead-letters")
-        rest = urlencode({**_entered(form), "after": after, "done": done})
-        return site.back(request, f"{done} {WORDS[act]}; more remain.", to=f"/dead-letters/{act}?{rest}")
+
+@action("/dead-letters/{act}")
+async def act(visit: Visit) -> Response:
+    act, form = visit.path["act"], await visit.form()
+    if act not in WORDS:
+        raise NoSuchPage(visit.request.url.path)
+    if ids := [str(each) for each in form.getlist("id")]:
+        some = await (visit.api.dead_letters.retry if act == "retry" else visit.api.dead_letters.discard)(ids=ids)
+        return visit.back(_summary(some.done, some.of_runs, some.passed_over, WORDS[act]))
+    which, after, done = _filter(form), text(form, "after"), whole(form, "done") or 0
+    of_runs = passed_over = 0
+    for _ in range(AT_ONCE):
+        changed = await _change(visit.api, act, which, limit=BATCH, after=after)
+        done, after = done + changed.done, changed.next_after
+        of_runs, passed_over = of_runs + changed.of_runs, passed_over + changed.passed_over
+        if after is None:
+            return visit.back(_summary(done, of_runs, passed_over, WORDS[act]), to="/dead-letters")
+    rest = urlencode({**_entered(form), "after": after, "done": done})
+    return visit.back(f"{done} {WORDS[act]}; more remain.", to=f"/dead-letters/{act}?{rest}")
 
 
 async def _change(service: Operations, act: str, which: dict[str, Any], **options: Any) -> DeadLettersChanged:

@@ -2,21 +2,14 @@
 
 from __future__ import annotations
 
-from starlette.requests import Request
 from starlette.responses import Response
 
-from treadle.engine.operations import Operations
 from treadle.interfaces.web.forms import text
-from treadle.interfaces.web.site import Site
+from treadle.interfaces.web.site import Visit, page
 
 
-def add(site: Site) -> None:
-    """Register the page."""
-
-    @site.page("/effects")
-    async def effects(request: Request, service: Operations) -> Response:
-        asked = request.query_params
-        page = await service.effects.list(
-            task_id=text(asked, "task_id"), run_id=text(asked, "run_id"), before=text(asked, "before")
-        )
-        return await site.render(request, "effects.html", service=service, page=page)
+@page("/effects")
+async def effects(visit: Visit) -> Response:
+    asked = visit.query
+    page = await visit.api.effects.list(task_id=text(asked, "task_id"), run_id=text(asked, "run_id"), before=text(asked, "before"))
+    return await visit.render("effects.html", page=page)

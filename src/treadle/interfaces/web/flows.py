@@ -6,16 +6,14 @@ from dataclasses import asdict
 from typing import Any
 
 from starlette.datastructures import FormData
-from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from treadle.api.flows import FlowGraph, FlowParam, SourceText, WorkflowSignature
 from treadle.api.options import FunctionOptions
 from treadle.api.wire import to_builtins
-from treadle.engine.operations import Operations
 from treadle.interfaces.web.forms import described, each_field, number, options_of, parse_object, parse_typed, whole
 from treadle.interfaces.web.highlight import highlight
-from treadle.interfaces.web.site import HEADERS, Site
+from treadle.interfaces.web.site import HEADERS, Visit, action, page
 from treadle.model.access import Scope
 from treadle.model.errors import FunctionNotFound, InvalidInput, RestrictedToken
 
@@ -35,125 +33,128 @@ namespace hello {
 _FUNCTION_FIELDS = described(FunctionOptions, ("version",))
 
 
-def add(site: Site) -> None:
-    """Register the pages."""
-
-    @site.page("/flows")
-    async def flows(request: Request, service: Operations) -> Response:
-        found = await service.flows.list()
-        functions = await service.functions.list()
-        return await site.render(request, "flows.html", service=service, flows=found.flows, functions=functions.functions)
-
-    @site.page("/editor")
-    async def editor(request: Request, service: Operations) -> Response:
-        name = request.query_params.get("flow")
-        sources = (await service.flows.get(name)).sources if name else [SourceText("main.afl", NEW)]
-        return await _edit(site, request, service, name or "", sources)
-
-    @site.action("/editor")
-    async def edited(request: Request, service: Operations) -> Response:
-        """Check, format or publish the sources; the page shows the diagnostics."""
-        form = await request.form()
-        name, sources, strict = str(form.get("flow") or "").strip(), sources_of(form), _strict(form)
-        match str(form.get("do") or "check"):
-            case "publish":
-                checked = await service.flows.validate(sources, strict=strict)
-                if not checked.valid:
-                    return await _edit(site, request, service, name, sources, strict=strict)
-                made = await service.flows.publish(name, sources, strict=strict)
-                return site.back(request, f"{made.name} version {made.version} is published.", to=f"/flows/{made.name}")
-            case "format":
-                formatted = await service.flows.format(sources)
-                fresh = {each.name: each.text for each in formatted.sources}
-                sources = [SourceText(each.name, fresh.get(each.name, each.text)) for each in sources]
-        return await _edit(site, request, service, name, sources, strict=strict)
-
-    @site.action("/editor/check")
-    async def check(request: Request, service: Operations) -> Response:
-        """The diagnostics alone, for checks while typing."""
-        form = await request.form()
-        return await _edit(site, request, service, "", sources_of(form), "editor_check.html", strict=_strict(form))
-
-    @site.action("/editor/complete")
-    async def complete(request: Request, service: Operations) -> Response:
-        return await _helped(request, service, "completions")
-
-    @site.action("/editor/hover")
-    async def hover(request: Request, service: Operations) -> Response:
-        return await _helped(request, service, "hover")
-
-    @site.page("/flows/{name}")
-    async def flow(request: Request, service: Operations) -> Response:
-        name, version = request.path_params["name"], whole(request.query_params, "version")
-        found = await service.flows.get(name, version=version)
-        drawn = await service.flows.graph(name, version=version)
-        shown = [(source.name, highlight(source.text)) for source in found.sources]
-        return await site.render(
-            request,
-            "flow.html",
-            service=service,
-            name=name,
-            version=version,
-            flow=found,
-            graph=graph_data(drawn),
-            drawn=drawn,
-            sources=shown,
-        )
-
-    @site.page("/functions/{name}/start")
-    async def function(request: Request, service: Operations) -> Response:
-        service.access.check(Scope.ENQUEUE)
-        name = request.path_params["name"]
-        versions = [each for each in (await service.functions.list()).functions if each.name == name]
-        if not versions:
-            raise FunctionNotFound(name)
-        return await site.render(
-            request, "function_start.html", service=service, name=name, versions=versions, fields=_FUNCTION_FIELDS
-        )
-
-    @site.action("/functions/{name}/start")
-    async def start_function(request: Request, service: Operations) -> Response:
-        name, form = request.path_params["name"], await request.form()
-        with each_field() as check:
-            options: dict[str, Any] = {}
-            with check:
-                options["payload"] = parse_object(form, "payload")
-            with check:
-                options |= options_of(form, FunctionOptions)
-        made = await service.functions.start(name, **options)
-        return site.back(request, f"{made.workflow} has started.", to=f"/runs/{made.id}")
-
-    @site.page("/flows/{name}/start")
-    async def form(request: Request, service: Operations) -> Response:
-        name, version = request.path_params["name"], whole(request.query_params, "version")
-        found = await service.flows.get(name, version=version)
-        chosen = _signature(found.workflows, request.query_params.get("workflow"))
-        return await site.render(request, "flow_start.html", service=service, name=name, version=version, workflow=chosen)
-
-    @site.action("/flows/{name}/start")
-    async def start(request: Request, service: Operations) -> Response:
-        name, form = request.path_params["name"], await request.form()
-        version = whole(form, "version")
-        chosen = _signature((await service.flows.get(name, version=version)).workflows, str(form.get("workflow") or ""))
-        made = await service.runs.start(
-            name,
-            chosen.name,
-            inputs_of(form, chosen.params),
-            version=version,
-            idempotency_key=str(form.get("idempotency_key") or "") or None,
-            deadline=None if (hours := number(form, "deadline")) is None else hours * 3600,
-        )
-        rest = f" No live worker has {', '.join(made.missing_handlers)}: it will wait there." if made.missing_handlers else ""
-        return site.back(request, f"{made.workflow} has started.{rest}", to=f"/runs/{made.id}")
+@page("/flows")
+async def flows(visit: Visit) -> Response:
+    found = await visit.api.flows.list()
+    functions = await visit.api.functions.list()
+    return await visit.render("flows.html", flows=found.flows, functions=functions.functions)
 
 
-async def _helped(request: Request, service: Operations, what: str) -> Response:
+@page("/editor")
+async def editor(visit: Visit) -> Response:
+    name = visit.query.get("flow")
+    sources = (await visit.api.flows.get(name)).sources if name else [SourceText("main.afl", NEW)]
+    return await _edit(visit, name or "", sources)
+
+
+@action("/editor")
+async def edited(visit: Visit) -> Response:
+    """Check, format or publish the sources; the page shows the diagnostics."""
+    form = await visit.form()
+    name, sources, strict = str(form.get("flow") or "").strip(), sources_of(form), _strict(form)
+    match str(form.get("do") or "check"):
+        case "publish":
+            checked = await visit.api.flows.validate(sources, strict=strict)
+            if not checked.valid:
+                return await _edit(visit, name, sources, strict=strict)
+            made = await visit.api.flows.publish(name, sources, strict=strict)
+            return visit.back(f"{made.name} version {made.version} is published.", to=f"/flows/{made.name}")
+        case "format":
+            formatted = await visit.api.flows.format(sources)
+            fresh = {each.name: each.text for each in formatted.sources}
+            sources = [SourceText(each.name, fresh.get(each.name, each.text)) for each in sources]
+    return await _edit(visit, name, sources, strict=strict)
+
+
+@action("/editor/check")
+async def check(visit: Visit) -> Response:
+    """The diagnostics alone, for checks while typing."""
+    form = await visit.form()
+    return await _edit(visit, "", sources_of(form), "editor_check.html", strict=_strict(form))
+
+
+@action("/editor/complete")
+async def complete(visit: Visit) -> Response:
+    return await _helped(visit, "completions")
+
+
+@action("/editor/hover")
+async def hover(visit: Visit) -> Response:
+    return await _helped(visit, "hover")
+
+
+@page("/flows/{name}")
+async def flow(visit: Visit) -> Response:
+    name, version = visit.path["name"], whole(visit.query, "version")
+    found = await visit.api.flows.get(name, version=version)
+    drawn = await visit.api.flows.graph(name, version=version)
+    shown = [(source.name, highlight(source.text)) for source in found.sources]
+    return await visit.render(
+        "flow.html",
+        name=name,
+        version=version,
+        flow=found,
+        graph=graph_data(drawn),
+        drawn=drawn,
+        sources=shown,
+    )
+
+
+@page("/functions/{name}/start")
+async def function(visit: Visit) -> Response:
+    visit.api.access.check(Scope.ENQUEUE)
+    name = visit.path["name"]
+    versions = [each for each in (await visit.api.functions.list()).functions if each.name == name]
+    if not versions:
+        raise FunctionNotFound(name)
+    return await visit.render("function_start.html", name=name, versions=versions, fields=_FUNCTION_FIELDS)
+
+
+@action("/functions/{name}/start")
+async def start_function(visit: Visit) -> Response:
+    name, form = visit.path["name"], await visit.form()
+    with each_field() as check:
+        options: dict[str, Any] = {}
+        with check:
+            options["payload"] = parse_object(form, "payload")
+        with check:
+            options |= options_of(form, FunctionOptions)
+    made = await visit.api.functions.start(name, **options)
+    return visit.back(f"{made.workflow} has started.", to=f"/runs/{made.id}")
+
+
+@page("/flows/{name}/start")
+async def form(visit: Visit) -> Response:
+    name, version = visit.path["name"], whole(visit.query, "version")
+    found = await visit.api.flows.get(name, version=version)
+    chosen = _signature(found.workflows, visit.query.get("workflow"))
+    return await visit.render("flow_start.html", name=name, version=version, workflow=chosen)
+
+
+@action("/flows/{name}/start")
+async def start(visit: Visit) -> Response:
+    name, form = visit.path["name"], await visit.form()
+    version = whole(form, "version")
+    chosen = _signature((await visit.api.flows.get(name, version=version)).workflows, str(form.get("workflow") or ""))
+    made = await visit.api.runs.start(
+        name,
+        chosen.name,
+        inputs_of(form, chosen.params),
+        version=version,
+        idempotency_key=str(form.get("idempotency_key") or "") or None,
+        deadline=None if (hours := number(form, "deadline")) is None else hours * 3600,
+    )
+    rest = f" No live worker has {', '.join(made.missing_handlers)}: it will wait there." if made.missing_handlers else ""
+    return visit.back(f"{made.workflow} has started.{rest}", to=f"/runs/{made.id}")
+
+
+async def _helped(visit: Visit, what: str) -> Response:
     """Return the language server's answer for a place in the sources, as JSON; null without the extra `lsp`."""
-    form = await request.form()
+    form = await visit.form()
     texts = [each.text for each in sources_of(form)]
     number, line, column = (whole(form, name) or 0 for name in ("source", "line", "column"))
-    service.access.check(Scope.READ)
-    if service.access.task_lists:
+    visit.api.access.check(Scope.READ)
+    if visit.api.access.task_lists:
         raise RestrictedToken()
     if not (0 <= number < len(texts) and line >= 0 and column >= 0):
         raise InvalidInput("There is no such place in the sources.")
@@ -162,7 +163,7 @@ async def _helped(request: Request, service: Operations, what: str) -> Response:
     except ImportError:
         return JSONResponse(None, headers=HEADERS)
     work = getattr(page_editor, what)
-    return JSONResponse(await service.engine.kernel.flows.aside(work, (texts, number, line, column)), headers=HEADERS)
+    return JSONResponse(await visit.api.engine.kernel.flows.aside(work, (texts, number, line, column)), headers=HEADERS)
 
 
 def _strict(form: FormData) -> bool:
@@ -171,27 +172,23 @@ def _strict(form: FormData) -> bool:
 
 
 async def _edit(
-    site: Site,
-    request: Request,
-    service: Operations,
+    visit: Visit,
     name: str,
     sources: list[SourceText],
     template: str = "editor.html",
     *,
     strict: bool = True,
 ) -> Response:
-    checked = await service.flows.validate(sources, strict=strict)
-    drawn = await service.flows.draw(sources) if checked.valid and checked.workflows else None
-    return await site.render(
-        request,
+    checked = await visit.api.flows.validate(sources, strict=strict)
+    drawn = await visit.api.flows.draw(sources) if checked.valid and checked.workflows else None
+    return await visit.render(
         template,
-        service=service,
         name=name,
         sources=sources,
         checked=checked,
         strict=strict,
         graph=None if drawn is None else graph_data(drawn),
-        may_publish=service.access.may(Scope.PUBLISH),
+        may_publish=visit.api.access.may(Scope.PUBLISH),
     )
 
 

@@ -6,12 +6,10 @@ from typing import Any
 from urllib.parse import quote
 
 from starlette.datastructures import FormData
-from starlette.requests import Request
 from starlette.responses import Response
 
-from treadle.engine.operations import Operations
 from treadle.interfaces.web.forms import number, parse_object, text
-from treadle.interfaces.web.site import Site
+from treadle.interfaces.web.site import Visit, action, page
 from treadle.model.access import Scope
 from treadle.model.errors import InvalidInput
 
@@ -19,52 +17,53 @@ TRY_FOR = 30.0
 """Seconds that a test may take."""
 
 
-def add(site: Site) -> None:
-    """Register the pages."""
+@page("/handlers")
+async def handlers(visit: Visit) -> Response:
+    found = (await visit.api.handlers.list()).handlers
+    rates = await visit.api.handlers.rates()
+    served = {each.name: each.servers for each in (await visit.api.servers.fleet()).handlers}
+    return await visit.render("handlers.html", handlers=found, served=served, rates=rates)
 
-    @site.page("/handlers")
-    async def handlers(request: Request, service: Operations) -> Response:
-        found = (await service.handlers.list()).handlers
-        rates = await service.handlers.rates()
-        served = {each.name: each.servers for each in (await service.servers.fleet()).handlers}
-        return await site.render(request, "handlers.html", service=service, handlers=found, served=served, rates=rates)
 
-    @site.page("/handlers/new")
-    async def new(request: Request, service: Operations) -> Response:
-        service.access.check(Scope.REGISTER)
-        return await site.render(request, "handler.html", service=service, handler=None, trial=None, payload="{}")
+@page("/handlers/new")
+async def new(visit: Visit) -> Response:
+    visit.api.access.check(Scope.REGISTER)
+    return await visit.render("handler.html", handler=None, trial=None, payload="{}")
 
-    @site.page("/handlers/{facet_name}")
-    async def handler(request: Request, service: Operations) -> Response:
-        found = await service.handlers.get(request.path_params["facet_name"])
-        return await site.render(request, "handler.html", service=service, handler=found, trial=None, payload="{}")
 
-    @site.action("/handlers")
-    async def register(request: Request, service: Operations) -> Response:
-        form = await request.form()
-        facet_name, module_uri = text(form, "facet_name"), text(form, "module_uri")
-        if facet_name is None or module_uri is None:
-            raise InvalidInput("Enter the name of the facet and the module.")
-        made = await service.handlers.register(facet_name, module_uri, **_options(form))
-        return site.back(request, f"{made.facet_name} is registered.", to=f"/handlers/{quote(made.facet_name, safe='')}")
+@page("/handlers/{facet_name}")
+async def handler(visit: Visit) -> Response:
+    found = await visit.api.handlers.get(visit.path["facet_name"])
+    return await visit.render("handler.html", handler=found, trial=None, payload="{}")
 
-    @site.action("/handlers/{facet_name}/{act}")
-    async def act(request: Request, service: Operations) -> Response:
-        facet_name, form = request.path_params["facet_name"], await request.form()
-        match request.path_params["act"]:
-            case "edit":
-                await service.handlers.edit(facet_name, module_uri=text(form, "module_uri"), **_options(form))
-                return site.back(request, f"{facet_name} is changed; runners load it with their next refresh.")
-            case "remove":
-                await service.handlers.remove(facet_name)
-                return site.back(request, f"{facet_name} is removed; its tasks wait until another is registered.", to="/handlers")
-            case "test":
-                typed = str(form.get("payload") or "")
-                trial = await service.handlers.test(facet_name, parse_object(form, "payload"), wait_for=TRY_FOR)
-                found = await service.handlers.get(facet_name)
-                return await site.render(request, "handler.html", service=service, handler=found, trial=trial, payload=typed)
-            case other:
-                raise InvalidInput(f"Unknown action {other!r}.")
+
+@action("/handlers")
+async def register(visit: Visit) -> Response:
+    form = await visit.form()
+    facet_name, module_uri = text(form, "facet_name"), text(form, "module_uri")
+    if facet_name is None or module_uri is None:
+        raise InvalidInput("Enter the name of the facet and the module.")
+    made = await visit.api.handlers.register(facet_name, module_uri, **_options(form))
+    return visit.back(f"{made.facet_name} is registered.", to=f"/handlers/{quote(made.facet_name, safe='')}")
+
+
+@action("/handlers/{facet_name}/{act}")
+async def act(visit: Visit) -> Response:
+    facet_name, form = visit.path["facet_name"], await visit.form()
+    match visit.path["act"]:
+        case "edit":
+            await visit.api.handlers.edit(facet_name, module_uri=text(form, "module_uri"), **_options(form))
+            return visit.back(f"{facet_name} is changed; runners load it with their next refresh.")
+        case "remove":
+            await visit.api.handlers.remove(facet_name)
+            return visit.back(f"{facet_name} is removed; its tasks wait until another is registered.", to="/handlers")
+        case "test":
+            typed = str(form.get("payload") or "")
+            trial = await visit.api.handlers.test(facet_name, parse_object(form, "payload"), wait_for=TRY_FOR)
+            found = await visit.api.handlers.get(facet_name)
+            return await visit.render("handler.html", handler=found, trial=trial, payload=typed)
+        case other:
+            raise InvalidInput(f"Unknown action {other!r}.")
 
 
 def _options(form: FormData) -> dict[str, Any]:

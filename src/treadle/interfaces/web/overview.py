@@ -7,13 +7,12 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
-from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
 from treadle.api.system import Status, Throughput
 from treadle.engine.operations import Operations
 from treadle.interfaces.web.forms import if_allowed
-from treadle.interfaces.web.site import NoSuchPage, Site
+from treadle.interfaces.web.site import NoSuchPage, Visit, page
 from treadle.model.errors import Forbidden, InvalidInput, NotFound
 from treadle.model.ids import parse_id
 
@@ -44,44 +43,42 @@ async def _page_of(service: Operations, value: str) -> str:
         ("servers", service.servers.get),
         ("objectives", service.objectives.get),
     )
-    for page, get in found:
+    for group, get in found:
         with suppress(NotFound, Forbidden, InvalidInput):
             await get(value)
-            return f"/{page}/{value}"
+            return f"/{group}/{value}"
     with suppress(NotFound, Forbidden):
         step = await service.steps.find(value)
         return f"/runs/{step.run_id}/steps/{step.step_id}"
     raise NoSuchPage(f"/go/{value}")
 
 
-def add(site: Site) -> None:
-    """Register the pages."""
+@page("/go/{value}")
+async def go(visit: Visit) -> Response:
+    """The page of the record with an id that a message names."""
+    return RedirectResponse(await _page_of(visit.api, parse_id(visit.path["value"], "id")), 303)
 
-    @site.page("/go/{value}")
-    async def go(request: Request, service: Operations) -> Response:
-        """The page of the record with an id that a message names."""
-        return RedirectResponse(await _page_of(service, parse_id(request.path_params["value"], "id")), 303)
 
-    @site.page("/")
-    async def overview(request: Request, service: Operations) -> Response:
-        status = await if_allowed(service.system.status())
-        runs = await service.runs.list(limit=_NEWEST) if not service.access.task_lists else None
-        tasks = await if_allowed(service.tasks.list(limit=_NEWEST)) if len(service.access.task_lists) < 2 else None
-        found: dict[str, Any] = {"system": status, "runs": runs, "tasks": tasks}
-        if status is not None:
-            pace = await service.system.pace()
-            found |= {
-                "pace": pace,
-                "hour": summed(pace),
-                "chart": chart(pace, status),
-                "approvals": (await service.approvals.list(limit=_SHOWN)).approvals if status.approvals else [],
-                "blocked": (await service.objectives.list(status=["BLOCKED"], limit=_SHOWN)).objectives
-                if status.blocked_objectives
-                else [],
-                "dead": (await service.dead_letters.groups(limit=_SHOWN)).groups if status.dead_letters else [],
-                "servers": (await service.servers.list(live=True)).servers[:_NEWEST],
-            }
-        return await site.render(request, "overview.html", service=service, **found)
+@page("/")
+async def overview(visit: Visit) -> Response:
+    status = await if_allowed(visit.api.system.status())
+    runs = await visit.api.runs.list(limit=_NEWEST) if not visit.api.access.task_lists else None
+    tasks = await if_allowed(visit.api.tasks.list(limit=_NEWEST)) if len(visit.api.access.task_lists) < 2 else None
+    found: dict[str, Any] = {"system": status, "runs": runs, "tasks": tasks}
+    if status is not None:
+        pace = await visit.api.system.pace()
+        found |= {
+            "pace": pace,
+            "hour": summed(pace),
+            "chart": chart(pace, status),
+            "approvals": (await visit.api.approvals.list(limit=_SHOWN)).approvals if status.approvals else [],
+            "blocked": (await visit.api.objectives.list(status=["BLOCKED"], limit=_SHOWN)).objectives
+            if status.blocked_objectives
+            else [],
+            "dead": (await visit.api.dead_letters.groups(limit=_SHOWN)).groups if status.dead_letters else [],
+            "servers": (await visit.api.servers.list(live=True)).servers[:_NEWEST],
+        }
+    return await visit.render("overview.html", **found)
 
 
 def summed(pace: Throughput) -> Hour:

@@ -8,7 +8,6 @@ from typing import Any
 from urllib.parse import urlencode
 
 from starlette.datastructures import FormData, QueryParams
-from starlette.requests import Request
 from starlette.responses import Response
 
 from treadle.api.flows import FlowGraph
@@ -18,7 +17,7 @@ from treadle.interfaces.web.flows import graph_data
 from treadle.interfaces.web.forms import instant, parse_object, text, whole
 from treadle.interfaces.web.highlight import highlight
 from treadle.interfaces.web.servers import server_names
-from treadle.interfaces.web.site import Site
+from treadle.interfaces.web.site import Visit, action, page
 from treadle.interfaces.web.streams import shown_streams
 from treadle.interfaces.web.waterfall import waterfall
 from treadle.model.access import Scope
@@ -39,156 +38,154 @@ _APPROVALS = 5
 """Approvals shown on the page of their run."""
 
 
-def add(site: Site) -> None:
-    """Register the pages."""
+@page("/runs")
+async def runs(visit: Visit) -> Response:
+    asked = visit.query
+    which = filters_of(asked)
+    wrong = None
+    try:
+        page = await visit.api.runs.list(state=asked.getlist("state"), **which, limit=_PAGE, before=asked.get("before") or None)
+    except InvalidQuery as error:
+        wrong, page, which["where"] = str(error), RunPage([], None), None
+    is_all = wrong is None and page.next_before is None and not any(asked.get(name) for name in ("before", "state", "doing"))
+    counts = counted(page.runs) if is_all else await visit.api.runs.counts(**which | {"doing": None})
+    doing = [each.value for each in Doing if counts.doing.get(each) or each == which["doing"]]
+    return await visit.render(
+        "runs.html",
+        page=page,
+        counts=counts,
+        states=STATES,
+        doing=doing,
+        actions=ACTIONS,
+        wrong=wrong,
+    )
 
-    @site.page("/runs")
-    async def runs(request: Request, service: Operations) -> Response:
-        asked = request.query_params
-        which = filters_of(asked)
-        wrong = None
-        try:
-            page = await service.runs.list(state=asked.getlist("state"), **which, limit=_PAGE, before=asked.get("before") or None)
-        except InvalidQuery as error:
-            wrong, page, which["where"] = str(error), RunPage([], None), None
-        is_all = wrong is None and page.next_before is None and not any(asked.get(name) for name in ("before", "state", "doing"))
-        counts = counted(page.runs) if is_all else await service.runs.counts(**which | {"doing": None})
-        doing = [each.value for each in Doing if counts.doing.get(each) or each == which["doing"]]
-        return await site.render(
-            request,
-            "runs.html",
-            service=service,
-            page=page,
-            counts=counts,
-            states=STATES,
-            doing=doing,
-            actions=ACTIONS,
-            wrong=wrong,
-        )
 
-    @site.page("/runs/bulk")
-    async def preview(request: Request, service: Operations) -> Response:
-        """Preview a bulk action."""
-        asked = request.query_params
-        action, states, which = _action(asked), asked.getlist("state"), filters_of(asked)
-        would = await service.runs.bulk(action, dry_run=True, state=states, **which)
-        possible = [each for each in STATES if (RUN.target(each, action) or each) != each and (not states or each in states)]
-        found = (await service.runs.list(state=possible, **which, limit=_SHOWN)).runs if possible else []
-        return await site.render(request, "runs_bulk.html", service=service, action=action, would=would, found=found)
+@page("/runs/bulk")
+async def preview(visit: Visit) -> Response:
+    """Preview a bulk action."""
+    asked = visit.query
+    action, states, which = _action(asked), asked.getlist("state"), filters_of(asked)
+    would = await visit.api.runs.bulk(action, dry_run=True, state=states, **which)
+    possible = [each for each in STATES if (RUN.target(each, action) or each) != each and (not states or each in states)]
+    found = (await visit.api.runs.list(state=possible, **which, limit=_SHOWN)).runs if possible else []
+    return await visit.render("runs_bulk.html", action=action, would=would, found=found)
 
-    @site.action("/runs/bulk")
-    async def bulk(request: Request, service: Operations) -> Response:
-        form = await request.form()
-        action, states, which = _action(form), [str(each) for each in form.getlist("state")], filters_of(form)
-        reason, done, refused, before = text(form, "reason"), 0, 0, None
-        for _ in range(_PAGES_AT_ONCE):
-            acted = await service.runs.bulk(action, state=states, **which, reason=reason, limit=_AT_ONCE, before=before)
-            done, refused, before = done + len(acted.done), refused + len(acted.refused), acted.next_before
-            if before is None:
-                break
-        rest = f" {refused} were refused." if refused else ""
-        said = f"{action}: {done} runs.{rest}"
-        if before is not None:  # the request is long enough; show the preview of the rest
-            again = urlencode([(name, str(value)) for name, value in form.multi_items() if name != "csrf" and value])
-            return site.back(request, f"{said} More remain.", to=f"/runs/bulk?{again}")
-        return site.back(request, said, to="/runs", bad=bool(refused and not done))
 
-    @site.page("/runs/{run_id}")
-    async def run(request: Request, service: Operations) -> Response:
-        run_id, asked = request.path_params["run_id"], request.query_params
-        found = await service.runs.get(run_id)
-        view = asked.get("view", VIEWS[0])
-        is_workflow = found.kind == "workflow"
-        drawn = await service.flows.run_graph(run_id) if is_workflow and view in ("timeline", "source") else None
-        values: dict[str, Any] = {
-            "run": found,
-            "view": view,
-            "views": VIEWS if is_workflow else [each for each in VIEWS if each != "source"],
-            "below": asked.get("below") or None,
-            "graph": None if drawn is None else graph_data(drawn),
-        }
-        match view:
-            case "timeline":
-                blocks = bool(values["below"]) or found.steps > _STEPS
-                below = values["below"] or (found.id if blocks else None)
-                times = await service.steps.timeline(
-                    run_id, below=below, blocks=blocks, limit=_STEPS, after=asked.get("after") or None
-                )
-                values |= {"times": times, "fall": waterfall(times), "folded": blocks}
-            case "steps":
-                many = found.steps > _STEPS and not asked.getlist("state")
-                below = values["below"] or (found.id if many else None)
-                values["steps"] = await service.steps.list(
-                    run_id, below=below, state=asked.getlist("state"), limit=_STEPS, after=asked.get("after") or None
-                )
-            case "source" if drawn is not None:
-                values["sources"] = [
-                    (each.name, highlight(each.text), current_lines(drawn, each.name))
-                    for each in (await service.flows.get(found.flow_id)).sources
-                ]
-            case "logs":
-                values["logs"] = await service.runs.logs(run_id, before=whole(asked, "before"))
-            case "moves":
-                values["moves"] = await service.runs.moves(run_id)
-            case "values":
-                values["usage"] = await service.runs.usage(run_id) if found.usage.requests else None
-            case _:
-                raise InvalidInput(f"There is no view {view!r} of a run.")
-        values["servers"] = await server_names(service)
-        values["tasks"] = await service.runs.tasks(run_id, limit=_SHOWN) if found.finished_at is None else None
-        pending = found.finished_at is None and not service.access.task_lists
-        values["approvals"] = (await service.approvals.list(run_id=run_id, limit=_APPROVALS)).approvals if pending else []
-        values["saying"] = await _partial_answers(service, run_id) if found.finished_at is None and is_workflow else []
-        values["streams"] = await shown_streams(service, found.id)
-        return await site.render(request, "run.html", service=service, **values)
+@action("/runs/bulk")
+async def bulk(visit: Visit) -> Response:
+    form = await visit.form()
+    action, states, which = _action(form), [str(each) for each in form.getlist("state")], filters_of(form)
+    reason, done, refused, before = text(form, "reason"), 0, 0, None
+    for _ in range(_PAGES_AT_ONCE):
+        acted = await visit.api.runs.bulk(action, state=states, **which, reason=reason, limit=_AT_ONCE, before=before)
+        done, refused, before = done + len(acted.done), refused + len(acted.refused), acted.next_before
+        if before is None:
+            break
+    rest = f" {refused} were refused." if refused else ""
+    said = f"{action}: {done} runs.{rest}"
+    if before is not None:  # the request is long enough; show the preview of the rest
+        again = urlencode([(name, str(value)) for name, value in form.multi_items() if name != "csrf" and value])
+        return visit.back(f"{said} More remain.", to=f"/runs/bulk?{again}")
+    return visit.back(said, to="/runs", bad=bool(refused and not done))
 
-    @site.page("/runs/{run_id}/steps/{step:path}")
-    async def step(request: Request, service: Operations) -> Response:
-        run_id, name = request.path_params["run_id"], request.path_params["step"]
-        found = await service.steps.get(run_id, name)
-        asked = "redo" in request.query_params and service.access.may(Scope.OPERATE)
-        return await site.render(
-            request,
-            "step.html",
-            service=service,
-            run=await service.runs.get(run_id),
-            step=found,
-            redo=await service.steps.redo(run_id, found.id) if asked else None,
-            servers=await server_names(service),
-        )
 
-    @site.action("/runs/{run_id}/{act}")
-    async def act(request: Request, service: Operations) -> Response:
-        run_id, form = request.path_params["run_id"], await request.form()
-        step = str(form.get("step") or "") or None
-        match request.path_params["act"]:
-            case "pause":
-                done = await service.runs.pause(run_id)
-            case "resume":
-                done = await service.runs.resume(run_id)
-            case "cancel":
-                reason, force = str(form.get("reason") or "") or None, bool(form.get("force"))
-                done = await service.runs.cancel(run_id, reason=reason, force=force)
-                if done.finished_at is None:
-                    return site.back(request, f"{done.workflow} cleans up, and is canceled then.")
-            case "retry":
-                done = await service.runs.retry(run_id, step=step)
-            case "rerun":
-                new = await service.runs.rerun(run_id, inputs=parse_object(form, "inputs"))
-                return site.back(request, f"{new.workflow} is running again.", to=f"/runs/{new.id}")
-            case "fork":
-                new = await service.runs.fork(run_id, step or "", inputs=parse_object(form, "inputs"))
-                return site.back(request, f"Forked from {step}.", to=f"/runs/{new.id}")
-            case "redo":
-                again = await service.steps.redo(run_id, step or "", parse_object(form, "result"), confirm=True)
-                return site.back(request, f"Redone from {again.path}.", to=f"/runs/{again.new_run_id}")
-            case "signal":
-                told = await service.runs.signal(run_id, str(form.get("name") or ""), parse_object(form, "payload"))
-                said = "The run was waiting for it." if told.awaited else "The run is not waiting for it yet; it is kept."
-                return site.back(request, f"Signal {told.name} sent. {said}")
-            case other:
-                raise InvalidInput(f"Unknown action {other!r}.")
-        return site.back(request, f"{done.workflow} is now {done.state}.")
+@page("/runs/{run_id}")
+async def run(visit: Visit) -> Response:
+    run_id, asked = visit.path["run_id"], visit.query
+    found = await visit.api.runs.get(run_id)
+    view = asked.get("view", VIEWS[0])
+    is_workflow = found.kind == "workflow"
+    drawn = await visit.api.flows.run_graph(run_id) if is_workflow and view in ("timeline", "source") else None
+    values: dict[str, Any] = {
+        "run": found,
+        "view": view,
+        "views": VIEWS if is_workflow else [each for each in VIEWS if each != "source"],
+        "below": asked.get("below") or None,
+        "graph": None if drawn is None else graph_data(drawn),
+    }
+    match view:
+        case "timeline":
+            blocks = bool(values["below"]) or found.steps > _STEPS
+            below = values["below"] or (found.id if blocks else None)
+            times = await visit.api.steps.timeline(
+                run_id, below=below, blocks=blocks, limit=_STEPS, after=asked.get("after") or None
+            )
+            values |= {"times": times, "fall": waterfall(times), "folded": blocks}
+        case "steps":
+            many = found.steps > _STEPS and not asked.getlist("state")
+            below = values["below"] or (found.id if many else None)
+            values["steps"] = await visit.api.steps.list(
+                run_id, below=below, state=asked.getlist("state"), limit=_STEPS, after=asked.get("after") or None
+            )
+        case "source" if drawn is not None:
+            values["sources"] = [
+                (each.name, highlight(each.text), current_lines(drawn, each.name))
+                for each in (await visit.api.flows.get(found.flow_id)).sources
+            ]
+        case "logs":
+            values["logs"] = await visit.api.runs.logs(run_id, before=whole(asked, "before"))
+        case "moves":
+            values["moves"] = await visit.api.runs.moves(run_id)
+        case "values":
+            values["usage"] = await visit.api.runs.usage(run_id) if found.usage.requests else None
+        case _:
+            raise InvalidInput(f"There is no view {view!r} of a run.")
+    values["servers"] = await server_names(visit.api)
+    values["tasks"] = await visit.api.runs.tasks(run_id, limit=_SHOWN) if found.finished_at is None else None
+    pending = found.finished_at is None and not visit.api.access.task_lists
+    values["approvals"] = (await visit.api.approvals.list(run_id=run_id, limit=_APPROVALS)).approvals if pending else []
+    values["saying"] = await _partial_answers(visit.api, run_id) if found.finished_at is None and is_workflow else []
+    values["streams"] = await shown_streams(visit.api, found.id)
+    return await visit.render("run.html", **values)
+
+
+@page("/runs/{run_id}/steps/{step:path}")
+async def step(visit: Visit) -> Response:
+    run_id, name = visit.path["run_id"], visit.path["step"]
+    found = await visit.api.steps.get(run_id, name)
+    asked = "redo" in visit.query and visit.api.access.may(Scope.OPERATE)
+    return await visit.render(
+        "step.html",
+        run=await visit.api.runs.get(run_id),
+        step=found,
+        redo=await visit.api.steps.redo(run_id, found.id) if asked else None,
+        servers=await server_names(visit.api),
+    )
+
+
+@action("/runs/{run_id}/{act}")
+async def act(visit: Visit) -> Response:
+    run_id, form = visit.path["run_id"], await visit.form()
+    step = str(form.get("step") or "") or None
+    match visit.path["act"]:
+        case "pause":
+            done = await visit.api.runs.pause(run_id)
+        case "resume":
+            done = await visit.api.runs.resume(run_id)
+        case "cancel":
+            reason, force = str(form.get("reason") or "") or None, bool(form.get("force"))
+            done = await visit.api.runs.cancel(run_id, reason=reason, force=force)
+            if done.finished_at is None:
+                return visit.back(f"{done.workflow} cleans up, and is canceled then.")
+        case "retry":
+            done = await visit.api.runs.retry(run_id, step=step)
+        case "rerun":
+            new = await visit.api.runs.rerun(run_id, inputs=parse_object(form, "inputs"))
+            return visit.back(f"{new.workflow} is running again.", to=f"/runs/{new.id}")
+        case "fork":
+            new = await visit.api.runs.fork(run_id, step or "", inputs=parse_object(form, "inputs"))
+            return visit.back(f"Forked from {step}.", to=f"/runs/{new.id}")
+        case "redo":
+            again = await visit.api.steps.redo(run_id, step or "", parse_object(form, "result"), confirm=True)
+            return visit.back(f"Redone from {again.path}.", to=f"/runs/{again.new_run_id}")
+        case "signal":
+            told = await visit.api.runs.signal(run_id, str(form.get("name") or ""), parse_object(form, "payload"))
+            said = "The run was waiting for it." if told.awaited else "The run is not waiting for it yet; it is kept."
+            return visit.back(f"Signal {told.name} sent. {said}")
+        case other:
+            raise InvalidInput(f"Unknown action {other!r}.")
+    return visit.back(f"{done.workflow} is now {done.state}.")
 
 
 async def _partial_answers(service: Operations, run_id: str) -> list[tuple[str, str]]:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from starlette.requests import Request
 from starlette.responses import Response
 
 from treadle.engine.operations import Operations
 from treadle.interfaces.web.forms import if_allowed
-from treadle.interfaces.web.site import Site
+from treadle.interfaces.web.site import Visit, page
 
 
 async def server_names(service: Operations) -> dict[str, str]:
@@ -16,16 +15,14 @@ async def server_names(service: Operations) -> dict[str, str]:
     return {} if found is None else {each.id: each.name for each in found.servers}
 
 
-def add(site: Site) -> None:
-    """Register the pages."""
+@page("/servers")
+async def servers(visit: Visit) -> Response:
+    fleet = await visit.api.servers.fleet()
+    found = (await visit.api.servers.list(live="every" not in visit.query)).servers
+    return await visit.render("servers.html", fleet=fleet, servers=found)
 
-    @site.page("/servers")
-    async def servers(request: Request, service: Operations) -> Response:
-        fleet = await service.servers.fleet()
-        found = (await service.servers.list(live="every" not in request.query_params)).servers
-        return await site.render(request, "servers.html", service=service, fleet=fleet, servers=found)
 
-    @site.page("/servers/{server_id}")
-    async def server(request: Request, service: Operations) -> Response:
-        found = await service.servers.get(request.path_params["server_id"])
-        return await site.render(request, "server.html", service=service, server=found)
+@page("/servers/{server_id}")
+async def server(visit: Visit) -> Response:
+    found = await visit.api.servers.get(visit.path["server_id"])
+    return await visit.render("server.html", server=found)

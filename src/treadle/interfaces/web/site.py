@@ -6,7 +6,7 @@ import hashlib
 import math
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -22,6 +22,7 @@ from starlette.staticfiles import StaticFiles
 from starlette.types import Scope
 
 from treadle.api.contract import PREFIX
+from treadle.api.view import fill
 from treadle.engine.operations import Operations
 from treadle.interfaces.http.app_state import AppState, state_of
 from treadle.interfaces.http.namespaces import list_places
@@ -44,9 +45,6 @@ POLICY = (
 FLASH_COOKIE = "treadle_said"
 """Holds the message for the next page."""
 HEADERS = {"Content-Security-Policy": POLICY, "Cache-Control": "no-store", "Referrer-Policy": "same-origin"}
-
-
-Page = Callable[[Request, Operations], Awaitable[Response]]
 
 
 @dataclass(frozen=True)
@@ -94,7 +92,7 @@ _RECORDS = {
 _MENU_FOR = 2.0
 """Seconds for which the counts of the menu are reused."""
 
-PAGES = (
+_MODULES = (
     "alerts",
     "approvals",
     "dead_letters",
@@ -114,7 +112,7 @@ PAGES = (
     "traces",
     "watchers",
 )
-"""The modules with pages, each with a function `add` that registers them."""
+"""The modules with pages."""
 
 
 class NoSuchPage(NotFound):
@@ -126,51 +124,104 @@ class NoSuchPage(NotFound):
         super().__init__(f"There is no page {path}.")
 
 
+class Visit:
+    """A request for a page or with a form: what it asks for, the contract for its caller, and its answers."""
+
+    def __init__(self, site: Site, request: Request, api: Operations) -> None:
+        self.site, self.request, self.api = site, request, api
+        self.path = request.path_params
+        self.query = request.query_params
+        self.form = request.form
+
+    async def render(self, template: str, **values: Any) -> Response:
+        """A page from a template."""
+        return await self.site.render(self.request, template, service=self.api, **values)
+
+    def back(self, message: str, *, to: str | None = None, bad: bool = False) -> Response:
+        """Redirect to the page with the form, or to `to`, and show a message there."""
+        return self.site.back(self.request, message, to=to, bad=bad)
+
+
+Handler = Callable[[Visit], Awaitable[Response]]
+_PAGES: dict[str, Handler] = {}
+_ACTIONS: dict[str, Handler] = {}
+"""The handlers of the modules, by path."""
+
+
+def page(path: str) -> Callable[[Handler], Handler]:
+    """Make the decorated function the page at a path."""
+    return partial(_register, _PAGES, path)
+
+
+def action(path: str) -> Callable[[Handler], Handler]:
+    """Make the decorated function answer the forms that are sent to a path."""
+    return partial(_register, _ACTIONS, path)
+
+
+def _register(handlers: dict[str, Handler], path: str, handler: Handler) -> Handler:
+    handlers[path] = handler
+    return handler
+
+
+def act(
+    path: str, operation: str, message: str = "{name} is now {state}.", *, to: str | None = None, takes: str = "", **options: Any
+) -> None:
+    """Make one operation on the record that the path names answer the forms that are sent to it.
+
+    `message` is filled with the fields of its result; `takes` names the fields of the form that it takes beside the `options`.
+    """
+    group, name = operation.split(".")
+
+    async def perform(visit: Visit) -> Response:
+        (subject,), form = visit.path.values(), await visit.form()
+        entered = {field: str(form.get(field) or "").strip() or None for field in takes.split()}
+        return visit.back(fill(message, await getattr(getattr(visit.api, group), name)(subject, **options, **entered)), to=to)
+
+    _register(_ACTIONS, path, perform)
+
+
 class Site:
-    """Registers pages and actions, and renders them."""
+    """Answers the requests to all pages, and renders them."""
 
     def __init__(self, state: AppState) -> None:
         self.state = state
-        self.routes: list[Route] = []
+        pages = [Route(method, path, self._page(draw)) for path, draw in _PAGES.items() for method in ("GET", "HEAD")]
+        actions = [Route("POST", path, self._action(do)) for path, do in _ACTIONS.items()]
+        self.routes = [*pages, *actions, Route("GET", "/login", self._login)]
         self.templates = _templates()
         self._menu: tuple[dict[str, int], list[str]] = ({}, [])
         self._menu_until = -math.inf
 
-    def page(self, path: str) -> Callable[[Page], Page]:
-        """Register the decorated function as the page at a path."""
+    def _page(self, draw: Handler) -> Callable[[Request], Awaitable[Response]]:
+        """Answer a request to a page."""
 
-        def register(draw: Page) -> Page:
-            async def answer(request: Request) -> Response:
-                try:
-                    return await draw(request, await self.state.service(request))
-                except Unauthorized:
-                    return RedirectResponse(f"/login?{urlencode({'next': request.url.path})}", 303)
-                except TreadleError as error:
-                    return await self.trouble(request, error)
+        async def answer(request: Request) -> Response:
+            try:
+                return await draw(Visit(self, request, await self.state.service(request)))
+            except Unauthorized:
+                return RedirectResponse(f"/login?{urlencode({'next': request.url.path})}", 303)
+            except TreadleError as error:
+                return await self.trouble(request, error)
 
-            self.routes += [Route(method, path, answer) for method in ("GET", "HEAD")]
-            return draw
+        return answer
 
-        return register
+    def _action(self, do: Handler) -> Callable[[Request], Awaitable[Response]]:
+        """Answer a request with a form; the page with the form shows its errors."""
 
-    def action(self, path: str) -> Callable[[Page], Page]:
-        """Register the decorated function for forms sent to a path; the page with the form shows its errors."""
+        async def answer(request: Request) -> Response:
+            form = await request.form()
+            try:
+                access = await self.state.callers.find(request, csrf=str(form.get("csrf", "")))
+                return await do(Visit(self, request, self.state.service_for(request, access)))
+            except Unauthorized:
+                return RedirectResponse("/login", 303)
+            except TreadleError as error:
+                return await self._again(request, Rejected(request.url.path, form, error))
 
-        def register(do: Page) -> Page:
-            async def answer(request: Request) -> Response:
-                form = await request.form()
-                try:
-                    access = await self.state.callers.find(request, csrf=str(form.get("csrf", "")))
-                    return await do(request, self.state.service_for(request, access))
-                except Unauthorized:
-                    return RedirectResponse("/login", 303)
-                except TreadleError as error:
-                    return await self._again(request, Rejected(request.url.path, form, error))
+        return answer
 
-            self.routes.append(Route("POST", path, answer))
-            return do
-
-        return register
+    async def _login(self, request: Request) -> Response:
+        return await self.render(request, "login.html")
 
     async def _again(self, request: Request, rejected: Rejected) -> Response:
         """The page with the rejected form, as it was filled in; a page without the form only shows the error."""
@@ -266,15 +317,9 @@ class Site:
 
 def make_site(app: Starlette) -> Site:
     """The site with all pages."""
-    site = Site(state_of(app))
-    for name in PAGES:
-        import_module(f"treadle.interfaces.web.{name}").add(site)
-
-    async def login(request: Request) -> Response:
-        return await site.render(request, "login.html")
-
-    site.routes.append(Route("GET", "/login", login))
-    return site
+    for name in _MODULES:
+        import_module(f"treadle.interfaces.web.{name}")
+    return Site(state_of(app))
 
 
 def add_pages(app: Starlette) -> None:

@@ -5,13 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from starlette.requests import Request
 from starlette.responses import Response
 
 from treadle.api.traces import Trace, TraceEntry
-from treadle.engine.operations import Operations
 from treadle.interfaces.web.forms import text
-from treadle.interfaces.web.site import Site
+from treadle.interfaces.web.site import Visit, page
 from treadle.interfaces.web.waterfall import WIDTH, Bar
 
 _LIMIT = 200
@@ -30,19 +28,14 @@ class Row:
     """The number of rows that follow from it."""
 
 
-def add(site: Site) -> None:
-    """Register the page."""
-
-    @site.page("/traces/{any_id}")
-    async def trace(request: Request, service: Operations) -> Response:
-        asked, any_id = request.query_params, request.path_params["any_id"]
-        group = text(asked, "group")
-        found = await service.traces.get(any_id, group=group, limit=_LIMIT, after=text(asked, "after"))
-        closed = {each for each in asked.getlist("closed") if each}
-        rows = [row for row in _rows(found) if not _is_hidden(row, found, closed)]
-        return await site.render(
-            request, "trace.html", service=service, trace=found, group=group, rows=rows, ticks=_ticks(found), closed=sorted(closed)
-        )
+@page("/traces/{any_id}")
+async def trace(visit: Visit) -> Response:
+    asked, any_id = visit.query, visit.path["any_id"]
+    group = text(asked, "group")
+    found = await visit.api.traces.get(any_id, group=group, limit=_LIMIT, after=text(asked, "after"))
+    closed = {each for each in asked.getlist("closed") if each}
+    rows = [row for row in _rows(found) if not _is_hidden(row, found, closed)]
+    return await visit.render("trace.html", trace=found, group=group, rows=rows, ticks=_ticks(found), closed=sorted(closed))
 
 
 def _rows(trace: Trace) -> list[Row]:

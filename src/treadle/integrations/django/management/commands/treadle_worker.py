@@ -8,7 +8,7 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandError
 
 from treadle.integrations.django.engine import get_engine
-from treadle.integrations.worker import run_worker
+from treadle.integrations.processes import run_worker
 from treadle.model.errors import TreadleError
 
 
