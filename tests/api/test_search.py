@@ -10,8 +10,8 @@ from tests.api.conftest import Scene, make_engine
 from treadle.api.facade import all_calls
 from treadle.engine.operations import Operations
 from treadle.kernel import guard
+from treadle.kernel.store.lookups import is_short
 from treadle.kernel.store.records import RecordFilter
-from treadle.kernel.store.short_ids import is_short
 from treadle.model.access import Access, Scope
 from treadle.model.errors import AmbiguousId, InvalidQuery, InvalidTag, NotFound, RunNotFound, TaskNotFound
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from tests.crash.scene import until
 
-from treadle.stores.postgres.attendance import SETTLED_AFTER
+from treadle.stores.postgres.servers import SETTLED_AFTER
 from treadle_conformance.limits import admitted, put_limited
 from treadle_conformance.servers import a_server
 from treadle_conformance.signals import Heard
@@ -44,7 +44,7 @@ async def test_a_session_shows_whether_its_process_lives(database, store):
 
     assert await seen_by(other) == {"s-1": None, "s-2": None}
     for each in (store, other):
-        each._clock.advance(SETTLED_AFTER)
+        each._database.clock.advance(SETTLED_AFTER)
     assert await seen_by(other) == {"s-1": True, "s-2": True}
     await other.servers.save(a_server(id="s-3"))
     assert (await seen_by(other))["s-3"] is None  # it has never had one

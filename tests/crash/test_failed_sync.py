@@ -20,7 +20,7 @@ from tests.limits import BOUND
 from treadle.kernel.store import failure
 from treadle.model.errors import StoreFailed, StoreFull
 from treadle.stores.sqlite import SqliteStore
-from treadle.stores.sqlite.connection import wal
+from treadle.stores.sqlite.connection import connect
 from treadle.testing import ManualClock
 from treadle_conformance.task_steps import everything, put_one
 
@@ -159,7 +159,7 @@ async def test_after_a_failed_sync_a_store_writes_nothing_more(
     disk: Disk, tmp_path: Path, inline: bool, file: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if file == ".db":  # syncs of the main file are those of checkpoints
-        monkeypatch.setattr(wal, "CHECKPOINT_PAGES", 1)
+        monkeypatch.setattr(connect, "CHECKPOINT_PAGES", 1)
     path = tmp_path / "treadle.db"
     store = SqliteStore(str(path), clock=ManualClock(), inline=inline)
     await store.open()
@@ -192,7 +192,7 @@ async def test_after_a_failed_sync_a_store_writes_nothing_more(
 async def test_a_full_disk_refuses_a_write_and_the_next_one_succeeds(
     disk: Disk, tmp_path: Path, file: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(wal, "CHECKPOINT_PAGES", 1)
+    monkeypatch.setattr(connect, "CHECKPOINT_PAGES", 1)
     store = SqliteStore(str(tmp_path / "treadle.db"), clock=ManualClock())
     await store.open()
     await put_one(store)

@@ -18,7 +18,7 @@ from tests.limits import BOUND
 
 from treadle import Engine
 from treadle.settings import Settings
-from treadle.stores.sqlite.connection import wal
+from treadle.stores.sqlite.connection import connect
 
 NAME = "treadle.db"
 
@@ -83,8 +83,8 @@ async def test_what_was_answered_is_there_after_the_power_was_lost(
     tmp_path: Path, disk: Disk, checkpoints: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if checkpoints == "all the time":  # the log is written back, and begun anew, between any two commits
-        monkeypatch.setattr(wal, "CHECKPOINT_PAGES", 1)
-        monkeypatch.setattr(wal, "TRUNCATE_PAGES", 40)
+        monkeypatch.setattr(connect, "CHECKPOINT_PAGES", 1)
+        monkeypatch.setattr(connect, "TRUNCATE_PAGES", 40)
     enqueued: list[str] = []
     completed: list[str] = []
     async with opened(disk.watched) as engine, engine.worker():

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from treadle import Engine
-from treadle.kernel.store.chains import continued_id
+from treadle.kernel.store.lookups import continued_id
 from treadle.kernel.store.queries import TaskFilter
 from treadle.settings import Settings
 

@@ -22,7 +22,7 @@ from treadle.kernel.queue.decide import failure, policy_of, refusal, settlement
 from treadle.kernel.queue.service import PYTHON, Enqueued, Queue, TaskSpec
 from treadle.kernel.queue.waker import Waker
 from treadle.kernel.reads.demand import Scaling
-from treadle.kernel.store.pages import PAGE_LIMIT
+from treadle.kernel.store.lookups import PAGE_LIMIT
 from treadle.kernel.store.units import Finish, Keep, Park, Unit, Verdict
 from treadle.kernel.telemetry.events import LoopError, StoreTrouble
 from treadle.model.clock import Duration, milliseconds

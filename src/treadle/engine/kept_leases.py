@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from treadle.kernel.store.pages import every_task
+from treadle.kernel.store.lookups import every_task
 from treadle.kernel.store.ports import SERVERS
 from treadle.kernel.store.queries import Renewal, TaskFilter, Touch
 from treadle.kernel.store.system import SystemClock

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 import msgspec
 
 from treadle.kernel.functions.steps import is_function
-from treadle.kernel.store.chains import current_run
+from treadle.kernel.store.lookups import current_run
 from treadle.kernel.telemetry.events import Emit, LoopError, StoreTrouble
 from treadle.model.clock import Clock, Duration, milliseconds
 from treadle.model.errors import (

@@ -34,9 +34,9 @@ from treadle.goals.records import (
 )
 from treadle.goals.schemas import check_document
 from treadle.kernel.reads.service import Reads
+from treadle.kernel.store.lookups import find_id
 from treadle.kernel.store.ports import Store
 from treadle.kernel.store.queries import TaskFilter
-from treadle.kernel.store.short_ids import find_id
 from treadle.model.errors import UnreadableValue
 from treadle.model.names import DEFAULT_NAMESPACE, GOAL_GATE, GOAL_RUN, GOAL_SCHEDULE
 from treadle.model.records import UNREADABLE

@@ -20,10 +20,9 @@ from treadle.goals.transitions import approved, blocked, next_blocker_id, resolv
 from treadle.kernel.queue.service import PATIENCE
 from treadle.kernel.store.committer import Committer, Stale
 from treadle.kernel.store.crashpoints import reach
-from treadle.kernel.store.pages import check_limit
+from treadle.kernel.store.lookups import check_limit, find_id
 from treadle.kernel.store.ports import Store
 from treadle.kernel.store.records import PutItems
-from treadle.kernel.store.short_ids import find_id
 from treadle.kernel.store.units import Answer, Row, Unit, Verdict
 from treadle.model.errors import IllegalMove, InvalidInput
 from treadle.model.ids import Ids, parse_id

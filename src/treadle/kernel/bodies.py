@@ -17,7 +17,7 @@ from treadle.kernel.queue.decide import policy_of
 from treadle.kernel.runs.decide import inbox_event
 from treadle.kernel.runs.flows import Flows
 from treadle.kernel.runs.step_codec import load_step
-from treadle.kernel.store.pages import PAGE_LIMIT
+from treadle.kernel.store.lookups import PAGE_LIMIT
 from treadle.kernel.store.ports import Store
 from treadle.kernel.store.queries import RunFilter, TaskFilter
 from treadle.kernel.store.records import RecordFilter

@@ -24,8 +24,8 @@ from types import NoneType
 from typing import Any
 
 from treadle.api.contract import ApiRecord, Call, Route, calls_of, values_of
+from treadle.kernel.store.lookups import CANDIDATES, RECORDS, find_id, find_short, is_short
 from treadle.kernel.store.ports import Store
-from treadle.kernel.store.short_ids import CANDIDATES, RECORDS, find_id, find_short, is_short
 from treadle.model.access import Access, Scope
 from treadle.model.errors import AmbiguousId, InvalidInput, RestrictedToken
 from treadle.model.states import APPROVAL, EXTERNAL, OBJECTIVE, RUN, STEP, TASK

@@ -20,7 +20,7 @@ from treadle.kernel.bodies import PARTS, Bodies
 from treadle.kernel.external.rebuild import ExternalUpkeep
 from treadle.kernel.reads.service import Reads
 from treadle.kernel.store.health import findings
-from treadle.kernel.store.pages import PAGE_LIMIT, check_limit
+from treadle.kernel.store.lookups import PAGE_LIMIT, check_limit
 from treadle.kernel.store.ports import Store
 from treadle.kernel.store.retention import START, PruneReport, Retention
 from treadle.kernel.store.verify import verify_page

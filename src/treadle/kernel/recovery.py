@@ -17,7 +17,7 @@ import msgspec
 from treadle.kernel.approvals.records import ENTITY as APPROVAL
 from treadle.kernel.approvals.records import PENDING
 from treadle.kernel.approvals.service import Approvals
-from treadle.kernel.store.pages import every_record, every_task
+from treadle.kernel.store.lookups import every_record, every_task
 from treadle.kernel.store.ports import Store
 from treadle.kernel.store.queries import TaskFilter, Woken
 from treadle.kernel.store.records import RecordFilter

@@ -10,7 +10,7 @@ from treadle.api.tasks import Why
 from treadle.api.wire import Instant, record_of
 from treadle.kernel.reads.records import why_run, why_task
 from treadle.kernel.reads.service import Reads
-from treadle.kernel.store.pages import find_by_name_or_id
+from treadle.kernel.store.lookups import find_by_name_or_id
 from treadle.kernel.store.ports import Store
 from treadle.model.errors import RunNotFound, TaskNotFound
 from treadle.model.records import Record

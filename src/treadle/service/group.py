@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 
 from treadle.api.contract import ApiRecord, route_of, signature_of, values_of
 from treadle.engine import Engine
-from treadle.kernel.store.short_ids import CANDIDATES, RECORDS, find_id, find_short, is_short
+from treadle.kernel.store.lookups import CANDIDATES, RECORDS, find_id, find_short, is_short
 from treadle.model.access import Access, Scope
 from treadle.model.errors import AmbiguousId, InvalidInput, RestrictedToken, RunNotFound, TaskNotFound
 from treadle.model.runs import Run

@@ -36,7 +36,7 @@ from treadle.kernel.runs.flows import check_inputs, find_workflow
 from treadle.kernel.runs.reads import RunReads
 from treadle.kernel.search.query import Query
 from treadle.kernel.search.service import created_within, one_of
-from treadle.kernel.store.pages import check_limit
+from treadle.kernel.store.lookups import check_limit
 from treadle.kernel.store.value_store import ValueLost
 from treadle.model.errors import IllegalMove, InvalidInput, RunCanceled, RunFailed, UnreadableValue
 from treadle.model.runs import Doing

@@ -24,7 +24,7 @@ from treadle.kernel.store.units import DONE, Answer, RunGuard, Unit
 from treadle.model.tasks import Claim, Server
 from treadle.model.values import Json
 from treadle.stores.sqlite import SqliteStore, limits, store
-from treadle.stores.sqlite.commit import messages, settlements
+from treadle.stores.sqlite.commit import rows, settlements
 from treadle.stores.sqlite.tasks import Tasks
 from treadle.testing.simulation import Fault
 from treadle.workers.effects import AttemptEffects
@@ -75,7 +75,7 @@ def results_are_left_and_nobody_looks(patch: pytest.MonkeyPatch) -> None:
 
 def messages_wake_nobody(patch: pytest.MonkeyPatch) -> None:
     """A function is told that what it waits for is there, and sleeps on."""
-    rewrite(patch, messages._SQL, "wake_runs", "set wake_at = null,", "set wake_at = wake_at,")
+    rewrite(patch, rows._MESSAGES, "wake_runs", "set wake_at = null,", "set wake_at = wake_at,")
 
 
 def effects_are_not_recorded(patch: pytest.MonkeyPatch) -> None:

@@ -17,7 +17,7 @@ from treadle.model.errors import (
 )
 from treadle.stores.postgres.connection.address import parse_address, redacted
 from treadle.stores.postgres.connection.errors import translated
-from treadle.stores.rules.signals import format_lanes, parse_lanes
+from treadle.stores.rules.encoding import format_lanes, parse_lanes
 
 
 def test_our_parameters_are_taken_out_of_the_url() -> None:

@@ -11,7 +11,7 @@ from treadle.kernel.store.units import Unit
 from treadle.model.names import Lane
 from treadle.model.tasks import NewTask, Task
 from treadle.stores.postgres import PostgresStore
-from treadle.stores.postgres.positions import CHECK_EVERY, FRONT_EVERY
+from treadle.stores.postgres.tasks import CHECK_EVERY, FRONT_EVERY
 from treadle.stores.statements import load_statements
 from treadle.testing import ManualClock, SeededIds
 

@@ -206,7 +206,7 @@ async def check_functions(connection: Connection) -> None:
     assert plan.indexes("runs") == {"runs_parent"}
     plan = await explain(connection, "commit/guards.sql", "lock_records", ids)
     assert plan.indexes("records") == {"records_pkey"}
-    plan = await explain(connection, "commit/guards.sql", "find_holders", words, words, words)
+    plan = await explain(connection, "commit/records.sql", "find_holders", words, words, words)
     assert plan.indexes("records") == {"records_name"}
     plan = await explain(connection, "records.sql", "find_outcomes", words)
     assert plan.indexes("idempotency_outcomes") == {"idempotency_outcomes_pkey"}

@@ -21,7 +21,7 @@ from treadle.model.errors import (
     StoreUnsafe,
 )
 from treadle.stores.sqlite import SqliteStore
-from treadle.stores.sqlite.connection import connect, place
+from treadle.stores.sqlite.connection import connect
 from treadle.testing import ManualClock
 from treadle_conformance.task_steps import everything, new_task, put, put_and_claim, put_one, settle, succeed
 
@@ -80,9 +80,9 @@ async def test_a_damaged_file(tmp_path):
 async def test_a_file_or_directory_that_may_not_be_written(tmp_path, monkeypatch):
     path = tmp_path / "treadle.db"
     path.touch()
-    monkeypatch.setattr(place.os, "access", lambda what, mode: Path(what) != path)
+    monkeypatch.setattr(connect.os, "access", lambda what, mode: Path(what) != path)
     await refused(path, StoreReadOnly, "cannot be written")
-    monkeypatch.setattr(place.os, "access", lambda what, mode: Path(what) != tmp_path)
+    monkeypatch.setattr(connect.os, "access", lambda what, mode: Path(what) != tmp_path)
     await refused(path, StoreReadOnly, "directory")
     assert path.read_bytes() == b""
 
@@ -158,7 +158,7 @@ def test_a_network_file_system(tmp_path, kind):
     mounts = tmp_path / "mounts"
     mounts.write_text(f"/dev/vda / ext4 rw 0 0\nserver:/x {str(tmp_path).replace(' ', chr(92) + '040')} {kind} rw 0 0\n")
     with pytest.raises(StoreUnsafe, match=f"network file system.*{kind}"):
-        place.check_place(tmp_path / "treadle.db", mounts=mounts)
+        connect.check_place(tmp_path / "treadle.db", mounts=mounts)
 
 
 def test_the_file_system_of_a_directory_is_that_of_the_mount_nearest_to_it(tmp_path):
@@ -166,9 +166,9 @@ def test_the_file_system_of_a_directory_is_that_of_the_mount_nearest_to_it(tmp_p
     mounts = tmp_path / "mounts"
     root = tmp_path.resolve()
     mounts.write_text(f"/dev/vda / ext4 rw 0 0\nx {root}/a\\040b xfs rw 0 0\ny {root}/a nfs rw 0 0\n")
-    assert place.file_system(tmp_path / "a b", mounts) == "xfs"
-    assert place.file_system(tmp_path, mounts) == "ext4"
-    assert place.file_system(tmp_path, tmp_path / "none") is None
+    assert connect.file_system(tmp_path / "a b", mounts) == "xfs"
+    assert connect.file_system(tmp_path, mounts) == "ext4"
+    assert connect.file_system(tmp_path, tmp_path / "none") is None
 
 
 OPEN_AND_PUT = """

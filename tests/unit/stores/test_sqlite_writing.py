@@ -12,7 +12,7 @@ import pytest
 from treadle.kernel.store.queries import Renewal
 from treadle.kernel.store.units import Revive, Seen, Unit, Verdict
 from treadle.stores.sqlite import SqliteStore
-from treadle.stores.sqlite.connection import wal
+from treadle.stores.sqlite.connection import connect
 from treadle.stores.sqlite.connection.connect import read_value
 from treadle.testing import ManualClock
 from treadle_conformance.task_steps import (
@@ -86,7 +86,7 @@ async def test_leases_left_alone_are_not_written_either(store, other, clock):
 
 
 async def test_the_log_is_written_back_when_it_has_grown(path, store, other, monkeypatch):
-    monkeypatch.setattr(wal, "CHECKPOINT_PAGES", 20)
+    monkeypatch.setattr(connect, "CHECKPOINT_PAGES", 20)
     for _ in range(30):
         await put(store, *[new_task() for _ in range(50)])
     await store.tasks.list_lanes()
@@ -95,7 +95,7 @@ async def test_the_log_is_written_back_when_it_has_grown(path, store, other, mon
 
 
 async def test_a_reader_of_an_old_state_only_delays_that(store, other, monkeypatch):
-    monkeypatch.setattr(wal, "CHECKPOINT_PAGES", 20)
+    monkeypatch.setattr(connect, "CHECKPOINT_PAGES", 20)
     other.execute("begin").fetchall()
     other.execute("select count(*) from tasks").fetchall()
     for _ in range(10):
@@ -110,16 +110,16 @@ async def test_a_reader_of_an_old_state_only_delays_that(store, other, monkeypat
 @pytest.mark.parametrize(("free", "small"), [(100, True), (10**9, False)])
 async def test_the_log_is_written_back_while_the_disk_has_space_for_it(store, monkeypatch, free, small):
     """A log that fills the disk could never be written back: that takes space in the file."""
-    monkeypatch.setattr(wal, "LOOK_EVERY", 20)
-    monkeypatch.setattr(wal.os, "statvfs", lambda path: SimpleNamespace(f_bavail=free, f_frsize=4096))
+    monkeypatch.setattr(connect, "LOOK_EVERY", 20)
+    monkeypatch.setattr(connect.os, "statvfs", lambda path: SimpleNamespace(f_bavail=free, f_frsize=4096))
     for _ in range(30):
         await put(store, *[new_task() for _ in range(50)])
     assert ((await store.health.describe())["wal_size"] < 2_000_000) is small
 
 
 async def test_a_very_long_log_is_cut(path, store, other, monkeypatch):
-    monkeypatch.setattr(wal, "CHECKPOINT_PAGES", 50)
-    monkeypatch.setattr(wal, "TRUNCATE_PAGES", 50)
+    monkeypatch.setattr(connect, "CHECKPOINT_PAGES", 50)
+    monkeypatch.setattr(connect, "TRUNCATE_PAGES", 50)
     await put(store, *[new_task(payload='"' + "x" * 4000 + '"') for _ in range(400)])
     await put_one(store)
     assert (await store.health.describe())["wal_size"] < 100_000

@@ -18,7 +18,7 @@ from treadle.kernel.access.credentials import RECENT_COUNT, RecentRecords, find_
 from treadle.kernel.queue.service import PATIENCE
 from treadle.kernel.store.committer import Committer, Stale
 from treadle.kernel.store.crashpoints import reach
-from treadle.kernel.store.pages import every_record, find_by_name_or_id
+from treadle.kernel.store.lookups import every_record, find_by_name_or_id
 from treadle.kernel.store.ports import Store
 from treadle.kernel.store.records import ChangeRecord, PutRecord, RecordFilter
 from treadle.kernel.store.units import Unit, Verdict

@@ -14,7 +14,7 @@ import msgspec
 
 from treadle.api.options import AlertOptions
 from treadle.kernel.alerts.options import edit_body, make_body
-from treadle.kernel.store.pages import check_limit, every_record
+from treadle.kernel.store.lookups import check_limit, every_record
 from treadle.kernel.store.records import ChangeRecord, RecordFilter, read_body
 from treadle.kernel.store.units import Row, Unit
 from treadle.kernel.triggers.service import Recovery, Triggers

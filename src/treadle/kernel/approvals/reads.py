@@ -8,11 +8,9 @@ from treadle.kernel.approvals.decide import why_ended, why_waiting
 from treadle.kernel.approvals.records import ENTITY, PENDING, ShownApproval
 from treadle.kernel.queue.why import Reason
 from treadle.kernel.reads.about import about_task
-from treadle.kernel.store.chains import current_run
-from treadle.kernel.store.pages import PAGE_LIMIT, check_limit, every_record
+from treadle.kernel.store.lookups import PAGE_LIMIT, check_limit, current_run, every_record, find_id
 from treadle.kernel.store.ports import Store
 from treadle.kernel.store.records import RecordFilter, unreadable
-from treadle.kernel.store.short_ids import find_id
 from treadle.kernel.store.value_store import ValueLost, ValueStore
 from treadle.model.approvals import Approval, ApprovalRequest
 from treadle.model.errors import ApprovalNotFound, InvalidInput, UnreadableValue

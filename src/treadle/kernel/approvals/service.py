@@ -17,10 +17,9 @@ from treadle.kernel.approvals.records import ENTITY, PENDING, ApprovalRows, Deci
 from treadle.kernel.queue.decide import Ask, failure
 from treadle.kernel.queue.service import PATIENCE, Follow
 from treadle.kernel.store.committer import Committer, Stale
-from treadle.kernel.store.pages import every_record
+from treadle.kernel.store.lookups import every_record, find_id
 from treadle.kernel.store.ports import Store
 from treadle.kernel.store.records import RecordFilter
-from treadle.kernel.store.short_ids import find_id
 from treadle.kernel.store.units import Answer, Finish, Park, Row, Seen, Unit, Verdict
 from treadle.kernel.store.value_store import ValueStore
 from treadle.model.approvals import APPROVE, ASK_AGAIN, Approval, decision_of, next_action, open_approval, vote

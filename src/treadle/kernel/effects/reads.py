@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from treadle.api.effects import EffectPage, UnknownEffect
 from treadle.api.wire import Instant
-from treadle.kernel.store.pages import check_limit
+from treadle.kernel.store.lookups import check_limit
 from treadle.kernel.store.ports import Store
 from treadle.kernel.store.records import EffectFilter
 from treadle.model.errors import InvalidInput

@@ -12,10 +12,9 @@ from treadle.kernel.external.decide import is_polled
 from treadle.kernel.external.intents import intent_of
 from treadle.kernel.external.records import ENTITY, Job, read_any_job, read_job, show_job, state_of
 from treadle.kernel.queue.why import Reason
-from treadle.kernel.store.pages import check_limit, every_record
+from treadle.kernel.store.lookups import check_limit, every_record, find_id
 from treadle.kernel.store.ports import Store
 from treadle.kernel.store.records import RecordFilter
-from treadle.kernel.store.short_ids import find_id
 from treadle.model.clock import as_text
 from treadle.model.errors import ExternalJobNotFound, UnreadableValue
 from treadle.model.external import RING, ExternalEvent, UnexpectedSpecialistResultError, project

@@ -7,7 +7,7 @@ import msgspec
 from treadle.api.external_jobs import ExternalJobsRebuilt
 from treadle.kernel.queue.service import PATIENCE
 from treadle.kernel.store.committer import Committer
-from treadle.kernel.store.pages import check_limit
+from treadle.kernel.store.lookups import check_limit
 from treadle.kernel.store.ports import Store
 from treadle.kernel.store.records import ChangeRecord, RecordFilter
 from treadle.kernel.store.units import Unit, Verdict

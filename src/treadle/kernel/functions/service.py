@@ -47,15 +47,12 @@ from treadle.kernel.functions.steps import (
 from treadle.kernel.queue.engine_tasks import Defaults, cancel_task, deadline_tasks, find_deadline
 from treadle.kernel.queue.service import PATIENCE, check_priority
 from treadle.kernel.queue.why import shown_server_state
-from treadle.kernel.store.chains import current_run
 from treadle.kernel.store.committer import Committer, Stale
 from treadle.kernel.store.crashpoints import reach
-from treadle.kernel.store.pages import all_steps
+from treadle.kernel.store.lookups import all_steps, check_run_repeat, current_run, find_id
 from treadle.kernel.store.ports import Store
 from treadle.kernel.store.queries import TaskFilter
 from treadle.kernel.store.records import PutMessage
-from treadle.kernel.store.repeats import check_run_repeat
-from treadle.kernel.store.short_ids import find_id
 from treadle.kernel.store.units import Answer, Dismiss, Finish, Row, RunGuard, Seen, Unit, Verdict
 from treadle.kernel.store.value_store import ValueStore
 from treadle.model.clock import Clock, Duration, milliseconds

@@ -16,7 +16,7 @@ from treadle.api.events import EventConditions, EventPage
 from treadle.api.wire import record_of
 from treadle.kernel.reads.events import GIVE_UP_FOR, Events
 from treadle.kernel.store.committer import Committer
-from treadle.kernel.store.pages import check_limit
+from treadle.kernel.store.lookups import check_limit
 from treadle.kernel.store.ports import Store
 from treadle.kernel.store.queries import Event
 from treadle.model.access import Access, Scope

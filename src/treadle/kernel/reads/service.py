@@ -9,10 +9,9 @@ import msgspec
 from treadle.kernel.queue.engine_tasks import find_pause
 from treadle.kernel.queue.why import Reason, WaitContext, serves, shown_server_state, why
 from treadle.kernel.reads.demand import Scaling, check_bounds, load_of, scaling
-from treadle.kernel.store.pages import check_limit
+from treadle.kernel.store.lookups import CANDIDATES, LAST, check_limit, find_id, is_short
 from treadle.kernel.store.ports import Store
 from treadle.kernel.store.queries import LaneDepth, TaskFilter
-from treadle.kernel.store.short_ids import CANDIDATES, LAST, find_id, is_short
 from treadle.model.clock import Duration, milliseconds
 from treadle.model.errors import AmbiguousId, InvalidInput, ServerNotFound, TaskNotFound
 from treadle.model.ids import Ref, parse_id

@@ -22,7 +22,7 @@ from treadle.kernel.queue.service import PATIENCE
 from treadle.kernel.remote_workers.decide import check_list, check_names, claim_of, claimed, lease_of, wants_of
 from treadle.kernel.remote_workers.held_work import HeldWork, Presence
 from treadle.kernel.store.committer import Committer
-from treadle.kernel.store.pages import every_task
+from treadle.kernel.store.lookups import every_task
 from treadle.kernel.store.ports import Store
 from treadle.kernel.store.queries import Renewal, TaskFilter
 from treadle.kernel.store.units import Finish, Park, Verdict

@@ -10,7 +10,7 @@ from treadle.kernel.runs.reads import RunReads
 from treadle.kernel.runs.service import Runs
 from treadle.kernel.search.query import Query
 from treadle.kernel.search.service import Search, one_of
-from treadle.kernel.store.pages import check_limit
+from treadle.kernel.store.lookups import check_limit
 from treadle.model.errors import Contended, IllegalMove, InvalidInput, NotFound, Refused, TreadleError
 from treadle.model.runs import Run
 from treadle.model.states import RUN, RunState

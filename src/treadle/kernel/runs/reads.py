@@ -14,11 +14,9 @@ from treadle.kernel.queue.engine_tasks import find_pause
 from treadle.kernel.queue.why import Reason, WaitContext, serves, shown_server_state, why
 from treadle.kernel.runs.display import ENDED, Activity, RunWork, ShownStep, activity_of, took_for
 from treadle.kernel.runs.step_codec import show_step
-from treadle.kernel.store.chains import current_run
-from treadle.kernel.store.pages import PAGE_LIMIT, all_steps, check_limit
+from treadle.kernel.store.lookups import CANDIDATES, PAGE_LIMIT, all_steps, check_limit, current_run, find_id, is_short
 from treadle.kernel.store.ports import Store
 from treadle.kernel.store.queries import OpenWork, RunFilter, TaskFilter
-from treadle.kernel.store.short_ids import CANDIDATES, find_id, is_short
 from treadle.kernel.store.value_store import ValueStore
 from treadle.model.clock import as_text
 from treadle.model.errors import AmbiguousId, InvalidInput, RunNotFound, StepNotFound

@@ -12,7 +12,7 @@ from treadle.kernel.runs.decide import errored
 from treadle.kernel.runs.flows import Flows
 from treadle.kernel.runs.step_codec import load_step
 from treadle.kernel.store.committer import Committer
-from treadle.kernel.store.pages import all_steps, every_task
+from treadle.kernel.store.lookups import all_steps, every_task
 from treadle.kernel.store.ports import Store
 from treadle.kernel.store.queries import TaskFilter
 from treadle.kernel.store.value_store import ValueStore

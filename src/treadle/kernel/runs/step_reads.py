@@ -15,7 +15,7 @@ from treadle.kernel.functions.steps import HIDDEN, is_function
 from treadle.kernel.runs.display import RunWork, ShownStep, needs_moves, spans
 from treadle.kernel.runs.reads import RunReads, in_order
 from treadle.kernel.runs.step_codec import show_step, statement_of
-from treadle.kernel.store.pages import PAGE_LIMIT, check_limit
+from treadle.kernel.store.lookups import PAGE_LIMIT, check_limit
 from treadle.kernel.store.ports import Store
 from treadle.kernel.store.value_store import ValueStore
 from treadle.lang.nodes import Block

@@ -13,7 +13,7 @@ from typing import Any, Generic, NamedTuple, TypeVar
 
 from treadle.kernel.search.plan import KEYS_LIMIT, Plan, Subject, error_text, matches, plan, roots
 from treadle.kernel.search.query import And, Compare, Field, In, Instant, Query, parse
-from treadle.kernel.store.pages import check_limit
+from treadle.kernel.store.lookups import check_limit
 from treadle.kernel.store.ports import Span, Store
 from treadle.kernel.store.queries import NEWEST, Place, RunFilter, TaskFilter
 from treadle.kernel.store.value_store import ValueStore

@@ -13,8 +13,8 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
-from typing import TypeVar
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterable, Sequence
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -457,3 +457,28 @@ def _ends_effect(unit: Unit, effects: Collection[str]) -> bool:
     """Whether the unit ends the claim of a task whose effect begins in the same batch: the store must see it begun before."""
     ends = isinstance(unit.settlement, Finish | Park) and unit.settlement.move in DOUBTFUL_MOVES
     return ends and unit.guard is not None and unit.guard.task_id in effects
+
+
+WITHIN = 5.0
+"""Seconds that a canceled caller waits for the call; a store that does not answer must not keep it."""
+
+
+async def uninterrupted(call: Awaitable[T], undo: Callable[[T], Coroutine[Any, Any, None]] | None = None) -> T:
+    """Return the result of the call. A cancellation is raised after its end, and after `undo` with the result."""
+    calling = asyncio.ensure_future(call)
+    try:
+        return await asyncio.shield(calling)
+    except asyncio.CancelledError:
+        if calling.cancelled():
+            raise
+        await asyncio.wait({asyncio.create_task(_finish(calling, undo))}, timeout=WITHIN)
+        raise
+
+
+async def _finish(calling: asyncio.Future[T], undo: Callable[[T], Coroutine[Any, Any, None]] | None) -> None:
+    try:
+        result = await calling
+        if undo is not None:
+            await undo(result)
+    except Exception:  # noqa: S110 - nobody waits for the result; the lease expires
+        pass

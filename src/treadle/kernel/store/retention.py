@@ -14,9 +14,9 @@ from collections.abc import Callable
 
 import msgspec
 
+from treadle.kernel.store.lookups import find_id, is_short
 from treadle.kernel.store.ports import Store
 from treadle.kernel.store.queries import Pruned, Rules
-from treadle.kernel.store.short_ids import find_id, is_short
 from treadle.model.clock import Duration, milliseconds
 from treadle.model.errors import InvalidInput, NotFound, Refused
 from treadle.model.ids import parse_id

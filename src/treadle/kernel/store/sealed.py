@@ -18,7 +18,7 @@ from typing import Any, TypeVar, assert_never, cast
 import msgspec
 from msgspec.structs import replace
 
-from treadle.kernel.store.interruption import uninterrupted
+from treadle.kernel.store.committer import uninterrupted
 from treadle.kernel.store.ports import (
     DeadLetterStore,
     LeaseConnection,

@@ -16,9 +16,8 @@ from treadle.api.streams import Kind, StreamEntry, StreamList, StreamPage, Strea
 from treadle.api.tasks import WAIT_LIMIT
 from treadle.api.wire import Instant, record_of
 from treadle.kernel.store.committer import Committer
-from treadle.kernel.store.pages import check_limit
+from treadle.kernel.store.lookups import check_limit, find_short, is_short
 from treadle.kernel.store.ports import Store
-from treadle.kernel.store.short_ids import find_short, is_short
 from treadle.model.access import Access
 from treadle.model.clock import Clock
 from treadle.model.errors import AmbiguousId, InvalidInput, RunNotFound, StreamNotFound, UnreadableValue

@@ -32,10 +32,9 @@ from treadle.api.dead_letters import (
 from treadle.api.wire import record_of
 from treadle.kernel.queue.service import PATIENCE, Queue
 from treadle.kernel.store.committer import Committer
-from treadle.kernel.store.pages import check_limit
+from treadle.kernel.store.lookups import check_limit, find_id
 from treadle.kernel.store.ports import Store
 from treadle.kernel.store.queries import DeadLetter, DeadLetterFilter
-from treadle.kernel.store.short_ids import find_id
 from treadle.kernel.store.units import Amend, PutBlob, Revive, Settlement, Unit, Verdict
 from treadle.kernel.store.value_store import ValueLost
 from treadle.kernel.tasks.records import TaskRecords

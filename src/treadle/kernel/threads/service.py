@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Collection
 
 from treadle.kernel.store.committer import Committer, Stale
 from treadle.kernel.store.crashpoints import reach
-from treadle.kernel.store.pages import PAGE_LIMIT, every_record
+from treadle.kernel.store.lookups import PAGE_LIMIT, every_record
 from treadle.kernel.store.ports import Store
 from treadle.kernel.store.records import ChangeRecord, PutItems, PutRecord, RecordFilter
 from treadle.kernel.store.units import Row, Seen, Unit, Verdict

@@ -14,7 +14,7 @@ from typing import Any, ClassVar, Generic, TypeVar
 from treadle.kernel.queue.service import PATIENCE
 from treadle.kernel.store.committer import Committer
 from treadle.kernel.store.crashpoints import reach
-from treadle.kernel.store.pages import check_limit, every_record, find_by_name_or_id
+from treadle.kernel.store.lookups import check_limit, every_record, find_by_name_or_id
 from treadle.kernel.store.ports import Store
 from treadle.kernel.store.queries import Rules
 from treadle.kernel.store.records import ChangeRecord, PutItems, PutRecord, RecordFilter

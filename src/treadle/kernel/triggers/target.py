@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 
 from treadle.kernel.queue.service import Queue, TaskSpec, check_priority
-from treadle.kernel.store.chains import current_run
+from treadle.kernel.store.lookups import current_run
 from treadle.kernel.store.ports import Store
 from treadle.kernel.store.units import Row
 from treadle.model.clock import milliseconds

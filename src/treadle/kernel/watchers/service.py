@@ -14,7 +14,7 @@ import msgspec
 from treadle.api.options import SourceOptions, WatcherChanges, WatcherOptions
 from treadle.api.watchers import SeenItem, SeenPage, WatchedSource, Watcher, WatcherPage
 from treadle.api.wire import record_of
-from treadle.kernel.store.pages import check_limit
+from treadle.kernel.store.lookups import check_limit
 from treadle.kernel.store.records import ChangeRecord, read_body
 from treadle.kernel.store.units import Unit
 from treadle.kernel.triggers.service import ACTIVE, PAUSED, Recovery, Triggers, is_placeholder, replacing

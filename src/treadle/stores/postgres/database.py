@@ -8,16 +8,18 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
 from contextlib import asynccontextmanager
 from functools import wraps
-from typing import Any, Concatenate, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 
 from treadle.model.clock import Clock
 from treadle.model.errors import NotOpen
 from treadle.model.names import Lane
-from treadle.stores.postgres.attendance import Attendance
 from treadle.stores.postgres.connection.address import Address
 from treadle.stores.postgres.connection.connect import LISTS, Connection, Connector, Pool
 from treadle.stores.postgres.connection.errors import translated
-from treadle.stores.postgres.lanes import insert_lanes, list_lanes
+from treadle.stores.postgres.limits import insert_lanes, list_lanes
+
+if TYPE_CHECKING:
+    from treadle.stores.postgres.servers import Attendance
 
 P = ParamSpec("P")
 T = TypeVar("T")

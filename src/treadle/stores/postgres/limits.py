@@ -1,19 +1,14 @@
-"""Limits by admission: a task with a limit key may be taken only once its over-limit bit is clear (ADR 6).
-
-Every transaction that may have made room, or that added a waiting task, ends with `admit` for the keys that it touched. A
-lock on the key lets one transaction at a time count and admit. A transaction takes this lock last and waits for no other
-while it holds it, so it cannot be part of a deadlock. A claim takes the tokens of a key with a rate, in the statement that
-claims; a task that is admitted and not claimed reserves one, so that one snapshot shows how many more may be admitted.
-"""
+"""Limits on claims: lanes with their rates and caps, limit keys with their slots and tokens, and turns of fairness keys."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 
-from treadle.model.lists import HANDLER_KEY, Limit
+from treadle.model.lists import HANDLER_KEY, LaneRule, Limit
+from treadle.model.names import Lane
 from treadle.stores.postgres.connection.connect import Connection, row_count
-from treadle.stores.postgres.lanes import lock_lists
 from treadle.stores.rules.rates import due_keys, keys_ahead, stuck_keys
+from treadle.stores.rules.units import Entered, GuardedLane, capped_lanes, check_backlog
 from treadle.stores.statements import load_statements
 
 _SQL = load_statements(__package__, "limits.sql")
@@ -191,3 +186,60 @@ async def list_limits(connection: Connection, namespace: str) -> list[Limit]:
 async def list_admitted(connection: Connection, namespace: str, key: str, limit: int) -> list[str]:
     """Return the ids of admitted tasks of the key."""
     return [row[0] for row in await connection.fetch(_SQL["list_admitted"], namespace, key, max(limit, 0))]
+
+
+_LANES = load_statements(__package__, "lanes.sql")
+
+
+async def list_lanes(connection: Connection) -> tuple[dict[int, Lane], set[int]]:
+    """Return all lanes by id, and the ids of those that are paused or have a rate."""
+    rows = await connection.fetch(_LANES["list_lanes"])
+    return {row[0]: Lane(*row[1:5]) for row in rows}, {row[0] for row in rows if row[5]}
+
+
+async def insert_lanes(connection: Connection, lanes: Collection[Lane]) -> None:
+    """Create missing lanes with the settings of their list."""
+    async with connection.transaction():
+        await lock_lists(connection)
+        await connection.execute(_LANES["insert_lanes"], *zip(*sorted(lanes), strict=True))
+
+
+async def lock_lists(connection: Connection) -> None:
+    """Let one transaction at a time change settings of lists or create lanes."""
+    await connection.execute(_LANES["lock_lists"])
+
+
+async def list_rules(connection: Connection) -> list[LaneRule]:
+    """Return all lanes with their settings."""
+    rows = [dict(row) for row in await connection.fetch(_LANES["list_lane_rules"])]
+    names = ("namespace", "kind", "task_list", "name")
+    return [LaneRule(lane_id=row.pop("id"), lane=Lane(*(row.pop(name) for name in names)), **row) for row in rows]
+
+
+async def next_token_for(connection: Connection, lane_ids: Collection[int]) -> int | None:
+    """Return the milliseconds until a token arrives for a lane with ready tasks; None if no such lane has a rate."""
+    found = await connection.fetchval(_LANES["next_token_for"], list(lane_ids))
+    return None if found is None else int(found)
+
+
+async def lock_guarded(connection: Connection, lane_ids: Collection[int]) -> dict[int, GuardedLane]:
+    """Lock and return those of the lanes that have settings which an insert must obey."""
+    return {row[0]: GuardedLane(*row) for row in await connection.fetch(_LANES["lock_guarded"], sorted(lane_ids))}
+
+
+async def check_entrance(connection: Connection, entered: Iterable[Entered]) -> None:
+    """Raise `ListDraining` or `BacklogFull` if a lane refuses the tasks that were just inserted into it."""
+    for lane_id, cap, lane in capped_lanes(entered):
+        check_backlog(lane, cap, await connection.fetchval(_LANES["count_backlog"], lane_id, cap + 1))
+
+
+_TAKE_TURNS = load_statements(__package__, "tasks.sql")["take_turns"]
+
+
+async def take_turns(connection: Connection, task_ids: Collection[str]) -> None:
+    """Give those of the tasks that have a fairness key and wait their turns.
+
+    Concurrent calls for one key may give two tasks the same turn.
+    """
+    if task_ids:
+        await connection.execute(_TAKE_TURNS, sorted(task_ids))

@@ -9,7 +9,7 @@ import msgspec
 from treadle.kernel.store.transfer import BATCH, NamespaceImport, StoredRow
 from treadle.stores.postgres.connection.connect import Connection
 from treadle.stores.postgres.database import Part, reads
-from treadle.stores.postgres.lanes import list_lanes
+from treadle.stores.postgres.limits import list_lanes
 from treadle.stores.rules.namespaces import columns_of, from_common, reading_statements, to_common
 from treadle.stores.statements import load_statements
 

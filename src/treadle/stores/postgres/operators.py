@@ -9,8 +9,8 @@ from treadle.model.records import HandlerRegistration
 from treadle.stores.postgres import limits
 from treadle.stores.postgres.connection.connect import Connection, row_count
 from treadle.stores.postgres.database import Part, reads, works
-from treadle.stores.postgres.lanes import list_rules, lock_lists
-from treadle.stores.rules.readable import registration_of
+from treadle.stores.postgres.limits import list_rules, lock_lists
+from treadle.stores.rules.encoding import registration_of
 from treadle.stores.statements import load_statements
 
 _SQL = load_statements(__package__, "operators.sql")

@@ -21,7 +21,7 @@ from treadle.stores.postgres.commit.settlements import open_rest
 from treadle.stores.postgres.connection.connect import READS, Connection, close_connection
 from treadle.stores.postgres.connection.errors import translated
 from treadle.stores.postgres.database import Part
-from treadle.stores.rules.retention import first_id
+from treadle.stores.rules.encoding import first_id
 from treadle.stores.statements import load_statements
 
 _SQL = load_statements(__package__, "partitions.sql")

@@ -13,7 +13,7 @@ from treadle.model.errors import Unsupported
 from treadle.stores.postgres.connection.connect import Connection, row_count
 from treadle.stores.postgres.database import works
 from treadle.stores.postgres.partitions import NOWHERE, Partitions, find_waiting
-from treadle.stores.rules.retention import RUNS, first_id
+from treadle.stores.rules.encoding import RUNS, first_id
 from treadle.stores.statements import load_statements
 
 _SQL = load_statements(__package__, "retention.sql")

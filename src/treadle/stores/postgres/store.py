@@ -11,16 +11,14 @@ from treadle.kernel.store.ports import Store
 from treadle.kernel.store.units import Answer, Unit
 from treadle.model.clock import Clock
 from treadle.model.errors import NotOpen
-from treadle.stores.postgres.attendance import Attendance
 from treadle.stores.postgres.commit.commit import commit, make_way
 from treadle.stores.postgres.connection import schema
 from treadle.stores.postgres.connection.address import parse_address
 from treadle.stores.postgres.connection.connect import HOT, LONGEST_STATEMENT_FOR, READS, Connection, Pool
 from treadle.stores.postgres.connection.errors import REPEATABLE, translated
+from treadle.stores.postgres.connection.failover import TimelineWatch
 from treadle.stores.postgres.connection.signals import Listener, Notifier
-from treadle.stores.postgres.connection.timeline_watch import TimelineWatch
 from treadle.stores.postgres.database import Database, Part, works
-from treadle.stores.postgres.dead_letters import DeadLetters
 from treadle.stores.postgres.health import HealthReport
 from treadle.stores.postgres.log import Log
 from treadle.stores.postgres.namespaces import Namespaces
@@ -29,10 +27,9 @@ from treadle.stores.postgres.records import Records
 from treadle.stores.postgres.retention import Retention
 from treadle.stores.postgres.runs import Runs
 from treadle.stores.postgres.search import Search
-from treadle.stores.postgres.servers import Servers
-from treadle.stores.postgres.streams import Streams
-from treadle.stores.postgres.tasks import Tasks, read_clock
-from treadle.stores.postgres.traces import Traces
+from treadle.stores.postgres.servers import Attendance, Servers
+from treadle.stores.postgres.tasks import DeadLetters, Tasks, read_clock
+from treadle.stores.postgres.traces import Streams, Traces
 from treadle.stores.postgres.usage import UsageLedger
 
 LONGEST_COMMIT = LONGEST_STATEMENT_FOR / 1000

@@ -9,19 +9,83 @@ from typing import Any
 import asyncpg
 import msgspec
 
-from treadle.kernel.store.queries import NEWEST, Extension, LaneDepth, Place, Renewal, TaskFilter, Woken
+from treadle.kernel.store.queries import (
+    NEWEST,
+    DeadLetter,
+    DeadLetterFilter,
+    DeadLetterGroup,
+    Extension,
+    LaneDepth,
+    Place,
+    Renewal,
+    TaskFilter,
+    Woken,
+)
+from treadle.kernel.store.units import Seen
+from treadle.model.clock import Clock
 from treadle.model.ids import id_time
 from treadle.model.names import Lane
 from treadle.model.states import FINAL_TASK_STATES
 from treadle.model.tasks import Claim, Task
 from treadle.stores.postgres.connection.connect import Connection, row_count, texts
 from treadle.stores.postgres.database import Database, Part, lists, reads, works
-from treadle.stores.postgres.lanes import next_token_for
-from treadle.stores.postgres.limits import feed
-from treadle.stores.postgres.positions import Position, Positions
-from treadle.stores.postgres.turns import take_turns
+from treadle.stores.postgres.limits import feed, next_token_for, take_turns
 from treadle.stores.rules.rates import earlier
 from treadle.stores.statements import COLUMN_SETS, load_statements
+
+_IS_SNAPSHOT_OLD = load_statements(__package__, "tasks.sql")["is_snapshot_old"]
+
+CHECK_EVERY = 5.0
+"""Seconds between checks for old snapshots, while tasks are claimed."""
+
+FRONT_EVERY = 1.0
+"""Seconds between claims from the front, while there is an old snapshot."""
+
+Position = tuple[int, int]
+"""A priority and a due time."""
+
+_FRONT: Position = (-(2**31), 0)
+_due_at = attrgetter("due_at")
+
+
+class Positions:
+    """The positions in lanes at which claims of this process ended, for cheap claims while a session holds an old snapshot.
+
+    PostgreSQL cannot remove the index entries of claimed tasks while a snapshot may still see them, so every claim would scan
+    all entries claimed since. While such a snapshot exists, claims start where the last claim of this process ended, and
+    start from the front only now and then. A task that became ready before that position (a better priority, an older task)
+    is then claimed up to a second late. Without an old snapshot, claims start from the front and the order is exact.
+    """
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._positions: dict[int, Position] = {}
+        self._held_open = False
+        self._took = False
+        """Whether a task was claimed since the last check for old snapshots: otherwise there is nothing to skip."""
+        self._checked_at = float("-inf")
+        self._front_at = float("-inf")
+
+    async def after(self, connection: Connection, lane_ids: Sequence[int]) -> list[Position] | None:
+        """Return the position to start from in each lane, or None for the front of all."""
+        now = self._clock.monotonic()
+        if not self._positions:
+            return None
+        if self._took and now - self._checked_at >= CHECK_EVERY:
+            self._checked_at, self._took = now, False
+            self._held_open = bool(await connection.fetchval(_IS_SNAPSHOT_OLD))
+        if not self._held_open or now - self._front_at >= FRONT_EVERY:
+            self._front_at = now
+            return None
+        return [self._positions.get(lane_id, _FRONT) for lane_id in lane_ids]
+
+    def took(self, tasks: Sequence[Task]) -> None:
+        """Remember the position at which this claim ended."""
+        if tasks:
+            self._took = True
+            last = max(tasks, key=_due_at)
+            self._positions[last.lane_id] = (last.priority, last.due_at)
+
 
 _SQL = load_statements(__package__, "tasks.sql")
 
@@ -260,3 +324,46 @@ async def held(connection: Connection, claims: Sequence[Claim]) -> set[str]:
 async def read_clock(connection: Connection) -> int:
     """Return the database's clock."""
     return int(await connection.fetchval(_SQL["now"]))
+
+
+_DEAD_LETTERS = load_statements(__package__, "dead_letters.sql")
+
+
+_LAST_SEQ = 2**62
+
+
+def _values(which: DeadLetterFilter) -> list[Any]:
+    *values, after_seq, until_seq = (getattr(which, name) for name in which.__struct_fields__)
+    return [*values, after_seq or 0, _LAST_SEQ if until_seq is None else until_seq]
+
+
+class DeadLetters(Part):
+    """The `DeadLetterStore` of PostgreSQL."""
+
+    @lists
+    async def list_newest(self, connection: Connection, which: DeadLetterFilter, limit: int) -> list[Task]:
+        return [task_of(row) for row in await connection.fetch(_DEAD_LETTERS["list_dead_letters"], *_values(which), max(limit, 0))]
+
+    @lists
+    async def walk(self, connection: Connection, which: DeadLetterFilter, limit: int) -> list[DeadLetter]:
+        rows = await connection.fetch(_DEAD_LETTERS["walk_dead_letters"], *_values(which), max(limit, 0))
+        return [
+            DeadLetter(Seen(task_id, version, claim_version), seq, root_id, run_id)
+            for task_id, version, claim_version, seq, root_id, run_id in rows
+        ]
+
+    @reads
+    async def group(self, connection: Connection, which: DeadLetterFilter, limit: int) -> list[DeadLetterGroup]:
+        return [
+            DeadLetterGroup(*row)
+            for row in await connection.fetch(_DEAD_LETTERS["group_dead_letters"], *_values(which), max(limit, 0))
+        ]
+
+    @reads
+    async def count(self, connection: Connection, which: DeadLetterFilter) -> tuple[int, int, int]:
+        name, values = (
+            ("count_dead_letters_in", _values(which)[:4]) if which.by_lane_alone else ("count_dead_letters", _values(which))
+        )
+        row = await connection.fetchrow(_DEAD_LETTERS[name], *values)
+        assert row is not None
+        return row[0], row[1], row[2]

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterator
+from contextlib import closing
+from hashlib import sha256
 from pathlib import Path
 
 import apsw
 
 from treadle.kernel.store.queries import Health, TableHealth
-from treadle.model.errors import Refused, StoreError
-from treadle.stores.sqlite.connection.commits import forget
-from treadle.stores.sqlite.connection.connect import connect, read_row, read_value
+from treadle.model.errors import Refused, StoreDamaged, StoreError
+from treadle.stores.sqlite.connection.commits import find_missing, forget
+from treadle.stores.sqlite.connection.connect import connect, read_row, read_value, reading, refuse_writes, translated
 from treadle.stores.sqlite.connection.schema import read_version
-from treadle.stores.sqlite.damage import list_damage
 from treadle.stores.sqlite.database import Part, reads
 from treadle.stores.statements import load_statements
 
@@ -113,3 +115,50 @@ class HealthReport(Part):
 def _size(path: str) -> int | None:
     place = Path(path)
     return place.stat().st_size if place.exists() else None
+
+
+_DAMAGE = load_statements(__package__, "damage.sql")
+_AT_MOST = 20
+
+
+def list_damage(path: str, *, pages: bool) -> list[str]:
+    """Return one line for each sign of damage, on a connection of its own: it can take long, and other reads go on meanwhile."""
+    found: list[str] = []
+    try:
+        with translated(path), closing(connect(path, create=False)) as connection:
+            refuse_writes(connection)
+            if (missing := find_missing(connection, path)) is not None:
+                found.append(missing)
+            if pages:
+                with reading(connection):
+                    found += [f"{path} is damaged: {line}" for line in _check(connection)]
+    except StoreDamaged as error:
+        found.append(str(error))
+    return found
+
+
+def _check(connection: apsw.Connection) -> Iterator[str]:
+    broken = False
+    for (line,) in connection.execute(_DAMAGE["check_pages"]):
+        if line != "ok":
+            broken = True
+            yield " ".join(str(line).split())
+    if not broken:
+        for number, line in enumerate(_check_texts(connection)):
+            if number == _AT_MOST:
+                break
+            yield line
+
+
+def _check_texts(connection: apsw.Connection) -> Iterator[str]:
+    for table, key, stored in connection.execute(_DAMAGE["list_texts"]):
+        what = f"the row {key} of {table}"
+        try:
+            text = bytes(stored).decode()
+        except UnicodeDecodeError:
+            yield f"{what} has text that is not UTF-8"
+            continue
+        if "\x00" in text:
+            yield f"{what} has text with zeros"
+        elif table == "blobs" and not text.startswith("@") and sha256(stored).hexdigest() != key:
+            yield f"{what} has a value that does not match its digest"

@@ -1,21 +1,19 @@
-"""Limits by admission: a task with a limit key may be taken only once its over-limit bit is clear (ADR 6).
-
-Every transaction that may have made room, or that added a waiting task, ends with `admit` for the keys that it touched.
-Since there is one writer, this suffices to admit no more tasks than a limit allows. A claim takes the tokens of a key with a
-rate; a task that is admitted and not claimed reserves one.
-"""
+"""Limits on claims: lanes with their rates and caps, limit keys with their slots and tokens, and turns of fairness keys."""
 
 from __future__ import annotations
 
+import math
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import apsw
 import msgspec
 
-from treadle.model.lists import HANDLER_KEY, Limit
-from treadle.stores.sqlite.connection.connect import fetch_as, to_json, writing
+from treadle.model.lists import HANDLER_KEY, LaneRule, Limit
+from treadle.model.names import Lane
+from treadle.stores.rules.units import Entered, GuardedLane, capped_lanes, check_backlog
+from treadle.stores.sqlite.connection.connect import fetch_as, read_value, to_json, writing
 from treadle.stores.statements import load_statements
 
 _SQL = load_statements(__package__, "limits.sql")
@@ -182,3 +180,80 @@ def list_admitted(connection: apsw.Connection, namespace: str, key: str, limit: 
 
 def _of(namespace: str, key: str, **more: Any) -> dict[str, Any]:
     return {"namespace": namespace, "key": key, **more}
+
+
+_LANES = load_statements(__package__, "lanes.sql")
+
+
+def list_lanes(connection: apsw.Connection) -> dict[int, Lane]:
+    """Return all lanes by id."""
+    return {lane_id: Lane(*names) for lane_id, *names in connection.execute(_LANES["list_lanes"])}
+
+
+def make_lanes(connection: apsw.Connection, lanes: Iterable[Lane]) -> dict[Lane, int]:
+    """Create missing lanes inside the caller's transaction; return the ids of all lanes."""
+    rows = to_json(sorted(lanes))  # sorted, so that the ids do not depend on the order of a set
+    connection.execute(_LANES["insert_lanes"], {"rows": rows})
+    connection.execute(_LANES["key_lanes"])
+    return {lane: lane_id for lane_id, lane in list_lanes(connection).items()}
+
+
+def list_rules(connection: apsw.Connection) -> list[LaneRule]:
+    """Return all lanes with their settings."""
+    return list(_rules(connection, "list_lane_rules"))
+
+
+def list_slowed(connection: apsw.Connection) -> dict[int, LaneRule]:
+    """Return the lanes that are paused or have a rate; usually there are none, and the query is nearly free."""
+    return {rule.lane_id: rule for rule in _rules(connection, "list_slowed")}
+
+
+def list_rated_lanes(connection: apsw.Connection, lane_ids: Sequence[int]) -> list[LaneRule]:
+    """Return those of the lanes that have a rate and ready tasks, and are not paused."""
+    return list(_rules(connection, "list_rated_lanes", {"lane_ids": to_json(list(lane_ids))}))
+
+
+def _rules(connection: apsw.Connection, name: str, values: dict[str, Any] | None = None) -> Iterator[LaneRule]:
+    for lane_id, namespace, kind, task_list, lane_name, paused, accepting, *rest in connection.execute(_LANES[name], values):
+        rate, burst, tokens, tokens_at, backlog_limit, limit_key = rest
+        yield LaneRule(
+            lane_id=lane_id,
+            lane=Lane(namespace, kind, task_list, lane_name),
+            paused=bool(paused),
+            accepting=bool(accepting),
+            rate=rate,
+            burst=burst,
+            tokens=tokens,
+            tokens_at=tokens_at,
+            backlog_limit=backlog_limit,
+            limit_key=limit_key,
+        )
+
+
+def spend(connection: apsw.Connection, lane_id: int, tokens: float, now: int) -> None:
+    """Store the number of tokens that the lane has left."""
+    if tokens < math.inf:
+        connection.execute(_LANES["spend"], {"lane_id": lane_id, "tokens": tokens, "now": now})
+
+
+def list_guarded(connection: apsw.Connection) -> dict[int, GuardedLane]:
+    """Return the lanes with settings that an insert must obey."""
+    return {
+        lane_id: GuardedLane(lane_id, bool(accepting), backlog_limit, limit_key)
+        for lane_id, accepting, backlog_limit, limit_key in connection.execute(_LANES["list_guarded"])
+    }
+
+
+def check_entrance(connection: apsw.Connection, entered: Iterable[Entered]) -> None:
+    """Raise `ListDraining` or `BacklogFull` if a lane refuses the tasks that were just inserted into it."""
+    for lane_id, cap, lane in capped_lanes(entered):
+        check_backlog(lane, cap, read_value(connection, _LANES["count_backlog"], {"lane_id": lane_id, "most": cap + 1}))
+
+
+_TAKE_TURNS = load_statements(__package__, "tasks.sql")["take_turns"]
+
+
+def take_turns(connection: apsw.Connection, task_ids: Sequence[str]) -> None:
+    """Give those of the tasks that have a fairness key and wait their turns, inside the caller's transaction."""
+    if task_ids:
+        connection.execute(_TAKE_TURNS, {"ids": to_json(list(task_ids))})

@@ -11,7 +11,7 @@ from treadle.kernel.store.transfer import NamespaceImport, StoredRow
 from treadle.stores.rules.namespaces import columns_of, from_common, reading_statements, to_common
 from treadle.stores.sqlite.connection.connect import read_value
 from treadle.stores.sqlite.database import Part, reads, writes
-from treadle.stores.sqlite.lanes import list_lanes
+from treadle.stores.sqlite.limits import list_lanes
 from treadle.stores.statements import load_statements
 
 _SQL = load_statements(__package__, "namespaces.sql")

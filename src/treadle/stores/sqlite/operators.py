@@ -9,11 +9,11 @@ import msgspec
 
 from treadle.model.lists import LaneRule, Limit, TaskList
 from treadle.model.records import HandlerRegistration
-from treadle.stores.rules.readable import registration_of
+from treadle.stores.rules.encoding import registration_of
 from treadle.stores.sqlite import limits
 from treadle.stores.sqlite.connection.connect import fetch_as, to_json
 from treadle.stores.sqlite.database import Part, reads, uses_writer, writes
-from treadle.stores.sqlite.lanes import list_rules
+from treadle.stores.sqlite.limits import list_rules
 from treadle.stores.statements import load_statements
 
 _SQL = load_statements(__package__, "operators.sql")

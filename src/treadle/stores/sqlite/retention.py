@@ -10,7 +10,7 @@ import msgspec
 
 from treadle.kernel.store.queries import Pruned, PrunePage, Rules
 from treadle.model.errors import Unsupported
-from treadle.stores.rules.retention import RUNS, first_id
+from treadle.stores.rules.encoding import RUNS, first_id
 from treadle.stores.sqlite.connection.connect import read_row, read_value, reading, to_json
 from treadle.stores.sqlite.database import Part, reads, uses_writer, writes
 from treadle.stores.statements import load_statements

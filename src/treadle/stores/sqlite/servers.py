@@ -11,11 +11,10 @@ from treadle.kernel.store.ports import LeaseConnection
 from treadle.kernel.store.queries import Renewal, Roll, Sighting, Touch
 from treadle.model.clock import Clock
 from treadle.model.tasks import LOST_AFTER, Claim, Server
-from treadle.stores.rules.readable import SERVER_JSON, server_of
-from treadle.stores.sqlite.connection.channel import Channel
+from treadle.stores.rules.encoding import SERVER_JSON, server_of
 from treadle.stores.sqlite.connection.clocks import ClockWatch
 from treadle.stores.sqlite.connection.connect import read_value, to_json, writing
-from treadle.stores.sqlite.database import Part, reads, uses_writer, writes
+from treadle.stores.sqlite.database import Channel, Part, reads, uses_writer, writes
 from treadle.stores.sqlite.tasks import held, renew
 from treadle.stores.statements import load_statements
 

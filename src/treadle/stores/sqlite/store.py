@@ -6,8 +6,10 @@ so that no event loop can block that. In memory or inline there are no threads.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from threading import Lock
 
 import apsw
 import msgspec
@@ -15,30 +17,26 @@ import msgspec
 from treadle.kernel.store.ports import CHANGED, Store
 from treadle.kernel.store.units import Answer, Unit
 from treadle.model.clock import Clock
-from treadle.stores.rules.keys import has_keys
-from treadle.stores.sqlite.commit.commit import commit
-from treadle.stores.sqlite.commit.keys import settle_keys, take_keys
-from treadle.stores.sqlite.connection.channel import InlineChannel, ThreadChannel
+from treadle.stores.rules.units import has_keys
+from treadle.stores.sqlite.commit.commit import commit, settle_keys, take_keys
 from treadle.stores.sqlite.connection.clocks import check_clocks
 from treadle.stores.sqlite.connection.commits import CommitCounter, check_gone, check_header
 from treadle.stores.sqlite.connection.connect import (
+    Checkpointer,
     Connection,
     add_shapes,
+    check_place,
     connect,
     make_durable,
     make_shrinkable,
     refuse_writes,
     writing,
 )
-from treadle.stores.sqlite.connection.place import check_place
 from treadle.stores.sqlite.connection.schema import NEWEST, check_version, create_in_memory, migrate_to, read_version
-from treadle.stores.sqlite.connection.signals import Subscribers
 from treadle.stores.sqlite.connection.sockets import Signals
-from treadle.stores.sqlite.connection.wal import Checkpointer
-from treadle.stores.sqlite.database import Database, Part, uses_writer
-from treadle.stores.sqlite.dead_letters import DeadLetters
+from treadle.stores.sqlite.database import Database, InlineChannel, Part, ThreadChannel, uses_writer
 from treadle.stores.sqlite.health import HealthReport
-from treadle.stores.sqlite.lanes import list_lanes
+from treadle.stores.sqlite.limits import list_lanes
 from treadle.stores.sqlite.log import Log
 from treadle.stores.sqlite.namespaces import Namespaces
 from treadle.stores.sqlite.operators import Operators
@@ -47,10 +45,58 @@ from treadle.stores.sqlite.retention import Retention
 from treadle.stores.sqlite.runs import Runs
 from treadle.stores.sqlite.search import Search
 from treadle.stores.sqlite.servers import Servers
-from treadle.stores.sqlite.streams import Streams
-from treadle.stores.sqlite.tasks import Tasks
-from treadle.stores.sqlite.traces import Traces
+from treadle.stores.sqlite.tasks import DeadLetters, Tasks
+from treadle.stores.sqlite.traces import Streams, Traces
 from treadle.stores.sqlite.usage import UsageLedger
+
+Heard = Callable[[tuple[int, ...]], None]
+
+
+class Subscribers:
+    """A set of callbacks; calling them never blocks and never raises."""
+
+    def __init__(self) -> None:
+        self._lock = Lock()
+        self._entries: dict[object, tuple[Heard, asyncio.AbstractEventLoop]] = {}
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def add(self, heard: Heard) -> object:
+        """Add a callback on the running loop; returns its key."""
+        key = object()
+        with self._lock:
+            self._entries[key] = (heard, asyncio.get_running_loop())
+        return key
+
+    def remove(self, key: object) -> None:
+        """Remove a callback; idempotent."""
+        with self._lock:
+            self._entries.pop(key, None)
+
+    def clear(self) -> None:
+        """Remove all callbacks."""
+        with self._lock:
+            self._entries.clear()
+
+    def call(self, lane_ids: tuple[int, ...]) -> None:
+        """Schedule all callbacks, from any thread."""
+        with self._lock:
+            entries = list(self._entries.items())
+        try:
+            running = asyncio.get_running_loop()
+        except RuntimeError:
+            running = None
+        for key, (_, loop) in entries:
+            try:
+                # the thread-safe call also wakes the loop, which takes a write and a read of its own
+                (loop.call_soon if loop is running else loop.call_soon_threadsafe)(self._call, key, lane_ids)
+            except RuntimeError:
+                self.remove(key)  # its loop is closed
+
+    def _call(self, key: object, lane_ids: tuple[int, ...]) -> None:
+        if entry := self._entries.get(key):
+            entry[0](lane_ids)
 
 
 class SqliteStore(Part, Store):

@@ -12,7 +12,19 @@ from typing import Any
 import apsw
 import msgspec
 
-from treadle.kernel.store.queries import NEWEST, Extension, LaneDepth, Place, Renewal, TaskFilter, Woken
+from treadle.kernel.store.queries import (
+    NEWEST,
+    DeadLetter,
+    DeadLetterFilter,
+    DeadLetterGroup,
+    Extension,
+    LaneDepth,
+    Place,
+    Renewal,
+    TaskFilter,
+    Woken,
+)
+from treadle.kernel.store.units import Seen
 from treadle.model.clock import Clock
 from treadle.model.ids import id_time
 from treadle.model.names import Lane
@@ -22,9 +34,19 @@ from treadle.stores.rules.rates import due_keys, earlier, keys_ahead, stuck_keys
 from treadle.stores.sqlite.commit.settlements import doubt_effects
 from treadle.stores.sqlite.connection.connect import read_row, read_value, reading, to_json, writing
 from treadle.stores.sqlite.database import Part, reads, uses_writer, writes
-from treadle.stores.sqlite.lanes import list_lanes, list_rated_lanes, list_slowed, make_lanes, spend
-from treadle.stores.sqlite.limits import admit, charge, fill, go_back, list_rated
-from treadle.stores.sqlite.turns import take_turns
+from treadle.stores.sqlite.limits import (
+    admit,
+    charge,
+    fill,
+    go_back,
+    list_lanes,
+    list_rated,
+    list_rated_lanes,
+    list_slowed,
+    make_lanes,
+    spend,
+    take_turns,
+)
 from treadle.stores.statements import load_statements
 
 _SQL = load_statements(__package__, "tasks.sql")
@@ -255,3 +277,37 @@ def held(connection: apsw.Connection, claims: Sequence[Claim]) -> set[str]:
     """Return the ids of the tasks with an unchanged claim."""
     rows = [(claim.task_id, claim.version, claim.owner_id) for claim in claims]
     return set(_decode(read_value(connection, _SQL["list_held"], {"rows": to_json(rows)})))
+
+
+_DEAD_LETTERS = load_statements(__package__, "dead_letters.sql")
+
+
+def _values(which: DeadLetterFilter, limit: int = 0) -> dict[str, Any]:
+    return {name: getattr(which, name) for name in which.__struct_fields__} | {"limit": max(limit, 0)}
+
+
+class DeadLetters(Part):
+    """The `DeadLetterStore` of SQLite."""
+
+    @reads
+    def list_newest(self, connection: apsw.Connection, which: DeadLetterFilter, limit: int) -> list[Task]:
+        return decode_tasks(read_value(connection, _DEAD_LETTERS["list_dead_letters"], _values(which, limit)))
+
+    @reads
+    def walk(self, connection: apsw.Connection, which: DeadLetterFilter, limit: int) -> list[DeadLetter]:
+        return [
+            DeadLetter(Seen(task_id, version, claim_version), seq, root_id, run_id)
+            for task_id, version, claim_version, seq, root_id, run_id in connection.execute(
+                _DEAD_LETTERS["walk_dead_letters"], _values(which, limit)
+            )
+        ]
+
+    @reads
+    def group(self, connection: apsw.Connection, which: DeadLetterFilter, limit: int) -> list[DeadLetterGroup]:
+        return [DeadLetterGroup(*row) for row in connection.execute(_DEAD_LETTERS["group_dead_letters"], _values(which, limit))]
+
+    @reads
+    def count(self, connection: apsw.Connection, which: DeadLetterFilter) -> tuple[int, int, int]:
+        name = "count_dead_letters_in" if which.by_lane_alone else "count_dead_letters"
+        count, of_runs, last_seq = read_row(connection, _DEAD_LETTERS[name], _values(which))
+        return count, of_runs, last_seq

@@ -36,8 +36,7 @@ from treadle.kernel.functions.steps import (
 )
 from treadle.kernel.queue.decide import canceled_error, failure
 from treadle.kernel.queue.engine_tasks import deadline_tasks
-from treadle.kernel.store.chains import continued_id
-from treadle.kernel.store.pages import kept_tags
+from treadle.kernel.store.lookups import continued_id, kept_tags
 from treadle.kernel.store.records import Await, PutMessage, TakeMessages
 from treadle.kernel.store.units import CancelRunTasks, Finish, MoveRun, Park, PutSteps, PutTags, Row, RunGuard, Unit, Verdict
 from treadle.model.errors import (

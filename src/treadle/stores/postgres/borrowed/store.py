@@ -2,23 +2,250 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+import re
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager
-from typing import Any, TypeVar
+from itertools import count
+from typing import Any, NamedTuple, TypeVar
+
+import asyncpg
 
 from treadle.kernel.store.ports import TransactionStore
 from treadle.kernel.store.units import Answer, Unit
 from treadle.model.clock import Clock
-from treadle.model.errors import NotOpen, StoreBusy, StoreError, StoreUnavailable
-from treadle.stores.postgres.borrowed.drivers import adapt, beneath_django
+from treadle.model.errors import InvalidInput, NotOpen, StoreBusy, StoreError, StoreUnavailable, Unsupported
 from treadle.stores.postgres.commit.commit import commit
 from treadle.stores.postgres.connection.address import parse_address
 from treadle.stores.postgres.connection.connect import Connection
 from treadle.stores.postgres.connection.errors import REPEATABLE, translated
 from treadle.stores.postgres.database import Database
 from treadle.stores.postgres.store import PostgresStore
-from treadle.stores.rules.signals import format_lanes
+from treadle.stores.rules.encoding import format_lanes
 from treadle.stores.statements import load_statements
+
+_PARAMETER = re.compile(r"\$(\d+)")
+_names = count(1)
+
+
+class Result(NamedTuple):
+    """The rows of a statement, the names of their columns, and the command tag."""
+
+    names: Sequence[str]
+    rows: Sequence[tuple[Any, ...]]
+    tag: str
+
+
+Run = Callable[[str, list[str | None]], Awaitable[Result]]
+
+
+class Row(tuple[Any, ...]):
+    """A row with access by position and by name, as rows of asyncpg have."""
+
+    names: Sequence[str]
+
+    def __getitem__(self, place: Any) -> Any:
+        return super().__getitem__(self.names.index(place) if isinstance(place, str) else place)
+
+    def keys(self) -> Sequence[str]:
+        """Return the names of the columns."""
+        return self.names
+
+    def items(self) -> Iterator[tuple[str, Any]]:
+        """Return names and values."""
+        return zip(self.names, self, strict=True)
+
+
+class DriverConnection:
+    """A connection of a driver that is not asyncpg; `in_transaction` returns whether a transaction is open."""
+
+    def __init__(self, run: Run, in_transaction: Callable[[], bool]) -> None:
+        self._run, self._in_transaction = run, in_transaction
+
+    async def fetch(self, statement: str, *values: object) -> list[Row]:
+        """Execute the statement and return its rows."""
+        result = await self._execute(statement, values)
+        rows = [Row(row) for row in result.rows]
+        for row in rows:
+            row.names = result.names
+        return rows
+
+    async def fetchrow(self, statement: str, *values: object) -> Row | None:
+        """Execute the statement and return its first row."""
+        rows = await self.fetch(statement, *values)
+        return rows[0] if rows else None
+
+    async def fetchval(self, statement: str, *values: object) -> Any:
+        """Execute the statement and return the first value of its first row."""
+        row = await self.fetchrow(statement, *values)
+        return None if row is None else row[0]
+
+    async def execute(self, statement: str, *values: object) -> str:
+        """Execute the statement and return its command tag."""
+        return (await self._execute(statement, values)).tag
+
+    @asynccontextmanager
+    async def transaction(self) -> AsyncIterator[None]:
+        """Run the block in a savepoint, or in a transaction if none is open."""
+        name = f"treadle_{next(_names)}"
+        nested = self._in_transaction()
+        await self._command(f"savepoint {name}" if nested else "begin")
+        try:
+            yield
+        except BaseException:
+            await self._command(f"rollback to savepoint {name}; release savepoint {name}" if nested else "rollback")
+            raise
+        await self._command(f"release savepoint {name}" if nested else "commit")
+
+    async def _command(self, commands: str) -> None:
+        for command in commands.split("; "):
+            await self._execute(command, ())
+
+    async def _execute(self, statement: str, values: Sequence[object]) -> Result:
+        try:
+            return await self._run(statement, [as_text(value) for value in values])
+        except Exception as error:
+            raise _as_asyncpg(error) from error
+
+
+def as_text(value: object) -> str | None:
+    """Return a parameter as the text that PostgreSQL reads for its type."""
+    match value:
+        case None | str():
+            return value
+        case bool():
+            return "true" if value else "false"
+        case bytes():
+            return f"\\x{value.hex()}"
+        case list() | tuple():
+            return "{" + ",".join(map(_element, value)) + "}"
+        case _:
+            return str(value)
+
+
+def _element(value: object) -> str:
+    text = as_text(value)
+    if text is None or isinstance(value, list | tuple):
+        return text or "null"
+    return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'
+
+
+def _as_asyncpg(error: Exception) -> Exception:
+    """Return asyncpg's error for an SQLSTATE; a connection that is lost or closed has none, and other errors stay."""
+    state = getattr(error, "sqlstate", None) or getattr(error, "pgcode", None)
+    message = str(error).strip().partition("\n")[0]
+    if state is not None:
+        found: Exception = asyncpg.PostgresError.new({"C": str(state), "M": message})
+        return found
+    if type(error).__name__ in ("OperationalError", "InterfaceError"):
+        return asyncpg.InterfaceError(message)
+    return error
+
+
+# adapters
+
+
+def adapt_psycopg(connection: Any) -> DriverConnection:
+    """Adapt a blocking or an async connection of psycopg 3."""
+    import psycopg
+    from psycopg.pq import TransactionStatus
+    from psycopg.rows import tuple_row
+
+    is_async = isinstance(connection, psycopg.AsyncConnection)
+    make = psycopg.AsyncRawCursor if is_async else psycopg.RawCursor
+
+    async def run(statement: str, values: list[str | None]) -> Result:
+        cursor: Any = make(connection, row_factory=tuple_row)
+        try:
+            executed = cursor.execute(statement, values or None)
+            if is_async:
+                await executed
+            if not cursor.description:
+                return Result((), (), cursor.statusmessage or "")
+            rows: Any = cursor.fetchall()
+            return Result([column.name for column in cursor.description], await rows if is_async else rows, cursor.statusmessage)
+        finally:
+            closed = cursor.close()
+            if is_async:
+                await closed
+
+    return DriverConnection(run, lambda: connection.info.transaction_status != TransactionStatus.IDLE)
+
+
+def adapt_psycopg2(connection: Any) -> DriverConnection:
+    """Adapt a connection of psycopg2, which replaces parameters by quoted text on its side."""
+
+    async def run(statement: str, values: list[str | None]) -> Result:
+        with connection.cursor() as cursor:
+            if values:
+                named = {f"p{number}": value for number, value in enumerate(values, 1)}
+                cursor.execute(_PARAMETER.sub(r"%(p\1)s", statement.replace("%", "%%")), named)
+            else:
+                cursor.execute(statement)
+            names = [column[0] for column in cursor.description or ()]
+            return Result(names, cursor.fetchall() if names else [], cursor.statusmessage or "")
+
+    return DriverConnection(run, lambda: connection.info.transaction_status != 0)
+
+
+_BEGIN = "select 1"
+"""Starts the transaction of a session that begins one with its first statement."""
+
+
+def beneath_django(connection: Any) -> Any:
+    """Return the driver's connection of a connection of Django, which refuses to connect while an event loop runs."""
+    if not (hasattr(connection, "ensure_connection") and hasattr(connection, "vendor")):
+        return connection
+    _refuse_other(connection.vendor)
+    connection.ensure_connection()
+    return connection.connection
+
+
+async def adapt(connection: Any) -> Any:
+    """Return the caller's connection with the methods of asyncpg's; raises `Unsupported` for a driver that is not known."""
+    package = type(connection).__module__.partition(".")[0]
+    if package == "sqlalchemy":
+        return await adapt(await _beneath_sqlalchemy(connection))
+    match package:
+        case "asyncpg":
+            return connection
+        case "psycopg":
+            return adapt_psycopg(connection)
+        case "psycopg2":
+            return adapt_psycopg2(connection)
+        case "sqlite3" | "apsw" | "aiosqlite":
+            _refuse_other("sqlite")
+    kind = f"{type(connection).__module__}.{type(connection).__qualname__}"
+    raise InvalidInput(
+        f"A {kind} is not a connection that Treadle knows: pass one of asyncpg, psycopg, SQLAlchemy (also a session) or Django."
+    )
+
+
+async def _beneath_sqlalchemy(connection: Any) -> Any:
+    """Return the driver's connection of a SQLAlchemy connection or session, in its transaction."""
+    from sqlalchemy import text
+    from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession
+    from sqlalchemy.orm import Session, scoped_session
+
+    if isinstance(connection, AsyncSession | AsyncConnection):
+        given = await connection.connection() if isinstance(connection, AsyncSession) else connection
+        _refuse_other(given.dialect.name)
+        await given.execute(text(_BEGIN))
+        return (await given.get_raw_connection()).driver_connection
+    beneath = connection.connection() if isinstance(connection, Session | scoped_session) else connection
+    if not hasattr(beneath, "dialect") or not hasattr(beneath, "connection"):
+        raise InvalidInput(f"Pass a SQLAlchemy connection or session, not its {type(connection).__name__}.")
+    _refuse_other(beneath.dialect.name)
+    beneath.execute(text(_BEGIN))
+    return beneath.connection.driver_connection
+
+
+def _refuse_other(dialect: str) -> None:
+    if dialect != "postgresql":
+        raise Unsupported(
+            f"The caller's transaction needs PostgreSQL, not {dialect}: a SQLite file has one writer, which another connection "
+            "cannot join. On a SQLite store, write in Treadle's transaction: `async with engine.transaction() as tx`."
+        )
+
 
 T = TypeVar("T")
 

@@ -12,26 +12,59 @@ An acknowledgement of something that an earlier commit wrote waits for synchrono
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
+from dataclasses import dataclass, field
 
 import asyncpg
 
+from treadle.kernel.store.records import Await, ChangeRecord, PutMessage, PutRecord
 from treadle.kernel.store.units import DONE, DOUBTFUL_MOVES, Answer, Finish, Keep, Park, Revive, Unit, Verdict
+from treadle.model.errors import InvalidInput, StoreBusy
 from treadle.model.names import Lane
 from treadle.model.states import Hold, TaskState
 from treadle.model.tasks import Claim, NewTask
-from treadle.stores.postgres.commit.guards import list_settled, take_snapshot
-from treadle.stores.postgres.commit.inserts import Inserted, enter, insert_tasks, preclaim
-from treadle.stores.postgres.commit.keys import settle_keys, take_keys
-from treadle.stores.postgres.commit.records import write_records
-from treadle.stores.postgres.commit.rows import insert_runs, put_checkpoints, take_back_runs, write_rows
+from treadle.stores.postgres.commit.rows import (
+    find_holders,
+    insert_runs,
+    put_checkpoints,
+    receiving_runs,
+    take_back_runs,
+    write_records,
+    write_rows,
+)
 from treadle.stores.postgres.commit.settlements import End, Limited, bury, finish, open_rest, settle
-from treadle.stores.postgres.connection.connect import Connection, confirm
-from treadle.stores.postgres.limits import admit
-from treadle.stores.rules.guards import Decision, GuardedTask, decide, has_rows, with_admitted, with_lanes
-from treadle.stores.rules.inserts import has_preclaims, list_preclaims, note_inserted
-from treadle.stores.rules.keys import has_keys
-from treadle.stores.rules.settlements import is_checkpoint, kept_answer
+from treadle.stores.postgres.connection.connect import Connection, confirm, plain, sparse, words
+from treadle.stores.postgres.limits import Key, admit, check_entrance, lock_guarded, take_turns
+from treadle.stores.postgres.retention import drop_uses
+from treadle.stores.rules.units import (
+    Decision,
+    Deduped,
+    GuardedTask,
+    Preclaim,
+    Settled,
+    Snapshot,
+    TaskKey,
+    changed_records,
+    decide,
+    has_keys,
+    has_preclaims,
+    has_rows,
+    is_checkpoint,
+    is_entrance,
+    kept_answer,
+    kinds_of,
+    leave_out,
+    list_preclaims,
+    new_records,
+    note_inserted,
+    task_keys,
+    values_of,
+    wanted_keys,
+    with_admitted,
+    with_lane_key,
+    with_lanes,
+)
+from treadle.stores.statements import COLUMN_SETS, LONG, load_statements
 
 Lanes = Mapping[Lane, int]
 
@@ -163,3 +196,201 @@ async def make_way(connection: Connection, units: Sequence[Unit], error: asyncpg
         await open_rest(connection)
     if isinstance(error, asyncpg.UniqueViolationError) and (error.table_name or "").startswith("finished_"):
         await bury(connection, [unit.guard.task_id for unit in units if unit.guard is not None])
+
+
+_GUARDS = load_statements(__package__, "guards.sql")
+
+
+async def take_snapshot(connection: Connection, units: Sequence[Unit]) -> Snapshot:
+    """Lock and return the tasks, runs and records that guard the units, and the runs that receive messages."""
+    kinds = kinds_of(units)
+    receiving = receiving_runs(units) if PutMessage in kinds else set()
+    wanted = {unit.run.run_id for unit in units if unit.run is not None} | receiving
+    if Await in kinds:
+        wanted |= {row.run_id for unit in units for row in unit.rows if isinstance(row, Await)}
+    known = await connection.fetch(_GUARDS["lock_runs"], plain(sorted(wanted))) if wanted else []
+    runs, ended = {row[0]: row[1] for row in known}, {row[0] for row in known if row[2]}
+    tasks = await _lock_tasks(connection, task_keys(units), receiving)
+    if PutRecord not in kinds and ChangeRecord not in kinds:
+        return Snapshot(tasks, runs, ended)
+    new = new_records(units)
+    record_ids = {change.record_id for change in changed_records(units)} | {record.id for record in new}
+    records = {row[0]: row[1] for row in await connection.fetch(_GUARDS["lock_records"], sorted(record_ids))}
+    return Snapshot(tasks, runs, ended, records=records, names=await find_holders(connection, new))
+
+
+async def _lock_tasks(connection: Connection, keys: set[TaskKey], receiving: Set[str]) -> dict[TaskKey, GuardedTask]:
+    """Lock the guarded tasks, and the own tasks of runs that receive messages, which may wake them."""
+    found: dict[TaskKey, GuardedTask] = {}
+    for finished, statement in ((False, "lock_tasks"), (True, "lock_finished")):
+        task_ids = sorted(task_id for task_id, ended in keys if ended is finished)
+        if receiving and not finished:
+            rows = await connection.fetch(_GUARDS["lock_tasks_and_receivers"], plain(task_ids), plain(sorted(receiving)))
+        else:
+            rows = await connection.fetch(_GUARDS[statement], plain(task_ids)) if task_ids else []
+        found |= {(row[0], finished): GuardedTask(*row) for row in rows}
+    return found
+
+
+async def list_settled(connection: Connection, asked: Sequence[Settled]) -> set[int]:
+    """Return the indexes of the settlements that were committed before."""
+    if not asked:
+        return set()
+    rows = await connection.fetch(
+        _GUARDS["list_settled"],
+        [each.claim.task_id for each in asked],
+        [each.claim.version for each in asked],
+        [each.claim.owner_id for each in asked],
+        [each.actor for each in asked],
+        [each.move for each in asked],
+    )
+    return {row[0] - 1 for row in rows}
+
+
+_KEYS = load_statements(__package__, "keys.sql")
+
+
+async def take_keys(connection: Connection, units: Sequence[Unit]) -> Deduped:
+    """Let the keys identify the new tasks, or leave out tasks with keys that identify others."""
+    wanted = wanted_keys(units)
+    namespaces, keys = [key[0] for key, _ in wanted], [key[1] for key, _ in wanted]
+    tasks = [task for _, task in wanted]
+    lifetimes = [task.idempotency_for for task in tasks]
+    await connection.execute(_KEYS["take_keys"], namespaces, keys, [task.id for task in tasks], lifetimes)
+    holders = [row[0] for row in await connection.fetch(_KEYS["list_holders"], namespaces, keys)]
+    if len(holders) != len(wanted):
+        raise StoreBusy("An idempotency key was pruned at this very moment; try again.")
+    return leave_out(units, dict(zip((key for key, _ in wanted), holders, strict=True)))
+
+
+async def settle_keys(connection: Connection, deduped: Deduped, asked: Sequence[Unit], answers: Sequence[Answer]) -> list[Answer]:
+    """Update the keys after the commit; return the answers to the original units."""
+    answered = deduped.answer(asked, answers)
+    for name, keys in (("give_back", deduped.lost), ("hand_over", deduped.moved)):
+        if keys:
+            await connection.execute(_KEYS[name], *map(list, zip(*keys, strict=True)))
+    if deduped.orphans:
+        await drop_uses(connection, deduped.orphans)
+    return answered
+
+
+_INSERTS = load_statements(__package__, "inserts.sql")
+
+_TRIES = 5
+
+
+@dataclass(slots=True)
+class Inserted:
+    """`ids` are new; `holders` maps the id of each task with a taken unique key to the live task that has the key."""
+
+    tasks: Sequence[NewTask] = ()
+    """The tasks to insert, with the limit keys of their lanes."""
+    ids: set[str] = field(default_factory=set)
+    holders: dict[str, str] = field(default_factory=dict)
+    shut: bool = False
+    """Nothing was inserted, because one of the lanes is guarded and must be checked first."""
+
+    @property
+    def keys(self) -> set[Key]:
+        """The limit keys of new tasks, which wait to be admitted."""
+        return {(task.lane.namespace, task.limit_key) for task in self.tasks if task.limit_key and task.id in self.ids}
+
+    @property
+    def limits(self) -> dict[Key, int]:
+        """The limits that callers gave for keys of new tasks."""
+        return {
+            (task.lane.namespace, task.limit_key): task.limit
+            for task in self.tasks
+            if task.limit_key and task.limit is not None and task.id in self.ids
+        }
+
+
+async def enter(connection: Connection, lane_ids: Mapping[Lane, int], units: Sequence[Unit]) -> Inserted:
+    """Insert the new tasks of units inside the caller's transaction, if guarded lanes accept them; `admit` must follow."""
+    tasks = [task for unit in units for task in unit.tasks]
+    if not tasks:
+        return Inserted()
+    inserted = await insert_tasks(connection, lane_ids, tasks)
+    if not inserted.shut:
+        await _take_turns(connection, inserted)
+        return inserted
+    guarded = await lock_guarded(connection, {lane_ids[task.lane] for task in tasks})
+    keyed = [with_lane_key(task, guarded.get(lane_ids[task.lane])) for task in tasks]
+    inserted = await insert_tasks(connection, lane_ids, keyed, checked=True)
+    await _take_turns(connection, inserted)
+    new = [task for unit in units if is_entrance(unit) for task in unit.tasks if task.id in inserted.ids]
+    entered = [(guarded[lane_ids[task.lane]], task.lane, task.delay <= 0) for task in new if lane_ids[task.lane] in guarded]
+    await check_entrance(connection, entered)
+    return inserted
+
+
+async def _take_turns(connection: Connection, inserted: Inserted) -> None:
+    await take_turns(connection, [task.id for task in inserted.tasks if task.fairness_key and task.id in inserted.ids])
+
+
+async def preclaim(connection: Connection, preclaims: Sequence[Preclaim]) -> None:
+    """Claim tasks that this transaction inserted for their owners."""
+    if preclaims:
+        await connection.execute(_INSERTS["preclaim"], *zip(*preclaims, strict=True))
+
+
+async def insert_tasks(
+    connection: Connection, lane_ids: Mapping[Lane, int], tasks: Sequence[NewTask], *, checked: bool = False
+) -> Inserted:
+    """Insert the tasks that do not exist; of two with one key, the first. A second live task of a step is an error.
+
+    Unless guarded lanes have been `checked`, inserts nothing if there is one.
+    """
+    inserted = Inserted(tasks)
+    to_check = [] if checked else list({lane_ids[task.lane] for task in tasks})
+    # Keys in one order, so that two transactions that insert the same keys never wait for each other.
+    wanted = sorted(tasks, key=lambda task: (task.unique_key is None, task.lane.namespace, task.unique_key or ""))
+    for _ in range(_TRIES):
+        if len(wanted) == 1:
+            rows = await connection.fetch(_INSERTS["insert_task"], *values_of(wanted[0], lane_ids[wanted[0].lane]), to_check)
+        else:
+            rows = await connection.fetch(_INSERTS["insert_tasks"], *_columns(wanted, lane_ids), to_check)
+        inserted.ids.update([row[0] for row in rows])
+        if None in inserted.ids:
+            return Inserted(shut=True)
+        refused = {task.id: task for task in wanted if (task.unique_key or task.step_id) and task.id not in inserted.ids}
+        wanted = await _explain(connection, refused, inserted) if refused else []
+        if not wanted:
+            return inserted
+    raise StoreBusy(f"The unique key or step of task {wanted[0].id} changed hands {_TRIES} times while it was inserted; try again.")
+
+
+async def _explain(connection: Connection, refused: Mapping[str, NewTask], inserted: Inserted) -> list[NewTask]:
+    """Note the holders of the keys of refused tasks; return the tasks with a key that is free again."""
+    rows = await connection.fetch(
+        _INSERTS["explain_refusals"],
+        list(refused),
+        [task.lane.namespace for task in refused.values()],
+        sparse([task.unique_key for task in refused.values()]),
+        sparse([task.step_id for task in refused.values()]),
+    )
+    free = []
+    for task_id, known, holder_id, rival_id in rows:
+        if known:
+            continue
+        if holder_id is not None:
+            inserted.holders[task_id] = holder_id
+        elif rival_id is not None:
+            raise InvalidInput(f"The step {refused[task_id].step_id} has a live task already, {rival_id}; there can be only one.")
+        else:
+            free.append(refused[task_id])
+    return free
+
+
+def _columns(tasks: Sequence[NewTask], lane_ids: Mapping[Lane, int]) -> list[object]:
+    """Return the values of the tasks, one parameter for each column of the set `given`."""
+    columns: list[object] = []
+    rows = [values_of(task, lane_ids[task.lane]) for task in tasks]
+    for column, values in zip(COLUMN_SETS["given"], zip(*rows, strict=True), strict=True):
+        if column.name in LONG:
+            columns.append(sparse(list(values)))
+        elif column.type == "text" or None in values:
+            columns.append(words(values))
+        else:
+            columns.append(plain(values))
+    return columns

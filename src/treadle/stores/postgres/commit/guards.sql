@@ -52,10 +52,3 @@ select id::text, version, finished_at is not null from runs where id = any($1::t
 -- name: lock_records
 -- Lock records in order of id, and return their versions.
 select id::text, version from records where id = any ($1::uuid[]) order by id for update;
-
--- name: find_holders
--- The live records that have these names.
-select records.namespace, records.entity, records.name, records.id::text
-from unnest($1::text[], $2::text[], $3::text[]) as given (namespace, entity, name)
-join records on records.namespace = given.namespace and records.entity = given.entity and records.name = given.name
-  and records.ended_at is null;

@@ -54,3 +54,10 @@ on conflict (record_id, key) do update set value = excluded.value;
 delete from record_items
 using unnest($1::uuid[], $2::text[]) as given (record_id, key)
 where record_items.record_id = given.record_id and record_items.key = given.key;
+
+-- name: find_holders
+-- The live records that have these names.
+select records.namespace, records.entity, records.name, records.id::text
+from unnest($1::text[], $2::text[], $3::text[]) as given (namespace, entity, name)
+join records on records.namespace = given.namespace and records.entity = given.entity and records.name = given.name
+  and records.ended_at is null;

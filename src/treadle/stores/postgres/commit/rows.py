@@ -39,18 +39,15 @@ from treadle.kernel.store.units import (
     Verdict,
 )
 from treadle.model.errors import IllegalMove, StoreBusy
-from treadle.model.records import Message
+from treadle.model.records import Message, Record
 from treadle.model.runs import Step, deadline_task_id
 from treadle.model.tags import KEPT_LIMIT
 from treadle.model.tasks import Claim
-from treadle.stores.postgres.commit.messages import await_messages, put_messages, take_messages
-from treadle.stores.postgres.commit.records import put_items
 from treadle.stores.postgres.commit.settlements import doubt_effects
 from treadle.stores.postgres.connection.connect import Connection, plain, row_count, sparse, words
 from treadle.stores.postgres.limits import Key
-from treadle.stores.postgres.streams import append_streams
-from treadle.stores.rules.guards import Snapshot, new_runs, with_admitted
-from treadle.stores.rules.settlements import kept_answer
+from treadle.stores.postgres.traces import append_streams
+from treadle.stores.rules.units import Name, Snapshot, changed_records, kept_answer, name_of, new_records, new_runs, with_admitted
 from treadle.stores.statements import load_statements
 
 _SQL = load_statements(__package__, "rows.sql")
@@ -324,3 +321,153 @@ async def _put_outcomes(connection: Connection, given: Iterable[PutOutcome]) -> 
             sparse([outcome.details for outcome in outcomes]),
             [row.doubted for row in rows],
         )
+
+
+_RECORDS = load_statements(__package__, "records.sql")
+
+
+async def find_holders(connection: Connection, records: Sequence[Record]) -> dict[Name, str]:
+    """Return the live records that have the names of these, by name."""
+    names = [name_of(record) for record in records if record.name is not None]
+    if not names:
+        return {}
+    rows = await connection.fetch(_RECORDS["find_holders"], *([name[part] for name in names] for part in range(3)))
+    return {(row[0], row[1], row[2]): row[3] for row in rows}
+
+
+class _Taken(Exception):
+    """The records of these units exist, or their names are taken: the changes so far must be rolled back."""
+
+    def __init__(self, answers: dict[int, Answer]) -> None:
+        self.answers = answers
+
+
+async def write_records(connection: Connection, units: Mapping[int, Unit]) -> dict[int, Answer]:
+    """Change and insert the records of units, by position; or do nothing, and return answers to units that are refused after all.
+
+    Changes existing records first, which may free names.
+    """
+    new = [(position, record) for position, unit in units.items() for record in new_records([unit])]
+    changes = changed_records(units.values())
+    if not new:
+        await _change(connection, changes)
+        return {}
+    created = {record.id for _, record in new}
+    try:
+        async with connection.transaction():
+            await _change(connection, [change for change in changes if change.record_id not in created])
+            await _insert(connection, new)
+            await _change(connection, [change for change in changes if change.record_id in created])
+    except _Taken as taken:
+        return taken.answers
+    return {}
+
+
+async def _insert(connection: Connection, new: Sequence[tuple[int, Record]]) -> None:
+    """Insert the records, because only that shows whether they are new."""
+    records = sorted((record for _, record in new), key=lambda record: (record.name or "", record.id))
+    inserted = {row[0] for row in await connection.fetch(_RECORDS["insert_records"], msgspec.json.encode(records).decode())}
+    refused = [(position, record) for position, record in new if record.id not in inserted]
+    if not refused:
+        return
+    ids = [record.id for _, record in refused]
+    known = {row[0] for row in await connection.fetch(_RECORDS["list_existing"], ids)}
+    holders = await find_holders(connection, [record for _, record in refused])
+    answers: dict[int, Answer] = {}
+    for position, record in refused:
+        holder = record.id if record.id in known else holders.get(name_of(record))
+        if holder is None:
+            raise StoreBusy(f"The record with the name {record.name} ended at this very moment; try again.")
+        answers[position] = DONE if holder == record.id else Answer(Verdict.DONE, existing={record.name or "": holder})
+    raise _Taken(answers)
+
+
+async def _change(connection: Connection, changes: Sequence[ChangeRecord]) -> None:
+    """Change records in batches; the second change of a record goes into the batch after its first."""
+    pending = list(changes)
+    while pending:
+        now: dict[str, ChangeRecord] = {}
+        later = []
+        for change in pending:
+            if change.record_id in now:
+                later.append(change)
+            else:
+                now[change.record_id] = change
+        batch = list(now.values())
+        count = await connection.fetchval(
+            _RECORDS["change_records"],
+            [change.record_id for change in batch],
+            [change.version for change in batch],
+            [change.body for change in batch],
+            sparse([change.move for change in batch]),
+            sparse([change.from_state for change in batch]),
+            sparse([change.to_state for change in batch]),
+            [change.ended for change in batch],
+            sparse([change.actor for change in batch]),
+            sparse([change.data for change in batch]),
+            sparse([change.task_id for change in batch]),
+        )
+        if count != len(batch):
+            raise IllegalMove("record", batch[0].record_id, f"not {batch[0].from_state}", batch[0].move or "change")
+        pending = later
+
+
+async def put_items(connection: Connection, puts: Sequence[PutItems]) -> None:
+    """Store or remove values of records; of a key that several units put, the last one."""
+    items = {(row.record_id, key): value for row in puts for key, value in row.items}
+    removed = sorted(place for place, value in items.items() if value is None)
+    if removed:
+        await connection.execute(_RECORDS["remove_items"], [place[0] for place in removed], [place[1] for place in removed])
+    kept = sorted((place, value) for place, value in items.items() if value is not None)
+    if kept:
+        columns = [place[0] for place, _ in kept], [place[1] for place, _ in kept], [value for _, value in kept]
+        await connection.execute(_RECORDS["put_items"], *columns)
+
+
+_MESSAGES = load_statements(__package__, "messages.sql")
+
+
+def receiving_runs(units: Sequence[Unit]) -> set[str]:
+    """Return the runs to which units send messages."""
+    return {row.message.run_id for unit in units for row in unit.rows if isinstance(row, PutMessage)}
+
+
+async def put_messages(
+    connection: Connection, sent: Sequence[tuple[int, Message]], keys: set[Key], lanes: dict[int, set[int]]
+) -> None:
+    """Deliver messages, each with the position of its unit, and wake the runs that await no more of them.
+
+    Adds the lanes of woken tasks to `lanes`, by unit, and limit keys to `keys`.
+    """
+    messages = [message for _, message in sent]
+    woken = await connection.fetch(
+        _MESSAGES["put_messages"],
+        plain([message.id for message in messages]),
+        plain([message.run_id for message in messages]),
+        words([message.step_id for message in messages]),
+        words([message.name for message in messages]),
+        [message.body for message in messages],
+    )
+    for run_id, lane_id, hold, namespace, limit_key in woken:
+        if limit_key is not None and hold:
+            keys.add((namespace, limit_key))
+        if not hold:
+            for unit in {unit for unit, message in sent if message.run_id == run_id}:
+                lanes.setdefault(unit, set()).add(lane_id)
+
+
+async def take_messages(connection: Connection, taken: Sequence[TakeMessages]) -> None:
+    """Delete messages that runs consumed."""
+    places = sorted({(row.run_id, message_id) for row in taken for message_id in row.message_ids})
+    if places:
+        await connection.execute(
+            _MESSAGES["take_messages"], plain([place[0] for place in places]), plain([place[1] for place in places])
+        )
+
+
+async def await_messages(connection: Connection, awaits: Sequence[Await]) -> None:
+    """Set the number of messages that runs await; of several units of a run, the last one counts."""
+    counts = {row.run_id: row.count for row in awaits}
+    if counts:
+        added = [sum(row.added for row in awaits if row.run_id == run_id) for run_id in counts]
+        await connection.execute(_MESSAGES["await_messages"], list(counts), list(counts.values()), added)

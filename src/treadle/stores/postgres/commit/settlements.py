@@ -8,10 +8,8 @@ from typing import NamedTuple, TypeAlias
 
 from treadle.kernel.store.units import Amend, Finish, Keep, Park, Revive
 from treadle.stores.postgres.connection.connect import Connection, plain, row_count, sparse, words
-from treadle.stores.postgres.limits import Key
-from treadle.stores.postgres.turns import take_turns
-from treadle.stores.rules.guards import GuardedTask, Part
-from treadle.stores.rules.settlements import Change, Settlements
+from treadle.stores.postgres.limits import Key, take_turns
+from treadle.stores.rules.units import Change, GuardedTask, Part, Settlements
 from treadle.stores.statements import load_statements
 
 _SQL = load_statements(__package__, "settlements.sql")

@@ -19,7 +19,7 @@ from treadle.model.retry import Backoff
 from treadle.model.text import safe_logger
 from treadle.stores.postgres.connection.connect import SESSION, SIGNALS, Connection, Connector, close_connection
 from treadle.stores.postgres.connection.errors import hides_cancellation, translated
-from treadle.stores.rules.signals import format_lanes, parse_lanes
+from treadle.stores.rules.encoding import format_lanes, parse_lanes
 from treadle.stores.statements import load_statements
 
 T = TypeVar("T")

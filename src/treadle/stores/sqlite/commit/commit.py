@@ -6,30 +6,49 @@ tasks run of the limit keys that the commit touched.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import apsw
 import msgspec
 
 from treadle.kernel.store.units import DONE, Answer, Unit
 from treadle.model.names import Lane
-from treadle.stores.rules.guards import Decision, decide, has_rows, only_sees, with_admitted, with_lanes
-from treadle.stores.rules.inserts import (
+from treadle.model.tasks import NewTask
+from treadle.stores.rules.units import (
+    Decision,
+    Deduped,
     Entered,
+    GuardedTask,
+    Preclaim,
+    Snapshot,
+    TaskKey,
+    changed_records,
+    decide,
     has_preclaims,
+    has_rows,
     is_entrance,
+    leave_out,
+    list_checkpoints,
     list_preclaims,
+    name_of,
+    new_records,
+    new_runs,
     note_inserted,
+    only_sees,
+    task_keys,
+    values_of,
+    wanted_keys,
+    with_admitted,
     with_lane_key,
+    with_lanes,
 )
-from treadle.stores.rules.settlements import list_checkpoints
-from treadle.stores.sqlite.commit.guards import take_snapshot
-from treadle.stores.sqlite.commit.inserts import insert_tasks, preclaim
 from treadle.stores.sqlite.commit.rows import put_checkpoints, write_heads, write_rows
 from treadle.stores.sqlite.commit.settlements import Settler, list_settled
-from treadle.stores.sqlite.lanes import check_entrance, list_guarded, make_lanes
-from treadle.stores.sqlite.limits import Key, admit, put_limits
-from treadle.stores.sqlite.turns import take_turns
+from treadle.stores.sqlite.connection.connect import read_value, to_json
+from treadle.stores.sqlite.limits import Key, admit, charge, check_entrance, list_guarded, make_lanes, put_limits, take_turns
+from treadle.stores.sqlite.retention import drop_uses
+from treadle.stores.statements import load_statements
 
 Lanes = Mapping[Lane, int]
 
@@ -134,3 +153,101 @@ def _commit_tasks(
     check_entrance(connection, entered)
     put_limits(connection, limits, now)
     return answers, known
+
+
+_GUARDS = load_statements(__package__, "guards.sql")
+
+
+def take_snapshot(connection: apsw.Connection, units: Sequence[Unit]) -> Snapshot:
+    """Return the tasks, runs and records that the units are guarded by or create."""
+    runs = [put.run for unit in units for put in new_runs(unit)]
+    records = new_records(units)
+    run_ids = {unit.run.run_id for unit in units if unit.run is not None} | {run.id for run in runs}
+    record_ids = {change.record_id for change in changed_records(units)} | {record.id for record in records}
+    run_keys = [(run.namespace, run.idempotency_key) for run in runs if run.idempotency_key is not None]
+    names = [name_of(record) for record in records if record.name is not None]
+    known = _find(connection, "find_runs", "ids", run_ids)
+    return Snapshot(
+        tasks=_find_tasks(connection, task_keys(units)),
+        runs={row[0]: row[1] for row in known},
+        ended={row[0] for row in known if row[2]},
+        run_keys={(row[0], row[1]): row[2] for row in _find(connection, "find_runs_by_key", "rows", run_keys)},
+        records={row[0]: row[1] for row in _find(connection, "find_records", "ids", record_ids)},
+        names={(row[0], row[1], row[2]): row[3] for row in _find(connection, "find_holders", "rows", names)},
+    )
+
+
+def _find_tasks(connection: apsw.Connection, keys: set[TaskKey]) -> dict[TaskKey, GuardedTask]:
+    found: dict[TaskKey, GuardedTask] = {}
+    for finished, name in ((False, "find_tasks"), (True, "find_finished")):
+        task_ids = [task_id for task_id, ended in keys if ended is finished]
+        found |= {(row[0], finished): GuardedTask(*row) for row in _find(connection, name, "ids", task_ids)}
+    return found
+
+
+def _find(connection: apsw.Connection, name: str, parameter: str, wanted: Iterable[Any]) -> list[Any]:
+    values = list(wanted)
+    return connection.execute(_GUARDS[name], {parameter: to_json(values)}).fetchall() if values else []
+
+
+_KEYS = load_statements(__package__, "keys.sql")
+_decode = msgspec.json.Decoder().decode
+
+
+def take_keys(connection: apsw.Connection, units: Sequence[Unit], now: int) -> Deduped:
+    """Let the keys identify the new tasks, or leave out tasks with keys that identify others."""
+    wanted = wanted_keys(units)
+    rows = to_json([(*key, task.id, task.idempotency_for) for key, task in wanted])
+    connection.execute(_KEYS["take_keys"], {"rows": rows, "now": now})
+    holders = _decode(read_value(connection, _KEYS["list_holders"], {"rows": rows}))
+    return leave_out(units, dict(zip((key for key, _ in wanted), holders, strict=True)))
+
+
+def settle_keys(connection: apsw.Connection, deduped: Deduped, asked: Sequence[Unit], answers: Sequence[Answer]) -> list[Answer]:
+    """Update the keys after the commit; return the answers to the original units."""
+    answered = deduped.answer(asked, answers)
+    for name, keys in (("give_back", deduped.lost), ("hand_over", deduped.moved)):
+        if keys:
+            connection.execute(_KEYS[name], {"rows": to_json(keys)})
+    if deduped.orphans:
+        drop_uses(connection, deduped.orphans)
+    return answered
+
+
+_INSERTS = load_statements(__package__, "inserts.sql")
+_LAST = 2**63 - 1
+
+
+class Inserted(NamedTuple):
+    """The ids of inserted tasks; `holders` maps each task with a taken unique key to the live task that has the key."""
+
+    ids: set[str]
+    holders: dict[str, str]
+
+
+def preclaim(connection: apsw.Connection, preclaims: Sequence[Preclaim], now: int) -> None:
+    """Claim tasks that this transaction inserted for their owners."""
+    if not preclaims:
+        return
+    found: list[Any] = connection.execute(_INSERTS["preclaim"], {"rows": to_json(preclaims), "now": now}).fetchall()
+    charge(connection, [(namespace, key) for namespace, key in found if key is not None], now)
+
+
+def insert_tasks(connection: apsw.Connection, tasks: Sequence[NewTask], lane_ids: Mapping[Lane, int], now: int) -> Inserted:
+    """Insert the tasks with a new id and a free unique key, inside the caller's transaction."""
+    values = [values_of(task, lane_ids[task.lane]) for task in tasks]
+    rows = to_json(values)
+    connection.execute(_INSERTS["insert_tasks"], {"rows": rows, "now": now})
+    count = connection.changes()
+    if count == len(tasks):
+        return Inserted({task.id for task in tasks}, {})
+    # SQLite numbers new rows after the greatest rowid, so these are the rows inserted just now.
+    last_before = connection.last_insert_rowid() - count if count else _LAST
+    explained = msgspec.json.decode(read_value(connection, _INSERTS["explain_inserts"], {"rows": rows, "last_before": last_before}))
+    inserted = Inserted(set(), {})
+    for task, (new, holder_id) in zip(tasks, explained, strict=True):
+        if new:
+            inserted.ids.add(task.id)
+        elif holder_id is not None:
+            inserted.holders[task.id] = holder_id
+    return inserted

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Any, assert_never
 
@@ -40,14 +41,11 @@ from treadle.model.errors import IllegalMove
 from treadle.model.records import Message
 from treadle.model.runs import Step, deadline_task_id
 from treadle.model.tags import KEPT_LIMIT
-from treadle.stores.rules.guards import has_rare_rows, new_runs
-from treadle.stores.rules.settlements import kept_answer
-from treadle.stores.sqlite.commit.messages import await_messages, put_messages, take_messages
-from treadle.stores.sqlite.commit.records import put_items, write_records
+from treadle.stores.rules.units import changed_records, has_rare_rows, kept_answer, new_records, new_runs
 from treadle.stores.sqlite.commit.settlements import doubt_effects, find_holds, take_seqs
 from treadle.stores.sqlite.connection.connect import read_value, to_json
 from treadle.stores.sqlite.limits import Key, list_run_keys
-from treadle.stores.sqlite.streams import append_streams
+from treadle.stores.sqlite.traces import append_streams
 from treadle.stores.statements import load_statements
 
 _SQL = load_statements(__package__, "rows.sql")
@@ -186,3 +184,75 @@ def _put_outcome(connection: apsw.Connection, row: PutOutcome, now: int) -> None
     start = (o.idempotency_key, o.tool_call_id, o.status, o.response_hash, o.response)
     rows = [(*start, o.root_id, o.task_id, o.details, row.doubted)]
     connection.execute(_SQL["put_outcomes"], {"rows": to_json(rows), "now": now})
+
+
+_RECORDS = load_statements(__package__, "records.sql")
+
+
+def write_records(connection: apsw.Connection, unit: Unit, now: int) -> None:
+    """Change existing records first, which may free names; then insert new ones, and change these."""
+    new, changes = new_records([unit]), changed_records([unit])
+    created = {record.id for record in new}
+    for change in changes:
+        if change.record_id not in created:
+            _change_record(connection, change, now)
+    for record in new:
+        connection.execute(_RECORDS["insert_record"], msgspec.structs.asdict(record) | {"now": now})
+    for change in changes:
+        if change.record_id in created:
+            _change_record(connection, change, now)
+
+
+def _change_record(connection: apsw.Connection, row: ChangeRecord, now: int) -> None:
+    values = {name: getattr(row, name) for name in row.__struct_fields__} | {"now": now}
+    found = connection.execute(_RECORDS["change_record"], values).fetchall()
+    if not found:
+        raise IllegalMove("record", row.record_id, f"not {row.from_state}", row.move or "change")
+    if row.move is not None:
+        values["entity"], values["moves"], values["run_id"], values["root_id"], values["trace_id"] = found[0]
+        values["seq"] = take_seqs(connection, 1)
+        connection.execute(_RECORDS["log_record"], values)
+
+
+def put_items(connection: apsw.Connection, row: PutItems) -> None:
+    """Store or remove values of a record; of a key that is given twice, the last one."""
+    values = {"record_id": row.record_id, "rows": to_json(list(dict(row.items).items()))}
+    if any(value is None for _, value in row.items):
+        connection.execute(_RECORDS["remove_items"], values)
+    connection.execute(_RECORDS["put_items"], values)
+
+
+_MESSAGES = load_statements(__package__, "messages.sql")
+
+
+def put_messages(
+    connection: apsw.Connection, sent: Sequence[tuple[int, Message]], now: int, keys: set[Key], lanes: dict[int, set[int]]
+) -> None:
+    """Deliver messages, each with the index of its unit, and wake the runs that await no more of them.
+
+    Adds the lanes of woken tasks to `lanes`, by unit, and limit keys to `keys`.
+    """
+    rows = [(message.id, message.run_id, message.step_id, message.name, message.body) for _, message in sent]
+    inserted = connection.execute(_MESSAGES["insert_messages"], {"rows": to_json(rows), "now": now}).fetchall()
+    if not inserted:
+        return
+    counts = Counter(str(run_id) for (run_id,) in inserted)
+    bumped = connection.execute(_MESSAGES["count_messages"], {"rows": to_json(list(counts.items()))}).fetchall()
+    if not (due := [run_id for run_id, awaiting in bumped if awaiting == 0]):
+        return
+    for run_id, lane_id, hold, namespace, limit_key in connection.execute(_MESSAGES["wake_runs"], {"ids": to_json(due)}):
+        if limit_key is not None and hold:
+            keys.add((namespace, limit_key))
+        if not hold:
+            for unit in {unit for unit, message in sent if message.run_id == run_id}:
+                lanes.setdefault(unit, set()).add(lane_id)
+
+
+def take_messages(connection: apsw.Connection, row: TakeMessages) -> None:
+    """Delete messages that the run consumed."""
+    connection.execute(_MESSAGES["take_messages"], {"run_id": row.run_id, "ids": to_json(row.message_ids)})
+
+
+def await_messages(connection: apsw.Connection, row: Await) -> None:
+    """Set the number of messages that the run awaits."""
+    connection.execute(_MESSAGES["await_messages"], {"run_id": row.run_id, "count": row.count, "added": row.added})

@@ -14,11 +14,9 @@ import msgspec
 
 from treadle.kernel.store.units import CLAIM_LOST, DONE, Amend, Answer, Finish, Keep, Park, Revive, Unit, Verdict
 from treadle.model.tasks import Claim
-from treadle.stores.rules.guards import Settled
-from treadle.stores.rules.settlements import Change, Settlements, kept_answer
+from treadle.stores.rules.units import Change, Settled, Settlements, kept_answer
 from treadle.stores.sqlite.connection.connect import read_value, to_json
-from treadle.stores.sqlite.limits import Key
-from treadle.stores.sqlite.turns import take_turns
+from treadle.stores.sqlite.limits import Key, take_turns
 from treadle.stores.statements import load_statements
 
 _SQL = load_statements(__package__, "settlements.sql")

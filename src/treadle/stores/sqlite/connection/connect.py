@@ -1,22 +1,141 @@
-"""Open and configure connections, read values through them, and run transactions."""
+"""Connections: open and configure them, run transactions, tidy the log, and translate errors of SQLite."""
 
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, suppress
+from functools import cache
+from pathlib import Path
 from threading import Event
 from typing import TYPE_CHECKING, Any, TypeVar
+from urllib.parse import unquote, urlsplit
 
 import apsw
 import msgspec
 
-from treadle.model.errors import StoreReadOnly
-from treadle.stores.sqlite.connection import sqlite3_guard
+from treadle.kernel.store.failure import report_failure
+from treadle.model.errors import (
+    InvalidInput,
+    InvalidStoreUrl,
+    SchemaBehind,
+    StoreBusy,
+    StoreDamaged,
+    StoreError,
+    StoreFailed,
+    StoreFileInUse,
+    StoreFull,
+    StoreReadOnly,
+    StoreUnavailable,
+    StoreUnsafe,
+    TreadleError,
+)
 from treadle.stores.statements import load_statements
 
 if TYPE_CHECKING:
     from treadle.stores.sqlite.connection.commits import CommitCounter
+
+_FAILED_SYNC = (apsw.SQLITE_IOERR_FSYNC, apsw.SQLITE_IOERR_DIR_FSYNC)
+
+
+@contextmanager
+def translated(shown: str) -> Iterator[None]:
+    """Translate SQLite errors raised in the block; `shown` is the path of the file."""
+    try:
+        yield
+    except apsw.Error as error:
+        meant = _meaning(error, shown)
+        if meant is None:
+            raise
+        raise meant from error
+
+
+class Fuse:
+    """Translates errors like `translated`; after a failed sync, or `refuse`, it refuses everything.
+
+    The system may report a failure once and the next sync as done, although data was dropped.
+    """
+
+    def __init__(self, shown: str) -> None:
+        self._shown = shown
+        self._failed = False
+        self._refusal: StoreError | None = None
+
+    def refuse(self, error: StoreError) -> None:
+        """Raise the error from now on."""
+        self._refusal = error
+
+    @contextmanager
+    def guard(self) -> Iterator[None]:
+        """Guard the use of a connection in the block."""
+        if self._refusal is not None:
+            raise type(self._refusal)(str(self._refusal))  # the same object would collect tracebacks
+        if self._failed:
+            raise StoreFailed(f"A sync of {self._shown} has failed in this process. Nothing was written; start the process again.")
+        try:
+            yield
+        except apsw.Error as error:
+            meant = _meaning(error, self._shown)
+            if meant is None:
+                raise
+            if isinstance(meant, StoreFailed):
+                self._failed = True
+                report_failure(meant)
+            raise meant from error
+
+
+def is_failed_sync(error: BaseException) -> bool:
+    """Return whether the disk could not sync: the outcome of the commit is unknown."""
+    return isinstance(error, apsw.IOError) and getattr(error, "extendedresult", 0) in _FAILED_SYNC
+
+
+def _meaning(error: apsw.Error, shown: str) -> TreadleError | None:
+    """Return the translated error, or None for one that only a bug in this code can cause."""
+    match error:
+        case apsw.BusyError() | apsw.LockedError() | apsw.ProtocolError():
+            return StoreBusy(
+                f"Another process has kept {shown} locked for seconds. Nothing was written; try again. If it stays so, look for a "
+                "program that holds a transaction open (a database browser, a backup): `fuser` names the processes."
+            )
+        case apsw.FullError():
+            return StoreFull(f"The disk of {shown} is full. Nothing was written; free some space and try again.")
+        case apsw.ReadOnlyError() if getattr(error, "extendedresult", 0) == apsw.SQLITE_READONLY_DBMOVED:
+            return StoreUnavailable(f"{shown} was moved or deleted while it was in use. Put it back, or restart.")
+        case apsw.ReadOnlyError() | apsw.PermissionsError():
+            return StoreReadOnly(f"{shown} cannot be written. Give this user write access to the file and to its directory.")
+        case apsw.CantOpenError():
+            return StoreUnavailable(
+                f"{shown} cannot be opened ({error}). Check that it is there, and that this user may read and write it and its "
+                "directory."
+            )
+        case apsw.NotADBError():
+            return InvalidStoreUrl(
+                f"{shown} is not an SQLite database (or is encrypted). Choose another path; it was left as it is."
+            )
+        case apsw.CorruptError():
+            return StoreDamaged(
+                f"{shown} is damaged ({error}). Stop all processes that use it, keep a copy of it, then restore a backup or rescue "
+                "what can be read with `sqlite3 FILE .recover`."
+            )
+        case apsw.IOError() if is_failed_sync(error):
+            return StoreFailed(
+                f"The disk could not make {shown} durable ({error}). It is unknown whether the last commit survives; "
+                "this process writes nothing more. Look at the disk and the system's log, then start it again."
+            )
+        case apsw.IOError():
+            return StoreUnavailable(f"Reading or writing {shown} failed ({error}). Look at the disk and the system's log.")
+        case apsw.ConnectionClosedError():
+            return StoreUnavailable(f"The store {shown} is closed.")
+        case apsw.ConstraintError() | apsw.MismatchError():
+            return InvalidInput(f"The database refuses these rows, and nothing was written: {error}.")
+        case apsw.TooBigError():
+            return InvalidInput(f"This is more than SQLite takes at once, and nothing was written: {error}. Send less in one call.")
+        case apsw.SQLError() if "no such" in str(error):
+            return SchemaBehind(f"{shown} lacks what this version of Treadle needs ({error}). Run `treadle store migrate`.")
+        case _:
+            return None
+
 
 BUSY_FOR = 5_000
 """Milliseconds that a connection waits for a lock of another process before it gives up."""
@@ -49,7 +168,7 @@ def connect(path: str | None, *, create: bool = True) -> Connection:
     A new file is readable and writable by its owner only.
     """
     if path is not None:
-        sqlite3_guard.install()
+        guard_sqlite3()
     if path is not None and create:
         # SQLite reports why the file cannot be created; its -wal and -shm files get the same mode. An existing file must not be
         # opened here: closing it would drop the locks of this process, and another process could then delete a log in use.
@@ -199,3 +318,153 @@ def reading(connection: apsw.Connection) -> Iterator[None]:
         yield
     finally:
         connection.execute(_ROLLBACK)
+
+
+@cache
+def guard_sqlite3() -> None:
+    """Check every `sqlite3.connect` of this process from now on; Python offers no way to remove such a hook."""
+    sys.addaudithook(_check)
+
+
+def _check(event: str, arguments: tuple[object, ...]) -> None:
+    if event != "sqlite3.connect":
+        return
+    wanted = _identity(_path_of(arguments[0]))
+    if wanted is None:
+        return
+    for connection in apsw.connections():
+        if wanted == _identity(connection.filename):
+            raise StoreFileInUse(
+                f"This process has the store {connection.filename} open: a connection of Python's sqlite3 to the same file could "
+                "lose stored work. Use engine.kernel.read_connection() or treadle.stores.sqlite.connect_for_reading(PATH), or read "
+                "the file from another process; to write your own tables, use engine.transaction()."
+            )
+
+
+def _path_of(database: object) -> str:
+    """Return the path that `sqlite3.connect` was given as text, bytes, a path or a `file:` URI."""
+    text = os.fsdecode(database) if isinstance(database, str | bytes | os.PathLike) else ""
+    return unquote(urlsplit(text).path) if text.startswith("file:") else text
+
+
+def _identity(path: str) -> tuple[int, int] | None:
+    """Return the device and inode of a file; None if there is no such file."""
+    try:
+        found = Path(path).stat() if path and path != ":memory:" else None
+    except (OSError, ValueError):
+        return None
+    return None if found is None else (found.st_dev, found.st_ino)
+
+
+NETWORK_FILE_SYSTEMS = frozenset(
+    {"9p", "afs", "afpfs", "beegfs", "ceph", "cifs", "coda", "davfs", "fuse.sshfs", "gfs2", "glusterfs", "lustre", "ncpfs", "nfs"}
+    | {"nfs4", "ocfs2", "smb", "smb2", "smb3", "smbfs", "vboxsf", "virtiofs"}
+    | {"fuse.ceph", "fuse.glusterfs", "fuse.rclone", "fuse.s3fs", "fuse.davfs"}
+)
+"""File systems on which processes do not share memory, or locks are unreliable."""
+
+_MOUNTS = Path("/proc/self/mounts")
+
+
+def check_place(path: Path, *, create: bool = True, mounts: Path = _MOUNTS) -> None:
+    """Raise an error if the path is unusable; writes nothing."""
+    if path.is_dir():
+        raise InvalidStoreUrl(f"{path} is a directory. Name a file in it, e.g. {path / 'treadle.db'}.")
+    directory = path.absolute().parent
+    if not directory.is_dir():
+        raise InvalidStoreUrl(f"There is no directory {directory}. Create it (mkdir -p {directory}), or choose another path.")
+    kind = file_system(directory, mounts)
+    if kind in NETWORK_FILE_SYSTEMS:
+        raise StoreUnsafe(
+            f"{path} is on a network file system ({kind}). SQLite's write-ahead log needs memory that all processes share and "
+            "locks that work, which such a file system does not give: the database would be damaged sooner or later. Put the "
+            "file on a local disk, or use PostgreSQL."
+        )
+    if not create and not path.exists():
+        raise SchemaBehind(f"There is no database at {path} yet. `treadle dev`, a worker or `treadle store migrate` makes it.")
+    if path.exists() and not os.access(path, os.W_OK):
+        raise StoreReadOnly(f"{path} cannot be written by this user. Give it write access (chmod u+w), or choose another path.")
+    if not os.access(directory, os.W_OK) or os.statvfs(directory).f_flag & os.ST_RDONLY:
+        raise StoreReadOnly(
+            f"The directory {directory} cannot be written by this user, and SQLite keeps its write-ahead log beside the database. "
+            "Give it write access, or choose another path."
+        )
+
+
+def file_system(directory: Path, mounts: Path = _MOUNTS) -> str | None:
+    """Return the type of the file system that holds the directory, or None if the system does not report it."""
+    try:
+        lines = mounts.read_text("utf-8", "replace").splitlines()
+    except OSError:
+        return None
+    place = directory.resolve()
+    best, kind = -1, None
+    for line in lines:
+        _, point, found, *_ = line.split(" ")
+        mounted = Path(point.encode().decode("unicode_escape"))
+        if place.is_relative_to(mounted) and len(mounted.parts) >= best:
+            best, kind = len(mounted.parts), found
+    return kind
+
+
+CHECKPOINT_PAGES = 4_000
+"""Pages of log (16 MiB) after which a checkpoint runs: rarely enough to cost little, often enough to keep reads fast."""
+
+PAGE_BYTES = 4_096
+
+SCARCE = 4
+"""A checkpoint runs earlier if less than this many times the log's size is free: it needs space in the file to empty the log."""
+
+LOOK_EVERY = 250
+"""Pages of log between two looks at the free space."""
+
+TRUNCATE_PAGES = 8 * CHECKPOINT_PAGES
+"""Pages after which a checkpoint also truncates the log's file; otherwise SQLite reuses its space, which is cheaper."""
+
+
+class Checkpointer:
+    """Watches the log of the writing connection.
+
+    A reader of another process that holds an old snapshot makes a checkpoint incomplete; it runs again a little later.
+    """
+
+    def __init__(self, connection: apsw.Connection) -> None:
+        self._connection = connection
+        self._pages = 0
+        self._patient_until = 0
+        self._look_at = 0
+        connection.set_wal_hook(self._note)
+
+    def _note(self, connection: apsw.Connection, name: str, pages: int) -> int:
+        self._pages = pages
+        return apsw.SQLITE_OK
+
+    def tidy(self) -> None:
+        """Run a checkpoint if the log has grown enough, or while there is still space for one; free otherwise."""
+        if self._pages >= self._patient_until and (self._pages >= CHECKPOINT_PAGES or self._is_scarce()):
+            done = self._checkpoint()
+            self._patient_until = 0 if done else self._pages + CHECKPOINT_PAGES // 4
+            self._pages, self._look_at = 0, LOOK_EVERY
+
+    def _is_scarce(self) -> bool:
+        if self._pages < self._look_at:
+            return False
+        self._look_at = self._pages + LOOK_EVERY
+        try:
+            disk = os.statvfs(self._connection.filename)
+        except OSError:
+            return False
+        return disk.f_bavail * disk.f_frsize < SCARCE * self._pages * PAGE_BYTES
+
+    def _checkpoint(self) -> bool:
+        mode = apsw.SQLITE_CHECKPOINT_TRUNCATE if self._pages >= TRUNCATE_PAGES else apsw.SQLITE_CHECKPOINT_FULL
+        self._connection.set_busy_handler(None)
+        try:
+            pages, written = self._connection.wal_checkpoint("main", mode)
+            return pages == written
+        except apsw.Error as error:
+            if is_failed_sync(error):
+                raise
+            return False  # even if the disk is full, committed work is safe in the log
+        finally:
+            self._connection.set_busy_handler(wait_for_lock)

@@ -19,7 +19,7 @@ from pathlib import Path
 from threading import Lock
 
 from treadle.model.text import safe_logger
-from treadle.stores.rules.signals import LONGEST_PAYLOAD, format_lanes, parse_lanes
+from treadle.stores.rules.encoding import LONGEST_PAYLOAD, format_lanes, parse_lanes
 
 SUFFIX = "-signals"
 

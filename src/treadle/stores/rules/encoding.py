@@ -1,4 +1,4 @@
-"""Rows with JSON that both stores decode: a text that cannot be read leaves only its own row without that value."""
+"""Forms of values that both stores share: rows of servers, ids of partitions and lanes in signals."""
 
 from __future__ import annotations
 
@@ -46,3 +46,31 @@ def _decoded(texts: Mapping[str, Any], kinds: Mapping[str, Any]) -> dict[str, An
         except (msgspec.DecodeError, UnicodeError) as error:
             raise UnreadableValue(f"Its {name} cannot be read: {error}. They are damaged, or a newer version wrote them.") from None
     return made
+
+
+RUNS = "run:"
+"""The prefix of a cursor in the second half of the scan."""
+
+
+def first_id(at: int) -> str:
+    """Return an id that sorts before all ids created at that instant or later."""
+    text = f"{max(at, 0):012x}"
+    return f"{text[:8]}-{text[8:]}-0000-0000-000000000000"
+
+
+LONGEST_PAYLOAD = 7000
+"""Bytes of a payload; PostgreSQL allows 8000."""
+
+
+def format_lanes(lane_ids: Sequence[int]) -> str:
+    """Return the payload of a signal: the lane ids, or nothing ("poll all lanes") if there are too many."""
+    payload = ",".join(map(str, lane_ids))
+    return payload if len(payload) <= LONGEST_PAYLOAD else ""
+
+
+def parse_lanes(payload: str) -> tuple[int, ...]:
+    """Return the lanes of a signal; an empty or foreign payload means all lanes."""
+    try:
+        return tuple(int(part) for part in payload.split(",")) if payload else ()
+    except ValueError:
+        return ()

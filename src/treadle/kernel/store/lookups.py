@@ -1,0 +1,235 @@
+"""Lookups: ids from their beginnings, all pages of a list, the last run of a chain, and the task or run of an idempotency key.
+
+The id of any run of a chain (`ctx.continue_as_new`) names the chain: calls reach its current run. A writer that loses to a
+continuation reads the chain again, so nothing is sent to a run that has just been continued.
+"""
+
+from __future__ import annotations
+
+import re
+import uuid
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+
+from msgspec.structs import replace
+
+from treadle.kernel.store.ports import Store
+from treadle.kernel.store.queries import RunFilter, TaskFilter
+from treadle.kernel.store.records import RecordFilter
+from treadle.kernel.store.value_store import ValueStore
+from treadle.model.errors import (
+    AmbiguousId,
+    ApprovalNotFound,
+    ExternalJobNotFound,
+    IdempotencyKeyReused,
+    InvalidInput,
+    NotFound,
+    RunNotFound,
+    StepNotFound,
+    TaskNotFound,
+)
+from treadle.model.ids import Ref, derived_id, parse_id
+from treadle.model.names import HANDLER
+from treadle.model.records import Record
+from treadle.model.runs import Run, Step
+from treadle.model.states import APPROVAL, EXTERNAL, OBJECTIVE, RUN, SCHEDULE, STEP, TASK, TOKEN, WATCHER, RunState
+from treadle.model.tags import KeptTags, Tags, decode_tags
+from treadle.model.tasks import NewTask, Task
+
+LAST = "last"
+CANDIDATES = 10
+"""Limit on the ids that an error lists."""
+_VISIBLE = 500
+"""Limit on the records that are checked for one that a caller may see."""
+_PREFIX = re.compile(r"[0-9A-Fa-f]{4,8}|[0-9A-Fa-f]{8}-?[0-9A-Fa-f-]{0,27}")
+_NAMES = {EXTERNAL.entity: "job", TASK.entity: "task", RUN.entity: "run"}
+_NOT_FOUND: dict[str, Callable[[str], NotFound]] = {
+    RUN.entity: RunNotFound,
+    TASK.entity: TaskNotFound,
+    STEP.entity: StepNotFound,
+    APPROVAL.entity: ApprovalNotFound,
+    EXTERNAL.entity: ExternalJobNotFound,
+}
+RECORDS = (APPROVAL.entity, EXTERNAL.entity, OBJECTIVE.entity, SCHEDULE.entity, WATCHER.entity, TOKEN.entity)
+
+
+def is_short(named: object) -> bool:
+    """Whether the text may be a short id."""
+    return isinstance(named, str) and (named == LAST or (_PREFIX.fullmatch(named) is not None and len(_digits(named)) < 32))
+
+
+def _digits(prefix: str) -> str:
+    return prefix.replace("-", "").lower()
+
+
+async def find_id(store: Store, namespace: str, entity: str, named: Ref, *, lists: Sequence[str] = (), tell: bool = True) -> str:
+    """Return the id that is meant, among records of these task lists (none: all); raise `AmbiguousId` or `NotFound`.
+
+    A complete id is returned even if there is no such record. Without `tell`, the error names no candidates.
+    """
+    if not isinstance(named, str) or not is_short(named):
+        return parse_id(named, f"{_NAMES.get(entity, entity)} id")
+    found = await find_short(store, namespace, (entity,), named, lists)
+    if not found:
+        missing = _NOT_FOUND.get(entity)
+        raise missing(named) if missing else NotFound(f"There is no {entity} {named}.")
+    if len(found) > 1:
+        listed = found[:CANDIDATES] if tell else []
+        raise AmbiguousId(_NAMES.get(entity, entity), named, listed, more=len(found) > len(listed))
+    return found[0]
+
+
+async def find_short(store: Store, namespace: str, entities: Sequence[str], named: str, lists: Sequence[str] = ()) -> list[str]:
+    """Return the ids of these entities that a short id may mean, the greatest first."""
+    if named == LAST:
+        newest = [each for entity in entities for each in await _newest(store, namespace, entity, lists)]
+        return [max(newest)[1]] if newest else []
+    digits = _digits(named)
+    first, last = (str(uuid.UUID(digits.ljust(32, fill))) for fill in "0f")
+    found: list[str] = []
+    for entity in entities:
+        ids = await store.search.list_ids(entity, namespace, first, last, _VISIBLE if lists else CANDIDATES + 1)
+        found += await _visible(store, entity, ids, lists) if lists else ids
+    return sorted(dict.fromkeys(found), reverse=True)
+
+
+async def _newest(store: Store, namespace: str, entity: str, lists: Sequence[str]) -> list[tuple[int, str]]:
+    """The newest records of the entity: one, or one of each task list."""
+    found: list[tuple[int, str]] = []
+    for task_list in lists or (None,):
+        if entity == RUN.entity:
+            found += [
+                (run.created_at, run.id)
+                for run in await store.runs.list_matching(RunFilter(namespace=namespace, task_list=task_list), 1)
+            ]
+        elif entity == TASK.entity:
+            which = TaskFilter(namespace=namespace, kind=HANDLER, task_list=task_list)
+            found += [(task.created_at, task.id) for task in await store.tasks.list_matching(which, 1)]
+        elif entity in RECORDS and task_list is None:
+            records = await store.records.list_matching(RecordFilter(entity, namespace), 1)
+            found += [(record.created_at, record.id) for record in records]
+    return found
+
+
+async def _visible(store: Store, entity: str, ids: Sequence[str], lists: Sequence[str]) -> list[str]:
+    if entity == RUN.entity:
+        return [run.id for run in await store.runs.find_many(ids) if run.task_list in lists]
+    if entity == TASK.entity:
+        return [task.id for task in await store.tasks.find_many(ids) if task.task_list in lists]
+    return []
+
+
+PAGE_LIMIT = 1000
+"""Limit on the entries of one page."""
+
+
+def check_limit(limit: int, most: int = PAGE_LIMIT) -> int:
+    """Return the limit of a page, or raise `InvalidInput`."""
+    if not 0 < limit <= most:
+        raise InvalidInput(f"limit must be from 1 to {most}, not {limit}.")
+    return limit
+
+
+async def every_task(store: Store, which: TaskFilter) -> AsyncIterator[Task]:
+    """Yield all tasks that match, newest first, page by page."""
+    while page := await store.tasks.list_matching(which, PAGE_LIMIT):
+        for task in page:
+            yield task
+        which = replace(which, before_id=page[-1].id)
+
+
+async def all_steps(store: Store, run_id: str) -> list[Step]:
+    """All steps of a run, in storage order."""
+    found: list[Step] = []
+    while page := await store.runs.list_steps(run_id, found[-1].id if found else None, PAGE_LIMIT):
+        found += page
+    return found
+
+
+async def kept_tags(store: Store, run_id: str, more: Mapping[str, str] | None = None) -> Tags:
+    """The tags of a run, for one that repeats or continues it; `more` is about to be stored, in stored form."""
+    return KeptTags(decode_tags({**(await store.search.list_tags([run_id])).get(run_id, {}), **(more or {})}))
+
+
+async def every_record(store: Store, which: RecordFilter, page_size: int = PAGE_LIMIT) -> AsyncIterator[Record]:
+    """Yield all records that match, newest first, page by page."""
+    while page := await store.records.list_matching(which, page_size):
+        for record in page:
+            yield record
+        which = replace(which, before_id=page[-1].id)
+
+
+async def find_by_name_or_id(store: Store, namespace: str, entity: str, name_or_id: str, *, exact: bool = False) -> Record | None:
+    """Return the live record of that name, or the record of that id, if the namespace has one. With `exact`, the id is complete:
+    a call that ends the record must not mean another one when it is repeated.
+    """
+    if not name_or_id.isprintable():  # the stores reject some of these
+        return None
+    record = await store.records.find_named(namespace, entity, name_or_id)
+    if record is None:
+        try:
+            found = parse_id(name_or_id) if exact else await find_id(store, namespace, entity, name_or_id)
+            record = await store.records.find(found)
+        except AmbiguousId:
+            raise
+        except (InvalidInput, NotFound):
+            return None
+    return None if record is None or (record.namespace, record.entity) != (namespace, entity) else record
+
+
+def continued_id(run_id: str) -> str:
+    """The id of the run that continues this one (`ctx.continue_as_new`)."""
+    return derived_id(run_id, "continued")
+
+
+async def current_run(store: Store, run: Run) -> Run:
+    """Return the last run of the chain; the run itself if nothing continued it.
+
+    One indexed read for a chain of any length. Links that an older version made have no chain id: these are followed one by one.
+    """
+    while run.state == RunState.COMPLETED and run.kind == "function" and not _returned(run):
+        found = await store.runs.find_last_link(run.chain_id or run.id) or await store.runs.find(continued_id(run.id))
+        if found is None or found.id == run.id:
+            break
+        run = found
+    return run
+
+
+def _returned(run: Run) -> bool:
+    """Whether the stored outputs show that the function returned a value, so nothing can continue it.
+
+    The outputs of a continued run are `continued_as` only. Outputs that are stored elsewhere or erased do not show it.
+    """
+    return run.outputs is not None and run.outputs.startswith('{"result":')
+
+
+def is_same_request(value_store: ValueStore, one: Task | NewTask, other: NewTask) -> bool:
+    """Whether two requests are for the same task; tasks with one unique key represent each other.
+
+    Requests are equal if kind, name, task list and payload are. Options such as priority or delay are not compared, because they
+    change after the request or depend on its time. A request whose task or run was pruned counts as repeated.
+    """
+    same_key = other.unique_key is not None and one.unique_key == other.unique_key
+    return same_key or (one.lane == other.lane and value_store.same(one.payload, other.payload))
+
+
+async def check_task_repeat(store: Store, value_store: ValueStore, task: NewTask, owner_id: str) -> None:
+    """Raise `IdempotencyKeyReused` if the task with the key came from a different request.
+
+    A live task with the same unique key represents both requests. The payload of a revived task may have been edited since.
+    """
+    stored = await store.tasks.find(owner_id)
+    if stored is None or is_same_request(value_store, stored, task):
+        return
+    if stored.lane == task.lane and any(move.move == "requeue" for move in await store.log.list_moves(owner_id)):
+        return
+    raise IdempotencyKeyReused(task.idempotency_key or "", "task", owner_id)
+
+
+async def check_run_repeat(store: Store, value_store: ValueStore, run: Run, owner_id: str) -> None:
+    """Raise `IdempotencyKeyReused` if the run with the key came from a different request; versions are not compared."""
+    stored = await store.runs.find(owner_id)
+    if stored is None:
+        return
+    same = (stored.kind, stored.workflow, stored.task_list) == (run.kind, run.workflow, run.task_list)
+    if not same or not value_store.same(stored.inputs, run.inputs):
+        raise IdempotencyKeyReused(run.idempotency_key or "", "run", owner_id)

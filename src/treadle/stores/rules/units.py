@@ -1,0 +1,658 @@
+"""The rules of commits, without SQL: guards, settlements, new tasks and their idempotency keys.
+
+`decide` decides which units of a commit may be applied, one after the other, from a snapshot of the rows that they name. A
+store takes an idempotency key before it stores the key's task, in the same transaction, and releases it if the task was not
+stored in the end. Settlements are sorted by kind, so that a store settles all tasks of one kind with one statement. A
+checkpoint is a unit that stores steps under a claim and changes nothing else; each store has a short path for these.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from operator import attrgetter
+from typing import Any, Generic, NamedTuple, Protocol, TypeVar, assert_never
+
+import msgspec
+
+from treadle.kernel.store.records import ChangeRecord, PutRecord
+from treadle.kernel.store.units import (
+    CLAIM_LOST,
+    DEFERRED,
+    DONE,
+    DOUBTFUL_MOVES,
+    Amend,
+    Answer,
+    Finish,
+    Keep,
+    MoveRun,
+    Park,
+    PutBlob,
+    PutRun,
+    PutSteps,
+    Revive,
+    Seen,
+    Settlement,
+    Unit,
+    Verdict,
+)
+from treadle.model.errors import BacklogFull, InvalidInput, ListDraining
+from treadle.model.names import Lane
+from treadle.model.records import Record
+from treadle.model.states import RUN, Hold
+from treadle.model.tasks import Claim, NewTask
+from treadle.stores.statements import COLUMN_SETS
+
+TaskKey = tuple[str, bool]
+"""The id of a guarded task, and whether the guard is for a finished task."""
+
+Name = tuple[str, str, str | None]
+"""The namespace, entity and name of a record."""
+
+
+_OF_FINISHED = frozenset({Revive, Amend})
+_RARE = frozenset({PutRun, MoveRun, PutRecord, ChangeRecord})
+"""Rows that change what the guards of later units are compared with."""
+
+
+class GuardedTask(NamedTuple):
+    """The stored values of a task that a guard names."""
+
+    id: str
+    version: int
+    claim_version: int
+    owner_id: str | None
+    state: str
+    lane_id: int
+    hold: int = 0
+    namespace: str = ""
+    limit_key: str | None = None
+    asleep: bool = False
+
+    @property
+    def waits(self) -> bool:
+        """Whether a claim, or an admission under a limit, would have taken the task, and skips it while it is locked."""
+        return self.owner_id is None and not self.asleep and self.hold in (0, Hold.OVER_LIMIT)
+
+
+def has_rows(unit: Unit) -> bool:
+    """Whether the unit writes more than one task's settlement and new tasks."""
+    return bool(unit.rows or unit.also) or unit.run is not None
+
+
+def has_rare_rows(unit: Unit) -> bool:
+    """Whether the unit has new or moved runs or records."""
+    return any(type(row) in _RARE for row in unit.rows)
+
+
+def new_runs(unit: Unit) -> list[PutRun]:
+    """Return the new runs of the unit."""
+    return [row for row in unit.rows if isinstance(row, PutRun)]
+
+
+def new_records(units: Iterable[Unit]) -> list[Record]:
+    """Return the new records of the units."""
+    return [row.record for unit in units for row in unit.rows if isinstance(row, PutRecord)]
+
+
+def changed_records(units: Iterable[Unit]) -> list[ChangeRecord]:
+    """Return the changes of records in the units."""
+    return [row for unit in units for row in unit.rows if isinstance(row, ChangeRecord)]
+
+
+def name_of(record: Record) -> Name:
+    """Return the key under which at most one live record exists, if the record has a name."""
+    return record.namespace, record.entity, record.name
+
+
+def task_key(unit: Unit) -> TaskKey:
+    """Return the key of the task that guards the unit."""
+    finished = type(unit.settlement) in _OF_FINISHED or only_sees(unit)
+    return (unit.guard.task_id if unit.guard else "", finished)
+
+
+def task_keys(units: Iterable[Unit]) -> set[TaskKey]:
+    """Return the keys of all tasks that guard the units."""
+    keys = {task_key(unit) for unit in units if unit.guard}
+    keys.update((claim.task_id, False) for unit in units for claim, _ in unit.also)
+    return keys
+
+
+def only_sees(unit: Unit) -> bool:
+    """Whether the unit is guarded by the end of a task, which it does not change."""
+    return unit.settlement is None and isinstance(unit.guard, Seen)
+
+
+def kinds_of(units: Iterable[Unit]) -> set[type]:
+    """Return the kinds of rows in the units."""
+    return {type(row) for unit in units for row in unit.rows}
+
+
+def split(unit: Unit) -> list[Unit]:
+    """Split the unit into parts that settle one task each."""
+    return [unit, *(Unit(claim, finish) for claim, finish in unit.also)]
+
+
+class Snapshot(msgspec.Struct):
+    """The rows that the guards of a commit name, as they are after the units decided so far."""
+
+    tasks: dict[TaskKey, GuardedTask] = msgspec.field(default_factory=dict)
+    runs: dict[str, int] = msgspec.field(default_factory=dict)
+    """Versions of runs."""
+    ended: set[str] = msgspec.field(default_factory=set)
+    """Runs that have ended."""
+    run_keys: dict[tuple[str, str], str] = msgspec.field(default_factory=dict)
+    """Runs by namespace and idempotency key."""
+    records: dict[str, int] = msgspec.field(default_factory=dict)
+    """Versions of records."""
+    names: dict[Name, str] = msgspec.field(default_factory=dict)
+    """Live records by name."""
+    refused: dict[int, Answer] = msgspec.field(default_factory=dict)
+    """Answers to units, by position, with runs or records that turned out to exist when the store inserted them."""
+
+    def copy(self) -> Snapshot:
+        """Return a snapshot to decide on, so that this one can be used again."""
+        return Snapshot(
+            dict(self.tasks),
+            dict(self.runs),
+            set(self.ended),
+            dict(self.run_keys),
+            dict(self.records),
+            dict(self.names),
+            self.refused,
+        )
+
+    def refusal(self, position: int, unit: Unit, parts: Sequence[Unit]) -> Answer | None:
+        """Return the answer to a unit that must not be applied, or None."""
+        if position in self.refused:
+            return self.refused[position]
+        if unit.run is not None:
+            version = self.runs.get(unit.run.run_id)
+            if version is None or (unit.run.version is not None and version != unit.run.version):
+                return DEFERRED
+            if unit.run.live and unit.run.run_id in self.ended:
+                return DEFERRED
+        if lost := tuple(part.guard.task_id for part in parts if part.guard and not self._holds(part)):
+            return Answer(Verdict.CLAIM_LOST, lost=lost) if has_rows(unit) else CLAIM_LOST
+        if not has_rare_rows(unit):
+            return None
+        for put in new_runs(unit):
+            if put.run.id in self.runs:
+                return DONE
+            key = put.run.idempotency_key
+            if key is not None and (holder := self.run_keys.get((put.run.namespace, key))) is not None:
+                return Answer(Verdict.DONE, existing={key: holder})
+        return self._refuse_records(unit)
+
+    def _holds(self, part: Unit) -> bool:
+        row = self.tasks.get(task_key(part))
+        return row is not None and part.guard is not None and matches(part.guard, row)
+
+    def _refuse_records(self, unit: Unit) -> Answer | None:
+        new = new_records([unit])
+        changes = changed_records([unit])
+        if any(record.id in self.records for record in new):
+            return DONE
+        names = [name_of(record) for record in new if record.name is not None]
+        if len(set(names)) < len(names):
+            raise InvalidInput(f"A unit cannot create two records with the same name, but these are given: {names}.")
+        versions: dict[str, int] = {record.id: 0 for record in new}
+        for change in changes:
+            if versions.get(change.record_id, self.records.get(change.record_id)) != change.version:
+                return DEFERRED
+            versions[change.record_id] = change.version + 1
+        ended = {change.record_id for change in changes if change.ended}
+        for record in new:
+            holder = self.names.get(name_of(record))
+            if record.name is not None and holder is not None and holder not in ended:
+                return Answer(Verdict.DONE, existing={record.name: holder})
+        return None
+
+    def advance(self, unit: Unit, parts: Sequence[Unit]) -> None:
+        """Apply the unit to the snapshot: its tasks are settled, and its run and records have their next version."""
+        for part in parts:
+            if part.guard and part.settlement:
+                self.tasks.pop(task_key(part), None)
+        if unit.run is not None:
+            self.runs[unit.run.run_id] += 1
+        if not has_rare_rows(unit):
+            return
+        for row in unit.rows:
+            if isinstance(row, MoveRun):
+                (self.ended.add if row.to_state in RUN.final else self.ended.discard)(row.run_id)
+        for put in new_runs(unit):
+            self.runs[put.run.id] = put.run.version
+            if put.run.idempotency_key is not None:
+                self.run_keys[put.run.namespace, put.run.idempotency_key] = put.run.id
+        for record in new_records([unit]):
+            self.records[record.id] = 0
+            if record.name is not None:
+                self.names[name_of(record)] = record.id
+        for change in changed_records([unit]):
+            self.records[change.record_id] = change.version + 1
+            if change.ended:
+                self.names = {name: holder for name, holder in self.names.items() if holder != change.record_id}
+
+
+def matches(guard: Claim | Seen, row: GuardedTask) -> bool:
+    """Whether the stored task is as the guard requires."""
+    match guard:
+        case Claim():
+            return row.claim_version == guard.version and row.owner_id == guard.owner_id
+        case Seen():
+            return row.claim_version == guard.claim_version and row.version == guard.version
+        case _:
+            assert_never(guard)
+
+
+class Part(NamedTuple):
+    """A part of a unit that may be applied: the position of the unit, and the row that the part's guard matched."""
+
+    position: int
+    unit: Unit
+    row: GuardedTask | None
+
+
+class Decision(msgspec.Struct):
+    """The units to apply, their parts, and the answers to the other units."""
+
+    applied: dict[int, Unit]
+    parts: list[Part]
+    rows: dict[int, GuardedTask]
+    """The row that the guard of each applied unit matched, by position."""
+    answers: list[Answer]
+
+    def repeats(self, units: Sequence[Unit]) -> list[Settled]:
+        """Return the settlements of refused units that may have been committed before."""
+        return [
+            settled
+            for position, unit in enumerate(units)
+            if position not in self.applied and self.answers[position].verdict is not Verdict.DONE
+            for settled in settlements_of(position, unit)
+        ]
+
+    def recognise(self, asked: Sequence[Settled], settled: set[int]) -> None:
+        """Answer `done` to each refused unit if all its settlements (by index in `asked`) were committed before."""
+        for position in {each.position for each in asked}:
+            if all(index in settled for index, each in enumerate(asked) if each.position == position):
+                self.answers[position] = DONE
+
+    def skipped(self, locked: Mapping[TaskKey, GuardedTask]) -> list[GuardedTask]:
+        """Return the locked tasks that concurrent claims and admissions skipped and that still wait for one.
+
+        No notification reports them, because no unit made them ready: the transaction that held them has to.
+        """
+        settled = {part.row.id for part in self.parts if part.row is not None and isinstance(part.unit.settlement, Finish | Park)}
+        return [row for (task_id, ended), row in locked.items() if not ended and row.waits and task_id not in settled]
+
+
+class Settled(NamedTuple):
+    """A settlement of a claim by a unit: if the log has it, the unit was committed before."""
+
+    position: int
+    claim: Claim
+    move: str
+    actor: str
+
+
+def settlements_of(position: int, unit: Unit) -> list[Settled]:
+    """Return the settlements of the unit that leave a trace: the ends and logged parks of its claims."""
+    return [
+        Settled(position, part.guard, part.settlement.move, part.settlement.actor or part.guard.owner_id)
+        for part in split(unit)
+        if isinstance(part.guard, Claim) and isinstance(part.settlement, Finish | Park)
+    ]
+
+
+def decide(units: Sequence[Unit], snapshot: Snapshot) -> Decision:
+    """Decide the units in order, each as if the applied units before it had been committed."""
+    decision = Decision({}, [], {}, [CLAIM_LOST] * len(units))
+    for position, unit in enumerate(units):
+        parts = split(unit) if unit.also else [unit]
+        refusal = snapshot.refusal(position, unit, parts)
+        if refusal is not None:
+            decision.answers[position] = refusal
+            continue
+        decision.applied[position] = unit
+        if unit.guard is not None:
+            decision.rows[position] = snapshot.tasks[task_key(unit)]
+        decision.parts += [Part(position, part, snapshot.tasks.get(task_key(part)) if part.guard else None) for part in parts]
+        snapshot.advance(unit, parts)
+    return decision
+
+
+def with_lanes(answer: Answer, lane_ids: set[int]) -> Answer:
+    """Add lanes in which tasks became ready to the answer."""
+    return msgspec.structs.replace(answer, lane_ids=tuple(sorted(lane_ids.union(answer.lane_ids)))) if lane_ids else answer
+
+
+def with_admitted(answers: list[Answer], lane_ids: set[int]) -> list[Answer]:
+    """Add the lanes of admitted tasks to the first applied unit, or the first: a caller that reads one answer reads all."""
+    if lane_ids:
+        first = next((position for position, answer in enumerate(answers) if answer.verdict is Verdict.DONE), 0)
+        answers[first] = with_lanes(answers[first], lane_ids)
+    return answers
+
+
+S = TypeVar("S", bound=Settlement)
+
+HELD = Answer(Verdict.DONE, held=True)
+"""Done, but the task was held meanwhile."""
+
+
+class Change(msgspec.Struct, Generic[S], frozen=True, gc=False):
+    """The settlement of one task: the position of its unit, the guard (None is any owner or version), and the actor."""
+
+    position: int
+    task_id: str
+    claim_version: int
+    owner_id: str | None
+    version: int | None
+    actor: str | None
+    what: S
+
+    @property
+    def guard(self) -> tuple[Any, ...]:
+        """The values that a statement compares with the task, followed by the actor."""
+        return self.task_id, self.claim_version, self.owner_id, self.version, self.actor
+
+
+class Settlements:
+    """Settlements by kind, each of another task."""
+
+    __slots__ = ("amends", "finishes", "keeps", "parks", "quiet_parks", "revivals")
+
+    def __init__(self, units: Iterable[tuple[int, Unit]]) -> None:
+        self.finishes: list[Change[Finish]] = []
+        self.parks: list[Change[Park]] = []
+        self.quiet_parks: list[Change[Park]] = []
+        self.keeps: list[Change[Keep]] = []
+        self.revivals: list[Change[Revive]] = []
+        self.amends: list[Change[Amend]] = []
+        for index, unit in units:
+            guard, what = unit.guard, unit.settlement
+            if guard is None:
+                raise InvalidInput("A unit without a guard cannot settle a task: give the claim, or the version that was seen.")
+            if isinstance(guard, Claim):
+                self._add_claimed(index, guard, what)
+            else:
+                self._add_seen((index, guard.task_id, guard.claim_version, None, guard.version), what)
+
+    @property
+    def doubtful(self) -> list[tuple[Any, ...]]:
+        """The guards (id, claim version, owner, version) of tasks whose claim may end during an effect."""
+        changes: tuple[Change[Any], ...] = (*self.finishes, *self.parks)
+        return [change.guard[:4] for change in changes if change.what.move in DOUBTFUL_MOVES and not _stays(change.what)]
+
+    def follow(self, moved: Mapping[str, int]) -> None:
+        """Let the guards match tasks that have made so many moves since they were read."""
+        self.finishes = [_after(change, moved) for change in self.finishes]
+        self.parks = [_after(change, moved) for change in self.parks]
+
+    def _add_claimed(self, index: int, guard: Claim, what: Settlement | None) -> None:
+        start = (index, guard.task_id, guard.version, guard.owner_id, None)
+        if isinstance(what, Finish):
+            self.finishes.append(Change(*start, what.actor or guard.owner_id, what))
+        elif isinstance(what, Park):
+            (self.quiet_parks if what.quiet else self.parks).append(Change(*start, what.actor or guard.owner_id, what))
+        elif isinstance(what, Keep):
+            self.keeps.append(Change(*start, guard.owner_id, what))
+        else:
+            raise InvalidInput(f"The holder of a claim can finish, park or keep its task, but not {what!r}.")
+
+    def _add_seen(self, start: tuple[int, str, int, None, int], what: Settlement | None) -> None:
+        if isinstance(what, Finish):
+            self.finishes.append(Change(*start, what.actor, what))
+        elif isinstance(what, Park):
+            (self.quiet_parks if what.quiet else self.parks).append(Change(*start, what.actor, what))
+        elif isinstance(what, Revive):
+            self.revivals.append(Change(*start, what.actor, what))
+        elif isinstance(what, Amend):
+            self.amends.append(Change(*start, what.actor, what))
+        else:
+            raise InvalidInput(f"A caller without the claim can finish, park, revive or amend a task, but not {what!r}.")
+
+
+def _stays(what: Finish | Park) -> bool:
+    return isinstance(what, Park) and what.stays
+
+
+def kept_answer(hold: int) -> Answer:
+    """Return the answer to a unit that keeps its claim, from the hold of its task."""
+    return HELD if hold & Hold.RUN_PAUSED else DONE
+
+
+def is_checkpoint(unit: Unit) -> bool:
+    """Whether the unit has a claim that stays, and steps, and nothing else."""
+    return (
+        type(unit.guard) is Claim
+        and unit.settlement is None
+        and unit.run is None
+        and bool(unit.rows)
+        and not unit.tasks
+        and not unit.also
+        and all(type(row) is PutSteps and row.steps for row in unit.rows)
+    )
+
+
+def list_checkpoints(units: Sequence[Unit]) -> list[int]:
+    """Return the positions of checkpoints of tasks that no other kind of unit names: their order does not matter."""
+    found = [position for position, unit in enumerate(units) if is_checkpoint(unit)]
+    if not found or len(found) == len(units):
+        return found
+    alone = set(found)
+    others = [unit for position, unit in enumerate(units) if position not in alone]
+    named = {unit.guard.task_id for unit in others if unit.guard} | {claim.task_id for unit in others for claim, _ in unit.also}
+    return [position for position in found if (guard := units[position].guard) and guard.task_id not in named]
+
+
+def _after(change: Change[S], moved: Mapping[str, int]) -> Change[S]:
+    if change.version is None or change.task_id not in moved:
+        return change
+    return msgspec.structs.replace(change, version=change.version + moved[change.task_id])
+
+
+Preclaim = tuple[str, str, int]
+"""The id of a new task, its owner, and the milliseconds of its lease."""
+
+_REST = attrgetter(*(column.name for column in COLUMN_SETS["given"][3:]))
+"""The values of a new task after its id and lane, in the order of the set `given`."""
+
+_HOLD = [column.name for column in COLUMN_SETS["given"]].index("hold")
+
+
+def values_of(task: NewTask, lane_id: int) -> list[Any]:
+    """Return the values of a new task in the order of the set `given`; a task with a limit key waits to be admitted."""
+    values = [task.id, lane_id, task.lane.namespace, *_REST(task)]
+    if task.limit_key is not None:
+        values[_HOLD] |= 1
+    return values
+
+
+class GuardedLane(NamedTuple):
+    """A lane with settings that an insert must obey."""
+
+    lane_id: int
+    accepting: bool
+    backlog_limit: int | None
+    limit_key: str | None
+
+
+Entered = tuple[GuardedLane, Lane, bool]
+"""A guarded lane that an entrance has put a task into, its names, and whether the task is ready."""
+
+
+def with_lane_key(task: NewTask, lane: GuardedLane | None) -> NewTask:
+    """Return the task with the limit key of its lane, if it has none of its own."""
+    if lane is None or lane.limit_key is None or task.limit_key is not None:
+        return task
+    return msgspec.structs.replace(task, limit_key=lane.limit_key)
+
+
+def is_entrance(unit: Unit) -> bool:
+    """Whether a lane may refuse the unit's tasks: not those of a unit with a guard, which settles or advances something."""
+    return unit.guard is None and unit.run is None
+
+
+def is_ready(task: NewTask) -> bool:
+    """Whether a worker may claim the task as soon as it is stored."""
+    return task.delay <= 0 and not task.hold and task.limit_key is None
+
+
+def capped_lanes(entered: Iterable[Entered]) -> list[tuple[int, int, Lane]]:
+    """Return the lanes with a cap on ready tasks, and their caps; raise `ListDraining` for a lane that is draining."""
+    capped = []
+    for guarded, lane, ready in sorted(set(entered)):
+        if not guarded.accepting:
+            raise ListDraining(lane.task_list)
+        if ready and guarded.backlog_limit is not None:
+            capped.append((guarded.lane_id, guarded.backlog_limit, lane))
+    return capped
+
+
+def check_backlog(lane: Lane, cap: int, count: int) -> None:
+    """Raise `BacklogFull` if the lane has more ready tasks than its cap allows."""
+    if count > cap:
+        raise BacklogFull(lane.task_list, lane.name, cap)
+
+
+class NewTasks(Protocol):
+    """The tasks that a commit inserted."""
+
+    @property
+    def ids(self) -> Collection[str]:
+        """The ids of new tasks."""
+
+    @property
+    def holders(self) -> Mapping[str, str]:
+        """The live task that has the unique key, by the id of each task with a taken one."""
+
+
+def note_inserted(answer: Answer, tasks: Iterable[NewTask], inserted: NewTasks, lane_ids: Mapping[Lane, int]) -> Answer:
+    """Add to the answer the lanes in which new tasks are ready, and the live tasks that have the unique keys of refused ones."""
+    ready, existing = set(answer.lane_ids), {}
+    for task in tasks:
+        if task.id in inserted.ids:
+            if is_ready(task):
+                ready.add(lane_ids[task.lane])
+        elif task.unique_key is not None and task.id in inserted.holders:
+            existing[task.unique_key] = inserted.holders[task.id]
+    if not existing and len(ready) == len(answer.lane_ids):
+        return answer
+    return msgspec.structs.replace(answer, existing=existing, lane_ids=tuple(sorted(ready)))
+
+
+def has_preclaims(units: Sequence[Unit]) -> bool:
+    """Whether a task of the units is to be claimed for its creator."""
+    return any(task.preclaimed is not None for unit in units for task in unit.tasks)
+
+
+def list_preclaims(units: Sequence[Unit], answers: Sequence[Answer]) -> list[Preclaim]:
+    """Return the tasks of applied units that are to be claimed for their creators."""
+    return [
+        (task.id, task.preclaimed.owner_id, task.preclaimed.lease_for)
+        for unit, answer in zip(units, answers, strict=True)
+        if answer.verdict is Verdict.DONE
+        for task in unit.tasks
+        if task.preclaimed is not None
+    ]
+
+
+Key = tuple[str, str]
+"""A namespace and an idempotency key in it."""
+
+Held = tuple[str, str, str]
+"""A key and the task that it identifies."""
+
+
+def has_keys(units: Sequence[Unit]) -> bool:
+    """Whether a new task has an idempotency key, or large values that must go if the task is refused for its unique key."""
+    return any(
+        task.idempotency_key is not None or (unit.rows and task.unique_key is not None) for unit in units for task in unit.tasks
+    )
+
+
+def key_of(task: NewTask) -> Key:
+    """Return the key of a task that has one."""
+    return task.lane.namespace, task.idempotency_key or ""
+
+
+def wanted_keys(units: Sequence[Unit]) -> list[tuple[Key, NewTask]]:
+    """Return each key once, in one order for all callers, with the first task that has it."""
+    first: dict[Key, NewTask] = {}
+    for task in _keyed(units):
+        first.setdefault(key_of(task), task)
+    return sorted(first.items(), key=lambda item: item[0])
+
+
+def _keyed(units: Sequence[Unit]) -> Iterator[NewTask]:
+    return (task for unit in units for task in unit.tasks if task.idempotency_key is not None)
+
+
+class Deduped(msgspec.Struct):
+    """The units without deduplicated tasks, and the changes of keys to make after the commit."""
+
+    units: list[Unit]
+    same: dict[str, str] = msgspec.field(default_factory=dict)
+    """The task that the key identifies, by the id of each task that is not stored."""
+    lost: list[Held] = msgspec.field(default_factory=list)
+    """Keys of tasks that were not stored after all."""
+    moved: list[Held] = msgspec.field(default_factory=list)
+    """Keys of tasks that were refused because a live task has their unique key."""
+    stand_ins: dict[str, str] = msgspec.field(default_factory=dict)
+    """The live task, by the id of each task that was refused for its unique key."""
+    orphans: list[str] = msgspec.field(default_factory=list)
+    """Roots of large values of tasks that were refused for their unique key."""
+    refused: set[int] = msgspec.field(default_factory=set)
+    """Positions of `fresh` units with a key that identifies another task."""
+
+    def answer(self, asked: Sequence[Unit], answers: Sequence[Answer]) -> list[Answer]:
+        """Return the answers to the original units, and note the keys that are lost or moved."""
+        answers = [DEFERRED if position in self.refused else answer for position, answer in enumerate(answers)]
+        for unit, answer in zip(asked, answers, strict=True):
+            for task in unit.tasks:
+                if task.id not in self.same:
+                    self._note(task, unit, answer)
+        # A key that another task of this call has taken identifies that task, or the live task that has its unique key.
+        standing = {task_id: self.stand_ins.get(holder, holder) for task_id, holder in self.same.items()}
+        lost = {task_id for *_, task_id in self.lost}
+        done = []
+        for unit, answer in zip(asked, answers, strict=True):
+            same = {task.id: standing[task.id] for task in unit.tasks if task.id in standing}
+            if unit.fresh:  # a key of a task that was not stored is free again
+                same = {task_id: holder for task_id, holder in same.items() if holder not in lost}
+            done.append(msgspec.structs.replace(answer, same=same) if same else answer)
+        return done
+
+    def _note(self, task: NewTask, unit: Unit, answer: Answer) -> None:
+        holder = answer.existing.get(task.unique_key, task.id) if task.unique_key is not None else task.id
+        if answer.verdict is not Verdict.DONE:
+            if task.idempotency_key is not None:
+                self.lost.append((*key_of(task), task.id))
+        elif holder != task.id:
+            if task.idempotency_key is not None:
+                self.moved.append((*key_of(task), holder))
+                self.stand_ins[task.id] = holder
+            if any(isinstance(row, PutBlob) and row.root_id == task.id for row in unit.rows):
+                self.orphans.append(task.id)
+
+
+def leave_out(units: Sequence[Unit], holders: Mapping[Key, str]) -> Deduped:
+    """Remove tasks with keys that identify other tasks, and their large values."""
+    deduped = Deduped([])
+    for position, unit in enumerate(units):
+        same = {
+            task.id: holders[key_of(task)]
+            for task in unit.tasks
+            if task.idempotency_key is not None and holders[key_of(task)] != task.id
+        }
+        if same:
+            deduped.same |= same
+            if unit.fresh:
+                deduped.refused.add(position)
+                deduped.units.append(Unit())
+                continue
+            tasks = tuple(task for task in unit.tasks if task.id not in same)
+            rows = tuple(row for row in unit.rows if not (isinstance(row, PutBlob) and row.root_id in same))
+            unit = msgspec.structs.replace(unit, tasks=tasks, rows=rows)
+        deduped.units.append(unit)
+    return deduped
