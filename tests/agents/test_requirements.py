@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from treadle.agents.requirements import check_requirement, missing_requirements
+from treadle.agents.modules import check_requirement, missing_requirements
 from treadle.model.errors import InvalidInput
 
 

@@ -20,7 +20,7 @@ from treadle.dispatch import (
     TaskStatus,
     make_issue,
 )
-from treadle.dispatch.issues import issue_json
+from treadle.dispatch.records import issue_json
 from treadle.model.errors import InvalidPayload
 
 REPOSITORY = issue()["repository"]

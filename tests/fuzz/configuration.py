@@ -13,12 +13,11 @@ from urllib.parse import quote
 
 from tests.fuzz.language import text_of
 
-from treadle.agents.requirements import check_requirement, missing_requirements
+from treadle.agents.modules import check_requirement, missing_requirements
 from treadle.engine.status_server import parse_address
 from treadle.goals.gates import Gates
-from treadle.goals.topology import InvalidTopology
-from treadle.goals.topology_file import load_topology, with_roles
-from treadle.llm.prices import parse_prices
+from treadle.goals.topology import InvalidTopology, load_topology, with_roles
+from treadle.llm.ledger import parse_prices
 from treadle.model.errors import InvalidInput, InvalidStoreUrl, TreadleError
 from treadle.model.watchers import compile_pattern
 from treadle.settings import load_settings

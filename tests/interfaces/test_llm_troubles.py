@@ -18,8 +18,7 @@ from tests.limits import BOUND
 
 from treadle import Engine
 from treadle.llm import LLMError, use_llm
-from treadle.llm.ledger import TaskMeter
-from treadle.llm.prices import Prices
+from treadle.llm.ledger import Prices, TaskMeter
 from treadle.model.errors import InvalidInput, MissingDependency
 from treadle.model.names import HANDLER
 from treadle.model.usage import Budget

@@ -1,3 +1,3 @@
 """`PersistenceAPI`."""
 
-from treadle.agents.api import *
+from treadle.agents.persistence import *

@@ -1,3 +1,3 @@
 """`Telemetry`."""
 
-from treadle.agents.telemetry import *
+from treadle.agents.evaluator import *

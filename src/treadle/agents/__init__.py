@@ -8,7 +8,6 @@ from __future__ import annotations
 from typing import Any
 
 from treadle.agents.agent import Agent as Agent
-from treadle.agents.api import PersistenceAPI as PersistenceAPI
 from treadle.agents.connection import WrongThread as WrongThread
 from treadle.agents.entities import HandledCount as HandledCount
 from treadle.agents.entities import HandlerRegistration as HandlerRegistration
@@ -23,9 +22,11 @@ from treadle.agents.entities import TaskState as TaskState
 from treadle.agents.evaluator import Evaluator as Evaluator
 from treadle.agents.evaluator import ExecutionResult as ExecutionResult
 from treadle.agents.evaluator import ExecutionStatus as ExecutionStatus
+from treadle.agents.evaluator import Telemetry as Telemetry
 from treadle.agents.evaluator import UnknownStep as UnknownStep
 from treadle.agents.persistence import MemoryStore as MemoryStore
 from treadle.agents.persistence import Persistence as Persistence
+from treadle.agents.persistence import PersistenceAPI as PersistenceAPI
 from treadle.agents.persistence import PostgresStore as PostgresStore
 from treadle.agents.persistence import SqliteStore as SqliteStore
 from treadle.agents.persistence import open_persistence as open_persistence
@@ -35,7 +36,6 @@ from treadle.agents.registry_runner import RegistryRunner as RegistryRunner
 from treadle.agents.registry_runner import RegistryRunnerConfig as RegistryRunnerConfig
 from treadle.agents.service import RunnerConfig as RunnerConfig
 from treadle.agents.service import RunnerService as RunnerService
-from treadle.agents.telemetry import Telemetry as Telemetry
 from treadle.agents.tools import ToolRegistry as ToolRegistry
 from treadle.evaluator import State
 

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from fnmatch import fnmatchcase
 from functools import partial
 from typing import Any, Protocol
 
-from treadle.agents.claims import Held
-from treadle.agents.connection import LEASE_FOR, forbid_event_loop
+from treadle.agents.connection import LEASE_FOR, Connection, Held, forbid_event_loop
 from treadle.agents.evaluator import Evaluator
 from treadle.agents.host import OWN_KINDS, AgentHost, Profile
 from treadle.agents.invoke import attempt
 from treadle.agents.persistence import Persistence
 from treadle.agents.settlement import EvaluatorSettler
 from treadle.kernel.queue.decide import refusal
+from treadle.kernel.runs.flows import missing_handlers
 from treadle.model.errors import InvalidPolicy, Refused, StoreError
 from treadle.model.names import HANDLER, check_name
 from treadle.model.outcomes import Failed, Outcome, Problem, Succeeded
@@ -23,6 +24,45 @@ from treadle.model.tasks import LogLine
 from treadle.model.text import safe_logger
 from treadle.workers.context import Context
 from treadle.workers.handlers import Handler, Registry
+
+
+def matches_topics(name: str, topics: Sequence[str]) -> bool:
+    """Whether a facet's name matches one of the glob patterns; without patterns, all do."""
+    return not topics or any(fnmatchcase(name, pattern) for pattern in topics)
+
+
+def idle_topics(topics: Iterable[str], names: Iterable[str]) -> list[str]:
+    """Return the patterns that match none of the names."""
+    known = list(names)
+    return [pattern for pattern in topics if not any(fnmatchcase(name, pattern) for name in known)]
+
+
+def start_warnings(
+    connection: Connection, registry: Registry, names: Iterable[str], topics: Sequence[str], task_list: str
+) -> list[str]:
+    """Return warnings for the start of a runner: topics without a handler, event facets that nothing handles."""
+    unserved = connection.run(_unserved_facets(connection, registry, task_list))
+    return [f"the topic pattern {pattern!r} matches no registered handler" for pattern in idle_topics(topics, names)] + [
+        f"no handler for the event facet {name}" for name in unserved if matches_topics(name, topics)
+    ]
+
+
+async def _unserved_facets(connection: Connection, registry: Registry, task_list: str) -> list[str]:
+    """Return event facets of published flows that neither this process nor a live server handles; prompts need no handler."""
+    engine = connection.engine
+    needed: dict[str, None] = {}
+    for published in await engine.kernel.flows.list_versions():
+        program = await engine.kernel.flows.program(published.flow_id)
+        needed |= {facet.qualified_name: None for facet in program.event_facets if facet.prompt is None}
+    here = [name for name in needed if registry.find(name) is not None]
+    return missing_handlers(
+        needed,
+        here,
+        await engine.kernel.store.servers.list_all(engine.kernel.settings.namespace),
+        task_list,
+        await engine.kernel.store.now(),
+    )
+
 
 _log = safe_logger("treadle.agents")
 _CACHED_ASTS = 1000

@@ -10,31 +10,195 @@ import atexit
 import threading
 import weakref
 from collections.abc import Callable, Coroutine, Iterable
+from dataclasses import dataclass
 from functools import partial, wraps
 from typing import Any, Concatenate, ParamSpec, Self, TypeVar
 
 import msgspec
 
-from treadle.agents.claims import Claims, Held
 from treadle.agents.entities import without_kept
-from treadle.agents.locks import Lock, Locks
 from treadle.engine import Engine
 from treadle.engine.sync import BlockingEngine
 from treadle.kernel.claims import take
 from treadle.kernel.queue.decide import decide, refusal
 from treadle.kernel.queue.waker import Waker
-from treadle.kernel.store.units import Verdict
-from treadle.model.errors import InvalidInput, TreadleError
-from treadle.model.names import ADVANCE, APPROVAL, HANDLER, SCRIPT, short_name
+from treadle.kernel.store.committer import Committer, Stale
+from treadle.kernel.store.ports import Store
+from treadle.kernel.store.queries import TaskFilter
+from treadle.kernel.store.units import Finish, Park, Seen, Settlement, Unit, Verdict
+from treadle.model.clock import milliseconds
+from treadle.model.errors import Contended, InvalidInput, TreadleError
+from treadle.model.ids import Ids
+from treadle.model.names import (
+    ADVANCE,
+    APPROVAL,
+    DEFAULT_NAMESPACE,
+    ENGINE_LIST,
+    HANDLER,
+    LOCK,
+    SCRIPT,
+    Lane,
+    check_key,
+    short_name,
+)
 from treadle.model.outcomes import Failed, Outcome, Released
 from treadle.model.retry import NO_RETRY, RetryPolicy
-from treadle.model.tasks import LogLine, Task
-from treadle.model.values import Json, decode
+from treadle.model.states import TaskState
+from treadle.model.tasks import Claim, LogLine, NewTask, Task
+from treadle.model.values import Json, decode, encode
 from treadle.settings import Settings
 from treadle.workers.builtins import builtin_handlers
 from treadle.workers.call import call
 from treadle.workers.context import Context
 from treadle.workers.scripts import ScriptRunner
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """A claimed task; `until` is the end of its lease on the monotonic clock."""
+
+    task: Task
+    until: float
+
+    @property
+    def claim(self) -> Claim:
+        return self.task.claim
+
+
+class Claims:
+    """Claims by task and by step; thread-safe."""
+
+    def __init__(self) -> None:
+        self._held: dict[str, Held] = {}
+        self._steps: dict[str, str] = {}
+        self._lock = threading.Lock()
+
+    def add(self, held: Held) -> None:
+        """Add a claim; a later claim on the same task replaces the earlier one."""
+        with self._lock:
+            self._held[held.task.id] = held
+            if held.task.step_id is not None:
+                self._steps[held.task.step_id] = held.task.id
+
+    def find(self, task_id: str) -> Held | None:
+        """Return the claim on the task."""
+        with self._lock:
+            return self._held.get(task_id)
+
+    def take(self, task_id: str) -> Held | None:
+        """Remove and return the claim on the task, which is about to be settled."""
+        with self._lock:
+            held = self._held.pop(task_id, None)
+            if held is not None and held.task.step_id is not None:
+                self._steps.pop(held.task.step_id, None)
+            return held
+
+    def take_of_step(self, step_id: str) -> Held | None:
+        """Remove and return the claim on the step's task."""
+        with self._lock:
+            task_id = self._steps.get(step_id)
+        return None if task_id is None else self.take(task_id)
+
+    def __len__(self) -> int:
+        return len(self._held)
+
+
+_TRIES = 5
+_PREFIX = "lock:"
+
+
+@dataclass(frozen=True, slots=True)
+class Lock:
+    """A held lock; its guard is known to the holder only."""
+
+    key: str
+    seen: Seen
+
+
+class Locks:
+    """The locks of one namespace."""
+
+    def __init__(self, store: Store, committer: Committer, ids: Ids, *, namespace: str = DEFAULT_NAMESPACE) -> None:
+        self._store = store
+        self._committer = committer
+        self._ids = ids
+        self._namespace = namespace
+
+    async def acquire(self, key: str, duration_ms: int, meta: dict[str, Json] | None = None) -> Lock | None:
+        """Take the lock for the duration if it is free or expired; otherwise return None without waiting."""
+        unique_key = _PREFIX + check_key(key, "lock key")
+        hold_for = milliseconds(duration_ms, "duration", positive=True, unit=1)
+
+        async def attempt() -> Lock | None:
+            task = NewTask(
+                id=self._ids.new_id(),
+                lane=Lane(self._namespace, LOCK, ENGINE_LIST, LOCK),
+                payload=encode({"key": key, "meta": meta or {}}, "lock"),
+                delay=hold_for,
+                unique_key=unique_key,
+            )
+            answer = await self._committer.submit(Unit(tasks=(task,)))
+            holder = answer.existing.get(unique_key)
+            if holder is None:
+                return Lock(key, Seen(task.id, 0, 0))
+            found = await self._store.tasks.find(holder)
+            if found is None or found.finished:
+                raise Stale  # released between the commit and this read
+            if not self._free(found, await self._store.now()):
+                return None
+            if (taken := await self._move(key, Seen.of(found), _kept(found, hold_for))) is None:
+                raise Stale
+            return taken
+
+        try:
+            return await self._committer.transact(attempt, f"acquire the lock {key}", tries=_TRIES)
+        except Contended:
+            return None  # others acquired and released it meanwhile
+
+    async def extend(self, lock: Lock, duration_ms: int) -> Lock | None:
+        """Extend the lock to the duration from now; None if no longer held."""
+        found = await self._store.tasks.find(lock.seen.task_id)
+        if found is None or found.finished or Seen.of(found) != lock.seen or self._free(found, await self._store.now()):
+            return None
+        return await self._move(lock.key, lock.seen, _kept(found, milliseconds(duration_ms, "duration", positive=True, unit=1)))
+
+    async def release(self, lock: Lock) -> bool:
+        """Release the lock; False if no longer held."""
+        finish = Finish("succeed", TaskState.COMPLETED, actor="lock")
+        return (await self._committer.submit(Unit(lock.seen, finish))).verdict is Verdict.DONE
+
+    async def find(self, key: str) -> tuple[int, int, dict[str, Any]] | None:
+        """Return when the lock was taken, when it expires, and its holder's metadata; None if it is free."""
+        now = await self._store.now()
+        which = TaskFilter(states=(TaskState.PENDING,), namespace=self._namespace, kind=LOCK)
+        for task in await self._store.tasks.list_matching(which, 1000):
+            if task.unique_key == _PREFIX + key and not self._free(task, now):
+                return task.created_at, task.wake_at or now, decode(task.payload)["meta"]
+        return None
+
+    async def tidy(self, older_for: int = 3_600_000, limit: int = 1000) -> int:
+        """End the tasks of up to `limit` locks that expired at least `older_for` milliseconds ago; returns their number."""
+        now = await self._store.now()
+        which = TaskFilter(states=(TaskState.PENDING,), namespace=self._namespace, kind=LOCK)
+        tasks = [task for task in await self._store.tasks.list_matching(which, limit) if self._free(task, now - older_for)]
+        old = [task for task in tasks if task.due_at <= now - older_for]
+        return sum([await self.release(Lock("", Seen.of(task))) for task in old])
+
+    @staticmethod
+    def _free(task: Task, now: int) -> bool:
+        """Whether the lock has expired, woken or not."""
+        return task.wake_at is None or task.wake_at <= now
+
+    async def _move(self, key: str, seen: Seen, settlement: Settlement) -> Lock | None:
+        answer = await self._committer.submit(Unit(seen, settlement))
+        if answer.verdict is not Verdict.DONE:
+            return None
+        return Lock(key, Seen(seen.task_id, seen.version + 1, seen.claim_version))
+
+
+def _kept(task: Task, hold_for: int) -> Park:
+    return Park("wait", TaskState.PENDING, task.attempt, task.failures, task.takeovers, delay=hold_for, actor="lock")
+
 
 C = TypeVar("C", bound="Connection")
 P = ParamSpec("P")

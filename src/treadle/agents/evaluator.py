@@ -6,6 +6,7 @@ so any number of threads and processes may drive the same runs.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -15,7 +16,6 @@ from typing import Any, Protocol
 from treadle.agents.connection import forbid_event_loop
 from treadle.agents.invoke import CtrlC
 from treadle.agents.persistence import Persistence
-from treadle.agents.telemetry import Telemetry
 from treadle.kernel.runs.flows import Source, find_workflow
 from treadle.kernel.runs.records import ExecutionResult as KernelResult
 from treadle.kernel.runs.records import ExecutionStatus as KernelStatus
@@ -30,6 +30,23 @@ from treadle.model.tasks import Preclaimed, Task
 from treadle.model.text import safe_logger
 from treadle.model.values import Json
 from treadle.workers.call import outcome_of_error
+
+
+class Telemetry:
+    """Keeps up to `max_events` events, oldest first; a subclass may override `emit`. It never affects execution.
+
+    An event has `timestamp` (ms), `eventType` (such as `workflow.start`), `workflowId`, `stepId` and `details`.
+    """
+
+    def __init__(self, enabled: bool = True, max_events: int = 10_000) -> None:
+        self.enabled = enabled
+        self.events: deque[dict[str, Any]] = deque(maxlen=max_events)
+
+    def emit(self, event: dict[str, Any]) -> None:
+        """Keep the event, unless disabled."""
+        if self.enabled:
+            self.events.append(event)
+
 
 _log = safe_logger("treadle.agents")
 _PAUSE = 0.02

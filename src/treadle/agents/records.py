@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from treadle.agents.connection import Connection, on_loop
+from treadle.agents.connection import Connection, Lock, on_loop
 from treadle.agents.entities import (
     MANAGED_BY,
     STORED_SERVER_STATES,
@@ -26,8 +26,7 @@ from treadle.agents.entities import (
     server_of,
     step_of,
 )
-from treadle.agents.locks import Lock
-from treadle.agents.requirements import check_requirement
+from treadle.agents.modules import check_requirement
 from treadle.evaluator import StepRow
 from treadle.evaluator.waits import task_id_of
 from treadle.kernel.runs.step_codec import load_step

@@ -10,14 +10,12 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
-from treadle.agents.agent import Agent
-from treadle.agents.coverage import matches_topics, start_warnings
+from treadle.agents.agent import Agent, matches_topics, start_warnings
 from treadle.agents.evaluator import Evaluator
 from treadle.agents.invoke import call_tool, payload_for
-from treadle.agents.modules import IMPORT_LIMIT, Modules, OutsideRoots, runner_roots
+from treadle.agents.modules import IMPORT_LIMIT, Modules, OutsideRoots, missing_requirements, runner_roots
 from treadle.agents.persistence import Persistence
 from treadle.agents.records import check_registration
-from treadle.agents.requirements import missing_requirements
 from treadle.agents.step_log import call_logged
 from treadle.model.errors import InvalidInput, InvalidPolicy, StoreError
 from treadle.model.outcomes import Outcome

@@ -12,8 +12,7 @@ from dataclasses import asdict, dataclass, field
 from functools import partial
 from typing import Any
 
-from treadle.agents.agent import Agent
-from treadle.agents.coverage import matches_topics, start_warnings
+from treadle.agents.agent import Agent, matches_topics, start_warnings
 from treadle.agents.entities import ServerState
 from treadle.agents.evaluator import Evaluator
 from treadle.agents.persistence import Persistence, check_payload

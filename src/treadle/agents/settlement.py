@@ -11,7 +11,7 @@ import inspect
 from collections.abc import Mapping
 from typing import Any
 
-from treadle.agents.claims import Held
+from treadle.agents.connection import Held
 from treadle.agents.evaluator import Evaluator
 from treadle.agents.invoke import is_interrupt
 from treadle.agents.persistence import Persistence

@@ -11,11 +11,23 @@ from treadle.dispatch.config import DispatchConfig
 from treadle.dispatch.errors import JobNotFound, MaxRetriesExceeded, StorageError, WorkerUnavailable
 from treadle.dispatch.held_jobs import HeldJob, HeldJobs
 from treadle.dispatch.host import DispatchHost, JobHandler
-from treadle.dispatch.issues import GitHubIssue, InvalidIssue, issue_json, make_issue
-from treadle.dispatch.jobs import Jobs
-from treadle.dispatch.log_lines import done_line, error_line
-from treadle.dispatch.records import CLAIMED_BY, WORKER_ID, TaskState, TaskStatus, check_worker, notes_of, status_of, worker_of
-from treadle.dispatch.storage_retry import StorageRetry
+from treadle.dispatch.jobs import Jobs, StorageRetry
+from treadle.dispatch.records import (
+    CLAIMED_BY,
+    WORKER_ID,
+    GitHubIssue,
+    InvalidIssue,
+    TaskState,
+    TaskStatus,
+    check_worker,
+    done_line,
+    error_line,
+    issue_json,
+    make_issue,
+    notes_of,
+    status_of,
+    worker_of,
+)
 from treadle.engine import Engine
 from treadle.engine.machine import Machine, SystemMachine
 from treadle.kernel.queue.decide import failure, policy_of, refusal, settlement

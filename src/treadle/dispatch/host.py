@@ -10,9 +10,7 @@ import msgspec
 
 from treadle.agents.host import OWN_KINDS, AgentHost, Profile
 from treadle.dispatch.config import DispatchConfig
-from treadle.dispatch.issues import InvalidIssue
-from treadle.dispatch.log_lines import done_line, error_line
-from treadle.dispatch.records import CHECKPOINT, WORKER_ID, TaskState, notes_of, state_of
+from treadle.dispatch.records import CHECKPOINT, WORKER_ID, InvalidIssue, TaskState, done_line, error_line, notes_of, state_of
 from treadle.engine import Engine
 from treadle.engine.machine import Machine
 from treadle.kernel.store.units import Keep, Unit, Verdict

@@ -2,17 +2,47 @@
 
 from __future__ import annotations
 
-from treadle.dispatch.errors import JobNotFound
-from treadle.dispatch.issues import InvalidIssue
-from treadle.dispatch.records import SHOWN_STATES, TaskState, TaskStatus, state_of
-from treadle.dispatch.storage_retry import StorageRetry
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
+
+from treadle.dispatch.errors import JobNotFound, StorageError
+from treadle.dispatch.records import SHOWN_STATES, InvalidIssue, TaskState, TaskStatus, state_of
 from treadle.engine import Engine
-from treadle.model.errors import InvalidInput, TaskNotFound, UnreadableValue
+from treadle.kernel.telemetry.events import Emit, StoreTrouble
+from treadle.model.clock import Clock
+from treadle.model.errors import InvalidInput, StoreError, TaskNotFound, UnreadableValue
 from treadle.model.ids import parse_id
 from treadle.model.names import Lane
 from treadle.model.tasks import LogLine, Task
 from treadle.model.text import safe_logger
 from treadle.model.values import decode_object
+
+DELAYS = (1.0, 2.0, 4.0)
+"""Seconds before each retry."""
+
+T = TypeVar("T")
+
+
+class StorageRetry:
+    """Retries idempotent calls: a commit without a response may have been applied."""
+
+    def __init__(self, clock: Clock, emit: Emit) -> None:
+        self._clock = clock
+        self._emit = emit
+
+    async def __call__(self, doing: str, work: Callable[[], Awaitable[T]]) -> T:
+        """Return the response, or raise `StorageError` after the last retry; other errors are raised immediately."""
+        for delay in DELAYS:
+            try:
+                return await work()
+            except StoreError as error:
+                self._emit(StoreTrouble(doing, str(error), delay))
+            await self._clock.sleep(delay)
+        try:
+            return await work()
+        except StoreError as error:
+            raise StorageError(doing, len(DELAYS) + 1, error) from error
+
 
 _log = safe_logger("treadle.dispatch")
 

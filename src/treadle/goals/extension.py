@@ -79,7 +79,7 @@ class Goals:
 
     def use_topology(self, path: str | Path, *, roles: Iterable[str] | None = None) -> Topology:
         """Assign the roles of that topology file, or only those in `roles`, to the workers of this engine."""
-        from treadle.goals.topology_file import load_topology, with_roles
+        from treadle.goals.topology import load_topology, with_roles
 
         self.topology = with_roles(load_topology(path), roles)
         return self.topology

@@ -17,9 +17,9 @@ import msgspec
 from treadle.api.objectives import ContextSnapshot, OutputBundle, RunRecord, Workorder
 from treadle.goals.artifacts import Artifacts
 from treadle.goals.gates import Gates
-from treadle.goals.monitor import Monitor
 from treadle.goals.records import BUDGET_CODE, Status, bundle_id_of, run_record_id_of
 from treadle.goals.schemas import need_jsonschema
+from treadle.goals.settler import Monitor
 from treadle.goals.topology import MONITOR_EVERY_FOR, InvalidTopology, Topology, TopologyProblem, suggestion
 from treadle.model.clock import Clock
 from treadle.model.errors import StoreError

@@ -6,11 +6,10 @@ from collections.abc import Callable
 
 from treadle.engine.kernel import Kernel
 from treadle.goals.artifacts import Artifacts
-from treadle.goals.monitor import Monitor
 from treadle.goals.reads import GoalReads
 from treadle.goals.schemas import need_jsonschema
 from treadle.goals.service import Objectives
-from treadle.goals.settler import GoalSettler
+from treadle.goals.settler import GoalSettler, Monitor
 from treadle.goals.topology import Topology
 
 

@@ -7,25 +7,29 @@ idempotent: it finds earlier results and repeats nothing.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import msgspec
 
 from treadle.api.objectives import BundleError, GateReport, Objective, OutputBundle, ReadinessEvent, RunRecord, Workorder
 from treadle.api.wire import Instant
-from treadle.goals.additional import decide_role, role_tasks
 from treadle.goals.artifacts import Artifacts
 from treadle.goals.decide import (
+    Changed,
     Decision,
     Seen,
     decide_executed,
     decide_gate,
+    decide_overdue,
     decide_readiness,
     decide_schedule,
     dependants_task,
     readiness_task,
+    role_lane,
 )
 from treadle.goals.records import FAIL, Status, artifact_of, bundle_id_of, run_record_id_of
 from treadle.goals.topology import Topology
+from treadle.goals.transitions import blocked, resolved_by, text_blocker, unblocked
 from treadle.kernel.queue.decide import backed_off, settlement
 from treadle.kernel.store.committer import Committer, Stale
 from treadle.kernel.store.ports import Store
@@ -34,12 +38,102 @@ from treadle.kernel.telemetry.events import Emit, StoreTrouble
 from treadle.model import names
 from treadle.model.clock import Clock
 from treadle.model.errors import Contended, Refused, StoreError, StoreUnavailable, TreadleError, UnreadableValue
-from treadle.model.names import DEFAULT_NAMESPACE, GOAL_DEADLINE, GOAL_ROLE, GOAL_RUN
+from treadle.model.ids import derived_id
+from treadle.model.names import DEFAULT_NAMESPACE, GOAL_DEADLINE, GOAL_READINESS, GOAL_ROLE, GOAL_RUN
 from treadle.model.outcomes import Problem, Released
 from treadle.model.retry import RetryPolicy
 from treadle.model.states import TaskState
 from treadle.model.tasks import Claim, NewTask, Task
 from treadle.model.values import Json, decode, encode
+
+PAGE = 200
+_WATCHED = (Status.TODO, Status.IN_PROGRESS, Status.BLOCKED)
+
+
+class Monitor:
+    """Scans the objectives of one namespace, each type with the deadlines of a topology that has it."""
+
+    def __init__(self, store: Store, committer: Committer, artifacts: Artifacts, *, namespace: str = DEFAULT_NAMESPACE) -> None:
+        self._store = store
+        self._committer = committer
+        self._artifacts = artifacts
+        self._namespace = namespace
+
+    async def scan(self, claim: Claim, topology: Topology, objective_type: str) -> int:
+        """Scan objectives of a type under the claim of the monitor's task; return the number of newly overdue ones.
+
+        An objective that changes meanwhile is left for the next scan; when the claim is lost, another worker has taken over.
+        """
+        found = 0
+        before_id: str | None = None
+        while page := await self._artifacts.list_objectives(_WATCHED, before_id, PAGE, live=True):
+            now = await self._store.now()
+            for seen in page:
+                if seen.objective.type == objective_type and is_overdue(seen.objective, topology, now):
+                    verdict = await self._flag(claim, seen, topology, Instant.of(now))
+                    if verdict is Verdict.CLAIM_LOST:
+                        return found
+                    found += verdict is Verdict.DONE
+            before_id = page[-1].objective.objective_id
+        return found
+
+    async def _flag(self, claim: Claim, seen: Seen, topology: Topology, now: Instant) -> Verdict:
+        decision = decide_overdue(seen, now)
+        tasks = tuple(role_tasks(self._namespace, topology, decision))
+        return (await self._committer.submit(Unit(claim, tasks=tasks, rows=self._artifacts.rows(decision)))).verdict
+
+    def task(self, task_id: str, objective_type: str) -> NewTask:
+        """Return the monitor's task for a type; storing it again has no effect while one is live."""
+        lane = role_lane(self._namespace, GOAL_DEADLINE, objective_type)
+        return NewTask(id=task_id, lane=lane, unique_key=f"{GOAL_DEADLINE}/{objective_type}")
+
+
+def is_overdue(objective: Objective, topology: Topology, now: int) -> bool:
+    """Whether the deadline has passed and the objective is not flagged yet."""
+    allowed_for = topology.deadlines.get(objective.urgency)
+    if allowed_for is None or objective.approved_at is None or objective.overdue_at is not None:
+        return False
+    approved_at = objective.approved_at.ms
+    return approved_at + allowed_for <= now
+
+
+def role_tasks(namespace: str, topology: Topology, decision: Decision, task: Task | None = None) -> list[NewTask]:
+    """Return the additional roles' tasks for the moves of a decision, and for the operator's move that `task` checks."""
+    moves = [
+        (each.document.objective_id, each.document.type, each.move, f"version/{each.record.version}")
+        for each in decision.changed
+        if isinstance(each.document, Objective) and each.move is not None
+    ]
+    if task is not None and task.kind == GOAL_READINESS and (move := decode(task.payload).get("move")) is not None:
+        moves.append((decode(task.payload)["objective_id"], task.name, move, task.id))
+    return [
+        NewTask(
+            id=derived_id(objective_id, f"role/{name}/{move}/{occasion}"),
+            lane=role_lane(namespace, GOAL_ROLE, f"{name}/{of_type}"),
+            payload=encode({"role": name, "event": f"objective.{move}", "objective_id": objective_id}),
+            root_id=objective_id,
+        )
+        for objective_id, of_type, move, occasion in moves
+        for name, role in topology.additional.items()
+        if f"objective.{move}" in role.events and of_type in topology.types
+    ]
+
+
+def decide_role(seen: Seen, role: str, result: dict[str, Json], now: Instant, namespace: str) -> Decision | None:
+    """Block a TODO objective for the reason in `block`, or unblock a BLOCKED one with `unblock: true`; None for anything else."""
+    objective, reason = seen.objective, result.get("block")
+    actor = f"role:{role}"
+    if isinstance(reason, str) and reason.strip() and objective.status == Status.TODO:
+        after, move = blocked(objective, text_blocker(objective, reason)), "block"
+    elif result.get("unblock") is True and objective.status == Status.BLOCKED:
+        after, move = unblocked(resolved_by(objective, actor, now)), "unblock"
+    else:
+        return None
+    after = replace(after, updated_at=now)
+    changed = Changed(seen.record, after, move, actor, {"reason": reason} if move == "block" else None)
+    tasks = [] if move == "block" else [readiness_task(namespace, after, f"status/{after.status_version}")]
+    return Decision({**result, "move": move}, changed=[changed], tasks=tasks)
+
 
 DEPENDANTS_PAGE = 200
 """Dependent objectives that one unit checks."""

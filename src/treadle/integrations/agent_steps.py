@@ -10,8 +10,7 @@ from weakref import WeakKeyDictionary
 from pydantic_core import to_jsonable_python
 
 from treadle.llm.errors import LLMError
-from treadle.llm.ledger import TaskMeter, Tokens
-from treadle.llm.prices import Prices, parse_prices
+from treadle.llm.ledger import Prices, TaskMeter, Tokens, parse_prices
 from treadle.model.approvals import ApprovalRequest
 from treadle.model.clock import Duration
 from treadle.model.errors import (

@@ -3,7 +3,7 @@
 from treadle.llm.config import LLMConfig
 from treadle.llm.errors import LLMError
 from treadle.llm.handler import LLMHandler
-from treadle.llm.prices import Price, Prices
+from treadle.llm.ledger import Price, Prices
 from treadle.llm.runner import ClaudeAgentRunner
 from treadle.llm.service import LLMService, use_llm
 

@@ -5,12 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from treadle.llm.answers import Answer, ToolUse
 from treadle.llm.config import LLMConfig
 from treadle.llm.errors import LLMError
-from treadle.llm.exchange import Exchange, OnText, SendFailed
-from treadle.llm.schemas import check_object, summary
-from treadle.llm.tools import Toolbox
+from treadle.llm.exchange import Answer, Exchange, OnText, SendFailed, ToolUse
+from treadle.llm.tools import Toolbox, check_object, summary
 from treadle.model.errors import InvalidInput
 from treadle.model.usage import Usage
 from treadle.model.values import Json, encode

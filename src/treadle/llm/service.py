@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from treadle.agents.step_log import StepLog
+from treadle.kernel.runs.service import Runs
 from treadle.kernel.store.queries import TaskFilter
 from treadle.lang.nodes import Directive, Facet, Name, Prompt
 from treadle.lang.program import Program
@@ -17,13 +18,13 @@ from treadle.llm.config import LLMConfig, config_of, load_sdk, make_client, secr
 from treadle.llm.conversation import Conversation, Meter
 from treadle.llm.errors import LLMError
 from treadle.llm.exchange import Exchange, OnText
-from treadle.llm.ledger import TaskMeter
-from treadle.llm.prices import Prices, parse_prices
+from treadle.llm.ledger import Prices, TaskMeter, parse_prices
 from treadle.llm.prompts import as_text, fill
-from treadle.llm.stream import StepStream
 from treadle.llm.tools import Tools, make_toolbox
-from treadle.model.errors import NotFound
+from treadle.model.clock import Clock
+from treadle.model.errors import NotFound, TreadleError
 from treadle.model.outcomes import Outcome, Waiting
+from treadle.model.runs import TEXT
 from treadle.model.states import TaskState
 from treadle.model.tasks import Task
 from treadle.model.usage import micros
@@ -31,9 +32,51 @@ from treadle.model.values import Json
 from treadle.workers.call import outcome_of, outcome_of_error, stops_caller
 from treadle.workers.context import Context
 from treadle.workers.handlers import Handler, make_handler
+from treadle.workers.streams import StreamWriter
 
 if TYPE_CHECKING:
     from treadle.engine import Engine
+
+_SHOWN = 4000
+_PIECE = 8000
+"""Characters of one entry."""
+
+
+class StepStream:
+    """Updates one step: immediately for the first words, then at intervals, because each update is a commit."""
+
+    def __init__(self, runs: Runs, clock: Clock, task: Task, every: float, tokens: StreamWriter | None = None) -> None:
+        self._runs = runs
+        self._clock = clock
+        self._task = task
+        self._every = every
+        self._next_at = clock.monotonic()
+        self._tokens = tokens
+        self._written = ""
+
+    async def show(self, text: str) -> None:
+        """Show the end of the text. A step that no longer waits, or a store error, does not stop the response."""
+        if self._tokens is not None:
+            self._write(text.replace("\x00", ""), self._tokens)
+        task, now = self._task, self._clock.monotonic()
+        if now < self._next_at or task.run_id is None or task.step_id is None:
+            return
+        self._next_at = now + self._every
+        try:
+            await self._runs.update_step(task.run_id, task.step_id, {TEXT: text[-_SHOWN:].replace("\x00", "")})
+        except TreadleError:
+            return
+
+    def _write(self, text: str, tokens: StreamWriter) -> None:
+        """Write the text that is new; each message of the model begins on a new line."""
+        if not text.startswith(self._written):
+            tokens.write("\n")
+            self._written = ""
+        more = text[len(self._written) :]
+        for start in range(0, len(more), _PIECE):
+            tokens.write(more[start : start + _PIECE])
+        self._written = text
+
 
 _CHECKED_NAMES = 50
 """Names checked at one time."""

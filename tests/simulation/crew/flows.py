@@ -6,8 +6,7 @@ from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from treadle.goals.topology import Topology
-from treadle.goals.topology_file import load_topology
+from treadle.goals.topology import Topology, load_topology
 
 FLOW = """
 namespace out {

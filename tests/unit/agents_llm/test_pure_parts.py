@@ -10,13 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from treadle.llm.answers import Assembler, Malformed
 from treadle.llm.config import HIDDEN, scrubbed
-from treadle.llm.prices import LIST_PRICES, LIST_PRICES_AS_OF, Price, Prices, most_tokens, parse_prices
+from treadle.llm.exchange import Assembler, Malformed
+from treadle.llm.ledger import LIST_PRICES, LIST_PRICES_AS_OF, Price, Prices, most_tokens, parse_prices
 from treadle.llm.prompts import fill
-from treadle.llm.schemas import check_object, object_schema
-from treadle.llm.tool_names import ToolNames
-from treadle.llm.tools import make_toolbox
+from treadle.llm.tools import ToolNames, check_object, make_toolbox, object_schema
 from treadle.model.errors import InvalidInput, NonRetryable
 from treadle.model.usage import micros
 from treadle.testing.workflows import compile_program

@@ -8,8 +8,7 @@ from typing import Any
 
 import pytest
 
-from treadle.goals.topology import InvalidTopology, Topology, read_topology
-from treadle.goals.topology_file import load_topology, with_roles
+from treadle.goals.topology import InvalidTopology, Topology, load_topology, read_topology, with_roles
 from treadle.model.clock import milliseconds
 from treadle.model.errors import InvalidInput, InvalidPolicy, MissingDependency
 

@@ -13,7 +13,7 @@ from treadle.kernel.runs.flows import check_inputs
 from treadle.lang import Program, compile_sources, format_source
 from treadle.lang.compiler import EXTENSIONS
 from treadle.lang.graphs import graph
-from treadle.llm.schemas import check_object, object_schema
+from treadle.llm.tools import check_object, object_schema
 from treadle.model.errors import InvalidInputs
 from treadle.testing.workflows import WorkflowFailed, run_workflow
 

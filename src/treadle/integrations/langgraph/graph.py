@@ -21,9 +21,8 @@ from langgraph.types import Command, StateSnapshot, StreamMode
 
 from treadle.engine import Engine
 from treadle.integrations.langgraph.checkpointer import TreadleSaver
-from treadle.llm.answers import Answer
-from treadle.llm.ledger import TaskMeter
-from treadle.llm.prices import Prices, parse_prices
+from treadle.llm.exchange import Answer
+from treadle.llm.ledger import Prices, TaskMeter, parse_prices
 from treadle.model.clock import Duration
 from treadle.model.conversion import plain
 from treadle.model.errors import ApprovalDenied, InvalidInput, InvalidPayload, NonRetryable, PayloadTooLarge

@@ -31,7 +31,7 @@ def check(
     ] = None,
 ) -> None:
     """Check a topology file; print the location, the problem and a correction for each error."""
-    from treadle.goals.topology_file import load_topology
+    from treadle.goals.topology import load_topology
 
     try:
         topology = load_topology(path)
