@@ -56,7 +56,7 @@ def test_the_handlers_of_a_server_must_be_the_names_that_it_can_process(persiste
 def test_a_server_goes_from_startup_to_running_to_shutdown(persistence, monkeypatch):
     """5.2, 5.3: as it is saved, and so as others see it."""
     store, states = persistence.engine.kernel.store, []
-    save = store.servers.save
+    save = store.save_server
 
     async def noted(server: Server) -> None:
         await save(server)
@@ -85,7 +85,7 @@ def test_a_server_beats_at_its_interval_and_counts_what_it_handled(persistence):
 def test_a_server_that_stops_beating_is_shown_as_lost_and_its_work_is_taken_over():
     clock = ManualClock()
     with Persistence(engine=Engine("memory://", settings=Settings(), clock=clock)) as store:
-        store.servers.save(ServerDefinition(uuid="gone", server_name="gone", state=ServerState.RUNNING, handlers=["billing.Pay"]))
+        store.save_server(ServerDefinition(uuid="gone", server_name="gone", state=ServerState.RUNNING, handlers=["billing.Pay"]))
         task_id = add(store, n=1)
         assert store.claim_task(["billing.Pay"]).uuid == task_id
         clock.advance(31)
