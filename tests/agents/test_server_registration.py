@@ -56,7 +56,7 @@ def test_the_handlers_of_a_server_must_be_the_names_that_it_can_process(persiste
 def test_a_server_goes_from_startup_to_running_to_shutdown(persistence, monkeypatch):
     """5.2, 5.3: as it is saved, and so as others see it."""
     store, states = persistence.engine.kernel.store, []
-    save = store.save_server
+    save = store.servers.save
 
     async def noted(server: Server) -> None:
         await save(server)
