@@ -23,11 +23,13 @@ async def test_a_killed_worker_neither_loses_nor_doubles_an_alert(
         other = await scene.start_worker()
 
         async def delivered() -> bool:
-            found = await scene.engine.alerts.list_alerts()
-            ids = [each for alert in found for each in alert.body.deliveries]
+            found = (await scene.engine.alerts.list()).alerts
+            ids = [each.id for alert in found for each in alert.deliveries]
             return bool(ids) and len(await scene.engine.kernel.store.tasks.find_finished(ids)) == len(ids)
 
         await until(delivered, other)
-        (alert,) = await scene.engine.alerts.list_alerts()
-        assert [*alert.body.deliveries] == sorted({headers["Idempotency-Key"] for _, headers, _ in receiver.requests})
+        (alert,) = (await scene.engine.alerts.list()).alerts
+        assert [delivery.id for delivery in alert.deliveries] == sorted(
+            {headers["Idempotency-Key"] for _, headers, _ in receiver.requests}
+        )
         assert len(receiver.requests) == (2 if point.startswith("handler") else 1)

@@ -19,7 +19,7 @@ from tests.mcp.transports import in_request_context
 
 from treadle import Engine
 from treadle.api.facade import all_calls
-from treadle.engine.operations import Operations, alerts
+from treadle.engine.operations import Operations
 from treadle.interfaces.http.access import COOKIE
 from treadle.interfaces.http.app import make_app
 from treadle.interfaces.http.app_state import state_of
@@ -28,6 +28,7 @@ from treadle.interfaces.mcp.catalog import TOOLS
 from treadle.interfaces.mcp.request_context import RequestContext
 from treadle.interfaces.web.site import FLASH_COOKIE, add_pages
 from treadle.kernel.access.login_throttle import FailedLogins
+from treadle.kernel.alerts import service as alerts
 from treadle.model.access import Access, Scope, granted
 from treadle.model.errors import Forbidden, ListForbidden, TreadleError
 from treadle.stores.sqlite import connect_for_reading

@@ -168,9 +168,9 @@ async def test_an_edited_rule_keeps_its_condition_its_silence_and_what_was_not_g
         )
         silenced = await engine.alerts.silence("old", 3600)
         done = await engine.alerts.edit("old", age=120, to="https://b.example.org/y", actor="ann")
-        body = done.body
-        assert (body.age_for, body.to, body.task_list) == (120_000, "https://b.example.org/y", "slow")
-        assert (body.repeat_for, body.every_for, body.silenced_until) == (90_000, 5000, silenced.body.silenced_until)
+        _, rule = await engine.alerts.find_target("old")
+        assert (rule.age_for, rule.to, rule.task_list) == (120_000, "https://b.example.org/y", "slow")
+        assert (done.repeat_for, done.every_for, done.silenced_until) == (90_000, 5000, silenced.silenced_until)
         for wrong, message in (
             ({"when": "server_lost"}, "remove the rule and add another"),
             ({"workflow": "x"}, "not of queue_age"),
@@ -179,6 +179,6 @@ async def test_an_edited_rule_keeps_its_condition_its_silence_and_what_was_not_g
         ):
             with pytest.raises(InvalidInput, match=message):
                 await engine.alerts.edit("old", **wrong)  # type: ignore[arg-type]
-        assert (await engine.alerts.get("old")).body == body
+        assert await engine.alerts.get("old") == done
         with pytest.raises(AlertRuleNotFound):
             await engine.alerts.edit("none", age=1)

@@ -144,15 +144,15 @@ async def check_fires_once_and_resolves(watch: Watch, plant: Callable[[], Awaita
     assert alert["cause"].startswith(cause)
     assert (alert["count"], alert["state"], bool(alert["text"]), bool(alert["remedy"])) == (count, "firing", True, True)
     assert await watch.evaluate(after=15) == []  # once per cause
-    (shown,) = await alerts.list_alerts(firing=True)
-    assert (shown.id, len(shown.body.deliveries)) == (alert["id"], 1)
+    (shown,) = (await alerts.list(firing=True)).alerts
+    assert (shown.id, len(shown.deliveries)) == (alert["id"], 1)
     await cure()
     (over,) = await watch.evaluate(after=15) or await watch.evaluate(after=15)
     assert (over["event"], [each["id"] for each in over["alerts"]]) == ("alert.resolved", [alert["id"]])
     assert await watch.evaluate(after=15) == []
-    assert await alerts.list_alerts(firing=True) == []
-    (ended,) = await alerts.list_alerts()
-    assert (ended.state, ended.resolved_at is not None, len(ended.body.deliveries)) == ("resolved", True, 2)
+    assert (await alerts.list(firing=True)).alerts == []
+    (ended,) = (await alerts.list()).alerts
+    assert (ended.state, ended.resolved_at is not None, len(ended.deliveries)) == ("resolved", True, 2)
     assert (await watch.scene.engine.kernel.verify()).problems == ()
 
 
@@ -294,12 +294,12 @@ async def test_a_silenced_rule_reports_at_the_end_of_its_silence(watch: Watch) -
     await engine.alerts.silence("r", 3600)
     await fail_runs(watch.scene, 1)
     assert await watch.evaluate(after=15) == []
-    assert len(await engine.alerts.list_alerts(firing=True)) == 1
+    assert len((await engine.alerts.list(firing=True)).alerts) == 1
     (told,) = await watch.evaluate(after=3600)
     assert told["event"] == "alert.firing"
     await engine.alerts.silence("r", 3600)
     await watch.evaluate(after=86_400)
-    assert await engine.alerts.list_alerts(firing=True) == []
+    assert (await engine.alerts.list(firing=True)).alerts == []
 
 
 async def test_failures_while_no_worker_ran_are_reported(watch: Watch) -> None:
@@ -319,14 +319,14 @@ async def test_a_removed_rule_ends_its_alerts_and_frees_its_name(watch: Watch) -
     await fail_runs(watch.scene, 1)
     await watch.evaluate()
     await alerts.remove("r")
-    assert (await alerts.list_alerts(firing=True), await alerts.list_rules()) == ([], [])
+    assert ((await alerts.list(firing=True)).alerts, (await alerts.rules()).rules) == ([], [])
     assert await watch.evaluate(after=60) == []
     with pytest.raises(AlertRuleNotFound):
         await alerts.silence("r", 60)
     await alerts.create("r", when="run_failed", to=URL)
     assert len(await watch.evaluate()) == 1
-    assert len(await alerts.list_alerts(rule="r")) == 1
-    assert len(await alerts.list_alerts()) == 2
+    assert len((await alerts.list(rule="r")).alerts) == 1
+    assert len((await alerts.list()).alerts) == 2
 
 
 async def test_an_alert_and_its_message_are_stored_together_or_not_at_all(scene: Scene) -> None:
@@ -353,7 +353,7 @@ async def test_an_alert_and_its_message_are_stored_together_or_not_at_all(scene:
         total += len(await Watch(scene).evaluate(after=15))
         doomed.die()
     assert total == 1
-    assert len(await scene.engine.alerts.list_alerts()) == 1
+    assert len((await scene.engine.alerts.list()).alerts) == 1
 
 
 @pytest.mark.parametrize(
@@ -377,7 +377,7 @@ async def test_an_invalid_rule_is_refused_without_repeating_its_secrets(scene: S
         await scene.engine.alerts.create("r", **options)
     assert "s3cret" not in str(refused.value)
     assert "slack://a" not in str(refused.value)
-    assert await scene.engine.alerts.list_rules() == []
+    assert (await scene.engine.alerts.rules()).rules == []
 
 
 async def test_operators_act_on_the_rule_instead_of_its_task(scene: Scene) -> None:

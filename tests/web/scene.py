@@ -168,7 +168,7 @@ async def set_scene(folder: Path, say: Say = str, *, busy: bool = False) -> Asyn
 
 
 async def _fires(engine: Engine) -> bool:
-    return bool(await engine.alerts.list_alerts(firing=True))
+    return bool((await engine.alerts.list(firing=True)).alerts)
 
 
 def add_handlers(scene: Scene) -> None:

@@ -15,6 +15,7 @@ from treadle.kernel.guard import Guard, check_route
 from treadle.model.access import Access
 
 if TYPE_CHECKING:
+    from treadle.api.alerts import AlertsApi
     from treadle.api.dead_letters import DeadLettersApi
     from treadle.api.effects import EffectsApi
     from treadle.api.events import EventsApi
@@ -38,6 +39,10 @@ class Implementations:
 
     def __init__(self, kernel: Kernel) -> None:
         self._kernel = kernel
+
+    @property
+    def alerts(self) -> AlertsApi:
+        return self._kernel.trigger_services.alerts
 
     @property
     def effects(self) -> EffectsApi:

@@ -20,6 +20,7 @@ from treadle.model.watchers import Source
 
 if TYPE_CHECKING:
     from treadle.engine.kernel import Kernel
+    from treadle.model.tasks import Task
 
 
 class TriggerServices:
@@ -38,9 +39,13 @@ class TriggerServices:
         self.declarations = Declarations(store, committer, kernel.reads, self.schedules, kernel.emit, namespace=namespace)
         self.alerts = Alerts(store, committer, ids, self.starters, namespace=namespace)
         self.alerts.seal = kernel.value_store.seal
+        self.alerts.wait = self._wait
         self.status = StatusReads(store, kernel.clock, self.schedules, self.watchers, namespace=namespace)
         reads = AlertReads(store, self.status.read, namespace=namespace)
         self.alert_evaluator = AlertEvaluator(store, committer, self.alerts, reads, ids, namespace=namespace)
+
+    async def _wait(self, task_id: str) -> Task:
+        return await self._kernel.value_store.open_task(await self._kernel.results.tasks.wait(task_id))
 
     def scanner(self, source_reader: SourceReader) -> WatcherScanner:
         """Return the service that scans for watchers with the given file and network access."""

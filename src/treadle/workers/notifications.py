@@ -204,13 +204,13 @@ class AlertSender:
 
     async def _send(self, payload: dict[str, Any], ctx: Context) -> dict[str, Json]:
         try:
-            rule = await self._alerts.get(payload["rule_id"])
+            state, rule = await self._alerts.find_target(payload["rule_id"])
         except AlertRuleNotFound:
             return {"skipped": "the alert rule is gone"}
-        if rule.state != ACTIVE:
-            return {"skipped": f"the alert rule is {rule.state}"}
-        target = self._target(rule.body.to)
-        message = {"id": ctx.task_id, **payload, "when": rule.body.when}
+        if state != ACTIVE:
+            return {"skipped": f"the alert rule is {state}"}
+        target = self._target(rule.to)
+        message = {"id": ctx.task_id, **payload, "when": rule.when}
         if not target.startswith(("http://", "https://")):
             return await asyncio.to_thread(_notify, target, payload)
         return await self._post(target, payload["event"], ctx.task_id, message)

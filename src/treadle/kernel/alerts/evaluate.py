@@ -12,7 +12,7 @@ import msgspec
 
 from treadle.kernel.alerts.decide import Decided, Found, decide
 from treadle.kernel.alerts.reads import AlertReads, Causes
-from treadle.kernel.alerts.service import Alert, Alerts, resolution, shown_alert
+from treadle.kernel.alerts.service import Alerts, load_alert, resolution
 from treadle.kernel.store.committer import Committer
 from treadle.kernel.store.crashpoints import reach
 from treadle.kernel.store.ports import Store
@@ -75,10 +75,10 @@ class AlertEvaluator:
         """Return the rows of the rule and its alerts, and the tasks of the messages: at most one of each event."""
         causes = dict(decided.causes)
         known: dict[str, Record] = {}
-        alerts: dict[str, Alert] = {}
+        alerts: dict[str, tuple[str, AlertBody]] = {}
         for cause, old in body.causes.items():
             if old.alert_id and (record := await self._store.records.find(old.alert_id)) is not None:
-                known[cause], alerts[cause] = record, _updated(shown_alert(record), found.get(cause))
+                known[cause], alerts[cause] = record, (record.id, _updated(load_alert(record), found.get(cause)))
         for cause in decided.fired:
             alert_id = self._ids.new_id()
             causes[cause] = msgspec.structs.replace(causes[cause], alert_id=alert_id)
@@ -92,27 +92,27 @@ class AlertEvaluator:
                 count=what.count,
                 since=causes[cause].since,
             )
-            alerts[cause] = Alert(alert_id, "firing", made, now, None)
+            alerts[cause] = (alert_id, made)
         tasks = []
         for event, told in ((FIRING, decided.told), (RESOLVED, decided.resolved_told)):
             if told := tuple(cause for cause in told if cause in alerts):
                 task = self._alerts.message(rule, event, now, [alerts[cause] for cause in told], len(told))
                 tasks.append(task)
-                alerts |= {cause: _delivered(alerts[cause], task.id) for cause in told}
+                alerts |= {cause: (alerts[cause][0], _delivered(alerts[cause][1], task.id)) for cause in told}
         rows: list[Row] = []
         if causes != body.causes:
             text = self._alerts.save(msgspec.structs.replace(body, causes=causes))
             rows.append(ChangeRecord(rule.id, rule.version, text))
-        rows += [row for cause, alert in alerts.items() if (row := self._row(cause, alert, known, decided.resolved)) is not None]
+        rows += [row for cause, alert in alerts.items() if (row := self._row(cause, *alert, known, decided.resolved)) is not None]
         return tuple(rows), tuple(tasks)
 
-    def _row(self, cause: str, alert: Alert, known: dict[str, Record], resolved: Sequence[str]) -> Row | None:
-        record, text = known.get(cause), write(alert.body)
+    def _row(self, cause: str, alert_id: str, body: AlertBody, known: dict[str, Record], resolved: Sequence[str]) -> Row | None:
+        record, text = known.get(cause), write(body)
         if record is None:
-            made = Record(id=alert.id, namespace=self._namespace, entity=ALERT.entity, state="firing", body=text)
+            made = Record(id=alert_id, namespace=self._namespace, entity=ALERT.entity, state="firing", body=text)
             return PutRecord(made)
         if cause in resolved:
-            return resolution(record, alert.body)
+            return resolution(record, body)
         return ChangeRecord(record.id, record.version, text) if text != record.body else None
 
     async def _commit(self, unit: Unit) -> Answer:
@@ -122,14 +122,12 @@ class AlertEvaluator:
         return answer
 
 
-def _updated(alert: Alert, found: Found | None) -> Alert:
+def _updated(body: AlertBody, found: Found | None) -> AlertBody:
     """The alert in its current words; a cause that is gone keeps its last ones."""
     if found is None:
-        return alert
-    body = msgspec.structs.replace(alert.body, text=found.text, remedy=found.remedy, count=found.count)
-    return Alert(alert.id, alert.state, body, alert.fired_at, alert.resolved_at)
+        return body
+    return msgspec.structs.replace(body, text=found.text, remedy=found.remedy, count=found.count)
 
 
-def _delivered(alert: Alert, task_id: str) -> Alert:
-    body = msgspec.structs.replace(alert.body, deliveries=(*alert.body.deliveries, task_id)[-DELIVERIES:])
-    return Alert(alert.id, alert.state, body, alert.fired_at, alert.resolved_at)
+def _delivered(body: AlertBody, task_id: str) -> AlertBody:
+    return msgspec.structs.replace(body, deliveries=(*body.deliveries, task_id)[-DELIVERIES:])
