@@ -29,7 +29,7 @@ from docs.sql_features import with_sql_features
 import treadle
 from treadle.interfaces.cli.app import COMMANDS
 from treadle.interfaces.cli.command import COMMON, leaves, make
-from treadle.interfaces.cli.exits import EXIT_CODES, exit_code_of
+from treadle.interfaces.cli.messages import EXIT_CODES, exit_code_of
 from treadle.lang import RULES, compile_sources
 from treadle.model import errors, states
 from treadle.model.errors import TreadleError

@@ -13,7 +13,7 @@ import pytest
 from treadle.interfaces.cli.app import COMMANDS
 from treadle.interfaces.cli.command import leaves, make
 from treadle.interfaces.cli.execution import execute
-from treadle.interfaces.cli.exits import BUG
+from treadle.interfaces.cli.messages import BUG
 
 ENDLESS = {"demo", "dev", "up", "serve", "mcp", "lsp", "worker", "runner", "top", "completion"}
 VALUES = {"long": "a" * 5_000, "hostile": "x\x1b[31m\ny\u202e", "undecodable": "a\udcff"}

@@ -12,7 +12,7 @@ from tests.interfaces.commands import Treadle
 
 from treadle.interfaces.cli.app import COMMANDS
 from treadle.interfaces.cli.command import leaves
-from treadle.interfaces.cli.commands.skill import skill_text
+from treadle.interfaces.cli.project import skill_text
 from treadle.lang import compile_sources
 from treadle.service.flow_trial import run_trial
 from treadle.testing.workflows import compile_program

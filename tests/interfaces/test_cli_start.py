@@ -111,7 +111,7 @@ def test_help_loads_no_command_and_no_engine(tmp_path: Path):
     packages, modules = loaded(tmp_path, "--help")
     assert packages == ["0"]
     assert {name for name in modules if name.startswith("treadle.interfaces.cli.")} == {
-        f"treadle.interfaces.cli.{name}" for name in ("app", "command", "execution", "exits", "messages")
+        f"treadle.interfaces.cli.{name}" for name in ("app", "command", "execution", "messages")
     }
     assert not any(name.startswith(("treadle.engine.kernel", "treadle.api", "treadle.kernel")) for name in modules)
 

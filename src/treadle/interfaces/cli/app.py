@@ -7,17 +7,17 @@ from functools import cache
 import click
 
 from treadle.interfaces.cli.command import Branch, Group, Leaf, common_options, leaves, make
-from treadle.interfaces.cli.exits import EXIT_CODES
+from treadle.interfaces.cli.messages import EXIT_CODES
 from treadle.version import VERSION
 
 
-def _commands(module: str, names: str, group: str = "") -> tuple[Leaf, ...]:
+def _commands(group: str, names: str, module: str = "") -> tuple[Leaf, ...]:
     """Commands of a group: `list` is the call `list`, `show=get` the call `get`, and `add*` the function `add` of the module."""
     leaves = []
     for word in names.split():
         name, _, target = word.rstrip("*").partition("=")
         target = target or name.replace("-", "_")
-        place = f"commands.{module}:{target}" if word.endswith("*") else f"{group or module}.{target}"
+        place = f"{module or f'commands.{group}'}:{target}" if word.endswith("*") else f"{group}.{target}"
         leaves.append(Leaf(name, place))
     return tuple(leaves)
 
@@ -28,8 +28,8 @@ COMMANDS: tuple[Leaf | Branch, ...] = (
         "demo.story:demo",
         "Show the engine at work: parallel tasks, a retry, a killed worker, a repaired workflow, a sleeping function. Ten seconds.",
     ),
-    Leaf("init", "commands.init:init", "Write a small project: handlers, a flow, a test, an AGENTS.md. Overwrites nothing."),
-    Branch("skill", "Instructions for coding agents that match this version.", _commands("skill", "install* show*")),
+    Leaf("init", "project:init", "Write a small project: handlers, a flow, a test, an AGENTS.md. Overwrites nothing."),
+    Branch("skill", "Instructions for coding agents that match this version.", _commands("skill", "install* show*", "project")),
     Leaf(
         "dev",
         "commands.dev:dev",
@@ -53,7 +53,7 @@ COMMANDS: tuple[Leaf | Branch, ...] = (
     ),
     Leaf(
         "mcp",
-        "commands.mcp:mcp",
+        "commands.serve:mcp",
         "Serve the Model Context Protocol to one client over stdio, until it closes stdin, or to many with --http.",
     ),
     Leaf(
@@ -65,18 +65,18 @@ COMMANDS: tuple[Leaf | Branch, ...] = (
     ),
     Leaf(
         "runner",
-        "commands.runner:runner",
+        "commands.handlers:runner",
         "Handle tasks of event facets until SIGTERM or Ctrl-C, then let running work finish.",
         quiet=False,
         store_only="handlers hold their leases in the store",
     ),
     Leaf(
         "declare",
-        "commands.declare:declare",
+        "commands.worker:declare",
         "Show how limits and schedules declared in code differ from the store, and apply them, as a starting worker does.",
         store_only="it loads the program's code",
     ),
-    Leaf("enqueue", "commands.enqueue:enqueue", "Enqueue a task; when this returns, it is durable."),
+    Leaf("enqueue", "commands.queue:enqueue", "Enqueue a task; when this returns, it is durable."),
     Leaf(
         "compile",
         "commands.afl:compile_files",
@@ -92,7 +92,7 @@ COMMANDS: tuple[Leaf | Branch, ...] = (
         "commands.afl:fix",
         "Apply the fixes of all diagnostics to AFL files: print the changes as a diff, or write them.",
     ),
-    Leaf("lsp", "commands.lsp:lsp", "Serve the Language Server Protocol for AFL to one editor over stdio, until it disconnects."),
+    Leaf("lsp", "commands.serve:lsp", "Serve the Language Server Protocol for AFL to one editor over stdio, until it disconnects."),
     Leaf("graph", "commands.afl:graph", "Print the steps of workflows and their dependencies as a graph."),
     Leaf("run", "commands.run:run", "Run a workflow to its end in this process and print its outputs."),
     Leaf(
@@ -126,12 +126,12 @@ COMMANDS: tuple[Leaf | Branch, ...] = (
     Leaf("top", "commands.top:top", "Show lists, runs, workers and rates in a live view; q quits."),
     Leaf(
         "events",
-        "commands.events:events",
+        "commands.history:events",
         "Show the last events, or those after one; with --follow, print each new event as one line (or JSON object).",
     ),
     Leaf(
         "stream",
-        "commands.stream:stream",
+        "commands.history:stream",
         "List the streams of a run, or print one: text as it is, other entries and notices on lines of their own.",
     ),
     Leaf("status", "commands.system:status", "Show the health of the system: problems, pending work, and servers."),
@@ -142,7 +142,7 @@ COMMANDS: tuple[Leaf | Branch, ...] = (
     ),
     Leaf(
         "doctor",
-        "commands.doctor:doctor",
+        "commands.system:doctor",
         "Check this machine and the store; exit 1 if a check fails.",
         store_only="it checks this machine, and the store that this machine uses",
     ),
@@ -171,7 +171,9 @@ COMMANDS: tuple[Leaf | Branch, ...] = (
             Leaf("record", "commands.functions:record", store_only="it writes values of the store in the clear"),
         ),
     ),
-    Branch("flows", "Publish and show AFL sources, by name and version.", _commands("flows", "list show* publish*")),
+    Branch(
+        "flows", "Publish and show AFL sources, by name and version.", _commands("flows", "list show* publish*", "commands.afl")
+    ),
     Branch(
         "handlers",
         "Register handlers that runners load.",
@@ -180,29 +182,31 @@ COMMANDS: tuple[Leaf | Branch, ...] = (
     Branch(
         "lists",
         "Show task lists, and pause, drain or limit them.",
-        _commands("lists", "list show=get pause resume drain policy=set_policy limit* desired"),
+        _commands("lists", "list show=get pause resume drain policy=set_policy limit* desired", "commands.queue"),
     ),
     Branch(
         "schedules",
         "Start work by time.",
-        _commands("schedules", "add* edit list show=get preview* pause resume remove run-now backfill*"),
+        _commands(
+            "schedules", "add=add_schedule* edit list show=get preview* pause resume remove run-now backfill*", "commands.triggers"
+        ),
     ),
     Branch(
         "external",
         "Show and operate jobs in external services.",
-        _commands("external", "list show=get poll-now cancel rebuild*", "external_jobs"),
+        _commands("external_jobs", "list show=get poll-now cancel rebuild*", "commands.system"),
     ),
     Branch("effects", "Show effects whose outcome is unknown.", _commands("effects", "list")),
     Branch("approvals", "Show approvals and decide them.", _commands("approvals", "list show=get approve* deny*")),
     Branch(
         "watchers",
         "Start work when files or URLs change.",
-        _commands("watchers", "add* edit list show=get seen pause resume remove look"),
+        _commands("watchers", "add=add_watcher* edit list show=get seen pause resume remove look", "commands.triggers"),
     ),
     Branch(
         "alerts",
         "Report problems by webhook, mail or chat, once per cause.",
-        _commands("alerts", "add=create edit list=list_alerts* test silence history=list remove"),
+        _commands("alerts", "add=create edit list=list_alerts* test silence history=list remove", "commands.triggers"),
     ),
     Branch(
         "objectives",
@@ -212,14 +216,14 @@ COMMANDS: tuple[Leaf | Branch, ...] = (
             Branch(
                 "topology",
                 "Check topology files: the roles that workers play in the goal pipeline.",
-                _commands("topology", "check*"),
+                _commands("topology", "check*", "commands.objectives"),
             ),
         ),
     ),
     Branch(
         "dlq",
         "Show, retry and discard dead letters: permanently failed tasks.",
-        _commands("dlq", "list show* retry* discard*", "dead_letters"),
+        _commands("dead_letters", "list show* retry* discard*", "commands.queue"),
     ),
     Branch(
         "store",
@@ -237,14 +241,16 @@ COMMANDS: tuple[Leaf | Branch, ...] = (
     Branch(
         "namespaces",
         "Show where namespaces live.",
-        (Leaf("list", "commands.namespaces:list_namespaces", store_only="it looks at the stores themselves"),),
+        (Leaf("list", "commands.store:list_namespaces", store_only="it looks at the stores themselves"),),
     ),
     Branch(
         "import",
         "Import records of other systems.",
-        (Leaf("mongodump", "commands.imports:mongodump", store_only="it reads files of this machine into the store"),),
+        (Leaf("mongodump", "commands.store:mongodump", store_only="it reads files of this machine into the store"),),
     ),
-    Branch("token", "Manage the tokens of the server and their scopes.", _commands("token", "create* list revoke", "tokens")),
+    Branch(
+        "token", "Manage the tokens of the server and their scopes.", _commands("tokens", "create* list revoke", "commands.system")
+    ),
 )
 
 

@@ -50,8 +50,8 @@ SPECIAL = {
         creates=True, text="{name} is {state} now; `treadle alerts test {name}` sends a test message to {to}."
     ),
     "alerts.list": Special({"rule": "--rule"}, without=("firing",)),
-    "alerts.silence": Special({"lasting": "--for"}, defaults={"lasting": "1h"}, show="alerts:show_silence"),
-    "alerts.test": Special(show="alerts:show_test"),
+    "alerts.silence": Special({"lasting": "--for"}, defaults={"lasting": "1h"}, show="triggers:show_silence"),
+    "alerts.test": Special(show="triggers:show_test"),
     "external_jobs.cancel": Special(text="The job {external_job_id} is canceled; a worker notifies its service."),
     "external_jobs.poll_now": Special(text="The job {external_job_id} is due now."),
     "flows.list": Special({"name": "[NAME]"}),
@@ -62,7 +62,7 @@ SPECIAL = {
     ),
     **dict.fromkeys(
         ("lists.list", "lists.get", "lists.pause", "lists.resume", "lists.drain", "lists.set_policy"),
-        Special(show="lists:show_lists"),
+        Special(show="queue:show_lists"),
     ),
     "objectives.add": Special({"acceptance_criteria": "--accept"}, claims_actor=True, creates=True),
     **dict.fromkeys(("objectives.approve", "objectives.block", "objectives.unblock"), Special(claims_actor=True)),
@@ -72,16 +72,16 @@ SPECIAL = {
     "runs.query": Special(show="functions:show_value"),
     "runs.usage": Special(show="runs:show_usage"),
     **dict.fromkeys(
-        ("schedules.list", "schedules.pause", "schedules.resume", "schedules.remove"), Special(json="schedules:as_json")
+        ("schedules.list", "schedules.pause", "schedules.resume", "schedules.remove"), Special(json="triggers:as_json")
     ),
-    "schedules.edit": Special(without=("clear",), json="schedules:as_json"),
-    "schedules.get": Special(show="schedules:show_schedule"),
+    "schedules.edit": Special(without=("clear",), json="triggers:as_json"),
+    "schedules.get": Special(show="triggers:show_schedule"),
     "tasks.list": Special(without=("run_id",)),
     "store.info": Special(show="store:show_info"),
     "tokens.revoke": Special({"token": "ID|NAME"}),
-    "traces.get": Special(show="trace:show_trace"),
+    "traces.get": Special(show="history:show_trace"),
     "watchers.edit": Special(without=("clear",)),
-    "watchers.get": Special(show="watchers:show_watcher"),
+    "watchers.get": Special(show="triggers:show_watcher"),
     "watchers.look": Special(text="{name} is scanned as soon as a worker is free"),
 }
 _NONE = Special()

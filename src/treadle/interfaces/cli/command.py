@@ -20,7 +20,7 @@ from typing import Any, get_args, get_origin, get_type_hints
 import click
 from click.exceptions import Exit
 
-from treadle.interfaces.cli.exits import BAD_INPUT
+from treadle.interfaces.cli.messages import BAD_INPUT
 
 COMMON = "Common options"
 _EMPTY = inspect.Parameter.empty

@@ -7,8 +7,7 @@ import os
 import click
 
 from treadle.interfaces.cli.app import make_app
-from treadle.interfaces.cli.exits import BAD_INPUT, BUG, INTERRUPTED, exit_code_of
-from treadle.interfaces.cli.messages import tell_error, tell_flow_error
+from treadle.interfaces.cli.messages import BAD_INPUT, BUG, INTERRUPTED, exit_code_of, tell_error, tell_flow_error
 from treadle.model.errors import InvalidFlow, NonRetryable, TreadleError
 
 _SHOWN = 200

@@ -1,14 +1,21 @@
-"""A project: the table `[tool.treadle]` of the `pyproject.toml` in the current folder."""
+"""A project: the table `[tool.treadle]` of its `pyproject.toml`, and the files that `treadle init` and `treadle skill` write."""
 
 from __future__ import annotations
 
+import re
+import shlex
 import tomllib
 from dataclasses import dataclass
+from importlib.resources import files
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
-from treadle.model.errors import InvalidInput
+from treadle.interfaces.cli.command import argument, option
+from treadle.interfaces.cli.format import plain
+from treadle.interfaces.cli.session import Session
+from treadle.model.errors import InvalidInput, Refused
 from treadle.model.names import check_name
+from treadle.version import VERSION
 
 FILE = "pyproject.toml"
 _TABLE = "[tool.treadle]"
@@ -50,3 +57,107 @@ def _texts(table: dict[str, Any], key: str) -> tuple[str, ...]:
     if not isinstance(found, list) or not all(isinstance(each, str) and each for each in found):
         raise InvalidInput(f'In {_TABLE} of {FILE}, {key} must be a list of texts, such as ["{key}"].')
     return tuple(found)
+
+
+_PLACES = {
+    "pyproject.toml": "pyproject.toml.txt",
+    "handlers.py": "handlers.py.txt",
+    "flows/hello.afl": "flows/hello.afl.txt",
+    "tests/test_hello.py": "tests/test_hello.py.txt",
+    "AGENTS.md": "AGENTS.md.txt",
+    ".gitignore": "gitignore.txt",
+}
+_NEXT = (
+    "treadle compile flows",
+    "treadle run flows --handlers handlers.py",
+    "python -m pytest",
+    "treadle dev",
+)
+
+
+class ProjectExists(InvalidInput):
+    """A file that `treadle init` would write is already there."""
+
+    code = "project_exists"
+
+
+def init(
+    session: Session,
+    folder: Annotated[
+        Path, argument(metavar="[DIR]", help="The folder of the project; it is created if it does not exist")
+    ] = Path(),
+    name: Annotated[
+        str | None, option(metavar="NAME", help="The name of the project and of its AFL namespace; default: that of the folder")
+    ] = None,
+) -> None:
+    """Write a small project: handlers, a flow, a test, an AGENTS.md. Overwrites nothing."""
+    name = _checked(name) if name is not None else _named_after(folder)
+    taken = [place for place in _PLACES if (folder / place).exists()]
+    if taken:
+        raise ProjectExists(f"{folder} already has {', '.join(taken)}; nothing was written. Choose another folder.")
+    template = files("treadle.interfaces.cli") / "template"
+    for place, source in _PLACES.items():
+        path = folder / place
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(template.joinpath(source).read_text(encoding="utf-8").replace("NAME", name), encoding="utf-8")
+    enter = [] if folder.resolve() == Path.cwd() else [f"cd {shlex.quote(str(folder))}"]
+    following = [*enter, *_NEXT]
+    written = "\n".join(f"  {folder / place}" for place in _PLACES)
+    shown = f"Wrote the project {name}:\n{written}\n\nNext:\n" + "\n".join(f"  {each}" for each in following)
+    session.show({"name": name, "folder": str(folder.resolve()), "files": list(_PLACES), "next": following}, lambda: plain(shown))
+
+
+def _checked(name: str) -> str:
+    if not re.fullmatch(r"[A-Za-z][A-Za-z0-9_]*", name):
+        raise InvalidInput(
+            f"The name of a project consists of letters, digits and underscores and begins with a letter, not {name!r}."
+        )
+    return name
+
+
+def _named_after(folder: Path) -> str:
+    name = re.sub(r"\W+", "_", folder.resolve().name, flags=re.ASCII).strip("_")
+    return name if name[:1].isalpha() else f"project_{name}".rstrip("_")
+
+
+_MARK = re.compile(r"^# Treadle (\S+)$", re.MULTILINE)
+FOLDER = Path(".claude/skills")
+
+
+class SkillExists(Refused):
+    """A file that `treadle skill install` did not write is already there."""
+
+    code = "skill_exists"
+
+
+def install(
+    session: Session,
+    folder: Annotated[
+        Path,
+        option("--dir", metavar="DIR", help="The folder of skills, such as .agents/skills; treadle/SKILL.md is written into it"),
+    ] = FOLDER,
+) -> None:
+    """Write SKILL.md, which teaches coding agents this version of Treadle; replaces that of another version."""
+    path = folder / "treadle" / "SKILL.md"
+    before = _MARK.search(path.read_text("utf-8")) if path.exists() else None
+    if path.exists() and before is None:
+        raise SkillExists(f"{path} exists and was not written by `treadle skill install`; remove it, or choose another --dir.")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(skill_text(), encoding="utf-8")
+    replaced = None if before is None or before[1] == VERSION else before[1]
+    shown = f"Wrote {path} for Treadle {VERSION}" + (f", in place of {replaced}" if replaced else "")
+    session.show({"path": str(path), "version": VERSION, "replaced": replaced}, lambda: plain(shown))
+
+
+def show(
+    session: Session,
+    afl: Annotated[bool, option("--afl", help="The brief of the workflow language instead")] = False,
+) -> None:
+    """Print SKILL.md of this version."""
+    text = files("treadle.interfaces.mcp").joinpath("brief.md").read_text("utf-8") if afl else skill_text()
+    session.show({"version": VERSION, "text": text}, lambda: plain(text.rstrip()))
+
+
+def skill_text() -> str:
+    """The instructions, with the version that they match."""
+    return files("treadle.interfaces.cli").joinpath("template/SKILL.md.txt").read_text("utf-8").replace("VERSION", VERSION)

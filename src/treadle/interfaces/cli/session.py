@@ -262,7 +262,7 @@ def run_command(body: Callable[..., Any], given: dict[str, Any], *, quiet: bool,
         raise NotOverHttp(_on_the_store(chosen.remote, store_only))
     running = body(make_session(chosen, quiet=quiet), **given)
     if running is not None:
-        from treadle.interfaces.cli.interrupts import run_interruptibly
+        from treadle.interfaces.cli.process import run_interruptibly
 
         run_interruptibly(running, None if quiet else lasting_loop())
 

@@ -1,22 +1,32 @@
-"""AFL sources as arguments: files, folders, stdin, or a flow published in the store."""
+"""AFL sources as arguments (files, folders, stdin, or a published flow), and the run that they and the typed inputs describe."""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
+from treadle.engine import Engine
 from treadle.interfaces.cli.command import argument, option
-from treadle.interfaces.cli.messages import tell_diagnostic
+from treadle.interfaces.cli.messages import tell_diagnostic, tell_warning
+from treadle.interfaces.cli.session import Session
+from treadle.interfaces.cli.values import workflow_inputs
 from treadle.model.errors import InvalidInput
-from treadle.model.names import check_name
+from treadle.model.names import check_name, short_name
+from treadle.model.values import Json
 
 if TYPE_CHECKING:
+    from treadle.api.facade import Api
+    from treadle.api.flows import FlowDetail, WorkflowSignature
+    from treadle.api.runs import RunStarted
     from treadle.engine import Engine
     from treadle.interfaces.cli.session import Session
     from treadle.kernel.runs.flows import Source
+    from treadle.lang.nodes import Facet
     from treadle.lang.program import Program
+
 
 _SUFFIX = ".afl"
 
@@ -86,3 +96,123 @@ def _read(name: str) -> str:
         raise SourceNotFound(f"{name} cannot be read: {error.strerror}.") from None
     except UnicodeDecodeError as error:
         raise SourceNotFound(f"{name} is not UTF-8 text (byte {error.start}).") from None
+
+
+WorkflowOption = Annotated[
+    str | None, option("--workflow", "-w", metavar="NAME", help="The workflow; optional if there is only one")
+]
+LenientOption = Annotated[bool, option("--lenient", help="Do not check the inputs against the workflow's parameters")]
+
+_TEXTS = {"String": False, "String?": True}
+"""Types whose inputs are taken as they are written, and whether `null` is null."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A workflow that can start: its flow and its inputs."""
+
+    flow: str | list[Source]
+    program: Program
+    workflow: Facet
+    inputs: dict[str, Json]
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """The typed arguments."""
+
+    places: Sequence[str]
+    workflow: str | None
+    pairs: Sequence[str]
+    whole: str | None
+    lenient: bool = False
+    version: int | None = None
+    strict: bool = False
+
+    @property
+    def is_stored(self) -> bool:
+        """Whether it names a flow in the store."""
+        return flow_name(self.places) is not None
+
+    def plan_files(self, session: Session, engine: Engine) -> Plan:
+        """Plan a run from files; works without an open engine."""
+        sources = read_sources(self.places)
+        return self._plan(sources, compile_here(session, engine, sources, strict=self.strict))
+
+    async def plan(self, engine: Engine) -> Plan:
+        """Plan a run of a flow in the store."""
+        name = flow_name(self.places) or ""
+        flow = await engine.kernel.flows.get_flow(name, self.version)
+        return self._plan(flow.id, await engine.kernel.flows.program(flow.id))
+
+    def _plan(self, flow: str | list[Source], program: Program) -> Plan:
+        from treadle.kernel.runs.flows import check_inputs, find_workflow
+        from treadle.lang.signatures import type_words
+
+        workflow = find_workflow(program, self.workflow)
+        kinds = {param.name: type_words(param.type) for param in workflow.params}
+        texts: dict[str, bool] = {name: _TEXTS[kind] for name, kind in kinds.items() if kind in _TEXTS}
+        inputs = workflow_inputs(texts, self.whole, self.pairs)
+        check_inputs(program, workflow, inputs, lenient=self.lenient)
+        return Plan(flow, program, workflow, inputs)
+
+    async def start(self, api: Api, plan: Plan | None, **options: object) -> RunStarted:
+        """Start the plan made from files, or the named flow in the store."""
+        if plan is not None and not isinstance(plan.flow, str):
+            from treadle.api.flows import SourceText
+
+            sources = [SourceText(name, text) for name, text in plan.flow]
+            return await api.runs.start_from_source(
+                sources,
+                plan.workflow.qualified_name,
+                plan.inputs,
+                lenient=self.lenient,
+                **options,  # type: ignore[arg-type]
+            )
+        flow = await api.flows.get(flow_name(self.places) or "", version=self.version)
+        inputs = workflow_inputs(texts_of(flow, self.workflow), self.whole, self.pairs)
+        return await api.runs.start(flow.id, self.workflow, inputs, lenient=self.lenient, **options)  # type: ignore[arg-type]
+
+
+def texts_of(flow: FlowDetail, workflow: str | None) -> dict[str, bool]:
+    """The workflow's parameters of type String or String? (true); none if there is no such workflow, which starting it reports."""
+    found = _find(flow.workflows, workflow)
+    return {} if found is None else {param.name: _TEXTS[param.type] for param in found.params if param.type in _TEXTS}
+
+
+def _find(workflows: Sequence[WorkflowSignature], name: str | None) -> WorkflowSignature | None:
+    same = [each for each in workflows if name in (None, each.name)]
+    same = same or [each for each in workflows if short_name(each.name) == name]
+    return same[0] if len(same) == 1 else None
+
+
+def tell_what_is_missing(started: RunStarted) -> None:
+    """Warn people about handlers or workers that the run would wait for."""
+    if started.missing_handlers:
+        _tell_missing(f"in a live worker of list {started.task_list}", started.missing_handlers)
+    elif not started.workers:
+        tell_warning(
+            f"no worker of list {started.task_list} is running; the run waits for one. "
+            "`treadle worker --handlers MODULE` starts one."
+        )
+
+
+async def preflight(session: Session, engine: Engine, plan: Plan, task_list: str) -> None:
+    """Warn people about event facets without a handler, here or in a live worker."""
+    from treadle.kernel.runs.flows import missing_handlers, needed_handlers
+
+    servers, now = await engine.kernel.store.servers.list_all(engine.kernel.settings.namespace), await engine.kernel.store.now()
+    missing = missing_handlers(
+        needed_handlers(plan.program, plan.workflow), engine.kernel.registry.names(), servers, task_list, now
+    )
+    if engine.kernel.registry.fallback is not None:
+        missing = [name for name in missing if plan.program.facets[name].prompt is None]
+    if missing and not session.json:
+        _tell_missing("here or in a live worker", missing)
+
+
+def _tell_missing(where: str, missing: Sequence[str]) -> None:
+    tell_warning(
+        f"there is no handler {where} for {', '.join(missing)}; the run waits there. "
+        "Start one with `treadle worker --handlers MODULE`."
+    )

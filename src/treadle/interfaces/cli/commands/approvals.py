@@ -8,8 +8,8 @@ from click.exceptions import Exit
 
 from treadle.api.approvals import DecisionResult, DecisionResults
 from treadle.interfaces.cli.command import argument, option
-from treadle.interfaces.cli.exits import FAILED, exit_code_of_code
 from treadle.interfaces.cli.format import plain
+from treadle.interfaces.cli.messages import FAILED, exit_code_of_code
 from treadle.interfaces.cli.session import Session
 from treadle.interfaces.cli.values import edits as parse_edits
 from treadle.model.approvals import APPROVE

@@ -1,28 +1,31 @@
-"""`treadle dev`: the project in the current folder, running, and reloaded when its files change."""
+"""`treadle dev`: the project of this folder with a worker that is reloaded when its files change."""
 
 from __future__ import annotations
 
+import asyncio
+import json
 import os
-from collections.abc import Sequence
+import sys
+from asyncio.subprocess import PIPE, Process
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 from treadle.engine import Engine
 from treadle.interfaces.cli.command import option
 from treadle.interfaces.cli.commands.serve import Host, Port, http_options
 from treadle.interfaces.cli.commands.worker import Grace, Handlers, Llm
-from treadle.interfaces.cli.file_changes import changed, look, next_change
-from treadle.interfaces.cli.hosting import Serving, announce, listening, opened, stop_signal
+from treadle.interfaces.cli.hosting import Serving, announce, listening, opened, stop_signal, worker_command
 from treadle.interfaces.cli.local_token import entrance
 from treadle.interfaces.cli.messages import tell_error, tell_flow_error, tell_note
 from treadle.interfaces.cli.project import FILE, Project, find_project
-from treadle.interfaces.cli.reloaded_worker import ReloadedWorker
-from treadle.interfaces.cli.session import Session
+from treadle.interfaces.cli.session import Session, no_directory
 from treadle.interfaces.cli.sources import SourceNotFound, compile_here, read_sources
 from treadle.model.errors import InvalidFlow, InvalidInput
 from treadle.model.names import DEFAULT_LIST
+from treadle.settings import child_environment
 
 if TYPE_CHECKING:
     from treadle.interfaces.http.server import HttpServer
@@ -170,3 +173,162 @@ async def _publish(session: Session, engine: Engine, project: Project, before: i
         event = {"event": "published", "flow": project.name, "version": made.version, "workflows": names}
         announce(session, event, [f"Flow:     {project.name} version {made.version}: {', '.join(names) or 'no workflow'}"])
     return made.version
+
+
+_ENDS_IN = 5.0
+"""Seconds that a process gets to end after its grace, before it is killed."""
+_SHORT_LIFE = 5.0
+"""A process that ends by itself within these seconds is not started again until the next change."""
+
+
+@dataclass(slots=True)
+class _Child:
+    process: Process
+    relaying: asyncio.Task[None]
+    event: dict[str, Any]
+    started: float
+
+
+class ReloadedWorker:
+    """Starts, replaces and stops the process."""
+
+    def __init__(self, session: Session, options: Serving) -> None:
+        self._session = session
+        self._options = options
+        self._child: _Child | None = None
+
+    @property
+    def event(self) -> dict[str, Any]:
+        """The `started` event of the process; empty if none runs."""
+        return {} if self._child is None else self._child.event
+
+    async def load(self, handlers: list[str]) -> bool:
+        """Run this code: start a process and, once it works, stop the one before. Returns whether it works."""
+        new = await self._start(handlers)
+        if new is None:
+            return False
+        old, self._child = self._child, new
+        if old is not None:
+            await self._stop(old)
+        return True
+
+    async def stop(self) -> None:
+        """Stop the process; its running work gets the grace to finish."""
+        old, self._child = self._child, None
+        if old is not None:
+            await self._stop(old)
+
+    def ended(self) -> bool:
+        """Whether the process has ended by itself; forget it then. True only if it should be started again."""
+        child = self._child
+        if child is None or child.process.returncode is None:
+            return False
+        self._child = None
+        again = asyncio.get_running_loop().time() - child.started > _SHORT_LIFE
+        then = "it starts again" if again else "it starts again after the next change"
+        tell_note(f"The worker process {child.process.pid} ended with code {child.process.returncode}; {then}.")
+        return again
+
+    async def _start(self, handlers: list[str]) -> _Child | None:
+        chosen = {"TREADLE_STORE": self._session.chosen.store, "TREADLE_NAMESPACE": self._session.chosen.namespace}
+        given = {name: value for name, value in chosen.items() if value} | no_directory(self._session)
+        # without compiled files: Python takes those of two versions in one second for the same
+        environment = child_environment(TREADLE_SERVER="", PYTHONDONTWRITEBYTECODE="1", **given)
+        verbose = ["--verbose"] if self._session.chosen.verbose else []
+        process = await asyncio.create_subprocess_exec(
+            *worker_command(handlers, self._options), *verbose,
+            stdin=PIPE, stdout=PIPE, stderr=PIPE, env=environment, start_new_session=True,
+        )  # fmt: skip
+        relaying = asyncio.create_task(self._relay(process))
+        assert process.stdout is not None
+        try:
+            line = await process.stdout.readline()
+        except BaseException:
+            process.kill()
+            raise
+        if not line:
+            await process.wait()
+            await relaying
+            return None
+        return _Child(process, relaying, json.loads(line), asyncio.get_running_loop().time())
+
+    async def _relay(self, process: Process) -> None:
+        """Print the messages of the process; its errors, which are JSON, as this process prints its own."""
+        assert process.stderr is not None
+        async for raw in process.stderr:
+            text = raw.decode("utf-8", "replace")
+            try:
+                error = json.loads(text)["error"]
+                tell_error(str(error["code"]), str(error["message"]), as_json=self._session.json)
+            except (ValueError, TypeError, KeyError):
+                sys.stderr.write(text)
+                sys.stderr.flush()
+
+    async def _stop(self, child: _Child) -> None:
+        process = child.process
+        if process.returncode is None:
+            process.terminate()
+        try:
+            async with asyncio.timeout(self._options.grace + _ENDS_IN):
+                await process.wait()
+        except TimeoutError:
+            process.kill()
+            await process.wait()
+        await child.relaying
+
+
+_WATCHED = (".py", ".afl", ".toml")
+_SKIPPED = frozenset(["__pycache__", "node_modules", "venv", "build", "dist"])
+_LOOK_EVERY = 0.3
+_SETTLES_IN = 0.1  # seconds without a further change: an editor may write a file in several steps
+
+Files = Mapping[str, tuple[int, int]]
+
+
+def look(folders: Iterable[str]) -> Files:
+    """Return the watched files below the folders, with their times of change and sizes; hidden folders are left out."""
+    found: dict[str, tuple[int, int]] = {}
+    for root in dict.fromkeys(folders):
+        for folder, inner, names in os.walk(root):
+            inner[:] = [each for each in inner if not each.startswith(".") and each not in _SKIPPED]
+            if "pyvenv.cfg" in names:
+                inner.clear()
+                continue
+            for name in names:
+                if name.endswith(_WATCHED):
+                    path = Path(folder, name)
+                    try:
+                        state = path.stat()
+                    except OSError:
+                        continue  # deleted meanwhile
+                    found[str(path)] = (state.st_mtime_ns, state.st_size)
+    return found
+
+
+async def next_change(folders: Iterable[str], before: Files, stop: asyncio.Event) -> Files | None:
+    """Wait for a change, and until the files stay the same; None if `stop` was set, or after a while without a change."""
+    if await _pause(stop, _LOOK_EVERY):
+        return None
+    now = await asyncio.to_thread(look, folders)
+    while now != before:
+        if await _pause(stop, _SETTLES_IN):
+            return None
+        later = await asyncio.to_thread(look, folders)
+        if later == now:
+            return now
+        now = later
+    return None
+
+
+def changed(before: Files, now: Files) -> list[str]:
+    """Return the files that were written, created or deleted."""
+    return sorted(path for path in before.keys() | now.keys() if before.get(path) != now.get(path))
+
+
+async def _pause(stop: asyncio.Event, seconds: float) -> bool:
+    try:
+        async with asyncio.timeout(seconds):
+            await stop.wait()
+    except TimeoutError:
+        return False
+    return True

@@ -10,9 +10,8 @@ from click.exceptions import Exit
 from treadle.api.tasks import WAIT_LIMIT
 from treadle.interfaces.cli.command import argument, option
 from treadle.interfaces.cli.commands.run import end_of, failure_of, tell_failed
-from treadle.interfaces.cli.exits import FAILED, TIME_RAN_OUT
 from treadle.interfaces.cli.format import plain, pretty
-from treadle.interfaces.cli.messages import tell_note, tell_warning
+from treadle.interfaces.cli.messages import FAILED, TIME_RAN_OUT, tell_note, tell_warning
 from treadle.interfaces.cli.session import Session
 from treadle.interfaces.cli.values import (
     Deadline,

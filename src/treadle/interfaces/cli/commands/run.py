@@ -1,4 +1,4 @@
-"""`treadle run` and `treadle submit`: start a run, watch it here or leave it to the workers, print its outputs."""
+"""`treadle run` and `treadle submit`: runs of workflows."""
 
 from __future__ import annotations
 
@@ -11,38 +11,53 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from click.exceptions import Exit
 
+from treadle.api.flows import FlowTrial, SourceText, TrialCall
 from treadle.api.tasks import WAIT_LIMIT
 from treadle.api.wire import to_builtins
 from treadle.engine import Engine
 from treadle.interfaces.cli.command import option
 from treadle.interfaces.cli.commands.worker import Llm
-from treadle.interfaces.cli.crash import arm_crash
 from treadle.interfaces.cli.engines import load_engines
-from treadle.interfaces.cli.exits import FAILED, INTERRUPTED, WaitTimedOut
 from treadle.interfaces.cli.format import plain, pretty
 from treadle.interfaces.cli.hosting import enable_llm, leave_threads_behind, stop_signal
-from treadle.interfaces.cli.messages import tell_error
-from treadle.interfaces.cli.plan import (
-    LenientOption,
-    Plan,
-    Wanted,
-    WorkflowOption,
-    preflight,
-    tell_what_is_missing,
-)
+from treadle.interfaces.cli.messages import FAILED, INTERRUPTED, WaitTimedOut, tell_error, tell_note
+from treadle.interfaces.cli.process import arm_crash
 from treadle.interfaces.cli.run_view import Watcher
 from treadle.interfaces.cli.session import NotOverHttp, Session
-from treadle.interfaces.cli.sources import Places, StrictOption
-from treadle.interfaces.cli.values import Deadline, FairnessKey, Params, Payload, TagPairs, deadline_option, tags, wait_limit
+from treadle.interfaces.cli.sources import (
+    LenientOption,
+    Places,
+    Plan,
+    StrictOption,
+    Wanted,
+    WorkflowOption,
+    flow_name,
+    preflight,
+    read_sources,
+    tell_what_is_missing,
+    texts_of,
+)
+from treadle.interfaces.cli.values import (
+    Deadline,
+    FairnessKey,
+    Params,
+    Payload,
+    TagPairs,
+    deadline_option,
+    tags,
+    wait_limit,
+    workflow_inputs,
+)
 from treadle.kernel.telemetry.events import Emit, Event, TaskSettled
 from treadle.model.errors import IllegalMove, InvalidInput, RunCanceled, RunFailed
 from treadle.model.names import DEFAULT_LIST, check_key, check_name
 from treadle.model.runs import STOPPED_AT_LIMIT
-from treadle.model.values import Json
+from treadle.model.values import Json, encode
 
 if TYPE_CHECKING:
     from treadle.api.facade import Api
     from treadle.api.runs import RunOutputs
+
 
 HandlersHere = Annotated[
     list[str] | None,
@@ -84,7 +99,7 @@ async def run(
     With --answer or --trial, nothing is stored and no handler is called.
     """
     if answers or trial:
-        from treadle.interfaces.cli.commands.trial import try_workflow
+        from treadle.interfaces.cli.commands.run import try_workflow
 
         if handlers or llm:
             raise InvalidInput("A trial calls no handlers: omit --handlers and --llm, or --answer and --trial.")
@@ -317,3 +332,39 @@ def tell_failed(session: Session, run_id: str, failed: RunFailed | RunCanceled, 
     tell_error(
         failed.code, message if session.json or isinstance(failed, RunCanceled) else message + stop + hint, as_json=session.json
     )
+
+
+async def try_workflow(session: Session, wanted: Wanted, answers: Sequence[str]) -> None:
+    """Run a trial with the answers and print its outputs; exit 1 if it failed or needs more answers."""
+    given = workflow_inputs({}, None, answers, "answers")
+    name = flow_name(wanted.places)
+    if name is None:
+        inputs = wanted.plan_files(session, Engine("memory://", settings=session.settings)).inputs
+        sources = [SourceText(*each) for each in read_sources(wanted.places)]
+    async with session.api(scratch=name is None) as api:
+        if name is not None:
+            flow = await api.flows.get(name)
+            sources, inputs = flow.sources, workflow_inputs(texts_of(flow, wanted.workflow), wanted.whole, wanted.pairs)
+        ended = await api.flows.trial(sources, wanted.workflow, inputs, answers=given, lenient=wanted.lenient)
+    _show(session, ended)
+
+
+def _show(session: Session, ended: FlowTrial) -> None:
+    if not session.json:
+        for call in ended.calls:
+            tell_note(f"{_words(call)} = {encode(call.result) if call.error is None else f'failed: {call.error}'}")
+        if ended.unused:
+            tell_note(f"Unused answers: {', '.join(ended.unused)}")
+    if session.json or ended.state == "completed":
+        session.show(ended, lambda: pretty(ended.outputs))
+    if ended.state == "completed":
+        return
+    lines = [f"{_words(call)} returns {', '.join(f'{name}: {kind}' for name, kind in call.expects.items()) or 'nothing'}"
+             for call in ended.waiting]  # fmt: skip
+    needed = "\n  ".join(["The trial needs more answers (--answer FACET=JSON):", *lines])
+    tell_error(f"trial_{ended.state}", ended.error or needed, as_json=session.json)
+    raise Exit(FAILED)
+
+
+def _words(call: TrialCall) -> str:
+    return f"{call.path}: {call.facet}({encode(call.params)})"

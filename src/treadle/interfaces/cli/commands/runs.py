@@ -16,9 +16,9 @@ from treadle.interfaces.cli.format import facts, grid, ms, plain
 from treadle.interfaces.cli.format import line as shown_line
 from treadle.interfaces.cli.hosting import stop_signal
 from treadle.interfaces.cli.messages import tell_note
-from treadle.interfaces.cli.plan import texts_of
 from treadle.interfaces.cli.run_view import is_shown, list_steps, live_tasks, show_run, steps_table
 from treadle.interfaces.cli.session import NotOverHttp, Session
+from treadle.interfaces.cli.sources import texts_of
 from treadle.interfaces.cli.values import Params, Payload, workflow_inputs
 from treadle.interfaces.cli.values import payload as parse_payload
 from treadle.model.clock import as_text

@@ -1,20 +1,42 @@
-"""`treadle serve`: HTTP without a worker."""
+"""`treadle serve`, `treadle mcp` and `treadle lsp`: servers for HTTP, the Model Context Protocol and editors."""
 
 from __future__ import annotations
 
+import asyncio
+import gc
 import os
+import sys
+from collections.abc import AsyncIterator, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Annotated
 
+from treadle.engine import Engine
 from treadle.interfaces.cli.command import option
 from treadle.interfaces.cli.engines import load_engines
-from treadle.interfaces.cli.hosting import announce, calm_collector, listening, opened, stop_signal
+from treadle.interfaces.cli.hosting import (
+    announce,
+    calm_collector,
+    enable_llm,
+    has_mcp,
+    listening,
+    opened,
+    registered_handlers,
+    stop_signal,
+    worker_starter,
+)
 from treadle.interfaces.cli.local_token import entrance
 from treadle.interfaces.cli.messages import tell_note
 from treadle.interfaces.cli.session import Session
-from treadle.model.errors import MissingDependency
+from treadle.model.access import Access, Scope, granted, parse_scopes
+from treadle.model.errors import InvalidInput, MissingDependency
+from treadle.model.names import DEFAULT_LIST
 
 if TYPE_CHECKING:
     from treadle.interfaces.http.server import HttpOptions
+    from treadle.interfaces.mcp.request_context import RequestContext
+
 
 Host = Annotated[
     str | None,
@@ -111,3 +133,174 @@ def http_options(
         forwarded_allow=forwarded_allow or session.settings.trusted_proxies,
         log_requests=log_requests,
     )
+
+
+_GRACE = 1.0
+"""Seconds that running work gets when the client disconnects: many clients kill the process after two seconds."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Work:
+    """Whether to run a worker too, and with a language model."""
+
+    wanted: bool
+    llm: bool
+
+
+async def mcp(
+    session: Session,
+    scopes: Annotated[
+        list[Scope] | None,
+        option("--scope", help="Over stdio on a store: allow only this scope; repeatable; default: all scopes"),
+    ] = None,
+    handlers: Annotated[
+        list[str] | None,
+        option("--handlers", metavar="MODULE", help="Modules with engines that define handlers, functions and codecs; repeatable"),
+    ] = None,
+    work: Annotated[
+        bool, option("--work", help="Also run a worker in this process, for --handlers and for handlers registered in the store")
+    ] = False,
+    llm: Annotated[bool, option("--llm", help="With --work: also run prompt blocks, with TREADLE_LLM_MODEL")] = False,
+    toolsets: Annotated[
+        str | None,
+        option(
+            metavar="NAMES",
+            help="Over stdio: list these sets of tools, separated by commas, or `all`; default: core,operate,author",
+        ),
+    ] = None,
+    http: Annotated[
+        bool, option("--http", help="Serve streamable HTTP at /mcp instead of stdio, with the server's tokens")
+    ] = False,
+    host: Host = None,
+    port: Port = None,
+    open_access: Open = False,
+) -> None:
+    """Serve the Model Context Protocol to one client over stdio, until it closes stdin, or to many with --http.
+
+    Works on a store, or over stdio on a remote server with --server and --token. A server also serves MCP itself, at /mcp.
+    """
+    if not has_mcp():
+        raise MissingDependency("MCP needs the package mcp: pip install 'treadle[mcp]'.")
+    if http:
+        await _over_http(session, scopes, handlers or [], host, port, open_access, _Work(work, llm))
+        return
+    stop = stop_signal()
+    from treadle.interfaces.mcp.server import kept_wire, serve_stdio
+
+    if sys.stdin.isatty():
+        tell_note("This command speaks MCP over stdin and stdout with a client program; Ctrl-C stops it.")
+    from treadle.interfaces.mcp.catalog import parse_toolsets
+
+    listed = parse_toolsets(toolsets or "")
+    with kept_wire() as wire:
+        if session.chosen.remote:
+            if scopes or handlers or work or llm:
+                raise InvalidInput("--scope, --handlers and --work need a store; on a server the token decides.")
+            await serve_stdio(_far_desk(session, listed), wire, stop)
+        else:
+            engines = load_engines(session, handlers or [])
+            await serve_stdio(_near_desk(session, scopes, engines, _Work(work, llm), listed), wire, stop)
+
+
+@asynccontextmanager
+async def _far_desk(session: Session, toolsets: frozenset[str]) -> AsyncIterator[RequestContext]:
+    """A request context for tools that run here, on a remote server."""
+    from treadle.interfaces.mcp.request_context import RequestContext
+
+    async with session.api(for_model=True) as api:
+        yield RequestContext(api, toolsets=toolsets)
+
+
+@asynccontextmanager
+async def _near_desk(
+    session: Session, scopes: Sequence[Scope] | None, engines: Sequence[Engine], work: _Work, toolsets: frozenset[str]
+) -> AsyncIterator[RequestContext]:
+    from treadle.engine.operations import Operations
+    from treadle.interfaces.mcp.request_context import RequestContext
+
+    actor = f"mcp:{session.actor.removeprefix('cli:')}"
+    access = Access(actor, granted(parse_scopes(scopes)) if scopes else frozenset(Scope), for_model=True)
+    served = [DEFAULT_LIST] if work.wanted else []
+    async with (
+        _working(engines, work) as engine,
+        worker_starter(engine, _GRACE, served=served, registered=work.wanted and _is_shared(engine)) as start_worker,
+    ):
+        yield RequestContext(Operations(engine, access), access, toolsets=toolsets, start_worker=start_worker)
+
+
+async def _over_http(
+    session: Session,
+    scopes: Sequence[Scope] | None,
+    handlers: Sequence[str],
+    host: str | None,
+    port: int | None,
+    open_access: bool,
+    work: _Work,
+) -> None:
+    if session.chosen.remote:
+        raise InvalidInput(f"The server already serves MCP at {session.chosen.remote}/mcp: omit --http or --server.")
+    if scopes:
+        raise InvalidInput("Over HTTP the caller's token decides: create one with `treadle token create NAME --scope operate`.")
+    from treadle.interfaces.cli.mcp_mount import PATH, add_mcp
+
+    options = http_options(session, host, port, "", False, _GRACE, open_access, needed=True)
+    from treadle.interfaces.http.server import HttpServer
+
+    stop = stop_signal()
+    async with _working(load_engines(session, handlers), work, stop) as engine:
+        server = HttpServer(engine, options, more=(add_mcp,))
+        await server.listen()
+        calm_collector()
+        async with server:
+            url = f"{server.url}{PATH}"
+            event, shown = await entrance(engine, server, pages=False)
+            event = {"event": "started", "store": engine.kernel.store.url, **event, "url": url, "pid": os.getpid()}
+            lines = [
+                f"Store:    {engine.kernel.store.url}",
+                f"MCP:      {url}",
+                *shown,
+                f"Stop:     Ctrl-C or kill {os.getpid()}",
+            ]
+            announce(session, event, lines)
+            await stop.wait()
+    announce(session, {"event": "stopped", "pid": os.getpid()}, ["Stopped"])
+
+
+@asynccontextmanager
+async def _working(engines: Sequence[Engine], work: _Work, stop: asyncio.Event | None = None) -> AsyncIterator[Engine]:
+    """Open all engines, so that handlers can use theirs; run a worker on the first if wanted.
+
+    With `stop`, wait for stores that cannot be reached.
+    """
+    if work.llm:
+        enable_llm(engines[0])
+    async with AsyncExitStack() as stack:
+        for engine in engines:
+            await stack.enter_async_context(engine if stop is None else opened(engine, stop))
+        if work.wanted:
+            await stack.enter_async_context(engines[0].worker(grace=_GRACE))
+            if _is_shared(engines[0]):
+                await stack.enter_async_context(registered_handlers(engines[0], _GRACE))
+        yield engines[0]
+
+
+def _is_shared(engine: Engine) -> bool:
+    """Whether a second engine can open the store."""
+    return not engine.kernel.store.url.startswith("memory:")
+
+
+def lsp(
+    session: Session,
+    stdio: Annotated[bool, option("--stdio", help="Use stdin and stdout; this is the default, and some editors pass it")] = False,
+) -> None:
+    """Serve the Language Server Protocol for AFL to one editor over stdio, until it disconnects."""
+    if find_spec("pygls") is None:
+        raise MissingDependency("The language server needs the package pygls: pip install 'treadle[lsp]'.")
+    from treadle.interfaces.lsp.server import make_server
+
+    if sys.stdin.isatty():
+        tell_note("Waiting for an editor to speak the Language Server Protocol on stdin; Ctrl-C stops.")
+    server = make_server()
+    gc.freeze()
+    gc.set_threshold(100_000, 20, 20)  # a check makes many objects that live on; collecting in the middle of it doubles its time
+    server.start_io()

@@ -1,8 +1,9 @@
-"""`treadle store ...`: schema, log, contents, pruning, backup, and a namespace as a file."""
+"""`treadle store ...`, `treadle namespaces ...` and `treadle import ...`: the database and its contents."""
 
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -14,12 +15,12 @@ from click.exceptions import Exit
 
 from treadle.api.wire import to_builtins
 from treadle.interfaces.cli.command import argument, option
-from treadle.interfaces.cli.exits import FAILED
 from treadle.interfaces.cli.format import ago, facts, grid, plain, state
-from treadle.interfaces.cli.messages import end_progress, tell_progress
+from treadle.interfaces.cli.messages import FAILED, end_progress, tell_progress
 from treadle.interfaces.cli.session import NotOverHttp, Session
 from treadle.interfaces.cli.values import seconds
-from treadle.model.errors import InvalidInput, Refused
+from treadle.model.errors import InvalidInput, Refused, TreadleError
+from treadle.settings import read_directory
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -282,3 +283,90 @@ async def accept(
     known = await store.health.accept_damage()
     said = "Nothing was recorded about its commits" if known is None else f"The record of {known}, was removed"
     session.show({"store": store.url, "removed": known}, lambda: plain(f"{said}; {store.url} can be used as it is."))
+
+
+_WITHIN = 10.0
+"""Seconds that a store has to answer."""
+
+
+async def list_namespaces(session: Session) -> None:
+    """List the namespaces of the directory and of its stores: where each lives, and whether that store answers."""
+    session.need_store()
+    directory = read_directory(session.settings.directory) if session.settings.directory else None
+    listed = {} if directory is None else directory.namespaces
+    default = session.settings.store if directory is None else directory.store or session.default_store
+    looks = await asyncio.gather(*(_look(session, url) for url in dict.fromkeys([*listed.values(), default])))
+    found = {look["url"]: look for look in looks}
+    names = listed | {name: default for name in found[default]["namespaces"] if name not in listed}
+    rows = [
+        {
+            "namespace": name,
+            "store": found[url]["shown"],
+            "listed": name in listed,
+            "reachable": found[url]["error"] is None,
+            "error": found[url]["error"],
+        }
+        for name, url in sorted(names.items())
+    ]
+    value = {"directory": session.settings.directory or None, "default": found[default]["shown"], "namespaces": rows}
+    session.show(value, lambda: _table(rows, value["default"]))
+
+
+async def _look(session: Session, url: str) -> dict[str, Any]:
+    """Return the namespaces of a store, or the reason why it does not answer."""
+    from treadle.engine import Engine
+
+    engine = Engine(url, settings=replace(session.settings, store=url))
+    look: dict[str, Any] = {"url": url, "shown": engine.kernel.store.url, "namespaces": [], "error": None}
+    try:
+        async with asyncio.timeout(_WITHIN):
+            await engine.open(migrate=False)
+            look["namespaces"] = await engine.kernel.store.namespaces.list_names()
+    except TimeoutError:
+        look["error"] = f"It did not answer within {_WITHIN:g} s."
+    except TreadleError as error:
+        look["error"] = str(error)
+    finally:
+        await engine.close()
+    return look
+
+
+def _table(rows: list[dict[str, Any]], default: str) -> RenderableType:
+    from rich.console import Group
+
+    table = grid("namespace", "store", "placed by", "")
+    for each in rows:
+        by = "the directory" if each["listed"] else "default"
+        table.add_row(
+            plain(each["namespace"]), plain(each["store"]), by, plain(each["error"] or "") if each["error"] else state("ok")
+        )
+    return Group(table, plain(f"\nAll others: {default}"))
+
+
+async def mongodump(
+    session: Session,
+    folder: Annotated[Path, argument(metavar="DIR", help="The folder that mongodump wrote")],
+    dry_run: Annotated[bool, option("--dry-run", help="Read and check everything, and import nothing")] = False,
+) -> None:
+    """Import flows, handler registrations and finished runs of the AFL reference implementation; safe to repeat."""
+    from treadle.agents.mongodump import Mongodump
+
+    counts, skipped = Counter[tuple[str, str]](), list[dict[str, str]]()
+    async with session.engine(migrate=True) as engine:
+        async for what, name, outcome, reason in Mongodump(folder, engine, dry_run=dry_run).load():
+            counts[what, outcome] += 1
+            skipped += [{"what": what, "name": name, "reason": reason}] if outcome == "skipped" else []
+            tell_progress(session, f"{counts.total()} records read")
+    end_progress(session)
+    outcomes = ("imported", "unchanged", "skipped")
+    by_kind = {f"{what}s": {each: counts[what, each] for each in outcomes} for what in ("flow", "handler", "run")}
+
+    def shown() -> RenderableType:
+        from rich.console import Group
+
+        table = grid("", ">would import" if dry_run else ">imported", ">unchanged", ">skipped")
+        for what, by in by_kind.items():
+            table.add_row(what, *map(str, by.values()))
+        return Group(table, *(plain(f"skipped {each['what']} {each['name']}: {each['reason']}", "yellow") for each in skipped))
+
+    session.show({"dry_run": dry_run, **by_kind, "problems": skipped}, shown)

@@ -1,4 +1,4 @@
-"""`treadle worker` and `treadle up`: run handlers, in this process or in several; `up` also serves HTTP."""
+"""`treadle worker`, `treadle up` and `treadle declare`: processes that run the handlers of a program."""
 
 from __future__ import annotations
 
@@ -8,18 +8,23 @@ from typing import TYPE_CHECKING, Annotated
 from treadle.engine import Engine
 from treadle.interfaces.cli.command import option
 from treadle.interfaces.cli.commands.serve import ForwardedAllow, Host, LogRequests, Open, Port, http_options
-from treadle.interfaces.cli.crash import arm_crash
 from treadle.interfaces.cli.engines import load_engines
-from treadle.interfaces.cli.fleet import Fleet
-from treadle.interfaces.cli.hosting import Serving, announce, leave_threads_behind, opened, serve, stop_signal
+from treadle.interfaces.cli.format import grid, plain, state
+from treadle.interfaces.cli.hosting import Fleet, Serving, announce, leave_threads_behind, opened, serve, stop_signal
 from treadle.interfaces.cli.local_token import entrance
+from treadle.interfaces.cli.process import arm_crash
 from treadle.interfaces.cli.session import Session
+from treadle.kernel.declarations.records import check_release
+from treadle.kernel.declarations.service import Synced
 from treadle.model.errors import InvalidInput
 from treadle.model.names import DEFAULT_LIST, check_name
 from treadle.model.values import Json
 
 if TYPE_CHECKING:
+    from rich.console import RenderableType
+
     from treadle.interfaces.http.server import HttpServer
+
 
 Handlers = Annotated[
     list[str] | None,
@@ -246,3 +251,61 @@ async def up(
         else http_options(session, host, port, forwarded_allow, log_requests, grace, open_access, needed=False),
     )
     await run_worker(session, engines, options)
+
+
+async def declare(
+    session: Session,
+    handlers: Handlers = None,
+    dry_run: Annotated[bool, option("--dry-run", help="Only show the differences")] = False,
+    release: Annotated[str | None, option(metavar="N", help="Release of the program; default: that of its Engine")] = None,
+    overwrite: Annotated[bool, option("--overwrite", help="Also replace values that were set by hand")] = False,
+) -> None:
+    """Show how limits and schedules declared in code differ from the store, and apply them, as a starting worker does.
+
+    Without declarations, those that the program applied earlier are removed.
+    """
+    if not handlers:
+        raise InvalidInput("Name the code with the declarations: `treadle declare --handlers MODULE`.")
+    engines = load_engines(session, handlers)
+    first = engines[0]
+    synced: list[Synced] = []
+    await first.open(migrate=not dry_run)
+    try:
+        for engine in engines:
+            if release is not None:
+                engine.declare.release = check_release(release)
+            service = first.kernel.trigger_services.declarations
+            synced.append(await service.sync(engine.declare, dry_run=dry_run, overwrite=overwrite))
+    finally:
+        await first.close()
+    value: Json = {
+        "applied": not dry_run,
+        "programs": [
+            {
+                "program": each.program,
+                "release": each.release,
+                "changes": [
+                    {
+                        "item": change.item,
+                        "verdict": change.verdict,
+                        "declared": change.declared,
+                        "found": change.found,
+                        "text": change.text,
+                    }
+                    for change in each.changes
+                ],
+            }
+            for each in synced
+        ],
+    }
+    session.show(value, lambda: _table(synced))
+
+
+def _table(synced: list[Synced]) -> RenderableType:
+    table = grid("program", "release", "", "item")
+    for each in synced:
+        for change in each.changes:
+            table.add_row(plain(each.program), plain(each.release), state(change.verdict), plain(change.text))
+        if not each.changes:
+            table.add_row(plain(each.program), plain(each.release), state("unchanged"), plain("nothing is declared"))
+    return table

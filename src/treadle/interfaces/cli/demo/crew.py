@@ -9,8 +9,7 @@ from pathlib import Path
 from typing import Self
 
 from treadle.engine import Engine
-from treadle.interfaces.cli.fleet import worker_command
-from treadle.interfaces.cli.hosting import Serving
+from treadle.interfaces.cli.hosting import Serving, worker_command
 from treadle.model.errors import TreadleError
 from treadle.settings import child_environment
 

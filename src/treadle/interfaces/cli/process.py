@@ -1,4 +1,4 @@
-"""Ctrl-C while the event loop is busy: signals reach the event loop only between its callbacks, and these may take long."""
+"""This process: its interrupts, and its crash at a point that a test names."""
 
 from __future__ import annotations
 
@@ -10,9 +10,12 @@ import sys
 import threading
 from collections.abc import Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
+from itertools import count
 from typing import Any, NoReturn
 
-from treadle.interfaces.cli.exits import INTERRUPTED
+from treadle.interfaces.cli.messages import INTERRUPTED
+from treadle.kernel.store.crashpoints import POINTS, arm
+from treadle.model.errors import InvalidInput
 
 _PATIENCE = 0.5
 """Seconds after which a Ctrl-C that the event loop has not processed is raised where the program is."""
@@ -80,3 +83,22 @@ def _stop(executor: ThreadPoolExecutor) -> NoReturn:
         sys.stderr.flush()
         os._exit(INTERRUPTED)
     raise KeyboardInterrupt from None
+
+
+def arm_crash(spec: str) -> None:
+    """Arm `point` or `point:n` (the n-th time it is reached); an empty spec arms nothing."""
+    if not spec:
+        return
+    point, colon, number = spec.partition(":")
+    if point not in POINTS:
+        raise InvalidInput(f"TREADLE_CRASH_AT names an unknown crash point: {point!r}; choose one of {', '.join(POINTS)}.")
+    if colon and (not number.isdecimal() or int(number) < 1):
+        raise InvalidInput(f"TREADLE_CRASH_AT takes `point` or `point:n` with n from 1, not {spec!r}.")
+    wanted = int(number or 1)
+    reached = count(1)
+
+    def crash(here: str) -> None:
+        if here == point and next(reached) == wanted:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    arm(crash)

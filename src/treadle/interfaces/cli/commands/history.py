@@ -1,0 +1,226 @@
+"""`treadle events`, `treadle stream` and `treadle trace`: what happened, and what happens now."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from contextlib import aclosing, suppress
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Annotated
+
+from treadle.api.view import short
+from treadle.api.wire import to_builtins
+from treadle.interfaces.cli.calls import show
+from treadle.interfaces.cli.command import argument, option
+from treadle.interfaces.cli.format import ms, plain
+from treadle.interfaces.cli.hosting import announce, stop_signal
+from treadle.interfaces.cli.session import Session
+from treadle.model.clock import as_text, span
+from treadle.model.errors import NotFound
+from treadle.model.text import json_text, printable
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+    from treadle.api.events import Event
+    from treadle.api.facade import Api
+    from treadle.api.streams import StreamEntry
+    from treadle.api.traces import Trace, TraceEntry
+
+
+_PAGE = 50
+
+
+async def events(
+    session: Session,
+    follow: Annotated[bool, option("--follow", "-f", help="Continue with new events until Ctrl-C")] = False,
+    after: Annotated[int | None, option(metavar="SEQ", help="Only after the event with this number; 0: from the first")] = None,
+    entity: Annotated[str | None, option(help="Only of this entity: task, run, approval, ...")] = None,
+    about: Annotated[str | None, option("--id", metavar="ID", help="Only of the task, run or other entity with this id")] = None,
+    run: Annotated[str | None, option(metavar="ID", help="Only of this run")] = None,
+    root: Annotated[str | None, option(metavar="ID", help="Only of this tree")] = None,
+    move: Annotated[str | None, option(help="Only changes with this name: succeed, fail, cancel, ...")] = None,
+    limit: Annotated[int, option(help="Maximum number, up to 1000; not with --follow")] = _PAGE,
+) -> None:
+    """Show the last events, or those after one; with --follow, print each new event as one line (or JSON object)."""
+    which = {"entity": entity, "entity_id": about, "run_id": run, "root_id": root, "move": move}
+    async with session.api() as api:
+        if follow:
+            await _follow_events(session, api, after, which)
+            return
+        page = await api.events.list(after_seq=after, limit=limit, **which)
+    show(session, page, datetime.min)
+
+
+async def _follow_events(session: Session, api: Api, after: int | None, which: dict[str, str | None]) -> None:
+    stop = asyncio.create_task(stop_signal().wait())
+
+    async def print_events() -> None:
+        async with aclosing(api.events.follow(after_seq=after, **which)) as found:
+            async for event in found:
+                announce(session, to_builtins(event), [_line(event)])
+
+    showing = asyncio.create_task(print_events())
+    await asyncio.wait([stop, showing], return_when=asyncio.FIRST_COMPLETED)
+    for each in (stop, showing):
+        each.cancel()
+    await asyncio.wait([stop, showing])
+    if not showing.cancelled():
+        showing.result()
+
+
+def _line(event: Event) -> str:
+    by = f" by {event.actor}" if event.actor else ""
+    at = as_text(ms(event.at))
+    return f"{event.seq} {at} {event.entity} {event.entity_id} {event.move}: {event.from_state} -> {event.to_state}{by}"
+
+
+async def stream(
+    session: Session,
+    work: Annotated[str, argument(metavar="ID", help="The run, or a task")],
+    name: Annotated[str | None, argument(metavar="NAME", help="The stream; without it, the streams are listed")] = None,
+    offset: Annotated[int, option("--from", metavar="OFFSET", help="Start at this offset")] = 0,
+    follow: Annotated[bool, option("--follow", "-f", help="Continue with new entries until the work has ended, or Ctrl-C")] = False,
+) -> None:
+    """List the streams of a run, or print one: text as it is, other entries and notices on lines of their own."""
+    async with session.api() as api:
+        if name is None:
+            found = await api.streams.list(work)
+            now = (await api.system.time()).now
+            show(session, found, now)
+        elif follow:
+            await _follow_stream(session, api, work, name, offset)
+            await _tell_successor(api, work, name)
+        else:
+            await _print_stream(session, api, work, name, offset)
+
+
+async def _tell_successor(api: Api, work: str, name: str) -> None:
+    with suppress(NotFound):  # a task
+        if (current := (await api.runs.get(work)).continued_as) is not None:
+            sys.stderr.write(f"The run continued as {current}: `treadle stream {current} {name} --follow`\n")
+
+
+async def _print_stream(session: Session, api: Api, work: str, name: str, offset: int) -> None:
+    printer = _Printer(session)
+    while True:
+        page = await api.streams.read(work, name, offset=offset)
+        for entry in page.entries:
+            printer.print(entry)
+        if not (page.entries or page.ended or page.next_offset):
+            sys.stderr.write(f"There is no stream {name!r} yet; as the work has not ended, `--follow` can wait for it.\n")
+        offset = page.next_offset
+        if not page.entries:
+            printer.end()
+            return
+
+
+async def _follow_stream(session: Session, api: Api, work: str, name: str, offset: int) -> None:
+    stop = asyncio.create_task(stop_signal().wait())
+    printer = _Printer(session)
+
+    async def print_entries() -> None:
+        async with aclosing(api.streams.follow(work, name, offset=offset)) as entries:
+            async for entry in entries:
+                printer.print(entry)
+
+    showing = asyncio.create_task(print_entries())
+    await asyncio.wait([stop, showing], return_when=asyncio.FIRST_COMPLETED)
+    for each in (stop, showing):
+        each.cancel()
+    await asyncio.wait([stop, showing])
+    printer.end()
+    if not showing.cancelled():
+        showing.result()
+
+
+class _Printer:
+    """Prints entries immediately: one JSON object per line, or text as it is."""
+
+    def __init__(self, session: Session) -> None:
+        self._json = session.json
+        self._within_line = False
+
+    def print(self, entry: StreamEntry) -> None:
+        if self._json:
+            sys.stdout.write(json_text(to_builtins(entry)) + "\n")
+        elif entry.kind == "entry" and isinstance(entry.value, str):
+            sys.stdout.write(printable(entry.value, "\n\t"))
+            self._within_line = not entry.value.endswith("\n") if entry.value else self._within_line
+        else:
+            self.end()
+            sys.stdout.write((json_text(entry.value) if entry.kind == "entry" else notice(entry)) + "\n")
+        sys.stdout.flush()
+
+    def end(self) -> None:
+        """End the line."""
+        if self._within_line:
+            sys.stdout.write("\n")
+            self._within_line = False
+            sys.stdout.flush()
+
+
+def notice(entry: StreamEntry) -> str:
+    """A notice for people."""
+    if entry.kind == "abandoned":
+        before, since = entry.value["generation"], entry.value["since"]
+        return f"[attempt {entry.generation} begins: attempt {before} was abandoned, from offset {since} on]"
+    if entry.kind == "truncated":
+        return "[the stream was full: entries are missing here]"
+    return f"[{printable(str(entry.value['message']))}]"
+
+
+_NAME, _STATE, _TOOK = 32, 17, 7
+"""Widths of the columns; the bars take the rest of 80."""
+_BAR = 80 - _NAME - _STATE - _TOOK - 4
+
+
+async def show_trace(session: Session, _: Api, trace: Trace) -> None:
+    """Show everything that followed from one start on one time axis."""
+    session.show_page(trace, trace.entries, "Nothing.", lambda: _timeline(trace), after=trace.next_after)
+
+
+def _timeline(trace: Trace) -> RenderableType:
+    end = max(trace.ended_at or trace.now, *(each.ended_at or trace.now for each in trace.entries))
+    whole = max((end - trace.began_at) / timedelta(milliseconds=1), 1.0)
+    origin = "" if trace.origin is None else f"; from {trace.origin.kind} {trace.origin.name}"
+    many = "1 run or task" if trace.total == 1 else f"{trace.total} runs and tasks"
+    by = f"; by {trace.created_by}" if trace.created_by and trace.origin is None else ""
+    head = [f"{trace.name} {trace.state}: {many} in {span(whole)}{origin}{by}", f"id {trace.id}"]
+    if trace.trace_id not in (None, trace.id):
+        head[1] += f", trace {trace.trace_id}"
+    rows = [_row(each, trace, whole) for each in trace.entries]
+    notes = [f"{each.name}: `treadle trace {trace.id} --group {each.id}`" for each in trace.entries if each.kind == "group"]
+    return plain("\n".join([*(short(line, 80) for line in head), "", *rows, *(["", "Groups:"] if notes else []), *notes]))
+
+
+def _row(entry: TraceEntry, trace: Trace, whole: float) -> str:
+    kind = "" if entry.kind in ("task", "run") else f"{entry.kind.replace('_', ' ')} "
+    many = f" ×{entry.count}" if entry.kind == "group" else f" #{entry.attempt}" if (entry.attempt or 0) > 1 else ""
+    name = f"{'  ' * entry.depth}{kind if entry.kind != 'group' else ''}{entry.name}{many}"
+    state = entry.state.replace("_", " ")
+    if entry.kind == "group" and len(entry.states) > 1:
+        state = " ".join(f"{count} {each[:6]}" for each, count in entry.states.items())
+    began = entry.began_at or entry.created_at
+    took = span(((entry.ended_at or trace.now) - began) / timedelta(milliseconds=1))
+    bar = _bar(entry, trace, whole)
+    return f"{_cut(name, _NAME)} {_cut(state, _STATE)} {took:>{_TOOK}}  {bar}".rstrip()
+
+
+def _bar(entry: TraceEntry, trace: Trace, whole: float) -> str:
+    """The waiting time as dots, then the rest as a bar; an open one ends with an arrow."""
+
+    def place(at: datetime) -> int:
+        share = (at - trace.began_at) / timedelta(milliseconds=1) / whole
+        return min(max(round(share * _BAR), 0), _BAR)
+
+    created, end = place(entry.created_at), place(entry.ended_at or trace.now)
+    began = end if entry.began_at is None else max(place(entry.began_at), created)
+    bar = "█" * max(end - began, 1 if entry.began_at is not None else 0)
+    if entry.ended_at is None:
+        bar = f"{bar[:-1]}▶"
+    return (" " * min(created, _BAR - 1) + "·" * (began - created) + bar)[:_BAR]
+
+
+def _cut(text: str, width: int) -> str:
+    return f"{text if len(text) <= width else f'{text[: width - 1]}…':<{width}}"
