@@ -26,7 +26,6 @@ from treadle.kernel.telemetry.events import StoreTrouble
 from treadle.model.errors import NamespaceNotFound, Refused, StoreFailed, StoreUnavailable, TreadleError
 from treadle.model.names import DEFAULT_LIST
 from treadle.model.retry import Backoff
-from treadle.model.retry import Backoff
 from treadle.model.text import printable, safe_logger
 from treadle.model.values import Json
 from treadle.settings import Directory, child_environment, read_directory
