@@ -16,7 +16,6 @@ from bench.benchmark import Figures, Found
 from bench.figures import Aim, judged, spread
 from bench.results import table
 from treadle.lang.check import check
-from treadle.lang.codec import encode_with_digest
 from treadle.lang.compiler import compile_sources, digest_of
 from treadle.lang.declare import declare
 from treadle.lang.diagnostics import Reporter, Source
@@ -62,7 +61,7 @@ namespace shop{n} {{
     }}
 }}
 """
-PHASES = {"lex": "tokens", "parse": "parsing, with tokens", "check": "checks", "emit": "records", "encode": "JSON and digest"}
+PHASES = {"lex": "tokens", "parse": "parsing, with tokens", "check": "checks", "emit": "JSON and digest"}
 NOTE = (
     "Tokens from one scan of the text, and checks that do nothing for declarations without a body, took 0.74 of the time for "
     "tokens, 0.77 for parsing, 0.67 for checks, 0.78 for a whole compilation and 0.60 for an edit: minima of 14 rounds, old and "
@@ -103,8 +102,7 @@ def _compile(parts: int) -> dict[str, float]:
     _timed("lex", took, lambda: lex(source, reporter))
     file = _timed("parse", took, lambda: parse(source, reporter).file)
     context = _timed("check", took, lambda: check(declare([(source, file)], reporter), reporter))
-    program = _timed("emit", took, lambda: emit(context))
-    _timed("encode", took, lambda: encode_with_digest(program, digest_of, locations=True))
+    _timed("emit", took, lambda: emit(context, digest_of, locations=True))
     _timed("compile", took, lambda: compile_sources([("a.afl", text)]))
     return {name: each * 1000 / text.count("\n") for name, each in took.items()}
 

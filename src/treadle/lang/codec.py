@@ -30,7 +30,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any, TypedDict, TypeVar, assert_never, cast
+from typing import Any, TypedDict, TypeVar, assert_never
 
 from treadle.lang import nodes
 from treadle.lang.program import Node, Program
@@ -47,166 +47,225 @@ _DIRECTIVES = ("system", "template", "model")
 
 def encode_program(program: Program, *, locations: bool = True) -> JsonDict:
     """Return the JSON of a program; without locations it depends only on the meaning."""
-    encoder = _Encoder()
-    json = encoder.program(program)
+    encoder = Encoder()
+    json = encoder.node("Program", program, "", declarations=[encoder.declaration(node) for node in program.declarations])
     if locations:
         encoder.locate()
     return json
 
 
-def encode_with_digest(program: Program, digest: Callable[[JsonDict], str], *, locations: bool) -> tuple[JsonDict, str]:
-    """Return the JSON of a program and the digest of its JSON without locations, in one pass."""
-    encoder = _Encoder()
-    json = encoder.program(program)
-    digested = digest(json)
-    if locations:
-        encoder.locate()
-    return json, digested
+class Encoder:
+    """Encodes the nodes of a program.
 
-
-class _Encoder:
-    """Collects the locations of all nodes, so that they can be added after the digest is made."""
+    Places are collected, so that they can be added after the digest is made. Subclasses encode the nodes of checked sources: they
+    know otherwise what these methods read from the nodes.
+    """
 
     def __init__(self) -> None:
-        self._located: list[tuple[JsonDict, nodes.Location]] = []
+        self._located: list[tuple[JsonDict, Any]] = []
 
     def locate(self) -> None:
-        for json, location in self._located:
-            json["location"] = _encode_location(location)
+        """Add the places of all nodes that have been encoded so far."""
+        for json, node in self._located:
+            if (place := self.place(node)) is not None:
+                json["location"] = place
 
-    def _node(self, type_: str, node: Node | Program, **parts: Any) -> JsonDict:
-        json: JsonDict = {"type": type_, "id": node.id}
+    def place(self, node: Any) -> JsonDict | None:
+        at: nodes.Location | None = node.location
+        return None if at is None else location_json(at, at.source, at.code_line)
+
+    def path(self, name: str, *, unique: bool = False) -> str:
+        """Return the path of a declaration."""
+        return ""
+
+    def id(self, node: Any, path: str) -> str:
+        return str(node.id)
+
+    def target(self, node: nodes.Call) -> str:
+        return str(node.target)
+
+    def resolved(self, node: nodes.Call | nodes.Mixin) -> str | None:
+        return node.resolved
+
+    def into(self, node: nodes.Yield | nodes.Mixin) -> str | None:
+        return node.into
+
+    def depends(self, node: nodes.Statement) -> tuple[str, ...]:
+        return node.depends
+
+    def text(self, node: nodes.Sys) -> str | None:
+        return node.text
+
+    def param(self, node: nodes.Param) -> nodes.Param:
+        return node
+
+    def reference(self, node: nodes.InputRef | nodes.Ref | nodes.StepRef | nodes.LoopRef) -> JsonDict:
+        return {"type": type(node).__name__, "path": list(node.path)}
+
+    def optional(self, node: nodes.Index) -> bool:
+        return node.optional
+
+    # --- declarations
+
+    def node(self, type_: str, node: Any, path: str, **parts: Any) -> JsonDict:
+        json: JsonDict = {"type": type_, "id": self.id(node, path)}
         for key, value in parts.items():
             if value or (value is not None and value != []):
                 json[key] = value
-        if node.location is not None:
-            self._located.append((json, node.location))
+        self._located.append((json, node))
         return json
 
-    def program(self, node: Program) -> JsonDict:
-        return self._node("Program", node, declarations=[self._declaration(each) for each in node.declarations])
-
-    def _declaration(self, node: nodes.Declaration) -> JsonDict:
+    def declaration(self, node: nodes.Declaration) -> JsonDict:
         match node:
             case nodes.Namespace():
-                return self._node(
-                    "Namespace", node, name=str(node.name), doc=_encode_doc(node.doc), uses=list(node.uses),
-                    declarations=[self._declaration(item) for item in node.items if not isinstance(item, nodes.Use)],
-                )  # fmt: skip
+                items = [self.declaration(item) for item in node.items if not isinstance(item, nodes.Use)]
+                path, name = self.path(f"namespace:{node.name}", unique=True), str(node.name)
+                return self.node(
+                    "Namespace", node, path, name=name, doc=_doc_json(node.doc), uses=list(node.uses), declarations=items
+                )
             case nodes.Facet():
-                return self._facet(node)
+                return self._facet(node, self.path(str(node.name)))
             case nodes.Implicit():
-                return self._node("ImplicitDecl", node, name=str(node.name), call=self._call(node.call))
+                path = self.path(f"implicit:{node.name}", unique=True)
+                return self.node("ImplicitDecl", node, path, name=str(node.name), call=self._call(node.call, path))
             case nodes.Schema():
-                json = self._node("SchemaDecl", node, name=str(node.name), doc=_encode_doc(node.doc))
-                json["fields"] = _params(node.fields)
+                json = self.node("SchemaDecl", node, self.path(str(node.name)), name=str(node.name), doc=_doc_json(node.doc))
+                json["fields"] = self._params(node.fields)
                 return json
         assert_never(node)
 
-    def _facet(self, node: nodes.Facet) -> JsonDict:
-        blocks = [self._block(block) for block in node.blocks]
+    def _facet(self, node: nodes.Facet, path: str) -> JsonDict:
+        mixins = self._mixins(node.mixins, path, "MixinSig")
+        blocks = [self._block(block, f"{path}/block-{n}") for n, block in enumerate(node.blocks)]
         body: Any = blocks if len(blocks) > 1 else blocks[0] if blocks else None
         if node.prompt is not None:
-            prompt = node.prompt
-            body = self._node("PromptBlock", prompt, system=prompt.system, template=prompt.template, model=prompt.model)
-        return self._node(
-            _KINDS[node.kind], node, name=str(node.name), doc=_encode_doc(node.doc), params=_params(node.params),
-            returns=_params(node.returns), mixins=[self._mixin(mixin, "MixinSig") for mixin in node.mixins],
-            pre_script=self._script(node.pre_script), body=body, catch=self._block_or_none(node.catch),
+            prompt, texts = f"{path}/prompt", {kind: getattr(node.prompt, kind) for kind in _DIRECTIVES}
+            body = self.node("PromptBlock", node.prompt, prompt, **texts)
+        return self.node(
+            _KINDS[node.kind], node, path, name=str(node.name), doc=_doc_json(node.doc), params=self._params(node.params),
+            returns=self._params(node.returns), mixins=mixins, pre_script=self._script(node.pre_script, f"{path}/pre-script"),
+            body=body, catch=self._block_or_none(node.catch, f"{path}/catch"),
         )  # fmt: skip
 
-    def _block(self, node: nodes.Block) -> JsonDict:
+    def _params(self, params: tuple[nodes.Param, ...]) -> list[JsonDict]:
+        encoded = []
+        for param in map(self.param, params):
+            json: JsonDict = {"name": str(param.name), "type": _type_json(param.type)}
+            if param.reference:
+                json["reference"] = True
+            if param.default is not None:
+                json["default"] = self._expr(param.default)
+            encoded.append(json)
+        return encoded
+
+    # --- blocks
+
+    def _block(self, node: nodes.Block, path: str) -> JsonDict:
         foreach = None
         if node.foreach is not None:
-            iterable = encode_expr(node.foreach.iterable)
+            iterable = self._expr(node.foreach.iterable)
             foreach = {"type": "ForeachClause", "variable": str(node.foreach.variable), "iterable": iterable}
             foreach |= {key: str(name) for key in ("mode", "failed") if (name := getattr(node.foreach, key)) is not None}
-        yields = [self._yield(each) for each in node.yields]
-        return self._node(
-            "AndThenBlock", node, foreach=foreach, script=self._script(node.script),
-            when=[self._case(case) for case in node.when], steps=[self._step(step) for step in node.steps],
-            sys=[self._sys(each) for each in node.sys],
+        yields = [self._yield(statement, f"{path}/yield-{n}") for n, statement in enumerate(node.yields)]
+        return self.node(
+            "AndThenBlock", node, path, foreach=foreach, script=self._script(node.script, f"{path}/script"),
+            when=[self._case(case, f"{path}/when-case-{n}") for n, case in enumerate(node.when)],
+            steps=[self._step(step, f"{path}/{step.name}") for step in node.steps],
+            sys=[self._sys(statement, f"{path}/sys-{n}") for n, statement in enumerate(node.sys)],
             **({"yield": yields[0]} if len(yields) == 1 else {"yields": yields}),
         )  # fmt: skip
 
-    def _block_or_none(self, node: nodes.Block | None) -> JsonDict | None:
-        return None if node is None else self._block(node)
+    def _block_or_none(self, node: nodes.Block | None, path: str) -> JsonDict | None:
+        return None if node is None else self._block(node, path)
 
-    def _case(self, node: nodes.Case) -> JsonDict:
-        condition = {} if node.condition is None else {"condition": encode_expr(node.condition)}
-        return {"type": "WhenCase", **condition, "block": self._block(node.block)}
+    def _case(self, node: nodes.Case, path: str) -> JsonDict:
+        condition = {} if node.condition is None else {"condition": self._expr(node.condition)}
+        return {"type": "WhenCase", **condition, "block": self._block(node.block, path)}
 
-    def _script(self, node: nodes.Script | None) -> JsonDict | None:
-        return None if node is None else self._node("ScriptBlock", node, language=str(node.language), code=node.code)
+    def _script(self, node: nodes.Script | None, path: str) -> JsonDict | None:
+        return None if node is None else self.node("ScriptBlock", node, path, language=str(node.language), code=node.code)
 
-    def _step(self, node: nodes.Step) -> JsonDict:
-        return self._node(
-            "StepStmt", node, name=str(node.name), call=self._call(node.call), body=self._block_or_none(node.body),
-            catch=self._block_or_none(node.catch), depends=list(node.depends), after=list(map(str, node.after)),
+    def _step(self, node: nodes.Step, path: str) -> JsonDict:
+        return self.node(
+            "StepStmt", node, path, name=str(node.name), call=self._call(node.call, path),
+            body=self._block_or_none(node.body, f"{path}/block-0"), catch=self._block_or_none(node.catch, f"{path}/catch"),
+            depends=list(self.depends(node)), after=list(map(str, node.after)),
         )  # fmt: skip
 
-    def _yield(self, node: nodes.Yield) -> JsonDict:
-        return self._node("YieldStmt", node, call=self._call(node.call), into=node.into, depends=list(node.depends))
+    def _yield(self, node: nodes.Yield, path: str) -> JsonDict:
+        call = self._call(node.call, path)
+        return self.node("YieldStmt", node, path, call=call, into=self.into(node), depends=list(self.depends(node)))
 
-    def _sys(self, node: nodes.Sys) -> JsonDict:
-        return self._node(
-            "SysStmt", node, kind=str(node.kind), args=_args(node.args), text=node.text, depends=list(node.depends),
-            condition=None if node.condition is None else encode_expr(node.condition), after=list(map(str, node.after)),
+    def _sys(self, node: nodes.Sys, path: str) -> JsonDict:
+        return self.node(
+            "SysStmt", node, path, kind=str(node.kind), args=self._args(node.args), text=self.text(node),
+            depends=list(self.depends(node)), condition=None if node.condition is None else self._expr(node.condition),
+            after=list(map(str, node.after)),
         )  # fmt: skip
 
-    def _call(self, node: nodes.Call) -> JsonDict:
-        json: JsonDict = {"type": "CallExpr", "id": node.id, "target": str(node.target)}
-        if node.resolved is not None:
-            json["resolved"] = node.resolved
-        if node.args:
-            json["args"] = _args(node.args)
-        if node.mixins:
-            json["mixins"] = [self._mixin(mixin, "MixinCall") for mixin in node.mixins]
-        if node.location is not None:
-            self._located.append((json, node.location))
-        return json
+    def _call(self, node: nodes.Call, owner: str) -> JsonDict:
+        path = f"{owner}/call"
+        return self.node(
+            "CallExpr", node, path, target=self.target(node), resolved=self.resolved(node), args=self._args(node.args),
+            mixins=self._mixins(node.mixins, path, "MixinCall"),
+        )  # fmt: skip
 
-    def _mixin(self, node: nodes.Mixin, type_: str) -> JsonDict:
-        return self._node(
-            type_,
-            node,
-            target=str(node.target),
-            resolved=node.resolved,
-            args=_args(node.args),
-            alias=node.alias and str(node.alias),
-            into=node.into,
-        )
+    def _mixins(self, mixins: tuple[nodes.Mixin, ...], path: str, type_: str) -> list[JsonDict]:
+        return [
+            self.node(
+                type_, node, f"{path}/with-{n}", target=str(node.target), resolved=self.resolved(node),
+                args=self._args(node.args), alias=node.alias and str(node.alias), into=self.into(node),
+            )
+            for n, node in enumerate(mixins)
+        ]  # fmt: skip
+
+    def _args(self, args: tuple[nodes.Arg, ...]) -> list[JsonDict]:
+        return [{"name": str(arg.name), "value": self._expr(arg.value)} for arg in args]
+
+    # --- expressions
+
+    def _expr(self, expr: nodes.Expr) -> JsonDict:
+        match expr:
+            case nodes.InputRef() | nodes.Ref() | nodes.StepRef() | nodes.LoopRef():
+                return self.reference(expr)
+            case nodes.Null():
+                return {"type": "Null"}
+            case nodes.Literal(value):
+                return {"type": type(expr).__name__, "value": value}
+            case nodes.Concat(operands):
+                return {"type": "ConcatExpr", "operands": self._exprs(operands)}
+            case nodes.Binary(operator, left, right):
+                return {"type": "BinaryExpr", "operator": operator, "left": self._expr(left), "right": self._expr(right)}
+            case nodes.Chain(operands, operators):
+                return {"type": "ChainExpr", "operators": list(operators), "operands": self._exprs(operands)}
+            case nodes.Unary(operator, operand):
+                return {"type": "UnaryExpr", "operator": operator, "operand": self._expr(operand)}
+            case nodes.ArrayLiteral(elements):
+                return {"type": "ArrayLiteral", "elements": self._exprs(elements)}
+            case nodes.MapLiteral(entries):
+                return {"type": "MapLiteral", "entries": [{"key": str(key), "value": self._expr(item)} for key, item in entries]}
+            case nodes.Index(target, index):
+                json = {"type": "IndexExpr", "target": self._expr(target), "index": self._expr(index)}
+                return {**json, "optional": True} if self.optional(expr) else json
+            case nodes.Function(name, args):
+                return {"type": "FunctionExpr", "name": str(name), "args": self._exprs(args)}
+            case nodes.TooDeep():
+                raise AssertionError("a checked source has no expressions that are too deep")
+        assert_never(expr)
+
+    def _exprs(self, exprs: tuple[nodes.Expr, ...]) -> list[JsonDict]:
+        return [self._expr(expr) for expr in exprs]
 
 
-def _args(args: tuple[nodes.Arg, ...]) -> list[JsonDict]:
-    return [{"name": str(arg.name), "value": encode_expr(arg.value)} for arg in args]
-
-
-def _params(params: tuple[nodes.Param, ...]) -> list[JsonDict]:
-    found = []
-    for param in params:
-        json: JsonDict = {"name": str(param.name), "type": encode_type(param.type)}
-        if param.reference:
-            json["reference"] = True
-        if param.default is not None:
-            json["default"] = encode_expr(param.default)
-        found.append(json)
-    return found
-
-
-def encode_type(type_: nodes.Type) -> str | JsonDict:
+def _type_json(type_: nodes.Type) -> str | JsonDict:
     """Return a string, `{type: ArrayType, elementType}`, or the same with OptionalType."""
-    match type_:
-        case nodes.NamedType(name):
-            return str(name)
-        case nodes.ListType(element):
-            return {"type": "ArrayType", "elementType": encode_type(element)}
-        case nodes.OptionalType(element):
-            return {"type": "OptionalType", "elementType": encode_type(element)}
-    assert_never(type_)
+    if isinstance(type_, nodes.NamedType):
+        return str(type_.name)
+    kind = "ArrayType" if isinstance(type_, nodes.ListType) else "OptionalType"
+    return {"type": kind, "elementType": _type_json(type_.element)}
 
 
-def _encode_doc(doc: nodes.Doc | None) -> JsonDict | None:
+def _doc_json(doc: nodes.Doc | None) -> JsonDict | None:
     if doc is None:
         return None
     json: JsonDict = {"description": doc.description}
@@ -216,56 +275,13 @@ def _encode_doc(doc: nodes.Doc | None) -> JsonDict | None:
     return json
 
 
-def _encode_location(location: nodes.Location) -> JsonDict:
-    json: JsonDict = {
-        "line": location.line,
-        "column": location.column,
-        "endLine": location.end_line,
-        "endColumn": location.end_column,
-    }
-    if location.source is not None:
-        json["sourceId"] = location.source
-    if location.code_line is not None:
-        json["codeLine"] = location.code_line
+def location_json(at: nodes.Location | nodes.Span, source: str | None, code_line: int | None) -> JsonDict:
+    json: JsonDict = {"line": at.line, "column": at.column, "endLine": at.end_line, "endColumn": at.end_column}
+    if source is not None:
+        json["sourceId"] = source
+    if code_line is not None:
+        json["codeLine"] = code_line
     return json
-
-
-def encode_expr(expr: nodes.Expr) -> JsonDict:
-    """Return the JSON of an expression."""
-    kind = type(expr)
-    if kind in _REFERENCES:
-        return {"type": kind.__name__, "path": list(cast(nodes.StepRef, expr).path)}
-    if kind in _LITERALS:
-        return {"type": kind.__name__, "value": cast(nodes.String, expr).value}
-    return _encode_compound(expr)
-
-
-_REFERENCES = frozenset([nodes.InputRef, nodes.StepRef, nodes.LoopRef])
-_LITERALS = frozenset([nodes.String, nodes.Int, nodes.Double, nodes.Boolean])
-
-
-def _encode_compound(expr: nodes.Expr) -> JsonDict:
-    match expr:
-        case nodes.Null():
-            return {"type": "Null"}
-        case nodes.Concat(operands):
-            return {"type": "ConcatExpr", "operands": list(map(encode_expr, operands))}
-        case nodes.Binary(operator, left, right):
-            return {"type": "BinaryExpr", "operator": operator, "left": encode_expr(left), "right": encode_expr(right)}
-        case nodes.Chain(operands, operators):
-            return {"type": "ChainExpr", "operators": list(operators), "operands": list(map(encode_expr, operands))}
-        case nodes.Unary(operator, operand):
-            return {"type": "UnaryExpr", "operator": operator, "operand": encode_expr(operand)}
-        case nodes.ArrayLiteral(elements):
-            return {"type": "ArrayLiteral", "elements": list(map(encode_expr, elements))}
-        case nodes.MapLiteral(entries):
-            return {"type": "MapLiteral", "entries": [{"key": str(key), "value": encode_expr(item)} for key, item in entries]}
-        case nodes.Index(target, index, optional):
-            json = {"type": "IndexExpr", "target": encode_expr(target), "index": encode_expr(index)}
-            return {**json, "optional": True} if optional else json
-        case nodes.Function(name, args):
-            return {"type": "FunctionExpr", "name": str(name), "args": list(map(encode_expr, args))}
-    raise AssertionError(f"{expr} is not compound")
 
 
 # --- decoding ----------------------------------------------------------------------------------------------------------
@@ -574,7 +590,7 @@ def _location(json: Json) -> nodes.Location | None:
 
 
 def decode_type(json: str | Json, resolve: Callable[[str], str] = str) -> nodes.Type:
-    """The inverse of `encode_type`."""
+    """Return a type from its JSON."""
     if isinstance(json, str):
         return nodes.NamedType(resolve(json))
     kind = nodes.OptionalType if json.get("type") == "OptionalType" else nodes.ListType
@@ -582,7 +598,7 @@ def decode_type(json: str | Json, resolve: Callable[[str], str] = str) -> nodes.
 
 
 def decode_expr(json: Json, note: Note = lambda _: False) -> nodes.Expr:
-    """The inverse of `encode_expr`."""
+    """Return an expression from its JSON."""
 
     def inner(each: Json) -> nodes.Expr:
         return decode_expr(each, note)

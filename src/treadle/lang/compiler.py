@@ -13,7 +13,6 @@ import msgspec
 
 from treadle.lang import nodes
 from treadle.lang.check import check
-from treadle.lang.codec import encode_with_digest
 from treadle.lang.collection import without_collection
 from treadle.lang.declare import declare
 from treadle.lang.diagnostics import Diagnostic, Edit, Reporter, Severity, Source
@@ -84,9 +83,8 @@ def compile_sources(
     diagnostics = reporter.sorted()
     if any(each.severity is Severity.ERROR for each in diagnostics):
         return Compiled({}, diagnostics, "")
-    program = emit(context)
-    encoded, digest = encode_with_digest(program, digest_of, locations=locations)
-    return Compiled(encoded, diagnostics, digest)
+    program, digest = emit(context, digest_of, locations=locations)
+    return Compiled(program, diagnostics, digest)
 
 
 def digest_of(program: dict[str, Any]) -> str:

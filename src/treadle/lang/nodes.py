@@ -1,8 +1,8 @@
 """The nodes of AFL: one set for parsed sources and for compiled programs.
 
 The parser makes nodes with places in the source (`span`, `parens`), and with names as written. The checks keep what they find
-beside the nodes, by identity; `emit` copies the checked nodes into those of a program, with all names resolved, ids, and
-`location` for the reports of runs. Programs have neither `Ref`, `TooDeep` nor `Use`, sources neither `StepRef` nor `LoopRef`.
+beside the nodes, by identity, and `emit` encodes both as a program. Its nodes have ids, all names resolved, and a `location` for
+the reports of runs. Programs have neither `Ref`, `TooDeep` nor `Use`, sources neither `StepRef` nor `LoopRef`.
 
 Spans and depths do not take part in equality, so two nodes are equal when they mean the same. Expressions, types and blocks
 know their depth; the parser replaces those beyond `MAX_DEPTH` or `MAX_BLOCKS`, so that no later recursive pass can overflow the
