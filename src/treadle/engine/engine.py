@@ -8,10 +8,10 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, ParamSpec, Self, TypeVar, Unpack, overload
 
 from treadle.engine.declare import Declare
+from treadle.engine.extension import make_extensions
 from treadle.engine.handles import Handle, Mapped, Progress
 from treadle.engine.kernel import Kernel, StoreFactory
 from treadle.engine.registration import Registration
-from treadle.goals.extension import Goals
 from treadle.kernel.queue.service import PYTHON, Enqueued, TaskSpec
 from treadle.kernel.queue.why import Reason
 from treadle.kernel.reads.events import Events
@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from treadle.engine.sync import BlockingEngine
     from treadle.engine.within import Transaction, Within
     from treadle.engine.worker_host import WorkerHost
+    from treadle.goals.extension import Goals
     from treadle.kernel.alerts.service import Alerts
     from treadle.kernel.approvals.service import Approvals
     from treadle.kernel.runs.flows import Source
@@ -84,6 +85,9 @@ class Engine(Registration):
     directory (`TREADLE_DIRECTORY`). An engine belongs to one event loop.
     """
 
+    goals: Goals
+    """The goal pipeline, an extension: objectives, gates and the topology."""
+
     def __init__(
         self,
         url: str | None = None,
@@ -106,8 +110,8 @@ class Engine(Registration):
         settings = settings or load_settings()
         functions = FunctionRegistry()
         functions.add_own(PLAN, 1, _plan_function)
-        self.goals = Goals()
-        """The goal pipeline: objectives, gates and the topology."""
+        extensions = make_extensions()
+        vars(self).update(extensions)
         self.declare = Declare(program, release)
         """Limits and schedules in code, which are synchronised when a worker starts."""
         self._metrics: Metrics | None = None
@@ -121,7 +125,7 @@ class Engine(Registration):
             function_registry=functions,
             codec=codec,
             store_of=store_of,
-            extensions=(self.goals,),
+            extensions=tuple(extensions.values()),
             declared=self.declare,
         )
         self.kernel = self._make_kernel(self._url, settings)

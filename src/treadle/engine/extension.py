@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from importlib import import_module
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
@@ -13,6 +14,15 @@ if TYPE_CHECKING:
     from treadle.model.tasks import Claim, NewTask, Task
     from treadle.workers.call import Executor
     from treadle.workers.handlers import Handler
+
+
+EXTENSIONS = {"goals": ("treadle.goals.extension", "Goals")}
+"""The extensions of every engine by the attribute of the engine that each is, with their modules and classes."""
+
+
+def make_extensions() -> dict[str, Extension]:
+    """Return new extensions for an engine, by the name of its attribute."""
+    return {name: getattr(import_module(module), kind)() for name, (module, kind) in EXTENSIONS.items()}
 
 
 class Extension(Protocol):

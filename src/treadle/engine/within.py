@@ -11,9 +11,9 @@ from functools import wraps
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar, cast
 
 from treadle.engine.engine import Engine
+from treadle.engine.extension import make_extensions
 from treadle.engine.handles import Handle
 from treadle.engine.sync import blocking
-from treadle.goals.extension import Goals
 from treadle.kernel.store.ports import Store, TransactionStore
 from treadle.model.clock import Clock
 from treadle.model.errors import Unsupported
@@ -46,17 +46,20 @@ class Within:
     """
 
     def __init__(self, engine: Engine, store_of: Callable[..., TransactionStore]) -> None:
-        made: list[TransactionStore] = []
+        stores: list[TransactionStore] = []
 
-        def make(*given: Any) -> TransactionStore:
-            made.append(store_of(*given))
-            return made[0]
+        def make(*arguments: Any) -> TransactionStore:
+            stores.append(store_of(*arguments))
+            return stores[0]
 
         self._engine = engine
         self._inner = inner = copy(engine)
-        inner.goals = Goals()
-        inner.kernel = engine._make_kernel(engine._url, engine.kernel.settings, store_of=make, extensions=(inner.goals,))
-        self._store = made[0]
+        extensions = make_extensions()
+        vars(inner).update(extensions)
+        inner.kernel = engine._make_kernel(
+            engine._url, engine.kernel.settings, store_of=make, extensions=tuple(extensions.values())
+        )
+        self._store = stores[0]
 
     enqueue = inside(Engine.enqueue)
     enqueue_many = inside(Engine.enqueue_many)
