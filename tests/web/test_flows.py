@@ -8,7 +8,7 @@ import pytest
 from tests.limits import BOUND
 from tests.web.conftest import Visit
 
-from treadle.interfaces.web.highlight import highlight
+from treadle.interfaces.web.flows import highlight
 
 SHOP = """
 namespace shop {

@@ -9,7 +9,7 @@ from tests.web.conftest import Visit
 from treadle.api.steps import StepTime, Timeline, TimeSpan
 from treadle.api.wire import Instant
 from treadle.interfaces.web import runs as pages
-from treadle.interfaces.web.waterfall import waterfall
+from treadle.interfaces.web.traces import waterfall
 
 SHOP = """
 namespace shop {

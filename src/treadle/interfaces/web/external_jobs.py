@@ -1,4 +1,4 @@
-"""External jobs: their progress, polls and reports."""
+"""Work outside: external jobs with their progress, and effects whose outcome is unknown."""
 
 from __future__ import annotations
 
@@ -32,3 +32,10 @@ act(
     "{external_job_id} is canceled; its service will be notified.",
     takes="reason",
 )
+
+
+@page("/effects")
+async def effects(visit: Visit) -> Response:
+    asked = visit.query
+    page = await visit.api.effects.list(task_id=text(asked, "task_id"), run_id=text(asked, "run_id"), before=text(asked, "before"))
+    return await visit.render("effects.html", page=page)

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterator
 from dataclasses import asdict
 from typing import Any
 
+from markupsafe import Markup, escape
 from starlette.datastructures import FormData
 from starlette.responses import JSONResponse, Response
 
@@ -12,8 +15,8 @@ from treadle.api.flows import FlowGraph, FlowParam, SourceText, WorkflowSignatur
 from treadle.api.options import FunctionOptions
 from treadle.api.wire import to_builtins
 from treadle.interfaces.web.forms import described, each_field, number, options_of, parse_object, parse_typed, whole
-from treadle.interfaces.web.highlight import highlight
 from treadle.interfaces.web.site import HEADERS, Visit, action, page
+from treadle.lang.tokens import KEYWORDS, TYPES
 from treadle.model.access import Scope
 from treadle.model.errors import FunctionNotFound, InvalidInput, RestrictedToken
 
@@ -225,3 +228,42 @@ def _signature(workflows: list[WorkflowSignature], name: str | None) -> Workflow
     if not found:
         raise InvalidInput(f"The flow has no workflow {name!r}.")
     return found[0]
+
+
+_TOKENS = re.compile(
+    r"(?P<comment>//[^\n]*|/\*.*?(?:\*/|\Z))"
+    r'|(?P<string>"""[\s\S]*?(?:"""|\Z)|"(?:\\.|[^"\\\n])*"?)'
+    r"|(?P<number>\b\d+(?:\.\d+)?\b)"
+    r"|(?P<ref>\$\.?\w*)"
+    r"|(?P<word>\b[A-Za-z_]\w*\b)",
+    re.DOTALL,
+)
+_TYPES = frozenset(TYPES)
+
+
+def highlight(text: str) -> list[Markup]:
+    """The lines of the source with their tokens marked up."""
+    lines: list[list[Markup]] = [[]]
+    for kind, part in _parts(text):
+        for index, piece in enumerate(part.split("\n")):
+            if index:
+                lines.append([])
+            if piece:
+                shown = escape(piece)
+                lines[-1].append(Markup('<span class="tok-{}">{}</span>').format(kind, shown) if kind else shown)
+    return [Markup("").join(line) for line in lines]
+
+
+def _parts(text: str) -> Iterator[tuple[str, str]]:
+    """The pieces of the text with their kinds; an empty kind has no colour."""
+    at = 0
+    for found in _TOKENS.finditer(text):
+        if found.start() > at:
+            yield "", text[at : found.start()]
+        kind, part = found.lastgroup or "", found.group()
+        if kind == "word":
+            kind = "type" if part in _TYPES else "keyword" if part in KEYWORDS else ""
+        yield kind, part
+        at = found.end()
+    if at < len(text):
+        yield "", text[at:]

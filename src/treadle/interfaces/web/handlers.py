@@ -1,4 +1,4 @@
-"""Handlers: registrations for runners, which can be added, edited, removed and tested, and the handlers that servers provide."""
+"""Handlers: registrations for runners, which can be added, edited, removed and tested, and the servers that provide others."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from urllib.parse import quote
 from starlette.datastructures import FormData
 from starlette.responses import Response
 
-from treadle.interfaces.web.forms import number, parse_object, text
+from treadle.engine.operations import Operations
+from treadle.interfaces.web.forms import if_allowed, number, parse_object, text
 from treadle.interfaces.web.site import Visit, action, page
 from treadle.model.access import Scope
 from treadle.model.errors import InvalidInput
@@ -74,3 +75,22 @@ def _options(form: FormData) -> dict[str, Any]:
     if "requirements" in form:
         given["requirements"] = [line.strip() for line in str(form["requirements"]).splitlines() if line.strip()]
     return {name: value for name, value in given.items() if value is not None}
+
+
+async def server_names(service: Operations) -> dict[str, str]:
+    """The names of servers by id; empty if the caller may not see them."""
+    found = await if_allowed(service.servers.list())
+    return {} if found is None else {each.id: each.name for each in found.servers}
+
+
+@page("/servers")
+async def servers(visit: Visit) -> Response:
+    fleet = await visit.api.servers.fleet()
+    found = (await visit.api.servers.list(live="every" not in visit.query)).servers
+    return await visit.render("servers.html", fleet=fleet, servers=found)
+
+
+@page("/servers/{server_id}")
+async def server(visit: Visit) -> Response:
+    found = await visit.api.servers.get(visit.path["server_id"])
+    return await visit.render("server.html", server=found)

@@ -13,13 +13,12 @@ from starlette.responses import Response
 from treadle.api.flows import FlowGraph
 from treadle.api.runs import Run, RunAction, RunCounts, RunPage
 from treadle.engine.operations import Operations
-from treadle.interfaces.web.flows import graph_data
+from treadle.interfaces.web.flows import graph_data, highlight
 from treadle.interfaces.web.forms import instant, parse_object, text, whole
-from treadle.interfaces.web.highlight import highlight
-from treadle.interfaces.web.servers import server_names
+from treadle.interfaces.web.handlers import server_names
 from treadle.interfaces.web.site import Visit, action, page
-from treadle.interfaces.web.streams import shown_streams
-from treadle.interfaces.web.waterfall import waterfall
+from treadle.interfaces.web.tasks import shown_streams
+from treadle.interfaces.web.traces import waterfall
 from treadle.model.access import Scope
 from treadle.model.errors import InvalidInput, InvalidQuery
 from treadle.model.runs import TEXT, Doing

@@ -29,7 +29,7 @@ from treadle.interfaces.http.namespaces import list_places
 from treadle.interfaces.http.problems import http_problem, status_of
 from treadle.interfaces.http.routes import Route, RouteTable
 from treadle.interfaces.web import filters
-from treadle.interfaces.web.rejected import Rejected
+from treadle.interfaces.web.forms import Rejected
 from treadle.kernel.store.queries import DeadLetterFilter
 from treadle.kernel.store.records import EffectFilter
 from treadle.model.access import Access
@@ -96,8 +96,6 @@ _MODULES = (
     "alerts",
     "approvals",
     "dead_letters",
-    "effects",
-    "events",
     "external_jobs",
     "flows",
     "handlers",
@@ -105,12 +103,10 @@ _MODULES = (
     "objectives",
     "overview",
     "runs",
-    "schedules",
-    "servers",
     "settings",
     "tasks",
     "traces",
-    "watchers",
+    "triggers",
 )
 """The modules with pages."""
 

@@ -1,23 +1,26 @@
-"""Traces: everything that followed from one start, as bars on one time axis."""
+"""What happened when: traces as bars on one time axis, the timeline of a run, and the log of events."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from typing import Any
 
 from starlette.responses import Response
 
+from treadle.api.steps import StepTime, Timeline
 from treadle.api.traces import Trace, TraceEntry
-from treadle.interfaces.web.forms import text
+from treadle.interfaces.web.forms import text, whole
 from treadle.interfaces.web.site import Visit, page
-from treadle.interfaces.web.waterfall import WIDTH, Bar
+from treadle.model.states import MACHINES
 
 _LIMIT = 200
 _PAGES = {"run": "/runs/", "task": "/tasks/", "approval": "/approvals/", "external_job": "/external-jobs/"}
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class TraceRow:
     """An entry, its page, its bars, and the rows that follow from it."""
 
     entry: TraceEntry
@@ -38,9 +41,11 @@ async def trace(visit: Visit) -> Response:
     return await visit.render("trace.html", trace=found, group=group, rows=rows, ticks=_ticks(found), closed=sorted(closed))
 
 
-def _rows(trace: Trace) -> list[Row]:
-    entries = trace.entries
-    return [Row(each, _href(each), _bars(each, trace), _took(each, trace), _below(entries, at)) for at, each in enumerate(entries)]
+def _rows(trace: Trace) -> list[TraceRow]:
+    return [
+        TraceRow(entry, _href(entry), _entry_bars(entry, trace), _took(entry, trace), _below(trace.entries, at))
+        for at, entry in enumerate(trace.entries)
+    ]
 
 
 def _below(entries: list[TraceEntry], at: int) -> int:
@@ -52,7 +57,7 @@ def _below(entries: list[TraceEntry], at: int) -> int:
     return count
 
 
-def _is_hidden(row: Row, trace: Trace, closed: set[str]) -> bool:
+def _is_hidden(row: TraceRow, trace: Trace, closed: set[str]) -> bool:
     """Whether an entry above it is closed."""
     depth = row.entry.depth
     for each in reversed(trace.entries[: trace.entries.index(row.entry)]):
@@ -74,7 +79,7 @@ def _end(trace: Trace) -> datetime:
 
 
 def _whole(trace: Trace) -> float:
-    return max((_end(trace) - trace.began_at) / timedelta(milliseconds=1), 1.0)
+    return max((_end(trace) - trace.began_at) / _MS, 1.0)
 
 
 def _ticks(trace: Trace) -> list[int]:
@@ -82,25 +87,107 @@ def _ticks(trace: Trace) -> list[int]:
 
 
 def _took(entry: TraceEntry, trace: Trace) -> int:
-    return round(((entry.ended_at or trace.now) - (entry.began_at or entry.created_at)) / timedelta(milliseconds=1))
+    return round(((entry.ended_at or trace.now) - (entry.began_at or entry.created_at)) / _MS)
 
 
-def _bars(entry: TraceEntry, trace: Trace) -> tuple[Bar, ...]:
-    spans: list[tuple[str, datetime, datetime | None]] = [(each.kind, each.began_at, each.ended_at) for each in entry.spans]
-    if not spans:
-        kind = {"approval": "approval", "external_job": "outside", "step": "running", "group": "mixed"}.get(entry.kind, "step")
-        spans = [(kind, entry.began_at or entry.created_at, entry.ended_at)]
-    whole = _whole(trace)
+def _entry_bars(entry: TraceEntry, trace: Trace) -> tuple[Bar, ...]:
+    kind = {"approval": "approval", "external_job": "outside", "step": "running", "group": "mixed"}.get(entry.kind, "step")
+    spans = _spans(entry.spans) or [(kind, entry.began_at or entry.created_at, entry.ended_at)]
+    return _bars(spans, entry.state, trace.began_at, _whole(trace), trace.now)
+
+
+Span = tuple[str, datetime, datetime | None]
+
+
+def _spans(spans: Sequence[Any]) -> list[Span]:
+    return [(span.kind, span.began_at, span.ended_at) for span in spans]
+
+
+def _bars(spans: list[Span], state: str, begin: datetime, whole: float, now: datetime) -> tuple[Bar, ...]:
+    """The bars of spans, on a scale of `whole` milliseconds that begins at `begin`; the last one of a failure is marked."""
 
     def place(at: datetime) -> int:
-        return min(max(round((at - trace.began_at) / timedelta(milliseconds=1) / whole * WIDTH), 0), WIDTH)
+        return min(max(round((at - begin) / _MS / whole * WIDTH), 0), WIDTH)
 
     return tuple(
         Bar(
-            (kind if until else f"{kind} live") + (" failed" if entry.state == "failed" and at == len(spans) - 1 else ""),
+            (kind if until else f"{kind} live") + (" failed" if state == "failed" and at == len(spans) - 1 else ""),
             min(place(since), WIDTH - 3),
-            max(place(until or trace.now) - place(since), 3),
-            f"{kind}: {round(((until or trace.now) - since) / timedelta(milliseconds=1)):,} ms",
+            max(place(until or now) - place(since), 3),
+            f"{kind}: {round(((until or now) - since) / _MS):,} ms",
         )
         for at, (kind, since, until) in enumerate(spans)
+    )
+
+
+WIDTH = 1000
+_MS = timedelta(milliseconds=1)
+
+
+@dataclass(frozen=True, slots=True)
+class Bar:
+    """A span of one kind."""
+
+    kind: str
+    x: int
+    width: int
+    title: str
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A step and its bars."""
+
+    step: StepTime
+    bars: tuple[Bar, ...]
+    took_for: int
+
+
+@dataclass(frozen=True, slots=True)
+class Waterfall:
+    """Rows on one scale; `ticks` are positions on it with their offsets from the start in milliseconds."""
+
+    rows: tuple[Row, ...]
+    ticks: tuple[tuple[int, int], ...]
+
+
+def waterfall(times: Timeline) -> Waterfall:
+    """The bars of a page of steps."""
+    if not times.steps:
+        return Waterfall((), ())
+    begin = min(step.began_at for step in times.steps)
+    end = max(step.ended_at or times.now for step in times.steps)
+    whole = max((end - begin) / _MS, 1.0)
+
+    def bars(step: StepTime) -> tuple[Bar, ...]:
+        return _bars(_spans(step.spans) or [("step", step.began_at, step.ended_at)], step.state, begin, whole, times.now)
+
+    rows = [
+        Row(step, bars(step), round(((step.ended_at or times.now) - step.began_at) / _MS))
+        if step.took_for is None
+        else Row(step, bars(step), step.took_for)
+        for step in times.steps
+    ]
+    return Waterfall(tuple(rows), tuple((WIDTH * part // 4, round(whole * part / 4)) for part in range(5)))
+
+
+_PAGE = 100
+
+
+@page("/events")
+async def events(visit: Visit) -> Response:
+    asked = visit.query
+    after = whole(asked, "after")
+    names = ("entity", "entity_id", "run_id", "move")
+    page = await visit.api.events.list(after_seq=after, limit=_PAGE, **{name: text(asked, name) for name in names})
+    entity = text(asked, "entity")
+    machines = [MACHINES[entity]] if entity in MACHINES else MACHINES.values()
+    moves = sorted({move for machine in machines for _, move in machine.moves})
+    return await visit.render(
+        "events.html",
+        page=page,
+        entities=sorted(MACHINES),
+        moves=moves,
+        live=after is None and "still" not in asked,
+        older=max(page.events[0].seq - _PAGE - 1, 0) if page.events and page.events[0].seq > 1 else None,
     )
