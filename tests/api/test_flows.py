@@ -13,6 +13,7 @@ from tests.limits import BOUND
 from treadle import lang
 from treadle.api.flows import SourceText
 from treadle.engine.operations import Operations
+from treadle.kernel.runs.flows import SOURCES_LIMIT
 from treadle.model.access import Access, Scope
 from treadle.model.errors import (
     FlowNotFound,
@@ -23,7 +24,6 @@ from treadle.model.errors import (
     InvalidInput,
     WorkflowNotFound,
 )
-from treadle.service.flows import SOURCES_LIMIT
 
 TEA = """\
 /** Tea. */

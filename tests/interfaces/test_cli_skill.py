@@ -14,9 +14,9 @@ from treadle.interfaces.cli.app import COMMANDS
 from treadle.interfaces.cli.command import leaves
 from treadle.interfaces.cli.project import skill_text
 from treadle.lang import compile_sources
-from treadle.service.flow_trial import run_trial
 from treadle.testing.workflows import compile_program
 from treadle.version import VERSION
+from treadle.workers.flow_trial import run_trial
 
 TEXT = skill_text()
 PYTHON = re.findall(r"```python\n(.*?)```", TEXT, re.S)

@@ -61,7 +61,7 @@ def test_listing_tasks_on_sqlite_loads_no_package_that_it_does_not_need(tmp_path
         "treadle.interfaces.cli.commands.runs",
         "treadle.interfaces.cli.commands.serve",
         "treadle.api.runs",
-        "treadle.service.runs",
+        "treadle.kernel.runs.operations",
         "treadle.agents",
         "treadle.client",
     }

@@ -57,7 +57,7 @@ async def test_a_redo_of_any_call_with_its_own_result_comes_to_the_same_without_
     async with hands_on("memory://") as hands:
         run_id, outputs = await finished(hands)
         run = await hands.engine.runs.get_run(run_id)
-        redos = hands.engine.kernel.run_services.redos
+        redos = hands.engine.kernel.run_services.step_operations
         program = await hands.engine.kernel.flows.program(run.flow_id)
         done = 0
         for row in await hands.engine.runs.list_steps(run_id):
@@ -67,7 +67,7 @@ async def test_a_redo_of_any_call_with_its_own_result_comes_to_the_same_without_
             result = {"out": row.params["n"] * 3}
             made = await redos.list_calls(run, row.id, result)
             assert row.path not in [each.path for each in made]
-            new_id = await redos.redo(run, row.id, result, actor="ann")
+            new_id = (await redos.redo(run.id, row.id, result, confirm=True, actor="ann")).new_run_id
             live = [task.step_id for task in await hands.live(new_id)]
             again = {each.place: each for each in await hands.engine.runs.list_steps(new_id)}
             assert again[row.place].id not in live, row.place
@@ -184,14 +184,14 @@ async def test_a_redo_of_a_live_function_ends_it_without_cleanup_and_one_run_con
         process = scene.process()
         await process.quiet()
         price = next(each for each in await engine.kernel.functions.recorded(started.id) if each.name == "price")
-        redos = engine.kernel.run_services.redos
+        redos = engine.kernel.run_services.step_operations
         if dies:  # after the new run is stored
             run = await engine.runs.get_run(started.id)
             with monkeypatch.context() as patch:
                 patch.setattr(engine.runs, "cancel", die)
                 with pytest.raises(KeyboardInterrupt):
-                    await redos.redo(run, price.id, None, actor="ann")
-        new_id = await redos.redo(await engine.runs.get_run(started.id), price.id, None, actor="ann")
+                    await redos.redo(run.id, price.id, confirm=True, actor="ann")
+        new_id = (await redos.redo(started.id, price.id, confirm=True, actor="ann")).new_run_id
         for _ in range(3):
             await process.quiet()
             await cancel_losers(process)

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from treadle.lang import compile_sources
-from treadle.service.flow_trial import run_trial
 from treadle.testing.workflows import compile_program
+from treadle.workers.flow_trial import run_trial
 
 BRIEF = files("treadle.interfaces.mcp").joinpath("brief.md").read_text("utf-8")
 EXAMPLES = re.findall(r"```afl\n(.*?)```", BRIEF, re.S)

@@ -5,9 +5,10 @@ from __future__ import annotations
 import pytest
 
 from treadle.evaluator import Errored, Finished, Limits, RetryStep, Started
+from treadle.evaluator.simulated import SimulatedRun
 from treadle.model.outcomes import Problem
 from treadle.model.states import RunState
-from treadle.testing.workflows import SimulatedRun, compile_program
+from treadle.testing.workflows import compile_program
 
 SOURCE = """
 event facet Work(n: Json) => (r: Json)

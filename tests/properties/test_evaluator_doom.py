@@ -15,10 +15,11 @@ from tests.sizes import examples
 
 from treadle.evaluator import Changes, Errored, Event, Expand, Finished, Limits, RetryStep, Started, State, StepKind, TaskRequest
 from treadle.evaluator.records import NOT_STARTED
+from treadle.evaluator.simulated import SimulatedRun
 from treadle.model.outcomes import Problem
 from treadle.model.states import RunState, StepState
 from treadle.model.values import encode
-from treadle.testing.workflows import SimulatedRun, compile_program
+from treadle.testing.workflows import compile_program
 
 
 def answer(run: SimulatedRun, task: TaskRequest, repaired: bool) -> Event:

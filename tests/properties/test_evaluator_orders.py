@@ -15,10 +15,11 @@ from hypothesis import strategies as st
 from tests.sizes import examples
 
 from treadle.evaluator import Errored, Event, Expand, Finished, Limits, RetryStep, Started, State, StepKind, StepRow, TaskRequest
+from treadle.evaluator.simulated import SimulatedRun
 from treadle.model.outcomes import Problem
 from treadle.model.states import RunState
 from treadle.model.values import encode
-from treadle.testing.workflows import SimulatedRun, compile_program
+from treadle.testing.workflows import compile_program
 
 DECLARATIONS = """
 event facet Event(n: Json, fail: Boolean = false) => (r: Json, f: [Json] = [])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, ParamSpec, Self, TypeVar, Unpack, overload
@@ -25,7 +25,6 @@ from treadle.model.errors import AmbiguousId, InvalidInput, TreadleError
 from treadle.model.ids import Ids, Ref, parse_id
 from treadle.model.names import DEFAULT_LIST, HANDLER, PLAN, check_name
 from treadle.model.tasks import Task
-from treadle.model.usage import micros
 from treadle.model.values import Json, shown
 from treadle.settings import Settings, load_settings
 from treadle.workers.functions.registry import FunctionRegistry
@@ -302,12 +301,8 @@ class Engine(Registration):
         same idempotency key returns the first run and changes nothing. `budget` limits the dollars that agents in the run may spend
         on models. `actor` is the name shown in the run's log.
         """
-        from treadle.kernel.runs.records import StartedRun
-
-        async def start(run_id: str | None) -> StartedRun:
-            return StartedRun(*await self.kernel.functions.start(name, payload, actor=actor, run_id=run_id, **options))
-
-        return await start_with_budget(self.kernel, budget, start)
+        services = self.kernel.run_services
+        return await services.start_function(name, payload, actor=actor, budget=budget, **options)
 
     @overload
     async def result(self, task: Handle[R], *, timeout: Duration | None = None) -> R: ...  # type: ignore[overload-overlap]
@@ -507,9 +502,7 @@ class Engine(Registration):
         `inputs` are checked against the workflow's parameters. `budget` limits the dollars that the run may spend on models; it
         applies before any task of the run can be claimed.
         """
-        return await start_with_budget(
-            self.kernel, budget, lambda run_id: self.runs.start(flow, workflow, inputs, run_id=run_id, **options)
-        )
+        return await self.kernel.run_services.start_run(flow, workflow, inputs, budget=budget, **options)
 
     async def start_plan(
         self,
@@ -631,19 +624,3 @@ def _named(
 def plain_payload(payload: Mapping[str, Json] | None) -> Json:
     """Convert any mapping to a dict; the queue rejects everything else."""
     return dict(payload) if isinstance(payload, Mapping) else payload
-
-
-async def start_with_budget(
-    kernel: Kernel, budget: float | None, start: Callable[[str | None], Awaitable[StartedRun]]
-) -> StartedRun:
-    """Start a run whose budget, if it has one, applies before any task of the run can be claimed."""
-    if budget is None:
-        return await start(None)
-    run_id, started = kernel.ids.new_id(), None
-    await kernel.store.usage.set_budget(run_id, micros(budget))
-    try:
-        started = await start(run_id)
-    finally:
-        if started is None or not started.created:
-            await kernel.store.usage.forget_budget(run_id)
-    return started

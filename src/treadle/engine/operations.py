@@ -20,9 +20,13 @@ if TYPE_CHECKING:
     from treadle.api.effects import EffectsApi
     from treadle.api.events import EventsApi
     from treadle.api.external_jobs import ExternalJobsApi
+    from treadle.api.flows import FlowsApi
+    from treadle.api.functions import FunctionsApi
     from treadle.api.lists import ListsApi
+    from treadle.api.runs import RunsApi
     from treadle.api.schedules import SchedulesApi
     from treadle.api.servers import ServersApi
+    from treadle.api.steps import StepsApi
     from treadle.api.store import StoreApi
     from treadle.api.streams import StreamsApi
     from treadle.api.system import SystemApi
@@ -58,6 +62,22 @@ class Implementations:
     @property
     def external_jobs(self) -> ExternalJobsApi:
         return self._kernel.external_jobs
+
+    @property
+    def flows(self) -> FlowsApi:
+        return self._kernel.run_services.flow_operations
+
+    @property
+    def functions(self) -> FunctionsApi:
+        return self._kernel.run_services.function_operations
+
+    @property
+    def runs(self) -> RunsApi:
+        return self._kernel.run_services.run_operations
+
+    @property
+    def steps(self) -> StepsApi:
+        return self._kernel.run_services.step_operations
 
     @property
     def lists(self) -> ListsApi:

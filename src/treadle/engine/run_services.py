@@ -2,22 +2,29 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import cached_property, partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from treadle.kernel.functions.service import Functions
 from treadle.kernel.settler import Settler
+from treadle.model.usage import micros
+from treadle.model.values import Json
 from treadle.workers.log_writer import LazyLogWriter
 
 if TYPE_CHECKING:
+    from treadle.api.flows import FlowsApi
+    from treadle.api.functions import FunctionsApi
+    from treadle.api.runs import RunsApi
+    from treadle.api.steps import StepsApi
     from treadle.engine.kernel import Kernel
     from treadle.kernel.functions.operations import FunctionRuns
     from treadle.kernel.runs.advancer import Advancer
-    from treadle.kernel.runs.bulk import BulkRuns
-    from treadle.kernel.runs.flows import Flows
+    from treadle.kernel.runs.flows import Flows, Source
     from treadle.kernel.runs.reads import RunReads
-    from treadle.kernel.runs.redo import Redos
+    from treadle.kernel.runs.records import StartedRun
     from treadle.kernel.runs.service import Runs
+    from treadle.kernel.runs.shown import RunRecords
     from treadle.kernel.runs.step_reads import StepReads
     from treadle.kernel.traces.reads import TraceReads
 
@@ -138,16 +145,101 @@ class RunServices:
         kernel = self._kernel
         return TraceReads(kernel.store, kernel.value_store, self.step_reads, namespace=kernel.settings.namespace)
 
+    async def start_run(
+        self,
+        flow: str | Sequence[Source],
+        workflow: str | None = None,
+        inputs: Mapping[str, Json] | None = None,
+        *,
+        budget: float | None = None,
+        **options: Any,
+    ) -> StartedRun:
+        """Start a workflow, with a budget for its model requests if given."""
+        return await self._start(budget, lambda run_id: self.runs.start(flow, workflow, inputs, run_id=run_id, **options))
+
+    async def start_function(
+        self, name: str, payload: Mapping[str, Json] | None = None, *, budget: float | None = None, **options: Any
+    ) -> StartedRun:
+        """Start a durable function, with a budget for its model requests if given."""
+        from treadle.kernel.runs.records import StartedRun
+
+        async def start(run_id: str | None) -> StartedRun:
+            return StartedRun(*await self.functions.start(name, payload, run_id=run_id, **options))
+
+        return await self._start(budget, start)
+
+    async def _start(self, budget: float | None, start: Callable[[str | None], Awaitable[StartedRun]]) -> StartedRun:
+        """Start a run whose budget, if it has one, applies before any task of the run can be claimed."""
+        if budget is None:
+            return await start(None)
+        kernel, started = self._kernel, None
+        run_id = kernel.ids.new_id()
+        await kernel.store.usage.set_budget(run_id, micros(budget))
+        try:
+            started = await start(run_id)
+        finally:
+            if started is None or not started.created:
+                await kernel.store.usage.forget_budget(run_id)
+        return started
+
+    # operations of the API
+
     @cached_property
-    def redos(self) -> Redos:
-        """Repeats parts of runs."""
-        from treadle.kernel.runs.redo import Redos
+    def records(self) -> RunRecords:
+        """Runs as the API shows them."""
+        from treadle.kernel.runs.shown import RunRecords
 
-        return Redos(self.runs, self.functions, self.flows)
+        kernel = self._kernel
+        return RunRecords(kernel.store, self.reads, self.flows, lambda: kernel.search, namespace=kernel.settings.namespace)
 
     @cached_property
-    def bulk(self) -> BulkRuns:
-        """Operations on all runs that match a query."""
-        from treadle.kernel.runs.bulk import BulkRuns
+    def run_operations(self) -> RunsApi:
+        """Operations on runs."""
+        from treadle.kernel.runs.operations import RunOperations
 
-        return BulkRuns(self.runs, self.reads, lambda: self._kernel.search)
+        kernel = self._kernel
+        return RunOperations(
+            self.runs,
+            self.reads,
+            self.records,
+            self.functions,
+            self.flows,
+            lambda: kernel.search,
+            kernel.value_store,
+            kernel.task_records,
+            kernel.ids,
+            self.start_run,
+            lambda run_id, timeout: kernel.results.of_run(run_id, timeout),
+        )
+
+    @cached_property
+    def function_operations(self) -> FunctionsApi:
+        """Operations on durable functions."""
+        from treadle.kernel.runs.operations import FunctionOperations
+
+        return FunctionOperations(self.functions, self.function_runs, self.records, self.start_function)
+
+    @cached_property
+    def step_operations(self) -> StepsApi:
+        """Operations on steps."""
+        from treadle.kernel.runs.steps import StepOperations
+
+        kernel = self._kernel
+        return StepOperations(
+            kernel.store,
+            self.reads,
+            self.step_reads,
+            self.records,
+            kernel.task_records,
+            self.runs,
+            self.functions,
+            self.flows,
+        )
+
+    @cached_property
+    def flow_operations(self) -> FlowsApi:
+        """Operations on flows."""
+        from treadle.kernel.runs.flow_operations import FlowOperations
+        from treadle.workers.flow_trial import run_trial
+
+        return FlowOperations(self.flows, self.step_reads, self.records, run_trial)

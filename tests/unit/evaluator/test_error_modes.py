@@ -8,9 +8,10 @@ import pytest
 
 from treadle.evaluator import Errored, Finished, Limits, RetryStep, Started, State
 from treadle.evaluator.fork import fork
+from treadle.evaluator.simulated import SimulatedRun
 from treadle.model.outcomes import Problem
 from treadle.model.states import RunState
-from treadle.testing.workflows import SimulatedRun, WorkflowFailed, compile_program, run_workflow
+from treadle.testing.workflows import WorkflowFailed, compile_program, run_workflow
 
 EVENT = "event facet E(n: Json = 0) => (r: Json)\n"
 

@@ -18,9 +18,10 @@ from treadle.evaluator import (
     advance,
 )
 from treadle.evaluator.codec import pack, unpack
+from treadle.evaluator.simulated import SimulatedRun
 from treadle.model.outcomes import Problem
 from treadle.model.states import RunState
-from treadle.testing.workflows import SimulatedRun, compile_program
+from treadle.testing.workflows import compile_program
 
 TWO = """
 event facet E(n: Json = 0) => (r: Json)

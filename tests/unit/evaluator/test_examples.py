@@ -8,9 +8,10 @@ import pytest
 from tests.unit.evaluator.examples import EXAMPLES
 
 from treadle.evaluator import Errored, Finished, Started, State
+from treadle.evaluator.simulated import SimulatedRun
 from treadle.model.outcomes import Problem
 from treadle.model.states import RunState
-from treadle.testing.workflows import Handler, SimulatedRun, WorkflowFailed, compile_program, run_workflow
+from treadle.testing.workflows import Handler, WorkflowFailed, compile_program, run_workflow
 
 CASES: list[tuple[str, str, dict[str, Any], dict[str, Any], dict[str, Handler]]] = [
     ("E1", "Price", {"net": 4.0}, {"total": 9.5, "label": "2 x 4.0"}, {}),

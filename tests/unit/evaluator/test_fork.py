@@ -6,9 +6,10 @@ import msgspec
 from tests.unit.evaluator.examples import EXAMPLES
 
 from treadle.evaluator import Changes, Finished, RunRef, Started, State, StepRow, fork
+from treadle.evaluator.simulated import SimulatedRun
 from treadle.model.ids import derived_id, uuid7
 from treadle.model.states import RunState
-from treadle.testing.workflows import SimulatedRun, compile_program
+from treadle.testing.workflows import compile_program
 
 NEW = uuid7(1_800_000_000_000, b"0123456789")
 

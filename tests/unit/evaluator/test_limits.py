@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 
 from treadle.evaluator import Limits, RetryStep, Started, State
+from treadle.evaluator.simulated import SimulatedRun
 from treadle.model.states import RunState
-from treadle.testing.workflows import SimulatedRun, WorkflowFailed, compile_program, run_workflow
+from treadle.testing.workflows import WorkflowFailed, compile_program, run_workflow
 
 TREE = """
 facet Leaf(n: Long) => (s: Json) andThen { yield Leaf(s = [$.n]) }

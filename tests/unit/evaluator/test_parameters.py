@@ -7,9 +7,10 @@ from typing import Any
 import pytest
 
 from treadle.evaluator import Started
+from treadle.evaluator.simulated import SimulatedRun
 from treadle.model.retry import RetryPolicy
 from treadle.model.stored import read
-from treadle.testing.workflows import SimulatedRun, WorkflowFailed, compile_program, run_workflow
+from treadle.testing.workflows import WorkflowFailed, compile_program, run_workflow
 
 MAIL = """
 facet Budget(limit: Long, host: String = "never")

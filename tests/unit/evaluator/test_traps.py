@@ -5,9 +5,10 @@ from __future__ import annotations
 import pytest
 
 from treadle.evaluator import Errored, Finished, Limits, RetryStep, Started
+from treadle.evaluator.simulated import SimulatedRun
 from treadle.model.outcomes import Problem
 from treadle.model.states import RunState
-from treadle.testing.workflows import SimulatedRun, WorkflowFailed, compile_program, run_workflow
+from treadle.testing.workflows import WorkflowFailed, compile_program, run_workflow
 
 
 def test_t5_a_run_that_a_limit_stopped_is_never_reported_completed() -> None:

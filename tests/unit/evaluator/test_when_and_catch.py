@@ -7,9 +7,10 @@ from typing import Any
 import pytest
 
 from treadle.evaluator import Errored, Finished, Started, State
+from treadle.evaluator.simulated import SimulatedRun
 from treadle.model.outcomes import Problem
 from treadle.model.states import RunState
-from treadle.testing.workflows import SimulatedRun, WorkflowFailed, compile_program, run_workflow
+from treadle.testing.workflows import WorkflowFailed, compile_program, run_workflow
 
 WHEN = """
 workflow W(n: Json) => (hit: Json) andThen when {

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from treadle.evaluator import Finished, Started, State
+from treadle.evaluator.simulated import SimulatedRun
 from treadle.model.states import RunState
-from treadle.testing.workflows import SimulatedRun, compile_program, run_workflow
+from treadle.testing.workflows import compile_program, run_workflow
 
 TWO = """
 event facet E(n: Long) => (r: Long)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
+from treadle.api.flows import SourceText
 from treadle.kernel.queue.service import PATIENCE
 from treadle.kernel.queue.why import shown_server_state
 from treadle.kernel.store.committer import Committer
@@ -32,6 +33,8 @@ from treadle.model.values import Json, decode, encode, shown
 if TYPE_CHECKING:
     from treadle.lang.compiler import Compiled
 
+SOURCES_LIMIT = 512 * 1024
+"""Characters of AFL that one call may send: compiling that many already takes seconds."""
 Source = tuple[str, str]
 """A name (usually a file's) and AFL text."""
 
@@ -389,3 +392,12 @@ def _called(facet: Facet) -> Iterator[str]:
         for step in block.steps:
             yield step.call.name
             left += [each for each in (step.body, step.catch) if each is not None]
+
+
+def pairs(sources: Sequence[SourceText]) -> list[Source]:
+    """The sources as the kernel takes them; refuses an empty list and too much text."""
+    if not sources:
+        raise InvalidInput("Give at least one AFL source.")
+    if (size := sum(len(source.text) for source in sources)) > SOURCES_LIMIT:
+        raise InvalidInput(f"The sources of one call may have at most {SOURCES_LIMIT} characters, not {size}.")
+    return [(source.name, source.text) for source in sources]

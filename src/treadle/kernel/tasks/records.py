@@ -41,6 +41,10 @@ class TaskRecords:
         self._value_store = value_store
         self._reads = reads
 
+    async def get(self, task_id: str) -> model.Task:
+        """The task, or `TaskNotFound`."""
+        return await self._reads.get_task(task_id)
+
     async def find(self, task_id: str, access: Access) -> model.Task:
         """The task; raises `TaskNotFound` if the caller may not see its list."""
         task = await self._reads.get_task(task_id)

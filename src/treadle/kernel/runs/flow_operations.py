@@ -1,8 +1,8 @@
-"""Calls about flows, on an engine."""
+"""Operations on flows, as the API declares them: check, compile, format, draw, try, publish and read."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 
 from treadle.api.flows import (
     FlowBlock,
@@ -27,39 +27,45 @@ from treadle.api.flows import (
 )
 from treadle.api.wire import Instant, record_of
 from treadle.kernel.functions.steps import is_function
-from treadle.kernel.runs.flows import Source, find_workflow
-from treadle.kernel.runs.step_reads import NodeCounts
+from treadle.kernel.runs.flows import Flows, Source, find_workflow, pairs
+from treadle.kernel.runs.shown import RunRecords
+from treadle.kernel.runs.step_reads import NodeCounts, StepReads
 from treadle.lang import CannotFormat, Compiled, Diagnostic, Graph, Program, format_source, graph
 from treadle.lang.nodes import Doc, Facet, Param
 from treadle.lang.signatures import literal_of, schemas_of, type_words
+from treadle.model.access import OPEN, Access
 from treadle.model.errors import InvalidInput
 from treadle.model.values import Json
-from treadle.service.flow_trial import run_trial
-from treadle.service.run_group import RunGroup
 
-SOURCES_LIMIT = 512 * 1024
-"""Characters of AFL that one call may send: compiling that many already takes seconds."""
+Trial = Callable[..., Awaitable[FlowTrial]]
 
 
-class Flows(RunGroup, FlowsApi):
-    """See `FlowsApi`."""
+class FlowOperations(FlowsApi):
+    """The flows of one namespace."""
+
+    def __init__(self, flows: Flows, steps: StepReads, records: RunRecords, trial: Trial) -> None:
+        """`trial` simulates a workflow in memory."""
+        self._flows = flows
+        self._steps = steps
+        self._records = records
+        self._trial = trial
 
     async def list(self, *, name: str | None = None) -> FlowList:
         if name is not None:
-            await self.engine.kernel.flows.get_flow(name)
-        return FlowList([record_of(FlowVersion, each) for each in await self.engine.kernel.flows.list_versions(name)])
+            await self._flows.get_flow(name)
+        return FlowList([record_of(FlowVersion, each) for each in await self._flows.list_versions(name)])
 
     async def validate(self, sources: Sequence[SourceText], *, strict: bool = False) -> FlowChecked:
-        return _check(await self.engine.kernel.flows.check_aside(pairs(sources), strict=strict))
+        return _check(await self._flows.check_aside(pairs(sources), strict=strict))
 
     async def compile(self, sources: Sequence[SourceText], *, strict: bool = False) -> FlowCompiled:
-        return _compile(await self.engine.kernel.flows.check_aside(pairs(sources), strict=strict))
+        return _compile(await self._flows.check_aside(pairs(sources), strict=strict))
 
     async def format(self, sources: Sequence[SourceText]) -> FlowFormatted:
-        return await self.engine.kernel.flows.aside(_formatted, pairs(sources))
+        return await self._flows.aside(_formatted, pairs(sources))
 
     async def draw(self, sources: Sequence[SourceText], *, workflow: str | None = None) -> FlowGraph:
-        return _drawn((await self.engine.kernel.flows.compile_aside(pairs(sources)))[1], workflow)
+        return _drawn((await self._flows.compile_aside(pairs(sources)))[1], workflow)
 
     async def trial(
         self,
@@ -70,38 +76,40 @@ class Flows(RunGroup, FlowsApi):
         answers: dict[str, Json] | None = None,
         lenient: bool = False,
     ) -> FlowTrial:
-        program = (await self.engine.kernel.flows.compile_aside(pairs(sources)))[1]
-        return await run_trial(program, find_workflow(program, workflow), inputs or {}, answers or {}, lenient=lenient)
+        program = (await self._flows.compile_aside(pairs(sources)))[1]
+        return await self._trial(program, find_workflow(program, workflow), inputs or {}, answers or {}, lenient=lenient)
 
     async def get(self, name: str, *, version: int | None = None) -> FlowDetail:
-        flow = await self.engine.kernel.flows.get_flow(name, version)
-        program = await self.engine.kernel.flows.program(flow.id)
-        versions = () if name == flow.id else await self.engine.kernel.flows.list_versions(name)
+        flow = await self._flows.get_flow(name, version)
+        program = await self._flows.program(flow.id)
+        versions = () if name == flow.id else await self._flows.list_versions(name)
         return FlowDetail(
             id=flow.id,
             created_at=Instant.of(flow.created_at),
             versions=[record_of(FlowVersion, each) for each in versions],
             workflows=[_signature(program, facet) for facet in program.workflows],
             event_facets=[facet.qualified_name for facet in program.event_facets],
-            sources=[SourceText(each, text) for each, text in self.engine.kernel.flows.sources(flow)],
+            sources=[SourceText(each, text) for each, text in self._flows.sources(flow)],
         )
 
     async def graph(self, name: str, *, version: int | None = None, workflow: str | None = None) -> FlowGraph:
-        flow = await self.engine.kernel.flows.get_flow(name, version)
-        return _drawn(await self.engine.kernel.flows.program(flow.id), workflow)
+        flow = await self._flows.get_flow(name, version)
+        return _drawn(await self._flows.program(flow.id), workflow)
 
-    async def publish(self, name: str, sources: Sequence[SourceText], *, strict: bool = False) -> FlowVersion:
-        published = await self.engine.kernel.flows.publish(name, pairs(sources), actor=self.actor, strict=strict)
+    async def publish(
+        self, name: str, sources: Sequence[SourceText], *, strict: bool = False, actor: str = "operator"
+    ) -> FlowVersion:
+        published = await self._flows.publish(name, pairs(sources), actor=actor, strict=strict)
         return record_of(FlowVersion, published)
 
-    async def run_graph(self, run_id: str) -> FlowGraph:
-        run = await self.find_run(run_id)
+    async def run_graph(self, run_id: str, *, access: Access = OPEN) -> FlowGraph:
+        run = await self._records.find(run_id, access)
         if is_function(run.flow_id):
             raise InvalidInput(
                 f"The run {run.id} belongs to a durable function, which has no graph: its steps are not known in advance."
             )
-        counts = await self.engine.kernel.run_services.step_reads.count_by_statement(run)
-        return _graph(graph(await self.engine.kernel.flows.program(run.flow_id), run.workflow), counts)
+        counts = await self._steps.count_by_statement(run)
+        return _graph(graph(await self._flows.program(run.flow_id), run.workflow), counts)
 
 
 def _formatted(sources: Sequence[Source]) -> FlowFormatted:
@@ -212,12 +220,3 @@ def _graph(made: Graph, counts: Mapping[str, NodeCounts] | None = None) -> FlowG
     ]
     edges = [FlowEdge(edge.source, edge.target, edge.kind) for edge in made.edges]
     return FlowGraph(nodes, edges, groups, made.to_mermaid(), made.to_dot())
-
-
-def pairs(sources: Sequence[SourceText]) -> list[Source]:
-    """The sources as the kernel takes them; refuses an empty list and too much text."""
-    if not sources:
-        raise InvalidInput("Give at least one AFL source.")
-    if (size := sum(len(source.text) for source in sources)) > SOURCES_LIMIT:
-        raise InvalidInput(f"The sources of one call may have at most {SOURCES_LIMIT} characters, not {size}.")
-    return [(source.name, source.text) for source in sources]

@@ -9,6 +9,7 @@ from typing import Any
 
 from treadle.api.flows import FlowTrial, TrialCall
 from treadle.evaluator import Errored, Finished, Limits, Started, TaskRequest
+from treadle.evaluator.simulated import SimulatedRun
 from treadle.kernel.runs.flows import check_inputs, check_result, declared_returns
 from treadle.lang.declare import APPROVAL, built_in_facets
 from treadle.lang.nodes import Block, Facet
@@ -18,7 +19,6 @@ from treadle.model.names import short_name
 from treadle.model.outcomes import Problem
 from treadle.model.states import RunState
 from treadle.model.values import Json, decode, encode
-from treadle.testing.workflows import SimulatedRun
 from treadle.workers.scripts import ScriptError, ScriptRunner
 
 _MOST_CALLS = 1_000

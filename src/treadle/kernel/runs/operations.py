@@ -1,0 +1,478 @@
+"""Operations on runs and durable functions, as the API declares them.
+
+Bulk operations work by filter, page by page, newest first; refusals are reported and the rest continues. Python programs call
+`Runs` (`engine.runs`), which knows nothing of callers' scopes.
+"""
+
+from __future__ import annotations
+
+import builtins
+from collections import Counter
+from collections.abc import Awaitable, Callable, Sequence
+from datetime import datetime
+from typing import Any, Unpack
+
+from treadle.api.conversation import PublishedValue, UpdateResult
+from treadle.api.flows import SourceText
+from treadle.api.functions import FunctionList, FunctionsApi, RunAdopted
+from treadle.api.options import FunctionOptions, RunOptions
+from treadle.api.runs import (
+    BulkResult,
+    Run,
+    RunAction,
+    RunCounts,
+    RunDetail,
+    RunFilter,
+    RunLogPage,
+    RunMoves,
+    RunOutputs,
+    RunPage,
+    RunRefusal,
+    RunsApi,
+    RunStarted,
+    RunUsage,
+    SignalSent,
+    Takeover,
+)
+from treadle.api.tasks import WAIT_LIMIT, Task, TaskPage
+from treadle.api.wire import Instant
+from treadle.kernel.functions.operations import FunctionRuns
+from treadle.kernel.functions.service import Functions
+from treadle.kernel.functions.steps import is_function
+from treadle.kernel.reads.records import move_record, why_run
+from treadle.kernel.runs.flows import Flows, check_inputs, find_workflow, pairs
+from treadle.kernel.runs.reads import RunReads
+from treadle.kernel.runs.records import StartedRun
+from treadle.kernel.runs.service import Runs
+from treadle.kernel.runs.shown import RunRecords, run_line, usage_request, usage_sums
+from treadle.kernel.search.query import Query
+from treadle.kernel.search.service import Search, created_within, one_of
+from treadle.kernel.store.lookups import check_limit
+from treadle.kernel.store.value_store import ValueLost, ValueStore
+from treadle.kernel.tasks.records import TaskRecords
+from treadle.model.access import OPEN, Access
+from treadle.model.conversion import plain_object
+from treadle.model.errors import Contended, IllegalMove, InvalidInput, NotFound, Refused, RunCanceled, RunFailed, UnreadableValue
+from treadle.model.ids import Ids
+from treadle.model.runs import Doing
+from treadle.model.runs import Run as StoredRun
+from treadle.model.states import RUN, RunState
+from treadle.model.tasks import Task as StoredTask
+from treadle.model.values import Json, decode, unreadable_json
+
+ACTIONS = ("pause", "resume", "cancel", "retry")
+StartRun = Callable[..., Awaitable[StartedRun]]
+
+
+class RunOperations(RunsApi):
+    """The runs of one namespace."""
+
+    def __init__(
+        self,
+        runs: Runs,
+        reads: RunReads,
+        records: RunRecords,
+        functions: Functions,
+        flows: Flows,
+        search: Callable[[], Search],
+        value_store: ValueStore,
+        tasks: TaskRecords,
+        ids: Ids,
+        start: StartRun,
+        wait: Callable[[str, float], Awaitable[object]],
+    ) -> None:
+        """`start` starts a run with its budget; `wait` waits for the end of a run, or raises the error that it ended with."""
+        self._runs = runs
+        self._reads = reads
+        self._records = records
+        self._functions = functions
+        self._flows = flows
+        self._search = search
+        self._value_store = value_store
+        self._tasks = tasks
+        self._ids = ids
+        self._start = start
+        self._wait = wait
+
+    async def list(
+        self,
+        *,
+        state: Sequence[str] = (),
+        limit: int = 50,
+        before: str | None = None,
+        access: Access = OPEN,
+        **which: Unpack[RunFilter],
+    ) -> RunPage:
+        chosen, reads = await self._filter(which, access), self._reads
+        if where := chosen.pop("where"):
+            more = _conditions(reads, state, chosen)
+            page = await self._search().list_runs(where, more=more, before_id=before, limit=limit)
+            return RunPage(await self._records.listed(page.records), page.cursor, page.searched)
+        found = await reads.list_runs(states=tuple(state), before_id=before, limit=limit, **chosen)
+        return RunPage(await self._records.listed(found), found[-1].id if len(found) == limit else None)
+
+    async def counts(self, *, access: Access = OPEN, **which: Unpack[RunFilter]) -> RunCounts:
+        chosen, reads = await self._filter(which, access), self._reads
+        if where := chosen.pop("where"):
+            found = await self._search().find_runs(where, _conditions(reads, (), chosen))
+            doing = Counter(str(each.doing) for each in (await reads.activities(found)).values())
+            states = Counter(str(run.state) for run in found)
+            return RunCounts(
+                {state.value: states[state] for state in RunState}, len(found), {each.value: doing[each] for each in Doing}
+            )
+        counts = await reads.count_runs(**chosen)
+        return RunCounts(counts, sum(counts.values()), await reads.count_doing(**chosen))
+
+    async def bulk(
+        self,
+        action: RunAction,
+        *,
+        dry_run: bool = False,
+        state: Sequence[str] = (),
+        reason: str | None = None,
+        limit: int = 100,
+        before: str | None = None,
+        actor: str = "operator",
+        access: Access = OPEN,
+        **which: Unpack[RunFilter],
+    ) -> BulkResult:
+        chosen = await self._filter(which, access)
+        where = chosen.pop("where")
+        query = None if not where else (where, _conditions(self._reads, (), chosen))
+        matched, page, cursor = await self._page(action, tuple(state), before, limit, dry_run, query, chosen)
+        done: builtins.list[str] = []
+        refused: builtins.list[RunRefusal] = []
+        for run in page:
+            try:
+                await self._act(action, run.id, actor, reason)
+                done.append(run.id)
+            except (Contended, IllegalMove, NotFound, Refused) as error:
+                refused.append(RunRefusal(run.id, error.code, str(error)))
+        return BulkResult(action, dry_run, matched, done, refused, cursor)
+
+    async def _page(
+        self,
+        action: str,
+        states: Sequence[str],
+        before_id: str | None,
+        limit: int,
+        dry_run: bool,
+        query: tuple[str, builtins.list[Query]] | None,
+        which: dict[str, Any],
+    ) -> tuple[int, Sequence[StoredRun], str | None]:
+        """The number of matching runs whose state allows the action, the next of them unless `dry_run`, and the next cursor.
+
+        With `query` (its text, and the other filters as its conditions) the number is at most 10,000.
+        """
+        if action not in ACTIONS:
+            raise InvalidInput(f"Unknown action {action!r}; there are {', '.join(ACTIONS)}.")
+        check_limit(limit)
+        self._reads.runs_like(states=states)
+        possible = [state.value for state in RunState if (RUN.target(state, action) or "") not in ("", state)]
+        chosen = [state for state in possible if not states or state in states]
+        if not chosen:
+            return 0, [], None
+        if query is not None:
+            where, more = query[0], [*query[1], *one_of("state", chosen)]
+            matched = len(await self._search().find_runs(where, more))
+            if dry_run:
+                return matched, [], None
+            matches = await self._search().list_runs(where, more=more, before_id=before_id, limit=limit)
+            return matched, matches.records, matches.cursor
+        matched = sum((await self._reads.count_runs(states=chosen, before_id=before_id, **which)).values())
+        if dry_run:
+            return matched, [], None
+        page = await self._reads.list_runs(states=chosen, before_id=before_id, limit=limit, **which)
+        return matched, page, page[-1].id if len(page) == limit else None
+
+    async def _act(self, action: str, run_id: str, actor: str, reason: str | None) -> None:
+        match action:
+            case "pause":
+                await self._runs.pause(run_id, actor=actor)
+            case "resume":
+                await self._runs.resume(run_id, actor=actor)
+            case "retry":
+                await self._runs.retry(run_id, actor=actor)
+            case _:
+                await self._runs.cancel(run_id, actor=actor, reason=reason)
+
+    async def _filter(self, which: RunFilter, access: Access) -> dict[str, Any]:
+        """The filter as the kernel's reads take it."""
+        chosen: dict[str, Any] = dict(which)
+        flow, since, until = (chosen.pop(name, None) for name in ("flow", "since", "until"))
+        return chosen | {
+            "where": (which.get("where") or "").strip(),
+            "flow_ids": () if flow is None else await self._flows.list_ids(flow),
+            "task_list": access.one_list(which.get("task_list")),
+            "created_after": _ms(since, "since"),
+            "created_before": _ms(until, "until"),
+        }
+
+    async def start(
+        self,
+        flow: str,
+        workflow: str | None = None,
+        inputs: dict[str, Json] | None = None,
+        *,
+        version: int | None = None,
+        actor: str = "operator",
+        access: Access = OPEN,
+        **options: Unpack[RunOptions],
+    ) -> RunStarted:
+        started = await self._start(flow, workflow, inputs, version=version, actor=actor, **options)
+        return await self._records.started(started, access)
+
+    async def start_from_source(
+        self,
+        sources: Sequence[SourceText],
+        workflow: str | None = None,
+        inputs: dict[str, Json] | None = None,
+        *,
+        actor: str = "operator",
+        access: Access = OPEN,
+        **options: Unpack[RunOptions],
+    ) -> RunStarted:
+        started = await self._start(pairs(sources), workflow, inputs, actor=actor, **options)
+        return await self._records.started(started, access)
+
+    async def get(self, run_id: str, *, access: Access = OPEN) -> RunDetail:
+        run = await self._records.find(run_id, access)
+        current = await self._reads.get_current(run.id)
+        reason = await self._reads.why(run.id)
+        rows, budget = await self._reads.usage(run.id)
+        return await self._records.shown(
+            RunDetail,
+            run,
+            inputs=await self._opened(run.inputs),
+            outputs=await self._opened(run.outputs) if run.state == RunState.COMPLETED else None,
+            why=why_run(run, reason),
+            usage=usage_sums(rows),
+            budget_micros=None if budget is None else budget.limit_micros,
+            awaited_signals=await self._reads.list_awaited_signals(run.id),
+            takeovers=await _takeovers(self._reads, run.id),
+            missing_handlers=await self._records.missing_handlers(run),
+            continued_as=None if current.id == run.id else current.id,
+            chain_id=run.chain_id,
+            link=run.link,
+            published=await self._published(run),
+        )
+
+    async def _opened(self, stored: str | None) -> Json:
+        """The values, or an error in their place if they cannot be read."""
+        try:
+            return await self._value_store.unpack(stored)
+        except (UnreadableValue, ValueLost) as error:
+            return unreadable_json(error)
+
+    async def outputs(self, run_id: str, *, wait_for: float = 0.0, access: Access = OPEN) -> RunOutputs:
+        if not 0 <= wait_for <= WAIT_LIMIT:
+            raise InvalidInput(f"wait_for must be from 0 to {WAIT_LIMIT:g} seconds, not {wait_for:g}.")
+        asked = await self._records.find(run_id, access)
+        if wait_for:
+            try:
+                await self._wait(asked.id, wait_for)
+            except (TimeoutError, RunFailed, RunCanceled):
+                pass  # the outcome is read below
+        run = await self._reads.get_current(asked.id)
+        outputs = await self._opened(run.outputs) if run.state == RunState.COMPLETED else None
+        reason = await self._reads.why(run.id)
+        return RunOutputs(
+            id=asked.id,
+            workflow=run.workflow,
+            state=str(run.state),
+            finished=run.finished,
+            ended_as=run.id,
+            outputs=outputs,
+            error=decode(run.error) if run.state in (RunState.FAILED, RunState.CANCELED) else None,
+            failed_step_id=run.failed_step_id,
+            why=reason.text,
+        )
+
+    async def moves(self, run_id: str, *, access: Access = OPEN) -> RunMoves:
+        run = await self._records.find(run_id, access)
+        return RunMoves(run.id, [move_record(move) for move in await self._reads.list_moves(run.id)])
+
+    async def logs(
+        self, run_id: str, *, limit: int = 200, before: int | None = None, after: int | None = None, access: Access = OPEN
+    ) -> RunLogPage:
+        if before is not None and after is not None:
+            raise InvalidInput("Give either before or after, not both.")
+        run = await self._records.find(run_id, access)
+        found = await self._reads.page_lines(run.id, limit, before, after)
+        paths = await self._reads.list_paths(run.id, [line.step_id for _, line in found])
+        lines = [run_line(number, line, paths) for number, line in found]
+        earlier = lines[0].number if lines and len(lines) == limit and after is None else None
+        return RunLogPage(run.id, lines, earlier, lines[-1].number if lines else after or 0)
+
+    async def tasks(self, run_id: str, *, limit: int = 100, access: Access = OPEN) -> TaskPage:
+        check_limit(limit)
+        run = await self._records.find(run_id, access)
+        found = await self._reads.list_live_tasks(run.id, limit)
+        return TaskPage([self._tasks.show(Task, task) for task in found], None)
+
+    async def usage(self, run_id: str, *, access: Access = OPEN) -> RunUsage:
+        run = await self._records.find(run_id, access)
+        rows, budget = await self._reads.usage(run.id)
+        paths = await self._reads.list_paths(run.id, [row.step_id for row in rows])
+        return RunUsage(
+            run_id=run.id,
+            budget_micros=None if budget is None else budget.limit_micros,
+            total=usage_sums(rows),
+            requests=[usage_request(row, paths.get(row.step_id or "")) for row in rows],
+        )
+
+    async def signal(
+        self,
+        run_id: str,
+        name: str,
+        payload: Json = None,
+        *,
+        idempotency_key: str | None = None,
+        actor: str = "operator",
+        access: Access = OPEN,
+    ) -> SignalSent:
+        run = await self._records.find(run_id, access)
+        awaited = await self._reads.list_awaited_signals(run.id)
+        told = await self._functions.signal(run.id, name, plain_object(payload), idempotency_key=idempotency_key, actor=actor)
+        left = await self._reads.list_awaited_signals(run.id)
+        return SignalSent(run.id, name, told, name in awaited, left)
+
+    async def _published(self, run: StoredRun) -> Json:
+        if not is_function(run.flow_id):
+            return None
+        try:
+            found = await self._functions.list_published(run.id)
+        except (UnreadableValue, ValueLost) as error:
+            return unreadable_json(error)
+        return {name: each.get("value") for name, each in found.items()} or None
+
+    async def query(self, run_id: str, name: str, *, access: Access = OPEN) -> PublishedValue:
+        functions, run = self._functions, await self._records.find(run_id, access)
+        value = await functions.query(run.id, name)
+        at = (await functions.list_published(run.id))[name].get("at")
+        current = await functions.get_current(run.id)
+        return PublishedValue(current.id, name, value, Instant.of(at if type(at) is int else 0))
+
+    async def update(
+        self,
+        run_id: str,
+        name: str,
+        payload: Json = None,
+        *,
+        wait_for: float = 10.0,
+        idempotency_key: str | None = None,
+        actor: str = "operator",
+        access: Access = OPEN,
+    ) -> UpdateResult:
+        if not 0 <= wait_for <= WAIT_LIMIT:
+            raise InvalidInput(f"wait_for must be from 0 to {WAIT_LIMIT:g} seconds, not {wait_for:g}.")
+        functions, run = self._functions, await self._records.find(run_id, access)
+        key = idempotency_key or self._ids.new_id()
+        sent = await functions.send_update(run.id, name, payload, idempotency_key=key, actor=actor)
+        answer = await functions.wait_for_answer(sent, wait_for)
+        return UpdateResult(run.id, name, key, answer is not None, None if answer is None else answer.value)
+
+    async def pause(self, run_id: str, *, actor: str = "operator") -> Run:
+        return await self._records.shown(Run, await self._runs.pause(run_id, actor=actor))
+
+    async def resume(self, run_id: str, *, actor: str = "operator", access: Access = OPEN) -> Run:
+        run = await self._reads.get_current((await self._records.find(run_id, access)).id)
+        if run.finished:
+            raise IllegalMove("run", run.id, run.state, "resume", RUN.possible(run.state))
+        return await self._records.shown(Run, await self._runs.resume(run.id, actor=actor))
+
+    async def cancel(self, run_id: str, *, reason: str | None = None, force: bool = False, actor: str = "operator") -> Run:
+        return await self._records.shown(Run, await self._runs.cancel(run_id, actor=actor, reason=reason, force=force))
+
+    async def retry(self, run_id: str, *, step: str | None = None, actor: str = "operator", access: Access = OPEN) -> Run:
+        run = await self._records.find(run_id, access)
+        run = await self._reads.get_current(run.id)
+        step_id = None if step is None else (await self._reads.get_step(run.id, step)).id
+        return await self._records.shown(Run, await self._runs.retry(run.id, step_id, actor=actor))
+
+    async def rerun(
+        self,
+        run_id: str,
+        *,
+        inputs: dict[str, Json] | None = None,
+        lenient: bool = False,
+        actor: str = "operator",
+        access: Access = OPEN,
+    ) -> RunStarted:
+        run = await self._records.find(run_id, access)
+        given = {**await self._runs.inputs(run), **(inputs or {})}
+        if inputs and not is_function(run.flow_id):
+            program = await self._flows.program(run.flow_id)
+            check_inputs(program, find_workflow(program, run.workflow), given, lenient=lenient)
+        return await self._records.started(await self._runs.rerun(run.id, inputs=given, actor=actor), access)
+
+    async def fork(
+        self, run_id: str, step: str, *, inputs: dict[str, Json] | None = None, actor: str = "operator", access: Access = OPEN
+    ) -> RunStarted:
+        run = await self._records.find(run_id, access)
+        step_id = (await self._reads.get_step(run.id, step)).id
+        return await self._records.started(await self._runs.fork(run.id, step_id, inputs=inputs or {}, actor=actor), access)
+
+
+class FunctionOperations(FunctionsApi):
+    """The durable functions of one namespace."""
+
+    def __init__(self, functions: Functions, runs: FunctionRuns, records: RunRecords, start: StartRun) -> None:
+        self._functions = functions
+        self._function_runs = runs
+        self._records = records
+        self._start = start
+
+    async def list(self) -> FunctionList:
+        return FunctionList(await self._functions.list_shown())
+
+    async def start(
+        self,
+        name: str,
+        payload: dict[str, Json] | None = None,
+        *,
+        actor: str = "operator",
+        access: Access = OPEN,
+        **options: Unpack[FunctionOptions],
+    ) -> RunStarted:
+        return await self._records.started(await self._start(name, payload, actor=actor, **options), access)
+
+    async def adopt(self, run_id: str, version: int, *, actor: str = "operator") -> RunAdopted:
+        run = await self._function_runs.adopt(run_id, version, actor=actor)
+        known = await self._functions.list_shown()
+        servers = sum(each.servers for each in known if (each.name, each.version) == (run.workflow, version))
+        return await self._records.shown(RunAdopted, run, servers=servers)
+
+
+def _conditions(reads: RunReads, state: Sequence[str], chosen: dict[str, Any]) -> list[Query]:
+    """The other filters of a search."""
+    if chosen.get("search"):
+        raise InvalidInput("Give either where or search, not both: where finds a name with name = import*.")
+    given = reads.runs_like(states=state, **chosen)
+    return [
+        *one_of("state", given.states),
+        *one_of("name", [given.workflow]),
+        *one_of("kind", [given.kind]),
+        *one_of("list", [given.task_list]),
+        *one_of("root", [given.root_id]),
+        *one_of("flow", given.flow_ids),
+        *one_of("doing", [chosen.get("doing")]),
+        *created_within(given.created_after, given.created_before),
+    ]
+
+
+async def _takeovers(reads: RunReads, run_id: str) -> list[Takeover]:
+    found = [(move, task or StoredTask(id=move.entity_id, lane_id=0)) for move, task in await reads.list_takeovers(run_id)]
+    paths = await reads.list_paths(run_id, [task.step_id for _, task in found])
+    return [
+        Takeover(Instant.of(move.at), task.id, task.name or None, task.step_id, paths.get(task.step_id or ""), move.actor)
+        for move, task in found
+    ]
+
+
+def _ms(at: datetime | None, what: str) -> int | None:
+    if at is None:
+        return None
+    if at.tzinfo is None:
+        raise InvalidInput(f"{what} needs a time zone: 2027-01-15T09:00:00Z.")
+    return round(at.timestamp() * 1000)

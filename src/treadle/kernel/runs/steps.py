@@ -1,0 +1,289 @@
+"""Operations on the steps of runs, as the API declares them: pages, timelines, details; continue, fail and redo.
+
+A redo repeats an ended step, with its handler or with a given result, in a new run that repeats what depends on it.
+"""
+
+from __future__ import annotations
+
+import builtins
+from collections.abc import Mapping, Sequence
+from hashlib import sha256
+
+from treadle.api.steps import (
+    Order,
+    RepeatedCall,
+    Step,
+    StepCompletion,
+    StepDetail,
+    StepLocation,
+    StepPage,
+    StepRedo,
+    StepsApi,
+    StepTime,
+    Timeline,
+    TimeSpan,
+)
+from treadle.api.tasks import TaskDetail
+from treadle.api.wire import Instant, record_of
+from treadle.evaluator import CannotGive, RunRef, StepRow, list_repeated
+from treadle.kernel.functions.reads import FunctionStepRow
+from treadle.kernel.functions.service import Functions
+from treadle.kernel.functions.steps import HIDDEN, is_after, is_finished, is_function
+from treadle.kernel.runs.display import ShownStep
+from treadle.kernel.runs.flows import Flows, check_result
+from treadle.kernel.runs.reads import RunReads
+from treadle.kernel.runs.service import Runs
+from treadle.kernel.runs.shown import RunRecords, by_size, run_line, step_record
+from treadle.kernel.runs.step_reads import StepReads, task_of
+from treadle.kernel.store.ports import Store
+from treadle.kernel.tasks.records import TaskRecords
+from treadle.lang.nodes import Facet
+from treadle.lang.nodes import Step as ProgramStep
+from treadle.lang.program import Program
+from treadle.model.access import OPEN, Access
+from treadle.model.errors import IllegalMove, InvalidInput, Refused, RunNotFound, StepNotFound, TaskNotFound, UnreadableValue
+from treadle.model.runs import Run, depth_first
+from treadle.model.states import RunState
+from treadle.model.values import Json, encode
+
+_LINES = 100
+_LOOKED_AT = 1000
+
+
+class StepOperations(StepsApi):
+    """The steps of the runs of one namespace."""
+
+    def __init__(
+        self,
+        store: Store,
+        reads: RunReads,
+        steps: StepReads,
+        records: RunRecords,
+        tasks: TaskRecords,
+        runs: Runs,
+        functions: Functions,
+        flows: Flows,
+    ) -> None:
+        self._store = store
+        self._reads = reads
+        self._steps = steps
+        self._records = records
+        self._tasks = tasks
+        self._runs = runs
+        self._functions = functions
+        self._flows = flows
+
+    async def find(self, step_id: str, *, access: Access = OPEN) -> StepLocation:
+        row = await self._steps.find(step_id)
+        try:
+            await self._records.find(row.run_id, access)
+        except RunNotFound:
+            raise StepNotFound(step_id) from None
+        return StepLocation(row.run_id, row.id, row.path)
+
+    async def list(
+        self,
+        run_id: str,
+        *,
+        below: str | None = None,
+        state: Sequence[str] = (),
+        blocks: bool = True,
+        values: bool = True,
+        order: Order = "program",
+        limit: int = 100,
+        after: str | None = None,
+        access: Access = OPEN,
+    ) -> StepPage:
+        run = await self._records.find(run_id, access)
+        page = await self._steps.page(
+            run,
+            below=below,
+            states=tuple(state),
+            blocks=blocks,
+            after=after,
+            limit=limit,
+            in_program_order=order == "program",
+        )
+        program = await self._program(run)
+        return StepPage(run.id, [_step(shown, program, values=values) for shown in page.steps], page.next_after)
+
+    async def _program(self, run: Run) -> Program | None:
+        """The program of a workflow's run; None if it cannot be read."""
+        try:
+            return None if is_function(run.flow_id) else await self._flows.program(run.flow_id)
+        except UnreadableValue:
+            return None
+
+    async def timeline(
+        self,
+        run_id: str,
+        *,
+        below: str | None = None,
+        blocks: bool = False,
+        limit: int = 100,
+        after: str | None = None,
+        access: Access = OPEN,
+    ) -> Timeline:
+        run = await self._records.find(run_id, access)
+        page = await self._steps.page(run, below=below, blocks=blocks, after=after, limit=limit)
+        found = await self._steps.timeline(page)
+        now = await self._store.now()
+        return Timeline(run.id, Instant.of(now), [_time(_step(shown, None), spans) for shown, spans in found], page.next_after)
+
+    async def get(self, run_id: str, step: str, *, whole: bool = False, access: Access = OPEN) -> StepDetail:
+        run = await self._records.find(run_id, access)
+        shown = await self._steps.get(run, step)
+        row, task_id = shown.row, task_of(shown.row)
+        params, returns, loop = row.params, row.returns, row.loop
+        if whole:
+            params, returns, loop = [await self._steps.opened(values) for values in (params, returns, loop)]
+        lines = [
+            (number, line)
+            for number, line in await self._reads.page_lines(run.id, _LOOKED_AT)
+            if line.step_id == row.id or (task_id is not None and line.task_id == task_id)
+        ]
+        task = None if task_id is None else await self._task(task_id)
+        raised = row.traceback if isinstance(row, FunctionStepRow) else None
+        if task is not None:
+            raised = raised or (task.error or {}).get("traceback")
+            if isinstance(row, FunctionStepRow) and isinstance(task.payload, dict):
+                params = params or task.payload
+        return step_record(
+            StepDetail,
+            shown,
+            await self._program(run),
+            params,
+            returns,
+            loop=by_size(loop),
+            task=task,
+            lines=[run_line(number, line, {row.id: row.path}) for number, line in lines[-_LINES:]],
+            traceback=raised,
+        )
+
+    async def _task(self, task_id: str) -> TaskDetail | None:
+        """The step's task; None if it was deleted, belongs to a child run, or its id is damaged."""
+        try:
+            task = await self._tasks.get(task_id)
+        except (TaskNotFound, InvalidInput):
+            return None
+        return await self._tasks.detail(task)
+
+    async def continue_step(
+        self, run_id: str, step: str, result: dict[str, Json] | None = None, *, actor: str = "operator", access: Access = OPEN
+    ) -> StepCompletion:
+        run = await self._records.find(run_id, access)
+        row = await self._reads.get_step(run.id, step)
+        done = await self._runs.continue_step(run.id, row.id, result, actor=actor)
+        return StepCompletion(run.id, row.id, row.path, done)
+
+    async def fail_step(
+        self, run_id: str, step: str, message: str, *, code: str = "failed", actor: str = "operator", access: Access = OPEN
+    ) -> StepCompletion:
+        run = await self._records.find(run_id, access)
+        row = await self._reads.get_step(run.id, step)
+        done = await self._runs.fail_step(run.id, row.id, message, code=code, actor=actor)
+        return StepCompletion(run.id, row.id, row.path, done)
+
+    async def redo(
+        self,
+        run_id: str,
+        step: str,
+        result: dict[str, Json] | None = None,
+        *,
+        confirm: bool = False,
+        actor: str = "operator",
+        access: Access = OPEN,
+    ) -> StepRedo:
+        run = await self._records.find(run_id, access)
+        row = await self._reads.get_step(run.id, step)
+        calls = await self.list_calls(run, row.id, result)
+        new_id = await self._redo(run, row.id, result, actor=actor) if confirm else None
+        return StepRedo(run.id, row.id, row.path, confirm, new_id, not run.finished, calls)
+
+    # redo
+
+    async def list_calls(self, run: Run, step_id: str, result: Mapping[str, Json] | None) -> builtins.list[RepeatedCall]:
+        """The calls that a redo of the step repeats, without its own if a result is given.
+
+        Raises `Refused` for a step that has not ended, and `InvalidInput` for a result that its facet does not declare.
+        """
+        if is_function(run.flow_id):
+            return await self._function_calls(run, step_id, result)
+        program = await self._flows.program(run.flow_id)
+        row = await self._runs.get_step(run.id, step_id)
+        if not row.is_terminal:
+            raise Refused(f"The step {row.path} has not ended: continue or fail it instead.")
+        if result is not None:
+            _check(program, row, result)
+        rows = list(
+            depth_first(
+                await self._runs.list_steps(run.id), lambda each: each.id, lambda each: each.parent_id, lambda each: each.ordinal
+            )
+        )
+        repeated = list_repeated(program, RunRef(id=run.id, workflow=run.workflow), rows, row.id)
+        return [
+            RepeatedCall(each.path, each.facet or "", "failed" if each.error is not None else "completed")
+            for each in repeated
+            if each.is_step and each.is_terminal and _is_call(program, each) and (each.id != row.id or result is None)
+        ]
+
+    async def _function_calls(self, run: Run, step_id: str, result: Mapping[str, Json] | None) -> builtins.list[RepeatedCall]:
+        if result is not None:
+            raise InvalidInput("The step of a function takes no result: its code returns it. Redo it without one.")
+        recorded = [each for each in await self._functions.recorded(run.id) if each.kind not in HIDDEN]
+        target = next((each for each in recorded if each.id == step_id), None)
+        if target is None:
+            raise StepNotFound(step_id)
+        if not is_finished(target):
+            raise Refused(f"The step {target.name} has not ended.")
+        again = [each for each in recorded if each is target or (is_finished(each) and is_after(each.place, target.place))]
+        return [RepeatedCall(each.name, each.kind, each.state) for each in again]
+
+    async def _redo(self, run: Run, step_id: str, result: Mapping[str, Json] | None, *, actor: str) -> str:
+        """Start a run that keeps what does not depend on the step, and cancel the old one unless it has ended; returns its id.
+
+        The old run is held until the new one is stored, so that only one of them goes on. A repeated call with the same result
+        returns the same run. A function does not clean up: the new run keeps what it has done.
+        """
+        held = False
+        if not run.finished and run.state != RunState.PAUSED:
+            try:
+                held = (await self._runs.pause(run.id, actor=actor)).state == RunState.PAUSED
+            except IllegalMove:  # it has ended
+                pass
+        digest = sha256(encode(None if result is None else dict(result)).encode()).hexdigest()[:16]
+        try:
+            new = await self._runs.fork(run.id, step_id, result=result, idempotency_key=f"redo:{step_id}:{digest}", actor=actor)
+        except BaseException as error:
+            if held:
+                await self._runs.resume(run.id, actor=actor)
+            if isinstance(error, CannotGive):
+                message = "The step does not call its handler first (it has a script or mixins): redo it without a result."
+                raise Refused(message) from None
+            raise
+        if not (await self._runs.get_run(run.id)).finished:
+            reason = f"A step was redone: the run {new.id} continues it."
+            await self._runs.cancel(run.id, actor=actor, reason=reason, code="redone", force=True)
+        return new.id
+
+
+def _step(shown: ShownStep, program: Program | None, *, values: bool = True) -> Step:
+    return step_record(Step, shown, program, shown.row.params if values else {}, shown.row.returns if values else {})
+
+
+def _time(step: Step, spans: Sequence[TimeSpan]) -> StepTime:
+    return record_of(StepTime, step, began_at=min([step.began_at, *(span.began_at for span in spans)]), spans=list(spans))
+
+
+def _is_call(program: Program, row: StepRow) -> bool:
+    facet = program.find_facet(row.facet or "")
+    return facet.is_event if facet is not None else row.facet is not None and row.facet.startswith("sys.")
+
+
+def _check(program: Program, row: StepRow, result: Mapping[str, Json]) -> None:
+    facet = program.find_facet(row.facet or "")
+    if not isinstance(facet, Facet) or not facet.is_event or not row.is_step:
+        raise InvalidInput(f"The step {row.path} calls no handler: redo it without a result.")
+    statement = program.find_node(row.statement_id)
+    partial = isinstance(statement, ProgramStep) and statement.body is not None
+    check_result(program, facet, result, known=row.params, partial=partial)
