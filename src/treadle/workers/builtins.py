@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from treadle.kernel.store.retention import PRUNE_EVERY_FOR, Retention
+from treadle.kernel.store.units import Answer
 from treadle.model.approvals import ApprovalRequest
 from treadle.model.errors import InvalidApproval
 from treadle.model.names import ADVANCE, ALERT, APPROVAL, CANCEL, NOTIFY, PARAM, PRUNE, RUN_DEADLINE, SCHEDULE, SCRIPT, WATCHER
 from treadle.model.outcomes import AwaitingApproval, Failed, Problem, Waiting
 from treadle.model.retry import RetryPolicy
+from treadle.model.tasks import Task
 from treadle.model.values import Json
 from treadle.workers.context import Context
 from treadle.workers.handlers import Handler, Settled, make_handler
@@ -30,6 +32,8 @@ _PATIENT = RetryPolicy(retries=1_000_000, first_for=1000, cap_for=60_000)
 """For tasks that must continue after any failure."""
 _PERSISTENT = RetryPolicy(retries=1_000_000, first_for=60_000, cap_for=PRUNE_EVERY_FOR)
 
+
+S = TypeVar("S")
 
 Notify = Callable[[dict[str, Any], Context], Awaitable[dict[str, Json]]]
 
@@ -85,11 +89,17 @@ def builtin_handlers(
     if retention is not None:
         handlers[PRUNE] = make_handler(PRUNE, _prune_with(retention), retry=_PERSISTENT)
     if firer is not None:
-        handlers[SCHEDULE] = make_handler(SCHEDULE, _fire_with(firer), retry=_PATIENT, concurrency=16)
+        handlers[SCHEDULE] = make_handler(
+            SCHEDULE, _settling(firer, lambda service, task: service.fire(task)), retry=_PATIENT, concurrency=16
+        )
     if looker is not None:
-        handlers[WATCHER] = make_handler(WATCHER, _scan_with(looker), retry=_PATIENT, concurrency=SCAN_CONCURRENCY)
+        handlers[WATCHER] = make_handler(
+            WATCHER, _settling(looker, lambda service, task: service.scan(task)), retry=_PATIENT, concurrency=SCAN_CONCURRENCY
+        )
     if evaluator is not None:
-        handlers[ALERT] = make_handler(ALERT, _evaluate_with(evaluator), retry=_PATIENT, concurrency=4)
+        handlers[ALERT] = make_handler(
+            ALERT, _settling(evaluator, lambda service, task: service.evaluate(task)), retry=_PATIENT, concurrency=4
+        )
     if expire is not None:
         handlers[RUN_DEADLINE] = make_handler(RUN_DEADLINE, expire, retry=_PATIENT, concurrency=16)
     if cancel is not None:
@@ -105,22 +115,6 @@ def _send_with(notifier: Notifier, alerts: Callable[[], AlertSender] | None) -> 
     return send
 
 
-def _evaluate_with(evaluator: Callable[[], AlertEvaluator]) -> Callable[[dict[str, Any], Context], Awaitable[Settled]]:
-    async def evaluate(_: dict[str, Any], ctx: Context) -> Settled:
-        """Evaluate the alert rule."""
-        return Settled(await evaluator().evaluate(ctx.task))
-
-    return evaluate
-
-
-def _fire_with(firer: Callable[[], Firer]) -> Callable[[dict[str, Any], Context], Awaitable[Settled]]:
-    async def fire(_: dict[str, Any], ctx: Context) -> Settled:
-        """Fire the schedule, and leave a task for the next tick."""
-        return Settled(await firer().fire(ctx.task))
-
-    return fire
-
-
 async def _ask(payload: dict[str, Any], ctx: Context) -> dict[str, Json] | AwaitingApproval | Failed:
     """Request the approval of a function; when called again, return the decision."""
     if ctx.approval_decision is not None:
@@ -131,12 +125,14 @@ async def _ask(payload: dict[str, Any], ctx: Context) -> dict[str, Json] | Await
         return Failed(Problem(error.code, str(error), type(error).__name__))
 
 
-def _scan_with(looker: Callable[[], WatcherScanner]) -> Callable[[dict[str, Any], Context], Awaitable[Settled]]:
-    async def scan(_: dict[str, Any], ctx: Context) -> Settled:
-        """Scan the source, and start the targets of its changes."""
-        return Settled(await looker().scan(ctx.task))
+def _settling(
+    find_service: Callable[[], S], settle: Callable[[S, Task], Awaitable[Answer]]
+) -> Callable[[dict[str, Any], Context], Awaitable[Settled]]:
+    async def settled(_: dict[str, Any], ctx: Context) -> Settled:
+        """Do the work of the task, which settles it, too."""
+        return Settled(await settle(find_service(), ctx.task))
 
-    return scan
+    return settled
 
 
 def _prune_with(retention: Retention) -> Callable[[], Awaitable[Waiting]]:

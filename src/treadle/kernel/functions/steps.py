@@ -187,16 +187,6 @@ def child_run_id(start_id: str) -> str:
     return derived_id(start_id, "run")
 
 
-def completed_body(place: str, text: str, began_at: int, about: str, redo: int = 0, more: dict[str, Json] | None = None) -> str:
-    """The body of a step that returned this JSON; a fast path for the most frequent case."""
-    if more or redo:
-        rest = encode({**(more or {}), "place": place, "began_at": began_at, "redo": redo}, "step", 2 * VALUE_LIMIT)
-        head = rest[:-1]
-    else:
-        head = f'{{"place":"{place}","began_at":{began_at}'
-    return f'{head},"about":{encode(about)},"value":{text}}}' if about else f'{head},"value":{text}}}'
-
-
 _optional = attrgetter("error", "wake_at", "task_id", "of", "version", "on_parent_close", "began_at", "ended_at", "about")
 _OPTIONAL = ("error", "wake_at", "task_id", "of", "version", "on_parent_close", "began_at", "ended_at", "about")
 _counted = attrgetter("failures", "timed_out", "redo", "attempt", "doubtful")

@@ -33,10 +33,9 @@ from treadle.kernel.effects.decide import (
     unrepeated,
 )
 from treadle.kernel.functions import steps
-from treadle.kernel.functions.steps import EFFECT, STEP, Recorded, completed_body, fold_text, make_step, question_place, step_id
+from treadle.kernel.functions.steps import EFFECT, STEP, Recorded, folded, make_step, question_place
 from treadle.kernel.store.crashpoints import reach
 from treadle.model.approvals import ApprovalRequest
-from treadle.model.conversion import Converter
 from treadle.model.errors import EffectUnknown, InvalidInput, InvalidPayload, NonRetryable, StepFailed, TreadleError
 from treadle.model.names import APPROVAL, Lane
 from treadle.model.outcomes import Problem, Retry
@@ -53,11 +52,10 @@ from treadle.workers.functions.wait_operations import CallOperation, interrupted
 from treadle.workers.handlers import Handler
 from treadle.workers.signatures import is_async, result_converter
 
-_COROUTINE = inspect.CO_COROUTINE
+_RESPONSE = "response"
+_CONTEXT = {"action", "request", "attempt", "dedupe_key", "cause"}
 _TRACEBACK = 8 * 1024
 """Characters of a traceback that the step's row keeps: its end, which names the cause."""
-_SHORT = {None: "null", True: "true", False: "false"}
-_PLAIN = (type(None), bool, int, float, str)
 
 
 class StepOperation:
@@ -109,15 +107,7 @@ class StepOperation:
             branch.busy, branch.place = name, place
             began_at = driver.start(self.kind, place, name, recorded, about)
             try:
-                code = getattr(self.fn, "__code__", None)
-                if self.timeout_for is None and code is not None and code.co_flags & _COROUTINE:
-                    value = await self.fn(*self.args, **self.kwargs)  # the fast path of most steps
-                else:
-                    value = await self._call()
-                value = value if self.converter is None else self._converted(value, self.converter)
-                text = _SHORT.get(value) if value is None or type(value) is bool else None
-                if text is None:
-                    text = self._encoded(value)
+                value = self._stored(await self._call())
             except BaseException as error:
                 if self._is_stopped_by(error):
                     raise
@@ -134,10 +124,10 @@ class StepOperation:
         streamed = branch.streams is not None
         if streamed:
             await self._end_streams(branch)
-        await driver.recorder.checkpoint(branch, self._completed(branch, place, name, recorded, text, value, began_at, about))
+        await driver.recorder.checkpoint(branch, self._completed(branch, place, name, recorded, value, began_at, about))
         if streamed:
             driver.execution.runtime.committer.streamed()
-        return self._loaded(value if type(value) in _PLAIN else decode(text))
+        return self._loaded(value)
 
     async def _end_streams(self, branch: Branch) -> None:
         """Commit the step's last entries of streams with the step."""
@@ -155,15 +145,14 @@ class StepOperation:
     def _loaded(self, value: Any) -> Any:
         return value if self.converter is None else self.converter.load(value)
 
-    def _converted(self, value: Any, converter: Converter) -> Any:
+    def _stored(self, value: Any) -> Json:
+        """Return the result as a replay reads it."""
         try:
-            return converter.dump(value)
+            value = value if self.converter is None else self.converter.dump(value)
         except InvalidPayload as error:
             raise NonRetryable(f"The step's result does not match its annotation: {error}", "invalid_result") from None
-
-    def _encoded(self, value: Any) -> str:
         try:
-            return encode(value, "result", self.driver.execution.runtime.payload_limit)
+            return decode(encode(value, "result", self.driver.execution.runtime.payload_limit))
         except InvalidInput as error:
             raise NonRetryable(f"The step's result cannot be stored: {error}", "invalid_result") from None
 
@@ -193,28 +182,17 @@ class StepOperation:
         return await value if inspect.isawaitable(value) else value
 
     def _completed(
-        self, branch: Branch, place: str, name: str, recorded: Recorded | None, text: str, value: Any, began_at: int, about: str
+        self, branch: Branch, place: str, name: str, before: Recorded | None, value: Json, began_at: int, about: str
     ) -> Step:
-        execution, journal = self.driver.execution, self.driver.journal
-        value_store = execution.runtime.value_store
-        if type(value) not in _PLAIN or len(text) > 1000:
-            text, blobs = fold_text(text, value, execution.root_id, value_store)
-            if blobs:
-                branch.next_unit().rows += blobs
-        redo = recorded.redo if recorded is not None else journal.redo(place)
-        return Step(
-            id=step_id(execution.run_id, place, redo) if redo else journal.ids.at(place),
-            run_id=execution.run_id,
-            parent_id=None,
-            ordinal=journal.count if recorded is None else recorded.ordinal,
-            kind=STEP,
-            name=name,
-            facet=None,
-            state=StepState.COMPLETED,
-            body=value_store.seal(
-                completed_body(place, text, began_at, about, redo, None if recorded is None else recorded.more or None)
-            ),
-        )
+        execution = self.driver.execution
+        recorded = self.driver.journal.new_step(place, STEP, name, StepState.COMPLETED)
+        if before is not None:
+            recorded.redo, recorded.id, recorded.ordinal, recorded.more = before.redo, before.id, before.ordinal, before.more
+        recorded.value, recorded.began_at, recorded.about = value, began_at, about or None
+        step, blobs = folded(execution.run_id, recorded, execution.root_id, execution.runtime.value_store, checked=True)
+        if blobs:
+            branch.next_unit().rows += blobs
+        return step
 
     async def _wait_for_retry(self, branch: Branch, recorded: Recorded) -> None:
         wait = Wait(branch, recorded, wake_at=recorded.wake_at)
@@ -265,6 +243,12 @@ class StepOperation:
 
 class _TimedOut(TimeoutError):
     """The step's own timeout."""
+
+
+class Known(NamedTuple):
+    """The response of an effect that a person found to have happened."""
+
+    response: object
 
 
 class EffectOperation(StepOperation):
@@ -324,11 +308,10 @@ class EffectOperation(StepOperation):
         else:
             recorded.doubtful = True
         effect = Effect.of(execution.run_id, first, execution.root_id, self.action, self.request, held_by=execution.task.id)
-        doubts = Doubts(self, branch, effect)
         if lost and self.on_unknown != REPEAT:
             await self.driver.recorder.log_if_unlogged(Begin(effect, recorded.attempt))
             cause = "its process ended before the answer."
-            if (known := await self._resolve(doubts, recorded, cause, what, first)) is not None:
+            if (known := await self._resolve(branch, effect, recorded, cause, what, first)) is not None:
                 return await self._succeeded(branch, Begin(effect, recorded.attempt), recorded, known.response)
         while True:
             if self.limit_key is not None:
@@ -355,7 +338,7 @@ class EffectOperation(StepOperation):
                     if self.limit_key is not None:
                         self.driver.permits.release(branch)
                     cause = f"it raised {type_name(error)}: {error_text(error)}."
-                    if (known := await self._resolve(doubts, recorded, cause, what, first)) is None:
+                    if (known := await self._resolve(branch, effect, recorded, cause, what, first)) is None:
                         continue
                     return await self._succeeded(branch, begin, recorded, known.response)
                 try:
@@ -376,10 +359,10 @@ class EffectOperation(StepOperation):
             return await self._succeeded(branch, begin, recorded, value)
 
     async def _resolve(
-        self, doubts: Doubts, recorded: Recorded, cause: str, what: tuple[str, str, str | None], first: str
+        self, branch: Branch, effect: Effect, recorded: Recorded, cause: str, what: tuple[str, str, str | None], first: str
     ) -> Known | None:
         try:
-            return await doubts.resolve(recorded, cause)
+            return await self._response_known(branch, effect, recorded, cause)
         except EffectUnknown:
             self.driver.journal.note_unknown(what, first, recorded.place, recorded.attempt)
             raise
@@ -437,51 +420,36 @@ class EffectOperation(StepOperation):
         reach("effect.recorded")
         return self._loaded(recorded.value)
 
+    async def _response_known(self, branch: Branch, effect: Effect, recorded: Recorded, cause: str) -> Known | None:
+        """Return the response if a person knows it, or None to repeat the effect; otherwise record and raise `EffectUnknown`.
 
-_RESPONSE = "response"
-_CONTEXT = {"action", "request", "attempt", "dedupe_key", "cause"}
-
-
-class Known(NamedTuple):
-    """The response of an effect that a person found to have happened."""
-
-    response: object
-
-
-class Doubts:
-    """The unknown outcomes of one effect with `on_unknown="ask"` or `"fail"`."""
-
-    __slots__ = ("_branch", "_effect", "_operation")
-
-    def __init__(self, operation: EffectOperation, branch: Branch, effect: Effect) -> None:
-        self._operation, self._branch, self._effect = operation, branch, effect
-
-    async def resolve(self, recorded: Recorded, cause: str) -> Known | None:
-        """Return the response if a person knows it, or None to repeat the effect; otherwise record and raise `EffectUnknown`."""
-        if self._operation.on_unknown != ASK:
-            await self._fail(recorded, cause)
+        The approval has a place below that of its effect, so that steps after the effect keep their places.
+        """
+        if self.on_unknown != ASK:
+            await self._fail_unknown(branch, effect, recorded, cause)
         try:
-            decision = await self._ask(recorded, cause)
+            decision = await self._ask(branch, effect, recorded, cause)
         except TreadleError as refused:  # denied, expired, or its task was canceled
-            await self._fail(recorded, f"{cause} {refused}")
+            await self._fail_unknown(branch, effect, recorded, f"{cause} {refused}")
         context = decision.get("context")
         if not isinstance(context, dict) or _RESPONSE not in context:
             if isinstance(context, dict) and not decision.get("edited") and context.keys() <= _CONTEXT:
                 return None
-            await self._fail(recorded, f'{cause} The decision has an edit without the key "{_RESPONSE}", which has no meaning.')
-        converter = self._operation.converter
+            problem = 'The decision has an edit without the key "response", which has no meaning.'
+            await self._fail_unknown(branch, effect, recorded, f"{cause} {problem}")
+        converter = self.converter
         try:
             return Known(context[_RESPONSE] if converter is None else converter.load(context[_RESPONSE]))
         except InvalidPayload as error:
-            await self._fail(recorded, f"{cause} The response in the decision does not match its type: {error}")
+            problem = f"The response in the decision does not match its type: {error}"
+            await self._fail_unknown(branch, effect, recorded, f"{cause} {problem}")
 
-    async def _ask(self, recorded: Recorded, cause: str) -> dict[str, Json]:
-        operation, effect = self._operation, self._effect
-        driver = operation.driver
+    async def _ask(self, branch: Branch, effect: Effect, recorded: Recorded, cause: str) -> dict[str, Json]:
+        driver = self.driver
         task = driver.execution.task
         context: dict[str, Json] = {
             "action": effect.action,
-            "request": operation.request,
+            "request": self.request,
             "attempt": recorded.attempt,
             "dedupe_key": effect.dedupe_key,
             "cause": cause,
@@ -496,22 +464,22 @@ class Doubts:
         lane = Lane(driver.execution.runtime.namespace, APPROVAL, task.task_list, APPROVAL)
         name = f"decide {effect.action}"
         question = CallOperation(driver, lane, asked.as_json(), {"priority": task.priority}, kind=steps.ASK, name=name)
-        below = Branch(question_place(recorded.place, recorded.attempt)[:-1], self._branch)
+        below = Branch(question_place(recorded.place, recorded.attempt)[:-1], branch)
         try:
             wait = question.begin(below)
             await driver.inbox.block(wait)
         finally:
             if below.pending is not None:
-                self._branch.next_unit().take(below.pending)
+                branch.next_unit().take(below.pending)
         return wait.result()  # type: ignore[no-any-return]
 
-    async def _fail(self, recorded: Recorded, cause: str) -> NoReturn:
-        driver = self._operation.driver
+    async def _fail_unknown(self, branch: Branch, effect: Effect, recorded: Recorded, cause: str) -> NoReturn:
+        driver = self.driver
         execution = driver.execution
-        error = unrepeated(self._effect.action, f"treadle effects list --run {execution.run_id}", cause)
+        error = unrepeated(effect.action, f"treadle effects list --run {execution.run_id}", cause)
         recorded.state, recorded.wake_at, recorded.doubtful = StepState.FAILED, None, True
         recorded.error = {"code": error.code, "message": str(error), "state": UNKNOWN_OUTCOME}
-        await driver.recorder.checkpoint(self._branch, make_step(execution.run_id, recorded, execution.runtime.value_store))
+        await driver.recorder.checkpoint(branch, make_step(execution.run_id, recorded, execution.runtime.value_store))
         raised = error_of(recorded)
         assert raised is not None
         raise raised
