@@ -244,7 +244,7 @@ def _outcome_of(returned: Any) -> Outcome:
     if isinstance(returned, Succeeded | Retry | Failed | Waiting | AwaitingApproval | Paused | Released):
         return _checked(returned)
     if isinstance(returned, AwaitingExternal | StillWorking | Produced):
-        return returned  # only `specialist_jobs` creates these, after validation
+        return returned  # only `specialists` creates these, after validation
     if isinstance(returned, ExternalProductionHandle):
         message = (
             "A handler returned an ExternalProductionHandle; only specialists, which have a poll, may: `engine.specialist(...)`."
