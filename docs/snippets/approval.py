@@ -25,7 +25,7 @@ async def refund(payload, ctx):
 async def main():
     async with engine, engine.worker():
         task = await engine.enqueue("shop.Refund", {"customer": "Grace", "amount": 120})
-        while not (pending := await engine.approvals.list()):
+        while not (pending := (await engine.approvals.list()).approvals):
             await asyncio.sleep(0.01)
         print(await engine.why(task))
         await engine.approvals.decide(

@@ -35,7 +35,7 @@ async def main():
         run = await engine.start_run(
             [("shop.afl", FLOW)], "shop.Return", {"customer": "Grace", "amount": 120.0}
         )
-        while not (pending := await engine.approvals.list()):
+        while not (pending := (await engine.approvals.list()).approvals):
             await asyncio.sleep(0.01)
         print(await engine.why(run))
         await engine.approvals.decide(

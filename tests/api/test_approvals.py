@@ -32,7 +32,7 @@ async def ask(engine: Engine, count: int = 1, **options: Any) -> list[str]:
     for n in range(count):
         await engine.enqueue("refund", {"amount": n})
     async with engine.worker(), asyncio.timeout(BOUND):
-        while len(found := await engine.approvals.list()) < count:  # noqa: ASYNC110
+        while len(found := (await engine.approvals.list()).approvals) < count:  # noqa: ASYNC110
             await asyncio.sleep(0.01)
     return [each.id for each in reversed(found)]
 

@@ -12,8 +12,6 @@ from treadle.engine import Engine
 from treadle.engine.operations import Implementations
 
 CALLS = [call for call in all_calls() if hasattr(Implementations, call.group)]
-GUARDED = {"actor", "access"}
-"""Parameters that the guard adds."""
 
 
 @pytest.mark.parametrize("call", CALLS, ids=lambda call: call.id)
@@ -21,11 +19,11 @@ def test_an_operation_is_performed_with_its_declared_parameters(call: Call) -> N
     method = getattr(getattr(Implementations(Engine("memory://").kernel), call.group), call.name)
     assert inspect.iscoroutinefunction(method)
     performed = dict(inspect.signature(method).parameters)
-    for name in GUARDED & performed.keys():
-        assert performed.pop(name).default is not inspect.Parameter.empty
     takes_options = [performed.pop(name) for name, each in list(performed.items()) if each.kind is each.VAR_KEYWORD]
     assert bool(takes_options) == bool(call.options)
     declared = [each for each in list(call.signature.parameters.values())[1:] if each.name not in call.options]
+    for name in performed.keys() - {each.name for each in declared}:  # added by the guard, or for programs alone
+        assert performed.pop(name).default is not inspect.Parameter.empty
     assert [each.name for each in declared] == list(performed)
     for each in declared:
         assert performed[each.name].default == each.default

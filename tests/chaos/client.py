@@ -90,7 +90,7 @@ class Sender:
         """Wait for the question of the run and approve it; acknowledged once the decision is."""
         engine = self._engine
         while await self._insist(lambda: engine.kernel.store.runs.find(run_id)) is not None:  # or it is lost
-            for asked in await self._insist(lambda: engine.approvals.list(states=(), run_id=run_id)):
+            for asked in (await self._insist(lambda: engine.approvals.list(every=True, run_id=run_id))).approvals:
                 with suppress(AlreadyDecided, NotFound):  # by the same request, which was not answered; or it is lost
                     await self._insist(lambda asked=asked: engine.approvals.decide(asked.id, "approve", actor="ada"))  # type: ignore[misc]
                 self._acknowledge(submission, run_id)

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from treadle.kernel.approvals.records import ShownApproval
+from treadle.api.approvals import Approval
 from treadle.kernel.approvals.service import Approvals
 from treadle.kernel.queue.decide import Ask, settlement
 from treadle.kernel.queue.service import Queue
@@ -52,7 +52,7 @@ class RequestContext:
     async def _follow(self, task: Task, _: Finish) -> tuple[tuple[NewTask, ...], tuple[Row, ...]]:
         return (), await self.approvals.rows_for_end(task) if self.closes_approvals else ()
 
-    async def ask(self, **options: Any) -> tuple[Task, ShownApproval]:
+    async def ask(self, **options: Any) -> tuple[Task, Approval]:
         """A task that has just asked, and its approval."""
         task = await put_and_claim(self.store)
         request = ApprovalRequest.of("Refund?", **options)
@@ -61,8 +61,8 @@ class RequestContext:
         assert (await self.approvals.ask(task, task.claim, decided)).verdict is Verdict.DONE
         return await get(self.store, task.id), await self.only(task.id)
 
-    async def only(self, task_id: str) -> ShownApproval:
-        (pending,) = await self.approvals.list(task_id=task_id)
+    async def only(self, task_id: str) -> Approval:
+        (pending,) = (await self.approvals.list(task_id=task_id)).approvals
         return pending
 
     async def wake_and_tend(self) -> tuple[Verdict, Finish | Park]:
@@ -105,8 +105,8 @@ async def test_asking_parks_the_task_and_stores_the_question_in_one_unit(desk, c
     task, shown = await desk.ask(context={"amount": 5}, expires=60)
     assert (task.state, task.owner_id, task.wake_at) == ("awaiting_approval", None, clock.now() + MINUTE)
     assert (task.attempt, task.failures) == (1, 0)
-    assert (shown.state, shown.task_id, shown.approval.context) == ("pending", task.id, {"amount": 5})
-    assert shown.approval.expires_at == clock.now() + MINUTE
+    assert (shown.state, shown.task_id, shown.context) == ("pending", task.id, {"amount": 5})
+    assert shown.expires_at.ms == clock.now() + MINUTE
     assert await claim(desk.store) == []
     (moved,) = await desk.store.log.list_moves(task.id)
     assert (moved.move, decode(moved.data)["approval_id"]) == ("ask", shown.id)
@@ -119,13 +119,13 @@ async def test_a_worker_that_lost_its_claim_asks_nobody(desk):
     decided = settlement(task, AwaitingApproval(ApprovalRequest.of("Refund?")), RetryPolicy())
     await desk.queue.cancel(task.id)
     assert (await desk.approvals.ask(task, task.claim, decided)).verdict is Verdict.CLAIM_LOST
-    assert await desk.approvals.list(states=()) == []
+    assert (await desk.approvals.list(every=True)).approvals == []
 
 
 async def test_approving_makes_the_task_ready_at_once_with_the_decision(desk):
     task, shown = await desk.ask(context={"amount": 5})
     done = await desk.approvals.decide(shown.id, "approve", actor="ada", reason="fine")
-    assert (done.state, done.approval.ended_by) == ("approved", "ada")
+    assert (done.state, done.ended_by) == ("approved", "ada")
     again = await claim_one(desk.store)
     assert (again.id, again.state, again.attempt) == (task.id, "pending", 1)
     held = decode(again.checkpoint)
@@ -151,11 +151,11 @@ async def test_denying_fails_the_task_at_once(desk):
 async def test_a_second_decision_is_refused_and_changes_nothing(desk, first, second):
     task, shown = await desk.ask()
     await desk.approvals.decide(shown.id, first, actor="ada")
-    before = (await get(desk.store, task.id), await desk.approvals.show(shown.id))
+    before = (await get(desk.store, task.id), await desk.approvals.get(shown.id))
     with pytest.raises(AlreadyDecided, match=r"already \w+ by ada") as raised:
         await desk.approvals.decide(shown.id, second, actor="bob")
     assert raised.value.code == "already_decided"
-    assert (await get(desk.store, task.id), await desk.approvals.show(shown.id)) == before
+    assert (await get(desk.store, task.id), await desk.approvals.get(shown.id)) == before
 
 
 async def test_of_many_decisions_at_once_one_counts(desk):
@@ -195,7 +195,7 @@ async def test_a_decision_after_expiry_is_refused_even_before_anybody_noticed(de
 async def test_votes_accumulate_and_each_decider_has_one(desk):
     task, shown = await desk.ask(quorum=2, deciders=["ada", "bob", "cyn"])
     one = await desk.approvals.decide(shown.id, "approve", actor="ada")
-    assert (one.state, len(one.approval.votes)) == ("pending", 1)
+    assert (one.state, len(one.votes)) == ("pending", 1)
     assert (await get(desk.store, task.id)).state == "awaiting_approval"
     with pytest.raises(AlreadyVoted, match=r"1 of 2 votes"):
         await desk.approvals.decide(shown.id, "approve", actor="ada")
@@ -210,7 +210,7 @@ async def test_votes_at_the_same_moment_all_count(desk):
     _, shown = await desk.ask(quorum=5)
     await asyncio.gather(*[desk.approvals.decide(shown.id, "approve", actor=f"p{n}") for n in range(4)])
     done = await desk.approvals.decide(shown.id, "approve", actor="last")
-    assert (done.state, len(done.approval.votes)) == ("approved", 5)
+    assert (done.state, len(done.votes)) == ("approved", 5)
 
 
 async def test_what_is_edited_is_what_the_work_is_given(desk):
@@ -242,9 +242,9 @@ async def test_edits_that_are_not_allowed_or_make_no_sense_are_refused(desk):
 async def test_several_are_decided_each_by_itself(desk):
     shown = [(await desk.ask(deciders=names))[1] for names in (["ada"], ["bob"], [])]
     missing = ids.new_id()
-    answers = await desk.approvals.decide_many([*[each.id for each in shown], missing], "approve", actor="ada")
+    answers = (await desk.approvals.decide_many([*[each.id for each in shown], missing], "approve", actor="ada")).answers
     assert [answer.id for answer in answers] == [*[each.id for each in shown], missing]
-    assert [answer.error.code if answer.error else answer.approval.state for answer in answers] == [
+    assert [answer.error.code if answer.error else answer.state for answer in answers] == [
         "approved",
         "may_not_decide",
         "approved",
@@ -260,7 +260,7 @@ async def test_when_its_time_has_passed_the_task_fails(desk, clock):
     ended = await get(desk.store, task.id)
     assert (ended.state, ended.error_code) == ("failed", "approval_expired")
     assert decode(ended.error)["message"].startswith("approval expired: nobody decided 'Refund?'")
-    assert (await desk.approvals.show(shown.id)).state == "expired"
+    assert (await desk.approvals.get(shown.id)).state == "expired"
     assert await desk.moves(shown.id) == ["expire"]
     await check(desk.store)
 
@@ -272,9 +272,9 @@ async def test_or_the_question_is_asked_again_by_a_new_approval(telling_desk, cl
     verdict, settled = await desk.wake_and_tend()
     assert (verdict, settled.move) == (Verdict.DONE, "ask")
     second = await desk.only(task.id)
-    assert (second.approval.round, second.approval.previous_id, second.approval.context) == (2, first.id, {"n": 1})
-    old = await desk.approvals.show(first.id)
-    assert (old.state, old.approval.next_id) == ("expired", second.id)
+    assert (second.round, second.previous_id, second.context) == (2, first.id, {"n": 1})
+    old = await desk.approvals.get(first.id)
+    assert (old.state, old.next_id) == ("expired", second.id)
     waiting = await get(store, task.id)
     assert (waiting.state, waiting.wake_at) == ("awaiting_approval", clock.now() + MINUTE)
     assert await desk.told() == [("approval.requested", first.id), ("approval.requested", second.id)]
@@ -348,13 +348,13 @@ async def test_a_vote_that_comes_while_a_worker_reminds_is_not_lost(desk, clock)
     desk.approvals._due = slow
     assert (await desk.approvals.tend(taken, taken.claim)).answer.verdict is Verdict.DONE
     assert (looked, await desk.moves(shown.id)) == (2, ["vote", "remind"])
-    assert len((await desk.only(task.id)).approval.votes) == 1
+    assert len((await desk.only(task.id)).votes) == 1
 
 
 async def test_canceling_the_task_cancels_its_approval(desk):
     task, shown = await desk.ask()
     await desk.queue.cancel(task.id)
-    assert (await desk.approvals.show(shown.id)).state == "canceled"
+    assert (await desk.approvals.get(shown.id)).state == "canceled"
     with pytest.raises(AlreadyDecided, match="is already canceled"):
         await desk.approvals.decide(shown.id, "approve", actor="ada")
     await check(desk.store)
@@ -369,7 +369,7 @@ async def test_a_deadline_ends_the_waiting(desk, store, clock):
     await clock.advance(2 * MINUTE)
     await desk.wake_and_tend()
     assert (await get(store, task.id)).error_code == "deadline_exceeded"
-    assert (await desk.approvals.show(shown.id)).state == "canceled"
+    assert (await desk.approvals.get(shown.id)).state == "canceled"
     await check(store)
 
 
@@ -386,7 +386,7 @@ async def test_a_paused_task_can_be_decided_and_stays_paused(desk):
 
 async def test_a_context_that_is_big_is_kept_whole(desk):
     task, shown = await desk.ask(context={"text": "x" * 50_000}, edits=True)
-    assert len((await desk.approvals.show(shown.id)).approval.context["text"]) == 50_000
+    assert len((await desk.approvals.get(shown.id)).context["text"]) == 50_000
     await desk.approvals.decide(shown.id, "approve", actor="ada", edits={"n": 1})
     (decision,) = decode((await get(desk.store, task.id)).checkpoint)["@approvals"]
     assert len(decision["context"]["text"]) == 50_000
@@ -398,25 +398,25 @@ async def test_an_approval_is_pruned_with_its_task(desk, clock):
     await clock.advance(MINUTE)
     await Retention(desk.store).prune_tree(task.id)
     with pytest.raises(ApprovalNotFound):
-        await desk.approvals.show(shown.id)
+        await desk.approvals.get(shown.id)
 
 
 async def test_lists_are_paged_and_filtered(desk):
     shown = [(await desk.ask())[1] for _ in range(3)]
     await desk.approvals.decide(shown[1].id, "deny", actor="ada")
-    assert [each.id for each in await desk.approvals.list()] == [shown[2].id, shown[0].id]
-    assert [each.id for each in await desk.approvals.list(states=("denied",))] == [shown[1].id]
-    first = await desk.approvals.list(states=(), limit=2)
-    rest = await desk.approvals.list(states=(), limit=2, before_id=first[-1].id)
+    assert [each.id for each in (await desk.approvals.list()).approvals] == [shown[2].id, shown[0].id]
+    assert [each.id for each in (await desk.approvals.list(state=("denied",))).approvals] == [shown[1].id]
+    first = (await desk.approvals.list(every=True, limit=2)).approvals
+    rest = (await desk.approvals.list(every=True, limit=2, before=first[-1].id)).approvals
     assert [each.id for each in [*first, *rest]] == [each.id for each in reversed(shown)]
     with pytest.raises(InvalidInput, match="Unknown state 'open'"):
-        await desk.approvals.list(states=("open",))
+        await desk.approvals.list(state=("open",))
 
 
 async def test_an_approval_of_another_namespace_is_not_there(desk, store):
     _, shown = await desk.ask()
     other = Approvals(store, desk.committer, desk.value_store, ids, namespace="other")
-    assert await other.list(states=()) == []
+    assert (await other.list(every=True)).approvals == []
     with pytest.raises(ApprovalNotFound):
         await other.decide(shown.id, "approve", actor="ada")
 

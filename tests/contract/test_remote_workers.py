@@ -271,8 +271,8 @@ async def test_a_question_is_answered_with_the_next_claim(bench: Bench) -> None:
         await bench.workers.ask(worker_id, task_id, 1, request, checkpoint={"at": "ask"})
     await bench.pass_(60)
     assert await bench.workers.claim(worker_id) == []  # a reminder is due, which is no worker's business
-    (approval,) = await bench.engine.approvals.list()
-    assert approval.approval.reminders == 1
+    (approval,) = (await bench.engine.approvals.list()).approvals
+    assert approval.reminders == 1
     await bench.engine.approvals.decide(approval.id, "approve", actor="ann")
     again = await bench.one(worker_id)
     assert again.approval_decision is not None

@@ -333,7 +333,7 @@ async def run_agent(options: argparse.Namespace) -> None:
 
 async def run_decider(options: argparse.Namespace) -> None:
     async with Engine(emit=emit) as engine:
-        (pending,) = await engine.approvals.list()
+        (pending,) = (await engine.approvals.list()).approvals
         await engine.approvals.decide(pending.id, options.decision, actor="ada")
 
 

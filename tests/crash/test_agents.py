@@ -48,7 +48,7 @@ async def test_an_agent_that_is_killed_at_any_write_repeats_nothing_that_is_reco
     first = scene.start("agent", *options, "--crash-at", f"{point}:{number}")
 
     async def decided_or_over() -> bool:
-        for asked in await scene.engine.approvals.list():
+        for asked in (await scene.engine.approvals.list()).approvals:
             await scene.engine.approvals.decide(asked.id, "approve", actor="ada")
         return first.exit_code is not None or (await scene.engine.runs.get_run(run.id)).finished
 
@@ -73,5 +73,5 @@ async def test_an_agent_that_is_killed_at_any_write_repeats_nothing_that_is_reco
     assert sum(server.counts.values()) - len(script) + sum(made.values()) - len(effects) <= 2, (
         "more was repeated than one write can hold"
     )
-    assert len(await scene.engine.approvals.list(states=())) == 1
+    assert len((await scene.engine.approvals.list(every=True)).approvals) == 1
     assert (await scene.engine.kernel.verify()).problems == ()

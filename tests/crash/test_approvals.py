@@ -22,12 +22,12 @@ async def test_somebody_who_dies_while_deciding_has_decided_or_not(scene: Scene,
     decider = scene.start("decider", "--decision", decision, "--crash-at", point)
     assert await decider.ended() == KILLED
     if point == "operate.before_commit":
-        (pending,) = await scene.engine.approvals.list()
-        assert (pending.approval.votes, (await scene.engine.get_task(task)).state) == ((), "awaiting_approval")
+        (pending,) = (await scene.engine.approvals.list()).approvals
+        assert (pending.votes, (await scene.engine.get_task(task)).state) == ([], "awaiting_approval")
         again = scene.start("decider", "--decision", decision)
         assert await again.ended() == 0
     (ended,) = await scene.finished([task.id])
-    (approval,) = await scene.engine.approvals.list(states=())
+    (approval,) = (await scene.engine.approvals.list(every=True)).approvals
     if decision == "approve":
         assert (ended.state, approval.state, decode(ended.result)["by"]) == ("completed", "approved", "ada")
     else:
@@ -40,11 +40,11 @@ async def test_a_worker_that_dies_while_asking_leaves_one_question_or_none(scene
     task = await scene.engine.enqueue("ask", {})
     first = scene.start("worker", "--crash-at", point)
     await scene.died(first)
-    before = len(await scene.engine.approvals.list())
+    before = len((await scene.engine.approvals.list()).approvals)
     assert before == (0 if point == "settle.before_commit" else 1)
     second = await scene.start_worker()
     await until(lambda: asked(scene), second)
-    assert len(await scene.engine.approvals.list(states=())) == 1
+    assert len((await scene.engine.approvals.list(every=True)).approvals) == 1
     assert await scene.start("decider").ended() == 0
     (ended,) = await scene.finished([task.id])
     assert decode(ended.result) == {"by": "ada", "pid": second.pid}
@@ -57,10 +57,10 @@ async def test_a_worker_that_dies_while_it_asks_for_a_step_leaves_one_question_o
     run = await scene.engine.start_run([("w.afl", source)], "W")
     first = scene.start("worker", "--crash-at", point)
     await scene.died(first)
-    assert len(await scene.engine.approvals.list()) == (0 if point == "settle.before_commit" else 1)
+    assert len((await scene.engine.approvals.list()).approvals) == (0 if point == "settle.before_commit" else 1)
     second = await scene.start_worker()
     await until(lambda: asked(scene), second)
-    assert len(await scene.engine.approvals.list(states=())) == 1
+    assert len((await scene.engine.approvals.list(every=True)).approvals) == 1
     assert await scene.start("decider").ended() == 0
     assert await scene.engine.run_result(run, timeout=BOUND) == {"by": "ada"}
     assert (await scene.engine.kernel.verify()).holds
@@ -71,16 +71,16 @@ async def test_what_is_due_comes_about_after_a_restart(scene: Scene) -> None:
     task = await scene.engine.enqueue("ask", {"expires": 1})
     first = scene.start("worker", "--crash-at", "settle.after_commit")
     await scene.died(first)
-    (pending,) = await scene.engine.approvals.list()
+    (pending,) = (await scene.engine.approvals.list()).approvals
 
     async def over() -> bool:
-        return await scene.engine.kernel.store.now() > (pending.approval.expires_at or 0)
+        return await scene.engine.kernel.store.now() > (pending.expires_at.ms if pending.expires_at else 0)
 
     await until(over)
     await scene.start_worker()
     (ended,) = await scene.finished([task.id])
     assert (ended.state, ended.error_code) == ("failed", "approval_expired")
-    assert (await scene.engine.approvals.show(pending.id)).state == "expired"
+    assert (await scene.engine.approvals.get(pending.id)).state == "expired"
 
 
 @pytest.mark.parametrize("name", ["billing-1", "billing-2"])
@@ -101,4 +101,4 @@ async def test_a_server_that_starts_again_goes_on_at_once_with_what_it_held(scen
 
 
 async def asked(scene: Scene) -> bool:
-    return len(await scene.engine.approvals.list()) == 1
+    return len((await scene.engine.approvals.list()).approvals) == 1

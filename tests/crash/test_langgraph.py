@@ -44,7 +44,7 @@ async def test_a_graph_whose_process_is_killed_at_any_write_repeats_nothing_reco
     first = scene.start("worker", "--graphs", model.url, "--crash-at", f"{point}:{number}")
 
     async def pending() -> bool:
-        return first.exit_code is not None or bool(await scene.engine.approvals.list())
+        return first.exit_code is not None or bool((await scene.engine.approvals.list()).approvals)
 
     await until(pending, first)
     approved = first.exit_code is None
@@ -80,7 +80,7 @@ async def _approve(scene: Scene, run_id: str, *children: Child) -> None:
     """Decide the approval as soon as it is asked, unless the run has ended."""
 
     async def decided() -> bool:
-        pending = await scene.engine.approvals.list()
+        pending = (await scene.engine.approvals.list()).approvals
         if pending:
             await scene.engine.approvals.decide(pending[0].id, "approve", actor="ada")
         return bool(pending) or (await scene.engine.runs.get_run(run_id)).finished or any(each.exit_code for each in children)

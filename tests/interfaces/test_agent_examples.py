@@ -38,10 +38,10 @@ def load(example: str, module: str) -> Any:
 
 async def approve(engine: Any) -> Any:
     async with asyncio.timeout(BOUND):
-        while not (pending := await engine.approvals.list()):  # noqa: ASYNC110 - the store changes
+        while not (pending := (await engine.approvals.list()).approvals):  # noqa: ASYNC110 - the store changes
             await asyncio.sleep(0.01)
     await engine.approvals.decide(pending[0].id, "approve", actor="ann")
-    return pending[0].approval.request
+    return pending[0].request
 
 
 async def test_the_langgraph_agent_publishes_after_an_approval() -> None:

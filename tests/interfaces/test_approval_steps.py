@@ -11,7 +11,7 @@ from tests.interfaces.engines import SHARED, make_engine, url_of
 from tests.limits import BOUND
 
 from treadle import Engine, RunFailed
-from treadle.kernel.approvals.records import ShownApproval
+from treadle.api.approvals import Approval
 from treadle.model.errors import AlreadyDecided
 
 FLOW = """
@@ -41,9 +41,9 @@ def engine(request: pytest.FixtureRequest, tmp_path: Path) -> Engine:
     return make_engine(url_of(request.param, request, tmp_path))
 
 
-async def asked(engine: Engine, count: int = 1) -> list[ShownApproval]:
+async def asked(engine: Engine, count: int = 1) -> list[Approval]:
     async with asyncio.timeout(BOUND):
-        while len(found := await engine.approvals.list()) < count:  # noqa: ASYNC110
+        while len(found := (await engine.approvals.list()).approvals) < count:  # noqa: ASYNC110
             await asyncio.sleep(0.01)
     return found
 
@@ -57,15 +57,14 @@ async def test_a_step_waits_for_the_decision_and_has_it_as_its_returns(engine: E
         async with engine.worker():
             run = await start(engine, "Ship", order="A1")
             (shown,) = await asked(engine)
-        request = shown.approval.request
-        assert (shown.run_id, request.title, request.deciders, request.edits) == (run.id, "Ship A1?", ("ada",), True)
+        assert (shown.run_id, shown.title, shown.deciders, shown.edits) == (run.id, "Ship A1?", ["ada"], True)
         assert (await engine.why(run)).code == "approval"
         # Decided while no worker is there; another one goes on.
         await engine.approvals.decide(shown.id, "approve", actor="ada", edits={"order": "B2"}, reason="swap")
         async with engine.worker():
             outputs = await engine.run_result(run, timeout=BOUND)
         assert outputs == {"by": "ada", "reason": "swap", "order": "B2", "edited": True, "id": shown.id}
-        assert len(await engine.approvals.list(states=())) == 1
+        assert len((await engine.approvals.list(every=True)).approvals) == 1
         assert (await engine.kernel.verify()).holds
 
 
@@ -96,7 +95,7 @@ async def test_an_expired_request_fails_the_step_and_a_canceled_run_withdraws_it
         run = await start(engine, "Ship", order="A2")
         (shown,) = await asked(engine)
         await engine.runs.cancel(run)
-        assert await engine.approvals.list() == []
+        assert (await engine.approvals.list()).approvals == []
         with pytest.raises(AlreadyDecided):
             await engine.approvals.decide(shown.id, "approve", actor="ada")
 
@@ -106,4 +105,4 @@ async def test_options_that_make_no_sense_fail_the_step_with_the_reason(engine: 
         flow = 'workflow W(n: Long) andThen { ok = sys.approval(question = "?", quorum = $.n) }'
         with pytest.raises(RunFailed, match="quorum"):
             await engine.run_result(await engine.start_run([("w.afl", flow)], "W", {"n": 0}), timeout=BOUND)
-        assert await engine.approvals.list(states=()) == []
+        assert (await engine.approvals.list(every=True)).approvals == []

@@ -14,7 +14,7 @@ from tests.interfaces.receivers import Receiver
 from tests.limits import BOUND
 
 from treadle import ApprovalRequest, AwaitingApproval, Context, Engine, RunFailed, TaskFailed, TaskSpec, Waiting
-from treadle.kernel.approvals.records import ShownApproval
+from treadle.api.approvals import Approval
 from treadle.kernel.queue.why import Reason
 from treadle.model.errors import AlreadyDecided, DecidedTooLate, StoreUnavailable
 from treadle.model.names import APPROVAL, NOTIFY
@@ -48,10 +48,10 @@ def add_refund(engine: Engine, **options: Any) -> list[Any]:
     return entered
 
 
-async def asked(engine: Engine, count: int = 1) -> list[ShownApproval]:
+async def asked(engine: Engine, count: int = 1) -> list[Approval]:
     """The pending approvals, once there are so many."""
     async with asyncio.timeout(BOUND):
-        while len(found := await engine.approvals.list()) < count:  # noqa: ASYNC110
+        while len(found := (await engine.approvals.list()).approvals) < count:  # noqa: ASYNC110
             await asyncio.sleep(0.01)
     return found
 
@@ -94,7 +94,7 @@ async def test_an_approval_that_expires_fails_its_task(url: str) -> None:
         with pytest.raises(TaskFailed, match="nobody decided 'Refund") as raised:
             await engine.result(await engine.enqueue("refund"), timeout=BOUND)
         assert raised.value.error_code == "approval_expired"
-        assert await engine.approvals.list() == []
+        assert (await engine.approvals.list()).approvals == []
 
 
 async def test_an_approval_that_expires_is_asked_again_until_somebody_answers(url: str) -> None:
@@ -106,7 +106,7 @@ async def test_an_approval_that_expires_is_asked_again_until_somebody_answers(ur
         async with asyncio.timeout(BOUND):
             while (latest := (await asked(engine))[0]).id == first.id:  # noqa: ASYNC110
                 await asyncio.sleep(0.01)
-        assert latest.approval.previous_id is not None
+        assert latest.previous_id is not None
         async with asyncio.timeout(BOUND):
             while True:
                 try:
@@ -156,7 +156,7 @@ async def test_a_handler_may_ask_twice(url: str) -> None:
         task = await engine.enqueue("twice")
         for number, actor in ((1, "ada"), (2, "bob")):
             (shown,) = await asked(engine)
-            assert shown.approval.request.title == f"Question {number}?"
+            assert shown.title == f"Question {number}?"
             await engine.approvals.decide(shown.id, "approve", actor=actor)
         assert await engine.result(task, timeout=BOUND) == {"by": ["ada", "bob"]}
 
@@ -266,7 +266,7 @@ async def test_canceling_a_run_cancels_what_it_asked(url: str) -> None:
         run = await engine.start_run([("shop.afl", FLOW)], "shop.Order")
         (shown,) = await asked(engine)
         await engine.runs.cancel(run.id)
-        assert (await engine.approvals.show(shown.id)).state == "canceled"
+        assert (await engine.approvals.get(shown.id)).state == "canceled"
         assert (await engine.kernel.verify()).holds
 
 
@@ -411,7 +411,7 @@ async def test_what_is_asked_while_the_run_is_being_canceled_is_canceled_too(url
 
         monkeypatch.setattr(engine.runs._advancer, "_cancel_rows", closing)
         await engine.runs.cancel(run.id)
-        assert (await engine.approvals.show(shown.id)).state == "canceled"
+        assert (await engine.approvals.get(shown.id)).state == "canceled"
 
 
 async def test_an_approval_that_cannot_be_read_now_is_seen_to_later(url: str) -> None:

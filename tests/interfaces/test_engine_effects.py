@@ -239,7 +239,7 @@ async def test_every_attempt_at_an_unknown_effect_has_a_new_idempotency_key(engi
         result = asyncio.ensure_future(engine.result(task, timeout=BOUND))
         for _ in range(approvals):
             async with asyncio.timeout(BOUND):
-                while not (pending := await engine.approvals.list()):  # noqa: ASYNC110
+                while not (pending := (await engine.approvals.list()).approvals):  # noqa: ASYNC110
                     await asyncio.sleep(0.01)
             await engine.approvals.decide(pending[0].id, "approve", actor="ada")
         assert await result == {"receipt": calls}
@@ -484,11 +484,11 @@ async def test_a_function_repeats_an_unknown_effect_after_an_approval(engine: En
     async with engine, engine.worker():
         run = await engine.start_function("pay")
         async with asyncio.timeout(BOUND):
-            while not (pending := await engine.approvals.list()):  # noqa: ASYNC110
+            while not (pending := (await engine.approvals.list()).approvals):  # noqa: ASYNC110
                 await asyncio.sleep(0.01)
         await engine.approvals.decide(pending[0].id, "approve", actor="ada")
         assert await engine.run_result(run, timeout=BOUND) == {"receipt": 2}
-        assert [each.attempt for each in (await engine.kernel.effects.list_unknown(run_id=run.id)).effects] == [1]
+        assert [each.attempt for each in (await engine.kernel.effects.list(run_id=run.id)).effects] == [1]
     assert_repeated(service, 2)
 
 
@@ -586,6 +586,6 @@ async def test_an_effect_in_progress_is_logged_as_unknown_when_its_claim_ends(
             assert (await moves_of(engine, task_id))[:2] == moves
         finally:
             await stuck.free()
-        (found,) = [each for each in (await engine.kernel.effects.list_unknown(task_id=task_id)).effects if each.attempt == 1]
+        (found,) = [each for each in (await engine.kernel.effects.list(task_id=task_id)).effects if each.attempt == 1]
         assert (found.task_id, found.action) == (task_id, "charge")
         assert (await engine.kernel.verify()).problems == ()

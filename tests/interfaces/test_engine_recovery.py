@@ -193,7 +193,7 @@ async def test_pending_approvals_are_checked_and_orphans_canceled(url: str) -> N
         async with engine.worker():
             tasks = [await engine.enqueue("ask", {"expires": expires}) for expires in (3600, 3600, 1800)]
             async with asyncio.timeout(BOUND):
-                while len(pending := await engine.approvals.list()) < 3:  # noqa: ASYNC110
+                while len(pending := (await engine.approvals.list()).approvals) < 3:  # noqa: ASYNC110
                     await asyncio.sleep(0.01)
         kernel = engine.kernel
         await Queue(kernel.store, kernel.committer, kernel.ids, kernel.value_store).cancel(tasks[0].id)  # approvals stay open
@@ -203,10 +203,10 @@ async def test_pending_approvals_are_checked_and_orphans_canceled(url: str) -> N
             await engine.kernel.store.set_clock_offset(clock.skipped)  # type: ignore[attr-defined]
         before = await engine.kernel.recovery.recover(dry_run=True)
         assert (before.pending_approvals, before.overdue_approvals, before.orphaned_approvals) == (2, 1, [orphan])
-        assert (await engine.approvals.show(orphan)).state == "pending"
+        assert (await engine.approvals.get(orphan)).state == "pending"
         done = await engine.kernel.recovery.recover()
         assert (done.pending_approvals, done.orphaned_approvals) == (2, [orphan])
-        assert (await engine.approvals.show(orphan)).state == "canceled"
+        assert (await engine.approvals.get(orphan)).state == "canceled"
         assert (await engine.kernel.recovery.recover()).orphaned_approvals == []
 
 

@@ -12,7 +12,7 @@ from tests.interfaces.engines import ALL, make_engine, url_of
 from tests.limits import BOUND
 
 from treadle import Engine, RunFailed
-from treadle.kernel.approvals.records import ShownApproval
+from treadle.api.approvals import Approval
 from treadle.model.errors import ApprovalDenied, ApprovalExpired
 
 
@@ -21,9 +21,9 @@ def engine(request: pytest.FixtureRequest, tmp_path: Path) -> Engine:
     return make_engine(url_of(request.param, request, tmp_path))
 
 
-async def asked(engine: Engine, count: int = 1) -> list[ShownApproval]:
+async def asked(engine: Engine, count: int = 1) -> list[Approval]:
     async with asyncio.timeout(BOUND):
-        while len(found := await engine.approvals.list()) < count:  # noqa: ASYNC110
+        while len(found := (await engine.approvals.list()).approvals) < count:  # noqa: ASYNC110
             await asyncio.sleep(0.01)
     return found
 
@@ -39,12 +39,13 @@ async def test_a_function_goes_on_with_the_decision_and_asks_once(engine: Engine
         async with engine.worker():
             run = await engine.start_function("refund", {"amount": 5})
             (shown,) = await asked(engine)
-        assert (shown.run_id, shown.approval.request.expires_for) == (run.id, 3_600_000)
+        assert shown.expires_at is not None
+        assert (shown.run_id, shown.expires_at - shown.requested_at) == (run.id, timedelta(hours=1))
         # Decided while no worker is there; another one goes on.
         await engine.approvals.decide(shown.id, "approve", actor="ada", edits={"amount": 4}, reason="less")
         async with engine.worker():
             assert await engine.run_result(run, timeout=BOUND) == ["ada", {"amount": 4}, "less"]
-        assert len(await engine.approvals.list(states=())) == 1
+        assert len((await engine.approvals.list(every=True)).approvals) == 1
         assert (await engine.kernel.verify()).holds
 
 
@@ -82,7 +83,7 @@ async def test_several_are_asked_at_once(engine: Engine) -> None:
 
     async with engine, engine.worker():
         run = await engine.start_function("both")
-        pending = {each.approval.request.title: each.id for each in await asked(engine, 3)}
+        pending = {each.title: each.id for each in await asked(engine, 3)}
         for number, actor in ((2, "cyn"), (0, "ada"), (1, "bob")):
             await engine.approvals.decide(pending[f"Question {number}?"], "approve", actor=actor)
         assert await engine.run_result(run, timeout=BOUND) == ["ada", "bob", "cyn"]
@@ -102,7 +103,7 @@ async def test_canceling_the_run_or_its_parent_cancels_what_was_asked(engine: En
             run = await engine.start_function(name)
             (shown,) = await asked(engine)
             await engine.runs.cancel(run.id)
-            assert (await engine.approvals.show(shown.id)).state == "canceled"
+            assert (await engine.approvals.get(shown.id)).state == "canceled"
         assert (await engine.kernel.verify()).holds
 
 

@@ -238,7 +238,7 @@ async def test_an_unknown_effect_that_is_requested_again_is_the_same_effect(scen
     assert (len(keys), len(set(keys)), len(set(stable))) == (6, 6, 1)
     assert await _outcomes(scene, service) == ["unknown"] * 5 + ["succeeded"]
     assert await _doubts(scene) == 5
-    assert {each.attempt for each in (await scene.engine.kernel.effects.list_unknown(run_id=started.id)).effects} == {1, 2, 3, 4, 5}
+    assert {each.attempt for each in (await scene.engine.kernel.effects.list(run_id=started.id)).effects} == {1, 2, 3, 4, 5}
     assert (await scene.engine.kernel.verify()).problems == ()
 
 

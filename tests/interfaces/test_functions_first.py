@@ -385,4 +385,4 @@ async def test_workers_cancel_the_losers(engine: Engine):
         (task,) = await engine.kernel.store.tasks.list_matching(TaskFilter(name="job"), 10)
         with pytest.raises(Exception, match="answer was first"):
             await engine.result(task.id, timeout=BOUND)
-    assert [each.state for each in await engine.approvals.list(states=("canceled",))] == ["canceled"]
+    assert [each.state for each in (await engine.approvals.list(state=("canceled",))).approvals] == ["canceled"]

@@ -58,7 +58,7 @@ async def load(payload):
 
 async def approve(engine: Engine) -> None:
     """Decide the approval as soon as it is there."""
-    while not (open_now := await engine.kernel.approvals.list()):  # noqa: ASYNC110
+    while not (open_now := (await engine.kernel.approvals.list()).approvals):  # noqa: ASYNC110
         await asyncio.sleep(0.05)
     await engine.kernel.approvals.decide(open_now[0].id, "approve", actor="ada")
 

@@ -44,11 +44,11 @@ def built(*edges: tuple[Any, Any], state: Any = State, **nodes: Any) -> Any:
 async def decided(engine: Engine, *, deny: bool = False, **edits: Any) -> str:
     """Decide the one pending approval, once it is asked; return its question."""
     async with asyncio.timeout(BOUND):
-        while not (pending := await engine.approvals.list()):  # noqa: ASYNC110 - the store changes
+        while not (pending := (await engine.approvals.list()).approvals):  # noqa: ASYNC110 - the store changes
             await asyncio.sleep(0.005)
     (asked,) = pending
     await engine.approvals.decide(asked.id, "deny" if deny else "approve", actor="ann", reason="because", edits=edits or None)
-    return asked.approval.request.title
+    return asked.title
 
 
 async def names(engine: Engine, run: Any) -> list[str]:
@@ -117,10 +117,10 @@ async def test_parallel_interrupts_are_asked_together_and_answered_apart() -> No
     async with engine, engine.worker():
         run = await engine.start(flow, {"n": 0})
         async with asyncio.timeout(BOUND):
-            while len(pending := await engine.approvals.list()) < 3:  # noqa: ASYNC110 - the store changes
+            while len(pending := (await engine.approvals.list()).approvals) < 3:  # noqa: ASYNC110 - the store changes
                 await asyncio.sleep(0.005)
         for asked in pending:
-            title = asked.approval.request.title
+            title = asked.title
             await engine.approvals.decide(asked.id, "approve", actor=f"person {title}")
         result = await run.result(timeout=BOUND)
         assert sorted(result["log"]) == ["0: person 0", "1: person 1", "2: person 2"]
@@ -195,7 +195,7 @@ async def test_a_thread_continues_in_the_next_run_and_belongs_to_one_at_a_time()
             assert result["messages"][-1]["content"] == f"heard {heard}"
         waiting = await engine.start(flow, said("wait"), thread_id="ann")
         async with asyncio.timeout(BOUND):
-            while not await engine.approvals.list():  # noqa: ASYNC110 - the store changes
+            while not (await engine.approvals.list()).approvals:  # noqa: ASYNC110 - the store changes
                 await asyncio.sleep(0.005)
         other = await engine.start(flow, said("c"), thread_id="ann")
         with pytest.raises(RunFailed, match="only its worker may write it"):

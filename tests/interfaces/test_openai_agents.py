@@ -289,7 +289,7 @@ async def test_a_tool_that_needs_approval_waits_without_a_worker(server: ModelSe
         async with engine.worker():
             handle = await engine.start_function("agent")
             (shown,) = await asked(engine)
-            assert shown.approval.request.context == {"tool": "pay", "agent": "a", "args": {"amount": 40}}
+            assert shown.context == {"tool": "pay", "agent": "a", "args": {"amount": 40}}
         await engine.approvals.decide(shown.id, decision, actor="ada", reason="too much")
         async with engine.worker():
             assert await engine.run_result(handle, timeout=BOUND) == "Done."

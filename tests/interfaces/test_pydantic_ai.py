@@ -281,8 +281,8 @@ async def test_a_tool_that_requires_approval_waits_without_a_worker(
         async with engine.worker():
             handle = await engine.start_function("agent")
             (shown,) = await asked(engine)
-            assert shown.approval.request.title == "pay?"
-            assert shown.approval.request.context == {"tool": "pay", "args": {"amount": 40}}
+            assert shown.title == "pay?"
+            assert shown.context == {"tool": "pay", "args": {"amount": 40}}
         await engine.approvals.decide(shown.id, decision, actor="ada", edits=edits, reason=reason)
         async with engine.worker():
             assert await engine.run_result(handle, timeout=BOUND) == "Done."

@@ -309,10 +309,10 @@ async def ask(hands: Hands, run_id: str) -> Any:
 async def test_open_approval_requests_of_a_run_that_cannot_succeed_are_withdrawn(both: Hands) -> None:
     run_id = await start(both, "Asked", {"n": 1})
     pay = await ask(both, run_id)
-    (approval,) = (await both.engine.kernel.approvals.list())[:1]
+    (approval,) = ((await both.engine.kernel.approvals.list()).approvals)[:1]
     await both.fail(pay)
     await both.advance()
-    assert (await both.engine.kernel.approvals.show(approval.id)).state == "canceled"
+    assert (await both.engine.kernel.approvals.get(approval.id)).state == "canceled"
     assert (await both.engine.runs.get_run(run_id)).state == "failed"
     await both.nothing_is_left(run_id)
     await both.engine.runs.retry(run_id)
@@ -372,7 +372,7 @@ async def test_no_approval_of_a_run_that_cannot_succeed_stays_open(
     await runs.resume(run_id)
     await hands.advance()
     assert (await runs.get_run(run_id)).state == "failed"
-    assert [each.state for each in await hands.engine.kernel.approvals.list(states=())] == ["canceled"]
+    assert [each.state for each in (await hands.engine.kernel.approvals.list(every=True)).approvals] == ["canceled"]
     await hands.nothing_is_left(run_id)
 
 

@@ -63,7 +63,7 @@ async def test_all_kinds_of_work_exist_exactly_if_the_block_ends(engine, url):
     asking = await engine.enqueue("ask")
     waiting = (await engine.start_function("wait")).id
     async with engine.worker(), asyncio.timeout(BOUND):
-        while not (approvals := await engine.approvals.list()):  # noqa: ASYNC110
+        while not (approvals := (await engine.approvals.list()).approvals):  # noqa: ASYNC110
             await asyncio.sleep(0.01)
     before = len(await engine.list_tasks())
 

@@ -88,7 +88,7 @@ async def test_fail_raises_a_recorded_error_and_an_operators_retry_repeats(scene
         return
     with pytest.raises(RunFailed, match="unknown whether the effect charge happened"):
         await bank.result(process, run_id)
-    assert [each.run_id for each in (await scene.engine.kernel.effects.list_unknown(run_id=run_id)).effects] == [run_id]
+    assert [each.run_id for each in (await scene.engine.kernel.effects.list(run_id=run_id)).effects] == [run_id]
     await scene.engine.runs.retry(run_id)
     await process.quiet()
     assert await bank.result(process, run_id) == {"receipt": 2}
@@ -139,14 +139,14 @@ async def test_an_edit_without_meaning_is_refused_and_repeats_nothing(edits: dic
         started = await engine.start_function("pay")
 
         async def asked() -> bool:
-            return bool(await engine.approvals.list(run_id=started.id))
+            return bool((await engine.approvals.list(run_id=started.id)).approvals)
 
         async with engine.worker():
             await until(asked)
-            (approval,) = await engine.approvals.list(run_id=started.id)
+            (approval,) = (await engine.approvals.list(run_id=started.id)).approvals
             with pytest.raises(InvalidInput, match="must have exactly the key 'response'"):
                 await engine.approvals.decide(approval.id, "approve", actor="Ada", edits=edits)
-            assert (await engine.approvals.list(run_id=started.id)) == [approval]
+            assert ((await engine.approvals.list(run_id=started.id)).approvals) == [approval]
             await engine.approvals.decide(approval.id, "approve", actor="Ada", edits={"response": 8})
             assert await engine.run_result(started, timeout=BOUND) == 8
     assert calls == [1]
@@ -168,11 +168,11 @@ async def test_a_person_decides_on_an_unknown_effect():
         started = await engine.start_function("pay")
 
         async def asked() -> bool:
-            return bool(await engine.approvals.list(run_id=started.id))
+            return bool((await engine.approvals.list(run_id=started.id)).approvals)
 
         async with engine.worker():
             await until(asked)
-            (approval,) = await engine.approvals.list(run_id=started.id)
+            (approval,) = (await engine.approvals.list(run_id=started.id)).approvals
             await engine.approvals.decide(approval.id, "deny", actor="Ada", reason="it is in the books")
             assert "it is in the books" in await engine.run_result(started, timeout=BOUND)
 

@@ -139,7 +139,7 @@ async def _approved(both: Both) -> None:
     found: list[Any] = []
 
     async def asked() -> bool:
-        found[:] = await both.asks.approvals.list(task_id=task.id)
+        found[:] = (await both.asks.approvals.list(task_id=task.id)).approvals
         return bool(found)
 
     await until(asked)

@@ -120,7 +120,7 @@ async def test_all_kinds_of_work_exist_exactly_if_the_transaction_commits(
     asking = await engine.enqueue("ask")
     waiting = (await engine.start_function("wait")).id
     async with engine.worker(), asyncio.timeout(BOUND):
-        while not (approvals := await engine.approvals.list()):  # noqa: ASYNC110
+        while not (approvals := (await engine.approvals.list()).approvals):  # noqa: ASYNC110
             await asyncio.sleep(0.01)
     before = counts(postgres_admin, postgres_schema)
 
@@ -133,7 +133,7 @@ async def test_all_kinds_of_work_exist_exactly_if_the_transaction_commits(
         await give_up()
     assert counts(postgres_admin, postgres_schema) == before
     assert postgres_admin.execute(f"select count(*) from {table}").fetchone() == (0,)
-    assert (await engine.approvals.show(approvals[0].id)).state == "pending"
+    assert (await engine.approvals.get(approvals[0].id)).state == "pending"
 
     async with driver(postgres_server) as opened:
         task, started, function, _ = await everything(engine, opened, approvals[0].id, waiting, table)

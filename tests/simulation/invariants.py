@@ -74,7 +74,7 @@ async def _check_records(history: History) -> None:
     simulation, store = history.simulation, history.simulation.store
     engine = history.engine(simulation.start_process("observer"))
     await engine.kernel.recovery.recover()  # questions of runs that were canceled while they were asked are closed by a start-up
-    for approval in await engine.approvals.list():
+    for approval in (await engine.approvals.list()).approvals:
         simulation.wrong(f"approval {approval.id} is still pending")
     for record in await store.records.list_matching(RecordFilter(EXTERNAL.entity, states=("live",)), 100):
         simulation.wrong(f"outside job {record.id} of task {record.task_id} is still followed")

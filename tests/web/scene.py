@@ -422,7 +422,7 @@ async def add_people(scene: Scene) -> None:
         scene.ids["waiting"] = (await engine.start_function("order.Review", {"id": "A-17"}, actor=key("ada"))).id
         scene.ids["signal"] = (await engine.start_function("trip.Book", {"wait": True})).id
         await until(lambda: _asked(engine, 5))
-        refunds = [each for each in await engine.approvals.list() if each.approval.request.edits]
+        refunds = [each for each in (await engine.approvals.list()).approvals if each.edits]
         scene.ids["decided"] = refunds[0].id
         await engine.approvals.decide(
             refunds[0].id, "approve", actor=key("grace"), reason=say("a good customer"), edits={"amount": 17}
@@ -432,7 +432,7 @@ async def add_people(scene: Scene) -> None:
 
 
 async def _asked(engine: Engine, count: int) -> bool:
-    return len(await engine.approvals.list()) >= count
+    return len((await engine.approvals.list()).approvals) >= count
 
 
 async def add_rest(scene: Scene) -> None:

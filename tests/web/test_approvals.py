@@ -21,7 +21,7 @@ async def asked(visit: Visit, count: int = 1, **options: object) -> list[str]:
     async with visit.engine.worker():
         for n in range(count):
             await visit.engine.enqueue("pay.Out", {"n": n})
-        while len(found := await visit.engine.approvals.list()) < count:
+        while len(found := (await visit.engine.approvals.list()).approvals) < count:
             await visit.engine.kernel.clock.sleep(0.01)
     return [each.id for each in found][::-1]
 
@@ -40,7 +40,7 @@ async def test_several_are_decided_at_once(visit: Visit):
     ids = await asked(visit, 3)
     answer = await visit.browser.post("/approvals", data={"id": ids[:2], "decision": "deny"}, follow_redirects=True)
     assert "2 decided." in answer.text
-    assert [(await visit.engine.approvals.show(each)).state for each in ids] == ["denied", "denied", "pending"]
+    assert [(await visit.engine.approvals.get(each)).state for each in ids] == ["denied", "denied", "pending"]
     assert "Select at least one" in await visit.do("/approvals", decision="deny")
 
 
@@ -48,7 +48,7 @@ async def test_the_context_is_edited_only_where_that_is_allowed(visit: Visit):
     (approval_id,) = await asked(visit, edits=True)
     assert 'name="edits"' in await visit.page(f"/approvals/{approval_id}")
     await visit.do(f"/approvals/{approval_id}", decision="approve", edits='{"amount": 7}')
-    assert (await visit.engine.approvals.show(approval_id)).approval.context == {"amount": 7}
+    assert (await visit.engine.approvals.get(approval_id)).context == {"amount": 7}
 
 
 async def test_an_approval_is_decided_on_the_page_of_its_run_by_those_who_may(visit: Visit):
@@ -59,7 +59,7 @@ async def test_an_approval_is_decided_on_the_page_of_its_run_by_those_who_may(vi
 
     run = await visit.engine.start_function("refund", {})
     async with visit.engine.worker():
-        while not (found := await visit.engine.approvals.list()):
+        while not (found := (await visit.engine.approvals.list()).approvals):
             await visit.engine.kernel.clock.sleep(0.01)
         page = f"/runs/{run.id}"
         shown = await visit.page(page)

@@ -35,7 +35,7 @@ async def test_unknown_effects_are_listed_with_links_and_a_retry() -> None:
             task = await engine.enqueue("refund")
             with pytest.raises(TaskFailed):
                 await engine.result(task, timeout=BOUND)
-            (known,) = (await engine.kernel.effects.list_unknown(run_id=run.id)).effects
+            (known,) = (await engine.kernel.effects.list(run_id=run.id)).effects
         async with visiting(engine) as visit:
             page = await visit.page("/effects")
             for part in (

@@ -64,7 +64,7 @@ async def main() -> None:
         assert shown.state == "completed"
         # --- approval-start ---
         run = await engine.start(release, "2.0")
-        while not (waiting := await engine.approvals.list()):
+        while not (waiting := (await engine.approvals.list()).approvals):
             await asyncio.sleep(0.02)
         await engine.approvals.decide(waiting[0].id, "approve", actor="ada")
         assert await run.result(timeout=60) == "2.0 released by ada"

@@ -42,11 +42,9 @@ async def refund(payload, ctx):
 async def main():
     async with engine, engine.worker():
         run = await engine.start(refund, {"customer": "Linus", "amount": 120})
-        while not (
-            mine := [each for each in await engine.approvals.list() if each.run_id == run.id]
-        ):
+        while not (mine := (await engine.approvals.list(run_id=run.id)).approvals):
             await asyncio.sleep(0.01)
-        print(mine[0].approval.request.title)
+        print(mine[0].title)
         # a person does this
         await engine.approvals.decide(mine[0].id, "approve", actor="ada", edits={"amount": 60})
         print(await run.result())

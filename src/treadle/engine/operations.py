@@ -16,6 +16,7 @@ from treadle.model.access import Access
 
 if TYPE_CHECKING:
     from treadle.api.alerts import AlertsApi
+    from treadle.api.approvals import ApprovalsApi
     from treadle.api.dead_letters import DeadLettersApi
     from treadle.api.effects import EffectsApi
     from treadle.api.events import EventsApi
@@ -82,6 +83,10 @@ class Implementations:
     @property
     def lists(self) -> ListsApi:
         return self._kernel.lists
+
+    @property
+    def approvals(self) -> ApprovalsApi:
+        return self._kernel.approvals
 
     @property
     def dead_letters(self) -> DeadLettersApi:

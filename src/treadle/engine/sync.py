@@ -17,12 +17,12 @@ from treadle.model.ids import Ref
 from treadle.model.values import Json
 
 if TYPE_CHECKING:
+    from treadle.api.approvals import Approval
     from treadle.api.options import EnqueueOptions, FunctionOptions
     from treadle.api.streams import StreamEntry
     from treadle.engine.handles import Mapped, Progress
     from treadle.engine.within import BlockingTransaction, BlockingWithin
     from treadle.engine.worker_host import WorkerHost
-    from treadle.kernel.approvals.records import ShownApproval
     from treadle.kernel.queue.service import Enqueued
     from treadle.kernel.store.verify import VerifyReport
     from treadle.workers.references import Function, Handler
@@ -269,11 +269,11 @@ class BlockingEngine:
         """Check the history of every entity against the state tables."""
         return self.run(self._inner.kernel.verify())
 
-    def list_approvals(self, **options: Any) -> list[ShownApproval]:
+    def list_approvals(self, **options: Any) -> list[Approval]:
         """Return approvals; options as for `Approvals.list`."""
-        return self.run(self._inner.approvals.list(**options))
+        return self.run(self._inner.approvals.list(**options)).approvals
 
-    def decide_approval(self, approval_id: str, decision: str, **options: Any) -> ShownApproval:
+    def decide_approval(self, approval_id: str, decision: str, **options: Any) -> Approval:
         """Decide an approval; options as for `Approvals.decide`."""
         return self.run(self._inner.approvals.decide(approval_id, decision, **options))
 

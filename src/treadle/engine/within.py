@@ -19,7 +19,7 @@ from treadle.model.clock import Clock
 from treadle.model.errors import Unsupported
 
 if TYPE_CHECKING:
-    from treadle.kernel.approvals.records import ShownApproval
+    from treadle.api.approvals import Approval
     from treadle.stores.postgres.borrowed.store import BorrowedStore
     from treadle.stores.sqlite.held.store import HeldStore
 
@@ -70,7 +70,7 @@ class Within:
     signal = inside(Engine.signal)
     cancel = inside(Engine.cancel)
 
-    async def decide_approval(self, /, approval_id: str, decision: str, **options: Any) -> ShownApproval:
+    async def decide_approval(self, /, approval_id: str, decision: str, **options: Any) -> Approval:
         """Decide an approval; options as for `Approvals.decide`."""
         return await self._transact(lambda: self._inner.approvals.decide(approval_id, decision, **options))
 

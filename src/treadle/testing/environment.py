@@ -37,7 +37,7 @@ from treadle.testing.ids import SeededIds
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-    from treadle.kernel.approvals.records import ShownApproval
+    from treadle.api.approvals import Approval
     from treadle.kernel.telemetry.events import Emit
     from treadle.model.tasks import Task
     from treadle.workers.lease_renewer import LeaseRenewer
@@ -233,24 +233,24 @@ class Environment:
         reason: str | None = None,
         edits: dict[str, Json] | None = None,
         groups: tuple[str, ...] = (),
-    ) -> ShownApproval:
+    ) -> Approval:
         """Approve the pending request of the run or task (None: the only one), then drain."""
         return await self._decide("approve", work, actor=actor, reason=reason, edits=edits, groups=groups)
 
     async def deny(
         self, work: Ref | None = None, *, actor: str = "test", reason: str = "denied in a test", groups: tuple[str, ...] = ()
-    ) -> ShownApproval:
+    ) -> Approval:
         """Deny the pending request of the run or task (None: the only one), then drain."""
         return await self._decide("deny", work, actor=actor, reason=reason, edits=None, groups=groups)
 
-    async def _decide(self, decision: str, work: Ref | None, **options: Any) -> ShownApproval:
+    async def _decide(self, decision: str, work: Ref | None, **options: Any) -> Approval:
         await self.drain()
-        pending = await self.engine.approvals.list()
+        pending = (await self.engine.approvals.list()).approvals
         if work is not None:
             work_id = parse_id(work, "task or run id")
             pending = [each for each in pending if work_id in (each.id, each.task_id, each.run_id)]
         if len(pending) != 1:
-            titles = "; ".join(f"{each.id} {each.approval.request.title!r}" for each in pending) or "none"
+            titles = "; ".join(f"{each.id} {each.title!r}" for each in pending) or "none"
             raise AssertionError(f"Expected one pending approval{'' if work is None else f' of {work_id}'}; found: {titles}")
         decided = await self.engine.approvals.decide(pending[0].id, decision, **options)
         await self.drain()
@@ -266,9 +266,9 @@ class Environment:
         """Return the next time at which something becomes due: a timer, or the token of a rate limit."""
         store, now = self.engine.kernel.store, self.clock.now()
         due = [at async for task in self._live() if _is_timed(task) and (at := shown_wake_at(task)) is not None]
-        for approval in [each.approval for each in await self.engine.approvals.list(limit=PAGE)]:
+        for approval in (await self.engine.approvals.list(limit=PAGE)).approvals:
             times = (approval.remind_at, approval.escalate_at, approval.expires_at)
-            due += [at for at in times if at is not None]
+            due += [at.ms for at in times if at is not None]
         if (token_for := await store.tasks.next_token_for(list(await store.tasks.list_lanes()))) is not None:
             due.append(now + token_for)
         for limit in await self.engine.kernel.store.operators.list_limits(self.engine.kernel.settings.namespace):

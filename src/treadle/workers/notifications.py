@@ -15,12 +15,13 @@ from urllib.parse import SplitResult, urlsplit
 
 from treadle.kernel.alerts.options import check_target, shown_target
 from treadle.kernel.alerts.service import Alerts
-from treadle.kernel.approvals.records import ShownApproval
 from treadle.kernel.approvals.service import Approvals
 from treadle.kernel.triggers.service import ACTIVE
 from treadle.model.alerts import FAILED_TEST, RESOLVED, TEST, VARIABLE
+from treadle.model.approvals import Approval
 from treadle.model.clock import as_text
 from treadle.model.errors import AlertRuleNotFound, ApprovalNotFound, InvalidAlert, NonRetryable, TreadleError
+from treadle.model.records import Record
 from treadle.model.retry import RetryPolicy
 from treadle.model.values import Json
 from treadle.model.watchers import is_allowed
@@ -61,15 +62,15 @@ class Notifier:
         """Send one event of an approval; events of a decided approval are skipped, except its expiry."""
         event: str = payload["event"]
         try:
-            shown = await self._approvals.show(payload["approval_id"])
+            record, approval = await self._approvals.find_request(payload["approval_id"])
         except ApprovalNotFound:
             return {"skipped": "the approval is gone"}
-        if shown.state != "pending" and event not in _EVENTS_AFTER_END:
-            return {"skipped": f"the approval is {shown.state}"}
-        place = self._place(shown.approval.request.notify)
+        if record.state != "pending" and event not in _EVENTS_AFTER_END:
+            return {"skipped": f"the approval is {record.state}"}
+        place = self._place(approval.request.notify)
         if not self._secret:
             raise NonRetryable("TREADLE_WEBHOOK_SECRET is not set; webhooks are not sent unsigned.", "webhook_unsigned")
-        body = json.dumps(_body(event, ctx.task_id, shown), ensure_ascii=False).encode()
+        body = json.dumps(_body(event, ctx.task_id, record, approval), ensure_ascii=False).encode()
         headers = make_headers(event, ctx.task_id, self._secret, self._now() // 1000, body)
         status, _ = await asyncio.to_thread(post, place, body, headers, _shown(place))
         if not 200 <= status < 300:
@@ -133,14 +134,14 @@ def post(place: SplitResult, body: bytes, headers: dict[str, str], shown: str, *
         connection.close()
 
 
-def _body(event: str, delivery_id: str, shown: ShownApproval) -> dict[str, Json]:
-    approval, request = shown.approval, shown.approval.request
+def _body(event: str, delivery_id: str, record: Record, approval: Approval) -> dict[str, Json]:
+    request = approval.request
     return {
         "id": delivery_id,
         "event": event,
         "approval": {
-            "id": shown.id,
-            "state": shown.state,
+            "id": record.id,
+            "state": record.state,
             "title": request.title,
             "context": approval.context,
             "requested_by": request.requested_by,
@@ -153,9 +154,9 @@ def _body(event: str, delivery_id: str, shown: ShownApproval) -> dict[str, Json]
             "reminders": approval.reminders,
             "round": approval.round,
             "previous_id": approval.previous_id,
-            "task_id": shown.task_id,
+            "task_id": record.task_id,
             "task_name": approval.task_name,
-            "run_id": shown.run_id,
+            "run_id": record.run_id,
         },
     }
 

@@ -40,8 +40,8 @@ class People:
                     process.tell(f"people: {type(error).__name__}")
 
     async def _decide(self, engine: Engine, process: Process) -> None:
-        for approval in await engine.approvals.list():
-            who = self._dice.choice(tuple(GROUPS) if approval.approval.request.deciders else ("ada",))
+        for approval in (await engine.approvals.list()).approvals:
+            who = self._dice.choice(tuple(GROUPS) if approval.deciders else ("ada",))
             decision = "approve" if self._dice.random() < 0.8 else "deny"
             try:
                 await engine.approvals.decide(approval.id, decision, actor=who, groups=GROUPS[who])

@@ -53,7 +53,7 @@ async def test_a_trace_is_one_timeline_that_updates_itself(screen: Screen) -> No
         await page.get_by_role("link", name="Open all pack").click()
         await expect(page.locator("table.trace tbody tr")).to_have_count(40)
         await page.get_by_role("link", name="The whole trace").click()
-        (approval,) = await engine.approvals.list()
+        (approval,) = (await engine.approvals.list()).approvals
         await engine.approvals.decide(approval.id, "approve", actor="ann")  # the page shows it without a click
         await expect(page.locator("tr", has_text="Ship it?").locator(".badge", has_text="approved")).to_be_visible()
         await expect(page.locator(".facts .badge")).to_have_text("completed")

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
-import msgspec
+from collections.abc import Sequence
+from typing import Any, TypeVar
 
+from treadle.api import approvals as api
+from treadle.api.approvals import ApprovalCounts, ApprovalDetail, ApprovalPage
+from treadle.api.tasks import Why
+from treadle.api.wire import record_of
 from treadle.kernel.approvals.decide import why_ended, why_waiting
-from treadle.kernel.approvals.records import ENTITY, PENDING, ShownApproval
+from treadle.kernel.approvals.records import ENTITY, PENDING
 from treadle.kernel.queue.why import Reason
 from treadle.kernel.reads.about import about_task
+from treadle.kernel.reads.records import move_record
 from treadle.kernel.store.lookups import PAGE_LIMIT, check_limit, current_run, every_record, find_id
 from treadle.kernel.store.ports import Store
 from treadle.kernel.store.records import RecordFilter, unreadable
@@ -22,7 +28,7 @@ from treadle.model.stored import convert
 from treadle.model.tasks import Task
 from treadle.model.values import arguments_text
 
-Page = list[ShownApproval]
+A = TypeVar("A", bound=api.Approval)
 
 
 class ApprovalReads:
@@ -36,14 +42,16 @@ class ApprovalReads:
     async def list(
         self,
         *,
-        states: tuple[str, ...] = (PENDING,),
+        state: Sequence[str] = (),
+        every: bool = False,
         task_id: Ref | None = None,
         run_id: Ref | None = None,
-        before_id: Ref | None = None,
         limit: int = 50,
-    ) -> Page:
-        """Return a page of approvals, newest first, by default the pending ones; `states=()` means all."""
-        if unknown := [state for state in states if state not in MACHINE.states]:
+        before: Ref | None = None,
+    ) -> ApprovalPage:
+        """Return a page of approvals, newest first: the pending ones, those in certain states, or with `every` all."""
+        states = () if every else tuple(state) or (PENDING,)
+        if unknown := [name for name in states if name not in MACHINE.states]:
             raise InvalidInput(f"Unknown state {unknown[0]!r}; approvals are {', '.join(MACHINE.states)}.")
         check_limit(limit)
         which = RecordFilter(
@@ -52,17 +60,14 @@ class ApprovalReads:
             states=states,
             task_id=None if task_id is None else await find_id(self._store, self._namespace, "task", task_id),
             run_id=None if run_id is None else await self._run_id(run_id, current=states == (PENDING,)),
-            before_id=None if before_id is None else parse_id(before_id, "cursor"),
+            before_id=None if before is None else parse_id(before, "cursor"),
         )
-        shown = [await self._shown(record) for record in await self._store.records.list_matching(which, limit)]
-        asking = {each.task_id for each in shown if not each.about}
+        records = await self._store.records.list_matching(which, limit)
+        approvals = [(record, await self._any_approval(record)) for record in records]
+        asking = {record.task_id or "" for record, approval in approvals if not approval.context}
         tasks = {task.id: task for task in (await self._store.tasks.find_many(list(asking)) if asking else [])}
-        return [
-            msgspec.structs.replace(each, about=about_task(tasks[each.task_id], self._value_store))
-            if each.task_id in tasks
-            else each
-            for each in shown
-        ]
+        page = [self._shown(api.Approval, record, approval, tasks.get(record.task_id or "")) for record, approval in approvals]
+        return ApprovalPage(page, page[-1].id if len(page) == limit else None)
 
     async def _run_id(self, named: Ref, *, current: bool) -> str:
         """The id of the run, or of the current run of its chain: only that one can have pending approvals."""
@@ -70,20 +75,28 @@ class ApprovalReads:
         run = await self._store.runs.find(run_id) if current else None
         return run_id if run is None else (await current_run(self._store, run)).id
 
-    async def show(self, approval_id: Ref) -> ShownApproval:
+    async def get(self, approval_id: Ref) -> ApprovalDetail:
         """Return one approval with its history, or raise `ApprovalNotFound`."""
         record = await self._get(approval_id)
-        shown = await self._shown(record)
-        return msgspec.structs.replace(shown, moves=tuple(await self._store.log.list_moves(record.id)))
+        approval = await self._any_approval(record)
+        reason = why_waiting(record.id, approval) if record.state == PENDING else why_ended(record.state, approval)
+        return self._shown(
+            ApprovalDetail,
+            record,
+            approval,
+            moves=[move_record(move) for move in await self._store.log.list_moves(record.id)],
+            why=Why(record.id, approval.request.title, record.state, reason.code, reason.text),
+        )
 
-    async def count(self) -> dict[str, int]:
+    async def find_request(self, approval_id: str) -> tuple[Record, Approval]:
+        """Return the record and the body of an approval, or raise `ApprovalNotFound`."""
+        record = await self._get(approval_id)
+        return record, await self._any_approval(record)
+
+    async def counts(self) -> ApprovalCounts:
         """Return the number of approvals in each state."""
-        return dict.fromkeys(MACHINE.states, 0) | await self._store.records.count(self._namespace, ENTITY)
-
-    def explain(self, shown: ShownApproval) -> Reason:
-        """Explain in one line why the approval waits, or how it ended."""
-        approval = shown.approval
-        return why_waiting(shown.id, approval) if shown.state == PENDING else why_ended(shown.state, approval)
+        counts = await self._store.records.count(self._namespace, ENTITY)
+        return ApprovalCounts(**dict.fromkeys(MACHINE.states, 0) | counts)
 
     async def why(self, task: Task) -> Reason | None:
         """Explain in one line why a task that awaits an approval waits."""
@@ -130,15 +143,9 @@ class ApprovalReads:
         except (UnreadableValue, ValueLost) as error:
             return Approval(request=ApprovalRequest(title=f"({UNREADABLE}) {error}"), requested_at=record.created_at)
 
-    async def _shown(self, record: Record) -> ShownApproval:
-        approval = await self._any_approval(record)
-        return ShownApproval(
-            id=record.id,
-            state=record.state,
-            task_id=record.task_id or "",
-            run_id=record.run_id,
-            approval=approval,
-            about=arguments_text(approval.context),
-            created_at=record.created_at,
-            ended_at=record.ended_at,
-        )
+    def _shown(self, kind: type[A], record: Record, approval: Approval, task: Task | None = None, **more: Any) -> A:
+        """Return the approval for display; `task` is the one that asks, whose payload describes it without a context."""
+        about = arguments_text(approval.context)
+        if not about and task is not None:
+            about = about_task(task, self._value_store)
+        return record_of(kind, record, approval, approval.request, task_id=record.task_id or "", about=about, **more)

@@ -1,8 +1,6 @@
-"""The record of an approval: its displayed form, and the rows that create and change it."""
+"""The record of an approval: the rows that create and change it."""
 
 from __future__ import annotations
-
-from typing import NamedTuple
 
 import msgspec
 
@@ -10,41 +8,17 @@ from treadle.kernel.store.records import ChangeRecord, PutRecord
 from treadle.kernel.store.units import PutBlob, Row
 from treadle.kernel.store.value_store import ValueStore
 from treadle.model.approvals import Approval
-from treadle.model.errors import TreadleError
 from treadle.model.ids import Ids
 from treadle.model.names import ENGINE_LIST, NOTIFY, Lane
 from treadle.model.records import Record
 from treadle.model.states import APPROVAL as MACHINE
 from treadle.model.stored import plain
-from treadle.model.tasks import Move, NewTask, Task
+from treadle.model.tasks import NewTask, Task
 from treadle.model.values import PAYLOAD_LIMIT, Json, encode
 
 ENTITY = MACHINE.entity
 PENDING = MACHINE.initial
 BODY_LIMIT = 4 * PAYLOAD_LIMIT
-
-
-class ShownApproval(msgspec.Struct, frozen=True):
-    """An approval for display."""
-
-    id: str
-    state: str
-    task_id: str
-    run_id: str | None
-    approval: Approval
-    created_at: int
-    ended_at: int | None = None
-    moves: tuple[Move, ...] = ()
-    about: str = ""
-    """Its context in one line; without one, the payload of the task that asks."""
-
-
-class Decided(NamedTuple):
-    """The result of one decision in a batch: the approval after it, or the error."""
-
-    id: str
-    approval: ShownApproval | None
-    error: TreadleError | None = None
 
 
 class ApprovalRows:

@@ -7,13 +7,15 @@ escalation or expiry. When it is due, a worker claims the task and calls `tend` 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
-from typing import NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import msgspec
 
+from treadle.api import approvals as api
+from treadle.api.approvals import DecisionError, DecisionResult, DecisionResults
 from treadle.kernel.approvals.decide import approved, check_decision, check_vote, denied, expired, parked
 from treadle.kernel.approvals.reads import ApprovalReads
-from treadle.kernel.approvals.records import ENTITY, PENDING, ApprovalRows, Decided, ShownApproval
+from treadle.kernel.approvals.records import ENTITY, PENDING, ApprovalRows
 from treadle.kernel.queue.decide import Ask, failure
 from treadle.kernel.queue.service import PATIENCE, Follow
 from treadle.kernel.store.committer import Committer, Stale
@@ -22,8 +24,9 @@ from treadle.kernel.store.ports import Store
 from treadle.kernel.store.records import RecordFilter
 from treadle.kernel.store.units import Answer, Finish, Park, Row, Seen, Unit, Verdict
 from treadle.kernel.store.value_store import ValueStore
-from treadle.model.approvals import APPROVE, ASK_AGAIN, Approval, decision_of, next_action, open_approval, vote
-from treadle.model.errors import InvalidInput, TreadleError
+from treadle.model.access import Access
+from treadle.model.approvals import APPROVE, ASK_AGAIN, DENY, Approval, decision_of, next_action, open_approval, vote
+from treadle.model.errors import InvalidInput, NotFound, TreadleError
 from treadle.model.ids import Ids, Ref
 from treadle.model.names import DEFAULT_NAMESPACE
 from treadle.model.outcomes import Problem
@@ -33,7 +36,8 @@ from treadle.model.states import TaskState
 from treadle.model.tasks import Claim, NewTask, Task
 from treadle.model.values import Json, encode
 
-Answers = list[Decided]
+MANY = 100
+"""Maximum number of approvals per call from outside."""
 
 
 class Tended(NamedTuple):
@@ -70,6 +74,29 @@ class Approvals(ApprovalReads):
 
     # changes by people
 
+    async def permit_approve(self, access: Access, approval_id: str, **_: Any) -> None:
+        """A model may not approve its own request."""
+        await self._check_own(access, [approval_id])
+
+    async def approve(
+        self,
+        approval_id: Ref,
+        *,
+        reason: str | None = None,
+        edits: dict[str, Json] | None = None,
+        actor: str = "python",
+        access: Access | None = None,
+    ) -> api.Approval:
+        """Approve the request as the actor; see `decide`."""
+        groups = () if access is None else access.groups
+        return await self.decide(approval_id, APPROVE, actor=actor, reason=reason, edits=edits, groups=groups)
+
+    async def deny(
+        self, approval_id: Ref, *, reason: str | None = None, actor: str = "python", access: Access | None = None
+    ) -> api.Approval:
+        """Deny the request as the actor; see `decide`."""
+        return await self.decide(approval_id, DENY, actor=actor, reason=reason, groups=() if access is None else access.groups)
+
     async def decide(
         self,
         approval_id: Ref,
@@ -79,7 +106,7 @@ class Approvals(ApprovalReads):
         reason: str | None = None,
         edits: dict[str, Json] | None = None,
         groups: Sequence[str] = (),
-    ) -> ShownApproval:
+    ) -> api.Approval:
         """Vote `approve` or `deny`; a deciding vote settles the waiting task in the same unit. Returns the approval after it.
 
         `edits` are merged into the context, if the request allows it; the work receives the approved context. `groups` are the
@@ -89,7 +116,7 @@ class Approvals(ApprovalReads):
         check_decision(decision, actor, reason, edits)
         approval_id = await find_id(self._store, self._namespace, ENTITY, approval_id)
 
-        async def attempt() -> ShownApproval:
+        async def attempt() -> api.Approval:
             record = await self._get(approval_id)
             approval = await self._approval(record)
             now = await self._store.now()
@@ -100,28 +127,47 @@ class Approvals(ApprovalReads):
                 raise Stale  # the next attempt reads how it ended
             unit = await self._decision(record, task, approval, decision, actor, reason, edits, now)
             await self._committer.commit(unit, self._patience)
-            return await self.show(record.id)
+            record, approval = await self.find_request(record.id)
+            return self._shown(api.Approval, record, approval)
 
         return await self._committer.transact(attempt, f"decide the approval {approval_id}")
+
+    async def permit_decide_many(self, access: Access, approval_ids: Sequence[str], decision: str, **_: Any) -> None:
+        """One call decides a limited number of approvals, and no model approves its own request."""
+        if len(approval_ids) > MANY:
+            raise InvalidInput(f"One call may decide at most {MANY} approvals, not {len(approval_ids)}.")
+        if decision == APPROVE:
+            await self._check_own(access, approval_ids)
+
+    async def _check_own(self, access: Access, approval_ids: Sequence[str]) -> None:
+        for approval_id in approval_ids if access.for_model else ():
+            try:
+                _, approval = await self.find_request(approval_id)
+            except NotFound:  # the decision reports it
+                continue
+            access.check_own(approval.request.requested_by, f"the approval {approval_id}")
 
     async def decide_many(
         self,
         approval_ids: Sequence[str],
-        decision: str,
+        decision: Literal["approve", "deny"],
         *,
-        actor: str,
         reason: str | None = None,
+        actor: str = "python",
         groups: Sequence[str] = (),
-    ) -> Answers:
+        access: Access | None = None,
+    ) -> DecisionResults:
         """Make the same decision on several approvals, each independently; return their results, in the order given."""
-        answers = []
+        groups = groups if access is None else access.groups
+        results = []
         for approval_id in dict.fromkeys(approval_ids):
             try:
-                done = await self.decide(approval_id, decision, actor=actor, reason=reason, groups=groups)
-                answers.append(Decided(done.id, done))
+                decided = await self.decide(approval_id, decision, actor=actor, reason=reason, groups=groups)
+                results.append(DecisionResult(decided.id, decided.state, None, decided.standing))
             except TreadleError as error:
-                answers.append(Decided(approval_id, None, error))
-        return answers
+                problem = DecisionError(error.code, str(error))
+                results.append(DecisionResult(approval_id, None, problem, f"{approval_id}: {error}"))
+        return DecisionResults(results)
 
     async def _decision(
         self,

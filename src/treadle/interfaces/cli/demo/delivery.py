@@ -49,10 +49,10 @@ class Delivery:
         return f"the delivery: {run.state}, {self.result}"
 
     async def _sleep_or_ask(self) -> str | None:
-        pending = await self.engine.approvals.list(run_id=self.run_id)
+        pending = (await self.engine.approvals.list(run_id=self.run_id)).approvals
         if pending:
             shown = pending[0]
-            self.approval_id, self.asked = shown.id, shown.approval.request.title
+            self.approval_id, self.asked = shown.id, shown.title
             await self.engine.approvals.decide(shown.id, "approve", actor=ACTOR, reason="in daylight", edits={"at": "noon"})
             return f"the delivery: asks {self.asked!r}. Somebody approves it, for noon; it continues immediately."
         tasks = await self.engine.kernel.reads.list_tasks(run_id=self.run_id)
