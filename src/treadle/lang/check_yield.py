@@ -130,7 +130,7 @@ def _check_return(param: nodes.Param, given: Given, caught: Given, facet: nodes.
         return
     is_param = any(each.name.text == name for each in facet.params)
     if name in given.sometimes:
-        loops = (block.foreach for block in facet.blocks if isinstance(block, nodes.Block))
+        loops = (block.foreach for block in facet.blocks)
         where = (
             "if the list of `foreach` is null" if any(_may_be_null(each, context) for each in loops) else "in some cases of `when`"
         )

@@ -11,6 +11,7 @@ stack.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -614,15 +615,15 @@ class Facet:
         return self.kind is FacetKind.WORKFLOW
 
     def all_blocks(self) -> Iterator[Block]:
-        """Yield all blocks of the declaration, also nested ones."""
-        left: list[Block | None] = [*self.blocks, self.catch]
+        """Yield all blocks of the declaration, the outer ones first."""
+        left: deque[Block | None] = deque([*self.blocks, self.catch])
         while left:
-            block = left.pop()
+            block = left.popleft()
             if block is not None:
                 yield block
-                left += [case.block for case in block.when]
+                left.extend(case.block for case in block.when)
                 for step in block.steps:
-                    left += [step.body, step.catch]
+                    left += (step.body, step.catch)
 
 
 @node

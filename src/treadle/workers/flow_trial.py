@@ -12,7 +12,7 @@ from treadle.evaluator import Errored, Finished, Limits, Started, TaskRequest
 from treadle.evaluator.simulated import SimulatedRun
 from treadle.kernel.runs.flows import check_inputs, check_result, declared_returns
 from treadle.lang.declare import APPROVAL, built_in_facets
-from treadle.lang.nodes import Block, Facet
+from treadle.lang.nodes import Facet
 from treadle.lang.program import Program
 from treadle.model.errors import InvalidInput, Refused
 from treadle.model.names import short_name
@@ -183,15 +183,5 @@ def _approved(payload: dict[str, Any]) -> dict[str, Json]:
 
 def _called_with_body(program: Program) -> set[str]:
     """The facets that some step calls with a body of its own, whose yields complete the result."""
-    found: set[str] = set()
-    left: list[Block] = [
-        block for facet in program.facets.values() for block in (*facet.blocks, *([facet.catch] if facet.catch else []))
-    ]
-    while left:
-        block = left.pop()
-        left += [case.block for case in block.when]
-        for step in block.steps:
-            left += [each for each in (step.body, step.catch) if each is not None]
-            if step.body is not None:
-                found.add(step.call.name)
-    return found
+    blocks = (block for facet in program.facets.values() for block in facet.all_blocks())
+    return {step.call.name for block in blocks for step in block.steps if step.body is not None}

@@ -17,8 +17,7 @@ from treadle.evaluator import (
     View,
     advance,
 )
-from treadle.evaluator.codec import pack, unpack
-from treadle.evaluator.simulated import SimulatedRun
+from treadle.evaluator.simulated import SimulatedRun, pack, unpack
 from treadle.model.outcomes import Problem
 from treadle.model.states import RunState
 from treadle.testing.workflows import compile_program

@@ -293,7 +293,7 @@ class Index:
                 yield from _matches(_PARAMS, item.pre_script.span, inputs, document)
                 yield from _matches(_RESULT, item.pre_script.span, inputs | returns, document)
             for block in item.blocks:
-                if isinstance(block, nodes.Block) and block.script is not None:
+                if block.script is not None:
                     yield from _matches(_PARAMS, block.script.span, inputs, document)
                     yield from _matches(_RESULT, block.script.span, returns, document)
 

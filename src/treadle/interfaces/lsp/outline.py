@@ -46,20 +46,16 @@ def _item(item: nodes.Namespace | nodes.Item, document: Document) -> types.Docum
             children = [_item(each, document) for each in item.items]
             return _symbol(name, item.span, types.SymbolKind.Namespace, "namespace", document, children)
         case nodes.Facet(kind, name):
-            children = [_symbol(each.name, _whole(each), types.SymbolKind.Field, "", document) for each in item.params]
+            children = [_symbol(each.name, each.span, types.SymbolKind.Field, "", document) for each in item.params]
             children += [_step(each, document) for block in item.blocks for each in _steps(block)]
             return _symbol(name, item.span, _KINDS[kind], str(kind), document, children)
         case nodes.Schema(name):
-            fields = [_symbol(each.name, _whole(each), types.SymbolKind.Field, "", document) for each in item.fields]
+            fields = [_symbol(each.name, each.span, types.SymbolKind.Field, "", document) for each in item.fields]
             return _symbol(name, item.span, types.SymbolKind.Struct, "schema", document, fields)
         case nodes.Implicit(name):
             return _symbol(name, item.span, types.SymbolKind.Constant, "implicit", document)
         case _:
             return None
-
-
-def _whole(param: nodes.Param) -> Span:
-    return param.name.span.to((param.default or param.type).span)
 
 
 def _step(step: nodes.Step, document: Document) -> types.DocumentSymbol:
@@ -68,10 +64,10 @@ def _step(step: nodes.Step, document: Document) -> types.DocumentSymbol:
 
 
 def _steps(block: nodes.Block | None) -> Iterator[nodes.Step]:
-    if isinstance(block, nodes.Block):
-        for case in block.cases or ():
+    if block is not None:
+        for case in block.when:
             yield from _steps(case.block)
-        yield from (each for each in block.statements if isinstance(each, nodes.Step))
+        yield from block.steps
 
 
 def _symbol(

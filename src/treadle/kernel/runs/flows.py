@@ -21,7 +21,7 @@ from treadle.kernel.store.ports import Store
 from treadle.kernel.store.queries import RunFilter
 from treadle.kernel.store.units import PutFlow, Unit
 from treadle.kernel.store.value_store import ValueStore
-from treadle.lang.nodes import Block, Facet, OptionalType, Param
+from treadle.lang.nodes import Facet, OptionalType, Param
 from treadle.lang.program import Program
 from treadle.lang.signatures import misfits, type_words
 from treadle.model.errors import FlowNotFound, InvalidFlow, InvalidInput, InvalidInputs, UnreadableValue, WorkflowNotFound
@@ -385,13 +385,7 @@ def missing_handlers(needed: Iterable[str], here: Iterable[str], servers: Sequen
 def _called(facet: Facet) -> Iterator[str]:
     """Names of all facets that a facet calls: signature aliases, steps of its blocks, of their bodies and catches."""
     yield from (mixin.name for mixin in facet.mixins if mixin.alias is not None)
-    left: list[Block] = [*facet.blocks, *([facet.catch] if facet.catch else [])]
-    while left:
-        block = left.pop(0)
-        left += [case.block for case in block.when]
-        for step in block.steps:
-            yield step.call.name
-            left += [each for each in (step.body, step.catch) if each is not None]
+    yield from (step.call.name for block in facet.all_blocks() for step in block.steps)
 
 
 def pairs(sources: Sequence[SourceText]) -> list[Source]:
