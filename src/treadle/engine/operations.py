@@ -13,6 +13,7 @@ from treadle.api.contract import Call
 from treadle.api.facade import Api, protocol_of
 from treadle.kernel.guard import Guard, check_route
 from treadle.model.access import Access
+from treadle.model.clock import milliseconds
 
 if TYPE_CHECKING:
     from treadle.api.alerts import AlertsApi
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
     from treadle.api.tokens import TokensApi
     from treadle.api.traces import TracesApi
     from treadle.api.watchers import WatchersApi
+    from treadle.api.work import WorkApi
     from treadle.engine.engine import Engine
     from treadle.engine.kernel import Kernel
 
@@ -144,8 +146,24 @@ class Implementations:
         return self._kernel.traces
 
     @property
+    def work(self) -> WorkApi:
+        from treadle.kernel.remote_workers.operations import WorkOperations
+
+        kernel = self._kernel
+        lease_for = milliseconds(kernel.settings.lease)
+        return WorkOperations(kernel.remote_workers, kernel.reads, lease_for=lease_for)
+
+    @property
     def watchers(self) -> WatchersApi:
         return self._kernel.trigger_services.watchers
+
+
+EXTENSIONS = {
+    "dispatch": "treadle.dispatch.operations",
+    "handlers": "treadle.agents.handler_operations",
+    "objectives": "treadle.goals.operations",
+}
+"""The modules of the applications that perform groups themselves: `make_operations(engine)` returns the implementation."""
 
 
 class Operations(Api):
@@ -174,8 +192,12 @@ class Operations(Api):
 
     def _guard(self, group: str) -> Guard | None:
         kernel = self.engine.kernel
-        if group not in kernel.guards and hasattr(Implementations, group):
-            service = getattr(Implementations(kernel), group)
+        if group not in kernel.guards and (group in EXTENSIONS or hasattr(Implementations, group)):
+            service: Any
+            if group in EXTENSIONS:
+                service = import_module(EXTENSIONS[group]).make_operations(self.engine)
+            else:
+                service = getattr(Implementations(kernel), group)
             kernel.guards[group] = Guard(group, protocol_of(group), service, kernel.store, kernel.settings.namespace)
         return kernel.guards.get(group)
 

@@ -1,4 +1,4 @@
-"""Calls about dispatch jobs, on the coordinator of an engine."""
+"""Operations on dispatch jobs, as the API declares them, on the coordinator of an engine."""
 
 from __future__ import annotations
 
@@ -9,13 +9,16 @@ import msgspec
 from treadle.api.dispatch import Dequeued, DispatchApi, DispatchedJob, DispatchedJobPage, Issue
 from treadle.api.wire import record_of, to_builtins
 from treadle.dispatch import AgentCoordinator, JobNotFound, TaskState, TaskStatus, coordinator_of
-from treadle.model.access import Scope
+from treadle.engine import Engine
+from treadle.model.access import Access, Scope
 from treadle.model.values import Json
-from treadle.service.group import Group
 
 
-class Dispatch(Group, DispatchApi):
-    """See `DispatchApi`. All jobs are in one task list, which tokens that are restricted to lists must be for."""
+class DispatchOperations(DispatchApi):
+    """The jobs of one coordinator. All are in one task list, which tokens that are restricted to lists must be for."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
 
     async def list(self, *, status: str | None = None, limit: int = 50, before: str | None = None) -> DispatchedJobPage:
         found, cursor, more = await self._coordinator().list_jobs(status=status, before_id=before, limit=limit)
@@ -30,6 +33,7 @@ class Dispatch(Group, DispatchApi):
         metadata: dict[str, Json] | None = None,
         unique_key: str | None = None,
         idempotency_key: str | None = None,
+        actor: str = "operator",
     ) -> DispatchedJob:
         given = {name: value for name, value in to_builtins(issue).items() if value is not None}
         made = await self._coordinator().enqueue(
@@ -39,7 +43,7 @@ class Dispatch(Group, DispatchApi):
             metadata=metadata,
             unique_key=unique_key,
             idempotency_key=idempotency_key,
-            actor=self.actor,
+            actor=actor,
         )
         return await self.get(made)
 
@@ -49,8 +53,8 @@ class Dispatch(Group, DispatchApi):
             raise JobNotFound(job_id)
         return _record(found)
 
-    async def dequeue(self, worker_id: str) -> Dequeued:
-        found = await self._coordinator().dequeue(worker_id, actor=self.actor)
+    async def dequeue(self, worker_id: str, *, actor: str = "operator") -> Dequeued:
+        found = await self._coordinator().dequeue(worker_id, actor=actor)
         return Dequeued(None if found is None else _record(found))
 
     async def update_status(
@@ -62,34 +66,39 @@ class Dispatch(Group, DispatchApi):
         error: str | None = None,
         result: dict[str, Json] | None = None,
         retry: bool = False,
+        actor: str = "operator",
     ) -> DispatchedJob:
-        await self._coordinator().update_status(
-            job_id, status, error, result=result, retry=retry, worker_id=worker_id, actor=self.actor
-        )
+        await self._coordinator().update_status(job_id, status, error, result=result, retry=retry, worker_id=worker_id, actor=actor)
         return await self.get(job_id)
 
-    async def retry(self, job_id: str) -> DispatchedJob:
-        await self._coordinator().retry(job_id, actor=self.actor)
+    async def retry(self, job_id: str, *, actor: str = "operator") -> DispatchedJob:
+        await self._coordinator().retry(job_id, actor=actor)
         return await self.get(job_id)
 
-    async def cancel(self, job_id: str, *, reason: str | None = None) -> DispatchedJob:
-        await self._coordinator().cancel(job_id, reason=reason, actor=self.actor)
+    async def cancel(self, job_id: str, *, reason: str | None = None, actor: str = "operator") -> DispatchedJob:
+        await self._coordinator().cancel(job_id, reason=reason, actor=actor)
         return await self.get(job_id)
 
-    async def permit(self, name: str, /, *args: Any, **options: Any) -> None:
-        await super().permit(name, *args, **options)
-        self.access.check_list(self._coordinator().config.task_list)
+    async def permit_any(self, access: Access, **_: Any) -> None:
+        """Refuse callers that may not use the list of the jobs."""
+        access.check_list(self._coordinator().config.task_list)
 
-    async def permit_update_status(self, *, status: str, **_: Any) -> None:
+    permit_list = permit_enqueue = permit_get = permit_dequeue = permit_retry = permit_cancel = permit_any
+
+    async def permit_update_status(self, access: Access, *, status: str, **_: Any) -> None:
         """Canceling is an operator's action under every name."""
         if TaskStatus.of(status) is TaskStatus.CANCELED:
-            self.access.check(Scope.OPERATE)
+            access.check(Scope.OPERATE)
+        await self.permit_any(access)
 
     def _coordinator(self) -> AgentCoordinator:
-        return coordinator_of(self.engine)
+        return coordinator_of(self._engine)
 
 
 def _record(job: TaskState) -> DispatchedJob:
     plain: dict[str, Any] = msgspec.to_builtins(job)
     issue = msgspec.convert(plain["issue"], Issue)
     return record_of(DispatchedJob, job, status=plain["status"], issue=issue, metadata=plain["metadata"])
+
+
+make_operations = DispatchOperations

@@ -1,4 +1,4 @@
-"""Calls about handler registrations, on an engine."""
+"""Operations on handler registrations, as the API declares them."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from treadle.agents.trial_process import try_outside
 from treadle.api.handlers import Handler, HandlerList, HandlerRates, HandlerRemoved, HandlersApi, HandlerTrial
 from treadle.api.tasks import WAIT_LIMIT
 from treadle.api.wire import Instant, record_of
+from treadle.engine import Engine
 from treadle.kernel.queue.why import find_hold, shown_server_state
 from treadle.kernel.telemetry.events import Operated
 from treadle.model.clock import milliseconds
@@ -19,21 +20,23 @@ from treadle.model.errors import InvalidInput
 from treadle.model.records import HandlerRegistration
 from treadle.model.tasks import LIVE_SERVER_STATES
 from treadle.model.values import Json
-from treadle.service.group import Group
 
 
-class Handlers(Group, HandlersApi):
-    """See `HandlersApi`."""
+class HandlerOperations(HandlersApi):
+    """The handler registrations of one namespace."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._kernel = engine.kernel
 
     async def list(self) -> HandlerList:
         problems = await self._problems()
-        return HandlerList([self._record(each, problems) for each in await self.engine.kernel.registrations.list_all()])
+        return HandlerList([self._record(each, problems) for each in await self._kernel.registrations.list_all()])
 
     async def rates(self) -> HandlerRates:
-        return record_of(HandlerRates, await self.engine.kernel.handler_rates.last_hour())
+        return record_of(HandlerRates, await self._kernel.handler_rates.last_hour())
 
     async def get(self, facet_name: str) -> Handler:
-        return self._record(await self.engine.kernel.registrations.get(facet_name), await self._problems())
+        return self._record(await self._kernel.registrations.get(facet_name), await self._problems())
 
     async def register(
         self,
@@ -46,10 +49,12 @@ class Handlers(Group, HandlersApi):
         timeout: float = 30.0,
         requirements: Sequence[str] = (),
         metadata: dict[str, Json] | None = None,
+        actor: str = "operator",
     ) -> Handler:
         timeout_ms = milliseconds(timeout, "timeout")
         return await self._save(
-            HandlerRegistration(facet_name, module_uri, entrypoint, version, checksum, timeout_ms, [*requirements], metadata or {})
+            actor,
+            HandlerRegistration(facet_name, module_uri, entrypoint, version, checksum, timeout_ms, [*requirements], metadata or {}),
         )
 
     async def edit(
@@ -63,6 +68,7 @@ class Handlers(Group, HandlersApi):
         timeout: float | None = None,
         requirements: Sequence[str] | None = None,
         metadata: dict[str, Json] | None = None,
+        actor: str = "operator",
     ) -> Handler:
         changes: dict[str, Any] = {
             "module_uri": module_uri,
@@ -74,37 +80,39 @@ class Handlers(Group, HandlersApi):
             "metadata": metadata,
         }
         given = {name: value for name, value in changes.items() if value is not None}
-        found = await self.engine.kernel.registrations.get(facet_name)
+        found = await self._kernel.registrations.get(facet_name)
         if requirements is None or metadata is None:
             found.check_readable()
-        return await self._save(replace(found, **given))
+        return await self._save(actor, replace(found, **given))
 
-    async def remove(self, facet_name: str) -> HandlerRemoved:
-        await self.engine.kernel.registrations.remove(facet_name, actor=self.actor)
+    async def remove(self, facet_name: str, *, actor: str = "operator") -> HandlerRemoved:
+        await self._kernel.registrations.remove(facet_name, actor=actor)
         return HandlerRemoved(facet_name)
 
-    async def test(self, facet_name: str, payload: dict[str, Json] | None = None, *, wait_for: float = WAIT_LIMIT) -> HandlerTrial:
+    async def test(
+        self, facet_name: str, payload: dict[str, Json] | None = None, *, wait_for: float = WAIT_LIMIT, actor: str = "operator"
+    ) -> HandlerTrial:
         if not 0 <= wait_for <= WAIT_LIMIT:
             raise InvalidInput(f"wait_for must be from 0 to {WAIT_LIMIT:g} seconds, not {wait_for:g}.")
-        found = await self.engine.kernel.registrations.get(facet_name)
+        found = await self._kernel.registrations.get(facet_name)
         found.check_readable()
-        self.engine.kernel.emit(Operated(f"handler of {facet_name} tried", self.actor))
-        trial = await try_outside(found, payload or {}, self.engine.kernel.settings.handler_roots, wait_for)
+        self._kernel.emit(Operated(f"handler of {facet_name} tried", actor))
+        trial = await try_outside(found, payload or {}, self._kernel.settings.handler_roots, wait_for)
         return record_of(HandlerTrial, trial, missing_requirements=missing_requirements(found.requirements))
 
-    async def _save(self, registration: HandlerRegistration) -> Handler:
+    async def _save(self, actor: str, registration: HandlerRegistration) -> Handler:
         check_registration(registration)
         _locate(self._modules(), registration.module_uri)
-        return self._record(await self.engine.kernel.registrations.save(registration, actor=self.actor), await self._problems())
+        return self._record(await self._kernel.registrations.save(registration, actor=actor), await self._problems())
 
     def _modules(self) -> Modules:
-        return Modules(self.engine.kernel.settings.handler_roots)
+        return Modules(self._kernel.settings.handler_roots)
 
     async def _problems(self) -> dict[str, str]:
         """Problems of live workers by handler."""
-        store = self.engine.kernel.store
+        store = self._kernel.store
         now = await store.now()
-        servers = await store.servers.list_all(self.engine.kernel.settings.namespace)
+        servers = await store.servers.list_all(self._kernel.settings.namespace)
         live = [each for each in servers if shown_server_state(each, now) in LIVE_SERVER_STATES]
         return {hold.handler: hold.message for each in live if (hold := find_hold(each, now)) is not None and hold.handler}
 
@@ -133,3 +141,6 @@ def _locate(modules: Modules, module_uri: str) -> str | None:
     except InvalidInput as error:
         return str(error) if modules.roots else None  # without roots, only runners know
     return None
+
+
+make_operations = HandlerOperations

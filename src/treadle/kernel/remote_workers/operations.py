@@ -1,4 +1,4 @@
-"""The worker protocol, on an engine. Reports are accepted only for workers that the caller registered."""
+"""The worker protocol, as the API declares it. Reports are accepted only for workers that the caller registered."""
 
 from __future__ import annotations
 
@@ -18,20 +18,25 @@ from treadle.api.work import (
     Worker,
     WorkerLeft,
 )
+from treadle.kernel.reads.service import Reads
+from treadle.kernel.remote_workers.service import RemoteWorkers
 from treadle.model import remote_workers as model
-from treadle.model.access import OPEN
+from treadle.model.access import OPEN, Access
 from treadle.model.approvals import ApprovalRequest
-from treadle.model.clock import milliseconds
 from treadle.model.errors import WorkerNotFound
 from treadle.model.external import ExternalProductionHandle
 from treadle.model.ids import parse_id
 from treadle.model.names import DEFAULT_LIST
 from treadle.model.values import Json
-from treadle.service.group import Group
 
 
-class Work(Group, WorkApi):
-    """See `WorkApi`."""
+class WorkOperations(WorkApi):
+    """The worker protocol of one namespace."""
+
+    def __init__(self, workers: RemoteWorkers, reads: Reads, *, lease_for: int) -> None:
+        self._workers = workers
+        self._reads = reads
+        self._lease_for = lease_for
 
     async def register(
         self,
@@ -43,8 +48,9 @@ class Work(Group, WorkApi):
         heartbeat_every: float = 10.0,
         host: str = "outside",
         version: str = "",
+        actor: str = "outside",
     ) -> Worker:
-        made = await self.engine.kernel.remote_workers.register(
+        made = await self._workers.register(
             name,
             handlers=handlers,
             task_lists=task_lists,
@@ -52,9 +58,9 @@ class Work(Group, WorkApi):
             heartbeat_every=heartbeat_every,
             host=host,
             version=version,
-            actor=self.actor,
+            actor=actor,
         )
-        return record_of(Worker, made, worker_id=made.id, lease_for=milliseconds(self.engine.kernel.settings.lease))
+        return record_of(Worker, made, worker_id=made.id, lease_for=self._lease_for)
 
     async def beat(
         self,
@@ -63,15 +69,16 @@ class Work(Group, WorkApi):
         claims: Sequence[HeldClaim] = (),
         running: int | None = None,
         lease: float | None = None,
+        access: Access = OPEN,
     ) -> Heartbeat:
-        await self._own(worker_id)
+        await self._own(worker_id, access)
         named = [(each.task_id, each.claim_version) for each in claims]
-        beaten = await self.engine.kernel.remote_workers.beat(worker_id, running=running, claims=named, lease_for=lease)
+        beaten = await self._workers.beat(worker_id, running=running, claims=named, lease_for=lease)
         return Heartbeat(beaten.server.id, [_state(each) for each in beaten.claims])
 
-    async def leave(self, worker_id: str) -> WorkerLeft:
-        await self._own(worker_id)
-        return WorkerLeft(worker_id, await self.engine.kernel.remote_workers.leave(worker_id))
+    async def leave(self, worker_id: str, *, access: Access = OPEN) -> WorkerLeft:
+        await self._own(worker_id, access)
+        return WorkerLeft(worker_id, await self._workers.leave(worker_id))
 
     async def claim(
         self,
@@ -82,22 +89,25 @@ class Work(Group, WorkApi):
         lease: float | None = None,
         names: Sequence[str] | None = None,
         task_lists: Sequence[str] | None = None,
+        access: Access = OPEN,
     ) -> Claimed:
-        await self._own(worker_id)
-        found = await self.engine.kernel.remote_workers.claim(
+        await self._own(worker_id, access)
+        found = await self._workers.claim(
             worker_id,
             limit=limit,
             wait_for=wait_for,
             lease_for=lease,
             names=names,
             task_lists=task_lists,
-            allowed=self.access.task_lists or None,
+            allowed=access.task_lists or None,
         )
         return Claimed([_claimed(each) for each in found])
 
-    async def heartbeat(self, task_id: str, worker_id: str, claim_version: int, *, lease: float | None = None) -> ClaimState:
-        await self._own(worker_id)
-        return _state(await self.engine.kernel.remote_workers.heartbeat(worker_id, task_id, claim_version, lease_for=lease))
+    async def heartbeat(
+        self, task_id: str, worker_id: str, claim_version: int, *, lease: float | None = None, access: Access = OPEN
+    ) -> ClaimState:
+        await self._own(worker_id, access)
+        return _state(await self._workers.heartbeat(worker_id, task_id, claim_version, lease_for=lease))
 
     async def progress(
         self,
@@ -108,28 +118,30 @@ class Work(Group, WorkApi):
         fraction: float | None = None,
         message: str | None = None,
         lease: float | None = None,
+        access: Access = OPEN,
     ) -> ClaimState:
-        await self._own(worker_id)
-        workers = self.engine.kernel.remote_workers
-        return _state(await workers.progress(worker_id, task_id, claim_version, fraction, message, lease_for=lease))
+        await self._own(worker_id, access)
+        return _state(await self._workers.progress(worker_id, task_id, claim_version, fraction, message, lease_for=lease))
 
-    async def partial(self, task_id: str, worker_id: str, claim_version: int, results: dict[str, Json]) -> ReportAccepted:
-        await self._own(worker_id)
-        await self.engine.kernel.remote_workers.partial(worker_id, task_id, claim_version, results)
-        return await self._taken(task_id)
+    async def partial(
+        self, task_id: str, worker_id: str, claim_version: int, results: dict[str, Json], *, access: Access = OPEN
+    ) -> ReportAccepted:
+        await self._own(worker_id, access)
+        await self._workers.partial(worker_id, task_id, claim_version, results)
+        return await self._accepted(task_id)
 
-    async def log(self, task_id: str, worker_id: str, claim_version: int, lines: Sequence[NewLogLine]) -> ReportAccepted:
-        await self._own(worker_id)
-        await self.engine.kernel.remote_workers.log(worker_id, task_id, claim_version, [asdict(line) for line in lines])
-        return await self._taken(task_id)
+    async def log(
+        self, task_id: str, worker_id: str, claim_version: int, lines: Sequence[NewLogLine], *, access: Access = OPEN
+    ) -> ReportAccepted:
+        await self._own(worker_id, access)
+        await self._workers.log(worker_id, task_id, claim_version, [asdict(line) for line in lines])
+        return await self._accepted(task_id)
 
     async def complete(
-        self, task_id: str, worker_id: str, claim_version: int, *, result: dict[str, Json] | None = None
+        self, task_id: str, worker_id: str, claim_version: int, *, result: dict[str, Json] | None = None, access: Access = OPEN
     ) -> ReportAccepted:
-        await self._own(worker_id)
-        return await self._taken(
-            task_id, await self.engine.kernel.remote_workers.complete(worker_id, task_id, claim_version, result)
-        )
+        await self._own(worker_id, access)
+        return await self._accepted(task_id, await self._workers.complete(worker_id, task_id, claim_version, result))
 
     async def fail(
         self,
@@ -143,19 +155,20 @@ class Work(Group, WorkApi):
         after: float | None = None,
         kind: str | None = None,
         traceback: str | None = None,
+        access: Access = OPEN,
     ) -> ReportAccepted:
-        await self._own(worker_id)
-        ended = await self.engine.kernel.remote_workers.fail(
+        await self._own(worker_id, access)
+        ended = await self._workers.fail(
             worker_id, task_id, claim_version, message, code, retryable=retryable, after=after, kind=kind, traceback=traceback
         )
-        return await self._taken(task_id, ended)
+        return await self._accepted(task_id, ended)
 
     async def wait(
-        self, task_id: str, worker_id: str, claim_version: int, seconds: float, *, checkpoint: Json = None
+        self, task_id: str, worker_id: str, claim_version: int, seconds: float, *, checkpoint: Json = None, access: Access = OPEN
     ) -> ReportAccepted:
-        await self._own(worker_id)
-        await self.engine.kernel.remote_workers.wait(worker_id, task_id, claim_version, seconds, checkpoint=checkpoint)
-        return await self._taken(task_id)
+        await self._own(worker_id, access)
+        await self._workers.wait(worker_id, task_id, claim_version, seconds, checkpoint=checkpoint)
+        return await self._accepted(task_id)
 
     async def ask(
         self,
@@ -168,11 +181,13 @@ class Work(Group, WorkApi):
         deciders: Sequence[str] = (),
         expires: float | None = None,
         checkpoint: Json = None,
+        actor: str = "outside",
+        access: Access = OPEN,
     ) -> ReportAccepted:
-        await self._own(worker_id)
-        request = ApprovalRequest.of(title, context=context, deciders=deciders, expires=expires, requested_by=self.actor)
-        await self.engine.kernel.remote_workers.ask(worker_id, task_id, claim_version, request, checkpoint=checkpoint)
-        return await self._taken(task_id)
+        await self._own(worker_id, access)
+        request = ApprovalRequest.of(title, context=context, deciders=deciders, expires=expires, requested_by=actor)
+        await self._workers.ask(worker_id, task_id, claim_version, request, checkpoint=checkpoint)
+        return await self._accepted(task_id)
 
     async def hand_off(
         self,
@@ -184,33 +199,34 @@ class Work(Group, WorkApi):
         polling_interval_seconds: float = 60.0,
         progress_hint: str | None = None,
         progress: float | None = None,
+        access: Access = OPEN,
     ) -> ReportAccepted:
-        await self._own(worker_id)
+        await self._own(worker_id, access)
         handle = ExternalProductionHandle(external_job_id, polling_interval_seconds, progress_hint, progress)
-        await self.engine.kernel.remote_workers.hand_off(worker_id, task_id, claim_version, handle)
-        return await self._taken(task_id)
+        await self._workers.hand_off(worker_id, task_id, claim_version, handle)
+        return await self._accepted(task_id)
 
     async def release(
-        self, task_id: str, worker_id: str, claim_version: int, *, reason: str = "released by its worker"
+        self, task_id: str, worker_id: str, claim_version: int, *, reason: str = "released by its worker", access: Access = OPEN
     ) -> ReportAccepted:
-        await self._own(worker_id)
-        await self.engine.kernel.remote_workers.release(worker_id, task_id, claim_version, reason)
-        return await self._taken(task_id)
+        await self._own(worker_id, access)
+        await self._workers.release(worker_id, task_id, claim_version, reason)
+        return await self._accepted(task_id)
 
-    async def _own(self, worker_id: str) -> None:
+    async def _own(self, worker_id: str, access: Access) -> None:
         """Raise `WorkerNotFound` unless the caller registered the worker.
 
         A worker that registered while the server was open may continue under any token that is not restricted to task lists.
         """
-        by = await self.engine.kernel.remote_workers.registered_by(worker_id)
-        if by != self.actor and (by != OPEN.actor or self.access.task_lists):
+        by = await self._workers.registered_by(worker_id)
+        if by != access.actor and (by != OPEN.actor or access.task_lists):
             raise WorkerNotFound(worker_id)
 
-    async def _taken(self, task_id: str, ended: str | None = None) -> ReportAccepted:
+    async def _accepted(self, task_id: str, ended: str | None = None) -> ReportAccepted:
         """The current state of the task, which is read unless the task has just ended."""
         if ended is not None:
             return ReportAccepted(parse_id(task_id, "task id"), ended)
-        task = await self.engine.kernel.reads.get_task(task_id)
+        task = await self._reads.get_task(task_id)
         return ReportAccepted(task.id, str(task.shown_state))
 
 

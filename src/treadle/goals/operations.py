@@ -1,11 +1,11 @@
-"""Calls about objectives, on an engine. Artifacts have the same names here as in their schemas."""
+"""Operations on objectives, as the API declares them. Artifacts have the same names here as in their schemas."""
 
 from __future__ import annotations
 
 import builtins
 from collections.abc import Sequence
 from dataclasses import fields, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from treadle.api.objectives import (
     BoardColumn,
@@ -19,34 +19,40 @@ from treadle.api.objectives import (
 )
 from treadle.api.wire import record_of
 from treadle.goals import reads as kernel
+from treadle.goals.service import Objectives
 from treadle.kernel.reads.records import move_record
-from treadle.model.access import Scope
+from treadle.model.access import OPEN, Access, Scope
 from treadle.model.errors import Forbidden
 from treadle.model.values import Json
-from treadle.service.group import Group
+
+if TYPE_CHECKING:
+    from treadle.engine import Engine
 
 
-class Objectives(Group, ObjectivesApi):
-    """See `ObjectivesApi`."""
+class ObjectiveOperations(ObjectivesApi):
+    """The objectives of one namespace."""
+
+    def __init__(self, objectives: Objectives) -> None:
+        self._objectives = objectives
 
     async def list(self, *, status: Sequence[str] = (), limit: int = 50, before: str | None = None) -> ObjectivePage:
-        found = await self.engine.goals.objectives.list(statuses=status, before_id=before, limit=limit)
+        found = await self._objectives.list(statuses=status, before_id=before, limit=limit)
         return ObjectivePage(await self._all_shaped(found), found[-1].objective_id if len(found) == limit else None)
 
-    async def add(self, title: str, **options: Any) -> Objective:
-        return await self.engine.goals.objectives.add(title, actor=self.actor, **options)
+    async def add(self, title: str, *, actor: str = "operator", **options: Any) -> Objective:
+        return await self._objectives.add(title, actor=actor, **options)
 
     async def board(self, *, limit: int = 20) -> ObjectiveBoard:
-        found = await self.engine.goals.objectives.board(limit)
+        found = await self._objectives.board(limit)
         return ObjectiveBoard(
             **{status: BoardColumn(count, await self._all_shaped(objectives)) for status, (count, objectives) in found.items()}
         )
 
     async def claims(self) -> ClaimsHeld:
-        return ClaimsHeld(await self.engine.goals.objectives.claims())
+        return ClaimsHeld(await self._objectives.claims())
 
     async def get(self, objective_id: str) -> ObjectiveDetail:
-        trail = await self.engine.goals.objectives.show(objective_id)
+        trail = await self._objectives.show(objective_id)
         (objective,) = await self._all_shaped([trail.objective])
         return ObjectiveDetail(
             **{each.name: getattr(objective, each.name) for each in fields(objective)},
@@ -59,20 +65,22 @@ class Objectives(Group, ObjectivesApi):
 
     async def _all_shaped(self, objectives: Sequence[Objective]) -> builtins.list[Objective]:
         """The objectives, with the current status of the objectives that block them."""
-        statuses = await self.engine.goals.objectives.blocking_statuses(objectives)
+        statuses = await self._objectives.blocking_statuses(objectives)
         return [_with_statuses(each, statuses) for each in objectives]
 
-    async def approve(self, objective_id: str) -> Objective:
-        if self.access.for_model:
-            found = await self.engine.goals.objectives.get(objective_id)
-            self.access.check_own(found.created_by, f"the objective {found.objective_id}")
-        return await self.engine.goals.objectives.approve(objective_id, actor=self.actor)
+    async def approve(self, objective_id: str, *, actor: str = "operator", access: Access = OPEN) -> Objective:
+        if access.for_model:
+            found = await self._objectives.get(objective_id)
+            access.check_own(found.created_by, f"the objective {found.objective_id}")
+        return await self._objectives.approve(objective_id, actor=actor)
 
-    async def block(self, objective_id: str, *, reason: str | None = None, on: str | None = None) -> Objective:
-        return await self.engine.goals.objectives.block(objective_id, actor=self.actor, reason=reason, on=on)
+    async def block(
+        self, objective_id: str, *, reason: str | None = None, on: str | None = None, actor: str = "operator"
+    ) -> Objective:
+        return await self._objectives.block(objective_id, actor=actor, reason=reason, on=on)
 
-    async def unblock(self, objective_id: str) -> Objective:
-        return await self.engine.goals.objectives.unblock(objective_id, actor=self.actor)
+    async def unblock(self, objective_id: str, *, actor: str = "operator") -> Objective:
+        return await self._objectives.unblock(objective_id, actor=actor)
 
     async def edit(
         self,
@@ -84,14 +92,16 @@ class Objectives(Group, ObjectivesApi):
         urgency: int | None = None,
         metadata: dict[str, Json] | None = None,
         prompt: str | None = None,
+        actor: str = "operator",
+        access: Access = OPEN,
     ) -> Objective:
-        if not self.access.may(Scope.APPROVE) and any(each is not None for each in (title, acceptance_criteria, metadata, prompt)):
-            found = await self.engine.goals.objectives.get(objective_id)
+        if not access.may(Scope.APPROVE) and any(each is not None for each in (title, acceptance_criteria, metadata, prompt)):
+            found = await self._objectives.get(objective_id)
             if found.approved_by is not None:  # the approval was for the old text
                 raise Forbidden(Scope.APPROVE)
-        return await self.engine.goals.objectives.edit(
+        return await self._objectives.edit(
             objective_id,
-            actor=self.actor,
+            actor=actor,
             title=title,
             acceptance_criteria=acceptance_criteria,
             importance=importance,
@@ -111,3 +121,8 @@ def _with_statuses(objective: Objective, statuses: dict[str, str]) -> Objective:
 
 def _trail(trail: kernel.WorkorderTrail) -> WorkorderTrail:
     return record_of(WorkorderTrail, trail, context_snapshot=trail.snapshot, output_bundle=trail.bundle)
+
+
+def make_operations(engine: Engine) -> ObjectiveOperations:
+    """The operations on the objectives of an engine."""
+    return ObjectiveOperations(engine.goals.objectives)
