@@ -10,74 +10,49 @@ the story is checked against the store; if one does not hold, the exit code is n
 from __future__ import annotations
 
 import asyncio
+import json
 import shutil
 import signal
 import tempfile
-from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from asyncio.subprocess import DEVNULL, PIPE, Process
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import replace
 from importlib.resources import files
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from treadle.engine import Engine, use_store
-from treadle.interfaces.cli.demo.crew import Crew
-from treadle.interfaces.cli.demo.delivery import Delivery
-from treadle.interfaces.cli.demo.view import View, make_view, summary
+from treadle.interfaces.cli.format import grid, plain, state, together
+from treadle.interfaces.cli.hosting import Serving, worker_command
 from treadle.interfaces.cli.session import NotOverHttp, Session
 from treadle.kernel.queue.service import TaskSpec
-from treadle.kernel.store.verify import VerifyReport
 from treadle.model.errors import TreadleError
-from treadle.model.runs import Run
-from treadle.model.states import FINAL_TASK_STATES, RunState, TaskState
-from treadle.model.tasks import Move, Task
-from treadle.model.values import Json, decode
+from treadle.settings import child_environment
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+    from treadle.api.tasks import Task
 
 WORKERS = 3
 LEASE = 2.0
-_PATIENCE = 45.0
-_LOOK_EVERY = 0.15
+REST = 1.5
+"""Seconds that the cloth rests before the function asks its question."""
+ACTOR = "demo"
+_TIMEOUT = 45.0
+_POLL_INTERVAL = 0.15
 _KILL_AT = 0.25
 """Progress of the carpet at which its worker is killed."""
-
-_METRES = 90
-_BOLTS = 4
-_CLOTHS = [(f"cloth {number}", 1.5 + 0.4 * (number % 5)) for number in range(1, 11)]
+_METRES, _BOLTS = 90, 4
+_CARPET, _DYE = "the carpet", "the dye"
+_CLOTHS = {f"cloth {number}": 1.5 + 0.4 * (number % 5) for number in range(1, 11)}
 
 
 class DemoFailed(TreadleError):
-    """A claim of the story does not hold."""
+    """A claim of the story does not hold, or a worker process misbehaved."""
 
     code = "demo_failed"
-
-
-@dataclass
-class Story:
-    """The story so far, as the store shows it."""
-
-    engine: Engine
-    crew: Crew
-    view: View
-    labels: dict[str, str] = field(default_factory=dict)
-    dye_id: str = ""
-    carpet_id: str = ""
-    killed_pid: int = 0
-    killed_owner: str = ""
-    most_running: int = 0
-    most_owners: int = 0
-    tasks: list[Task] = field(default_factory=list)
-    lamp: Path = Path()
-    """The file that the workflow's last step needs."""
-    killed: Path = Path()
-    """The file that the carpet's last row needs: on a slow machine it must not be finished before its worker is killed."""
-    run_id: str = ""
-    run: Run | None = None
-    bolts: int = 0
-    failed_with: str = ""
-    delivery: Delivery | None = None
-
-    @property
-    def order(self) -> str:
-        """The workflow in a few words."""
-        return "" if self.run is None else f"the order: {self.run.state}, {self.bolts} of {_BOLTS} bolts woven"
 
 
 async def demo(session: Session) -> None:
@@ -88,199 +63,273 @@ async def demo(session: Session) -> None:
     if session.chosen.typed_server:
         raise NotOverHttp("The demo starts and kills workers on its own store: omit --server.")
     folder = Path(tempfile.mkdtemp(prefix="treadle-demo-"))
-    url = session.chosen.typed_store or f"sqlite:///{folder / 'demo.db'}"
-    me = asyncio.current_task()
-    if me is not None:
-        asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, me.cancel)
+    task = asyncio.current_task()
+    if task is not None:
+        asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
     try:
-        await _tell(session, url, folder)
+        await Story(session, folder).tell()
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-async def _tell(session: Session, url: str, folder: Path) -> None:
-    engine = Engine(url, settings=session.settings)
-    namespace = f"demo-{engine.kernel.ids.new_id()[-12:]}" if session.chosen.typed_store else session.settings.namespace
-    use_store(engine, url, replace(session.settings, namespace=namespace))
-    view = make_view(session, engine.kernel.clock)
-    async with engine:
-        async with Crew(engine, url, namespace, folder, LEASE) as crew:
-            story = Story(engine, crew, view, lamp=folder / "lamp", killed=folder / "killed", delivery=Delivery(engine))
-            view.say(f"{WORKERS} worker processes start on {engine.kernel.store.url}, with leases of {LEASE:g} s.")
-            await crew.start(WORKERS)
-            await _enqueue(story)
-            with view.live(lambda: (story.labels, story.tasks, crew.owners, story.order)):
-                await _watch(story)
-            view.say("Everything has ended; the workers stop.")
-            await crew.stop()
-        report = await engine.kernel.verify()
-        moves = {task.id: await engine.kernel.reads.list_moves(task.id) for task in story.tasks}
-        order = await _order(story)
-        checks = _check(story, report, moves, order)
-        value = {
-            "ok": all(holds for _, holds in checks),
-            "store": engine.kernel.store.url,
-            "namespace": namespace,
-            "took_seconds": round(view.elapsed(), 1),
-            "claims": [{"claim": claim, "holds": holds} for claim, holds in checks],
-            "tasks": [
-                {"id": task.id, "label": story.labels[task.id], "name": task.name, "state": task.state, "attempt": task.attempt}
-                for task in story.tasks
-            ],
-            "delivery": None if story.delivery is None else {"id": story.delivery.run_id, "result": story.delivery.result},
-            "run": {"id": story.run_id, "workflow": "loom.Order", "moves": order.moves, "outputs": order.outputs},
-        }
-        session.show(value, lambda: summary(story.labels, story.tasks, moves, crew.owners, checks, view.elapsed(), order.outputs))
-        if session.chosen.typed_store:
-            view.say(f"All of it stays in the store: treadle --namespace {namespace} runs list --store ...")
-    if broken := [claim for claim, holds in checks if not holds]:
-        raise DemoFailed(f"The story did not happen as told: {'; '.join(broken)}. {crew.tail()}")
+class Story:
+    """The story so far, as the store shows it."""
 
+    def __init__(self, session: Session, folder: Path) -> None:
+        self._session, self._folder = session, folder
+        self._url = session.chosen.typed_store or f"sqlite:///{folder / 'demo.db'}"
+        self._engine = Engine(self._url, settings=session.settings)
+        suffix = self._engine.kernel.ids.new_id()[-12:]
+        self._namespace = f"demo-{suffix}" if session.chosen.typed_store else session.settings.namespace
+        use_store(self._engine, self._url, replace(session.settings, namespace=self._namespace))
+        self._api = session.on(self._engine)
+        self._began = self._engine.kernel.clock.monotonic()
+        self._lamp, self._killed = folder / "lamp", folder / "killed"
+        """Files: the workflow's last step needs the lamp; the carpet's last row waits until its worker is killed."""
+        self._processes: dict[int, Process] = {}
+        self._pids: dict[str, int] = {}
+        """Pids of the workers by their owner id."""
+        self._labels: dict[str, str] = {}
+        self._tasks: list[Task] = []
+        self._seen: dict[str, tuple[object, ...]] = {}
+        self._killed_owner = ""
+        self._most_running = self._most_owners = 0
+        self._order_id = self._delivery_id = self._order_error = self._approval_id = ""
+        self._slept = self._delivered = False
 
-async def _enqueue(story: Story) -> None:
-    source = files("treadle.interfaces.cli.demo").joinpath("demo.afl").read_text("utf-8")
-    inputs = {"metres": _METRES, "lamp": str(story.lamp)}
-    started = await story.engine.start_run([("demo.afl", source)], "loom.Order", inputs, priority=-1)
-    story.run_id = started.id
-    if story.delivery is not None:
-        await story.delivery.start()
-    carpet = {"rows": 50, "seconds": 5.0, "until": str(story.killed)}
-    specs = [TaskSpec(name="loom.carpet", payload=carpet, priority=-1)]
-    specs.append(TaskSpec(name="loom.dye", payload={"colour": "indigo"}))
-    specs += [TaskSpec(name="loom.weave", payload={"rows": 20, "seconds": seconds}) for _, seconds in _CLOTHS]
-    ids = [task.id for task in await story.engine.enqueue_many(specs)]  # last, to watch them from the beginning
-    story.carpet_id, story.dye_id = ids[:2]
-    story.labels = dict(zip(ids, ["the carpet", "the dye", *(label for label, _ in _CLOTHS)], strict=True))
-    story.view.say(
-        f"{len(ids)} tasks are in the store: {len(_CLOTHS)} cloths to weave, one dye that will fail once, one long carpet."
-    )
-    story.view.say(
-        f"A workflow is started too: {_METRES} m in {_BOLTS} bolts, woven side by side, then inspected. The lamp is off."
-    )
+    async def tell(self) -> None:
+        """Run the story to its end, and check its claims."""
+        async with self._engine:
+            self._say(f"{WORKERS} worker processes start on {self._engine.kernel.store.url}, with leases of {LEASE:g} s.")
+            async with self._workers():
+                await self._start()
+                async with asyncio.timeout(_TIMEOUT):
+                    while not await self._advance():
+                        await asyncio.sleep(_POLL_INTERVAL)
+                self._say("Everything has ended; the workers stop.")
+            await self._report()
 
+    def _say(self, text: str) -> None:
+        if not self._session.json:
+            self._session.console.print(plain(f"{self._elapsed():5.1f} s  {text}"), soft_wrap=True)
 
-async def _watch(story: Story) -> None:
-    """Poll until everything has ended; kill the carpet's worker on the way."""
-    seen: dict[str, str] = {}
-    async with asyncio.timeout(_PATIENCE):
-        while True:
-            listed = await story.engine.list_tasks(limit=200)
-            story.tasks = sorted((task for task in listed if task.id in story.labels), key=lambda task: task.id)
-            running = [task for task in story.tasks if task.owner_id is not None and not task.finished]
-            story.most_running = max(story.most_running, len(running))
-            story.most_owners = max(story.most_owners, len({task.owner_id for task in running}))
-            _narrate(story, seen)
-            if not story.killed_pid:
-                _kill_the_carpets_worker(story)
-            await _follow_the_order(story)
-            delivery = story.delivery
-            if delivery is not None and (news := await delivery.follow()):
-                story.view.say(news)
-            ended = story.run is not None and story.run.state == RunState.COMPLETED and (delivery is None or delivery.ended)
-            if ended and all(task.state in FINAL_TASK_STATES for task in story.tasks) and story.tasks:
-                return
-            story.crew.check(story.killed_pid)
-            await asyncio.sleep(_LOOK_EVERY)
+    def _elapsed(self) -> float:
+        return self._engine.kernel.clock.monotonic() - self._began
 
+    @asynccontextmanager
+    async def _workers(self) -> AsyncIterator[None]:
+        """Start the worker processes and stop them afterwards; none is left behind."""
+        options = Serving(("default",), concurrency=4, threads=4, isolated=1, grace=5, lease=LEASE)
+        environment = child_environment(
+            TREADLE_SERVER="", TREADLE_STORE=self._url, TREADLE_NAMESPACE=self._namespace, TREADLE_CRASH_AT=""
+        )
+        command = worker_command(["treadle.interfaces.cli.demo.handlers"], options)
+        try:
+            with self._log.open("ab") as log:
+                for _ in range(WORKERS):
+                    process = await asyncio.create_subprocess_exec(
+                        *command, stdin=PIPE, stdout=DEVNULL, stderr=log, env=environment, start_new_session=True
+                    )
+                    self._processes[process.pid] = process
+            async with asyncio.timeout(_TIMEOUT):
+                while len(self._pids) < WORKERS:
+                    self._check_processes()
+                    await asyncio.sleep(_POLL_INTERVAL)
+                    servers = (await self._api.servers.list()).servers
+                    self._pids = {each.id: each.pid for each in servers if each.pid in self._processes and each.state == "running"}
+            yield
+            for process in self._processes.values():
+                if process.returncode is None:
+                    process.terminate()
+            async with asyncio.timeout(_TIMEOUT):
+                await asyncio.gather(*(process.wait() for process in self._processes.values()))
+        except TimeoutError:
+            raise DemoFailed(f"The workers did not start, work or stop within {_TIMEOUT:g} s. {self._log_tail()}") from None
+        finally:
+            for process in self._processes.values():
+                if process.returncode is None:
+                    process.kill()
+            await asyncio.gather(*(process.wait() for process in self._processes.values()))
 
-async def _follow_the_order(story: Story) -> None:
-    """Check the workflow's progress; when it fails, act as an operator: turn on the lamp and retry."""
-    run = await story.engine.kernel.run_reads.get_run(story.run_id)
-    before, story.run = story.run, run
-    done = await story.engine.list_tasks(name="loom.Bolt", states=("completed",))
-    story.bolts = len(done)
-    if before is not None and before.state != run.state and run.state == RunState.COMPLETED:
-        story.view.say("the order: completed; the bolts woven before were not woven again")
-    if run.state == RunState.FAILED and not story.failed_with:
-        story.failed_with = (decode(run.error) or {}).get("message", "")
-        story.view.say(f"the order: failed ({story.failed_with}). Somebody turns on the lamp and retries that step.")
-        story.lamp.touch()
-        story.run = await story.engine.runs.retry(run.id, actor="demo")
+    @property
+    def _log(self) -> Path:
+        return self._folder / "workers.log"
 
+    def _log_tail(self) -> str:
+        return f"Their log ends: {self._log.read_text('utf-8', 'replace')[-600:]}" if self._log.exists() else ""
 
-@dataclass(frozen=True)
-class Order:
-    """The end of the workflow."""
+    def _check_processes(self) -> None:
+        """Raise if a worker died unexpectedly."""
+        for pid, process in self._processes.items():
+            if process.returncode is not None and pid != self._pids.get(self._killed_owner):
+                raise DemoFailed(f"Worker {pid} ended with code {process.returncode}. {self._log_tail()}")
 
-    moves: list[str]
-    outputs: dict[str, Json]
-    bolts: list[Task]
+    async def _start(self) -> None:
+        """Start the workflow and the function, and enqueue the tasks."""
+        source = files("treadle.interfaces.cli.demo").joinpath("demo.afl").read_text("utf-8")
+        inputs = {"metres": _METRES, "lamp": str(self._lamp)}
+        self._order_id = (await self._engine.start_run([("demo.afl", source)], "loom.Order", inputs, priority=-1)).id
+        self._delivery_id = (await self._engine.start_function("loom.Deliver", {"to": "the castle", "rest": REST})).id
+        carpet = {"rows": 50, "seconds": 5.0, "until": str(self._killed)}
+        specs = [TaskSpec(name="loom.carpet", payload=carpet, priority=-1)]
+        specs.append(TaskSpec(name="loom.dye", payload={"colour": "indigo"}))
+        specs += [TaskSpec(name="loom.weave", payload={"rows": 20, "seconds": seconds}) for seconds in _CLOTHS.values()]
+        tasks = await self._engine.enqueue_many(specs)  # last, to watch them from the beginning
+        self._labels = dict(zip((task.id for task in tasks), (_CARPET, _DYE, *_CLOTHS), strict=True))
+        self._say(
+            f"{len(tasks)} tasks are in the store: {len(_CLOTHS)} cloths to weave, one dye that will fail once, one long carpet."
+        )
+        self._say(f"A workflow is started too: {_METRES} m in {_BOLTS} bolts, woven side by side, then inspected. The lamp is off.")
 
+    async def _advance(self) -> bool:
+        """Look at the store, report the changes, and act as operator; return whether everything has ended."""
+        tasks = (await self._api.tasks.list(limit=200)).tasks
+        self._tasks = sorted((task for task in tasks if task.id in self._labels), key=lambda task: task.id)
+        running = [task for task in self._tasks if task.owner_id is not None and task.finished_at is None]
+        self._most_running = max(self._most_running, len(running))
+        self._most_owners = max(self._most_owners, len({task.owner_id for task in running}))
+        for task in self._tasks:
+            self._narrate(task)
+        self._kill_worker_of_carpet()
+        self._check_processes()
+        order_ended, delivery_ended = await self._follow_order(), await self._follow_delivery()
+        return order_ended and delivery_ended and all(task.finished_at is not None for task in self._tasks)
 
-async def _order(story: Story) -> Order:
-    engine = story.engine
-    run = await engine.kernel.run_reads.get_run(story.run_id)
-    outputs = await engine.runs.outputs(run) if run.state == RunState.COMPLETED else {}
-    moves = [move.move for move in await engine.kernel.store.log.list_moves(run.id)]
-    return Order(moves, outputs, await engine.list_tasks(name="loom.Bolt"))
-
-
-def _kill_the_carpets_worker(story: Story) -> None:
-    """Kill it once the carpet is well under way and the dye has failed."""
-    tasks = {task.id: task for task in story.tasks}
-    carpet, dye = tasks.get(story.carpet_id), tasks.get(story.dye_id)
-    if carpet is None or carpet.owner_id is None or carpet.finished or dye is None or not dye.failures:
-        return
-    done = (decode(carpet.progress) or {}).get("fraction", 0.0)
-    if done >= _KILL_AT:
-        story.killed_owner = carpet.owner_id
-        story.killed_pid = story.crew.kill(carpet.owner_id)
-        story.killed.touch()
-        story.view.say(f"SIGKILL for worker {story.killed_pid}, at {done:.0%} of the carpet. The others notice it.")
-
-
-def _narrate(story: Story, seen: dict[str, str]) -> None:
-    """One line for each change of a task since the last poll."""
-    for task in story.tasks:
-        label, pid = story.labels[task.id], story.crew.owners.get(task.owner_id or "", "?")
-        now = f"{task.shown_state} {task.attempt} {task.owner_id}"
-        if seen.get(task.id) == now:
-            continue
-        before, seen[task.id] = seen.get(task.id), now
-        error = (decode(task.error) or {}).get("message", "")
-        if task.finished:
-            story.view.note(f"{label}: {task.state} on worker {pid}, attempt {task.attempt}")
+    def _narrate(self, task: Task) -> None:
+        """Report a change of a task since the last look."""
+        now = (task.state, task.attempt, task.owner_id)
+        before, self._seen[task.id] = self._seen.get(task.id), now
+        if before == now:
+            return
+        label, pid = self._labels[task.id], self._pids.get(task.owner_id or "", "?")
+        error = (task.error or {}).get("message", "")
+        if task.finished_at is not None:
+            self._say(f"  {label}: {task.state} on worker {pid}, attempt {task.attempt}")
         elif task.owner_id is not None:
-            after = f", retried after: {error}" if error else ", retried"
-            again = ", taken over" if task.takeovers else after if task.failures else ""
-            (story.view.say if again else story.view.note)(f"{label}: running on worker {pid}{again}")
+            again = ", taken over" if task.takeovers else f", retried after: {error}" if task.failures else ""
+            self._say(f"  {label}: running on worker {pid}{again}")
         elif error:
-            story.view.say(f"{label}: failed ({error}), will be retried")
-        elif before is not None and task.takeovers:
-            story.view.note(f"{label}: its lease ended, ready for other workers")
+            self._say(f"  {label}: failed ({error}), will be retried")
 
+    def _kill_worker_of_carpet(self) -> None:
+        """Kill it once the carpet is well under way and the dye has failed."""
+        tasks = {self._labels[task.id]: task for task in self._tasks}
+        carpet = tasks[_CARPET]
+        done = (carpet.progress or {}).get("fraction", 0.0)
+        if self._killed_owner or carpet.owner_id is None or not tasks[_DYE].failures or done < _KILL_AT:
+            return
+        self._killed_owner, pid = carpet.owner_id, self._pids[carpet.owner_id]
+        self._processes[pid].send_signal(signal.SIGKILL)
+        self._killed.touch()
+        self._say(f"SIGKILL for worker {pid}, at {done:.0%} of the carpet. The others notice it.")
 
-def _check(story: Story, report: VerifyReport, moves: dict[str, list[Move]], order: Order) -> list[tuple[str, bool]]:
-    """The claims of the story, and whether the store confirms them."""
-    named: Callable[[str], list[str]] = lambda task_id: [move.move for move in moves.get(task_id, [])]  # noqa: E731
-    by_id = {task.id: task for task in story.tasks}
-    carpet, dye = by_id[story.carpet_id], by_id[story.dye_id]
-    others = len({task.owner_id for task in story.tasks if task.owner_id != story.killed_owner})
-    return [
-        (f"all {len(story.labels)} tasks are completed", all(task.state == TaskState.COMPLETED for task in story.tasks)),
-        (
-            f"up to {story.most_running} ran concurrently on {story.most_owners} workers",
-            story.most_running > 1 and story.most_owners > 1,
-        ),
-        ("the dye failed once and was retried", named(story.dye_id).count("retry") == 1 and dye.failures == 1),
-        (
-            "the carpet's worker was killed and another took over",
-            "expire" in named(story.carpet_id)
-            and bool(story.killed_owner)
-            and carpet.owner_id not in (None, story.killed_owner)
-            and others > 0,
-        ),
-        (
-            "the workflow failed at its last step and continued from there, with the bolts it had",
-            order.moves == ["start", "fail", "retry", "succeed"]
-            and story.failed_with == "Order.check: handler failed: the lamp is off"
-            and len(order.outputs.get("bolts", ())) == len(order.bolts) == _BOLTS
-            and all(task.state == TaskState.COMPLETED for task in order.bolts),
-        ),
-        (
-            "a durable function slept, asked a person, and continued with the answer",
-            story.delivery is not None and story.delivery.holds,
-        ),
-        ("the surviving workers stopped gracefully", story.crew.stopped_well(story.killed_pid)),
-        (f"the log explains all {report.checked} histories", report.holds and report.checked >= len(story.labels)),
-    ]
+    async def _follow_order(self) -> bool:
+        """When the workflow fails, turn on the lamp and retry it; return whether it has completed."""
+        run = await self._api.runs.get(self._order_id)
+        if run.state == "failed" and not self._order_error:
+            self._order_error = run.error["message"]
+            self._say(f"the order: failed ({self._order_error}). Somebody turns on the lamp and retries that step.")
+            self._lamp.touch()
+            await self._api.runs.retry(run.id)
+        return run.state == "completed"
+
+    async def _follow_delivery(self) -> bool:
+        """Approve the question of the durable function with an edit; return whether the function has ended."""
+        if self._delivered:
+            return True
+        run = await self._api.runs.get(self._delivery_id)
+        if run.activity is not None and run.activity.doing == "sleeping" and not self._slept:
+            self._slept = True
+            self._say(f"the delivery: a Python function sleeps for {REST:g} s in the store, without occupying a worker.")
+        for question in (await self._api.approvals.list(run_id=run.id)).approvals:
+            self._approval_id = question.id
+            await self._engine.approvals.decide(question.id, "approve", actor=ACTOR, reason="in daylight", edits={"at": "noon"})
+            self._say(f"the delivery: asks {question.title!r}. Somebody approves it, for noon; it continues immediately.")
+        self._delivered = run.finished_at is not None
+        if self._delivered:
+            self._say(f"the delivery: {run.state}, {run.outputs or run.error}")
+        return self._delivered
+
+    async def _report(self) -> None:
+        """Print the tasks and the claims; raise if a claim does not hold."""
+        moves = {task.id: [move.move for move in (await self._api.tasks.get(task.id)).moves] for task in self._tasks}
+        order, delivery = await self._api.runs.get(self._order_id), await self._api.runs.get(self._delivery_id)
+        order_moves = [move.move for move in (await self._api.runs.moves(order.id)).moves]
+        result = (delivery.outputs or {}).get("result")
+        claims = await self._check(moves, order_moves, order.outputs or {}, result)
+        value = {
+            "ok": all(holds for _, holds in claims),
+            "store": self._engine.kernel.store.url,
+            "namespace": self._namespace,
+            "took_seconds": round(self._elapsed(), 1),
+            "claims": [{"claim": claim, "holds": holds} for claim, holds in claims],
+            "tasks": [
+                {"id": task.id, "label": self._labels[task.id], "name": task.name, "state": task.state, "attempt": task.attempt}
+                for task in self._tasks
+            ],
+            "delivery": {"id": delivery.id, "result": result},
+            "run": {"id": order.id, "workflow": "loom.Order", "moves": order_moves, "outputs": order.outputs},
+        }
+        self._session.show(value, lambda: self._summary(moves, claims, order.outputs))
+        if self._session.chosen.typed_store:
+            self._say(f"All of it stays in the store: treadle --namespace {self._namespace} runs list --store ...")
+        if broken := [claim for claim, holds in claims if not holds]:
+            raise DemoFailed(f"The story did not happen as told: {'; '.join(broken)}. {self._log_tail()}")
+
+    async def _check(
+        self, moves: dict[str, list[str]], order_moves: list[str], outputs: dict[str, Any], result: Any
+    ) -> list[tuple[str, bool]]:
+        """The claims of the story, and whether the store confirms them."""
+        tasks = {self._labels[task.id]: task for task in self._tasks}
+        carpet, dye = tasks[_CARPET], tasks[_DYE]
+        bolts = (await self._api.tasks.list(name="loom.Bolt")).tasks
+        waits = [
+            move.move
+            for task in (await self._api.tasks.list(run_id=self._delivery_id, kind="function", every=True)).tasks
+            for move in (await self._api.tasks.get(task.id)).moves
+        ].count("wait")
+        codes = {pid: process.returncode for pid, process in self._processes.items()}
+        killed = self._pids.get(self._killed_owner)
+        report = await self._engine.kernel.verify()
+        return [
+            (f"all {len(self._labels)} tasks are completed", all(task.state == "completed" for task in self._tasks)),
+            (
+                f"up to {self._most_running} ran concurrently on {self._most_owners} workers",
+                self._most_running > 1 and self._most_owners > 1,
+            ),
+            ("the dye failed once and was retried", moves[dye.id].count("retry") == 1 and dye.failures == 1),
+            (
+                "the carpet's worker was killed and another took over",
+                killed is not None and "expire" in moves[carpet.id] and carpet.owner_id not in (None, self._killed_owner),
+            ),
+            (
+                "the workflow failed at its last step and continued from there, with the bolts it had",
+                order_moves == ["start", "fail", "retry", "succeed"]
+                and self._order_error == "Order.check: handler failed: the lamp is off"
+                and len(outputs.get("bolts", ())) == len(bolts) == _BOLTS
+                and all(task.state == "completed" for task in bolts),
+            ),
+            (
+                "a durable function slept, asked a person, and continued with the answer",
+                waits >= 2 and bool(self._approval_id) and result == {"to": "the castle", "at": "noon", "by": ACTOR},
+            ),
+            (
+                "the surviving workers stopped gracefully",
+                all(code == (-signal.SIGKILL if pid == killed else 0) for pid, code in codes.items()),
+            ),
+            (f"the log explains all {report.checked} histories", report.holds and report.checked >= len(self._labels)),
+        ]
+
+    def _summary(self, moves: dict[str, list[str]], claims: list[tuple[str, bool]], outputs: Any) -> RenderableType:
+        """The tasks with their workers, and whether each claim of the story holds."""
+        table = grid("task", "state", ">worker", ">attempts", "its log")
+        for task in self._tasks:
+            worker = str(self._pids.get(task.owner_id or "", ""))
+            history = plain(", ".join(moves[task.id]))
+            table.add_row(plain(self._labels[task.id]), state(task.state), worker, str(task.attempt), history)
+        return together(
+            table,
+            plain(f"Outputs of the order: {json.dumps(outputs)}\n"),
+            *(plain(f"{'✔' if holds else '✘'} {claim}", "green" if holds else "bold red") for claim, holds in claims),
+            plain(f"\nThat took {self._elapsed():.1f} s. Next: `treadle --help`, and the README for your own handlers."),
+        )
