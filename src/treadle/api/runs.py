@@ -13,9 +13,10 @@ from treadle.api.conversation import PublishedValue, UpdateResult
 from treadle.api.flows import Sources
 from treadle.api.options import RunOptions
 from treadle.api.tasks import MoveRecord, TaskLogLine, TaskPage, Why
-from treadle.api.view import Column, View
+from treadle.api.view import Column, View, words
 from treadle.api.wire import Instant
 from treadle.model.access import Scope
+from treadle.model.clock import span
 from treadle.model.values import Json
 
 RunId = Annotated[str, Doc("The run's id", "01935b8e-7c3a-7000-8000-000000000000")]
@@ -334,6 +335,54 @@ View(
     brief=("id", "workflow", "state", "created_at"),
     empty="No runs. Start one with `treadle run FILE` or `treadle submit FILE`.",
     changed="{workflow} {id} is {state} now",
+)
+
+
+def _next_run(run: RunDetail) -> str | None:
+    return run.outputs.get("continued_as") if run.continued_as is not None and isinstance(run.outputs, dict) else None
+
+
+def _chain(run: RunDetail) -> str | None:
+    if run.continued_as is None and run.chain_id is None:
+        return None
+    listed = f"`treadle runs list --root {run.root_id} --workflow {run.workflow}`"
+    return f"link {run.link} of the chain {run.chain_id or run.id}; all links: {listed}"
+
+
+def _takeovers(run: RunDetail) -> str | None:
+    if not run.takeovers:
+        return None
+    last = run.takeovers[-1]
+    return f"{len(run.takeovers)}, the last of {last.path or last.name} at {words(last.at)} from {last.worker}"
+
+
+RUN = View(
+    RunDetail,
+    title="{workflow}  {state}  {id}",
+    facts=(
+        Column("why", "why.text"),
+        Column("doing", "activity.text"),
+        Column("current run", lambda run: run.continued_as and f"{run.continued_as}, which actions on this run reach"),
+        Column("next run", _next_run),
+        "created_at",
+        Column("deadline", lambda run: run.deadline_at if run.finished_at is None else None, "instant"),
+        "finished_at",
+        Column("took", lambda run: f"{span(run.took_for or 0)} of work" if run.finished_at is not None else None),
+        Column("flow", lambda run: run.flow_id if run.flow_id.startswith("fn:") else run.flow_id[:12]),
+        Column("list", lambda run: f"{run.task_list} (namespace {run.namespace}, priority {run.priority})"),
+        "steps",
+        "fairness_key",
+        Column("takeovers", _takeovers),
+        "tags",
+        Column("chain", _chain),
+        "idempotency_key",
+        Column("made from", "parent_id"),
+        Column("awaits signals", "awaited_signals"),
+        Column("error", lambda run: run.error if run.state != "completed" else None, "error"),
+        Column("inputs", kind="json"),
+        Column("outputs", kind="json"),
+        Column("published", kind="json"),
+    ),
 )
 
 

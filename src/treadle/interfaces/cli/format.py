@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
@@ -132,11 +132,6 @@ def grid(*columns: str) -> Table:
         name = column.lstrip("?>")
         table.add_column(name, justify="right" if ">" in column else "left", overflow="fold", no_wrap=name in ("id", "state"))
     return table
-
-
-def tag_line(tags: Mapping[str, Json]) -> str:
-    """Tags in one line: `customer=acme, n=5`."""
-    return words(tags)
 
 
 def table(view: View, records: Sequence[object], now: Instant) -> RenderableType:

@@ -8,9 +8,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from treadle.api.runs import RUN
 from treadle.api.tasks import WAIT_LIMIT
 from treadle.api.view import short
-from treadle.interfaces.cli.format import facts, grid, ms, plain, pretty, state, tag_line, when
+from treadle.interfaces.cli.format import details, grid, ms, plain, state, together
 from treadle.interfaces.cli.session import Session
 from treadle.model.clock import as_text, span
 
@@ -111,58 +112,12 @@ def _branch(step: Step, above: list[str]) -> str:
 
 def show_run(run: RunDetail, steps: Sequence[Step], tasks: Mapping[str, Task], now: datetime) -> RenderableType:
     """One run in full: facts, values, steps."""
-    from rich.console import Group
-    from rich.text import Text
-
-    head = Text.assemble(plain(run.workflow, "bold"), "  ", state(run.state), "  ", plain(run.id, "dim"))
-    rows: list[tuple[str, object]] = [
-        ("created", when(run.created_at, now)),
-        ("flow", run.flow_id if run.flow_id.startswith("fn:") else run.flow_id[:12]),
-        ("list", f"{run.task_list} (namespace {run.namespace}, priority {run.priority})"),
-        ("steps", run.steps),
-    ]
-    if run.finished_at is not None:
-        rows.insert(1, ("finished", f"{when(run.finished_at, now)}, after {span(run.took_for or 0)} of work"))
-    elif run.deadline_at is not None:
-        rows.insert(1, ("deadline", when(run.deadline_at, now)))
-    if run.fairness_key is not None:
-        rows.append(("fairness key", run.fairness_key))
-    if run.takeovers:
-        last = run.takeovers[-1]
-        rows.append(
-            ("takeovers", f"{len(run.takeovers)}, the last of {last.path or last.name} {when(last.at, now)} from {last.worker}")
-        )
-    if run.activity is not None:
-        rows.insert(0, ("doing", run.activity.text))
-    if run.tags:
-        rows.append(("tags", tag_line(run.tags)))
-    if run.continued_as is not None:
-        if isinstance(run.outputs, dict) and "continued_as" in run.outputs:
-            rows.insert(0, ("next run", run.outputs["continued_as"]))
-        rows.insert(0, ("current run", f"{run.continued_as}, which actions on this run reach"))
-    if run.continued_as is not None or run.chain_id is not None:
-        listed = f"`treadle runs list --root {run.root_id} --workflow {run.workflow}`"
-        rows.append(("chain", f"link {run.link} of the chain {run.chain_id or run.id}; all links: {listed}"))
-    signals = ", ".join(run.awaited_signals)
-    for name, value in (("idempotency key", run.idempotency_key), ("made from", run.parent_id), ("awaits signals", signals)):
-        if value:
-            rows.append((name, value))
-    parts: list[RenderableType] = [head, plain(f"  {run.why.text}"), "", facts(rows), _title("Inputs"), pretty(run.inputs)]
-    if run.outputs is not None:
-        parts += [_title("Outputs"), pretty(run.outputs)]
-    if run.published is not None:
-        parts += [_title("Published"), pretty(run.published)]
-    if run.error is not None and run.state != "completed":
-        parts += [_title("Error"), plain(run.error.get("message", ""), "red")]
-    parts += [_title("Steps"), steps_table([step for step in steps if is_shown(step)], tasks, with_ids=False)]
+    shown = steps_table([step for step in steps if is_shown(step)], tasks, with_ids=False)
+    parts: list[RenderableType] = [details(RUN, run, now), plain("\nSteps", "bold"), shown]
     if run.steps > len(steps):
         more = f"`treadle runs steps {run.id} --limit {run.steps}` shows all."
         parts.append(plain(f"Showing {len(steps)} of {run.steps} steps and blocks; {more}"))
-    return Group(*parts)
-
-
-def _title(text: str) -> Text:
-    return plain(f"\n{text}", "bold")
+    return together(*parts)
 
 
 _LOOK_EVERY = 0.15

@@ -99,8 +99,6 @@ async def run(
     With --answer or --trial, nothing is stored and no handler is called.
     """
     if answers or trial:
-        from treadle.interfaces.cli.commands.run import try_workflow
-
         if handlers or llm:
             raise InvalidInput("A trial calls no handlers: omit --handlers and --llm, or --answer and --trial.")
         await try_workflow(session, Wanted(places, workflow, pairs or (), whole, lenient, strict=strict), answers or ())

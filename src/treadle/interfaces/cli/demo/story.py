@@ -104,7 +104,7 @@ class Story:
             async with self._workers():
                 await self._start()
                 async with asyncio.timeout(_TIMEOUT):
-                    while not await self._advance():
+                    while not await self._advance():  # noqa: ASYNC110 - other processes change the store
                         await asyncio.sleep(_POLL_INTERVAL)
                 self._say("Everything has ended; the workers stop.")
             await self._report()
