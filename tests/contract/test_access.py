@@ -24,7 +24,7 @@ from treadle.kernel.store.verify import verify
 from treadle.model.access import Access, Scope, granted
 from treadle.model.errors import InvalidInput, InvalidName, InvalidPolicy, TokenExists, TokenNotFound, Unauthorized
 from treadle.testing import ManualClock
-from treadle.testing.ids import SeededIds
+from treadle.testing.clock import SeededIds
 from treadle_conformance.task_steps import UNKNOWN_ID, ids, moves_of
 
 READ, ENQUEUE, WORK, APPROVE, OPERATE, PUBLISH, REGISTER, ADMIN = Scope

@@ -275,7 +275,7 @@ async def test_a_backup_is_not_compared_with_the_notes_of_an_earlier_file(place:
         await engine.kernel.store.health.backup(str(place / "copy.db"))
         await engine.enqueue("note", {})
     async with Engine(f"sqlite:///{place}/copy.db", settings=Settings()) as copy:
-        assert (await copy.verify()).problems == ()
+        assert (await copy.kernel.verify()).problems == ()
 
 
 @pytest.mark.skipif(not LOCKS.exists(), reason="needs Linux's list of locks")

@@ -138,7 +138,7 @@ async def test_what_another_process_revokes_is_seen_as_soon(tmp_path: Path):
         async with stage.shown(secret) as client, Engine(url, clock=stage.clock) as elsewhere:
             claim = claiming(client, await worker_of(client))
             await waits(stage, 1)
-            await elsewhere.tokens.revoke("ada")
+            await elsewhere.kernel.tokens.revoke("ada")
             stage.clock.advance(CHECK_EVERY)  # less than what was looked up lately is taken to hold for
             assert (await claim).status_code == 401
 

@@ -93,7 +93,7 @@ async def runs_fail(scene: Scene, folder: Path) -> Cure:
 
 
 async def budget_is_spent(scene: Scene, folder: Path) -> Cure:
-    from treadle.llm.errors import LLMError
+    from treadle.llm.config import LLMError
 
     @scene.engine.function("ask")
     async def ask(payload: dict[str, Any], ctx: Any) -> None:

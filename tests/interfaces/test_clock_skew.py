@@ -49,7 +49,7 @@ async def test_a_machine_whose_clock_is_hours_ahead_takes_nothing_from_others_an
             await asyncio.wait_for(begun.wait(), BOUND)
             later = await behind.enqueue("late", delay=3600)
             async with ahead.worker():
-                woken = await ahead.store.tasks.wake(100)
+                woken = await ahead.kernel.store.tasks.wake(100)
                 assert (woken.count, woken.expired) == (0, 0)
                 assert await ahead.result(await ahead.enqueue("late"), timeout=BOUND) == {}  # it does work, and looks for it
                 assert (await ahead.get_task(later)).state == "pending"

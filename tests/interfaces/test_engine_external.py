@@ -48,7 +48,7 @@ async def engine(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterato
     made = make_engine(url_of(request.param, request, tmp_path))
     async with made:
         yield made
-        assert (await made.verify()).problems == ()
+        assert (await made.kernel.verify()).problems == ()
 
 
 class Gate(Specialist):
@@ -303,13 +303,13 @@ async def test_jobs_behind_a_codec_work_and_are_only_told_of_without_it(
             await polled(gate, 2)
             gate.done = True
             assert await sealed.result(task, timeout=BOUND) == {"url": "done.png"}
-        (job,) = (await sealed.external_jobs.list(every=True)).jobs
+        (job,) = (await sealed.kernel.external_jobs.list(every=True)).jobs
         assert job.external_job_id == "job-1"
-        assert (await sealed.verify()).problems == ()
+        assert (await sealed.kernel.verify()).problems == ()
     async with Engine(url, settings=Settings()) as bare:
-        assert (await bare.verify()).problems == ()
+        assert (await bare.kernel.verify()).problems == ()
         assert await bare.kernel.external_upkeep.rebuild() == (1, 0)
-        (job,) = (await bare.external_jobs.list(every=True)).jobs
+        (job,) = (await bare.kernel.external_jobs.list(every=True)).jobs
         assert (job.state, "codec" in str(job.failure_detail)) == ("unreadable", True)
 
 
@@ -324,7 +324,7 @@ async def test_a_function_is_found_although_servers_offer_specialists_too(tmp_pa
         return payload["n"] * 2
 
     async with serving, serving.worker(), asking:
-        assert [each.name for each in await asking.functions.list_known() if each.name == "double"] == ["double"]
+        assert [each.name for each in await asking.kernel.functions.list_known() if each.name == "double"] == ["double"]
         run = await asking.start_function("double", {"n": 2})
         assert await asking.run_result(run, timeout=BOUND) == 4
 

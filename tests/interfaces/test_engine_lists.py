@@ -88,7 +88,7 @@ async def test_no_more_tasks_of_a_key_run_at_once_than_was_said_and_all_are_done
 async def test_a_handlers_limit_holds_in_all_engines_together(shared_url: str) -> None:
     async with make_engine(shared_url) as here, make_engine(shared_url) as there:
         gate = Gate("work", here, there)
-        await here.lists.limit_handler("work", 2)
+        await here.kernel.lists.limit_handler("work", 2)
         tasks = await here.enqueue_many([TaskSpec(name="work")] * 12)
         async with here.worker(), there.worker():
             await gate.until(2)
@@ -230,7 +230,7 @@ async def test_a_task_that_another_live_server_serves_is_not_ignored(shared_url:
     async with make_engine(shared_url) as here, make_engine(shared_url) as there:
         Gate("mine", here)
         gate = Gate("yours", there)
-        await here.lists.set_policy("default", "ignore")
+        await here.kernel.lists.set_policy("default", "ignore")
         async with there.worker(concurrency=1):
             tasks = await here.enqueue_many([TaskSpec(name="yours")] * 2)
             await gate.until(1)

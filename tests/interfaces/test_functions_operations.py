@@ -275,7 +275,7 @@ async def test_a_cancel_and_a_pause_from_another_process_reach_what_runs_here(
             await elsewhere.runs.pause(started.id)
             may_end.set()
             await until(lambda: _is_held(elsewhere, started.id))
-            assert [row.row.path for row in await elsewhere.run_reads.list_steps(started.id)] == ["slow"]
+            assert [row.row.path for row in await elsewhere.kernel.run_reads.list_steps(started.id)] == ["slow"]
             await elsewhere.runs.resume(started.id)
             assert await elsewhere.run_result(started, timeout=BOUND) == [1, 2]
 

@@ -76,13 +76,13 @@ async def _enqueue_first(asks: Engine) -> None:
 
 
 async def _resume(asks: Engine) -> None:
-    await asks.lists.pause("default")
+    await asks.kernel.lists.pause("default")
     await asks.enqueue("work")
-    await asks.lists.resume("default")
+    await asks.kernel.lists.resume("default")
 
 
 async def _set_rate(asks: Engine) -> None:
-    await asks.lists.limit_rate("default", "work", 100)
+    await asks.kernel.lists.limit_rate("default", "work", 100)
     await asks.enqueue("work")
 
 

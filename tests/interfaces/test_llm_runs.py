@@ -241,11 +241,11 @@ async def test_two_workers_on_one_run_never_spend_more_than_its_budget(server, u
         async with asyncio.timeout(BOUND):
             while len(await two.list_tasks(states=("failed",))) < 4:  # noqa: ASYNC110
                 await asyncio.sleep(0.01)
-        held = await one.store.usage.find_budget(run.id)
+        held = await one.kernel.store.usage.find_budget(run.id)
         gate.set()
         with pytest.raises(RunFailed, match="may spend"):
             await one.run_result(run, timeout=BOUND)
-        budget, rows = await two.store.usage.find_budget(run.id), await two.store.usage.list_requests(run.id)
+        budget, rows = await two.kernel.store.usage.find_budget(run.id), await two.store.usage.list_requests(run.id)
         failed = await two.list_tasks(states=("failed",))
     assert {task.error_code for task in failed} == {"budget_exhausted"}
     assert (len(server.requests), len(rows), len(failed)) == (2, 2, 4)

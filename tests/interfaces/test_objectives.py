@@ -101,22 +101,22 @@ async def test_an_objective_is_as_it_was_given_and_new(engine: Engine):
 async def test_what_makes_no_objective_is_refused_and_nothing_is_stored(small: Engine, wrong: dict[str, Any]):
     given: dict[str, Any] = {"title": "Do it", "actor": "ada", **wrong}
     with pytest.raises(InvalidInput):
-        await small.objectives.add(given.pop("title"), **given)
-    assert await small.objectives.list() == []
+        await small.goals.objectives.add(given.pop("title"), **given)
+    assert await small.goals.objectives.list() == []
 
 
 async def test_an_objective_that_is_too_big_is_refused(small: Engine):
     with pytest.raises(PayloadTooLarge):
-        await small.objectives.add("Do it", actor="ada", metadata={"big": "x" * 70_000})
+        await small.goals.objectives.add("Do it", actor="ada", metadata={"big": "x" * 70_000})
 
 
 async def test_what_is_not_there_is_said_so(small: Engine):
     with pytest.raises(ObjectiveNotFound, match="treadle objectives list"):
-        await small.objectives.get(UNKNOWN)
+        await small.goals.objectives.get(UNKNOWN)
     with pytest.raises(ObjectiveNotFound):
-        await small.objectives.add("Do it", actor="ada", blocked_by=[UNKNOWN])
+        await small.goals.objectives.add("Do it", actor="ada", blocked_by=[UNKNOWN])
     with pytest.raises(InvalidInput, match="not a valid objective id"):
-        await small.objectives.approve("x", actor="ada")
+        await small.goals.objectives.approve("x", actor="ada")
 
 
 async def test_a_key_stands_for_one_objective_until_it_is_done(engine: Engine):
@@ -262,13 +262,13 @@ async def test_blocked_on_another_it_goes_on_by_itself_when_that_is_done(engine:
 
 async def test_nobody_waits_for_itself_in_the_end(small: Engine):
     first, second, third = [await approved(small, f"number {n}") for n in range(3)]
-    await small.objectives.block(second.objective_id, actor="ada", on=first.objective_id)
-    await small.objectives.block(third.objective_id, actor="ada", on=second.objective_id)
+    await small.goals.objectives.block(second.objective_id, actor="ada", on=first.objective_id)
+    await small.goals.objectives.block(third.objective_id, actor="ada", on=second.objective_id)
     for other in (first, third):
         with pytest.raises(InvalidInput, match=r"itself|cycle"):
-            await small.objectives.block(first.objective_id, actor="ada", on=other.objective_id)
+            await small.goals.objectives.block(first.objective_id, actor="ada", on=other.objective_id)
     with pytest.raises(InvalidInput, match="either a reason"):
-        await small.objectives.block(first.objective_id, actor="ada")
+        await small.goals.objectives.block(first.objective_id, actor="ada")
 
 
 async def test_blocking_on_what_is_done_is_refused(small: Engine):
@@ -276,7 +276,7 @@ async def test_blocking_on_what_is_done_is_refused(small: Engine):
     await finish(small)
     second = await approved(small, "second")
     with pytest.raises(InvalidInput, match="already DONE"):
-        await small.objectives.block(second.objective_id, actor="ada", on=first.objective_id)
+        await small.goals.objectives.block(second.objective_id, actor="ada", on=first.objective_id)
 
 
 async def test_many_that_wait_for_one_are_all_looked_at(engine: Engine, monkeypatch: pytest.MonkeyPatch):
@@ -560,7 +560,7 @@ async def test_the_other_roles_tasks_are_not_canceled(small: Engine, kind: str):
     with pytest.raises(Refused, match="treadle objectives"):
         await small.cancel(task.id)
     await finish(small)
-    assert (await small.objectives.get(made.objective_id)).status == "DONE"
+    assert (await small.goals.objectives.get(made.objective_id)).status == "DONE"
 
 
 # --- topologies and workers ---
@@ -599,10 +599,10 @@ async def test_a_worker_takes_only_workorders_whose_handler_it_has(small: Engine
     async with small.worker():
 
         async def scheduled() -> bool:
-            return (await small.objectives.get(made.objective_id)).status == "IN_PROGRESS"
+            return (await small.goals.objectives.get(made.objective_id)).status == "IN_PROGRESS"
 
         await until(scheduled)
-        why = (await small.objectives.show(made.objective_id)).why
+        why = (await small.goals.objectives.show(made.objective_id)).why
         assert why.startswith("in progress: no live worker plays the role goal.run with the handler do")
 
         @small.handler("do")
@@ -655,14 +655,14 @@ async def test_a_reviewer_who_asks_somebody_else_is_no_reviewer(small: Engine, t
     async def shy(payload: Any) -> Any:
         return AwaitingApproval("May it?")
 
-    made = await small.objectives.add("Do it", actor="ada")
+    made = await small.goals.objectives.add("Do it", actor="ada")
     async with small.worker():
 
         async def failed() -> bool:
             return [task.state for task in await small.list_tasks(kind=READINESS)] == ["failed"]
 
         await until(failed)
-    assert (await small.objectives.get(made.objective_id)).status == "NEW"
+    assert (await small.goals.objectives.get(made.objective_id)).status == "NEW"
 
 
 async def test_a_type_that_the_topology_does_not_have_waits_for_one_that_does(engine: Engine, tmp_path: Path):

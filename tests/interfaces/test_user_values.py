@@ -22,7 +22,7 @@ from treadle.model.values import PAYLOAD_LIMIT
 async def engine(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Engine]:
     async with make_engine(url_of(request.param, request, tmp_path)) as opened:
         yield opened
-        assert (await opened.verify()).problems == ()
+        assert (await opened.kernel.verify()).problems == ()
 
 
 class Render:

@@ -107,10 +107,10 @@ async def _requeued(both: Both) -> None:
 
 
 async def _resumed(both: Both) -> None:
-    await both.asks.lists.pause("default")
+    await both.asks.kernel.lists.pause("default")
     task = await both.asks.enqueue("work")
     await both.asks.pause(task)
-    await both.asks.lists.resume("default")
+    await both.asks.kernel.lists.resume("default")
     await both.asks.resume(task)
     await both.asks.result(task)
 
@@ -154,14 +154,14 @@ async def _of_children(both: Both) -> None:
 async def _called_back(both: Both) -> None:
     task = await both.asks.enqueue("render")
     await until(lambda: _dispatched(both, task.id))
-    await both.asks.external_jobs.resolve(both.tokens[-1], Production({"done": True}))
+    await both.asks.kernel.external_jobs.resolve(both.tokens[-1], Production({"done": True}))
     await both.asks.result(task)
 
 
 async def _polled_now(both: Both) -> None:
     task = await both.asks.enqueue("render")
     await until(lambda: _dispatched(both, task.id))
-    await both.asks.external_jobs.poll_now(task, actor="ada")
+    await both.asks.kernel.external_jobs.poll_now(task, actor="ada")
     await both.asks.result(task)
 
 
@@ -175,13 +175,13 @@ async def _limited(both: Both) -> None:
 
 
 async def _limit_raised(both: Both) -> None:
-    await both.asks.lists.limit_key("held", 1)
+    await both.asks.kernel.lists.limit_key("held", 1)
     both.release.clear()
     first = await both.asks.enqueue("hold", limit_key="held")
     await until(lambda: _holds(both, first.id))
     await both.asks.pause(second := await both.asks.enqueue("work", limit_key="held"))
     await both.asks.resume(second)
-    await both.asks.lists.limit_key("held", 2)
+    await both.asks.kernel.lists.limit_key("held", 2)
     await both.asks.result(second)
     both.release.set()
     await both.asks.result(first)
@@ -192,9 +192,9 @@ async def _holds(both: Both, task_id: str) -> bool:
 
 
 async def _slowed_and_limited(both: Both) -> None:
-    await both.asks.lists.limit_rate("default", "work", 1000.0, 1)
+    await both.asks.kernel.lists.limit_rate("default", "work", 1000.0, 1)
     await _limited(both)
-    await both.asks.lists.limit_rate("default", "work", None)
+    await both.asks.kernel.lists.limit_rate("default", "work", None)
 
 
 WAYS: list[Callable[[Both], Awaitable[None]]] = [
@@ -219,7 +219,7 @@ async def test_no_way_to_make_a_task_ready_depends_on_the_poll(both: Both) -> No
         for _ in range(3):
             async with asyncio.timeout(BOUND):
                 await way(both)
-    assert (await both.asks.verify()).problems == ()
+    assert (await both.asks.kernel.verify()).problems == ()
 
 
 async def test_the_callers_own_transaction_wakes_a_worker_if_asked(both: Both, postgres_server: str, postgres_schema: str) -> None:

@@ -10,7 +10,7 @@ import pytest
 from treadle.model.errors import StoreUnavailable
 from treadle.model.names import HANDLER, Lane
 from treadle.testing.simulation import Fault, Faults, Process, Simulation, VirtualLoop
-from treadle.testing.simulation.loop import NothingToDo
+from treadle.testing.simulation.simulation import NothingToDo
 
 
 def quiet(dice: random.Random, lease: float) -> Faults:
@@ -40,7 +40,7 @@ def test_the_virtual_loop_uses_hooks_that_this_python_calls(hook: str) -> None:
         name for each in vars(asyncio.BaseEventLoop).values() if (code := getattr(each, "__code__", None)) for name in code.co_names
     }
     assert hook in used, (
-        f"asyncio.BaseEventLoop of this Python does not use {hook}; treadle.testing.simulation.loop needs another way"
+        f"asyncio.BaseEventLoop of this Python does not use {hook}; treadle.testing.simulation.simulation needs another way"
     )
 
 
@@ -150,7 +150,7 @@ def test_leases_are_by_the_clock_of_who_asks() -> None:
         for offset in (-2000, 3000):
             process: Process = simulation.start_process("server")
             process.clock.offset = offset
-            clocks.append(await simulation.engine(process).store.now())
+            clocks.append(await simulation.engine(process).kernel.store.now())
         return clocks
 
     early, late = Simulation(1, faults=quiet).run(story)

@@ -1,3 +1,3 @@
 """`RegistryRunner`."""
 
-from treadle.agents.registry_runner import *
+from treadle.agents.poller import *

@@ -24,6 +24,7 @@ from treadle.agents.evaluator import ExecutionResult as ExecutionResult
 from treadle.agents.evaluator import ExecutionStatus as ExecutionStatus
 from treadle.agents.evaluator import Telemetry as Telemetry
 from treadle.agents.evaluator import UnknownStep as UnknownStep
+from treadle.agents.invoke import ToolRegistry as ToolRegistry
 from treadle.agents.persistence import MemoryStore as MemoryStore
 from treadle.agents.persistence import Persistence as Persistence
 from treadle.agents.persistence import PersistenceAPI as PersistenceAPI
@@ -32,11 +33,10 @@ from treadle.agents.persistence import SqliteStore as SqliteStore
 from treadle.agents.persistence import open_persistence as open_persistence
 from treadle.agents.poller import AgentPoller as AgentPoller
 from treadle.agents.poller import AgentPollerConfig as AgentPollerConfig
-from treadle.agents.registry_runner import RegistryRunner as RegistryRunner
-from treadle.agents.registry_runner import RegistryRunnerConfig as RegistryRunnerConfig
+from treadle.agents.poller import RegistryRunner as RegistryRunner
+from treadle.agents.poller import RegistryRunnerConfig as RegistryRunnerConfig
 from treadle.agents.service import RunnerConfig as RunnerConfig
 from treadle.agents.service import RunnerService as RunnerService
-from treadle.agents.tools import ToolRegistry as ToolRegistry
 from treadle.evaluator import State
 
 StepState = State

@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
+import copy
 import socket
-from collections.abc import Callable, Mapping
+import threading
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
-from treadle.agents.agent import Agent
+from treadle.agents.agent import Agent, matches_topics, start_warnings
 from treadle.agents.evaluator import Evaluator
 from treadle.agents.invoke import call_tool, payload_for
+from treadle.agents.modules import IMPORT_LIMIT, Modules, OutsideRoots, missing_requirements, runner_roots
 from treadle.agents.persistence import Persistence
+from treadle.agents.records import check_registration
 from treadle.agents.step_log import call_logged
-from treadle.model.errors import InvalidInput
+from treadle.model.errors import InvalidInput, InvalidPolicy, StoreError
 from treadle.model.names import check_name
 from treadle.model.outcomes import Outcome
+from treadle.model.records import HandlerRegistration
+from treadle.model.text import safe_logger
 from treadle.settings import agent_default
 from treadle.workers.context import Context
 from treadle.workers.handlers import Handler, Registry, make_handler
@@ -93,3 +99,151 @@ def agent_handler(
         return call_logged(ctx, monotonic, limit, lambda: call_tool(callback, payload_for(payload, ctx, update, metadata), limit))
 
     return make_handler(name, call, timeout=None if timeout_for is None else timeout_for / 1000)
+
+
+_log = safe_logger("treadle.agents")
+
+
+@dataclass
+class RegistryRunnerConfig:
+    """The configuration of a registry runner; times in milliseconds. `topics` are globs; without any, all facets are handled."""
+
+    service_name: str = "afl-registry-runner"
+    server_group: str = "default"
+    server_name: str = ""
+    task_list: str = "default"
+    poll_interval_ms: int = field(default_factory=partial(agent_default, "poll_interval_ms"))
+    max_concurrent: int = field(default_factory=partial(agent_default, "max_concurrent"))
+    heartbeat_interval_ms: int = 10000
+    registry_refresh_interval_ms: int = 30000
+    topics: list[str] = field(default_factory=lambda: list(agent_default("runner_topics")))
+
+    def __post_init__(self) -> None:
+        self.server_name = self.server_name or socket.gethostname()
+        if type(self.registry_refresh_interval_ms) is not int or self.registry_refresh_interval_ms < 1:
+            raise InvalidPolicy(f"registry_refresh_interval_ms must be 1 or more, not {self.registry_refresh_interval_ms!r}.")
+
+
+class LiveRegistry(Registry):
+    """A registry that replaces all its handlers together."""
+
+    def replace(self, handlers: Iterable[Handler]) -> None:
+        """Replace all handlers; running calls keep theirs."""
+        self._handlers = {handler.name: handler for handler in handlers}
+
+
+class RegistryRunner(Agent):
+    """Re-reads the registrations periodically: new ones are served without a restart, changed ones from their next task on."""
+
+    _config: RegistryRunnerConfig
+
+    def __init__(self, persistence: Persistence, evaluator: Evaluator, config: RegistryRunnerConfig | None = None) -> None:
+        config = config or RegistryRunnerConfig()
+        super().__init__(persistence, evaluator, config, tuple(config.topics))
+        self._registry = LiveRegistry()
+        self._registrations: list[HandlerRegistration] = []
+        engine = persistence.engine
+        self.modules = Modules(runner_roots(engine.kernel.settings.handler_roots), engine.kernel.clock.monotonic)
+
+    def register_handler(
+        self,
+        facet_name: str,
+        module_uri: str,
+        entrypoint: str = "handle",
+        version: str = "1.0.0",
+        checksum: str = "",
+        timeout_ms: int = 30000,
+        requirements: list[str] | None = None,
+        metadata: dict[str, Any] | None = None,
+    ) -> None:
+        """Store a registration, or replace the one of that facet; runners see it with their next refresh.
+
+        Raises `OutsideRoots` for a module that would never be loaded; a missing module is only logged.
+        """
+        registration = HandlerRegistration(
+            facet_name, module_uri, entrypoint, version, checksum, timeout_ms, requirements or [], metadata or {}
+        )
+        check_registration(registration)
+        try:
+            self.modules.locate(module_uri)
+        except OutsideRoots:
+            raise
+        except InvalidInput as error:
+            if not module_uri.startswith("file:") and not all(part.isidentifier() for part in module_uri.split(".")):
+                raise
+            _log.warning("handler %s: %s It will be loaded when a task arrives.", facet_name, error)
+        self._persistence.save_handler_registration(registration)
+
+    def registered_names(self) -> list[str]:
+        """The facets that this runner handles, sorted, as of the last refresh."""
+        return self._registry.names()
+
+    def registry(self) -> Registry:
+        """Return the registrations as handlers, as of the last refresh."""
+        return self._registry
+
+    def update_step(self, step_id: str, partial_result: Mapping[str, Any]) -> None:
+        """Merge partial results into a step's returns without completing it."""
+        self._evaluator.update_step(step_id, partial_result)
+
+    def refresh(self) -> None:
+        """Read the registrations again; does nothing if they are unchanged."""
+        found = [
+            each for each in self._persistence.list_handler_registrations() if matches_topics(each.facet_name, self._config.topics)
+        ]
+        readable = [each for each in found if each.unreadable is None]
+        if found == self._registrations and len(self._registry) == len(readable):
+            return
+        known = {each.facet_name: each for each in self._registrations}
+        for each in found:
+            if known.get(each.facet_name) != each and each.unreadable is not None:
+                _log.warning("handler %s is not served: %s Register it again.", each.facet_name, each.unreadable)
+            if known.get(each.facet_name) != each and (missing := missing_requirements(each.requirements)):
+                _log.warning("handler %s has unmet requirements: %s", each.facet_name, ", ".join(missing))
+        self._registry.replace([self._handler(each) for each in readable])
+        self._registrations = found
+        if (host := self._host) is not None:
+            self._persistence.run(_refresh_lanes(host))
+
+    def prepare(self) -> None:
+        """Read the registrations, and log unserved facets."""
+        self.refresh()
+        for message in self.check():
+            _log.warning("%s", message)
+
+    def prepare_once(self) -> None:
+        """Read the registrations."""
+        self.refresh()
+
+    def check(self) -> list[str]:
+        """Return warnings for the start: topics without a handler, event facets that nothing handles."""
+        names = [each.facet_name for each in self._persistence.list_handler_registrations()]
+        config = self._config
+        return start_warnings(self._persistence, self._registry, names, config.topics, config.task_list)
+
+    def until_stopped(self, stop: threading.Event) -> None:
+        """Refresh periodically."""
+        while not stop.wait(self._config.registry_refresh_interval_ms / 1000):
+            try:
+                self.refresh()
+            except StoreError as error:
+                _log.warning("the handler registrations could not be read: %s", error)
+
+    def _handler(self, registration: HandlerRegistration) -> Handler:
+        def call(payload: dict[str, Any], ctx: Context) -> Outcome:
+            timeout_for = ctx.task.timeout_for if ctx.task.timeout_for is not None else registration.timeout_ms
+
+            def work() -> Any:
+                limit = min(IMPORT_LIMIT, timeout_for * 0.8 / 1000)
+                function = self.modules.find(registration, in_thread=self._starting, limit=limit)
+                given = payload_for(payload, ctx, self._evaluator.update_step, copy.deepcopy(registration.metadata))
+                return call_tool(function, given, timeout_for)
+
+            return call_logged(ctx, self._monotonic, timeout_for, work)
+
+        return make_handler(registration.facet_name, call, timeout=registration.timeout_ms / 1000)
+
+
+async def _refresh_lanes(host: Any) -> None:
+    """Look up lanes again, on the engine's loop: names without a handler may have one now."""
+    host.worker.wake(())

@@ -15,9 +15,9 @@ from typing import Any
 from treadle.agents.agent import Agent, matches_topics, start_warnings
 from treadle.agents.entities import ServerState
 from treadle.agents.evaluator import Evaluator
+from treadle.agents.invoke import ToolRegistry
 from treadle.agents.persistence import Persistence, check_payload
 from treadle.agents.poller import agent_handler
-from treadle.agents.tools import ToolRegistry
 from treadle.engine.status_server import StatusServer, json_route
 from treadle.model.errors import Contended, InvalidPolicy, NonRetryable, NotFound, Refused, StoreError
 from treadle.model.states import RunState

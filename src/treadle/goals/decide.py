@@ -16,6 +16,7 @@ import msgspec
 
 from treadle.api.objectives import (
     ArtifactDigest,
+    Blocker,
     BundleError,
     ContextSnapshot,
     GateReport,
@@ -51,12 +52,59 @@ from treadle.goals.records import (
     work_order_id_of,
 )
 from treadle.goals.topology import Topology, TypeRules
-from treadle.goals.transitions import LONGEST_REASON, approved, blocked, resolve_blocker, text_blocker, unblocked
 from treadle.model.ids import derived_id
 from treadle.model.names import DEFAULT_NAMESPACE, ENGINE_LIST, GOAL_GATE, GOAL_READINESS, GOAL_RUN, GOAL_SCHEDULE, Lane
 from treadle.model.records import Record
 from treadle.model.tasks import NewTask
 from treadle.model.values import Json, encode
+
+BLOCKERS_KEPT = 20
+"""Resolved blockers that an objective keeps."""
+
+LONGEST_REASON = 2000
+
+
+def approved(objective: Objective, actor: str, now: Instant) -> Objective:
+    """Return the objective as approved by a person (or the topology's reviewer)."""
+    version = objective.status_version + 1
+    return dataclasses.replace(objective, status=Status.TODO, status_version=version, approved_by=actor, approved_at=now)
+
+
+def unblocked(objective: Objective) -> Objective:
+    """Return the objective without its blockers; its count of failed workorders restarts."""
+    return dataclasses.replace(objective, status=Status.TODO, status_version=objective.status_version + 1, failed_workorders=0)
+
+
+def resolve_blocker(blocker: Blocker, now: Instant, actor: str) -> Blocker:
+    """Return the blocker as resolved by that actor."""
+    return dataclasses.replace(blocker, resolved=True, resolved_at=now, resolved_by=actor)
+
+
+def resolved_by(objective: Objective, actor: str, now: Instant) -> Objective:
+    """Return the objective with all its blockers resolved."""
+    return dataclasses.replace(
+        objective, blockers=[each if each.resolved else resolve_blocker(each, now, actor) for each in objective.blockers]
+    )
+
+
+def blocked(objective: Objective, blocker: Blocker) -> Objective:
+    """Return the objective, BLOCKED by the given blocker."""
+    resolved = [each for each in objective.blockers if each.resolved][-BLOCKERS_KEPT:]
+    kept = [each for each in objective.blockers if not each.resolved or each in resolved]
+    return dataclasses.replace(
+        objective, status=Status.BLOCKED, status_version=objective.status_version + 1, blockers=[*kept, blocker]
+    )
+
+
+def text_blocker(objective: Objective, text: str) -> Blocker:
+    """Return a blocker that only a person resolves."""
+    return Blocker(blocker_id=next_blocker_id(objective), kind="TEXT", text=text[:LONGEST_REASON])
+
+
+def next_blocker_id(objective: Objective) -> str:
+    """Return a blocker id that is unused in the objective."""
+    return f"b{max((int(each.blocker_id[1:]) for each in objective.blockers), default=0) + 1}"
+
 
 Document = Objective | ReadinessEvent | ContextSnapshot | Workorder | OutputBundle | RunRecord | PauseState
 

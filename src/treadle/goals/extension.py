@@ -20,8 +20,7 @@ if TYPE_CHECKING:
     from treadle.engine.kernel import Kernel
     from treadle.goals.gates import Gates
     from treadle.goals.roles import Roles
-    from treadle.goals.service import Objectives
-    from treadle.goals.services import GoalServices
+    from treadle.goals.service import GoalServices, Objectives
     from treadle.goals.topology import Topology
     from treadle.workers.call import Executor
 
@@ -45,7 +44,7 @@ class Goals:
     @cached_property
     def services(self) -> GoalServices:
         """The services on the engine's current store."""
-        from treadle.goals.services import GoalServices
+        from treadle.goals.service import GoalServices
 
         return GoalServices(self._kernel, lambda: self.topology)
 

@@ -12,11 +12,25 @@ from typing import Any
 
 from treadle.api.objectives import Blocker, ClaimHeld, Objective
 from treadle.api.wire import Instant
+from treadle.engine.kernel import Kernel
 from treadle.goals.artifacts import Artifacts
-from treadle.goals.decide import Changed, Decision, Seen, readiness_task
+from treadle.goals.decide import (
+    Changed,
+    Decision,
+    Seen,
+    approved,
+    blocked,
+    next_blocker_id,
+    readiness_task,
+    resolved_by,
+    text_blocker,
+    unblocked,
+)
 from treadle.goals.reads import GoalReads, ObjectiveTrail
 from treadle.goals.records import LEVELS, ObjectiveNotFound, ObjectiveType, Status
-from treadle.goals.transitions import approved, blocked, next_blocker_id, resolved_by, text_blocker, unblocked
+from treadle.goals.schemas import need_jsonschema
+from treadle.goals.settler import GoalSettler, Monitor
+from treadle.goals.topology import Topology
 from treadle.kernel.queue.service import PATIENCE
 from treadle.kernel.store.committer import Committer, Stale
 from treadle.kernel.store.crashpoints import reach
@@ -389,3 +403,17 @@ def _metadata(value: Mapping[str, Json] | None) -> dict[str, Json]:
 
 def _check_size(objective: Objective) -> None:
     encode(objective.as_json(), "objective", BODY_LIMIT)
+
+
+class GoalServices:
+    """Objectives, their reads, the deadline monitor and the settler of the roles."""
+
+    def __init__(self, kernel: Kernel, topology: Callable[[], Topology | None]) -> None:
+        need_jsonschema()
+        namespace = kernel.settings.namespace
+        store, committer = kernel.store, kernel.committer
+        self.artifacts = Artifacts(store, kernel.value_store, namespace=namespace)
+        reads = GoalReads(store, self.artifacts, kernel.reads, namespace=namespace)
+        self.objectives = Objectives(store, committer, self.artifacts, reads, kernel.ids, namespace=namespace)
+        self.monitor = Monitor(store, committer, self.artifacts, namespace=namespace)
+        self.settler = GoalSettler(store, committer, self.artifacts, topology, kernel.clock, kernel.emit, namespace=namespace)

@@ -18,6 +18,7 @@ from treadle.goals.decide import (
     Changed,
     Decision,
     Seen,
+    blocked,
     decide_executed,
     decide_gate,
     decide_overdue,
@@ -25,11 +26,13 @@ from treadle.goals.decide import (
     decide_schedule,
     dependants_task,
     readiness_task,
+    resolved_by,
     role_lane,
+    text_blocker,
+    unblocked,
 )
 from treadle.goals.records import FAIL, Status, artifact_of, bundle_id_of, run_record_id_of
 from treadle.goals.topology import Topology
-from treadle.goals.transitions import blocked, resolved_by, text_blocker, unblocked
 from treadle.kernel.queue.decide import backed_off, settlement
 from treadle.kernel.store.committer import Committer, Stale
 from treadle.kernel.store.ports import Store

@@ -9,7 +9,7 @@ from weakref import WeakKeyDictionary
 
 from pydantic_core import to_jsonable_python
 
-from treadle.llm.errors import LLMError
+from treadle.llm.config import LLMError
 from treadle.llm.ledger import Prices, TaskMeter, Tokens, parse_prices
 from treadle.model.approvals import ApprovalRequest
 from treadle.model.clock import Duration

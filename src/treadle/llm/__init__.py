@@ -1,7 +1,6 @@
 """Work done by language models: prompt blocks, tools, budgets. Needs the extra `llm`: pip install 'treadle[llm]'."""
 
-from treadle.llm.config import LLMConfig
-from treadle.llm.errors import LLMError
+from treadle.llm.config import LLMConfig, LLMError
 from treadle.llm.handler import LLMHandler
 from treadle.llm.ledger import Price, Prices
 from treadle.llm.runner import ClaudeAgentRunner

@@ -5,9 +5,24 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from treadle.llm.errors import LLMError
-from treadle.model.errors import InvalidInput, MissingDependency
+from treadle.model.errors import InvalidInput, MissingDependency, NonRetryable
+from treadle.model.outcomes import Failed, Problem
 from treadle.settings import Settings
+
+
+class LLMError(NonRetryable):
+    """Work with a model failed permanently; `error_code` is the reason."""
+
+    code = "llm_error"
+
+    def __init__(self, code: str, message: str) -> None:
+        super().__init__(message, code)
+
+    @property
+    def outcome(self) -> Failed:
+        """Return the step's outcome; the error type is the code, so that a `catch` can distinguish it."""
+        return Failed(Problem(self.error_code, str(self)))
+
 
 HIDDEN = "[hidden]"
 _SHORTEST_SECRET = 6

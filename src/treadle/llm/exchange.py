@@ -14,8 +14,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from treadle.llm.config import LLMConfig, scrubbed
-from treadle.llm.errors import LLMError
+from treadle.llm.config import LLMConfig, LLMError, scrubbed
 from treadle.model.retry import Backoff
 from treadle.model.values import Json
 

@@ -10,12 +10,10 @@ from typing import Any
 from treadle.kernel.store.system import SystemClock, SystemIds
 from treadle.lang.nodes import Facet, FacetKind, Name, Param
 from treadle.lang.program import Program
-from treadle.llm.config import LLMConfig, scrubbed, secrets_of
-from treadle.llm.conversation import Conversation
-from treadle.llm.errors import LLMError
+from treadle.llm.config import LLMConfig, LLMError, scrubbed, secrets_of
+from treadle.llm.conversation import Conversation, as_text, fill
 from treadle.llm.exchange import Exchange
 from treadle.llm.ledger import NoMeter
-from treadle.llm.prompts import as_text, fill
 from treadle.llm.tools import Tools, make_toolbox
 from treadle.model.values import Json
 from treadle.settings import Settings

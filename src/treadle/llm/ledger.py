@@ -11,7 +11,7 @@ from typing import Any, Protocol
 import msgspec
 
 from treadle.kernel.store.ports import Store
-from treadle.llm.errors import LLMError
+from treadle.llm.config import LLMError
 from treadle.model.errors import InvalidInput
 from treadle.model.tasks import Task
 from treadle.model.usage import SETTLED, Usage

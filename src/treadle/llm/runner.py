@@ -17,8 +17,7 @@ from treadle.agents.step_log import StepLog
 from treadle.kernel.queue.decide import settlement
 from treadle.kernel.store.queries import Renewal, TaskFilter
 from treadle.kernel.store.units import Park
-from treadle.llm.config import config_of
-from treadle.llm.errors import LLMError
+from treadle.llm.config import LLMError, config_of
 from treadle.llm.service import LLMService
 from treadle.llm.tools import Tools, run_tool
 from treadle.model.clock import milliseconds

@@ -14,12 +14,10 @@ from treadle.kernel.runs.service import Runs
 from treadle.kernel.store.queries import TaskFilter
 from treadle.lang.nodes import Directive, Facet, Name, Prompt
 from treadle.lang.program import Program
-from treadle.llm.config import LLMConfig, config_of, load_sdk, make_client, secrets_of
-from treadle.llm.conversation import Conversation, Meter
-from treadle.llm.errors import LLMError
+from treadle.llm.config import LLMConfig, LLMError, config_of, load_sdk, make_client, secrets_of
+from treadle.llm.conversation import Conversation, Meter, as_text, fill
 from treadle.llm.exchange import Exchange, OnText
 from treadle.llm.ledger import Prices, TaskMeter, parse_prices
-from treadle.llm.prompts import as_text, fill
 from treadle.llm.tools import Tools, make_toolbox
 from treadle.model.clock import Clock
 from treadle.model.errors import NotFound, TreadleError

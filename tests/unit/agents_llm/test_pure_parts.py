@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from treadle.llm.config import HIDDEN, scrubbed
+from treadle.llm.conversation import fill
 from treadle.llm.exchange import Assembler, Malformed
 from treadle.llm.ledger import LIST_PRICES, LIST_PRICES_AS_OF, Price, Prices, most_tokens, parse_prices
-from treadle.llm.prompts import fill
 from treadle.llm.tools import ToolNames, check_object, make_toolbox, object_schema
 from treadle.model.errors import InvalidInput, NonRetryable
 from treadle.model.usage import micros

@@ -37,6 +37,7 @@ from treadle.api.objectives import (
 )
 from treadle.goals.decide import (
     Decision,
+    blocked,
     decide_executed,
     decide_gate,
     decide_overdue,
@@ -44,10 +45,11 @@ from treadle.goals.decide import (
     decide_schedule,
     digest_of,
     prompt_of,
+    resolved_by,
+    text_blocker,
 )
 from treadle.goals.records import event_id_of
 from treadle.goals.schemas import check_document
-from treadle.goals.transitions import blocked, resolved_by, text_blocker
 from treadle.model.names import Lane
 from treadle.model.values import decode
 

@@ -17,7 +17,7 @@ from treadle.kernel.telemetry.events import PresumedDead, StoreBack, StoreTroubl
 from treadle.model.errors import StoreUnavailable
 from treadle.model.tasks import PROCESS, SESSION
 from treadle.testing import ManualClock
-from treadle.testing.ids import SeededIds
+from treadle.testing.clock import SeededIds
 
 
 def sighted(server_id: str = "b", process: str | None = None, **fields: Any) -> Sighting:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import random
 from collections.abc import Awaitable, Callable
-from typing import Any, TypeVar
+from typing import Any, TypeVar, TypeVarTuple
 
 from treadle.engine import Engine
 from treadle.engine.worker_host import WorkerHost
@@ -19,13 +20,106 @@ from treadle.model.errors import StoreError
 from treadle.model.names import DEFAULT_LIST
 from treadle.settings import Settings
 from treadle.stores.sqlite import SqliteStore
-from treadle.testing.simulation.faults import Fault, Faults
-from treadle.testing.simulation.loop import VirtualLoop
-from treadle.testing.simulation.process import Process, VirtualClock, current_process, make_task
+from treadle.testing.simulation.process import Fault, Faults, Process, VirtualClock, current_process, make_task
 from treadle.testing.simulation.store import Signals, simulated_store, summary
-from treadle.testing.simulation.trace import Trace
 
 T = TypeVar("T")
+Ts = TypeVarTuple("Ts")
+
+
+class NothingToDo(RuntimeError):
+    """Every task waits, and no timer is left."""
+
+
+class _Timers:
+    """Replaces the selector: instead of waiting, it advances the time."""
+
+    def __init__(self, loop: VirtualLoop) -> None:
+        self._loop = loop
+
+    def select(self, timeout: float | None) -> list[Any]:
+        if timeout is None:
+            raise NothingToDo("Every task waits, and no timer is left to wake one.")
+        self._loop.advance(timeout)
+        return []
+
+
+class VirtualLoop(asyncio.BaseEventLoop):
+    """Time begins at 0 seconds. Calls for an executor run on the loop, in their turn."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._virtual = 0.0
+        self._selector = _Timers(self)
+
+    def time(self) -> float:
+        """Return the virtual seconds since the loop was created."""
+        return self._virtual
+
+    def advance(self, seconds: float) -> None:
+        """Advance the time. Rounding may miss a timer by one float, which is within the resolution of the loop's clock."""
+        self._virtual += max(seconds, 0.0)
+
+    def run_in_executor(self, executor: Any, func: Callable[[*Ts], T], *args: *Ts) -> asyncio.Future[T]:
+        """Call the function on the loop."""
+        answer: asyncio.Future[T] = self.create_future()
+
+        def call() -> None:
+            if answer.cancelled():
+                return
+            try:
+                answer.set_result(func(*args))
+            except Exception as error:
+                answer.set_exception(error)
+
+        self.call_soon(call)
+        return answer
+
+    def _process_events(self, event_list: list[Any]) -> None:
+        """Do nothing: there is no IO."""
+
+    def _write_to_self(self) -> None:
+        """Do nothing: no selector blocks."""
+
+
+LAST = 400
+"""Maximum number of lines in a report, from the end of the history."""
+
+
+class Trace:
+    """Lines of (seconds, process, text)."""
+
+    def __init__(self) -> None:
+        self._lines: list[tuple[float, str, str]] = []
+        self.counts: dict[str, int] = {}
+        """Injected faults by kind."""
+
+    def add(self, at: float, who: str, what: str) -> None:
+        """Append a line."""
+        self._lines.append((at, who, what))
+
+    def count(self, fault: str) -> None:
+        """Count an injected fault."""
+        self.counts[fault] = self.counts.get(fault, 0) + 1
+
+    def __len__(self) -> int:
+        return len(self._lines)
+
+    @property
+    def digest(self) -> str:
+        """Return the digest of the whole history."""
+        whole = hashlib.sha256()
+        for at, who, what in self._lines:
+            whole.update(f"{at:.9f} {who} {what}\n".encode())
+        return whole.hexdigest()
+
+    def lines(self, last: int | None = LAST, about: str = "") -> list[str]:
+        """Return the last lines as text, or all; only those that contain `about`."""
+        chosen = [line for line in self._lines if about in line[2] or about in line[1]]
+        left_out = 0 if last is None else max(len(chosen) - last, 0)
+        shown = [f"{at:10.3f}  {who:<10} {what}" for at, who, what in chosen[left_out:]]
+        return [f"({left_out} lines before)", *shown] if left_out else shown
+
 
 LEASE = 6.0
 """Seconds of a lease in simulations: short, so that it expires soon."""

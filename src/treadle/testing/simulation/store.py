@@ -18,8 +18,7 @@ from treadle.model.errors import StoreBusy, StoreFull, StoreUnavailable
 from treadle.model.tasks import Claim, Server
 from treadle.stores.sqlite import SqliteStore
 from treadle.stores.sqlite.database import Part
-from treadle.testing.simulation.faults import Fault
-from treadle.testing.simulation.process import Process
+from treadle.testing.simulation.process import Fault, Process
 
 READS = ("find", "list_", "load_", "count", "walk", "group", "next_", "now", "describe", "check", "read_")
 """Prefixes of the names of calls that write nothing."""
