@@ -147,18 +147,6 @@ class Driver:
 
     # code
 
-    def start(self, kind: str, place: str, name: str, recorded: Recorded | None, about: str) -> int:
-        """Note that the code of a step executes from now; return the time."""
-        execution, journal = self.execution, self.journal
-        journal.decided()
-        began_at = execution.now()
-        if recorded is None:
-            execution.executing[place] = (began_at, kind, name, journal.redo(place), journal.count, 1, about)
-        else:
-            attempt = recorded.attempt or recorded.failures + 1
-            execution.executing[place] = (began_at, kind, name, recorded.redo, recorded.ordinal, attempt, about)
-        return began_at
-
     async def _begin(self, start: Callable[[Any], Coroutine[Any, Any, Any]]) -> None:
         task = self.execution.task
         if task.claim_version > 1 or task.scope is not None:

@@ -262,6 +262,18 @@ class Journal:
         self._count()
         return place, None
 
+    def start(self, kind: str, place: str, name: str, recorded: Recorded | None, about: str) -> int:
+        """Note that the code of a step executes from now; return the time."""
+        execution = self._execution
+        self.decided()
+        began_at = execution.now()
+        if recorded is None:
+            redo, ordinal, attempt = self.redo(place), self.count, 1
+        else:
+            redo, ordinal, attempt = recorded.redo, recorded.ordinal, recorded.attempt or recorded.failures + 1
+        execution.executing[place] = (began_at, kind, name, redo, ordinal, attempt, about)
+        return began_at
+
     def decided(self) -> None:
         """Note that something new happens: after the last recorded step, it does so for the first time."""
         if self.silent:
@@ -347,7 +359,7 @@ class Journal:
         """Return a new step at a place; nothing is written yet."""
         redo = self.redo(place)
         return Recorded(
-            id=step_id(self._execution.run_id, place, redo),
+            id=step_id(self._execution.run_id, place, redo) if redo else self.ids.at(place),
             place=place,
             redo=redo,
             kind=kind,

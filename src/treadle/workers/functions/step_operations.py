@@ -105,7 +105,7 @@ class StepOperation:
             if self.limit_key is not None:
                 await driver.permits.acquire(self.limit_key)
             branch.busy, branch.place = name, place
-            began_at = driver.start(self.kind, place, name, recorded, about)
+            began_at = driver.journal.start(self.kind, place, name, recorded, about)
             try:
                 value = self._stored(await self._call())
             except BaseException as error:
@@ -318,7 +318,7 @@ class EffectOperation(StepOperation):
                 await self.driver.permits.acquire(self.limit_key)
             begin = await self._begin(branch, recorded, effect)
             branch.busy, branch.place = name, place
-            began_at = self.driver.start(EFFECT, place, name, recorded, about)
+            began_at = self.driver.journal.start(EFFECT, place, name, recorded, about)
             try:
                 with making(begin.keys):
                     value = await self._call()
