@@ -25,8 +25,8 @@ from treadle.model.errors import StoreError
 from treadle.model.tasks import Claim, Server
 from treadle.workers.call import handler_in
 from treadle.workers.context import Context
-from treadle.workers.keeper.board import margin_of
 from treadle.workers.keeper.link import KeptBy, KeptSession, open_session
+from treadle.workers.keeper.process import margin_of
 
 _STOP_WITHIN = 10.0
 """Seconds that `RenewerThread.stop` waits for a call to the store that does not return."""

@@ -16,9 +16,8 @@ from tests.limits import BOUND
 from treadle.kernel.store.system import SystemClock
 from treadle.kernel.telemetry.events import Event, InterpreterHeld, LoopError
 from treadle.workers.call import handler_in, noted, noted_in_thread
-from treadle.workers.keeper.board import UNKNOWN, Board, SessionState
 from treadle.workers.keeper.link import KeeperProcess
-from treadle.workers.keeper.process import Claims, Keeper, patience_of
+from treadle.workers.keeper.process import UNKNOWN, Board, Claims, Keeper, SessionState, patience_of
 
 LEASE = 60.0
 FOREVER = float("inf")
@@ -303,7 +302,7 @@ def test_a_hold_is_worded_with_its_fix() -> None:
 
 BEATING = """
 import sys
-from treadle.workers.keeper.board import Board
+from treadle.workers.keeper.process import Board
 board = Board(int(sys.argv[1]))
 for at in range(1, 1_000_001):
     board.beat(0, float(at))

@@ -17,8 +17,8 @@ from treadle.model.errors import StoreUnavailable
 from treadle.model.tasks import Claim, Server
 from treadle.testing import ManualClock
 from treadle.workers.context import Context
-from treadle.workers.keeper.board import Board, SessionState
 from treadle.workers.keeper.link import KeptSession
+from treadle.workers.keeper.process import Board, SessionState
 from treadle.workers.lease_renewer import LeaseRenewer, RenewerThread
 
 LEASE_FOR = 60_000

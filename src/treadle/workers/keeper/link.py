@@ -21,7 +21,7 @@ import msgspec
 from treadle.kernel.telemetry.events import Emit, LoopError
 from treadle.model.clock import Clock
 from treadle.model.retry import Backoff
-from treadle.workers.keeper.board import SESSIONS, Board, SessionState
+from treadle.workers.keeper.process import SESSIONS, Board, SessionState
 
 _ROOT = Path(__file__).parents[3]
 _CODE = (

@@ -10,19 +10,198 @@ This module loads nothing but the standard library; the actor, which opens the s
 
 from __future__ import annotations
 
+import ctypes
 import marshal
+import mmap
 import os
 import select
 import signal
 import sys
 import time
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from functools import partial
 from importlib import import_module
-from typing import Any, Protocol, TypeVar
+from typing import Any, NamedTuple, Protocol, TypeVar
 
-from treadle.workers.keeper.board import SESSIONS, UNKNOWN, Board, SessionState, SlotState, margin_of
+SESSIONS = 64
+"""Lease renewers that one process can have concurrently; further ones do without a keeper."""
+
+SLOTS = 65_536
+"""Claims that one process can show its keeper; further ones are not kept."""
+
+UNKNOWN = -1
+"""The holder of the interpreter lock, if its thread is not known."""
+
+FREE, HELD, STARTED = range(3)
+
+
+def margin_of(lease: float) -> float:
+    """Return the seconds before the end of a lease without renewal at which its handler stops, or does not start."""
+    return min(0.5, lease / 10)
+
+
+class SessionState(ctypes.Structure):
+    """A lease renewer, as the keeper sees it; times are seconds of the machine's monotonic clock."""
+
+    _fields_ = (
+        ("beat_at", ctypes.c_double),
+        ("lease", ctypes.c_double),  # 0: closed
+        ("beat_every", ctypes.c_double),
+        ("keep_for", ctypes.c_double),
+        ("holder", ctypes.c_int64),  # the native id of the thread that held the interpreter lock, or `UNKNOWN`; 0: none did
+        ("claiming", ctypes.c_bool),
+    )
+
+
+class _Slot(ctypes.Structure):
+    _fields_ = (
+        ("state", ctypes.c_uint8),
+        ("session", ctypes.c_uint8),
+        ("version", ctypes.c_int64),
+        ("renewed_at", ctypes.c_double),
+        ("ends_at", ctypes.c_double),
+        ("kept_at", ctypes.c_double),
+        ("task_id", ctypes.c_char * 36),
+    )
+
+
+class _Memory(ctypes.Structure):
+    _fields_ = (("sessions", SessionState * SESSIONS), ("used", ctypes.c_int64), ("slots", _Slot * SLOTS))
+
+
+class SlotState(NamedTuple):
+    """A claim, as the keeper sees it."""
+
+    slot: int
+    task_id: str
+    version: int
+    started: bool
+    renewed_at: float
+    """When the last successful claim or renewal was sent, by the worker or by the keeper."""
+    ends_at: float
+    """When the attempt times out, or has made no progress for too long."""
+
+
+class Board:
+    """Memory shared by a worker process and its lease keeper, with the claims that the worker holds.
+
+    Writing a claim costs about a microsecond and no system call, and survives the death of the worker. Every write of the keeper to
+    the store is fenced by claim versions, so a slot that it reads half-written does no harm; single numbers are written whole. The
+    worker writes everything but `kept_at` and `holder`, which are the keeper's.
+    """
+
+    def __init__(self, file: int | None = None) -> None:
+        """Map the board in `file`, or make a new one."""
+        size = ctypes.sizeof(_Memory)
+        if file is None:
+            file = os.memfd_create("treadle-leases") if hasattr(os, "memfd_create") else _temporary()
+            os.ftruncate(file, size)
+        self.file = file
+        self._memory = _Memory.from_buffer(mmap.mmap(file, size))
+        self._sessions, self._slots = self._memory.sessions, self._memory.slots
+        self._free: list[int] = []
+
+    # the worker's side
+
+    def open_session(self, session: int, state: SessionState) -> None:
+        """Show a lease renewer."""
+        shown = self._sessions[session]
+        shown.beat_at, shown.beat_every, shown.keep_for = state.beat_at, state.beat_every, state.keep_for
+        shown.lease = state.lease  # the lease last: with one, the session is open
+
+    def close_session(self, session: int) -> None:
+        """Remove a lease renewer."""
+        shown = self._sessions[session]
+        shown.lease, shown.claiming, shown.holder = 0.0, False, 0
+
+    def beat(self, session: int, at: float) -> None:
+        """Show that the lease renewer is alive."""
+        self._sessions[session].beat_at = at
+
+    def set_claiming(self, session: int, claiming: bool) -> None:
+        """Show whether a claim is on its way: the store may have made it although it is not on the board."""
+        self._sessions[session].claiming = claiming
+
+    def hold(self, session: int, task_id: str, version: int, renewed_at: float, ends_at: float) -> int | None:
+        """Show a claim; return its slot, or None if the board is full or the id is not one of Treadle's."""
+        if len(task_id) > 36:
+            return None
+        try:
+            number = self._free.pop()
+        except IndexError:
+            number = self._memory.used
+            if number == SLOTS:
+                return None
+            self._memory.used = number + 1
+        slot = self._slots[number]
+        slot.session, slot.version, slot.task_id = session, version, task_id.encode()
+        slot.renewed_at, slot.ends_at, slot.kept_at = renewed_at, ends_at, 0.0
+        slot.state = HELD
+        return number
+
+    def start(self, slot: int) -> None:
+        """Show that the claim's handler starts."""
+        self._slots[slot].state = STARTED
+
+    def renew(self, slot: int, renewed_at: float) -> None:
+        """Show a renewal."""
+        self._slots[slot].renewed_at = renewed_at
+
+    def bound(self, slot: int, ends_at: float) -> None:
+        """Show another end of the attempt, after which the keeper does not renew the claim."""
+        self._slots[slot].ends_at = ends_at
+
+    def drop(self, slot: int) -> None:
+        """Remove a claim."""
+        self._slots[slot].state = FREE
+        self._free.append(slot)
+
+    def take_holder(self, session: int) -> int:
+        """Return the native id of the thread that held the interpreter lock, or `UNKNOWN`, and forget it; 0: there was none."""
+        thread: int = self._sessions[session].holder
+        self.blame(session, 0)
+        return thread
+
+    def kept_at(self, slot: int) -> float:
+        """Return when the keeper sent its last successful renewal of the claim; 0.0: never."""
+        kept_at: float = self._slots[slot].kept_at
+        return kept_at
+
+    # the keeper's side
+
+    def session(self, session: int) -> SessionState:
+        """Return a lease renewer as it is now; its `lease` is 0 if it is closed."""
+        return SessionState.from_buffer_copy(self._sessions[session])
+
+    def claims(self, session: int) -> Iterator[SlotState]:
+        """Return the claims of a lease renewer."""
+        for number in range(self._memory.used):
+            slot = _Slot.from_buffer_copy(self._slots[number])
+            if slot.state != FREE and slot.session == session:
+                task_id = slot.task_id.decode("ascii", "replace")
+                renewed_at = max(slot.renewed_at, slot.kept_at)
+                yield SlotState(number, task_id, slot.version, slot.state == STARTED, renewed_at, slot.ends_at)
+
+    def blame(self, session: int, thread: int) -> None:
+        """Tell the worker which of its threads holds the interpreter lock."""
+        self._sessions[session].holder = thread
+
+    def keep(self, claim: SlotState, at: float) -> None:
+        """Tell the worker that the keeper renewed the claim, unless the slot has another one meanwhile."""
+        slot = self._slots[claim.slot]
+        if slot.version == claim.version and slot.state != FREE:
+            slot.kept_at = at
+
+
+def _temporary() -> int:
+    import tempfile  # the keeper never needs it
+    from pathlib import Path
+
+    file, path = tempfile.mkstemp(prefix="treadle-leases-")
+    Path(path).unlink()
+    return file
+
 
 LOOK_EVERY = 1.0
 _ACT_WITHIN = 10.0
@@ -65,13 +244,16 @@ class Keeper:
         is_running: Callable[[], bool],
         cpu_times: Callable[[], dict[int, int]],
         say: Callable[[str], None],
+        limit: Callable[[], AbstractContextManager[None]] = nullcontext,
     ) -> None:
-        """`is_running` is false for a worker process that was stopped or is dead; `say` reports a problem to it."""
+        """`is_running` is false for a worker process that was stopped or is dead; `say` reports a problem to it; `limit` bounds
+        the time of each act on the store."""
         self._board = board
         self._load = load
         self._is_running = is_running
         self._cpu_times = cpu_times
         self._say = say
+        self._limit = limit
         self._actors: dict[int, Actor] = {}
         self._again_at: dict[int, float] = {}
         self._cpu_before: dict[int, dict[int, int]] = {}
@@ -135,7 +317,7 @@ class Keeper:
             if self._has_unstarted(number):
                 started = _pairs([claim for claim in self._board.claims(number) if claim.started])
                 self._act(number, partial(_release, started), 0.0)
-            self._act(number, _bury, 0.0)
+            self._act(number, lambda actor: actor.bury(), 0.0)
 
     def may_detach(self) -> bool:
         """Whether there is nothing to release, so that other servers, which wait for this process to end, may expire the claims."""
@@ -146,17 +328,18 @@ class Keeper:
         return [number for number in range(SESSIONS) if self._board.session(number).lease and self._has_claims(number)]
 
     def _has_claims(self, number: int) -> bool:
-        return self._board.is_claiming(number) or any(True for _ in self._board.claims(number))
+        return self._board.session(number).claiming or any(True for _ in self._board.claims(number))
 
     def _has_unstarted(self, number: int) -> bool:
-        return self._board.is_claiming(number) or any(not claim.started for claim in self._board.claims(number))
+        return self._board.session(number).claiming or any(not claim.started for claim in self._board.claims(number))
 
     def _act(self, number: int, act: Callable[[Actor], T], now: float) -> T | None:
         """Call the actor; after an error, load a new one with the next act."""
         try:
-            if number not in self._actors:
-                self._actors[number] = self._load(number)
-            return act(self._actors[number])
+            with self._limit():
+                if number not in self._actors:
+                    self._actors[number] = self._load(number)
+                return act(self._actors[number])
         except Exception as error:
             self._say(f"could not act for its worker: {error}")
             self._again_at[number] = now + LOOK_EVERY
@@ -165,21 +348,18 @@ class Keeper:
 
     def _drop_actor(self, number: int) -> None:
         if (actor := self._actors.pop(number, None)) is not None:
-            with suppress(Exception):
+            with suppress(Exception), self._limit():
                 actor.close()
 
 
 def patience_of(session: SessionState) -> float:
     """Return the seconds without a beat after which the keeper acts: in time for a claim that was about to be renewed."""
-    return max(2 * session.beat_every, session.lease / 6)
+    patience: float = max(2 * session.beat_every, session.lease / 6)
+    return patience
 
 
 def _release(started: Claims, actor: Actor) -> int:
     return actor.release(started)
-
-
-def _bury(actor: Actor) -> None:
-    actor.bury()
 
 
 def _pairs(claims: Sequence[SlotState]) -> list[tuple[str, int]]:
@@ -214,29 +394,12 @@ def _fields(path: str) -> list[bytes]:
         os.close(file)
 
 
-class _TimedActor:
-    """An actor whose calls end after `_ACT_WITHIN` seconds."""
-
-    def __init__(self, make: Callable[[], Actor]) -> None:
-        self._actor = _timed(make)
-
-    def renew(self, claims: Claims) -> set[str]:
-        return _timed(lambda: self._actor.renew(claims))
-
-    def release(self, started: Claims, waiting: Claims | None = None) -> int:
-        return _timed(lambda: self._actor.release(started, waiting))
-
-    def bury(self) -> None:
-        _timed(self._actor.bury)
-
-    def close(self) -> None:
-        _timed(self._actor.close)
-
-
-def _timed(act: Callable[[], T]) -> T:
+@contextmanager
+def _time_limit() -> Iterator[None]:
+    """Raise `TimeoutError` if the store does not answer within `_ACT_WITHIN` seconds."""
     signal.setitimer(signal.ITIMER_REAL, _ACT_WITHIN)
     try:
-        return act()
+        yield
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
 
@@ -261,9 +424,10 @@ def main(board_file: int, worker_pid: int) -> None:
         told = sessions[number]
         sys.path[:] = told["path"]
         module, _, name = told["actor"].partition(":")
-        return _TimedActor(lambda: getattr(import_module(module), name)(**told["arguments"]))
+        actor: Actor = getattr(import_module(module), name)(**told["arguments"])
+        return actor
 
-    keeper = Keeper(Board(board_file), load, partial(is_running, worker_pid), partial(cpu_times, worker_pid), _say)
+    keeper = Keeper(Board(board_file), load, partial(is_running, worker_pid), partial(cpu_times, worker_pid), _say, _time_limit)
     poller = select.poll()
     poller.register(0, select.POLLIN | select.POLLHUP)
     heard, pause, is_alive = b"", 0.0, True
