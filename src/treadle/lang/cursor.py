@@ -136,10 +136,14 @@ class Cursor:
         if not follows or self.names_something() or self.ahead().broken:
             return
         meant = hints.BLOCKS.get(token.text) or nearest(token.text, sorted(words))
-        if meant is None:
-            return
+        if meant is not None:
+            self.correct(meant, f"`{meant}`")
+
+    def correct(self, meant: str, expected: str) -> None:
+        """Report the next word as misspelled and continue as if it were right."""
+        token = self.tok
         fix = replace(f"Change `{token.text}` to `{meant}`", token.span, meant)
-        self.report(token.span, f"unexpected `{token.text}`; expected `{meant}`", f"did you mean `{meant}`?", [fix])
+        self.report(token.span, f"unexpected `{token.text}`; expected {expected}", f"did you mean `{meant}`?", [fix])
         token.text = meant
 
     def join_before(self, sign: str) -> None:
@@ -315,6 +319,10 @@ class Cursor:
         self._find_quote()
         self.reporter.report("syntax-error", self.source, span, message, hint=hint, fixes=fixes)
         self.silent_at = self.index
+
+    def rewrite(self, span: Span, text: str, message: str, hint: str | None = None) -> None:
+        """Report an error whose fix is another text in its place, or none."""
+        self.report(span, message, hint, [replace(f"Write `{text}`" if text else "Remove it", span, text)])
 
     def failed(self, span: Span, message: str, hint: str | None = None, fixes: Iterable[Fix] = ()) -> Failed:
         """Report an error and return the exception to raise."""

@@ -95,12 +95,10 @@ class ExpressionParser:
             operator = "not in"
         elif cursor.tok.kind == "=" and operator in ("==", "!="):
             span = cursor.previous.span.to(cursor.advance().span)
-            cursor.report(
-                span, f"unexpected `{operator}=`", f"write `{operator}`", [replace(f"Write `{operator}`", span, operator)]
-            )
+            cursor.rewrite(span, operator, f"unexpected `{operator}=`", f"write `{operator}`")
         elif operator == "<" and cursor.tok.kind == ">":
             span = cursor.previous.span.to(cursor.advance().span)
-            cursor.report(span, "unexpected `<>`", "write `!=`", [replace("Write `!=`", span, "!=")])
+            cursor.rewrite(span, "!=", "unexpected `<>`", "write `!=`")
         return _binary(operator, left, self.expr(_CONCAT))
 
     def _run(self, left: nodes.Expr, own: int) -> nodes.Expr:
@@ -148,8 +146,7 @@ class ExpressionParser:
         elif kind in ("-", "+", "!"):
             return self._signed()
         elif kind == "{" and cursor.ahead().kind in ("}", "string", "name") and cursor.ahead(2).kind in (":", "}", ")", ","):
-            fix = replace("Write `#{`", token.span, "#{")
-            cursor.report(token.span, "unexpected `{`; expected a value", "a map is written `#{key: value}`", [fix])
+            cursor.rewrite(token.span, "#{", "unexpected `{`; expected a value", "a map is written `#{key: value}`")
             token.kind = "#{"
             value = self._group("#{")
         else:
@@ -278,7 +275,7 @@ class ExpressionParser:
         cursor.advance()
         if cursor.tok.kind in ("=", "=>"):
             span = cursor.previous.span.end.to(cursor.advance().span)
-            cursor.report(span, "unexpected `=` in a map", "an entry is written `key: value`", [replace("Write `:`", span, ":")])
+            cursor.rewrite(span, ":", "unexpected `=` in a map", "an entry is written `key: value`")
         else:
             cursor.take(":")
         return nodes.Entry(Name(key.value if key.kind == "string" else key.text, key.span), self.expr())
@@ -316,7 +313,7 @@ class ExpressionParser:
             span = token.span.to(name.span)
             keys = "".join(f'["{part}"]' for part in name.text.split("."))
             hint = f"use an index after `]` or `)`: `{keys}`"
-            cursor.report(span, f"unexpected `.{name.text}`", hint, [replace(f"Write `{keys}`", span, keys)])
+            cursor.rewrite(span, keys, f"unexpected `.{name.text}`", hint)
             return True
         if token.kind == "?":
             after = cursor.ahead()
@@ -330,15 +327,13 @@ class ExpressionParser:
             self._foreign_call(value)
             return True
         if token.kind == "=" and self.comparing:
-            fix = replace("Write `==`", token.span, "==")
-            cursor.report(token.span, "unexpected `=` in a condition", "comparison is written `==`", [fix])
+            cursor.rewrite(token.span, "==", "unexpected `=` in a condition", "comparison is written `==`")
             cursor.advance()
             self.expr(_CONCAT)
             return True
         meant = hints.OPERATORS.get(token.text)
         if meant is not None and token.kind == "name" and not cursor.names_something():
-            fix = replace(f"Write `{meant}`", token.span, meant)
-            cursor.report(token.span, f"unexpected `{token.text}`", f"write `{meant}`", [fix])
+            cursor.rewrite(token.span, meant, f"unexpected `{token.text}`", f"write `{meant}`")
             cursor.advance()
             self.expr(LEVELS[meant] + 1)
             return True
@@ -398,9 +393,7 @@ class ExpressionParser:
             cursor.advance()
             return self.operand()
         if meant:
-            cursor.report(
-                token.span, f"unexpected `{token.text}`", f"write `{meant}`", [replace(f"Write `{meant}`", token.span, meant)]
-            )
+            cursor.rewrite(token.span, meant, f"unexpected `{token.text}`", f"write `{meant}`")
             cursor.advance()
             return _constant(meant, token.span)
         if after.kind not in _VALUE_STARTS:
@@ -436,7 +429,7 @@ class TypeParser:
         while cursor.tok.kind == "?":
             mark = cursor.advance().span
             if isinstance(type_, nodes.OptionalType):
-                cursor.report(mark, "unexpected second `?` after a type", None, [replace("Remove it", mark, "")])
+                cursor.rewrite(mark, "", "unexpected second `?` after a type")
                 continue
             type_ = _limited_type(nodes.OptionalType(type_, type_.span.to(mark), type_.depth + 1))
         return type_
@@ -496,8 +489,7 @@ class TypeParser:
         return self._meant_type(name.span.to(last.span), hints.generic(name.text, parts))
 
     def _meant_type(self, span: Span, meant: str) -> nodes.Type:
-        fix = replace(f"Write `{meant}`", span, meant)
-        self.cursor.report(span, f"unexpected type `{self.cursor.source.part(span)[:40]}`", f"write `{meant}`", [fix])
+        self.cursor.rewrite(span, meant, f"unexpected type `{self.cursor.source.part(span)[:40]}`", f"write `{meant}`")
         return nodes.NamedType(Name("Json", span), span)
 
 

@@ -49,9 +49,7 @@ class ForeignParser:
         if token.kind == "name" and after.kind == ":":
             return self._colon(token, after)
         if token.kind == "name" and after.kind in WORDS and not after.broken and (meant := nearest(text, [*_STATEMENT_WORDS])):
-            fix = replace(f"Change `{text}` to `{meant}`", token.span, meant)
-            cursor.report(token.span, f"unexpected `{text}`; expected a step or `yield`", f"did you mean `{meant}`?", [fix])
-            token.text = meant
+            cursor.correct(meant, "a step or `yield`")
             return None
         if token.kind == "-" and after.kind in ("-", ">") and after.start == token.end:
             self._dashes()
@@ -71,7 +69,7 @@ class ForeignParser:
         second, third = cursor.ahead(2), cursor.ahead(3)
         if second.kind == "=":
             span = after.span.to(second.span)
-            cursor.report(span, "unexpected `:=`; expected `=`", fixes=[replace("Write `=`", span, "=")])
+            cursor.rewrite(span, "=", "unexpected `:=`; expected `=`")
             cursor.advance()
         elif second.kind in WORDS and third.kind == "=" and not third.broken:
             fix = replace("Remove the type", token.span.end.to(second.span), "")
@@ -97,15 +95,13 @@ class ForeignParser:
         span = first.span.to(second.span)
         if second.kind == ">":
             hint = "a step runs after the steps that it reads"
-            cursor.report(span, "unexpected `->` between steps", hint, [replace("Remove it", span, "")])
+            cursor.rewrite(span, "", "unexpected `->` between steps", hint)
             return
         self.dashed(span)
 
     def dashed(self, span: nodes.Span) -> None:
         """Report `--` as a comment, and skip its line."""
-        self.cursor.report(
-            span, "`--` does not begin a comment", "AFL comments begin with `//`", [replace("Write `//`", span, "//")]
-        )
+        self.cursor.rewrite(span, "//", "`--` does not begin a comment", "AFL comments begin with `//`")
         self.cursor.skip_line()
 
     def _skip_construct(self) -> None:
@@ -153,13 +149,13 @@ class ForeignParser:
         word = cursor.tok
         if cursor.ahead().broken or cursor.ahead().kind == "}":
             hint = "a block ends with its last step; it passes values to its owner with `yield`"
-            cursor.report(word.span, "unexpected `return`", hint, [replace("Remove it", word.span, "")])
+            cursor.rewrite(word.span, "", "unexpected `return`", hint)
             cursor.advance()
             return None
         cursor.advance()
         if cursor.tok.kind in WORDS and cursor.ahead().kind == "(":
             hint = "a block passes values to its owner with `yield`"
-            cursor.report(word.span, "unexpected `return`", hint, [replace("Write `yield`", word.span, "yield")])
+            cursor.rewrite(word.span, "yield", "unexpected `return`", hint)
             call = self.calls.call()
             return nodes.Yield(call, word.span.to(call.span))
         self.value_for_owner(word)

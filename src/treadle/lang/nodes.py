@@ -604,7 +604,7 @@ class Facet:
 
     @property
     def qualified_name(self) -> str:
-        return f"{self.namespace}.{self.name}" if self.namespace else self.name
+        return f"{self.namespace}.{self.name}" if self.namespace else str(self.name)
 
     @property
     def is_event(self) -> bool:
@@ -638,7 +638,7 @@ class Schema:
 
     @property
     def qualified_name(self) -> str:
-        return f"{self.namespace}.{self.name}" if self.namespace else self.name
+        return f"{self.namespace}.{self.name}" if self.namespace else str(self.name)
 
 
 @node

@@ -267,7 +267,7 @@ class _Parser:
         name = cursor.name()
         hint = f"fields stand in braces: `schema {name.text} {{ ... }}`"
         if cursor.tok.kind == "=" and cursor.ahead().kind == "{":
-            cursor.report(cursor.tok.span, "unexpected `=`; expected `{`", hint, [replace("Remove it", cursor.tok.span, "")])
+            cursor.rewrite(cursor.tok.span, "", "unexpected `=`; expected `{`", hint)
             cursor.advance()
         opener = cursor.tok
         if opener.kind not in ("{", "("):
@@ -422,7 +422,7 @@ class _Parser:
         if token.kind == "-" and cursor.ahead().kind == ">":
             cursor.advance()
             span = token.span.to(cursor.advance().span)
-            cursor.report(span, "unexpected `->`; expected `=>`", "returns follow `=>`", [replace("Write `=>`", span, "=>")])
+            cursor.rewrite(span, "=>", "unexpected `->`; expected `=>`", "returns follow `=>`")
         elif token.kind == ":" and cursor.ahead().kind in (*WORDS, "["):
             cursor.report(token.span, "unexpected `:`; expected `=>`", "returns are named: `=> (result: Long)`")
             cursor.advance()
@@ -456,8 +456,7 @@ class _Parser:
         elif token.kind == "name" and token.text not in _TOP and token.text not in _TAIL:
             cursor.respell({"andThen", "script", "prompt", "catch", "with"})
         elif token.kind == "=" and cursor.ahead().kind == "{":
-            fix = replace("Write `andThen`", token.span, "andThen")
-            cursor.report(token.span, "unexpected `=`; expected `andThen`", "a block follows `andThen`", [fix])
+            cursor.rewrite(token.span, "andThen", "unexpected `=`; expected `andThen`", "a block follows `andThen`")
             token.kind, token.text = "name", "andThen"
 
     def prompt(self) -> nodes.Prompt:
@@ -473,8 +472,7 @@ class _Parser:
                 raise cursor.unexpected("`model`", "`system`", "`template`", "`}`", words=words)
             kind = cursor.keyword()
             if cursor.tok.kind in (":", "=") and cursor.ahead().kind == "string":
-                fix = replace("Remove it", cursor.tok.span, "")
-                cursor.report(cursor.tok.span, f"unexpected `{cursor.tok.kind}`", f'write `{kind.text} "..."`', [fix])
+                cursor.rewrite(cursor.tok.span, "", f"unexpected `{cursor.tok.kind}`", f'write `{kind.text} "..."`')
                 cursor.advance()
             if cursor.tok.kind != "string":
                 raise cursor.unexpected("a string in double quotes")

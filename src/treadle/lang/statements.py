@@ -51,9 +51,7 @@ class StatementParser:
                 return nodes.Block(script=script, span=script.span)
         words = ["foreach", "when"] + (["script"] if with_script else [])
         if token.text == "for":
-            cursor.report(
-                token.span, "unexpected `for`; expected `foreach`", fixes=[replace("Write `foreach`", token.span, "foreach")]
-            )
+            cursor.rewrite(token.span, "foreach", "unexpected `for`; expected `foreach`")
             token.text = "foreach"
             return self.foreach()
         if token.text in hints.CONSTRUCTS:
@@ -104,8 +102,7 @@ class StatementParser:
         variable = cursor.name()
         if cursor.tok.text != "in":
             if cursor.tok.text in ("of", ":", "="):
-                fix = replace("Write `in`", cursor.tok.span, "in")
-                cursor.report(cursor.tok.span, f"unexpected `{cursor.tok.text}`; expected `in`", fixes=[fix])
+                cursor.rewrite(cursor.tok.span, "in", f"unexpected `{cursor.tok.text}`; expected `in`")
                 cursor.advance()
             else:
                 raise cursor.unexpected("`in`", words=("in",))
@@ -147,9 +144,7 @@ class StatementParser:
         """Parse the error mode of a foreach, if there is one."""
         cursor = self.cursor
         if cursor.tok.kind == "name" and cursor.tok.text not in MODES and (meant := nearest(cursor.tok.text, [*MODES])) is not None:
-            fix = replace(f"Change `{cursor.tok.text}` to `{meant}`", cursor.tok.span, meant)
-            cursor.report(cursor.tok.span, f"unexpected `{cursor.tok.text}`; expected `{meant}`", f"did you mean `{meant}`?", [fix])
-            cursor.tok.text = meant
+            cursor.correct(meant, f"`{meant}`")
         if cursor.tok.text not in MODES:
             return None, None
         word = cursor.keyword()
@@ -160,9 +155,8 @@ class StatementParser:
                 raise cursor.failed(word.span, "expected `(` after `collectErrors`", hint)
             cursor.open()
             if cursor.tok.kind == "input" and "." not in (name := cursor.tok.text[2:]):
-                fix = replace(f"Write `{name}`", cursor.tok.span, name)
-                cursor.report(
-                    cursor.tok.span, f"unexpected `{cursor.tok.text}`; expected a name", "name the return, without `$.`", [fix]
+                cursor.rewrite(
+                    cursor.tok.span, name, f"unexpected `{cursor.tok.text}`; expected a name", "name the return, without `$.`"
                 )
                 cursor.tok.kind, cursor.tok.text = "name", name
             failed = cursor.name()
@@ -233,7 +227,7 @@ class StatementParser:
             cursor.report(at, "unexpected `{`; expected `=>`", fixes=[Fix("Insert `=>`", (Edit(at.until(at), "=> "),))])
         elif cursor.tok.kind == ":" or (cursor.tok.kind == "-" and cursor.ahead().kind == ">"):
             at = at.to(cursor.advance().span if cursor.tok.kind == ":" else cursor.ahead().span)
-            cursor.report(at, f"unexpected `{cursor.source.part(at)}`; expected `=>`", fixes=[replace("Write `=>`", at, "=>")])
+            cursor.rewrite(at, "=>", f"unexpected `{cursor.source.part(at)}`; expected `=>`")
             while cursor.tok.kind in ("-", ">"):
                 cursor.advance()
         else:
@@ -331,12 +325,7 @@ class StatementParser:
         if token.text in ("sys.log", "sys.assert"):
             return self.sys()
         if kind == ",":
-            cursor.report(
-                token.span,
-                "unexpected `,` after a statement",
-                "statements need no separator",
-                [replace("Remove it", token.span, "")],
-            )
+            cursor.rewrite(token.span, "", "unexpected `,` after a statement", "statements need no separator")
             cursor.advance()
             return None
         return self.foreign.statement()
@@ -455,8 +444,7 @@ class StatementParser:
             raise cursor.unexpected("the name of a step")
         name = token.text.partition(".")[0]
         if token.kind == "dotted":
-            fix = replace(f"Write `{name}`", token.span, name)
-            cursor.report(token.span, f"unexpected `{token.text}`; expected the name of a step", f"write `after {name}`", [fix])
+            cursor.rewrite(token.span, name, f"unexpected `{token.text}`; expected the name of a step", f"write `after {name}`")
         cursor.advance()
         return Name(name, token.span)
 
