@@ -13,7 +13,7 @@ from treadle.api.wire import Instant, to_builtins
 from treadle.kernel.schedules.ticks import make_cron
 from treadle.kernel.store.ports import Store
 from treadle.kernel.store.queries import TaskFilter
-from treadle.kernel.triggers.target import Occasion, Prepared
+from treadle.kernel.triggers import Occasion, Prepared
 from treadle.model.clock import as_text
 from treadle.model.errors import (
     IllegalMove,

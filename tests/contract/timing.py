@@ -22,7 +22,7 @@ from treadle.kernel.store.units import Answer, Finish, Seen, Unit
 from treadle.kernel.store.value_store import ValueStore
 from treadle.kernel.store.verify import verify
 from treadle.kernel.telemetry.events import Event
-from treadle.kernel.triggers.target import Starters
+from treadle.kernel.triggers import Starters
 from treadle.kernel.watchers.scan import SourceReader, WatcherScanner
 from treadle.kernel.watchers.service import Watchers
 from treadle.model.names import HANDLER, SCHEDULE, WATCHER

@@ -12,9 +12,8 @@ from tests.interfaces.engines import url_of
 from tests.interfaces.function_driver import Died, Process, Scene, function_scene
 from tests.interfaces.test_problems import FAULTS
 
-from treadle.kernel.alerts import reads
-from treadle.kernel.alerts.decide import CAUSES
-from treadle.kernel.alerts.evaluate import AlertEvaluator
+from treadle.kernel.alerts import evaluate
+from treadle.kernel.alerts.evaluate import CAUSES, AlertEvaluator
 from treadle.kernel.store.queries import TaskFilter
 from treadle.kernel.store.units import MoveRun, PutRun, Unit
 from treadle.model.errors import AlertRuleExists, AlertRuleNotFound, InvalidAlert, InvalidInput
@@ -250,8 +249,8 @@ async def test_a_failure_before_many_others_fires_and_does_not_resolve(watch: Wa
 
 
 async def test_a_cause_that_a_storm_hides_counts_as_present(watch: Watch, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reads, "PAGE", 5)
-    monkeypatch.setattr(reads, "PAGES", 2)
+    monkeypatch.setattr(evaluate, "PAGE", 5)
+    monkeypatch.setattr(evaluate, "PAGES", 2)
     engine = watch.scene.engine
     await engine.alerts.create("r", when="run_failed", to=URL)
     await engine.alerts.create("later", when="run_failed", workflow="b", to=URL, lasts=60)

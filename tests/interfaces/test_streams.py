@@ -21,7 +21,7 @@ from treadle import Context, Engine, RetryPolicy, Waiting
 from treadle.agents import Evaluator, Persistence
 from treadle.engine.codecs import Zlib
 from treadle.kernel.store.units import Answer, Unit, Verdict
-from treadle.kernel.streams.reads import check_entries
+from treadle.kernel.streams import check_entries
 from treadle.llm import ClaudeAgentRunner
 from treadle.model.errors import (
     ClaimLost,

@@ -62,13 +62,13 @@ if TYPE_CHECKING:
     from treadle.kernel.search.service import Search
     from treadle.kernel.store.retention import Retention
     from treadle.kernel.store.verify import VerifyReport
-    from treadle.kernel.streams.reads import StreamReads
+    from treadle.kernel.streams import StreamReads
     from treadle.kernel.tasks.dead_letters import DeadLetters
     from treadle.kernel.tasks.records import TaskRecords
     from treadle.kernel.tasks.service import Tasks
     from treadle.kernel.telemetry.observer import CallTimer
-    from treadle.kernel.threads.service import Threads
-    from treadle.kernel.traces.reads import TraceReads
+    from treadle.kernel.threads import Threads
+    from treadle.kernel.traces import TraceReads
     from treadle.workers.keeper.link import KeptBy
     from treadle.workers.notifications import AlertSender, Notifier
 
@@ -274,7 +274,7 @@ class Kernel:
     @cached_property
     def streams(self) -> StreamReads:
         """Streams of runs."""
-        from treadle.kernel.streams.reads import StreamReads
+        from treadle.kernel.streams import StreamReads
 
         return StreamReads(self.store, self.committer, self.clock, namespace=self.settings.namespace)
 
@@ -375,7 +375,7 @@ class Kernel:
     @cached_property
     def threads(self) -> Threads:
         """Checkpoints of agent frameworks."""
-        from treadle.kernel.threads.service import Threads
+        from treadle.kernel.threads import Threads
 
         return Threads(self.store, self.committer, self.ids, namespace=self.settings.namespace)
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from treadle.api.contract import Call
 from treadle.api.facade import Api, protocol_of
-from treadle.kernel.guard import Guard, check_route
+from treadle.kernel.guard import Guard
 from treadle.model.access import Access
 from treadle.model.clock import milliseconds
 
@@ -180,7 +180,7 @@ class Operations(Api):
 
     def check(self, call: Call) -> None:
         """Raise `Forbidden` unless the caller may make the call at all; the call itself checks that again, and its arguments."""
-        check_route(self.access, call.route)
+        self.access.check(call.route.scope, lists=call.route.lists)
 
     async def permit(self, call: Call, **arguments: Any) -> None:
         """Raise `Forbidden` unless the caller may make the call with these arguments; changes nothing."""

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from treadle.kernel.runs.service import Runs
     from treadle.kernel.runs.shown import RunRecords
     from treadle.kernel.runs.step_reads import StepReads
-    from treadle.kernel.traces.reads import TraceReads
+    from treadle.kernel.traces import TraceReads
 
 
 class RunServices:
@@ -140,7 +140,7 @@ class RunServices:
     @cached_property
     def traces(self) -> TraceReads:
         """Everything that followed from one start."""
-        from treadle.kernel.traces.reads import TraceReads
+        from treadle.kernel.traces import TraceReads
 
         kernel = self._kernel
         return TraceReads(kernel.store, kernel.value_store, self.step_reads, namespace=kernel.settings.namespace)

@@ -5,14 +5,13 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
-from treadle.kernel.alerts.evaluate import AlertEvaluator
-from treadle.kernel.alerts.reads import AlertReads
+from treadle.kernel.alerts.evaluate import AlertEvaluator, AlertReads
 from treadle.kernel.alerts.service import Alerts
 from treadle.kernel.declarations.service import Declarations
 from treadle.kernel.schedules.fire import Firer
 from treadle.kernel.schedules.service import Schedules
 from treadle.kernel.status import StatusReads
-from treadle.kernel.triggers.target import Starters
+from treadle.kernel.triggers import Starters
 from treadle.kernel.watchers.decide import Scan
 from treadle.kernel.watchers.scan import SourceReader, WatcherScanner
 from treadle.kernel.watchers.service import Watchers

@@ -22,7 +22,7 @@ from treadle.kernel.store.ports import Store
 from treadle.kernel.store.queries import RunFilter, TaskFilter
 from treadle.kernel.store.records import RecordFilter
 from treadle.kernel.store.value_store import ValueStore
-from treadle.kernel.streams.reads import check_entries
+from treadle.kernel.streams import check_entries
 from treadle.model.alerts import AlertBody, AlertRuleBody
 from treadle.model.approvals import Approval
 from treadle.model.errors import TreadleError, UnreadableValue

@@ -23,11 +23,11 @@ from functools import partial
 from types import NoneType
 from typing import Any
 
-from treadle.api.contract import ApiRecord, Call, Route, calls_of, values_of
+from treadle.api.contract import ApiRecord, Call, calls_of, values_of
 from treadle.kernel.store.lookups import CANDIDATES, RECORDS, find_id, find_short, is_short
 from treadle.kernel.store.ports import Store
 from treadle.model.access import Access, Scope
-from treadle.model.errors import AmbiguousId, InvalidInput, RestrictedToken
+from treadle.model.errors import AmbiguousId, InvalidInput
 from treadle.model.states import APPROVAL, EXTERNAL, OBJECTIVE, RUN, STEP, TASK
 
 _TREES = (RUN.entity, TASK.entity)
@@ -47,13 +47,6 @@ _TEXTLESS = frozenset({NoneType, bool, int, float, dict, type})
 """Types of values without texts to check; payloads are checked when they are encoded."""
 
 
-def check_route(access: Access, route: Route) -> None:
-    """Raise `Forbidden` unless the caller may use the route; interfaces ask before they read any arguments."""
-    access.check(route.scope)
-    if access.task_lists and not route.lists:
-        raise RestrictedToken()
-
-
 class Operation:
     """One operation: its declaration, and the method that performs it."""
 
@@ -68,7 +61,7 @@ class Operation:
 
     async def permit(self, access: Access, /, *args: Any, **options: Any) -> None:
         """Raise `Forbidden` unless the caller may perform the operation with these arguments; changes nothing."""
-        check_route(access, self._call.route)
+        access.check(self._call.route.scope, lists=self._call.route.lists)
         if not access.task_lists and self._permit is None:
             return
         bound = self._call.signature.bind(None, *args, **options)

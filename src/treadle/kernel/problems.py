@@ -12,7 +12,7 @@ from treadle.api.system import StatusProblem
 from treadle.kernel.queue.why import find_hold, serves
 from treadle.kernel.status import FAILING
 from treadle.kernel.store.health import LATE_FOR
-from treadle.kernel.triggers.service import PAUSED
+from treadle.kernel.triggers import PAUSED
 from treadle.model.clock import span
 from treadle.model.names import FUNCTION, HANDLER, NOTIFY
 from treadle.model.records import UNREADABLE

@@ -14,8 +14,8 @@ from typing import Protocol, TypeVar
 
 import msgspec
 
-from treadle.kernel.approvals.records import ENTITY as APPROVAL
-from treadle.kernel.approvals.records import PENDING
+from treadle.kernel.approvals.decide import ENTITY as APPROVAL
+from treadle.kernel.approvals.decide import PENDING
 from treadle.kernel.approvals.service import Approvals
 from treadle.kernel.store.lookups import every_record, every_task
 from treadle.kernel.store.ports import Store

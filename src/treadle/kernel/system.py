@@ -101,7 +101,7 @@ class System:
 
     async def _why_named(self, name: str) -> Why | None:
         """Explain the live schedule or watcher of that name, or the schedule or watcher of that id, by its task."""
-        from treadle.kernel.triggers.service import ACTIVE, PAUSED
+        from treadle.kernel.triggers import ACTIVE, PAUSED
 
         for entity in (SCHEDULE, WATCHER):
             record = await find_by_name_or_id(self._store, self._namespace, entity.entity, name)

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from functools import cache
 
-from treadle.model.errors import Forbidden, InvalidInput, ListForbidden, Refused
+from treadle.model.errors import Forbidden, InvalidInput, ListForbidden, Refused, RestrictedToken
 from treadle.model.ids import parse_id
 
 
@@ -80,10 +80,12 @@ class Access:
         """Return whether the task list is permitted."""
         return not self.task_lists or task_list in self.task_lists
 
-    def check(self, scope: Scope) -> None:
-        """Raise `Forbidden` unless the scope is granted."""
+    def check(self, scope: Scope, *, lists: bool = True) -> None:
+        """Raise `Forbidden` unless the scope is granted; without `lists`, also if it is restricted to task lists."""
         if not self.may(scope):
             raise Forbidden(scope)
+        if self.task_lists and not lists:
+            raise RestrictedToken()
 
     def check_own(self, asked_by: str | None, what: str) -> None:
         """Raise `Refused` if a model is about to approve what it asked for itself."""

@@ -34,7 +34,7 @@ from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
 
 from treadle.engine import Engine
 from treadle.engine.kernel import Kernel
-from treadle.kernel.threads.service import Items
+from treadle.kernel.threads import Items
 from treadle.model.errors import InvalidInput, MisusedContext, NotOpen
 from treadle.model.records import ThreadItem, text
 from treadle.model.tasks import Claim, Task

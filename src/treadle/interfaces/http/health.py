@@ -11,7 +11,7 @@ from treadle.interfaces.http.app_state import state_of
 from treadle.interfaces.http.openapi import PUBLIC, Returns, guarded
 from treadle.interfaces.http.routes import Routes, json_response
 from treadle.model.access import Scope
-from treadle.model.errors import RestrictedToken, StoreUnavailable, TreadleError
+from treadle.model.errors import StoreUnavailable, TreadleError
 from treadle.version import VERSION
 
 ROUTES = Routes("server")
@@ -71,8 +71,6 @@ async def metrics(request: Request) -> Response:
     """Metrics of this server and of its store, in the format of Prometheus or OpenMetrics."""
     state = state_of(request)
     access = await state.access(request)
-    access.check(Scope.READ)
-    if access.task_lists:
-        raise RestrictedToken()
+    access.check(Scope.READ, lists=False)
     text, media_type = await state.engine.metrics.render(request.headers.get("Accept"))
     return Response(text, headers={"Content-Type": media_type})

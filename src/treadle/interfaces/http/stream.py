@@ -22,7 +22,7 @@ from treadle.interfaces.http.parameters import Query
 from treadle.interfaces.http.routes import Routes
 from treadle.kernel.reads.event_log import LAST_SEQ, filter_of
 from treadle.model.access import Access, Scope
-from treadle.model.errors import InvalidInput, RestrictedToken, StreamNotFound
+from treadle.model.errors import InvalidInput, StreamNotFound
 
 MEDIA_TYPE = "text/event-stream"
 LAG_GRACE = 10.0
@@ -63,9 +63,7 @@ async def stream(request: Request) -> Response:
     """
     state = state_of(request)
     access = await state.access(request)
-    access.check(Scope.READ)
-    if access.task_lists:
-        raise RestrictedToken()
+    access.check(Scope.READ, lists=False)
     given = _QUERY.read(request)
     after = given.pop("after_seq")
     if (last := request.headers.get("Last-Event-ID")) is not None:

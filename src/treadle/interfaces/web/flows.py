@@ -18,7 +18,7 @@ from treadle.interfaces.web.forms import described, each_field, number, options_
 from treadle.interfaces.web.site import HEADERS, Visit, action, page
 from treadle.lang.tokens import KEYWORDS, TYPES
 from treadle.model.access import Scope
-from treadle.model.errors import FunctionNotFound, InvalidInput, RestrictedToken
+from treadle.model.errors import FunctionNotFound, InvalidInput
 
 NEW = """\
 namespace hello {
@@ -156,9 +156,7 @@ async def _helped(visit: Visit, what: str) -> Response:
     form = await visit.form()
     texts = [each.text for each in sources_of(form)]
     number, line, column = (whole(form, name) or 0 for name in ("source", "line", "column"))
-    visit.api.access.check(Scope.READ)
-    if visit.api.access.task_lists:
-        raise RestrictedToken()
+    visit.api.access.check(Scope.READ, lists=False)
     if not (0 <= number < len(texts) and line >= 0 and column >= 0):
         raise InvalidInput("There is no such place in the sources.")
     try:

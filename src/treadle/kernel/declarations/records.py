@@ -86,7 +86,7 @@ class Declared:
 
     def add_schedule(self, name: str, options: dict[str, Any]) -> bool:
         """Declare a schedule with options of `schedules.create`; False if it has no target yet."""
-        from treadle.kernel.declarations.schedules import has_target, schedule_value  # programs without schedules need not load it
+        from treadle.kernel.declarations.decide import has_target, schedule_value  # programs without schedules need not load it
 
         check_name(name, "schedule name")
         if not has_target(options):

@@ -11,7 +11,19 @@ import hashlib
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from treadle.kernel.declarations.decide import ADDED, CHANGED, OVERRIDDEN, REMOVED, SKIPPED, UNCHANGED, Change, decide
+from treadle.kernel.declarations.decide import (
+    ADDED,
+    CHANGED,
+    OVERRIDDEN,
+    REMOVED,
+    SKIPPED,
+    UNCHANGED,
+    Change,
+    body_of,
+    decide,
+    definition,
+    is_over,
+)
 from treadle.kernel.declarations.records import (
     MAX,
     RATE,
@@ -20,7 +32,6 @@ from treadle.kernel.declarations.records import (
     Declared,
     Value,
 )
-from treadle.kernel.declarations.schedules import body_of, definition, is_over
 from treadle.kernel.lists import Lists
 from treadle.kernel.queue.service import PATIENCE
 from treadle.kernel.reads.service import Reads

@@ -9,8 +9,7 @@ from treadle.api.external_jobs import ExternalJobDetail, ExternalJobEvent, Exter
 from treadle.api.tasks import Why
 from treadle.api.wire import record_of
 from treadle.kernel.external.decide import is_polled
-from treadle.kernel.external.intents import intent_of
-from treadle.kernel.external.records import ENTITY, Job, read_any_job, read_job, show_job, state_of
+from treadle.kernel.external.records import ENTITY, Job, intent_of, read_any_job, read_job, show_job, state_of
 from treadle.kernel.queue.why import Reason
 from treadle.kernel.store.lookups import check_limit, every_record, find_id
 from treadle.kernel.store.ports import Store

@@ -23,10 +23,22 @@ from treadle.kernel.external.decide import (
     poll_now,
     unregistered_text,
 )
-from treadle.kernel.external.intents import INTENT, callback_token, intent_of, is_signed, new_intent, submission_rows
 from treadle.kernel.external.reads import ExternalJobReads
 from treadle.kernel.external.rebuild import ExternalUpkeep
-from treadle.kernel.external.records import Job, cancel_job, change_job, new_job, new_productions, show_job
+from treadle.kernel.external.records import (
+    INTENT,
+    Job,
+    callback_token,
+    cancel_job,
+    change_job,
+    intent_of,
+    is_signed,
+    new_intent,
+    new_job,
+    new_productions,
+    show_job,
+    submission_rows,
+)
 from treadle.kernel.queue.decide import BACK_OFF_FOR, HandOff, Polled, ProducedEnd, failure, settlement
 from treadle.kernel.queue.service import PATIENCE
 from treadle.kernel.queue.why import Reason

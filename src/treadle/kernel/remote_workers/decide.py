@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 
-from treadle.kernel.external.intents import INTENT
+from treadle.kernel.external.records import INTENT
 from treadle.model.approvals import split_checkpoint
 from treadle.model.clock import Duration, milliseconds
 from treadle.model.errors import InvalidInput, InvalidPolicy, Refused

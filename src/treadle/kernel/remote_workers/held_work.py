@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 
 from msgspec.structs import replace
 
-from treadle.kernel.external.intents import INTENT, intent_of, new_intent
+from treadle.kernel.external.records import INTENT, intent_of, new_intent
 from treadle.kernel.external.service import ExternalJobs
 from treadle.kernel.queue.decide import decide
 from treadle.kernel.queue.service import PATIENCE

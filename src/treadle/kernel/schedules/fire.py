@@ -20,8 +20,7 @@ from treadle.kernel.store.crashpoints import reach
 from treadle.kernel.store.ports import Store
 from treadle.kernel.store.records import ChangeRecord
 from treadle.kernel.store.units import Answer, Finish, Park, Unit, Verdict
-from treadle.kernel.triggers.service import ACTIVE, forget, unit_of
-from treadle.kernel.triggers.target import Prepared, Starters
+from treadle.kernel.triggers import ACTIVE, Prepared, Starters, forget, unit_of
 from treadle.model.clock import as_text
 from treadle.model.errors import StoreError, TreadleError
 from treadle.model.names import SCHEDULE

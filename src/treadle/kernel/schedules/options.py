@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from treadle.api.options import CatchUpOptions, ScheduleOptions, TargetOptions, TimeOptions
-from treadle.kernel.triggers.target import named_targets, target_from
+from treadle.kernel.triggers import named_targets, target_from
 from treadle.model.clock import instant, milliseconds
 from treadle.model.errors import InvalidInput, InvalidSchedule
 from treadle.model.lists import check_count

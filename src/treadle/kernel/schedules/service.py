@@ -30,8 +30,18 @@ from treadle.kernel.schedules.decide import Due, decide, jitter_of, tick_id
 from treadle.kernel.schedules.options import begin, check_options, edit_body, make_body, redefine
 from treadle.kernel.schedules.ticks import Calendar, find_zone, make_calendar, ticks_after
 from treadle.kernel.store.records import ChangeRecord, read_body, unreadable
-from treadle.kernel.triggers.service import ACTIVE, PAUSED, Recovery, Triggers, is_placeholder, unit_of
-from treadle.kernel.triggers.target import Occasion, Prepared, Starters, named_targets
+from treadle.kernel.triggers import (
+    ACTIVE,
+    PAUSED,
+    Occasion,
+    Prepared,
+    Recovery,
+    Starters,
+    Triggers,
+    is_placeholder,
+    named_targets,
+    unit_of,
+)
 from treadle.model import schedules as model
 from treadle.model.clock import as_text, instant
 from treadle.model.errors import IllegalMove, InvalidInput, InvalidSchedule, ScheduleExists, ScheduleNotFound

@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 
 from treadle.api.tasks import Task, TaskDetail, TaskLogLine
 from treadle.api.wire import Instant, record_of
-from treadle.kernel.external.intents import without_key
+from treadle.kernel.external.records import without_key
 from treadle.kernel.functions.notes import shown_wake_at, without_steps
 from treadle.kernel.reads.about import about_task
 from treadle.kernel.reads.records import move_record, why_task

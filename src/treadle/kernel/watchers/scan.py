@@ -19,8 +19,7 @@ from treadle.kernel.store.ports import Store
 from treadle.kernel.store.records import ChangeRecord, PutItems
 from treadle.kernel.store.units import Answer, Finish, Park, Row, Unit, Verdict
 from treadle.kernel.telemetry.events import Emit, WatcherBack, WatcherTrouble
-from treadle.kernel.triggers.service import ACTIVE, forget, unit_of
-from treadle.kernel.triggers.target import Occasion, Prepared, Starters
+from treadle.kernel.triggers import ACTIVE, Occasion, Prepared, Starters, forget, unit_of
 from treadle.kernel.watchers.decide import (
     Content,
     Fetched,

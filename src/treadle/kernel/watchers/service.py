@@ -6,23 +6,25 @@ the scans, and `decide.py` decides which differences are changes.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, Unpack
+from urllib.parse import urlsplit
 
 import msgspec
 
-from treadle.api.options import SourceOptions, WatcherChanges, WatcherOptions
+from treadle.api.options import SourceOptions, TargetOptions, WatcherChanges, WatcherOptions
 from treadle.api.watchers import SeenItem, SeenPage, WatchedSource, Watcher, WatcherPage
 from treadle.api.wire import record_of
 from treadle.kernel.store.lookups import check_limit
 from treadle.kernel.store.records import ChangeRecord, read_body
 from treadle.kernel.store.units import Unit
-from treadle.kernel.triggers.service import ACTIVE, PAUSED, Recovery, Triggers, is_placeholder, replacing
+from treadle.kernel.triggers import ACTIVE, PAUSED, Recovery, Triggers, is_placeholder, named_targets, replacing, target_from
 from treadle.kernel.watchers.decide import Scan
-from treadle.kernel.watchers.options import check_options, edit_body, make_body
 from treadle.model.access import Access, Scope
+from treadle.model.clock import milliseconds
 from treadle.model.errors import (
     IllegalMove,
+    InvalidInput,
     InvalidWatcher,
     LookFailed,
     UnreadableValue,
@@ -30,6 +32,7 @@ from treadle.model.errors import (
     WatcherNotFound,
     WatchForbidden,
 )
+from treadle.model.lists import check_count
 from treadle.model.names import ENGINE_LIST, WATCHER, Lane, check_name
 from treadle.model.records import Record
 from treadle.model.schedules import GRACE_FOR, Target
@@ -37,7 +40,19 @@ from treadle.model.states import WATCHER as MACHINE
 from treadle.model.stored import plain, read, write
 from treadle.model.tasks import NewTask
 from treadle.model.values import encode
-from treadle.model.watchers import DIRECTORY, HTTP, SEEN, Item, Source, WatcherBody, is_allowed
+from treadle.model.watchers import (
+    CHANGES,
+    DIRECTORY,
+    EXISTING,
+    FILE,
+    HTTP,
+    SEEN,
+    Item,
+    Source,
+    WatcherBody,
+    compile_pattern,
+    is_allowed,
+)
 
 BASELINE_LIMIT = 1000
 """Maximum number of files that count as seen because they were listed when the watcher was created."""
@@ -225,3 +240,94 @@ def read_item(text: str) -> Item:
         return read(Item, text)
     except UnreadableValue:
         return Item()
+
+
+SHORTEST_EVERY_FOR = 1000
+
+_LONGEST_PATH = 4096
+
+
+def check_options(given: Mapping[str, Any]) -> None:
+    """Raise `InvalidInput` for unknown options, and for an edit without any."""
+    known = WatcherOptions.__annotations__
+    if not given:
+        raise InvalidInput("Give at least one option, e.g. every=60.")
+    if unknown := [name for name in given if name not in known]:
+        raise InvalidInput(f"A watcher has no option {unknown[0]!r}; it has {', '.join(known)}.")
+
+
+def make_body(given: Mapping[str, Any]) -> WatcherBody:
+    """Return the body of a new watcher; checks each option."""
+    check_options(given)
+    existing = given.get("existing", "seen")
+    if existing not in EXISTING:
+        raise InvalidWatcher(f"existing must be one of {', '.join(EXISTING)}, not {existing!r}.")
+    body = WatcherBody(source=_source(given), target=Target(kind="", name=""), existing=existing)
+    return edit_body(body, given)
+
+
+def _source(given: Mapping[str, Any]) -> Source:
+    places = [(kind, given[name]) for kind, name in ((DIRECTORY, "directory"), (FILE, "file"), (HTTP, "url")) if given.get(name)]
+    if len(places) != 1:
+        wrong = f", not {' and '.join(kind for kind, _ in places)} together" if places else ""
+        raise InvalidWatcher(f"Name one source to watch: a directory, a file or a url{wrong}.")
+    ((kind, place),) = places
+    place = str(place)
+    if kind == HTTP:
+        _check_address(place)
+    elif not place.startswith("/") or len(place) > _LONGEST_PATH or "\0" in place or ".." in place.split("/"):
+        raise InvalidWatcher(f"{place!r} is not an absolute path; any worker may scan it. Use one like /srv/incoming.")
+    if kind != DIRECTORY and ("pattern" in given or given.get("recursive")):
+        raise InvalidWatcher("Only a directory has a pattern.")
+    pattern = given.get("pattern", "*")
+    compile_pattern(pattern)
+    return Source(kind=kind, place=place, pattern=pattern, recursive=bool(given.get("recursive", False)))
+
+
+def _check_address(url: str) -> None:
+    try:
+        parts = urlsplit(url)
+        known = parts.scheme in ("http", "https") and bool(parts.hostname) and (parts.port or 1) > 0
+    except ValueError:
+        known = False
+    if not known or not url.isprintable() or " " in url:
+        raise InvalidWatcher(
+            f"{url!r} is not an address: only http and https can be watched, e.g. https://example.org/prices.json."
+        )
+    if parts.username is not None or parts.password is not None:
+        raise InvalidWatcher("An address with a user name or password would be visible to everybody who can see the watcher.")
+
+
+def edit_body(body: WatcherBody, given: Mapping[str, Any]) -> WatcherBody:
+    """Return the body with the changes; checks each option."""
+    changes = tuple(given.get("changes", body.changes))
+    if not changes or any(change not in CHANGES for change in changes):
+        raise InvalidWatcher(f"changes must be some of {', '.join(CHANGES)}, not {', '.join(map(str, changes)) or 'none'}.")
+    every_for = milliseconds(given["every"], "every", positive=True) if "every" in given else body.every_for
+    if every_for < SHORTEST_EVERY_FOR:
+        raise InvalidWatcher(f"The shortest interval between two scans is one second, not {every_for} ms.")
+    source = msgspec.structs.replace(
+        body.source,
+        hashing=bool(given.get("hashing", body.source.hashing)),
+        hash_limit=check_count(given.get("hash_limit", body.source.hash_limit), "hash_limit"),
+        timeout_for=milliseconds(given["fetch_timeout"], "fetch_timeout", positive=True)
+        if "fetch_timeout" in given
+        else body.source.timeout_for,
+    )
+    return msgspec.structs.replace(
+        body,
+        source=source,
+        target=_target(given, body.target),
+        changes=changes,
+        every_for=every_for,
+        settle_for=milliseconds(given["settle"], "settle") if "settle" in given else body.settle_for,
+        looked_by=check_name(given.get("looked_by", body.looked_by), "task list"),
+    )
+
+
+def _target(given: Mapping[str, Any], old: Target) -> Target:
+    if old.kind and "change_as" not in given and not any(name in given for name in TargetOptions.__annotations__):
+        return old
+    names = named_targets(given) or ({old.kind: old.name} if old.kind else {})
+    kept = old if old.kind in names else msgspec.structs.replace(old, flow=None, version=None)
+    return target_from(given, names, kept, given.get("change_as") or old.given_as or "change")

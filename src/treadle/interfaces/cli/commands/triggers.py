@@ -237,7 +237,7 @@ def _absolute(options: WatcherOptions) -> WatcherOptions:
 
 def _check_watcher(engine: Engine, name: str, options: Mapping[str, Any]) -> WatcherBody:
     """Check the options."""
-    from treadle.kernel.watchers.options import make_body
+    from treadle.kernel.watchers.service import make_body
 
     check_name(name, "watcher name")
     body = make_body(options)

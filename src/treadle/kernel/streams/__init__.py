@@ -1,1 +1,0 @@
-"""Streams: reads and followers."""

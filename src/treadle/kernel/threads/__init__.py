@@ -1,1 +1,0 @@
-"""Threads of agent frameworks: their checkpoints, written by one task at a time."""

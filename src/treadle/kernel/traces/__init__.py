@@ -1,1 +1,0 @@
-"""Traces: everything that followed from one start, on one timeline."""

@@ -1,1 +1,0 @@
-"""Shared by schedules and watchers: records with a task of their own that start other work."""
