@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-from functools import cache
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -175,8 +174,7 @@ class Operations(Api):
 
     def make_group(self, name: str) -> Any:
         """Return the guarded operations of a group."""
-        guard = self._guard(name)
-        return _class_of(name)(self.engine, self.access) if guard is None else guard.bind(self.access)
+        return self._guard(name).bind(self.access)
 
     def check(self, call: Call) -> None:
         """Raise `Forbidden` unless the caller may make the call at all; the call itself checks that again, and its arguments."""
@@ -184,25 +182,15 @@ class Operations(Api):
 
     async def permit(self, call: Call, **arguments: Any) -> None:
         """Raise `Forbidden` unless the caller may make the call with these arguments; changes nothing."""
-        guard = self._guard(call.group)
-        if guard is None:
-            await getattr(self, call.group).permit(call.name, **arguments)
-        else:
-            await guard.operations[call.name].permit(self.access, **arguments)
+        await self._guard(call.group).operations[call.name].permit(self.access, **arguments)
 
-    def _guard(self, group: str) -> Guard | None:
+    def _guard(self, group: str) -> Guard:
         kernel = self.engine.kernel
-        if group not in kernel.guards and (group in EXTENSIONS or hasattr(Implementations, group)):
+        if group not in kernel.guards:
             service: Any
             if group in EXTENSIONS:
                 service = import_module(EXTENSIONS[group]).make_operations(self.engine)
             else:
                 service = getattr(Implementations(kernel), group)
             kernel.guards[group] = Guard(group, protocol_of(group), service, kernel.store, kernel.settings.namespace)
-        return kernel.guards.get(group)
-
-
-@cache
-def _class_of(group: str) -> Any:
-    """The class of a group that its kernel service does not perform yet."""
-    return getattr(import_module(f"treadle.service.{group}"), group.title().replace("_", ""))
+        return kernel.guards[group]
