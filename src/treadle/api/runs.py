@@ -338,6 +338,32 @@ View(
 )
 
 
+def is_unpriced(request: UsageRequest) -> bool:
+    """Whether the cost is unknown: a request that was answered and reserved nothing had no known price."""
+    answered = request.input_tokens + request.output_tokens > 0
+    return not request.reserved_micros and not request.cost_micros and answered
+
+
+def dollars(micros: int) -> str:
+    """An amount of money."""
+    return f"${micros / 1_000_000:,.4f}"
+
+
+USAGE = View(
+    UsageRequest,
+    columns=(
+        "at",
+        Column("step", "path", spare=True),
+        "model",
+        "state",
+        Column("in", "input_tokens"),
+        Column("out", "output_tokens"),
+        Column("cost", lambda request: "unknown" if is_unpriced(request) else dollars(request.cost_micros)),
+    ),
+    empty="No requests to models.",
+)
+
+
 def _next_run(run: RunDetail) -> str | None:
     return run.outputs.get("continued_as") if run.continued_as is not None and isinstance(run.outputs, dict) else None
 

@@ -6,7 +6,7 @@ from typing import Annotated, Literal, Protocol
 
 from treadle.api import contract
 from treadle.api.contract import ApiRecord, Doc, record
-from treadle.api.view import View
+from treadle.api.view import Column, View
 from treadle.api.wire import Instant
 from treadle.model.access import Scope
 from treadle.model.clock import span
@@ -166,6 +166,23 @@ View(
         f"failed work for {span(rule.keep_failed_for)}"
     ),
 )
+
+
+LANE = View(
+    LaneDepths,
+    columns=("name", Column("list", "task_list"), "ready", "running", "waiting", "held", Column("oldest due", "oldest_due_at")),
+)
+TABLE = View(
+    StoreTable,
+    columns=(
+        Column("table", "name"),
+        Column("KiB", lambda table: table.bytes // 1024),
+        "rows",
+        "dead_rows",
+        Column("vacuumed", lambda table: None if table.rows is None else table.vacuumed_at, "instant"),
+    ),
+)
+FINDING = View(StoreFinding, columns=(Column("verdict", kind="state"), Column("check", "name"), "found", Column("remedy", "do")))
 
 
 class StoreApi(Protocol):

@@ -8,7 +8,9 @@ from typing import Annotated, Protocol
 from treadle.api import contract
 from treadle.api.contract import ApiRecord, Doc, record
 from treadle.api.tasks import Why
+from treadle.api.view import Column, View, words
 from treadle.api.wire import Instant
+from treadle.model.clock import span
 
 
 @record
@@ -133,6 +135,46 @@ class Status(ApiRecord):
     """Live servers of this store, on any machine, that need no token: their URLs and hosts."""
     problems: list[StatusProblem] = field(default_factory=list)
     """The same problems in parts."""
+
+
+def _counts(counts: dict[str, int]) -> str:
+    return ", ".join(f"{count} {name}" for name, count in counts.items()) or "none"
+
+
+def _access(status: Status) -> str | None:
+    if status.open_servers:
+        return f"open to every caller, because of --open: {', '.join(status.open_servers)}"
+    return {None: None, "open": "open to every caller, because of --open"}.get(status.access, "requires a token")
+
+
+STATUS = View(
+    Status,
+    title="{health} (namespace {namespace})",
+    facts=(
+        Column("problem", "reasons"),
+        Column(
+            "tasks",
+            lambda status: (
+                f"{status.tasks.ready} ready; {status.tasks.running} running, {status.tasks.waiting} waiting, "
+                f"{status.tasks.held} on hold"
+            ),
+        ),
+        Column("oldest due", "tasks.oldest_due_at"),
+        Column(
+            "engine",
+            lambda status: f"{status.engine_tasks} internal (pruning, schedules, watchers)" if status.engine_tasks else None,
+        ),
+        Column("runs", lambda status: _counts(status.runs)),
+        "dead_letters",
+        Column("approvals", lambda status: f"{status.approvals} waiting"),
+        Column("objectives", lambda status: f"{status.blocked_objectives} blocked"),
+        Column("servers", lambda status: _counts(status.servers)),
+        Column("store", lambda status: f"{status.store.kind}, responds in {span(status.store.latency_for)}"),
+        Column("next", lambda status: [f"{firing.schedule} {words(firing.at)}" for firing in status.next_firings]),
+        "version",
+        Column("access", _access),
+    ),
+)
 
 
 class SystemApi(Protocol):

@@ -5,21 +5,24 @@ A command that does more is a function in `commands`; `SPECIAL` has the words in
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import fields, is_dataclass
 from datetime import datetime
 from importlib import import_module
 from types import MappingProxyType
-from typing import Annotated, Any, NamedTuple, Unpack, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, NamedTuple, Protocol, TypeVar, Unpack, get_args, get_origin, get_type_hints
 
 import click
 
 from treadle.api.contract import Parameter, call_of, field_of
 from treadle.api.facade import protocol_of
+from treadle.api.tasks import WAIT_LIMIT
 from treadle.api.view import View, fill, view_of
 from treadle.interfaces.cli.command import make_param, option
 from treadle.interfaces.cli.flags import flag, flags, parse, positional, with_flags
 from treadle.interfaces.cli.format import details, plain, table
+from treadle.interfaces.cli.messages import WaitTimedOut
 from treadle.interfaces.cli.session import Session
 
 ACTOR = Annotated[str | None, option("--as", metavar="NAME", help="Name recorded in the log; default: cli:USER")]
@@ -162,6 +165,31 @@ def show_page(session: Session, page: Any, now: datetime, value: Any = None) -> 
     ways = ("before", "after") if getattr(page, "more", True) else ()
     following = {way: getattr(page, f"next_{way}") for way in ways if hasattr(page, f"next_{way}")}
     session.show_page(value or page, rows, empty, lambda: table(view, rows, now), **following)
+
+
+class Ending(Protocol):
+    """The answer of a call that waits for an end."""
+
+    @property
+    def finished(self) -> bool: ...
+
+
+E = TypeVar("E", bound=Ending)
+
+
+async def wait_for_end(ask: Callable[[float], Awaitable[E]], limit: float | None, kind: str, work_id: str) -> E:
+    """Ask for the end of a task or run until it has come, waiting up to `limit` seconds in all."""
+    left = math.inf if limit is None else limit
+    while True:
+        part = min(left, WAIT_LIMIT)
+        ending = await ask(part)
+        left -= part
+        if ending.finished:
+            return ending
+        if left <= 0:
+            raise WaitTimedOut(
+                f"{kind} {work_id} has not ended after {limit:g} s and continues. `treadle why {work_id}` shows its state."
+            )
 
 
 def _rows_of(page: type) -> tuple[str, View]:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import sys
+from collections.abc import Coroutine
 from contextlib import aclosing, suppress
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 from treadle.api.view import short
 from treadle.api.wire import to_builtins
@@ -46,27 +47,27 @@ async def events(
     which = {"entity": entity, "entity_id": about, "run_id": run, "root_id": root, "move": move}
     async with session.api() as api:
         if follow:
-            await _follow_events(session, api, after, which)
+            await _until_stopped(_follow_events(session, api, after, which))
             return
         page = await api.events.list(after_seq=after, limit=limit, **which)
     show(session, page, datetime.min)
 
 
 async def _follow_events(session: Session, api: Api, after: int | None, which: dict[str, str | None]) -> None:
-    stop = asyncio.create_task(stop_signal().wait())
+    async with aclosing(api.events.follow(after_seq=after, **which)) as found:
+        async for event in found:
+            announce(session, to_builtins(event), [_line(event)])
 
-    async def print_events() -> None:
-        async with aclosing(api.events.follow(after_seq=after, **which)) as found:
-            async for event in found:
-                announce(session, to_builtins(event), [_line(event)])
 
-    showing = asyncio.create_task(print_events())
-    await asyncio.wait([stop, showing], return_when=asyncio.FIRST_COMPLETED)
-    for each in (stop, showing):
-        each.cancel()
-    await asyncio.wait([stop, showing])
-    if not showing.cancelled():
-        showing.result()
+async def _until_stopped(printing: Coroutine[Any, Any, None]) -> None:
+    """Print until the end, SIGTERM or Ctrl-C."""
+    tasks = [asyncio.create_task(stop_signal().wait()), asyncio.create_task(printing)]
+    await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+    for task in tasks:
+        task.cancel()
+    await asyncio.wait(tasks)
+    if not tasks[1].cancelled():
+        tasks[1].result()
 
 
 def _line(event: Event) -> str:
@@ -89,7 +90,9 @@ async def stream(
             now = (await api.system.time()).now
             show(session, found, now)
         elif follow:
-            await _follow_stream(session, api, work, name, offset)
+            printer = _Printer(session)
+            await _until_stopped(_follow_stream(printer, api, work, name, offset))
+            printer.end()
             await _tell_successor(api, work, name)
         else:
             await _print_stream(session, api, work, name, offset)
@@ -115,23 +118,10 @@ async def _print_stream(session: Session, api: Api, work: str, name: str, offset
             return
 
 
-async def _follow_stream(session: Session, api: Api, work: str, name: str, offset: int) -> None:
-    stop = asyncio.create_task(stop_signal().wait())
-    printer = _Printer(session)
-
-    async def print_entries() -> None:
-        async with aclosing(api.streams.follow(work, name, offset=offset)) as entries:
-            async for entry in entries:
-                printer.print(entry)
-
-    showing = asyncio.create_task(print_entries())
-    await asyncio.wait([stop, showing], return_when=asyncio.FIRST_COMPLETED)
-    for each in (stop, showing):
-        each.cancel()
-    await asyncio.wait([stop, showing])
-    printer.end()
-    if not showing.cancelled():
-        showing.result()
+async def _follow_stream(printer: _Printer, api: Api, work: str, name: str, offset: int) -> None:
+    async with aclosing(api.streams.follow(work, name, offset=offset)) as entries:
+        async for entry in entries:
+            printer.print(entry)
 
 
 class _Printer:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import math
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Annotated, Any, Unpack
@@ -14,11 +13,12 @@ from treadle.api.dead_letters import BATCH, GROUP, LETTER, DeadLetterConditions
 from treadle.api.facade import Api
 from treadle.api.lists import LIMIT, LIST, LimitChange, TaskLists, TaskListStatus
 from treadle.api.options import EnqueueOptions
-from treadle.api.tasks import WAIT_LIMIT, TaskCreated, TaskResult
+from treadle.api.tasks import TaskCreated, TaskResult
 from treadle.api.wire import to_builtins
+from treadle.interfaces.cli.calls import wait_for_end
 from treadle.interfaces.cli.command import argument, option
 from treadle.interfaces.cli.format import details, plain, pretty, table, together
-from treadle.interfaces.cli.messages import FAILED, WaitTimedOut, end_progress, tell_error, tell_progress, tell_warning
+from treadle.interfaces.cli.messages import FAILED, end_progress, tell_error, tell_progress, tell_warning
 from treadle.interfaces.cli.process import arm_crash
 from treadle.interfaces.cli.session import Session
 from treadle.interfaces.cli.values import Params, Payload, wait_limit
@@ -74,7 +74,7 @@ async def _wait(session: Session, api: Api, made: TaskCreated, limit: float | No
     if not session.json:
         await _warn(api, made)
     try:
-        ended = await _end_of(api, made, limit)
+        ended = await wait_for_end(lambda part: api.tasks.result(made.id, wait_for=part), limit, "Task", made.id)
     except asyncio.CancelledError:
         tell_warning(f"task {made.id} continues; `treadle why {made.id}` shows its state")
         raise
@@ -86,21 +86,6 @@ async def _wait(session: Session, api: Api, made: TaskCreated, limit: float | No
         session.show(shown | {"error": ended.error}, lambda: plain(""))
     tell_error(f"task_{ended.state}", _how(ended), as_json=session.json)
     raise Exit(FAILED)
-
-
-async def _end_of(api: Api, made: TaskCreated, limit: float | None) -> TaskResult:
-    """Wait for the task to end and return its result."""
-    left = math.inf if limit is None else limit
-    while True:
-        part = min(left, WAIT_LIMIT)
-        ended = await api.tasks.result(made.id, wait_for=part)
-        left -= part
-        if ended.finished:
-            return ended
-        if left <= 0:
-            raise WaitTimedOut(
-                f"Task {made.id} has not ended after {limit:g} s and continues. `treadle why {made.id}` shows its state."
-            )
 
 
 def _how(ended: TaskResult) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import math
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from enum import StrEnum
@@ -12,15 +11,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 from click.exceptions import Exit
 
 from treadle.api.flows import FlowTrial, SourceText, TrialCall
-from treadle.api.tasks import WAIT_LIMIT
 from treadle.api.wire import to_builtins
 from treadle.engine import Engine
+from treadle.interfaces.cli.calls import wait_for_end
 from treadle.interfaces.cli.command import option
 from treadle.interfaces.cli.commands.worker import Llm
 from treadle.interfaces.cli.engines import load_engines
 from treadle.interfaces.cli.format import plain, pretty
 from treadle.interfaces.cli.hosting import enable_llm, leave_threads_behind, stop_signal
-from treadle.interfaces.cli.messages import FAILED, INTERRUPTED, WaitTimedOut, tell_error, tell_note
+from treadle.interfaces.cli.messages import FAILED, INTERRUPTED, tell_error, tell_note
 from treadle.interfaces.cli.process import arm_crash
 from treadle.interfaces.cli.run_view import Watcher
 from treadle.interfaces.cli.session import NotOverHttp, Session
@@ -278,17 +277,7 @@ async def submit(
 
 async def end_of(api: Api, run_id: str, limit: float | None) -> RunOutputs:
     """Wait for the run to end and return its outputs."""
-    left = math.inf if limit is None else limit
-    while True:
-        part = min(left, WAIT_LIMIT)
-        ended = await api.runs.outputs(run_id, wait_for=part)
-        left -= part
-        if ended.finished:
-            return ended
-        if left <= 0:
-            raise WaitTimedOut(
-                f"Run {run_id} has not ended after {limit:g} s and continues. `treadle why {run_id}` shows its state."
-            )
+    return await wait_for_end(lambda part: api.runs.outputs(run_id, wait_for=part), limit, "Run", run_id)
 
 
 def failure_of(ended: RunOutputs) -> RunFailed | RunCanceled | None:

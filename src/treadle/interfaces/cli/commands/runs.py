@@ -6,13 +6,13 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Annotated, Unpack
 
-from treadle.api.runs import RunFilter
+from treadle.api.runs import USAGE, RunFilter, dollars, is_unpriced
 from treadle.api.wire import to_builtins
 from treadle.engine import Engine
 from treadle.interfaces.cli.command import argument, option
 from treadle.interfaces.cli.commands.run import HandlersHere, opened, watch_run, work_on
 from treadle.interfaces.cli.engines import load_engines
-from treadle.interfaces.cli.format import facts, grid, ms, plain
+from treadle.interfaces.cli.format import facts, plain, table, together
 from treadle.interfaces.cli.format import line as shown_line
 from treadle.interfaces.cli.hosting import stop_signal
 from treadle.interfaces.cli.messages import tell_note
@@ -21,7 +21,6 @@ from treadle.interfaces.cli.session import NotOverHttp, Session
 from treadle.interfaces.cli.sources import texts_of
 from treadle.interfaces.cli.values import Params, Payload, workflow_inputs
 from treadle.interfaces.cli.values import payload as parse_payload
-from treadle.model.clock import as_text
 from treadle.model.errors import InvalidInput
 from treadle.model.states import StepState
 from treadle.model.values import Json
@@ -30,7 +29,7 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from treadle.api.facade import Api
-    from treadle.api.runs import Run, RunLogLine, RunUsage, UsageRequest
+    from treadle.api.runs import Run, RunLogLine, RunUsage
 
 RunId = Annotated[str, argument(metavar="ID", help="The run's id")]
 StepName = Annotated[str, argument(metavar="STEP", help="A step's id, or its path as in `runs show`: Checkout.pay")]
@@ -127,7 +126,7 @@ async def show_canceled(session: Session, _: Api, run: Run) -> None:
 
 async def show_usage(session: Session, _: Api, usage: RunUsage) -> None:
     """Show the language model usage of a run."""
-    session.show(usage, lambda: _shown(usage))
+    session.show(usage, lambda: _usage(usage))
 
 
 async def retry(
@@ -284,32 +283,14 @@ def _done(session: Session, run: Run) -> None:
     session.show(run, lambda: plain(f"{run.workflow} {run.id} is {run.state} now"))
 
 
-def _shown(found: RunUsage) -> RenderableType:
-    from rich.console import Group
-
-    if not found.requests:
-        return plain("No requests to models.")
-    paths = any(row.path for row in found.requests)
-    table = grid("at", *(["step"] if paths else []), "model", "state", ">in", ">out", ">cost")
-    for row in found.requests:
-        cells = [as_text(ms(row.at)) or "", *([row.path or ""] if paths else []), row.model, row.state]
-        numbers = [f"{row.input_tokens:,}", f"{row.output_tokens:,}", _cost(row)]
-        table.add_row(*(plain(cell) for cell in [*cells, *numbers]))
-    spent = found.total
-    cost = _dollars(spent.cost_micros)
-    if unknown := sum(_cost(row) == "unknown" for row in found.requests):
+def _usage(usage: RunUsage) -> RenderableType:
+    if not usage.requests:
+        return plain(USAGE.empty)
+    spent = usage.total
+    cost = dollars(spent.cost_micros)
+    if unknown := sum(is_unpriced(request) for request in usage.requests):
         cost = "unknown" if not spent.cost_micros else f"{cost}, and {unknown} requests of unknown cost"
-    limit = "none" if found.budget_micros is None else _dollars(found.budget_micros)
+    limit = "none" if usage.budget_micros is None else dollars(usage.budget_micros)
     tokens = f"{spent.input_tokens:,} in, {spent.output_tokens:,} out"
     sums = [("requests", spent.requests), ("tokens", tokens), ("cost", cost), ("budget", limit)]
-    return Group(table, facts([*sums]))
-
-
-def _cost(row: UsageRequest) -> str:
-    """The cost; a request that was answered and reserved nothing had no known price."""
-    free = not row.reserved_micros and not row.cost_micros and row.input_tokens + row.output_tokens > 0
-    return "unknown" if free else _dollars(row.cost_micros)
-
-
-def _dollars(micros: int) -> str:
-    return f"${micros / 1_000_000:,.4f}"
+    return together(table(USAGE, usage.requests, usage.requests[-1].at), facts([*sums]))

@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from click.exceptions import Exit
 
+from treadle.api.store import FINDING, LANE, TABLE
 from treadle.api.wire import to_builtins
 from treadle.interfaces.cli.command import argument, option
-from treadle.interfaces.cli.format import ago, facts, grid, plain, state
+from treadle.interfaces.cli.format import facts, grid, plain, state, table, together
 from treadle.interfaces.cli.messages import FAILED, end_progress, tell_progress
 from treadle.interfaces.cli.session import NotOverHttp, Session
 from treadle.interfaces.cli.values import seconds
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from treadle.api.facade import Api
-    from treadle.api.store import PruneStep, StoreHealth, StoreInfo
+    from treadle.api.store import PruneStep, StoreInfo
     from treadle.engine import Engine
     from treadle.kernel.store.transfer import Header
 
@@ -114,40 +115,23 @@ async def show_info(session: Session, api: Api, info: StoreInfo) -> None:
     session.show({"store": value.pop("store"), **value.pop("described"), **value}, lambda: _overview(info, now))
 
 
-def _overview(found: StoreInfo, now: datetime) -> RenderableType:
-    from rich.console import Group
-
+def _overview(info: StoreInfo, now: datetime) -> RenderableType:
     rows: list[tuple[str, object]] = [
         (name.replace("_", " "), value)
-        for name, value in found.described.items()
+        for name, value in info.described.items()
         if value is not None and name not in ("finished_tasks", "url")
     ]
-    finished = ", ".join(f"{count} {name}" for name, count in sorted(found.finished.items())) or "none"
-    parts: list[RenderableType] = [plain(found.store, "bold"), facts([*rows, ("finished", finished)])]
-    if found.lanes:
-        table = grid("name", "list", ">ready", ">running", ">waiting", ">held", "oldest due")
-        for lane in found.lanes:
-            counts = (lane.ready, lane.running, lane.waiting, lane.held)
-            table.add_row(plain(lane.name), plain(lane.task_list), *map(str, counts), ago(lane.oldest_due_at, now))
-        parts += [plain("\nLive tasks", "bold"), table]
-    return Group(*parts, *_health(found.health, now))
-
-
-def _health(health: StoreHealth, now: datetime) -> list[RenderableType]:
-    parts: list[RenderableType] = []
-    if health.tables:
-        table = grid("table", ">KiB", ">rows", ">dead rows", "vacuumed")
-        for each in health.tables:
-            rows = ["" if count is None else str(count) for count in (each.rows, each.dead_rows)]
-            vacuumed = "" if each.rows is None else ago(each.vacuumed_at, now)
-            table.add_row(plain(each.name), str(each.bytes // 1024), *rows, vacuumed)
-        parts += [plain("\nTables", "bold"), table]
-    if risky := [finding for finding in health.findings if finding.verdict != "ok"]:
-        table = grid("", "risk", "found", "remedy")
-        for finding in risky:
-            table.add_row(state(finding.verdict), plain(finding.name), plain(finding.found), plain(finding.do))
-        parts += [plain("\nRisks", "bold"), table]
-    return parts
+    finished = ", ".join(f"{count} {name}" for name, count in sorted(info.finished.items())) or "none"
+    risks = [finding for finding in info.health.findings if finding.verdict != "ok"]
+    parts: list[RenderableType] = [plain(info.store, "bold"), facts([*rows, ("finished", finished)])]
+    for title, view, records in (
+        ("Live tasks", LANE, info.lanes),
+        ("Tables", TABLE, info.health.tables),
+        ("Risks", FINDING, risks),
+    ):
+        if records:
+            parts += [plain(f"\n{title}", "bold"), table(view, records, now)]
+    return together(*parts)
 
 
 _COUNTS = {
@@ -309,7 +293,7 @@ async def list_namespaces(session: Session) -> None:
         for name, url in sorted(names.items())
     ]
     value = {"directory": session.settings.directory or None, "default": found[default]["shown"], "namespaces": rows}
-    session.show(value, lambda: _table(rows, value["default"]))
+    session.show(value, lambda: _namespaces(rows, value["default"]))
 
 
 async def _look(session: Session, url: str) -> dict[str, Any]:
@@ -331,16 +315,12 @@ async def _look(session: Session, url: str) -> dict[str, Any]:
     return look
 
 
-def _table(rows: list[dict[str, Any]], default: str) -> RenderableType:
-    from rich.console import Group
-
-    table = grid("namespace", "store", "placed by", "")
-    for each in rows:
-        by = "the directory" if each["listed"] else "default"
-        table.add_row(
-            plain(each["namespace"]), plain(each["store"]), by, plain(each["error"] or "") if each["error"] else state("ok")
-        )
-    return Group(table, plain(f"\nAll others: {default}"))
+def _namespaces(rows: list[dict[str, Any]], default: str) -> RenderableType:
+    shown = grid("namespace", "store", "placed by", "")
+    for row in rows:
+        by = "the directory" if row["listed"] else "default"
+        shown.add_row(plain(row["namespace"]), plain(row["store"]), by, plain(row["error"]) if row["error"] else state("ok"))
+    return together(shown, plain(f"\nAll others: {default}"))
 
 
 async def mongodump(

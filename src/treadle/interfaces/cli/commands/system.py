@@ -7,17 +7,20 @@ import platform
 import sys
 import tempfile
 from collections.abc import AsyncIterator, Iterator
-from dataclasses import asdict, dataclass
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated
 
 import msgspec
 from click.exceptions import Exit
 
+from treadle.api.store import FINDING
+from treadle.api.store import StoreFinding as Check
+from treadle.api.system import STATUS
+from treadle.api.wire import to_builtins
 from treadle.engine import Engine
 from treadle.interfaces.cli.command import argument, option
-from treadle.interfaces.cli.format import ago, facts, grid, ms, plain, state, when
+from treadle.interfaces.cli.format import details, facts, ms, plain, table, together
 from treadle.interfaces.cli.messages import FAILED, tell_note
 from treadle.interfaces.cli.session import Session
 from treadle.interfaces.cli.values import seconds
@@ -33,7 +36,6 @@ from treadle.version import VERSION
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from treadle.api.system import Status
     from treadle.kernel.recovery import RecoveryReport
 
 
@@ -43,38 +45,9 @@ async def status(
     """Show the health of the system: problems, pending work, and servers."""
     async with session.api() as api:
         found = await api.system.status()
-    session.show(found, lambda: _shown(found))
+    session.show(found, lambda: details(STATUS, found, found.now))
     if check and found.health != "ok":
         raise Exit(FAILED)
-
-
-def _shown(found: Status) -> RenderableType:
-    from rich.console import Group
-
-    tasks, store = found.tasks, found.store
-    oldest = f", the oldest due {ago(tasks.oldest_due_at, found.now)}" if tasks.oldest_due_at else ""
-    rows: list[tuple[str, object]] = [
-        ("tasks", f"{tasks.ready} ready{oldest}; {tasks.running} running, {tasks.waiting} waiting, {tasks.held} on hold"),
-        *([("engine", f"{found.engine_tasks} internal (pruning, schedules, watchers)")] if found.engine_tasks else []),
-        ("runs", _counts(found.runs)),
-        ("dead letters", plain(found.dead_letters, "red" if found.dead_letters else "")),
-        ("approvals", f"{found.approvals} waiting"),
-        ("objectives", f"{found.blocked_objectives} blocked"),
-        ("servers", _counts(found.servers)),
-        ("store", f"{store.kind}, responds in {span(store.latency_for)}"),
-        *(("next", f"{each.schedule} {when(each.at, found.now)}") for each in found.next_firings),
-        ("version", found.version),
-    ]
-    head = plain(f"{found.health} (namespace {found.namespace})", "bold green" if found.health == "ok" else "bold yellow")
-    if found.open_servers:
-        rows.append(("access", f"open to every caller, because of --open: {', '.join(found.open_servers)}"))
-    elif found.access is not None:
-        rows.append(("access", "open to every caller, because of --open" if found.access == "open" else "requires a token"))
-    return Group(head, *(plain(f"  {reason}", "yellow") for reason in found.reasons), facts(rows))
-
-
-def _counts(found: dict[str, int]) -> str:
-    return ", ".join(f"{count} {name}" for name, count in found.items()) or "none"
 
 
 async def recover(
@@ -100,8 +73,6 @@ async def recover(
 
 
 def _report(report: RecoveryReport) -> RenderableType:
-    from rich.console import Group
-
     closed = "would be canceled" if report.dry_run else "canceled"
     freed = "would be made ready" if report.dry_run else "made ready"
     rows: list[tuple[str, object]] = [
@@ -119,7 +90,7 @@ def _report(report: RecoveryReport) -> RenderableType:
     rows += [("problem", each) for each in report.problems]
     rows.append(("5. loops", "then a worker starts to claim" if report.dry_run else "none: `treadle worker` starts them"))
     head = "Actions of a start-up (nothing was changed):" if report.dry_run else "Recovered:"
-    return Group(plain(head, "bold"), facts(rows))
+    return together(plain(head, "bold"), facts(rows))
 
 
 _SLOW_FSYNC_FOR = 20.0
@@ -129,31 +100,14 @@ _CHECKED_UP_TO = 512 * 1024**2
 _NOBODY = "00000000-0000-7000-8000-000000000000"
 
 
-@dataclass(frozen=True)
-class Check:
-    """One finding; `do` is the remedy."""
-
-    name: str
-    verdict: Literal["ok", "warn", "fail"]
-    found: str
-    do: str = ""
-
-
 async def doctor(session: Session) -> None:
     """Check this machine and the store; exit 1 if a check fails."""
     checks = list(_machine(session))
     checks += [check async for check in _store(session)]
-    value = {"ok": all(check.verdict != "fail" for check in checks), "checks": [asdict(check) for check in checks]}
-    session.show(value, lambda: _table(checks))
+    value = {"ok": all(check.verdict != "fail" for check in checks), "checks": to_builtins(checks)}
+    session.show(value, lambda: table(FINDING, checks, SystemClock().now()))
     if not value["ok"]:
         raise Exit(FAILED)
-
-
-def _table(checks: list[Check]) -> RenderableType:
-    table = grid("", "check", "found", "remedy")
-    for check in checks:
-        table.add_row(state(check.verdict), plain(check.name), plain(check.found), plain(check.do))
-    return table
 
 
 def _machine(session: Session) -> Iterator[Check]:
