@@ -17,8 +17,8 @@ messages were read guards parking, so that no message is missed.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Coroutine, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import msgspec
@@ -49,7 +49,6 @@ from treadle.model.errors import (
 from treadle.model.outcomes import Problem
 from treadle.model.records import Message
 from treadle.model.retry import Backoff
-from treadle.model.runs import Run, Step
 from treadle.model.states import RunState, StepState, TaskState
 from treadle.model.tasks import NewTask, Task
 from treadle.model.values import Json, decode, encode
@@ -65,6 +64,12 @@ SAFETY_NET_FOR = 86_400_000
 """Milliseconds after which a function that waits only for messages is woken anyway."""
 
 _WAIT = "wait"
+
+_WRAPPER = len('{"result":}')
+_STUCK_BACKOFF = Backoff(1000, 300_000)
+
+EndedUnit = tuple[Finish, tuple[NewTask, ...], tuple[Row, ...]]
+"""The end of the task, new tasks, and rows."""
 
 SetSettling = Callable[[bool], None]
 """Notes whether the last unit of a claim is being committed, which must not be interrupted."""
@@ -253,15 +258,10 @@ class Driver:
                 return None
         elif inbox.run is None and execution.root_id != execution.run_id:
             await inbox.read_run()
-        value, error = self._ended or (None, None)
         pending = self.recorder.collect()
         tasks, rows = self.recorder.rows_of(pending)
         left = [signal for signal in signals if signal.id not in pending.consumed]
-        tags = dict(tag for row in rows if isinstance(row, PutTags) for tag in row.tags)
-        answers = () if self.successor is None else unanswered(self)
-        published = self.journal.published
-        ending = Ending(value, error, self.successor, left, tags, self.children, execution.cancel, published, answers)
-        finish, more_tasks, more_rows = await ended_unit(execution.runtime, execution.task, inbox.run, execution.function, ending)
+        finish, more_tasks, more_rows = await self._ended_unit(left, rows)
         rows.append(Await(execution.run_id, 0, self.journal.uncounted))
         set_settling(True)
         try:
@@ -287,128 +287,103 @@ class Driver:
         execution.runtime.on_finished(execution.run_id)
         return Settled(finish.move, finish.error)
 
-
-_WRAPPER = len('{"result":}')
-_STUCK_BACKOFF = Backoff(1000, 300_000)
-
-EndedUnit = tuple[Finish, tuple[NewTask, ...], tuple[Row, ...]]
-"""The end of the task, new tasks, and rows."""
-
-
-@dataclass(frozen=True, slots=True)
-class Ending:
-    """The end of a function: a value, an error, or the payload of the run that continues it."""
-
-    value: Any
-    error: BaseException | None
-    successor: dict[str, Any] | None = None
-    signals: Sequence[Message] = ()
-    """Signals that this run has not consumed, for the run that continues it."""
-    tags: Mapping[str, str] = field(default_factory=dict)
-    """Tags that are stored with the end, in stored form; the run that continues it has them, too."""
-    children: Sequence[Recorded] = ()
-    """The steps that started child runs with a policy."""
-    cancel: CancelRequest | None = None
-    """The request after which the function cleaned up."""
-    published: Mapping[str, Any] = field(default_factory=dict)
-    """Published values, for the run that continues it."""
-    answers: Sequence[Step] = ()
-    """The answers to updates that this run leaves unanswered when it is continued."""
-
-
-async def ended_unit(runtime: Runtime, task: Task, run: Run | None, function: Function, ending: Ending) -> EndedUnit:
-    """Return the unit that ends the task and its run. `run` is None for a run without a parent."""
-    run_id = task.run_id or ""
-    error = ending.error
-    if ending.cancel is not None:
-        finish, rows = _canceled(runtime, task, run, ending.cancel, error)
-        return finish, closing_tasks(run_id, task.namespace, ending.children), rows
-    if ending.successor is not None:
-        try:
-            return await _continued(runtime, task, run, function, ending.successor, ending)
-        except InvalidInput as refused:
-            error = NonRetryable(f"The function cannot continue as a new run: {refused}", refused.code)
-    if error is None:
-        try:
-            encode(ending.value, "result", runtime.payload_limit)
-            room = runtime.payload_limit + _WRAPPER
-            outputs, blobs = runtime.value_store.pack({"result": ending.value}, task.root_id, "result", room)
-        except InvalidInput as refused:
-            error = NonRetryable(f"The function's result cannot be stored: {refused}", "invalid_result")
-        else:
-            moved = MoveRun(run_id, "succeed", RunState.RUNNING, RunState.COMPLETED, outputs=outputs)
-            messages = () if run is None else run_message(run, RunState.COMPLETED, outputs, None, runtime.value_store)
-            closing = closing_tasks(run_id, task.namespace, ending.children)
-            return Finish("succeed", TaskState.COMPLETED), closing, (*blobs, moved, *messages)
-    finish = failure(outcome_of_error(error, "function_error").problem)
-    step_ids = blamed_steps(error)
-    text = encode({**decode(finish.error), "step_ids": list(step_ids)}, "error", VALUE_LIMIT)
-    first = step_ids[0] if step_ids else None
-    moved = MoveRun(run_id, "fail", RunState.RUNNING, RunState.FAILED, error=text, failed_step_id=first, data=finish.error)
-    messages = () if run is None else run_message(run, RunState.FAILED, None, finish.error, runtime.value_store)
-    return finish, closing_tasks(run_id, task.namespace, ending.children), (moved, *messages)
-
-
-def _canceled(
-    runtime: Runtime, task: Task, run: Run | None, cancel: CancelRequest, error: BaseException | None
-) -> tuple[Finish, tuple[Row, ...]]:
-    """End a run that was canceled and has cleaned up, whatever its code returned."""
-    message = cancel.message
-    if error is not None and not isinstance(error, Canceled):
-        problem = outcome_of_error(error, "function_error").problem
-        message = f"{message.rstrip('.')}. Its cleanup failed: {problem.type or problem.code}: {problem.message}"
-    text, run_id = canceled_error(cancel.actor, message, cancel.code), task.run_id or ""
-    moved = MoveRun(run_id, "cancel", RunState.RUNNING, RunState.CANCELED, actor=cancel.actor, error=text, data=text)
-    told = () if run is None else run_message(run, RunState.CANCELED, None, text, runtime.value_store)
-    finish = Finish("cancel", TaskState.CANCELED, error=text, error_code=cancel.code, actor=cancel.actor)
-    return finish, (moved, *told, CancelRunTasks(run_id, cancel.actor, text))
-
-
-async def _continued(
-    runtime: Runtime, task: Task, run: Run | None, function: Function, payload: dict[str, Any], ending: Ending
-) -> EndedUnit:
-    """End the run, and start a new one without history, which receives the unconsumed signals in their order.
-
-    The parent of the first run receives the result of the last one.
-    """
-    run_id = task.run_id or ""
-    child = run is not None and run.parent_step_id is not None
-    version = await runtime.resolve(function.name, None)
-    new, new_task, rows = new_run(
-        run_id=continued_id(run_id),
-        namespace=task.namespace,
-        name=function.name,
-        version=version,
-        payload=payload,
-        task_list=task.task_list,
-        priority=task.priority,
-        value_store=runtime.value_store,
-        payload_limit=runtime.payload_limit,
-        root_id=task.root_id,
-        trace_id=task.trace_id,
-        parent_id=run.parent_id if run is not None and child else run_id,
-        parent_step_id=run.parent_step_id if run is not None and child else None,
-        deadline_at=None if run is None else run.deadline_at,
-        fairness_key=task.fairness_key,
-        tags=await kept_tags(runtime.store, run_id, ending.tags),
-        continues=run,
-        scope=REPLAYED if ending.published else None,
-        steps=1 if ending.published else 0,
-    )
-    if ending.published:
-        row = Recorded(
-            id=published_id(new.id), kind=PUBLISHED, name=PUBLISHED, state=StepState.COMPLETED, value=dict(ending.published)
+    async def _ended_unit(self, signals: Sequence[Message], pending: Sequence[Row]) -> EndedUnit:
+        """Return the unit that ends the task and its run; `pending` are the rows that are committed with it."""
+        execution = self.execution
+        value_store, limit = execution.runtime.value_store, execution.runtime.payload_limit
+        value, error = self._ended or (None, None)
+        closing = closing_tasks(execution.run_id, execution.task.namespace, self.children)
+        if execution.cancel is not None:
+            finish, rows = self._canceled(execution.cancel, error)
+            return finish, closing, rows
+        if self.successor is not None:
+            try:
+                return await self._continued(self.successor, signals, pending)
+            except InvalidInput as refused:
+                error = NonRetryable(f"The function cannot continue as a new run: {refused}", refused.code)
+        if error is None:
+            try:
+                encode(value, "result", limit)
+                outputs, blobs = value_store.pack({"result": value}, execution.root_id, "result", limit + _WRAPPER)
+            except InvalidInput as refused:
+                error = NonRetryable(f"The function's result cannot be stored: {refused}", "invalid_result")
+            else:
+                moved = MoveRun(execution.run_id, "succeed", RunState.RUNNING, RunState.COMPLETED, outputs=outputs)
+                messages = self._messages(RunState.COMPLETED, outputs, None)
+                return Finish("succeed", TaskState.COMPLETED), closing, (*blobs, moved, *messages)
+        finish = failure(outcome_of_error(error, "function_error").problem)
+        step_ids = blamed_steps(error)
+        text = encode({**decode(finish.error), "step_ids": list(step_ids)}, "error", VALUE_LIMIT)
+        first = step_ids[0] if step_ids else None
+        moved = MoveRun(
+            execution.run_id, "fail", RunState.RUNNING, RunState.FAILED, error=text, failed_step_id=first, data=finish.error
         )
-        step, blobs = folded(new.id, row, task.root_id, runtime.value_store)
-        rows = (*rows, *blobs, PutSteps(new.id, (step,), 0))
-    if ending.answers:
-        rows = (*rows, PutSteps(run_id, tuple(ending.answers), 0))
-    outputs, _ = runtime.value_store.pack({"continued_as": new.id}, task.root_id, "result")
-    moved = MoveRun(run_id, "succeed", RunState.RUNNING, RunState.COMPLETED, outputs=outputs)
-    signals = [msgspec.structs.replace(each, run_id=new.id) for each in ending.signals]
-    moves: list[Row] = [TakeMessages(run_id, tuple(each.id for each in signals)), *map(PutMessage, signals)]
-    timers = deadline_tasks(new, await runtime.store.now()) if new.deadline_at is not None else ()
-    return Finish("succeed", TaskState.COMPLETED), (new_task, *timers), (*rows, moved, *moves)
+        return finish, closing, (moved, *self._messages(RunState.FAILED, None, finish.error))
+
+    def _messages(self, state: RunState, outputs: str | None, error: str | None) -> tuple[Row, ...]:
+        """Return the message about the end to the parent, if the run has one."""
+        run = self.inbox.run
+        return () if run is None else run_message(run, state, outputs, error, self.execution.runtime.value_store)
+
+    def _canceled(self, cancel: CancelRequest, error: BaseException | None) -> tuple[Finish, tuple[Row, ...]]:
+        """End a run that was canceled and has cleaned up, whatever its code returned."""
+        message, run_id = cancel.message, self.execution.run_id
+        if error is not None and not isinstance(error, Canceled):
+            problem = outcome_of_error(error, "function_error").problem
+            message = f"{message.rstrip('.')}. Its cleanup failed: {problem.type or problem.code}: {problem.message}"
+        text = canceled_error(cancel.actor, message, cancel.code)
+        moved = MoveRun(run_id, "cancel", RunState.RUNNING, RunState.CANCELED, actor=cancel.actor, error=text, data=text)
+        finish = Finish("cancel", TaskState.CANCELED, error=text, error_code=cancel.code, actor=cancel.actor)
+        return finish, (moved, *self._messages(RunState.CANCELED, None, text), CancelRunTasks(run_id, cancel.actor, text))
+
+    async def _continued(self, payload: dict[str, Any], signals: Sequence[Message], pending: Sequence[Row]) -> EndedUnit:
+        """End the run, and start a new one without history, which receives the unconsumed signals in their order.
+
+        The parent of the first run receives the result of the last one. The new run keeps tags and published values; updates that
+        this one leaves unanswered are answered with that.
+        """
+        execution, run = self.execution, self.inbox.run
+        runtime, task, run_id, published = execution.runtime, execution.task, execution.run_id, self.journal.published
+        child = run is not None and run.parent_step_id is not None
+        tags = dict(tag for row in pending if isinstance(row, PutTags) for tag in row.tags)
+        new, new_task, rows = new_run(
+            run_id=continued_id(run_id),
+            namespace=task.namespace,
+            name=execution.function.name,
+            version=await runtime.resolve(execution.function.name, None),
+            payload=payload,
+            task_list=task.task_list,
+            priority=task.priority,
+            value_store=runtime.value_store,
+            payload_limit=runtime.payload_limit,
+            root_id=task.root_id,
+            trace_id=task.trace_id,
+            parent_id=run.parent_id if run is not None and child else run_id,
+            parent_step_id=run.parent_step_id if run is not None and child else None,
+            deadline_at=None if run is None else run.deadline_at,
+            fairness_key=task.fairness_key,
+            tags=await kept_tags(runtime.store, run_id, tags),
+            continues=run,
+            scope=REPLAYED if published else None,
+            steps=1 if published else 0,
+        )
+        if published:
+            row = Recorded(
+                id=published_id(new.id), kind=PUBLISHED, name=PUBLISHED, state=StepState.COMPLETED, value=dict(published)
+            )
+            step, blobs = folded(new.id, row, task.root_id, runtime.value_store)
+            rows = (*rows, *blobs, PutSteps(new.id, (step,), 0))
+        answers = PendingUnit()
+        for update_id, name in self.updates.items():
+            add_row(self, answers, answer_id(update_id), ANSWER, name, None, {"code": UpdateUnanswered.code})
+        if answers:
+            rows = (*rows, PutSteps(run_id, tuple(answers.steps.values()), 0))
+        outputs, _ = runtime.value_store.pack({"continued_as": new.id}, task.root_id, "result")
+        moved = MoveRun(run_id, "succeed", RunState.RUNNING, RunState.COMPLETED, outputs=outputs)
+        signals = [msgspec.structs.replace(signal, run_id=new.id) for signal in signals]
+        moves: list[Row] = [TakeMessages(run_id, tuple(signal.id for signal in signals)), *map(PutMessage, signals)]
+        timers = deadline_tasks(new, await runtime.store.now()) if new.deadline_at is not None else ()
+        return Finish("succeed", TaskState.COMPLETED), (new_task, *timers), (*rows, moved, *moves)
 
 
 def stuck_park(task: Task, problem: Problem, cleanup_for: int, cancel: CancelRequest | None) -> Park:
@@ -438,11 +413,3 @@ def add_row(
     step, blobs = folded(execution.run_id, row, execution.root_id, execution.runtime.value_store)
     unit.rows += blobs
     unit.steps[row_id] = step
-
-
-def unanswered(driver: Driver) -> Sequence[Step]:
-    """The answers to the updates that the function has received and not answered, for the end of a run that continues."""
-    unit = PendingUnit()
-    for update_id, name in driver.updates.items():
-        add_row(driver, unit, answer_id(update_id), ANSWER, name, None, {"code": UpdateUnanswered.code})
-    return list(unit.steps.values())
