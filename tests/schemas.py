@@ -18,7 +18,7 @@ import psycopg
 from treadle.stores.postgres import PostgresStore
 from treadle.testing import ManualClock
 
-FILLED_BY_MIGRATIONS = ("treadle_schema", "legal_moves", "fences")
+FILLED_BY_MIGRATIONS = ("treadle_schema", "legal_moves")
 """Tables that are never emptied; a test that changes them has its schema dropped."""
 
 _SHAPE = """
@@ -45,7 +45,6 @@ union all select 'statistics', starelid::regclass::text, staattnum::text
 union all select 'type', typname, typtype::text from pg_type where typnamespace = {schema}
 union all select 'version', '', version::text from "{name}".treadle_schema
 union all select 'legal move', '', to_jsonb(m)::text from "{name}".legal_moves as m
-union all select 'fence', '', to_jsonb(f)::text from "{name}".fences as f
 """
 
 _STAMP = """
@@ -62,7 +61,6 @@ stamps as (
   union all select 'types', xmin from pg_type where typnamespace = {schema}
   union all select 'version', xmin from "{name}".treadle_schema
   union all select 'legal moves', xmin from "{name}".legal_moves
-  union all select 'fences', xmin from "{name}".fences
 )
 select what, count(*)::text || ' ' || max(xmin::text::bigint) from stamps group by what
 union all

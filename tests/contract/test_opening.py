@@ -7,8 +7,9 @@ import asyncio
 import pytest
 
 from treadle.model.errors import SchemaBehind, SchemaTooNew, StoreUnavailable
+from treadle.model.states import TaskState
 from treadle.testing import ManualClock
-from treadle_conformance.task_steps import claim_one, everything, get, put_and_claim, put_one, settle, succeed
+from treadle_conformance.task_steps import claim_one, everything, get, park, put_and_claim, put_one, settle, succeed
 
 pytestmark = pytest.mark.new_schema
 
@@ -68,6 +69,23 @@ async def test_migrations_go_up_down_and_up_again(database, store):
     again = await database.open_store(migrate=False)
     await put_one(again)
     assert (await claim_one(again)).claim_version == 1
+
+
+@reachable
+async def test_the_view_and_the_state_of_external_jobs_go_down_and_up_again(database, store):
+    made = database.schema()
+    task = await put_and_claim(store)
+    await settle(store, task.claim, park(task, state=TaskState.AWAITING_EXTERNAL))
+    await store.migrate_to(2)
+    assert database.rows("external_production_records_view") == []
+    assert [row["state"] for row in database.rows("tasks")] == ["pending"]
+    with pytest.raises(Exception, match=r"(?i)check"):
+        database.execute("update tasks set state = 'awaiting_external'")
+    await store.migrate_to(1)
+    assert not any("external" in str(name) for _, name, *_ in database.schema())
+    await store.migrate_to(3)
+    assert database.schema() == made
+    database.execute("update tasks set state = 'awaiting_external'")
 
 
 @reachable

@@ -16,7 +16,6 @@ from treadle.kernel.store.verify import verify
 from treadle.model.ids import uuid7
 from treadle.model.runs import Run
 from treadle.model.tasks import LogLine, Task
-from treadle.stores.postgres.connection.schema import LATEST
 from treadle.stores.postgres.partitions import HOUR_FOR, WEEK_FOR
 from treadle_conformance.task_steps import (
     MINUTE,
@@ -35,7 +34,6 @@ from treadle_conformance.task_steps import (
 
 pytestmark = [pytest.mark.parametrize("database", ["postgres"], indirect=True), pytest.mark.new_schema]
 
-PARTITIONED = 26
 _numbers = itertools.count()
 
 
@@ -242,20 +240,4 @@ async def test_an_id_that_crosses_an_unfinished_split_ends_and_the_split_is_give
     await ended(store, now + DAY_FOR)
     assert len(database.rows("finished")) == 1
     await store.retention.prepare(Retention(store).rules)
-    assert (await verify(store)).holds
-
-
-async def test_the_migration_keeps_all_rows_in_both_directions(database, store):
-    now = await in_second_partition(store, database)
-    for at in (now - 30 * DAY_FOR, now, now + WEEK_FOR, now + 300 * DAY_FOR):
-        await ended(store, at)
-    await store.migrate_to(PARTITIONED)
-    rows = sorted(map(str, database.rows("finished"))), sorted(map(str, database.rows("log")))
-    await store.migrate_to(PARTITIONED - 1)
-    assert (sorted(map(str, database.rows("finished"))), sorted(map(str, database.rows("log")))) == rows
-    await store.migrate_to(PARTITIONED)
-    assert (sorted(map(str, database.rows("finished"))), sorted(map(str, database.rows("log")))) == rows
-    await store.migrate_to(LATEST)
-    assert list(parts(database)) == ["default", "rest"]
-    await ended(store, now)
     assert (await verify(store)).holds

@@ -105,7 +105,6 @@ WORDS = {
     "streams": ("namespace", "name"),
     "stream_chunks": ("name", "kind", "writer", "session"),
     "error_texts": ("entity", "namespace", "words"),
-    "moved_namespaces": ("namespace", "moved_to"),
 }
 """The other columns of text: names, keys, states that the schema checks, and text for people. Ids are not listed."""
 

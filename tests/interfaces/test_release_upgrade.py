@@ -24,7 +24,8 @@ from treadle.kernel.store.records import RecordFilter
 pytestmark = [pytest.mark.soak, pytest.mark.new_schema]
 
 ROOT = Path(__file__).parents[2]
-OLD_SCHEMA = 16
+OLD_SCHEMA = 3
+"""The schema of 0.3, whose baseline is the first that can be upgraded."""
 
 WORKER = """
 import asyncio, json, os, sys
@@ -86,14 +87,14 @@ asyncio.run(main(*sys.argv[1:]))
 
 
 def last_release() -> str:
-    """The last commit with schema 16, a state of version 0.1.0 (which was not published)."""
+    """The last commit with schema 3, a state of version 0.3; empty as long as there is no later schema."""
 
     def git(*arguments: str) -> str:
         done = subprocess.run(["git", "-C", str(ROOT), *arguments], capture_output=True, text=True, timeout=BOUND)
         return done.stdout.strip() if done.returncode == 0 else ""
 
-    first_of_next = f"src/treadle/stores/sqlite/migrations/{OLD_SCHEMA + 1:04}_key_rates.up.sql"
-    added = git("log", "--diff-filter=A", "--format=%H", "--", first_of_next).splitlines()
+    first_of_next = sorted((ROOT / "src/treadle/stores/sqlite/migrations").glob(f"{OLD_SCHEMA + 1:04}_*.up.sql"))
+    added = git("log", "--diff-filter=A", "--format=%H", "--", str(first_of_next[0])).splitlines() if first_of_next else []
     return git("rev-parse", "--verify", "--quiet", f"{added[-1]}^") if added else ""
 
 
@@ -102,7 +103,7 @@ def old_source(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The package of the last release."""
     commit = last_release()
     if not commit:
-        pytest.skip("needs the history of the repository: a shallow clone or an archive does not have the last release")
+        pytest.skip("needs a schema after that of 0.3, and the history of the repository")
     folder = tmp_path_factory.mktemp("release")
     archive = subprocess.run(["git", "-C", str(ROOT), "archive", commit, "src/treadle"], capture_output=True, check=True)
     subprocess.run(["tar", "-x", "-C", str(folder)], input=archive.stdout, check=True)

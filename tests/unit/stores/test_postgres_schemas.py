@@ -93,7 +93,6 @@ CHANGES = (
     "update treadle_schema set version = 99",
     "update legal_moves set to_state = 'x' where from_state = 'live'",
     "delete from legal_moves where from_state = 'live'",
-    "delete from fences where relation = 'runs'",
     "drop table treadle_schema",
     'drop schema "{name}" cascade',
 )

@@ -1,2 +1,0 @@
-drop index finished_failed;
-create index finished_failed on finished (seq) where state = 'failed';

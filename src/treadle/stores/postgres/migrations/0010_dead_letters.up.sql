@@ -1,4 +1,0 @@
--- Count dead letters in their index alone, without reading their rows.
-
-drop index finished_failed;
-create index finished_failed on finished (seq) include (lane_id, run_id) where state = 'failed';

@@ -1,4 +1,0 @@
--- Removes budgets and what was spent.
-drop trigger llm_usage_goes_with_its_run;
-drop table llm_usage;
-drop table llm_budgets;

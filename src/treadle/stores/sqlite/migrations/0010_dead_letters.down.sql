@@ -1,1 +1,0 @@
-drop index finished_failed_lane;

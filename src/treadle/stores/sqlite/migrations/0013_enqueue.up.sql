@@ -1,3 +1,0 @@
--- Nothing changes: it has no function that enqueues.
-
-select 1;

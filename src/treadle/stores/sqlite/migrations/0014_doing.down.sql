@@ -1,3 +1,0 @@
--- Forget what parked functions wait for.
-
-alter table tasks drop column doing;

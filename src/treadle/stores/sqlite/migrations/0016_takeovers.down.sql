@@ -1,1 +1,0 @@
-drop index log_takeovers;

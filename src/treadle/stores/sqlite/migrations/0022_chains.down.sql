@@ -1,3 +1,0 @@
-drop index runs_chain;
-alter table runs drop column link;
-alter table runs drop column chain_id;

@@ -1,2 +1,0 @@
-drop table stream_chunks;
-drop table streams;

@@ -1,3 +1,0 @@
-alter table servers drop column namespace;
-alter table finished drop column created_by;
-alter table tasks drop column created_by;

@@ -1,1 +1,0 @@
--- Nothing to change. (PostgreSQL: plans that do not depend on the statistics of empty partitions.)

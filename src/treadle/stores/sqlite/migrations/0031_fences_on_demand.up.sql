@@ -1,1 +1,0 @@
--- Nothing to change. (PostgreSQL: the triggers of moved namespaces exist only while there are any.)
