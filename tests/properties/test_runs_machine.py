@@ -13,6 +13,7 @@ from contextlib import suppress
 from typing import Any
 
 import pytest
+from tests.interfaces.engines import port_of
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule, run_state_machine_as_test
@@ -77,8 +78,9 @@ class Gate:
         self.open = False
 
     def __getattr__(self, name: str) -> Any:
-        method = getattr(self._store, name)
+        return port_of(getattr(self._store, name), self._wrap) or self._wrap(name, getattr(self._store, name))
 
+    def _wrap(self, name: str, method: Any) -> Any:
         async def call(*args: Any, **options: Any) -> Any:
             if self.dead:
                 await asyncio.get_running_loop().create_future()
