@@ -13,10 +13,10 @@ from contextlib import suppress
 from typing import Any
 
 import pytest
-from tests.interfaces.engines import port_of
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule, run_state_machine_as_test
+from tests.interfaces.engines import port_of
 
 from treadle.evaluator import Limits
 from treadle.kernel.queue.decide import settlement

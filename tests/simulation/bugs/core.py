@@ -23,8 +23,8 @@ from treadle.kernel.store.records import PutOutcome
 from treadle.kernel.store.units import DONE, Answer, RunGuard, Unit
 from treadle.model.tasks import Claim, Server
 from treadle.model.values import Json
-from treadle.stores.sqlite import SqliteStore, limits, store
-from treadle.stores.sqlite.commit import rows, settlements
+from treadle.stores.sqlite import SqliteStore, limits
+from treadle.stores.sqlite.commit import commit, rows, settlements
 from treadle.stores.sqlite.tasks import Tasks
 from treadle.testing.simulation import Fault
 from treadle.workers.effects import AttemptEffects
@@ -122,7 +122,7 @@ def runs_advance_at_any_version(patch: pytest.MonkeyPatch) -> None:
 
 def keys_are_forgotten(patch: pytest.MonkeyPatch) -> None:
     """An idempotency key stands for nothing."""
-    patch.setattr(store, "has_keys", lambda units: False)
+    patch.setattr(commit, "has_keys", lambda units: False)
 
 
 def intents_are_not_stored(patch: pytest.MonkeyPatch) -> None:

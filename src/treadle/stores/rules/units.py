@@ -79,6 +79,13 @@ def has_rows(unit: Unit) -> bool:
     return bool(unit.rows or unit.also) or unit.run is not None
 
 
+def is_plain(unit: Unit) -> bool:
+    """Whether the unit does what most units do: settle a task, and insert tasks without keys, limits, turns or owners."""
+    return not has_rows(unit) and not any(
+        task.idempotency_key or task.limit_key or task.fairness_key or task.preclaimed for task in unit.tasks
+    )
+
+
 def has_rare_rows(unit: Unit) -> bool:
     """Whether the unit has new or moved runs or records."""
     return any(type(row) in _RARE for row in unit.rows)

@@ -17,8 +17,7 @@ import msgspec
 from treadle.kernel.store.ports import CHANGED, Store
 from treadle.kernel.store.units import Answer, Unit
 from treadle.model.clock import Clock
-from treadle.stores.rules.units import has_keys
-from treadle.stores.sqlite.commit.commit import commit, settle_keys, take_keys
+from treadle.stores.sqlite.commit.commit import commit
 from treadle.stores.sqlite.connection.clocks import check_clocks
 from treadle.stores.sqlite.connection.commits import CommitCounter, check_gone, check_header
 from treadle.stores.sqlite.connection.connect import (
@@ -212,13 +211,7 @@ class SqliteStore(Part, Store):
     @uses_writer
     def _commit(self, connection: apsw.Connection, units: Sequence[Unit]) -> list[Answer]:
         with writing(connection):
-            now = self._database.now()
-            if not has_keys(units):
-                answers, lanes = commit(connection, units, self._database.lanes, now)
-            else:
-                deduped = take_keys(connection, units, now)
-                answers, lanes = commit(connection, deduped.units, self._database.lanes, now)
-                answers = settle_keys(connection, deduped, units, answers)
+            answers, lanes = commit(connection, units, self._database.lanes, self._database.now())
         self._database.lanes = lanes
         return self._announce(answers)
 

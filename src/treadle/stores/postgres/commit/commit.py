@@ -51,6 +51,7 @@ from treadle.stores.rules.units import (
     has_rows,
     is_checkpoint,
     is_entrance,
+    is_plain,
     kept_answer,
     kinds_of,
     leave_out,
@@ -70,13 +71,18 @@ Lanes = Mapping[Lane, int]
 
 
 async def commit(connection: Connection, lane_ids: Lanes, units: Sequence[Unit]) -> list[Answer]:
-    """Apply the units; return the answers in their order. `lane_ids` has the lanes of all new tasks."""
-    if not has_preclaims(units):
-        return await _commit_keys(connection, lane_ids, units)
-    async with connection.transaction():
-        answers = await _commit_keys(connection, lane_ids, units)
-        await preclaim(connection, list_preclaims(units, answers))
-    return answers
+    """Apply the units; return the answers in their order. `lane_ids` has the lanes of all new tasks.
+
+    Most commits are plain, and take one statement.
+    """
+    if all(map(is_plain, units)):
+        return await _commit(connection, lane_ids, units)
+    if has_preclaims(units):
+        async with connection.transaction():
+            answers = await _commit_keys(connection, lane_ids, units)
+            await preclaim(connection, list_preclaims(units, answers))
+            return answers
+    return await _commit_keys(connection, lane_ids, units)
 
 
 async def _commit_keys(connection: Connection, lane_ids: Lanes, units: Sequence[Unit]) -> list[Answer]:

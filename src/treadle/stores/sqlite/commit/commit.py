@@ -25,9 +25,10 @@ from treadle.stores.rules.units import (
     TaskKey,
     changed_records,
     decide,
-    has_preclaims,
+    has_keys,
     has_rows,
     is_entrance,
+    is_plain,
     leave_out,
     list_checkpoints,
     list_preclaims,
@@ -53,30 +54,65 @@ from treadle.stores.statements import load_statements
 Lanes = Mapping[Lane, int]
 
 
-def commit(connection: apsw.Connection, units: Sequence[Unit], known: Lanes, now: int) -> tuple[list[Answer], Lanes]:
-    """Apply the units inside the caller's transaction; return their answers, and the lanes that exist afterwards."""
+def commit(connection: apsw.Connection, units: Sequence[Unit], lanes: Lanes, now: int) -> tuple[list[Answer], Lanes]:
+    """Apply the units inside the caller's transaction; return their answers, and the lanes that exist afterwards.
+
+    Most commits are plain, and take the short path.
+    """
+    if all(map(is_plain, units)):
+        tasks = [task for unit in units for task in unit.tasks]
+        if not tasks or (all(task.lane in lanes for task in tasks) and not list_guarded(connection)):
+            return _commit_plain(connection, units, lanes, now), lanes
+    return _commit_special(connection, units, lanes, now)
+
+
+def _commit_plain(connection: apsw.Connection, units: Sequence[Unit], lanes: Lanes, now: int) -> list[Answer]:
+    """Settle tasks, and insert tasks that nothing but their unique keys can refuse, into existing lanes."""
+    settler = Settler(connection, units, now)
+    settler.settle()
+    answers = settler.answers
+    entering = [index for index, unit in enumerate(units) if unit.tasks and settler.applied[index]]
+    if entering:
+        tasks = [task for index in entering for task in units[index].tasks]
+        inserted = insert_tasks(connection, tasks, lanes, now)
+        for index in entering:
+            answers[index] = note_inserted(answers[index], units[index].tasks, inserted, lanes)
+    if settler.keys:
+        answers = with_admitted(answers, admit(connection, settler.keys, now))
+    return answers
+
+
+def _commit_special(connection: apsw.Connection, units: Sequence[Unit], lanes: Lanes, now: int) -> tuple[list[Answer], Lanes]:
+    """Apply any units: idempotency keys first, then checkpoints, and all others."""
+    if not has_keys(units):
+        return _commit_checkpoints(connection, units, lanes, now)
+    deduped = take_keys(connection, units, now)
+    answers, lanes = _commit_checkpoints(connection, deduped.units, lanes, now)
+    return settle_keys(connection, deduped, units, answers), lanes
+
+
+def _commit_checkpoints(connection: apsw.Connection, units: Sequence[Unit], lanes: Lanes, now: int) -> tuple[list[Answer], Lanes]:
     short = list_checkpoints(units)
     if not short:
-        return _commit(connection, units, known, now)
+        return _commit_others(connection, units, lanes, now)
     answers = dict(zip(short, put_checkpoints(connection, [units[index] for index in short], now), strict=True))
     rest = [index for index in range(len(units)) if index not in answers]
     if rest:
-        others, known = _commit(connection, [units[index] for index in rest], known, now)
+        others, lanes = _commit_others(connection, [units[index] for index in rest], lanes, now)
         answers |= dict(zip(rest, others, strict=True))
-    return [answers[index] for index in range(len(units))], known
+    return [answers[index] for index in range(len(units))], lanes
 
 
-def _commit(connection: apsw.Connection, units: Sequence[Unit], known: Lanes, now: int) -> tuple[list[Answer], Lanes]:
+def _commit_others(connection: apsw.Connection, units: Sequence[Unit], lanes: Lanes, now: int) -> tuple[list[Answer], Lanes]:
     keys: set[Key] = set()
     if not any(map(has_rows, units)):
-        answers, known = _commit_tasks(connection, units, [is_entrance(unit) for unit in units], known, now, keys)
+        answers, lanes = _commit_tasks(connection, units, [is_entrance(unit) for unit in units], lanes, now, keys)
     else:
-        answers, known = _commit_rows(connection, units, known, now, keys)
+        answers, lanes = _commit_rows(connection, units, lanes, now, keys)
     if keys:
         answers = with_admitted(answers, admit(connection, keys, now))
-    if has_preclaims(units):
-        preclaim(connection, list_preclaims(units, answers), now)
-    return answers, known
+    preclaim(connection, list_preclaims(units, answers), now)
+    return answers, lanes
 
 
 def _commit_rows(
