@@ -156,6 +156,22 @@ def _votes(approval: Approval) -> str:
     return f"{sum(vote.decision == 'approve' for vote in approval.votes)}/{approval.quorum}"
 
 
+_BRIEF = (
+    "id",
+    "state",
+    "title",
+    Column("context", kind="json"),
+    "deciders",
+    "edits",
+    "standing",
+    "run_id",
+    "task_id",
+    "requested_by",
+    "requested_at",
+    "expires_at",
+    "ended_by",
+    "reason",
+)
 View(
     Approval,
     columns=(
@@ -169,7 +185,7 @@ View(
         Column("asked", "requested_at", spare=True),
         "?expires_at",
     ),
-    brief=("id", "state", "title", "task_id", "run_id", "requested_at", "expires_at"),
+    brief=_BRIEF,
     empty="No approvals.",
     changed="{standing}",
 )
@@ -197,6 +213,7 @@ View(
         Column("context", kind="json"),
         Column("history", "moves", rows=MOVES),
     ),
+    brief=_BRIEF,
 )
 
 

@@ -7,7 +7,7 @@ from typing import Annotated, Protocol, TypedDict, Unpack
 
 from treadle.api import contract
 from treadle.api.contract import ApiRecord, Doc, record
-from treadle.api.tasks import Task, TaskDetail, TaskId
+from treadle.api.tasks import TASK_BRIEF, Task, TaskDetail, TaskId
 from treadle.api.view import Column, View
 from treadle.api.wire import Instant
 from treadle.model.access import Scope
@@ -116,7 +116,7 @@ LETTER = View(
         Column("failed", "finished_at", spare=True),
         _MESSAGE,
     ),
-    brief=("id", "name", "error_code", "fingerprint", "finished_at"),
+    brief=TASK_BRIEF,
     empty="No dead letters.",
 )
 GROUP = View(
@@ -141,7 +141,7 @@ GROUP = View(
         "error",
         Column("traceback", "error.traceback"),
     ),
-    brief=("fingerprint", "name", "error_code", "count", "last_at"),
+    brief=("fingerprint", "error_code", "name", "count", "of_runs", "first_at", "last_at", "last_id", "error"),
     empty="No dead letters.",
 )
 

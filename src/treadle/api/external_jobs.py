@@ -7,7 +7,7 @@ from typing import Annotated, Protocol
 from treadle.api import contract
 from treadle.api.contract import ApiRecord, Doc, record
 from treadle.api.tasks import Why
-from treadle.api.view import Column, View
+from treadle.api.view import Column, View, short
 from treadle.api.wire import Instant
 from treadle.model.access import Scope
 from treadle.model.values import Json
@@ -100,6 +100,30 @@ def _progress(job: ExternalJob) -> str:
     return part + ((job.last_error if job.raised_in_row else None) or job.progress_hint or job.failure_detail or "")
 
 
+def _last_error(job: ExternalJob) -> str | None:
+    error = job.failure_detail or job.last_error
+    return None if error is None else short(error, 300)
+
+
+def _kept_events(job: ExternalJobDetail) -> list[str]:
+    return [f"{event.at.isoformat()} {event.kind}" for event in job.events]
+
+
+_BRIEF = (
+    "id",
+    "state",
+    Column("name", "declared_render_type_ref"),
+    Column("task_id", "render_job_id"),
+    "run_id",
+    "external_job_id",
+    "progress",
+    Column("progress_hint", "progress_hint"),
+    "dispatched_at",
+    "due_at",
+    "completed_at",
+    "polls",
+    Column("error", _last_error, "text"),
+)
 View(
     ExternalJob,
     columns=(
@@ -113,7 +137,7 @@ View(
         "?dispatched_at",
         Column("next poll", "due_at", spare=True),
     ),
-    brief=("id", "state", "external_job_id", "progress", "due_at"),
+    brief=_BRIEF,
     empty="No external jobs; --all also shows those that have ended.",
 )
 View(
@@ -144,6 +168,13 @@ View(
                 columns=("at", Column("event", "kind"), Column("poll", "number"), Column("details", "payload", limit=80)),
             ),
         ),
+    ),
+    brief=(
+        *_BRIEF,
+        Column("why", "why.text"),
+        "polling_interval_seconds",
+        "raised_in_row",
+        Column("events", _kept_events),
     ),
 )
 

@@ -338,6 +338,22 @@ def describe_state(objective: Objective) -> str:
     return "; ".join(notes)
 
 
+def _blocked_by(objective: Objective) -> list[str]:
+    return [blocker.objective_id or blocker.text or "" for blocker in objective.open_blockers]
+
+
+_BRIEF = (
+    "objective_id",
+    "title",
+    "status",
+    "type",
+    "importance",
+    "urgency",
+    Column("blocked_by", _blocked_by),
+    "created_by",
+    "created_at",
+    "updated_at",
+)
 View(
     Objective,
     columns=(
@@ -349,7 +365,7 @@ View(
         Column("title", limit=60),
         Column("note", describe_state, limit=80),
     ),
-    brief=("objective_id", "status", "title"),
+    brief=_BRIEF,
     empty="No objectives.",
     changed="{objective_id} {status} {title}",
 )
@@ -372,6 +388,10 @@ def _next_actions(trail: WorkorderTrail) -> list[str]:
     return [f"{action.priority} {action.action}" for action in actions]
 
 
+def _brief_actions(trail: WorkorderTrail) -> list[str]:
+    return [] if trail.pause_state is None else [action.action for action in trail.pause_state.actions]
+
+
 TRAIL = View(
     WorkorderTrail,
     title="Workorder {workorder.work_order_id}",
@@ -387,6 +407,15 @@ TRAIL = View(
         Column("gates", _gates),
         Column("paused", "pause_state.reason"),
         Column("next", _next_actions),
+    ),
+    brief=(
+        Column("work_order_id", "workorder.work_order_id"),
+        Column("handler", "workorder.diazotroph_type"),
+        Column("status", "workorder.status"),
+        Column("gate_result", "run_record.gate_result"),
+        Column("reason", "run_record.reason"),
+        Column("content", "output_bundle.content", "json"),
+        Column("next_actions", _brief_actions),
     ),
 )
 View(
@@ -404,6 +433,13 @@ View(
         Column("done when", "acceptance_criteria"),
         Column("blockers", _blockers),
         Column("workorders", "workorder_trails", rows=TRAIL),
+    ),
+    brief=(
+        *_BRIEF,
+        "why",
+        "acceptance_criteria",
+        Column("metadata", kind="json"),
+        Column("tries", "workorder_trails", rows=TRAIL, limit=5),
     ),
 )
 View(

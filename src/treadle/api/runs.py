@@ -320,6 +320,18 @@ def _note(run: Run) -> str | None:
     return (run.error or {}).get("message") or (run.activity.text if run.activity is not None else None)
 
 
+_BRIEF = (
+    "id",
+    "workflow",
+    "state",
+    "steps",
+    "error",
+    Column("doing", "activity.doing"),
+    Column("activity", "activity.text"),
+    "created_at",
+    "finished_at",
+    "tags",
+)
 View(
     Run,
     columns=(
@@ -332,7 +344,7 @@ View(
         Column("tags", spare=True, limit=40),
         Column("note", _note, spare=True, limit=80),
     ),
-    brief=("id", "workflow", "state", "created_at"),
+    brief=_BRIEF,
     empty="No runs. Start one with `treadle run FILE` or `treadle submit FILE`.",
     changed="{workflow} {id} is {state} now",
 )
@@ -408,6 +420,17 @@ RUN = View(
         Column("inputs", kind="json"),
         Column("outputs", kind="json"),
         Column("published", kind="json"),
+    ),
+    brief=(
+        *_BRIEF,
+        "kind",
+        "flow_id",
+        "task_list",
+        Column("inputs", kind="json"),
+        Column("outputs", kind="json"),
+        "failed_step_id",
+        Column("why", "why.text"),
+        "awaited_signals",
     ),
 )
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime
-from typing import Annotated, Literal, Protocol, Unpack
+from typing import Annotated, Any, Literal, Protocol, Unpack
 
 from treadle.api import contract
 from treadle.api.contract import ApiRecord, Doc, record
@@ -180,6 +180,11 @@ def describe_target(target: Target) -> str:
     return f"{target.kind} {target.name}" + (f" of {target.flow}" if target.flow else "")
 
 
+def brief_target(trigger: Any) -> str:
+    """The kind and the name of the work that a schedule or a watcher starts."""
+    return f"{trigger.target.kind} {trigger.target.name}"
+
+
 def describe_change(schedule: Schedule) -> str:
     """The state of a schedule after a change, with its next tick."""
     return f"{schedule.name} is {schedule.state} now" + (f"; next tick at {words(schedule.next_at)}" if schedule.next_at else "")
@@ -218,7 +223,7 @@ SCHEDULE = View(
         Column("inputs", "target.inputs", "json"),
         Column("recent", rows=View(Firing, columns=(Column("tick", kind="time"), "at", "kind", "id", "note"))),
     ),
-    brief=("name", "state", "next_at", Column("target", _STARTS.of), "fired", "skipped", "error"),
+    brief=("name", "state", "next_at", Column("target", brief_target), "fired", "skipped", "error"),
     empty="No schedules. Add one with `treadle schedules add NAME --cron '0 3 * * *' --task NAME`.",
     changed=describe_change,
 )

@@ -10,7 +10,7 @@ from typing import Annotated, Protocol, Unpack
 from treadle.api import contract
 from treadle.api.contract import ApiRecord, Doc, record
 from treadle.api.options import EnqueueOptions
-from treadle.api.view import Column, View, words
+from treadle.api.view import Column, View, short, words
 from treadle.api.wire import Instant
 from treadle.model.access import Scope
 from treadle.model.clock import span
@@ -132,6 +132,7 @@ MOVES = View(
         Column("by", "actor"),
         Column("data", _data),
     ),
+    brief=("at", "move", "to_state", "actor"),
 )
 
 
@@ -258,6 +259,7 @@ def _progress_clock(task: Task) -> str:
     return f"a report every {span(task.progress_for)}{last}"
 
 
+TASK_BRIEF = ("id", "name", "state", "task_list", "attempt", "created_at", "finished_at", "run_id", "error_code", "error")
 View(
     Task,
     columns=(
@@ -271,7 +273,7 @@ View(
         Column("tags", spare=True, limit=40),
         Column("note", _note, spare=True, limit=60),
     ),
-    brief=("id", "name", "state", "attempt", "created_at"),
+    brief=TASK_BRIEF,
     empty="No tasks.",
     changed="{name} {id} is {state} now",
 )
@@ -279,6 +281,10 @@ View(
 
 def _line_text(line: TaskLogLine) -> str:
     return f"{line.message}  {encode(line.details)}" if line.details else line.message
+
+
+def _brief_lines(task: TaskDetail) -> list[str]:
+    return [short(f"{line.level}: {line.message}", 300) for line in task.lines[-20:]]
 
 
 View(
@@ -315,6 +321,18 @@ View(
         Column("checkpoint", kind="json"),
         Column("moves", rows=MOVES),
         Column("lines", rows=View(TaskLogLine, columns=("at", "level", Column("text", lambda line: _line_text(line))))),
+    ),
+    brief=(
+        *TASK_BRIEF,
+        Column("why", "why.text"),
+        Column("payload", kind="json"),
+        Column("result", kind="json"),
+        Column("progress", kind="json"),
+        "owner_id",
+        "wake_at",
+        "step_id",
+        Column("moves", rows=MOVES),
+        Column("lines", _brief_lines),
     ),
 )
 View(Why, columns=("name", "state", "text"), changed="{name} {state}: {text}")

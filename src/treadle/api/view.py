@@ -35,7 +35,7 @@ class Column(msgspec.Struct, frozen=True):
     spare: bool = False
     """Whether a table leaves it out where there is no room, or where all values are absent."""
     limit: int | None = None
-    """Maximum number of characters in a table."""
+    """Maximum number of characters in a table; of rows: maximum number of rows in a brief answer, the last ones."""
     rows: View | None = None
     """The view of the records that the value lists."""
 
@@ -95,10 +95,6 @@ class View:
             value = column.value(record)
             if not (value is None or (value in ("", [], {}, ()))):
                 yield column, value
-
-    def brief_of(self, record: Any) -> dict[str, Any]:
-        """The fields of a brief answer."""
-        return {column.name: column.value(record) for column in self.brief}
 
 
 _VIEWS: dict[type, View] = {}

@@ -12,7 +12,7 @@ from typing import Annotated, Literal, Protocol, Unpack
 from treadle.api import contract
 from treadle.api.contract import ApiRecord, Doc, record
 from treadle.api.options import WatcherChanges, WatcherOptions
-from treadle.api.schedules import Target, describe_target
+from treadle.api.schedules import Target, brief_target, describe_target
 from treadle.api.view import Column, View
 from treadle.api.wire import Instant
 from treadle.model.access import Scope
@@ -120,6 +120,10 @@ def describe_source(source: WatchedSource) -> str:
     return f"{source.place.rstrip('/')}/{depth}{pattern}"
 
 
+def _brief_source(watcher: Watcher) -> str:
+    return f"{watcher.source.kind} {watcher.source.place}"
+
+
 _SOURCE = Column("source", lambda watcher: describe_source(watcher.source))
 _STARTS = Column("starts", lambda watcher: describe_target(watcher.target))
 
@@ -158,7 +162,16 @@ WATCHER = View(
             ),
         ),
     ),
-    brief=("name", "state", Column("source", _SOURCE.of), Column("target", _STARTS.of), "fired", "error"),
+    brief=(
+        "name",
+        "state",
+        Column("source", _brief_source),
+        Column("target", brief_target),
+        "items",
+        "fired",
+        "error",
+        "error_at",
+    ),
     empty="No watchers. Add one with `treadle watchers add NAME --directory PATH --task NAME`.",
 )
 View(

@@ -3,12 +3,21 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, make_dataclass
-from typing import Annotated, Any, Literal, get_type_hints
+from collections.abc import Mapping, Sequence
+from dataclasses import make_dataclass
+from types import NoneType
+from typing import Annotated, Any, Literal, get_args, get_type_hints
 
+from treadle.api.approvals import Approval
 from treadle.api.contract import Doc
-from treadle.api.tasks import MoveRecord
+from treadle.api.dead_letters import DeadLetterGroup
+from treadle.api.external_jobs import ExternalJob, ExternalJobDetail
+from treadle.api.objectives import Objective, ObjectiveDetail
+from treadle.api.runs import Run, RunDetail
+from treadle.api.schedules import Schedule
+from treadle.api.tasks import Task, TaskDetail
+from treadle.api.view import Column, view_of
+from treadle.api.watchers import Watcher
 from treadle.api.wire import to_builtins
 from treadle.model.errors import InvalidInput
 from treadle.model.values import Json
@@ -16,8 +25,8 @@ from treadle.model.values import Json
 VALUE = 4_000
 """Characters of JSON up to which a value is shown in full."""
 _START = 400
-_LINES = 20
-_TRIES = 5
+_ROWS = 20
+"""Rows of a record in its short form, such as its last moves."""
 
 PAGE, PAGE_LIMIT = 20, 100
 
@@ -33,42 +42,64 @@ Fields = dict[str, Json]
 """An answer: values by the fields of its shape."""
 
 
-@dataclass(frozen=True)
 class Brief:
-    """The short form of a record."""
+    """The short form of a record: its fields are the columns of a view."""
 
-    fields: str
-    """Names of its fields, in order."""
-    computed: Mapping[str, Callable[[Any], Any]] = field(default_factory=dict)
-    """Functions of the record, by the names of fields that are not fields of the record as they are."""
-    values: str = ""
-    """Names of the fields with values of users, which are cut if they are large."""
-    types: Mapping[str, Any] = field(default_factory=dict)
-    """Types of fields, where neither the record nor the function says it."""
+    def __init__(self, *columns: str | Column, types: Shape | None = None) -> None:
+        self.columns = [Column(column) if isinstance(column, str) else column for column in columns]
+        self._types = types or {}
+        """Types of fields that differ from those of the record."""
 
     def of(self, record: Any, whole: bool = False) -> Fields:
         """The short form of the record; `whole` includes large values."""
-        answer = {
-            name: to_builtins(self.computed[name](record) if name in self.computed else getattr(record, name))
-            for name in self.fields.split()
-        }
-        return answer | {name: shown(answer[name], whole) for name in self.values.split()}
+        return {column.name: _value(column, record, whole) for column in self.columns}
 
     def shape(self, record: type) -> Shape:
-        """Its shape for records of this type."""
-        computed = {name: get_type_hints(compute)["return"] for name, compute in self.computed.items()}
-        hints = {**get_type_hints(record), **computed, **dict.fromkeys(self.values.split(), Any), **self.types}
-        return {name: hints[name] for name in self.fields.split()}
-
-    def with_fields(
-        self, fields: str, computed: Mapping[str, Callable[[Any], Any]], values: str = "", types: Mapping[str, Any] | None = None
-    ) -> Brief:
-        """The same with more fields."""
-        return Brief(f"{self.fields} {fields}", {**self.computed, **computed}, f"{self.values} {values}", types or {})
+        """Its fields with their types, for records of this type."""
+        return {column.name: self._types.get(column.name) or _type(column, record) for column in self.columns}
 
     def type(self, record: type) -> type:
         """Its type for records of this type, for schemas."""
         return record_type(record.__name__, self.shape(record))
+
+
+def brief_of(record: type, **types: Any) -> Brief:
+    """The short form that the view of the records declares."""
+    view = view_of(record)
+    assert view is not None
+    return Brief(*view.brief, types=types)
+
+
+def _value(column: Column, record: Any, whole: bool) -> Any:
+    value = column.value(record)
+    if column.rows is not None:
+        return [Brief(*column.rows.brief).of(row) for row in last(value, column.limit or _ROWS)]
+    match column.shown_as:
+        case "error":
+            return error_line(value)
+        case "json":
+            return shown(to_builtins(value), whole)
+    return line(value) if column.of and isinstance(value, str) else to_builtins(value)
+
+
+def _type(column: Column, record: type) -> Any:
+    """The type of a column's values, from the record or from the function that computes them."""
+    if column.rows is not None:
+        return list[Brief(*column.rows.brief).type(column.rows.record)]  # type: ignore[misc]
+    match column.shown_as:
+        case "error":
+            return str | None
+        case "json":
+            return Any
+    if callable(column.of):
+        return get_type_hints(column.of)["return"]
+    hint: Any = record
+    is_optional = False
+    for name in (column.of or column.name).split("."):
+        members = [member for member in get_args(hint) if member is not NoneType] if NoneType in get_args(hint) else [hint]
+        is_optional |= members[0] is not hint
+        hint = get_type_hints(members[0]).get(name, str)  # a property is a text
+    return hint | None if is_optional else hint
 
 
 def record_type(name: str, shape: Shape) -> type:
@@ -127,20 +158,13 @@ def last(items: Sequence[Any], most: int) -> list[Any]:
     return list(items[-most:])
 
 
-def _error(record: Any) -> str | None:
-    return error_line(record.error)
+def _message(log: Any) -> str:
+    """The message of a log line with its details."""
+    return str(log.message) if log.details in (None, {}, []) else f"{log.message} {text_of(shown(log.details, most=400))}"
 
 
-def _why(record: Any) -> str:
-    return line(record.why.text) or ""
-
-
-def _run_id(run: Any) -> str:
-    return str(run.id)
-
-
-def _standing(approval: Any) -> str:
-    return str(approval.standing)
+def _path(log: Any) -> str | None:
+    return getattr(log, "path", None)
 
 
 def _success(record: Any) -> bool:
@@ -151,152 +175,24 @@ def _no_error(record: Any) -> str | None:
     return None
 
 
-def _target(trigger: Any) -> str:
-    return f"{trigger.target.kind} {trigger.target.name}"
-
-
-def _source(watcher: Any) -> str:
-    return f"{watcher.source.kind} {watcher.source.place}"
-
-
-def _activity(run: Any) -> str | None:
-    return None if run.activity is None else line(run.activity.text)
-
-
-def _doing(run: Any) -> str | None:
-    return None if run.activity is None else str(run.activity.doing)
-
-
-def _step_error(step: Any) -> str | None:
-    return None if step.error is None else line(step.error.message)
-
-
-def _message(log: Any) -> str:
-    """The message of a log line with its details."""
-    return str(log.message) if log.details in (None, {}, []) else f"{log.message} {text_of(shown(log.details, most=400))}"
-
-
-def _path(log: Any) -> str | None:
-    return getattr(log, "path", None)
-
-
-def _moves(task: Any) -> list[Fields]:
-    return [MOVE.of(move) for move in last(task.moves, _LINES)]
-
-
-def _lines(task: Any) -> list[str]:
-    return [line(f"{log.level}: {log.message}") or "" for log in last(task.lines, _LINES)]
-
-
-def _progress(task: Any) -> Any:
-    return shown(task.progress)
-
-
-def _blocked_by(objective: Any) -> list[str]:
-    return [blocker.objective_id or blocker.text or "" for blocker in objective.open_blockers]
-
-
-_TRY = record_type(
-    "Try",
-    {
-        "work_order_id": str,
-        "handler": str,
-        "status": str,
-        "gate_result": str | None,
-        "reason": str | None,
-        "content": Json,
-        "next_actions": list[str],
-    },
-)
-
-
-def _tries(objective: Any) -> list[Fields]:
-    """The last workorders: attempts at the objective and their results."""
-    return [_try(trail) for trail in last(objective.workorder_trails, _TRIES)]
-
-
-def _try(trail: Any) -> Fields:
-    record = trail.run_record
-    return {
-        "work_order_id": trail.workorder.work_order_id,
-        "handler": trail.workorder.diazotroph_type,
-        "status": trail.workorder.status,
-        "gate_result": None if record is None else record.gate_result,
-        "reason": None if record is None else record.reason,
-        "content": None if trail.output_bundle is None else shown(trail.output_bundle.content),
-        "next_actions": [] if trail.pause_state is None else [action.action for action in trail.pause_state.actions],
-    }
-
-
-def _job_name(job: Any) -> str:
-    return str(job.declared_render_type_ref)
-
-
-def _job_task(job: Any) -> str:
-    return str(job.render_job_id)
-
-
-def _job_hint(job: Any) -> str | None:
-    return line(job.progress_hint)
-
-
-def _job_error(job: Any) -> str | None:
-    return line(job.failure_detail or job.last_error)
-
-
-def _job_events(job: Any) -> list[str]:
-    """The dispatch, the last polls and the end, one line each."""
-    return [f"{event.at.isoformat()} {event.kind}" for event in job.events]
-
-
-LOG_LINE = Brief("at level message path", {"message": _message, "path": _path})
-MOVE = Brief("at move to_state actor")
-TASK = Brief("id name state task_list attempt created_at finished_at run_id error_code error", {"error": _error})
-TASK_VIEW = TASK.with_fields(
-    "why payload result progress owner_id wake_at step_id moves lines",
-    {"why": _why, "progress": _progress, "moves": _moves, "lines": _lines},
-    "payload result",
-    {"moves": list[MOVE.type(MoveRecord)]},  # type: ignore[misc]
-)
-RUN = Brief(
-    "id workflow state steps error doing activity created_at finished_at tags",
-    {"error": _error, "doing": _doing, "activity": _activity},
-)
-RUN_VIEW = RUN.with_fields(
-    "kind flow_id task_list inputs outputs failed_step_id why awaited_signals", {"why": _why}, "inputs outputs"
-)
-RUNNER = Brief("success error run_id state", {"success": _success, "error": _no_error, "run_id": _run_id})
+_RUN_ID = Column("run_id", "id")
+LOG_LINE = Brief("at", "level", Column("message", _message), Column("path", _path))
+TASK, TASK_VIEW = brief_of(Task), brief_of(TaskDetail)
+RUN, RUN_VIEW = brief_of(Run), brief_of(RunDetail)
+RUNNER = Brief(Column("success", _success), Column("error", _no_error, "text"), _RUN_ID, "state")
 """The answer to an action on a run, in the terms of agents."""
-NEW_RUN = Brief("run_id workflow state missing_handlers", {"run_id": _run_id})
-ADOPTED_RUN = Brief("run_id workflow state servers", {"run_id": _run_id})
-STEP = Brief("id path facet about state began_at ended_at error params returns task_id", {"error": _step_error}, "params returns")
-APPROVAL = Brief(
-    "id state title context deciders edits standing run_id task_id requested_by requested_at expires_at ended_by reason",
-    {"standing": _standing},
-    "context",
+NEW_RUN = Brief(_RUN_ID, "workflow", "state", "missing_handlers")
+ADOPTED_RUN = Brief(_RUN_ID, "workflow", "state", "servers")
+STEP = Brief(
+    *("id", "path", "facet", "about", "state", "began_at", "ended_at"),
+    Column("error", "error.message", "text"),
+    Column("params", kind="json"),
+    Column("returns", kind="json"),
+    "task_id",
 )
-CAUSE = Brief("fingerprint error_code name count of_runs first_at last_at last_id error", {"error": _error})
-JOB = Brief(
-    "id state name task_id run_id external_job_id progress progress_hint dispatched_at due_at completed_at polls error",
-    {"name": _job_name, "task_id": _job_task, "progress_hint": _job_hint, "error": _job_error},
-)
-JOB_VIEW = JOB.with_fields("why polling_interval_seconds raised_in_row events", {"why": _why, "events": _job_events})
-SCHEDULE = Brief(
-    "name state next_at target fired skipped error",
-    {"target": _target, "error": _error},
-    types={"state": Literal["active", "paused", "finished", "removed", "unreadable"]},
-)
-WATCHER = Brief(
-    "name state source target items fired error error_at",
-    {"source": _source, "target": _target, "error": _error},
-    types={"state": Literal["active", "paused", "removed", "unreadable"]},
-)
-OBJECTIVE = Brief(
-    "objective_id title status type importance urgency blocked_by created_by created_at updated_at", {"blocked_by": _blocked_by}
-)
-OBJECTIVE_VIEW = OBJECTIVE.with_fields(
-    "why acceptance_criteria metadata tries",
-    {"tries": _tries},
-    "metadata",
-    {"tries": list[_TRY]},  # type: ignore[valid-type]
-)
+APPROVAL = brief_of(Approval)
+CAUSE = brief_of(DeadLetterGroup)
+JOB, JOB_VIEW = brief_of(ExternalJob), brief_of(ExternalJobDetail)
+SCHEDULE = brief_of(Schedule, state=Literal["active", "paused", "finished", "removed", "unreadable"])
+WATCHER = brief_of(Watcher, state=Literal["active", "paused", "removed", "unreadable"])
+OBJECTIVE, OBJECTIVE_VIEW = brief_of(Objective), brief_of(ObjectiveDetail)
