@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from treadle.engine import Engine
     from treadle.engine.codecs import Zlib
     from treadle.engine.handles import Handle
-    from treadle.engine.polling_loop import ExternalPollingLoop
+    from treadle.engine.worker_host import ExternalPollingLoop
     from treadle.goals.gates import GateContext, Judgement
     from treadle.kernel.queue.service import Enqueued, TaskSpec
     from treadle.model.approvals import ApprovalRequest
@@ -94,7 +94,7 @@ _PLACES = {
     "treadle.engine": ("Engine",),
     "treadle.engine.handles": ("Handle",),
     "treadle.engine.codecs": ("Zlib",),
-    "treadle.engine.polling_loop": ("ExternalPollingLoop",),
+    "treadle.engine.worker_host": ("ExternalPollingLoop",),
     "treadle.workers.context": ("Context",),
     "treadle.workers.injection": ("Depends",),
     "treadle.workers.functions.context": ("FunctionContext",),

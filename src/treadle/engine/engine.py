@@ -7,11 +7,9 @@ from contextlib import asynccontextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, ParamSpec, Self, TypeVar, Unpack, overload
 
-from treadle.engine.declare import Declare
-from treadle.engine.extension import make_extensions
 from treadle.engine.handles import Handle, Mapped, Progress
-from treadle.engine.kernel import Kernel, StoreFactory
-from treadle.engine.registration import Registration
+from treadle.engine.kernel import Kernel, StoreFactory, make_extensions
+from treadle.engine.registration import Declare, Registration
 from treadle.kernel.queue.service import PYTHON, Enqueued, TaskSpec
 from treadle.kernel.queue.why import Reason
 from treadle.kernel.reads.events import Events

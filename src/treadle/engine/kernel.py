@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import cached_property
+from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
-from treadle.engine.extension import Extension
 from treadle.engine.results import Results
 from treadle.kernel.functions.steps import is_function
 from treadle.kernel.queue.service import PATIENCE, Queue
@@ -61,6 +61,7 @@ if TYPE_CHECKING:
     from treadle.kernel.runs.reads import RunReads
     from treadle.kernel.search.service import Search
     from treadle.kernel.store.retention import Retention
+    from treadle.kernel.store.units import Answer, Finish, Park, Row
     from treadle.kernel.store.verify import VerifyReport
     from treadle.kernel.streams import StreamReads
     from treadle.kernel.tasks.dead_letters import DeadLetters
@@ -69,8 +70,69 @@ if TYPE_CHECKING:
     from treadle.kernel.telemetry.observer import CallTimer
     from treadle.kernel.threads import Threads
     from treadle.kernel.traces import TraceReads
+    from treadle.model.records import Record
+    from treadle.model.tasks import Claim, NewTask, Task
+    from treadle.workers.call import Executor
+    from treadle.workers.handlers import Handler
     from treadle.workers.keeper.link import KeptBy
     from treadle.workers.notifications import AlertSender, Notifier
+
+EXTENSIONS = {"goals": ("treadle.goals.extension", "Goals")}
+"""The extensions of every engine by the attribute of the engine that each is, with their modules and classes."""
+
+
+def make_extensions() -> dict[str, Extension]:
+    """Return new extensions for an engine, by the name of its attribute."""
+    return {name: getattr(import_module(module), kind)() for name, (module, kind) in EXTENSIONS.items()}
+
+
+class Extension(Protocol):
+    """Settles the tasks of its kinds, and gives workers the handlers for them."""
+
+    @property
+    def kinds(self) -> frozenset[str]:
+        """The task kinds of this extension; no other part of the engine settles them."""
+
+    @property
+    def lease_for(self) -> int | None:
+        """The lease in milliseconds of workers that were started without one; None: the one of the settings."""
+
+    @property
+    def poll_every(self) -> float | None:
+        """Seconds between two polls of a worker; None: the worker's default."""
+
+    def attach(self, kernel: Kernel) -> None:
+        """Use that kernel from now on. The engine calls this when it is created and when it moves to another store."""
+
+    async def explain(self, record: Record) -> Why | None:
+        """Return the reason for the state of a record of this extension; None for any other record."""
+
+    async def follow(self, task: Task, finish: Finish) -> tuple[tuple[NewTask, ...], tuple[Row, ...]]:
+        """Return the tasks and rows to store in the unit with which an operator ends the task."""
+
+    async def settle(self, task: Task, claim: Claim, decided: Finish | Park) -> Answer:
+        """Commit the end of an attempt under its claim, with everything that follows from it."""
+
+    def serve(self, executor: Executor) -> WorkerPart | None:
+        """Return the extension's part of one worker; None if this process serves none of the kinds."""
+
+
+class WorkerPart(Protocol):
+    """The part of an extension in one worker."""
+
+    @property
+    def names(self) -> Sequence[str]:
+        """The names that the worker's row in `servers` lists."""
+
+    def check(self) -> None:
+        """Raise if this process lacks something that the part needs. Called before the worker starts."""
+
+    def find(self, kind: str, name: str) -> Handler | None:
+        """Return the handler for tasks of that kind and name, if this process serves them."""
+
+    def start_tasks(self) -> Sequence[NewTask]:
+        """Return the tasks to store when the worker starts; a repeated start stores none twice."""
+
 
 CLOSE_WITHIN = 5.0
 """Seconds that commits in flight get when an engine closes."""

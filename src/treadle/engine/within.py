@@ -11,8 +11,8 @@ from functools import wraps
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar, cast
 
 from treadle.engine.engine import Engine
-from treadle.engine.extension import make_extensions
 from treadle.engine.handles import Handle
+from treadle.engine.kernel import make_extensions
 from treadle.engine.sync import blocking
 from treadle.kernel.store.ports import Store, TransactionStore
 from treadle.model.clock import Clock

@@ -12,7 +12,7 @@ from pathlib import Path
 from types import ModuleType
 
 from treadle.engine import Engine, use_store
-from treadle.engine.declare import program_of
+from treadle.engine.registration import program_of
 from treadle.interfaces.cli.session import Session
 from treadle.model.errors import InvalidInput, TreadleError
 
