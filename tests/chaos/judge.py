@@ -18,9 +18,10 @@ from tests.chaos.submissions import Submission
 from tests.simulation.invariants import ENDED_STEPS
 from tests.simulation.judge import GIVEN_UP
 
+from treadle.goals.kinds import GOAL_KINDS
 from treadle.kernel.effects.decide import UNKNOWN
 from treadle.kernel.queue.decide import TAKEOVER_LIMIT
-from treadle.model.names import GOAL_KINDS, PRUNE
+from treadle.model.names import PRUNE
 from treadle.model.tasks import Task
 from treadle.model.values import decode
 

@@ -30,6 +30,7 @@ from treadle.api.objectives import (
     Workorder,
 )
 from treadle.api.wire import Instant
+from treadle.goals.kinds import GOAL_GATE, GOAL_READINESS, GOAL_RUN, GOAL_SCHEDULE
 from treadle.goals.records import (
     BUDGET_CODE,
     FAIL,
@@ -53,7 +54,7 @@ from treadle.goals.records import (
 )
 from treadle.goals.topology import Topology, TypeRules
 from treadle.model.ids import derived_id
-from treadle.model.names import DEFAULT_NAMESPACE, ENGINE_LIST, GOAL_GATE, GOAL_READINESS, GOAL_RUN, GOAL_SCHEDULE, Lane
+from treadle.model.names import DEFAULT_NAMESPACE, ENGINE_LIST, Lane
 from treadle.model.records import Record
 from treadle.model.tasks import NewTask
 from treadle.model.values import Json, encode

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from treadle.api.tasks import Why
+from treadle.goals.kinds import GOAL_KINDS
 from treadle.kernel.store.units import Answer, Finish, Park, Row
 from treadle.model.clock import Duration
-from treadle.model.names import GOAL_KINDS
 from treadle.model.records import Record
 from treadle.model.states import OBJECTIVE
 from treadle.model.tasks import Claim, NewTask, Task

@@ -18,6 +18,7 @@ from treadle.api.objectives import (
 )
 from treadle.api.wire import Instant
 from treadle.goals.artifacts import Artifacts, D
+from treadle.goals.kinds import GOAL_GATE, GOAL_RUN, GOAL_SCHEDULE
 from treadle.goals.records import (
     ObjectiveNotFound,
     Status,
@@ -38,7 +39,7 @@ from treadle.kernel.store.lookups import find_id
 from treadle.kernel.store.ports import Store
 from treadle.kernel.store.queries import TaskFilter
 from treadle.model.errors import UnreadableValue
-from treadle.model.names import DEFAULT_NAMESPACE, GOAL_GATE, GOAL_RUN, GOAL_SCHEDULE
+from treadle.model.names import DEFAULT_NAMESPACE
 from treadle.model.records import UNREADABLE
 from treadle.model.states import OBJECTIVE
 from treadle.model.tasks import Move, Task

@@ -17,6 +17,7 @@ import msgspec
 from treadle.api.objectives import ContextSnapshot, OutputBundle, RunRecord, Workorder
 from treadle.goals.artifacts import Artifacts
 from treadle.goals.gates import Gates
+from treadle.goals.kinds import GOAL_DEADLINE, GOAL_GATE, GOAL_READINESS, GOAL_ROLE, GOAL_RUN, GOAL_SCHEDULE
 from treadle.goals.records import BUDGET_CODE, Status, bundle_id_of, run_record_id_of
 from treadle.goals.schemas import need_jsonschema
 from treadle.goals.settler import Monitor
@@ -24,7 +25,6 @@ from treadle.goals.topology import MONITOR_EVERY_FOR, InvalidTopology, Topology,
 from treadle.model.clock import Clock
 from treadle.model.errors import StoreError
 from treadle.model.ids import Ids
-from treadle.model.names import GOAL_DEADLINE, GOAL_GATE, GOAL_READINESS, GOAL_ROLE, GOAL_RUN, GOAL_SCHEDULE
 from treadle.model.outcomes import AwaitingApproval, Failed, Outcome, Problem, Released, Retry, Succeeded, Waiting
 from treadle.model.retry import RetryPolicy
 from treadle.model.tasks import NewTask

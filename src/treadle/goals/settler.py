@@ -13,6 +13,7 @@ import msgspec
 
 from treadle.api.objectives import BundleError, GateReport, Objective, OutputBundle, ReadinessEvent, RunRecord, Workorder
 from treadle.api.wire import Instant
+from treadle.goals import kinds
 from treadle.goals.artifacts import Artifacts
 from treadle.goals.decide import (
     Changed,
@@ -31,6 +32,7 @@ from treadle.goals.decide import (
     text_blocker,
     unblocked,
 )
+from treadle.goals.kinds import GOAL_DEADLINE, GOAL_READINESS, GOAL_ROLE, GOAL_RUN
 from treadle.goals.records import FAIL, Status, artifact_of, bundle_id_of, run_record_id_of
 from treadle.goals.topology import Topology
 from treadle.kernel.queue.decide import backed_off, settlement
@@ -38,11 +40,10 @@ from treadle.kernel.store.committer import Committer, Stale
 from treadle.kernel.store.ports import Store
 from treadle.kernel.store.units import Answer, Finish, Park, Row, Unit, Verdict
 from treadle.kernel.telemetry.events import Emit, StoreTrouble
-from treadle.model import names
 from treadle.model.clock import Clock
 from treadle.model.errors import Contended, Refused, StoreError, StoreUnavailable, TreadleError, UnreadableValue
 from treadle.model.ids import derived_id
-from treadle.model.names import DEFAULT_NAMESPACE, GOAL_DEADLINE, GOAL_READINESS, GOAL_ROLE, GOAL_RUN
+from treadle.model.names import DEFAULT_NAMESPACE
 from treadle.model.outcomes import Problem, Released
 from treadle.model.retry import RetryPolicy
 from treadle.model.states import TaskState
@@ -228,15 +229,15 @@ class GoalSettler:
     async def _decide(self, task: Task, finish: Finish) -> Decision | None:
         payload: dict[str, Json] = decode(task.payload)
         match task.kind:
-            case names.GOAL_READINESS:
+            case kinds.GOAL_READINESS:
                 return await self._readiness(payload, finish)
-            case names.GOAL_SCHEDULE:
+            case kinds.GOAL_SCHEDULE:
                 return None if _failed(finish) else await self._schedule(payload["event_id"])
-            case names.GOAL_RUN:
+            case kinds.GOAL_RUN:
                 return await self._executed(payload["work_order_id"], finish)
-            case names.GOAL_GATE:
+            case kinds.GOAL_GATE:
                 return await self._gate(payload["work_order_id"], finish)
-            case names.GOAL_ROLE if not _failed(finish):
+            case kinds.GOAL_ROLE if not _failed(finish):
                 seen = await self._artifacts.find_objective(payload["objective_id"])
                 result = decode(finish.result) or {}
                 return None if seen is None else decide_role(seen, payload["role"], result, await self._now(), self._namespace)

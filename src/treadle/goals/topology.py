@@ -15,10 +15,11 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
+from treadle.goals.kinds import GOAL_DEADLINE, GOAL_GATE, GOAL_READINESS, GOAL_ROLE, GOAL_RUN, GOAL_SCHEDULE
 from treadle.goals.records import LEVELS, ObjectiveType, Status
 from treadle.goals.schemas import check_schema
 from treadle.model.errors import InvalidInput, MissingDependency, TreadleError
-from treadle.model.names import GOAL_DEADLINE, GOAL_GATE, GOAL_READINESS, GOAL_ROLE, GOAL_RUN, GOAL_SCHEDULE, check_name
+from treadle.model.names import check_name
 from treadle.model.values import Json, encode, shown
 
 _MOST_PLACES = 10_000

@@ -12,11 +12,12 @@ from typing import assert_never
 
 import msgspec
 
+from treadle.kernel.queue.kinds import is_repeated
 from treadle.kernel.store.units import Finish, Park, Revive
 from treadle.model.approvals import ApprovalRequest, open_approval, with_decisions_of
 from treadle.model.errors import IllegalMove, Refused, RetriesUsedUp, UnreadableValue
 from treadle.model.external import ExternalProductionHandle, Production
-from treadle.model.names import ADVANCE, CANCEL, FUNCTION, GOAL_DEADLINE, GOAL_READINESS, GOAL_SCHEDULE, LOCK, PRUNE, RUN_DEADLINE
+from treadle.model.names import ADVANCE, FUNCTION
 from treadle.model.outcomes import (
     AwaitingApproval,
     AwaitingExternal,
@@ -45,9 +46,6 @@ BACK_OFF_FOR = 300_000
 
 _POLL_BACKOFF = Backoff(60_000, 3_600_000)
 """Delay in milliseconds of a poll after that many takeovers; it doubles with each further one."""
-
-_OWN_KINDS = frozenset({ADVANCE, CANCEL, PRUNE, RUN_DEADLINE, LOCK, GOAL_READINESS, GOAL_SCHEDULE, GOAL_DEADLINE})
-"""Kinds that never become dead letters, since nothing else would do their work."""
 
 _VARYING = re.compile(r"0x[0-9a-fA-F]+|[0-9a-fA-F]{8}-[0-9a-fA-F-]{27}|\d+|'[^']*'|\"[^\"]*\"")
 
@@ -266,7 +264,7 @@ def poll_backoff(task: Task, takeover_limit: int = TAKEOVER_LIMIT) -> Polled | N
 
 def turned_away(task: Task, problem: Problem) -> Finish | Park:
     """End a refused task as a dead letter; an engine task backs off instead and is tried again."""
-    if task.kind not in _OWN_KINDS or task.state != TaskState.PENDING:
+    if not is_repeated(task.kind) or task.state != TaskState.PENDING:
         return failure(problem)
     return backed_off(task, problem)
 

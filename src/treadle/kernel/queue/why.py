@@ -10,10 +10,11 @@ from collections.abc import Sequence
 
 import msgspec
 
+from treadle.kernel.queue.kinds import EXTENSION_KINDS
 from treadle.model.clock import as_text
 from treadle.model.errors import UnreadableValue
 from treadle.model.lists import IGNORE, WAIT, LaneRule, Limit
-from treadle.model.names import DEFAULT_LIST, ENGINE_LIST, FUNCTION, GOAL_KINDS, GOAL_ROLE, GOAL_RUN, HANDLER, PLAN, Lane, handles
+from treadle.model.names import DEFAULT_LIST, ENGINE_LIST, FUNCTION, HANDLER, PLAN, Lane, handles
 from treadle.model.states import Hold, TaskState
 from treadle.model.stored import Stored, read
 from treadle.model.tasks import LIVE_SERVER_STATES, LOST_AFTER, Server, Task, evidence_text
@@ -100,9 +101,8 @@ def serves(server: Server, task: Task | Lane) -> bool:
         own = task.name.startswith(f"{PLAN}@")
         return (own or task.name in server.handlers) and task.task_list in server.task_lists
     known = task.kind != HANDLER or handles(server.handlers, task.name)
-    if task.kind in GOAL_KINDS:
-        role = f"{GOAL_ROLE}/{task.name.partition('/')[0]}" if task.kind == GOAL_ROLE else task.kind
-        known = role in server.handlers and (task.kind != GOAL_RUN or handles(server.handlers, task.name))
+    if (kind := EXTENSION_KINDS.get(task.kind)) is not None:
+        known = kind.serves(server, task.name)
     return known and (is_own(task) or task.task_list in server.task_lists)
 
 
@@ -137,12 +137,8 @@ def why(task: Task, servers: Sequence[Server], now: int, ahead: int = 0, context
         wanted = f"no live worker serves {task.name} in list" if named else "no live worker serves list"
         task_list = "" if task.task_list == DEFAULT_LIST else f" --list {task.task_list}"
         what = f"start one with `treadle worker --handlers MODULE{task_list}`"
-        if task.kind in GOAL_KINDS:
-            name = f" with the handler {task.name}" if task.kind == GOAL_RUN else ""
-            wanted, what = (
-                f"no live worker plays the role {task.name if task.kind == GOAL_ROLE else task.kind}{name} in list",
-                "start one with `treadle worker --topology FILE`",
-            )
+        if (kind := EXTENSION_KINDS.get(task.kind)) is not None:
+            wanted, what = f"{kind.missing_text(task)} in list", kind.start_with
         if task.kind == HANDLER and context.no_handler == IGNORE:
             what = "the list ignores tasks without a handler: one of its workers will end it"
         if task.kind == FUNCTION:

@@ -7,8 +7,8 @@ from collections.abc import Iterable
 
 from treadle.api.servers import Fleet, HandledCount, Served, Server, ServerDetail, ServerList
 from treadle.api.wire import Instant, record_of
+from treadle.kernel.queue.kinds import EXTENSION_KINDS
 from treadle.kernel.reads.service import Reads, ShownServer
-from treadle.model.names import GOAL_KINDS, GOAL_ROLE
 from treadle.model.tasks import LIVE_SERVER_STATES
 from treadle.model.values import decode_shown
 
@@ -54,7 +54,7 @@ class Servers:
 
 
 def _roles(shown: ShownServer) -> list[str]:
-    return sorted({name for name in shown.server.handlers if name in GOAL_KINDS or name.startswith(f"{GOAL_ROLE}/")})
+    return sorted({name for name in shown.server.handlers if any(kind.is_role(name) for kind in EXTENSION_KINDS.values())})
 
 
 def _served(served: Iterable[Iterable[str]]) -> list[Served]:

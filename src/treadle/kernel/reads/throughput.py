@@ -11,10 +11,11 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from treadle.kernel.queue.kinds import is_work
 from treadle.kernel.store.ports import Store
 from treadle.kernel.store.queries import Tally, TaskEnd
 from treadle.model.clock import Clock
-from treadle.model.names import DEFAULT_NAMESPACE, FUNCTION, GOAL_RUN, HANDLER, SCRIPT
+from treadle.model.names import DEFAULT_NAMESPACE, FUNCTION
 from treadle.model.states import TaskState
 
 MINUTE_FOR = 60_000
@@ -29,8 +30,6 @@ LATE_FOR = 15.0
 """Seconds after which no move can appear with a seq before a visible one (D9)."""
 FRESH_FOR = 2.0
 """Seconds for which concurrent callers share a result."""
-WORK_KINDS = frozenset({HANDLER, FUNCTION, SCRIPT, GOAL_RUN})
-"""Kinds of user work; the engine's own tasks are not counted."""
 
 
 @dataclass(slots=True)
@@ -145,7 +144,7 @@ class Throughput:
             self._kept.setdefault(tally.minute_at, Minute(tally.minute_at)).add(tally)
 
     def _ours(self, tallies: list[Tally]) -> list[Tally]:
-        return [each for each in tallies if each.namespace == self._namespace and each.kind in WORK_KINDS]
+        return [each for each in tallies if each.namespace == self._namespace and is_work(each.kind)]
 
 
 HOUR_FOR = 3_600_000
@@ -188,7 +187,7 @@ def rates_of(
         since_at = max(since_at, min(end.ended_at for end in ends))
     found: dict[tuple[str, str], list[TaskEnd]] = {key: [] for key, number in running.items() if number}
     for end in ends:
-        if end.namespace == namespace and end.kind in WORK_KINDS and end.ended_at >= since_at:
+        if end.namespace == namespace and is_work(end.kind) and end.ended_at >= since_at:
             found.setdefault((end.kind, end.name), []).append(end)
     rates = [_rate(kind, name, these, running.get((kind, name), 0), since_at) for (kind, name), these in found.items()]
     return HandlerRates(since_at, tuple(sorted(rates, key=lambda rate: (-rate.finished, rate.name))))
@@ -220,7 +219,7 @@ class HandlerRateReads:
             if self._known is None or self._clock.monotonic() >= self._until:
                 running: dict[tuple[str, str], int] = {}
                 for depth in await self._store.tasks.list_depths():
-                    if depth.lane.namespace == self._namespace and depth.lane.kind in WORK_KINDS:
+                    if depth.lane.namespace == self._namespace and is_work(depth.lane.kind):
                         key = (depth.lane.kind, depth.lane.name)
                         parked = depth.waiting if depth.lane.kind == FUNCTION else 0
                         running[key] = running.get(key, 0) + depth.running + parked
