@@ -11,7 +11,7 @@ from dataclasses import fields, is_dataclass
 from datetime import datetime
 from importlib import import_module
 from types import MappingProxyType
-from typing import Annotated, Any, NamedTuple, Protocol, TypeVar, Unpack, get_args, get_origin, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, TypeVar, Unpack, get_args, get_origin, get_type_hints
 
 import click
 
@@ -24,6 +24,11 @@ from treadle.interfaces.cli.flags import flag, flags, parse, positional, with_fl
 from treadle.interfaces.cli.format import details, plain, table
 from treadle.interfaces.cli.messages import WaitTimedOut
 from treadle.interfaces.cli.session import Session
+
+if TYPE_CHECKING:
+    from treadle.api.runs import RunOutputs
+    from treadle.api.tasks import TaskResult
+
 
 ACTOR = Annotated[str | None, option("--as", metavar="NAME", help="Name recorded in the log; default: cli:USER")]
 
@@ -157,7 +162,7 @@ def show(session: Session, result: Any, now: datetime, value: Any = None, *, cha
 
 def show_page(session: Session, page: Any, now: datetime, value: Any = None) -> None:
     """Print a page of records as a table, with the command that shows the next page."""
-    name, view = _rows_of(type(page))
+    name, view = rows_of(type(page))
     rows = getattr(page, name)
     empty = view.empty
     if (searched := getattr(page, "searched", None)) is not None:
@@ -167,14 +172,7 @@ def show_page(session: Session, page: Any, now: datetime, value: Any = None) -> 
     session.show_page(value or page, rows, empty, lambda: table(view, rows, now), **following)
 
 
-class Ending(Protocol):
-    """The answer of a call that waits for an end."""
-
-    @property
-    def finished(self) -> bool: ...
-
-
-E = TypeVar("E", bound=Ending)
+E = TypeVar("E", "TaskResult", "RunOutputs")
 
 
 async def wait_for_end(ask: Callable[[float], Awaitable[E]], limit: float | None, kind: str, work_id: str) -> E:
@@ -192,7 +190,7 @@ async def wait_for_end(ask: Callable[[float], Awaitable[E]], limit: float | None
             )
 
 
-def _rows_of(page: type) -> tuple[str, View]:
+def rows_of(page: type) -> tuple[str, View]:
     """The field of a page with its rows, and their view."""
     assert is_dataclass(page)
     hints = get_type_hints(page)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from treadle.api.runs import RUN
@@ -128,16 +127,6 @@ _MOST_ROWS = 40
 _NUMBERS_EVERY = 2.0
 
 
-@dataclass
-class Scene:
-    """The last snapshot of the run."""
-
-    run: RunDetail | None = None
-    steps: list[Step] = field(default_factory=list)
-    tasks: dict[str, Task] = field(default_factory=dict)
-    """Live tasks by step."""
-
-
 class Watcher:
     """Shows a run until it ends or `stop` is set.
 
@@ -146,7 +135,10 @@ class Watcher:
 
     def __init__(self, session: Session, api: Api, run_id: str, heard: list[Callable[[LogLine], None]] | None = None) -> None:
         self._session, self._api, self._run_id, self._heard = session, api, run_id, heard
-        self._scene = Scene()
+        self._run: RunDetail | None = None
+        self._steps: list[Step] = []
+        self._tasks: dict[str, Task] = {}
+        """Live tasks by step."""
         self._told: dict[str, str] = {}
         self._loop = asyncio.get_running_loop()
         self._began = self._loop.time()
@@ -185,12 +177,12 @@ class Watcher:
     async def _look(self) -> None:
         if self._session.json:
             return
-        before = self._scene.run
+        before = self._run
         run = await self._api.runs.get(self._run_id)
         if before is None or before.version != run.version:
-            self._scene.steps = await list_steps(self._api, run.id, values=False) if run.steps <= _MOST_STEPS else []
-        self._scene.tasks = await live_tasks(self._api, run.id, 100)
-        self._scene.run = run
+            self._steps = await list_steps(self._api, run.id, values=False) if run.steps <= _MOST_STEPS else []
+        self._tasks = await live_tasks(self._api, run.id, 100)
+        self._run = run
         if self._heard is None:
             await self._ask_lines()
         if not self._console.is_terminal:
@@ -207,16 +199,16 @@ class Watcher:
 
     def _tell(self) -> None:
         """Print a line for each step with a changed state."""
-        run = self._scene.run
+        run = self._run
         if run is not None and run.steps > _MOST_STEPS:
             if self._elapsed() - self._numbers_at >= _NUMBERS_EVERY or run.finished_at is not None:
                 self._numbers_at = self._elapsed()
-                self._say(f"{run.steps} steps so far, at least {len(self._scene.tasks)} pending tasks")
+                self._say(f"{run.steps} steps so far, at least {len(self._tasks)} pending tasks")
             return
-        over = [step for step in self._scene.steps if step.state in ("completed", "failed")]
-        going = [step for step in self._scene.steps if step.state not in ("completed", "failed")]
+        over = [step for step in self._steps if step.state in ("completed", "failed")]
+        going = [step for step in self._steps if step.state not in ("completed", "failed")]
         for step in [*going, *sorted(over, key=lambda step: (step.updated_at, -step.depth))]:
-            said = ", ".join(part for part in (step.state, doing(step, self._scene.tasks.get(step.id))) if part)
+            said = ", ".join(part for part in (step.state, doing(step, self._tasks.get(step.id))) if part)
             if is_shown(step) and self._told.get(step.id) != said:
                 self._told[step.id] = said
                 what = "value" if step.facet == "sys.value" else step.facet
@@ -246,18 +238,17 @@ class Watcher:
     def _picture(self) -> RenderableType:
         from rich.console import Group
 
-        scene = self._scene
-        if scene.run is None:
+        if self._run is None:
             return plain("")
-        head = plain(f"{scene.run.workflow}  {scene.run.state}  {scene.run.id}  {self._elapsed():.1f} s", "bold")
-        if scene.run.steps > _MOST_STEPS:
-            return Group(head, plain(f"  {scene.run.steps} steps so far, at least {len(scene.tasks)} pending tasks"))
-        rows = [step for step in scene.steps if is_shown(step)]
+        head = plain(f"{self._run.workflow}  {self._run.state}  {self._run.id}  {self._elapsed():.1f} s", "bold")
+        if self._run.steps > _MOST_STEPS:
+            return Group(head, plain(f"  {self._run.steps} steps so far, at least {len(self._tasks)} pending tasks"))
+        rows = [step for step in self._steps if is_shown(step)]
         hidden = 0
         if len(rows) > _MOST_ROWS:
             kept = [step for step in rows if step.state != "completed"][-_MOST_ROWS:]
             hidden, rows = len(rows) - len(kept), kept
-        table = steps_table(rows, scene.tasks, with_ids=False)
+        table = steps_table(rows, self._tasks, with_ids=False)
         return Group(head, table, plain(f"  and {hidden} more", "dim")) if hidden else Group(head, table)
 
 

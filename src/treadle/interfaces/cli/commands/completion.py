@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -17,7 +17,7 @@ from treadle.interfaces.cli.session import Session, common_of, make_session
 from treadle.model.errors import TreadleError
 
 if TYPE_CHECKING:
-    from treadle.api.facade import Api
+    pass
 
 _ENTITIES = {"tasks": "task", "runs": "run", "approvals": "approval"}
 """The entity whose states `STATE` stands for, by group; for `runs steps` it is the step."""
@@ -144,49 +144,31 @@ def _values(ctx: click.Context, path: Sequence[str], param: click.Parameter) -> 
         return Scope
     if "|" in metavar and metavar.islower():
         return metavar.split("|")
-    list_names = _NAMES.get(metavar) or _NAMES.get(f"{path[0]} {metavar}" if isinstance(param, click.Argument) else "")
-    return [] if list_names is None else asyncio.run(_ask(ctx, list_names))
+    listed = _NAMES.get(metavar) or _NAMES.get(f"{path[0]} {metavar}" if isinstance(param, click.Argument) else "")
+    return [] if listed is None else asyncio.run(_ask(ctx, *listed))
 
 
-async def _ask(ctx: click.Context, list_names: Callable[[Api], Awaitable[list[str]]]) -> list[str]:
+async def _ask(ctx: click.Context, group: str, name: str) -> list[str]:
+    """The names of the records that a group lists."""
+    from treadle.interfaces.cli.calls import rows_of
+
     try:
         async with make_session(common_of(ctx)).api() as api:
-            return await list_names(api)
+            page = await getattr(api, group).list()
     except TreadleError:
         return []  # a shell cannot show errors during completion
+    rows, _ = rows_of(type(page))
+    return [getattr(record, name) for record in getattr(page, rows)]
 
 
-async def _lists(api: Api) -> list[str]:
-    return [each.task_list for each in (await api.lists.list()).lists]
-
-
-async def _flows(api: Api) -> list[str]:
-    return [each.name for each in (await api.flows.list()).flows]
-
-
-async def _schedules(api: Api) -> list[str]:
-    return [each.name for each in (await api.schedules.list()).schedules]
-
-
-async def _watchers(api: Api) -> list[str]:
-    return [each.name for each in (await api.watchers.list()).watchers]
-
-
-async def _facets(api: Api) -> list[str]:
-    return [each.facet_name for each in (await api.handlers.list()).handlers]
-
-
-async def _tokens(api: Api) -> list[str]:
-    return [each.name for each in (await api.tokens.list()).tokens]
-
-
-_NAMES: dict[str, Callable[[Api], Awaitable[list[str]]]] = {
-    "LIST": _lists,
-    "FLOW": _flows,
-    "FILE...|FLOW": _flows,
-    "FACET": _facets,
-    "ID|NAME": _tokens,
-    "flows NAME": _flows,
-    "schedules NAME": _schedules,
-    "watchers NAME": _watchers,
+_NAMES = {
+    "LIST": ("lists", "task_list"),
+    "FLOW": ("flows", "name"),
+    "FILE...|FLOW": ("flows", "name"),
+    "FACET": ("handlers", "facet_name"),
+    "ID|NAME": ("tokens", "name"),
+    "flows NAME": ("flows", "name"),
+    "schedules NAME": ("schedules", "name"),
+    "watchers NAME": ("watchers", "name"),
 }
+"""The group of calls, and the field of its records, for the values of a metavar, or of an argument of a group of commands."""

@@ -8,7 +8,6 @@ import os
 import sys
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Annotated
 
@@ -139,14 +138,6 @@ _GRACE = 1.0
 """Seconds that running work gets when the client disconnects: many clients kill the process after two seconds."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Work:
-    """Whether to run a worker too, and with a language model."""
-
-    wanted: bool
-    llm: bool
-
-
 async def mcp(
     session: Session,
     scopes: Annotated[
@@ -182,7 +173,7 @@ async def mcp(
     if not has_mcp():
         raise MissingDependency("MCP needs the package mcp: pip install 'treadle[mcp]'.")
     if http:
-        await _over_http(session, scopes, handlers or [], host, port, open_access, _Work(work, llm))
+        await _over_http(session, scopes, handlers or [], host, port, open_access, work, llm)
         return
     stop = stop_signal()
     from treadle.interfaces.mcp.server import kept_wire, serve_stdio
@@ -199,7 +190,7 @@ async def mcp(
             await serve_stdio(_far_desk(session, listed), wire, stop)
         else:
             engines = load_engines(session, handlers or [])
-            await serve_stdio(_near_desk(session, scopes, engines, _Work(work, llm), listed), wire, stop)
+            await serve_stdio(_near_desk(session, scopes, engines, work, llm, listed), wire, stop)
 
 
 @asynccontextmanager
@@ -213,17 +204,17 @@ async def _far_desk(session: Session, toolsets: frozenset[str]) -> AsyncIterator
 
 @asynccontextmanager
 async def _near_desk(
-    session: Session, scopes: Sequence[Scope] | None, engines: Sequence[Engine], work: _Work, toolsets: frozenset[str]
+    session: Session, scopes: Sequence[Scope] | None, engines: Sequence[Engine], work: bool, llm: bool, toolsets: frozenset[str]
 ) -> AsyncIterator[RequestContext]:
     from treadle.engine.operations import Operations
     from treadle.interfaces.mcp.request_context import RequestContext
 
     actor = f"mcp:{session.actor.removeprefix('cli:')}"
     access = Access(actor, granted(parse_scopes(scopes)) if scopes else frozenset(Scope), for_model=True)
-    served = [DEFAULT_LIST] if work.wanted else []
+    served = [DEFAULT_LIST] if work else []
     async with (
-        _working(engines, work) as engine,
-        worker_starter(engine, _GRACE, served=served, registered=work.wanted and _is_shared(engine)) as start_worker,
+        _working(engines, work, llm) as engine,
+        worker_starter(engine, _GRACE, served=served, registered=work and _is_shared(engine)) as start_worker,
     ):
         yield RequestContext(Operations(engine, access), access, toolsets=toolsets, start_worker=start_worker)
 
@@ -235,7 +226,8 @@ async def _over_http(
     host: str | None,
     port: int | None,
     open_access: bool,
-    work: _Work,
+    work: bool,
+    llm: bool,
 ) -> None:
     if session.chosen.remote:
         raise InvalidInput(f"The server already serves MCP at {session.chosen.remote}/mcp: omit --http or --server.")
@@ -247,7 +239,7 @@ async def _over_http(
     from treadle.interfaces.http.server import HttpServer
 
     stop = stop_signal()
-    async with _working(load_engines(session, handlers), work, stop) as engine:
+    async with _working(load_engines(session, handlers), work, llm, stop) as engine:
         server = HttpServer(engine, options, more=(add_mcp,))
         await server.listen()
         calm_collector()
@@ -267,17 +259,17 @@ async def _over_http(
 
 
 @asynccontextmanager
-async def _working(engines: Sequence[Engine], work: _Work, stop: asyncio.Event | None = None) -> AsyncIterator[Engine]:
+async def _working(engines: Sequence[Engine], work: bool, llm: bool, stop: asyncio.Event | None = None) -> AsyncIterator[Engine]:
     """Open all engines, so that handlers can use theirs; run a worker on the first if wanted.
 
     With `stop`, wait for stores that cannot be reached.
     """
-    if work.llm:
+    if llm:
         enable_llm(engines[0])
     async with AsyncExitStack() as stack:
         for engine in engines:
             await stack.enter_async_context(engine if stop is None else opened(engine, stop))
-        if work.wanted:
+        if work:
             await stack.enter_async_context(engines[0].worker(grace=_GRACE))
             if _is_shared(engines[0]):
                 await stack.enter_async_context(registered_handlers(engines[0], _GRACE))
