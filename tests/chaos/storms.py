@@ -17,7 +17,7 @@ from tests.chaos.stage import Stage, Worker
 
 from treadle import Engine
 from treadle.kernel.store.system import SystemClock
-from treadle.kernel.takeover.service import bury
+from treadle.kernel.takeover import bury
 from treadle.model.errors import StoreError
 from treadle.model.tasks import PROCESS, SESSION
 from treadle.settings import Settings

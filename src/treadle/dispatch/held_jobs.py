@@ -15,7 +15,7 @@ from treadle.dispatch.config import DispatchConfig
 from treadle.engine import Engine
 from treadle.engine.machine import Machine
 from treadle.kernel.store.ports import SERVERS
-from treadle.kernel.takeover.watch import Watch
+from treadle.kernel.takeover import Watch
 from treadle.kernel.telemetry.events import LeaseLost, LoopError
 from treadle.model.tasks import Claim, LogLine, Server, Task
 from treadle.version import VERSION

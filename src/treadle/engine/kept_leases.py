@@ -9,7 +9,7 @@ from treadle.kernel.store.ports import SERVERS
 from treadle.kernel.store.queries import Renewal, TaskFilter, Touch
 from treadle.kernel.store.system import SystemClock
 from treadle.kernel.store.units import Unit, Verdict, returned
-from treadle.kernel.takeover.service import bury
+from treadle.kernel.takeover import bury
 from treadle.model.states import TaskState
 from treadle.model.tasks import PROCESS, Claim
 from treadle.stores import make_store

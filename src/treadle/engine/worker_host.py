@@ -16,7 +16,7 @@ from treadle.kernel.queue.waker import Waker
 from treadle.kernel.recovery import Place
 from treadle.kernel.store.ports import CHANGED, LATER, SERVERS, STREAM
 from treadle.kernel.store.units import Unit
-from treadle.kernel.takeover.watch import Watch
+from treadle.kernel.takeover import Watch
 from treadle.kernel.telemetry.events import (
     Emit,
     Event,

@@ -21,8 +21,7 @@ from treadle.kernel.store.lookups import every_record, every_task
 from treadle.kernel.store.ports import Store
 from treadle.kernel.store.queries import TaskFilter, Woken
 from treadle.kernel.store.records import RecordFilter
-from treadle.kernel.takeover.decide import HasEnded
-from treadle.kernel.takeover.service import bury
+from treadle.kernel.takeover import HasEnded, bury
 from treadle.model.errors import Refused
 from treadle.model.names import DEFAULT_NAMESPACE
 from treadle.model.records import Record

@@ -10,9 +10,7 @@ from tests.unit.workers.harness import Events, until
 
 from treadle.kernel.store.ports import SERVERS, Store
 from treadle.kernel.store.queries import Roll, Sighting
-from treadle.kernel.takeover.decide import CONFIRM_AFTER, Judgement, judge
-from treadle.kernel.takeover.service import CHECK_EVERY, WITHDRAWN_FOR, Lookout, Presence
-from treadle.kernel.takeover.watch import Watch
+from treadle.kernel.takeover import CHECK_EVERY, CONFIRM_AFTER, WITHDRAWN_FOR, Judgement, Lookout, Presence, Watch, judge
 from treadle.kernel.telemetry.events import PresumedDead, StoreBack, StoreTrouble, WronglyPresumedDead
 from treadle.model.errors import StoreUnavailable
 from treadle.model.tasks import PROCESS, SESSION

@@ -1,24 +1,88 @@
 """The lookout: sees that other servers have died, and frees their work without waiting for its leases.
 
+Two kinds of evidence count. The process: a server of the same kernel can see that it has ended, which is certain. The session: the
+database has closed the server's connection, and no new one came for `CONFIRM_AFTER`. A server of the same kernel is judged by its
+process alone, because a session can also end while its process lives. A wrong judgement is harmless: every write of a server is
+fenced by its claims, so the server finds that they are gone, stops their handlers, and registers itself again.
+
 Any number of servers may look; each step is idempotent, and one of them records a death. A server that is alone does not look: it
-learns of others by a signal, or with its next heartbeat.
+learns of others by a signal, or with its next heartbeat. `judge` decides, and is pure; `Lookout` looks and frees work; `Watch` is
+the part of one server.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from typing import Any
 
+import msgspec
+
 from treadle.kernel.store.ports import SERVERS, Store
-from treadle.kernel.store.queries import Roll
-from treadle.kernel.takeover.decide import HasEnded, judge
+from treadle.kernel.store.queries import Roll, Sighting
 from treadle.kernel.telemetry.events import Emit, LoopError, PresumedDead, StoreBack, StoreTrouble, WronglyPresumedDead
 from treadle.model.clock import Clock
 from treadle.model.errors import StoreError
 from treadle.model.ids import Ids
-from treadle.model.tasks import PROCESS, SESSION, evidence_text
+from treadle.model.tasks import LOST_AFTER, PROCESS, SESSION, evidence_text
+
+CONFIRM_AFTER = 0.5
+"""Seconds for which a session must be gone: a process that lost only its connection opens another one within that time."""
+
+LOOK_EVERY = 1.0
+LOOK_EVERY_EACH = 0.25
+"""Seconds between the looks of all servers of a store together: each looks less often if there are many."""
+
+HasEnded = Callable[[str], bool | None]
+"""Whether the process with this identity has ended; None if that cannot be seen from here."""
+
+
+class Judgement(msgspec.Struct, frozen=True):
+    """The conclusion of one look."""
+
+    dead: Mapping[str, tuple[Sighting, str]]
+    """Dead servers and the kind of evidence, by their id."""
+    suspects: Mapping[str, float]
+    """Servers without their session, and the time at which that was first seen."""
+    local: frozenset[str]
+    """The processes of live servers of this kernel."""
+    pause: float | None
+    """Seconds until the next look; None: there is nobody to look at."""
+
+
+def judge(sightings: Iterable[Sighting], own_id: str, has_ended: HasEnded, suspects: Mapping[str, float], now: float) -> Judgement:
+    """Judge all servers except this one. `suspects` are those of the previous look; `now` is monotonic, in seconds."""
+    dead: dict[str, tuple[Sighting, str]] = {}
+    doubted: dict[str, float] = {}
+    local, others = set(), 0
+    for each in sightings:
+        if each.server_id == own_id:
+            continue
+        ended = None if each.process is None else has_ended(each.process)
+        is_gone = ended is None and each.has_session is False
+        since = suspects.get(each.server_id, now)
+        if ended or (is_gone and now - since >= CONFIRM_AFTER):
+            dead[each.server_id] = each, PROCESS if ended else SESSION
+        else:
+            if is_gone:
+                doubted[each.server_id] = since
+            elif ended is False and each.process is not None:
+                local.add(each.process)
+            others += (each.process is not None or each.has_session is not None) and not is_silent(each)
+    return Judgement(dead, doubted, frozenset(local), _pause(doubted, others, now))
+
+
+def is_silent(sighting: Sighting) -> bool:
+    """Whether the server has missed so many heartbeats that its leases will end its work, if anything does."""
+    return sighting.silent_for > LOST_AFTER * sighting.beat_every_for
+
+
+def _pause(suspects: Mapping[str, float], others: int, now: float) -> float | None:
+    if suspects:
+        return max(min(suspects.values()) + CONFIRM_AFTER - now, 0.0)
+    return max(LOOK_EVERY, LOOK_EVERY_EACH * (others + 1)) if others else None
+
 
 CHECK_EVERY = 0.2
 """Seconds between checks of known processes of this kernel, which cost no statement."""
@@ -181,3 +245,64 @@ class Lookout:
             for wait in waits:
                 wait.cancel()
             await asyncio.gather(*waits, return_exceptions=True)
+
+
+class Watch:
+    """The presence and the lookout of a registered server."""
+
+    def __init__(
+        self,
+        store: Store,
+        clock: Clock,
+        ids: Ids,
+        emit: Emit,
+        server_id: str,
+        process: Callable[[], str | None],
+        has_ended: HasEnded,
+        on_freed: Callable[[], None],
+        *,
+        enabled: bool,
+    ) -> None:
+        """Unless `enabled`, the server shows no evidence, and looks at nobody."""
+        self._presence = Presence(store, clock, emit, server_id, process, enabled=enabled)
+        self._lookout = Lookout(store, clock, ids, emit, server_id, has_ended, on_freed)
+        self._enabled = enabled
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._attending: set[asyncio.Future[None]] = set()
+
+    @property
+    def process(self) -> str | None:
+        """The identity of this process for the server's row. Any thread may read it."""
+        return self._presence.process
+
+    async def join(self) -> None:
+        """Tie the registered server to its session, from now on until `leave`."""
+        self._loop = asyncio.get_running_loop()
+        await self._presence.attend()
+
+    async def leave(self) -> None:
+        """Untie the server; never raises if the store is unreachable."""
+        self._loop = None
+        await asyncio.gather(*self._attending)
+        await self._presence.leave()
+
+    async def run(self) -> None:
+        """Look for dead servers until canceled."""
+        if self._enabled:
+            await self._lookout.run()
+
+    def stir(self) -> None:
+        """Look soon, because the servers may have changed."""
+        self._lookout.stir()
+
+    def note(self, roll: Roll) -> None:
+        """Take note of the answer to a heartbeat, in any thread."""
+        self._presence.note(roll)
+        if (loop := self._loop) is not None and not loop.is_closed():
+            loop.call_soon_threadsafe(self._after_beat, roll)
+
+    def _after_beat(self, roll: Roll) -> None:
+        self._lookout.note(roll)
+        if self._loop is not None and self._presence.has_changed:
+            self._attending.add(task := asyncio.ensure_future(self._presence.attend()))
+            task.add_done_callback(self._attending.discard)

@@ -1,1 +1,0 @@
-"""Takeover of the work of dead servers, before their leases expire (D71)."""
