@@ -42,7 +42,7 @@ from treadle.evaluator.states import (
 from treadle.evaluator.waits import await_handler, await_script, next_catch, withdraw
 from treadle.lang.builtins import LONGEST_TIMEOUT, RETRY_RANGES, TIMEOUT_UNITS
 from treadle.lang.nodes import Arg, Block, Entry, Expr, Facet, MapLiteral, Mixin, Schema, Step
-from treadle.lang.signatures import misfits
+from treadle.lang.program import misfits
 from treadle.model.retry import RetryPolicy
 from treadle.model.stored import write
 

@@ -147,7 +147,7 @@ class Wanted:
 
     def _plan(self, flow: str | list[Source], program: Program) -> Plan:
         from treadle.kernel.runs.flows import check_inputs, find_workflow
-        from treadle.lang.signatures import type_words
+        from treadle.lang.program import type_words
 
         workflow = find_workflow(program, self.workflow)
         kinds = {param.name: type_words(param.type) for param in workflow.params}
