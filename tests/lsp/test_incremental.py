@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import random
-from dataclasses import fields, is_dataclass
 from pathlib import Path
 from time import process_time
 from typing import Any
 
 import pytest
+from msgspec.structs import astuple
 
 from treadle.interfaces.lsp.document import Document
 from treadle.interfaces.lsp.index import Parser
 from treadle.interfaces.lsp.workspace import Workspace
+from treadle.lang.nodes import Node
 
 ROOT = Path(__file__).parents[2]
 SOURCES = sorted([*(ROOT / "examples").rglob("*.afl"), *(ROOT / "tests/golden/lang").glob("*.afl")])
@@ -32,8 +33,8 @@ def everything(node: Any) -> Any:
     """Return all parts of a tree, spans included, which equality of nodes leaves out."""
     if isinstance(node, tuple):
         return tuple(everything(each) for each in node)
-    if is_dataclass(node):
-        return (type(node), *(everything(getattr(node, each.name)) for each in fields(node)))
+    if isinstance(node, Node):
+        return (type(node), *(everything(each) for each in astuple(node)))
     return node
 
 

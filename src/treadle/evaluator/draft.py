@@ -7,9 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from copy import copy
-from dataclasses import dataclass, field, fields, is_dataclass
+from dataclasses import dataclass, field
 from enum import Enum, auto
 from typing import Any
+
+from msgspec.structs import astuple
 
 from treadle.evaluator.operators import EvaluationError, Sizes
 from treadle.evaluator.records import (
@@ -44,6 +46,7 @@ from treadle.lang.nodes import (
     LoopRef,
     MapLiteral,
     Mixin,
+    Node,
     Null,
     OptionalType,
     Param,
@@ -167,8 +170,8 @@ def _step_reads(program: Program) -> Iterator[tuple[str, ...]]:
             yield each.path[:2]
         elif isinstance(each, tuple | list):
             left.extend(each)
-        elif is_dataclass(each) and not (isinstance(each, Sys) and each.kind is SysKind.LOG):  # which never does harm
-            left.extend(getattr(each, part.name) for part in fields(each))
+        elif isinstance(each, Node) and not (isinstance(each, Sys) and each.kind is SysKind.LOG):  # which never does harm
+            left.extend(astuple(each))
 
 
 def _plan_block(program: Plan, block: Block) -> BlockPlan:

@@ -7,9 +7,11 @@ case. So cases that can both be true and yield the same return cause a warning.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from math import inf
 from typing import assert_never
+
+from msgspec import structs
 
 from treadle.lang import nodes
 from treadle.lang.attributes import Attributes
@@ -19,7 +21,6 @@ from treadle.lang.check_script import check_script
 from treadle.lang.check_yield import Target, Targets, check_yields, fails, given_although_failed, given_by
 from treadle.lang.diagnostics import Edit, Fix, Source
 from treadle.lang.names import Declared, Definition, Kind
-from treadle.lang.nodes import node
 from treadle.lang.resolution import check_unique
 from treadle.lang.scope import Context, Inputs, Known, Scope, StepInfo
 from treadle.lang.types import (
@@ -41,7 +42,7 @@ from treadle.lang.types import (
 )
 
 
-@node
+@dataclass(slots=True, unsafe_hash=True)
 class Surroundings:
     """The context that a block inherits: `$.` inputs, the enclosing scope, the targets of its yields."""
 
@@ -265,7 +266,7 @@ def _absent(step: nodes.Step, facet: nodes.Facet, context: Context) -> dict[str,
     found: dict[str, str] = {}
     names = [each.name.text for each in facet.returns if each.is_needed]
     if step.catch is not None:
-        blocks = replace(facet, blocks=()) if step.body is not None else facet
+        blocks = structs.replace(facet, blocks=()) if step.body is not None else facet
         given = given_although_failed(blocks, step.catch, context)
         for name in names:
             if name not in given.always and not given.open:

@@ -7,20 +7,19 @@ the reference implementation, but with a warning.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 
 from treadle.lang import nodes
 from treadle.lang.check_call import check_argument, free
 from treadle.lang.check_expr import infer
 from treadle.lang.names import Declared, Definition, Opening
-from treadle.lang.nodes import node
 from treadle.lang.resolution import check_unique
 from treadle.lang.scope import Context, Scope
 from treadle.lang.script_code import read_script
 from treadle.lang.types import OptionalType
 
 
-@node
+@dataclass(slots=True, unsafe_hash=True)
 class Given:
     """Names that get a value: `always` and `sometimes`; `open`: others may get one too."""
 
@@ -153,7 +152,7 @@ def _warn(message: str, param: nodes.Param, opening: Opening, context: Context) 
     context.reporter.warn("return-not-always", opening.source, param.name.span, message, hint=hint)
 
 
-@node
+@dataclass(slots=True, unsafe_hash=True)
 class Target:
     """A valid target of a yield. `returns` are its returns; None: any name is allowed."""
 
@@ -164,7 +163,7 @@ class Target:
     declares: bool = True  # False: it declares no returns, so undeclared names only cause a warning
 
 
-@node
+@dataclass(slots=True, unsafe_hash=True)
 class Targets:
     """Valid targets by the short name or alias that a yield may use; several under one name are ambiguous. `own`: the owner.
 

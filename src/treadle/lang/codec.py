@@ -33,7 +33,7 @@ from dataclasses import dataclass, field
 from typing import Any, TypedDict, TypeVar, assert_never
 
 from treadle.lang import nodes
-from treadle.lang.program import Node, Program
+from treadle.lang.program import Program, ProgramNode
 from treadle.model.names import short_name
 
 Json = Mapping[str, Any]
@@ -286,7 +286,7 @@ def location_json(at: nodes.Location | nodes.Span, source: str | None, code_line
 
 # --- decoding ----------------------------------------------------------------------------------------------------------
 
-N = TypeVar("N", bound=Node)
+N = TypeVar("N", bound=ProgramNode)
 Note = Callable[[str], bool]
 """Notes the first name of a reference to a step; returns whether it is a loop variable."""
 
@@ -349,7 +349,7 @@ class _Scope:
 
 class _Decoder:
     def __init__(self, json: Json) -> None:
-        self._nodes: dict[str, Node] = {}
+        self._nodes: dict[str, ProgramNode] = {}
         self._facets: dict[str, nodes.Facet] = {}
         self._schemas: dict[str, nodes.Schema] = {}
         self._implicits: dict[str, list[nodes.Implicit]] = {}

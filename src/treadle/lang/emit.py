@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any, assert_never
+
+from msgspec.structs import replace
 
 from treadle.lang import nodes
 from treadle.lang.codec import Encoder, JsonDict, location_json

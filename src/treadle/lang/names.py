@@ -11,7 +11,7 @@ from enum import StrEnum
 
 from treadle.lang import nodes
 from treadle.lang.diagnostics import Source
-from treadle.lang.nodes import Name, node
+from treadle.lang.nodes import Name
 from treadle.lang.types import BUILTIN, UNKNOWN, Type
 
 
@@ -54,7 +54,7 @@ class Definition:
     declared: Declared | None = None
 
 
-@node
+@dataclass(slots=True, unsafe_hash=True)
 class Use:
     """A place that names a definition; the definition's own place is one of its uses."""
 
@@ -96,7 +96,7 @@ class Declared:
         return f"{self.opening.source.name}:{self.node.name.span.line}"
 
 
-@node
+@dataclass(slots=True, unsafe_hash=True)
 class Resolution:
     """The meaning of a name. Neither `found` nor `candidates`: no such declaration. Several candidates: ambiguous."""
 

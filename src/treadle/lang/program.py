@@ -10,7 +10,7 @@ Also types and values of parameters as texts, for forms, and whether a JSON valu
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any
 
@@ -43,14 +43,13 @@ from treadle.lang.nodes import (
     Unary,
     Yield,
     named_type,
-    node,
 )
 from treadle.model.values import BlobRef, Json
 
-Node = Namespace | Facet | Implicit | Schema | Block | Step | Sys | Yield | Call | Mixin | Script | Prompt
+ProgramNode = Namespace | Facet | Implicit | Schema | Block | Step | Sys | Yield | Call | Mixin | Script | Prompt
 
 
-@node
+@dataclass(slots=True, unsafe_hash=True)
 class Program:
     """A whole compiled program."""
 
@@ -59,7 +58,7 @@ class Program:
     location: Location | None = None
     facets: Mapping[str, Facet] = field(default_factory=dict, compare=False, repr=False)
     schemas: Mapping[str, Schema] = field(default_factory=dict, compare=False, repr=False)
-    nodes: Mapping[str, Node] = field(default_factory=dict, compare=False, repr=False)
+    nodes: Mapping[str, ProgramNode] = field(default_factory=dict, compare=False, repr=False)
     _implicits: Mapping[str, tuple[Implicit, ...]] = field(default_factory=dict, compare=False, repr=False)
     _short: Mapping[str, tuple[Facet, ...]] = field(default_factory=dict, compare=False, repr=False)
     _namespaces: Mapping[str, str] = field(default_factory=dict, compare=False, repr=False)
@@ -103,7 +102,7 @@ class Program:
         same = [facet for facet in self._short.get(name, ()) if facet.is_workflow]
         return same[0] if len(same) == 1 else None
 
-    def find_node(self, node_id: str) -> Node | None:
+    def find_node(self, node_id: str) -> ProgramNode | None:
         """Return the declaration, block, statement, call, mixin or script with this id."""
         return self.nodes.get(node_id)
 

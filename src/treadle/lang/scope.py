@@ -12,11 +12,10 @@ from treadle.lang import nodes
 from treadle.lang.attributes import Attributes, AttributeTables
 from treadle.lang.diagnostics import Reporter, Source
 from treadle.lang.names import Declared, Definition, Opening, Symbols
-from treadle.lang.nodes import node
 from treadle.lang.types import Type
 
 
-@node
+@dataclass(slots=True, unsafe_hash=True)
 class Inputs:
     """Layers of names for `$.`, the nearest first. An open layer may have undeclared names."""
 

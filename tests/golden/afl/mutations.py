@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import dataclass
 from typing import Any
+
+from msgspec.structs import astuple
 
 from treadle.lang import nodes
 from treadle.lang.analysis import Analysis, analyse
@@ -311,10 +313,10 @@ def _walk(node: Any) -> Iterator[Any]:
     if isinstance(node, tuple) and not isinstance(node, Span):
         for each in node:
             yield from _walk(each)
-    elif is_dataclass(node) and not isinstance(node, type):
+    elif isinstance(node, nodes.Node):
         yield node
-        for each in fields(node):
-            yield from _walk(getattr(node, each.name))
+        for each in astuple(node):
+            yield from _walk(each)
 
 
 def _blocks(facet: nodes.Facet) -> Iterator[_Block]:
