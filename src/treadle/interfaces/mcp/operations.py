@@ -33,6 +33,7 @@ from treadle.interfaces.mcp.answers import (
     After,
     Before,
     Brief,
+    Fields,
     Limit,
     Shape,
     Whole,
@@ -78,31 +79,36 @@ def operation(
     It answers the record, or its short form `answer`; of a page, `items` is the short form of the items. With `whole`, callers can
     ask for large values.
     """
-    calls = {"": _CALLS[operations]} if isinstance(operations, str) else {key: _CALLS[each] for key, each in operations.items()}
+    calls = {action: _CALLS[call] for action, call in ({"": operations} if isinstance(operations, str) else operations).items()}
     first = next(iter(calls.values()))
     reads = all(call.route.method == "GET" for call in calls.values())
     if reads:
         defaults = {"limit": PAGE, **defaults}
-    accepted = {key: {rename.get(each.name, each.name): each for each in _parameters(call)} for key, call in calls.items()}
-    union = {key: each for own in accepted.values() for key, each in own.items()}
-    names = takes.split() or list(union)
-    parameters = [_tuned(key, union[key], hints, defaults, pages=reads) for key in names]
+    accepted = {
+        action: {rename.get(parameter.name, parameter.name): parameter for parameter in _parameters(call)}
+        for action, call in calls.items()
+    }
+    originals = {key: parameter for parameters in accepted.values() for key, parameter in parameters.items()}
+    names = takes.split() or list(originals)
+    parameters = [_tuned(key, originals[key], hints, defaults, pages=reads) for key in names]
     if len(calls) > 1:
         hint = hints.get("action", Doc("The action"))
         parameters.insert(len(first.path), Parameter("action", Literal[tuple(calls)], _REQUIRED, True, hint))
     if whole:
         parameters.append(Parameter("whole", Whole, False, False, doc_of(Whole)))
+    items_name = _items_field(first.returns)[0] if items else ""
     preset = {key: defaults[key] for key in names if key in defaults and defaults[key] is not _REQUIRED}
 
-    async def perform(context: RequestContext, *, whole: bool = False, **given: Any) -> Any:
-        action = given.pop("action") if len(calls) > 1 else ""
-        arguments = {accepted[action][key].name: each for key, each in (preset | given).items() if key in accepted[action]}
+    async def perform(context: RequestContext, *, whole: bool = False, **values: Any) -> Any:
+        action = values.pop("action") if len(calls) > 1 else ""
+        own = accepted[action]
+        arguments = {own[key].name: value for key, value in (preset | values).items() if key in own}
         if reads:
             for key in _BOUNDED & arguments.keys():
                 page_size(arguments[key])
         call = calls[action]
         result = await getattr(getattr(context.api, call.group), call.name)(**arguments)
-        return _page(result, items) if items else answer.of(result, whole) if answer else result
+        return _page(result, items_name, items) if items else answer.of(result, whole) if answer else result
 
     scopes = {call.route.scope for call in calls.values()}
     return Tool(
@@ -139,16 +145,17 @@ def _items_field(page: type) -> tuple[str, Any]:
     return next((name, item) for name, item in lists.items() if is_dataclass(item))
 
 
-def _page(page: Any, items: Brief) -> dict[str, Any]:
-    name, _ = _items_field(type(page))
-    rest = {key: to_builtins(getattr(page, key)) for key in _page_shape(type(page), items) if key != name}
-    return {name: [items.of(record) for record in getattr(page, name)], **rest}
+def _page(page: Any, items_name: str, items: Brief) -> Fields:
+    """A page with short items; the number of searched records is of no use to models."""
+    values = {field.name: getattr(page, field.name) for field in fields(page) if field.name != "searched"}
+    return {
+        name: [items.of(record) for record in value] if name == items_name else to_builtins(value) for name, value in values.items()
+    }
 
 
 def _page_shape(page: type, items: Brief) -> Shape:
-    """The fields of a page with short items; the number of searched records is of no use to models."""
-    name, item = _items_field(page)
-    hints = {**get_type_hints(page), name: list[items.type(item)]}  # type: ignore[misc]
+    items_name, item = _items_field(page)
+    hints = {**get_type_hints(page), items_name: list[items.type(item)]}  # type: ignore[misc]
     return {field.name: hints[field.name] for field in fields(page) if field.name != "searched"}
 
 
