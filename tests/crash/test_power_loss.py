@@ -98,6 +98,6 @@ async def test_what_was_answered_is_there_after_the_power_was_lost(
             after = tmp_path / f"after-{number}"
             disk.lose_power(after)
             async with opened(after) as found:
-                assert (await found.verify()).problems == ()
+                assert (await found.kernel.verify()).problems == ()
                 states = {each.id: each.state for each in await found.list_tasks(limit=100) if each.name == "note"}
             assert states == {each: "completed" if each in completed else "pending" for each in enqueued}

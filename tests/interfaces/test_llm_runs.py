@@ -245,7 +245,7 @@ async def test_two_workers_on_one_run_never_spend_more_than_its_budget(server, u
         gate.set()
         with pytest.raises(RunFailed, match="may spend"):
             await one.run_result(run, timeout=BOUND)
-        budget, rows = await two.kernel.store.usage.find_budget(run.id), await two.store.usage.list_requests(run.id)
+        budget, rows = await two.kernel.store.usage.find_budget(run.id), await two.kernel.store.usage.list_requests(run.id)
         failed = await two.list_tasks(states=("failed",))
     assert {task.error_code for task in failed} == {"budget_exhausted"}
     assert (len(server.requests), len(rows), len(failed)) == (2, 2, 4)

@@ -103,7 +103,7 @@ async def test_a_worker_ends_later_tasks_after_a_crash_in_the_first_split(urls: 
     arm(crash)
     try:
         with pytest.raises(KeyboardInterrupt):
-            await owner.prepare(Retention(owner).rules)
+            await owner.retention.prepare(Retention(owner).rules)
     finally:
         arm(None)
     await owner.close()
@@ -119,6 +119,6 @@ async def test_a_worker_ends_later_tasks_after_a_crash_in_the_first_split(urls: 
 
     owner = make_store(urls["owner"], SystemClock())
     await owner.open()
-    await owner.prepare(Retention(owner).rules)  # an id is after the new bound: it is left for later
+    await owner.retention.prepare(Retention(owner).rules)  # an id is after the new bound: it is left for later
     assert (await verify(owner)).holds
     await owner.close()

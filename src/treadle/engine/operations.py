@@ -157,7 +157,7 @@ class Implementations:
         return self._kernel.trigger_services.watchers
 
 
-EXTENSIONS = {
+GROUP_MODULES = {
     "dispatch": "treadle.dispatch.operations",
     "handlers": "treadle.agents.handler_operations",
     "objectives": "treadle.goals.operations",
@@ -188,8 +188,8 @@ class Operations(Api):
         kernel = self.engine.kernel
         if group not in kernel.guards:
             service: Any
-            if group in EXTENSIONS:
-                service = import_module(EXTENSIONS[group]).make_operations(self.engine)
+            if group in GROUP_MODULES:
+                service = import_module(GROUP_MODULES[group]).make_operations(self.engine)
             else:
                 service = getattr(Implementations(kernel), group)
             kernel.guards[group] = Guard(group, protocol_of(group), service, kernel.store, kernel.settings.namespace)
