@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from treadle.kernel.runs.records import StartedRun
     from treadle.kernel.runs.service import Runs
     from treadle.kernel.runs.shown import RunRecords
-    from treadle.kernel.runs.step_reads import StepReads
+    from treadle.kernel.runs.steps import StepReads
     from treadle.kernel.traces import TraceReads
 
 
@@ -133,7 +133,7 @@ class RunServices:
     @cached_property
     def step_reads(self) -> StepReads:
         """Reads of steps for people."""
-        from treadle.kernel.runs.step_reads import StepReads
+        from treadle.kernel.runs.steps import StepReads
 
         return StepReads(self._kernel.store, self._kernel.value_store, self.reads)
 

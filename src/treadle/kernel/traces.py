@@ -16,7 +16,7 @@ from treadle.api.traces import Trace, TraceEntry, TraceOrigin
 from treadle.api.wire import Instant
 from treadle.kernel.functions.steps import is_function
 from treadle.kernel.runs.display import needs_moves, spans
-from treadle.kernel.runs.step_reads import StepReads, task_of
+from treadle.kernel.runs.steps import StepReads, task_of
 from treadle.kernel.store.lookups import check_limit, find_by_name_or_id
 from treadle.kernel.store.ports import Store
 from treadle.kernel.store.queries import TreeTask

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 
+from treadle.api.runs import Activity
 from treadle.api.steps import SpanKind, TimeSpan
 from treadle.api.wire import Instant
 from treadle.evaluator import StepRow
@@ -145,18 +146,6 @@ def took_for(run: Run, moves: Sequence[Move]) -> int | None:
     return None if run.finished_at is None else worked_for(run.created_at, run.finished_at, _gaps(moves))
 
 
-@dataclass(frozen=True, slots=True)
-class Activity:
-    """The activity of an unfinished run: the most important part of its open work, and the amount of all of it."""
-
-    doing: Doing
-    text: str
-    counts: dict[str, int]
-    until: int | None = None
-    name: str | None = None
-    id: str | None = None
-
-
 def activity_of(run: Run, work: Sequence[OpenWork]) -> Activity | None:
     """The activity of a run with this open work; None for a finished run."""
     if run.finished:
@@ -170,15 +159,15 @@ def activity_of(run: Run, work: Sequence[OpenWork]) -> Activity | None:
         if each.count > bool(own):
             counts[str(each.doing)] += each.count - bool(own)
     if run.state == RunState.PAUSED:
-        return Activity(Doing.HELD, "paused", dict(counts))
+        return Activity(Doing.HELD, "paused", None, None, None, dict(counts))
     if not ranked:
-        return Activity(Doing.STUCK, "stuck: it has no live task", {})
+        return Activity(Doing.STUCK, "stuck: it has no live task", None, None, None, {})
     first = ranked[0]
     text, until, name, found = _described(first)
     if len(counts) > 1:
         others = [f"{count} {words(doing)}" for doing, count in counts.items() if doing != first.doing]
         text += f" (also {', '.join(others)})"
-    return Activity(first.doing, text, dict(counts), until, name, found)
+    return Activity(first.doing, text, None if until is None else Instant.of(until), name, found, dict(counts))
 
 
 def _described(work: OpenWork) -> tuple[str, int | None, str | None, str | None]:

@@ -29,7 +29,7 @@ from treadle.api.wire import Instant, record_of
 from treadle.kernel.functions.steps import is_function
 from treadle.kernel.runs.flows import Flows, Source, find_workflow, pairs
 from treadle.kernel.runs.shown import RunRecords
-from treadle.kernel.runs.step_reads import NodeCounts, StepReads
+from treadle.kernel.runs.steps import NodeCounts, StepReads
 from treadle.lang import CannotFormat, Compiled, Diagnostic, Graph, Program, format_source, graph
 from treadle.lang.nodes import Doc, Facet, Param
 from treadle.lang.program import literal_of, schemas_of, type_words

@@ -6,13 +6,14 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
+from treadle.api.runs import Activity
 from treadle.evaluator import RunRef, StepRow
 from treadle.kernel.functions.decide import read_request
 from treadle.kernel.functions.reads import NAMED, is_suspended, why_suspended
 from treadle.kernel.functions.steps import ASK, CALL, EFFECT, HIDDEN, WAIT, find_readable, is_function
 from treadle.kernel.queue.engine_tasks import find_pause
 from treadle.kernel.queue.why import Reason, WaitContext, serves, shown_server_state, why
-from treadle.kernel.runs.display import ENDED, Activity, RunWork, ShownStep, activity_of, took_for
+from treadle.kernel.runs.display import ENDED, RunWork, ShownStep, activity_of, took_for
 from treadle.kernel.runs.step_codec import show_step
 from treadle.kernel.store.lookups import CANDIDATES, PAGE_LIMIT, all_steps, check_limit, current_run, find_id, is_short
 from treadle.kernel.store.ports import Store

@@ -9,16 +9,18 @@ from treadle.api.runs import Activity, RunLogLine, RunStarted, UsageRequest, Usa
 from treadle.api.runs import Run as RunRecord
 from treadle.api.steps import Step, StepFailure
 from treadle.api.wire import record_of
+from treadle.evaluator import StepRow
+from treadle.kernel.functions.reads import FunctionStepRow
 from treadle.kernel.functions.steps import is_function
 from treadle.kernel.queue.why import shown_server_state
-from treadle.kernel.runs import display
 from treadle.kernel.runs.display import ShownStep
 from treadle.kernel.runs.flows import Flows, declared_returns, find_workflow, missing_handlers, needed_handlers
 from treadle.kernel.runs.reads import RunReads
 from treadle.kernel.runs.records import StartedRun
-from treadle.kernel.runs.step_reads import folds
 from treadle.kernel.search.service import Search
 from treadle.kernel.store.ports import Store
+from treadle.lang.nodes import Block
+from treadle.lang.nodes import Step as ProgramStep
 from treadle.lang.program import Program
 from treadle.model.access import Access
 from treadle.model.errors import RunNotFound, UnreadableValue
@@ -33,10 +35,9 @@ R = TypeVar("R", bound=RunRecord)
 S = TypeVar("S", bound=Step)
 
 
-def run_record(kind: type[R], run: Run, activity: display.Activity | None, took_for: int | None, **more: Any) -> R:
+def run_record(kind: type[R], run: Run, activity: Activity | None, took_for: int | None, **more: Any) -> R:
     """A record with the fields of a run, without its values, what it is doing or how long it took, and `more`."""
-    shown = None if activity is None else record_of(Activity, activity)
-    return record_of(kind, run, error=decode(run.error), activity=shown, took_for=took_for, **more)
+    return record_of(kind, run, error=decode(run.error), activity=activity, took_for=took_for, **more)
 
 
 def usage_sums(rows: list[Usage]) -> UsageSums:
@@ -140,3 +141,15 @@ class RunRecords:
             await self._store.now(),
         )
         return missing_handlers(needed, (), servers, run.task_list, now)
+
+
+def folds(row: StepRow, program: Program | None) -> bool:
+    """Whether the row may have children; `program` is that of its run, None for a function."""
+    if program is None or isinstance(row, FunctionStepRow):
+        return False
+    node = program.find_node(row.statement_id)
+    if not row.is_step:
+        return not (isinstance(node, Block) and node.script is not None)
+    facet = None if row.facet is None else program.find_facet(row.facet)
+    own = isinstance(node, ProgramStep) and (node.body is not None or node.catch is not None)
+    return own or (facet is not None and bool(facet.blocks or facet.catch or any(mixin.alias for mixin in facet.mixins)))
