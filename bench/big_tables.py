@@ -31,9 +31,9 @@ from bench.history import INDEXES, execute, fill, fill_partitions, finished_byte
 from bench.results import table
 from bench.servers import second_store
 from treadle.kernel.store.ports import Span, Store
+from treadle.kernel.store.process import SystemClock
 from treadle.kernel.store.queries import DeadLetterFilter, RunFilter, TaskFilter
 from treadle.kernel.store.retention import Retention
-from treadle.kernel.store.system import SystemClock
 from treadle.kernel.store.units import Finish, Unit
 from treadle.kernel.store.verify import verify_page
 from treadle.model.tasks import NewTask, Task

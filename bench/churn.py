@@ -19,9 +19,9 @@ from bench.growth import BATCH, LANE, insert
 from bench.history import execute
 from bench.results import table
 from bench.servers import connect
+from treadle.kernel.store.process import SystemClock
 from treadle.kernel.store.queries import Renewal
 from treadle.kernel.store.retention import Retention
-from treadle.kernel.store.system import SystemClock
 from treadle.kernel.store.units import Finish, Unit
 from treadle.stores import make_store
 

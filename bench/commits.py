@@ -16,7 +16,7 @@ import apsw
 
 from bench.benchmark import Figures, Found
 from bench.figures import Row, by_store, ratios
-from treadle.kernel.store.system import SystemClock, SystemIds
+from treadle.kernel.store.process import SystemClock, SystemIds
 from treadle.kernel.store.units import Finish, Unit
 from treadle.model.names import Lane
 from treadle.model.tasks import NewTask

@@ -26,8 +26,8 @@ from bench.foreach import GROWTHS, measure_foreach
 from bench.results import table
 from bench.servers import connect, second_store
 from treadle.kernel.store.ports import Store
+from treadle.kernel.store.process import SystemClock, SystemIds
 from treadle.kernel.store.queries import Renewal
-from treadle.kernel.store.system import SystemClock, SystemIds
 from treadle.kernel.store.units import Finish, Unit
 from treadle.model.names import HANDLER, Lane
 from treadle.model.tasks import NewTask, Task

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from treadle.kernel.store.system import SystemIds
+from treadle.kernel.store.process import SystemIds
 from treadle.kernel.store.units import PutRun, Unit
 from treadle.model.names import HANDLER
 from treadle.model.runs import Run

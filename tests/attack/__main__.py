@@ -18,7 +18,7 @@ from tests.attack.kills import kills, restarts
 from tests.attack.routes import routes
 from tests.attack.tally import Tally, as_markdown
 
-from treadle.kernel.store.system import SystemClock
+from treadle.kernel.store.process import SystemClock
 
 CLOCK = SystemClock()
 STORES = ("sqlite", "postgres")

@@ -9,7 +9,7 @@ import httpx
 from tests.attack.arena import HANDLERS, Arena
 from tests.chaos.stage import Process
 
-from treadle.kernel.store.system import SystemClock
+from treadle.kernel.store.process import SystemClock
 from treadle.model.values import TEXT_LIMIT
 
 CLOCK = SystemClock()

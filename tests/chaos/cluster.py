@@ -24,7 +24,7 @@ from tests.installations import Installation, guard, list_installations, server_
 from tests.limits import BOUND
 from tests.ports import free_port
 
-from treadle.kernel.store.system import SystemClock
+from treadle.kernel.store.process import SystemClock
 
 NAMES = ("n0", "n1", "n2")
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import sys
 
-from treadle.kernel.store.system import SystemClock, SystemIds
+from treadle.kernel.store.process import SystemClock, SystemIds
 from treadle.kernel.store.units import Unit, Verdict
 from treadle.model.errors import StoreUnavailable
 from treadle.model.tasks import NewTask

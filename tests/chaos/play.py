@@ -28,7 +28,7 @@ from tests.limits import BOUND
 from tests.simulation.auditor import LIVE
 
 from treadle import Engine
-from treadle.kernel.store.system import SystemClock
+from treadle.kernel.store.process import SystemClock
 from treadle.model.errors import StoreError, TreadleError
 from treadle.model.names import PRUNE
 from treadle.settings import Settings

@@ -13,7 +13,7 @@ import json
 from collections import Counter
 from typing import Any
 
-from treadle.kernel.store.system import SystemClock
+from treadle.kernel.store.process import SystemClock
 
 
 class Ledger:

@@ -16,7 +16,7 @@ import asyncpg
 from tests.chaos.stage import Stage, Worker
 
 from treadle import Engine
-from treadle.kernel.store.system import SystemClock
+from treadle.kernel.store.process import SystemClock
 from treadle.kernel.takeover import bury
 from treadle.model.errors import StoreError
 from treadle.model.tasks import PROCESS, SESSION

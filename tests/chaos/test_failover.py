@@ -14,7 +14,7 @@ from tests.chaos.patroni import missing
 from tests.chaos.stage import Plan
 from tests.limits import BOUND
 
-from treadle.kernel.store.system import SystemClock
+from treadle.kernel.store.process import SystemClock
 from treadle.kernel.store.units import Unit, Verdict
 from treadle.model.errors import StoreReadOnly, StoreUnavailable
 from treadle.model.tasks import NewTask

@@ -19,7 +19,7 @@ from tests.chaos.service_client import ServiceClient
 from tests.kernels import move_to
 
 from treadle import Engine
-from treadle.kernel.store.system import SystemClock
+from treadle.kernel.store.process import SystemClock
 from treadle.kernel.telemetry.events import Event, ExternalHint, LeaseLost, ResultDropped, TaskSettled, TaskTaken
 from treadle.model.errors import StoreError
 

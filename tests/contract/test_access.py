@@ -15,10 +15,10 @@ from treadle.kernel.access.sessions import Sessions
 from treadle.kernel.access.tokens import Tokens
 from treadle.kernel.store.committer import Committer
 from treadle.kernel.store.ports import Store
+from treadle.kernel.store.process import SystemClock
 from treadle.kernel.store.records import ChangeRecord
 from treadle.kernel.store.retention import KEEP_RECORDS_FOR, Retention
 from treadle.kernel.store.sealed import sealed_store
-from treadle.kernel.store.system import SystemClock
 from treadle.kernel.store.units import Unit
 from treadle.kernel.store.verify import verify
 from treadle.model.access import Access, Scope, granted

@@ -14,9 +14,9 @@ from treadle.kernel.queue.decide import Ask, settlement
 from treadle.kernel.queue.service import Queue
 from treadle.kernel.store.committer import Committer
 from treadle.kernel.store.ports import Store
+from treadle.kernel.store.process import SystemClock
 from treadle.kernel.store.queries import TaskFilter
 from treadle.kernel.store.retention import Retention
-from treadle.kernel.store.system import SystemClock
 from treadle.kernel.store.units import Finish, Park, Row, Seen, Unit, Verdict
 from treadle.kernel.store.value_store import ValueStore
 from treadle.kernel.store.verify import verify

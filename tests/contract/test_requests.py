@@ -10,8 +10,8 @@ import pytest
 from treadle.kernel.access.requests import ANSWER_LIMIT, KEPT_FOR, STUCK_FOR, Answer, Begun, Requests
 from treadle.kernel.store.committer import Committer
 from treadle.kernel.store.ports import Store
+from treadle.kernel.store.process import SystemClock, SystemIds
 from treadle.kernel.store.retention import KEEP_RECORDS_FOR
-from treadle.kernel.store.system import SystemClock, SystemIds
 from treadle.kernel.store.verify import verify
 from treadle.kernel.telemetry.events import log_event
 from treadle.model.errors import IdempotencyKeyReused, InvalidInput, RequestInProgress

@@ -14,8 +14,8 @@ from tests.contract.timing import HOUR, MINUTE, SECOND, InThisThread, Timing
 
 from treadle.kernel.queue.why import why
 from treadle.kernel.store.ports import Store
+from treadle.kernel.store.process import SystemClock
 from treadle.kernel.store.queries import TaskFilter
-from treadle.kernel.store.system import SystemClock
 from treadle.kernel.telemetry.events import WatcherBack, WatcherTrouble
 from treadle.kernel.watchers.decide import Content, Fetched, Scan
 from treadle.kernel.watchers.scan import PAGE, ROTATE

@@ -16,8 +16,8 @@ from treadle.kernel.schedules.fire import Firer
 from treadle.kernel.schedules.service import Schedules
 from treadle.kernel.store.committer import Committer
 from treadle.kernel.store.ports import Store
+from treadle.kernel.store.process import SystemClock, SystemIds
 from treadle.kernel.store.queries import TaskFilter
-from treadle.kernel.store.system import SystemClock, SystemIds
 from treadle.kernel.store.units import Answer, Finish, Seen, Unit
 from treadle.kernel.store.value_store import ValueStore
 from treadle.kernel.store.verify import verify

@@ -28,8 +28,7 @@ from tests.limits import BOUND
 from tests.unit.workers import isolated
 
 from treadle import ApprovalRequest, AwaitingApproval, Context, Engine, Specialist, TaskSpec
-from treadle.kernel.store.crashpoints import arm
-from treadle.kernel.store.system import SystemClock
+from treadle.kernel.store.process import SystemClock, arm
 from treadle.kernel.telemetry.events import Event, TaskSettled, TaskTaken
 from treadle.model.clock import Duration
 from treadle.settings import load_settings

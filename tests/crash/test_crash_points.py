@@ -13,7 +13,7 @@ from tests.crash.test_external import EXTERNAL_POINTS
 from tests.limits import BOUND
 
 from treadle import TaskSpec
-from treadle.kernel.store.crashpoints import POINTS
+from treadle.kernel.store.process import POINTS
 from treadle.model.values import decode
 
 ENQUEUE_POINTS = ("enqueue.before_commit", "enqueue.after_commit")

@@ -17,7 +17,7 @@ import pytest
 from tests.interfaces.commands import HANDLERS, Treadle
 from tests.limits import BOUND
 
-from treadle.kernel.store import failure
+from treadle.kernel.store import process
 from treadle.model.errors import StoreFailed, StoreFull
 from treadle.stores.sqlite import SqliteStore
 from treadle.stores.sqlite.connection import connect
@@ -147,7 +147,7 @@ class File(apsw.VFSFile):
 
 @pytest.fixture
 def disk() -> Iterator[Disk]:
-    failure.end_with(None)  # this process runs other tests
+    process.end_with(None)  # this process runs other tests
     made = Disk()
     yield made
     made.unregister()

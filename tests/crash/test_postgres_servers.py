@@ -22,7 +22,7 @@ from tests.limits import BOUND
 
 from treadle import TaskSpec
 from treadle.kernel.store.health import findings
-from treadle.kernel.store.system import SystemClock
+from treadle.kernel.store.process import SystemClock
 from treadle.model.errors import StoreUnavailable
 from treadle.settings import child_environment
 from treadle.stores.postgres import PostgresStore

@@ -10,7 +10,7 @@ from tests.interfaces.commands import Treadle
 from treadle import Engine
 from treadle.engine import use_store
 from treadle.kernel.access.credentials import Credential
-from treadle.kernel.store.system import SystemClock
+from treadle.kernel.store.process import SystemClock
 from treadle.model.access import Scope
 from treadle.model.errors import Unauthorized
 from treadle.settings import Settings

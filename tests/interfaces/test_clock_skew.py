@@ -8,7 +8,7 @@ from typing import Any
 from tests.limits import BOUND
 
 from treadle import Engine
-from treadle.kernel.store.system import SystemClock
+from treadle.kernel.store.process import SystemClock
 from treadle.settings import Settings
 
 HOUR = 3_600_000

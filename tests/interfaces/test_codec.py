@@ -16,8 +16,8 @@ from tests.limits import BOUND
 
 from treadle import Context, Engine, NonRetryable, TaskFailed, Waiting
 from treadle.engine.codecs import Zlib
+from treadle.kernel.store.process import SystemIds
 from treadle.kernel.store.records import ChangeRecord, PutItems, PutMessage, PutOutcome, PutRecord, RecordFilter
-from treadle.kernel.store.system import SystemIds
 from treadle.kernel.store.units import Keep, PutRun, Unit
 from treadle.model.errors import TreadleError, UnreadableValue
 from treadle.model.names import Lane

@@ -22,7 +22,7 @@ from treadle import ApprovalRequest, AwaitingApproval, Context, Engine
 from treadle.kernel.effects.decide import Begin, Effect
 from treadle.kernel.queue.service import Queue
 from treadle.kernel.recovery import Place
-from treadle.kernel.store.system import SystemClock
+from treadle.kernel.store.process import SystemClock
 from treadle.kernel.store.units import Unit
 from treadle.kernel.telemetry.events import Event, Recovered
 from treadle.model.tasks import Server, Task

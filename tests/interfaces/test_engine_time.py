@@ -15,7 +15,7 @@ from tests.limits import BOUND
 from treadle import Engine
 from treadle.api.schedules import Schedule
 from treadle.engine.codecs import Zlib
-from treadle.kernel.store.system import SystemClock
+from treadle.kernel.store.process import SystemClock
 from treadle.settings import Settings
 
 T = TypeVar("T")

@@ -11,8 +11,8 @@ from tests.interfaces.engines import SHARED, make_engine, url_of
 
 from treadle import Engine, NonRetryable, TaskSpec
 from treadle.api.dead_letters import BATCH, DeadLettersChanged
+from treadle.kernel.store.process import SystemClock
 from treadle.kernel.store.queries import DeadLetterFilter
-from treadle.kernel.store.system import SystemClock
 from treadle.settings import Settings
 
 SOAK = pytest.mark.soak

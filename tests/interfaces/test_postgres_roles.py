@@ -15,9 +15,8 @@ from tests.interfaces.engines import make_engine
 from tests.limits import BOUND
 from tests.schemas import schema_url
 
-from treadle.kernel.store.crashpoints import arm
+from treadle.kernel.store.process import SystemClock, arm
 from treadle.kernel.store.retention import DAY_FOR, Retention
-from treadle.kernel.store.system import SystemClock
 from treadle.kernel.store.verify import verify
 from treadle.model.errors import SchemaBehind, StoreReadOnly
 from treadle.model.ids import uuid7

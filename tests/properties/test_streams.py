@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from tests.interfaces.engines import ALL, url_of
 from tests.sizes import examples
 
+from treadle.kernel.store.process import SystemClock
 from treadle.kernel.store.records import AppendStream
-from treadle.kernel.store.system import SystemClock
 from treadle.kernel.store.units import Unit
 from treadle.model.tasks import Task
 from treadle.stores import make_store

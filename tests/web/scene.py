@@ -20,7 +20,7 @@ from tests.limits import BOUND
 from treadle import Context, Engine, FunctionContext, NonRetryable, RetryPolicy
 from treadle.interfaces.http.server import HttpOptions, HttpServer
 from treadle.interfaces.web.site import add_pages
-from treadle.kernel.store.system import SystemClock
+from treadle.kernel.store.process import SystemClock
 from treadle.model.approvals import ApprovalRequest
 from treadle.model.external import ExternalProductionFailure, ExternalProductionHandle
 from treadle.model.outcomes import AwaitingApproval

@@ -121,7 +121,7 @@ async def _tail(stream: asyncio.StreamReader, limit: int) -> bytes:
 def main() -> None:
     """Run the child: read the request, call the handler, write the outcome to a private stream."""
     from treadle.agents.trial_process import try_handler
-    from treadle.kernel.store.system import SystemClock
+    from treadle.kernel.store.process import SystemClock
     from treadle.model.errors import NonRetryable
 
     asked = msgspec.json.decode(sys.stdin.buffer.read(), type=dict[str, Any])

@@ -14,7 +14,7 @@ from treadle.kernel.queue.service import PYTHON, Enqueued, TaskSpec
 from treadle.kernel.queue.why import Reason
 from treadle.kernel.reads.events import Events
 from treadle.kernel.store.lookups import find_id, find_short, is_short
-from treadle.kernel.store.system import SystemClock, SystemIds
+from treadle.kernel.store.process import SystemClock, SystemIds
 from treadle.kernel.telemetry.events import Emit, log_event
 from treadle.kernel.telemetry.observer import telemetry_of
 from treadle.model.clock import Clock, Duration, milliseconds

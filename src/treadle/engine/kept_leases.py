@@ -6,8 +6,8 @@ import asyncio
 
 from treadle.kernel.store.lookups import every_task
 from treadle.kernel.store.ports import SERVERS
+from treadle.kernel.store.process import SystemClock
 from treadle.kernel.store.queries import Renewal, TaskFilter, Touch
-from treadle.kernel.store.system import SystemClock
 from treadle.kernel.store.units import Unit, Verdict, returned
 from treadle.kernel.takeover import bury
 from treadle.model.states import TaskState

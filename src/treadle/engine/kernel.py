@@ -16,8 +16,8 @@ from treadle.kernel.queue.why import Reason
 from treadle.kernel.reads.service import Reads
 from treadle.kernel.store.committer import Committer
 from treadle.kernel.store.ports import Store
+from treadle.kernel.store.process import SystemClock
 from treadle.kernel.store.sealed import sealed_store
-from treadle.kernel.store.system import SystemClock
 from treadle.kernel.store.units import Answer, Finish, Park, Row, Seen
 from treadle.kernel.store.value_store import Codec, ValueStore
 from treadle.kernel.telemetry.events import Emit

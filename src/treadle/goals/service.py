@@ -33,9 +33,9 @@ from treadle.goals.settler import GoalSettler, Monitor
 from treadle.goals.topology import Topology
 from treadle.kernel.queue.service import PATIENCE
 from treadle.kernel.store.committer import Committer, Stale
-from treadle.kernel.store.crashpoints import reach
 from treadle.kernel.store.lookups import check_limit, find_id
 from treadle.kernel.store.ports import Store
+from treadle.kernel.store.process import reach
 from treadle.kernel.store.records import PutItems
 from treadle.kernel.store.units import Answer, Row, Unit, Verdict
 from treadle.model.errors import IllegalMove, InvalidInput

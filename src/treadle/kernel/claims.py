@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 
 from treadle.kernel.approvals.service import Tend
-from treadle.kernel.store.crashpoints import reach
+from treadle.kernel.store.process import reach
 from treadle.model.errors import StoreError
 from treadle.model.states import TaskState
 from treadle.model.tasks import Task

@@ -18,9 +18,9 @@ import msgspec
 
 from treadle.kernel.queue.service import PATIENCE, Queue, TaskSpec, check_priority
 from treadle.kernel.store.committer import Committer
-from treadle.kernel.store.crashpoints import reach
 from treadle.kernel.store.lookups import check_limit, current_run, every_record, find_by_name_or_id
 from treadle.kernel.store.ports import Store
+from treadle.kernel.store.process import reach
 from treadle.kernel.store.queries import Rules
 from treadle.kernel.store.records import ChangeRecord, PutItems, PutRecord, RecordFilter
 from treadle.kernel.store.units import Finish, Row, Seen, Unit, Verdict

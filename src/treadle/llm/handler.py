@@ -7,7 +7,7 @@ import threading
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from treadle.kernel.store.system import SystemClock, SystemIds
+from treadle.kernel.store.process import SystemClock, SystemIds
 from treadle.lang.nodes import Facet, FacetKind, Name, Param
 from treadle.lang.program import Program
 from treadle.llm.config import LLMConfig, LLMError, scrubbed, secrets_of

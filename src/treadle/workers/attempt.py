@@ -14,7 +14,7 @@ import msgspec
 from treadle.kernel.approvals.service import Tend
 from treadle.kernel.external.decide import unregistered_text
 from treadle.kernel.queue.decide import decide, failure, ignored, poll_backoff, refusal, settlement, turned_away
-from treadle.kernel.store.crashpoints import reach
+from treadle.kernel.store.process import reach
 from treadle.kernel.store.units import Answer, Finish, Park, Row, Unit, Verdict, returned, tag_rows
 from treadle.kernel.telemetry.events import (
     LeaseLost,

@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 
 from treadle.kernel.external.service import ExternalJobs
 from treadle.kernel.queue.why import serves, shown_server_state
-from treadle.kernel.store.crashpoints import reach
 from treadle.kernel.store.lookups import every_task
+from treadle.kernel.store.process import reach
 from treadle.kernel.store.queries import TaskFilter
 from treadle.kernel.store.units import Unit, returned
 from treadle.kernel.telemetry.observer import TasksClaimed, timed

@@ -37,8 +37,8 @@ from treadle.kernel.effects.decide import (
     unrepeated,
 )
 from treadle.kernel.store.committer import Committer
-from treadle.kernel.store.crashpoints import reach
 from treadle.kernel.store.ports import Store
+from treadle.kernel.store.process import reach
 from treadle.kernel.store.units import Keep, Row, Unit, Verdict
 from treadle.kernel.store.value_store import ValueStore
 from treadle.model.clock import Clock

@@ -155,7 +155,7 @@ def _child(pipe: Connection, code: bytes, arguments: int, task: bytes, json_line
 
     The child sends outcomes instead of exceptions: they keep the traceback, and all of them can be pickled.
     """
-    from treadle.kernel.store.system import SystemClock
+    from treadle.kernel.store.process import SystemClock
 
     _end_with_parent()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C goes to the whole group; the worker decides when to stop

@@ -11,7 +11,7 @@ import msgspec
 
 from treadle.kernel.external.decide import copy_of, problem_of, unregistered_text
 from treadle.kernel.external.service import CANCEL_RETRY, ExternalJobs, Intent
-from treadle.kernel.store.crashpoints import reach
+from treadle.kernel.store.process import reach
 from treadle.model.clock import Duration, milliseconds
 from treadle.model.errors import ClaimLost, HandlerExists, InvalidInput, InvalidPolicy, StoreError
 from treadle.model.external import (

@@ -15,7 +15,7 @@ from itertools import count
 
 import msgspec
 
-from treadle.kernel.store.crashpoints import reach
+from treadle.kernel.store.process import reach
 from treadle.kernel.store.records import AppendStream
 from treadle.kernel.store.units import Row, Unit, Verdict
 from treadle.model.errors import ClaimLost, InvalidInput, StoreBusy, StoreError, StoreUnavailable

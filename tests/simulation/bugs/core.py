@@ -24,7 +24,7 @@ from treadle.kernel.store.units import DONE, Answer, RunGuard, Unit
 from treadle.model.tasks import Claim, Server
 from treadle.model.values import Json
 from treadle.stores.sqlite import SqliteStore, limits
-from treadle.stores.sqlite.commit import commit, rows, settlements
+from treadle.stores.sqlite.commit import commit, writes
 from treadle.stores.sqlite.tasks import Tasks
 from treadle.testing.simulation import Fault
 from treadle.workers.effects import AttemptEffects
@@ -33,15 +33,15 @@ from treadle.workers.effects import AttemptEffects
 def settling_needs_no_claim(patch: pytest.MonkeyPatch) -> None:
     """A former holder of the task can settle or park it."""
     guard = "where t.claim_version = r.value ->> 1\n  and t.owner_id is coalesce(r.value ->> 2, t.owner_id)\n"
-    rewrite(patch, settlements._SQL, "finish", guard, "where t.claim_version >= r.value ->> 1\n")
-    rewrite(patch, settlements._SQL, "log_parks", guard, "where t.claim_version >= r.value ->> 1\n")
+    rewrite(patch, writes._SETTLEMENTS, "finish", guard, "where t.claim_version >= r.value ->> 1\n")
+    rewrite(patch, writes._SETTLEMENTS, "log_parks", guard, "where t.claim_version >= r.value ->> 1\n")
 
 
 def checkpoints_need_no_claim(patch: pytest.MonkeyPatch) -> None:
     """A former holder of the task can write checkpoints, as long as it does not settle the task."""
     rewrite(
         patch,
-        settlements._SQL,
+        writes._SETTLEMENTS,
         "list_staying",
         "where t.claim_version = r.value ->> 1 and t.owner_id = r.value ->> 2",
         "where true",
@@ -75,7 +75,7 @@ def results_are_left_and_nobody_looks(patch: pytest.MonkeyPatch) -> None:
 
 def messages_wake_nobody(patch: pytest.MonkeyPatch) -> None:
     """A function is told that what it waits for is there, and sleeps on."""
-    rewrite(patch, rows._MESSAGES, "wake_runs", "set wake_at = null,", "set wake_at = wake_at,")
+    rewrite(patch, writes._MESSAGES, "wake_runs", "set wake_at = null,", "set wake_at = wake_at,")
 
 
 def effects_are_not_recorded(patch: pytest.MonkeyPatch) -> None:

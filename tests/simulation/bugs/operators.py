@@ -13,7 +13,7 @@ from treadle.kernel.store.units import CancelRunTasks
 from treadle.model import approvals
 from treadle.model.approvals import Approval
 from treadle.stores.sqlite import operators, retention
-from treadle.stores.sqlite.commit import settlements
+from treadle.stores.sqlite.commit import writes
 
 
 def trees_are_pruned_while_they_live(patch: pytest.MonkeyPatch) -> None:
@@ -37,7 +37,7 @@ def paused_lists_go_on(patch: pytest.MonkeyPatch) -> None:
 
 def dead_letters_are_lost_when_retried(patch: pytest.MonkeyPatch) -> None:
     """A retried dead letter is removed and not enqueued."""
-    rewrite(patch, settlements._SQL, "revive", "from jsonb_each(:rows) as r\n", "from jsonb_each('[]') as r\n")
+    rewrite(patch, writes._SETTLEMENTS, "revive", "from jsonb_each(:rows) as r\n", "from jsonb_each('[]') as r\n")
 
 
 def canceled_runs_go_on(patch: pytest.MonkeyPatch) -> None:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from treadle.kernel.access import credentials
 from treadle.kernel.access.credentials import NO_DIGEST, Credential, RecentRecords, fits, new_credential, read_credential
-from treadle.kernel.store.system import SystemIds
+from treadle.kernel.store.process import SystemIds
 from treadle.model.ids import parse_id
 from treadle.model.records import Record
 from treadle.testing import ManualClock, SeededIds

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from tests.limits import BOUND
 
-from treadle.kernel.store.system import SystemClock
+from treadle.kernel.store.process import SystemClock
 from treadle.stores.postgres import PostgresStore
 from treadle.stores.postgres.connection.address import parse_address
 from treadle.stores.postgres.connection.connect import HOT, Connection, Connector, Pool

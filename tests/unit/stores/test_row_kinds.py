@@ -10,7 +10,7 @@ import pytest
 from treadle.kernel.store.sealed import sealed_store
 from treadle.kernel.store.units import Row, Unit
 from treadle.kernel.store.value_store import Codec
-from treadle.stores.postgres.commit.rows import _Kinds
+from treadle.stores.postgres.commit.writes import _Kinds
 from treadle.stores.sqlite import SqliteStore
 from treadle.testing import ManualClock
 

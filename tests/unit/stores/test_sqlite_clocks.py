@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from treadle.kernel.store.system import SystemClock
+from treadle.kernel.store.process import SystemClock
 from treadle.model.errors import ClocksApart
 from treadle.model.tasks import Server
 from treadle.stores.sqlite import SqliteStore

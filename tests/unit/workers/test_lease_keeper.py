@@ -13,7 +13,7 @@ from collections.abc import Iterator
 import pytest
 from tests.limits import BOUND
 
-from treadle.kernel.store.system import SystemClock
+from treadle.kernel.store.process import SystemClock
 from treadle.kernel.telemetry.events import Event, InterpreterHeld, LoopError
 from treadle.workers.call import handler_in, noted, noted_in_thread
 from treadle.workers.keeper.link import KeeperProcess

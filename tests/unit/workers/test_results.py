@@ -10,7 +10,7 @@ from tests.limits import BOUND
 from tests.unit.workers.harness import Events, taken, turns
 
 from treadle.engine.results import Waiters
-from treadle.kernel.store.system import SystemClock
+from treadle.kernel.store.process import SystemClock
 from treadle.kernel.telemetry.events import LoopError, StoreTrouble
 from treadle.model.errors import StoreUnavailable
 from treadle.model.tasks import Task

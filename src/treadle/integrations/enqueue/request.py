@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from treadle.kernel.queue.service import Enqueued, check_priority
-from treadle.kernel.store.system import SystemIds
+from treadle.kernel.store.process import SystemIds
 from treadle.kernel.store.value_store import Codec, ValueStore, seal
 from treadle.model.clock import Duration, milliseconds
 from treadle.model.errors import (

@@ -21,7 +21,7 @@ from treadle.engine import Engine, engine_beside, twin_of
 from treadle.interfaces.cli.messages import INTERRUPTED, STORE_TROUBLE, tell_error, tell_note
 from treadle.interfaces.cli.process import on_sigint
 from treadle.interfaces.cli.session import Session, no_directory
-from treadle.kernel.store.failure import end_with
+from treadle.kernel.store.process import end_with
 from treadle.kernel.telemetry.events import StoreTrouble
 from treadle.model.errors import NamespaceNotFound, Refused, StoreFailed, StoreUnavailable, TreadleError
 from treadle.model.names import DEFAULT_LIST

@@ -14,7 +14,7 @@ from itertools import count
 from typing import Any, NoReturn
 
 from treadle.interfaces.cli.messages import INTERRUPTED
-from treadle.kernel.store.crashpoints import POINTS, arm
+from treadle.kernel.store.process import POINTS, arm
 from treadle.model.errors import InvalidInput
 
 _PATIENCE = 0.5

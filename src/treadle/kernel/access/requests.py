@@ -14,8 +14,8 @@ from dataclasses import dataclass
 
 from treadle.kernel.queue.service import PATIENCE
 from treadle.kernel.store.committer import Committer, Stale
-from treadle.kernel.store.crashpoints import reach
 from treadle.kernel.store.ports import Store
+from treadle.kernel.store.process import reach
 from treadle.kernel.store.records import ChangeRecord, PutRecord
 from treadle.kernel.store.units import Unit, Verdict
 from treadle.model.errors import IdempotencyKeyReused, InvalidInput, RequestInProgress, UnreadableValue

@@ -16,8 +16,8 @@ from treadle.kernel.access.credentials import Credential, RecentRecords, find_sh
 from treadle.kernel.access.tokens import Tokens
 from treadle.kernel.queue.service import PATIENCE
 from treadle.kernel.store.committer import Committer, Stale
-from treadle.kernel.store.crashpoints import reach
 from treadle.kernel.store.ports import Store
+from treadle.kernel.store.process import reach
 from treadle.kernel.store.records import ChangeRecord, PutRecord, RecordFilter
 from treadle.kernel.store.units import Unit, Verdict
 from treadle.model.access import Access

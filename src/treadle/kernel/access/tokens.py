@@ -17,9 +17,9 @@ from treadle.api.wire import record_of
 from treadle.kernel.access.credentials import RECENT_COUNT, RecentRecords, find_shown, new_credential
 from treadle.kernel.queue.service import PATIENCE
 from treadle.kernel.store.committer import Committer, Stale
-from treadle.kernel.store.crashpoints import reach
 from treadle.kernel.store.lookups import every_record, find_by_name_or_id
 from treadle.kernel.store.ports import Store
+from treadle.kernel.store.process import reach
 from treadle.kernel.store.records import ChangeRecord, PutRecord, RecordFilter
 from treadle.kernel.store.units import Unit, Verdict
 from treadle.model.access import ONCE_OPERATE, Access, Scope, check_token_name, granted, parse_scopes

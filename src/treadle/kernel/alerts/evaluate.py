@@ -17,8 +17,8 @@ from treadle.kernel.alerts.service import Alerts, load_alert, resolution
 from treadle.kernel.problems import find_problems
 from treadle.kernel.status import Status
 from treadle.kernel.store.committer import Committer
-from treadle.kernel.store.crashpoints import reach
 from treadle.kernel.store.ports import Store
+from treadle.kernel.store.process import reach
 from treadle.kernel.store.queries import LATEST_FAILURE, DeadLetterFilter, FailedRun
 from treadle.kernel.store.records import ChangeRecord, PutRecord
 from treadle.kernel.store.units import Answer, Finish, Park, Row, Unit, Verdict

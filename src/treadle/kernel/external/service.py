@@ -43,9 +43,9 @@ from treadle.kernel.queue.decide import BACK_OFF_FOR, HandOff, Polled, ProducedE
 from treadle.kernel.queue.service import PATIENCE
 from treadle.kernel.queue.why import Reason
 from treadle.kernel.store.committer import Committer, Stale
-from treadle.kernel.store.crashpoints import reach
 from treadle.kernel.store.lookups import PAGE_LIMIT, every_task, find_id
 from treadle.kernel.store.ports import Store
+from treadle.kernel.store.process import reach
 from treadle.kernel.store.queries import TaskFilter
 from treadle.kernel.store.units import Answer, Finish, Keep, Park, Row, Seen, Unit, Verdict
 from treadle.kernel.store.value_store import ValueStore

@@ -44,9 +44,9 @@ from treadle.kernel.queue.decide import canceled_error
 from treadle.kernel.queue.engine_tasks import cancel_task, deadline_tasks, find_deadline
 from treadle.kernel.queue.service import PATIENCE
 from treadle.kernel.store.committer import Committer, Stale
-from treadle.kernel.store.crashpoints import reach
 from treadle.kernel.store.lookups import kept_tags
 from treadle.kernel.store.ports import Store
+from treadle.kernel.store.process import reach
 from treadle.kernel.store.queries import TaskFilter
 from treadle.kernel.store.units import Dismiss, Finish, HoldRun, MoveRun, PutSteps, Revive, Row, RunGuard, Seen, Unit, Verdict
 from treadle.kernel.store.value_store import ValueStore

@@ -48,9 +48,9 @@ from treadle.kernel.queue.engine_tasks import Defaults, cancel_task, deadline_ta
 from treadle.kernel.queue.service import PATIENCE, check_priority
 from treadle.kernel.queue.why import shown_server_state
 from treadle.kernel.store.committer import Committer, Stale
-from treadle.kernel.store.crashpoints import reach
 from treadle.kernel.store.lookups import all_steps, check_run_repeat, current_run, find_id
 from treadle.kernel.store.ports import Store
+from treadle.kernel.store.process import reach
 from treadle.kernel.store.queries import TaskFilter
 from treadle.kernel.store.records import PutMessage
 from treadle.kernel.store.units import Answer, Dismiss, Finish, Row, RunGuard, Seen, Unit, Verdict

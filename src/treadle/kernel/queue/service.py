@@ -12,9 +12,9 @@ import msgspec
 from treadle.kernel.queue.decide import canceled_error, paused, refuse_of_run, requeued, resumed
 from treadle.kernel.queue.engine_tasks import find_owner
 from treadle.kernel.store.committer import Committer
-from treadle.kernel.store.crashpoints import reach
 from treadle.kernel.store.lookups import check_task_repeat, find_id, is_same_request
 from treadle.kernel.store.ports import Store
+from treadle.kernel.store.process import reach
 from treadle.kernel.store.units import Amend, Answer, Finish, PutBlob, Revive, Row, Seen, Settlement, Unit, Verdict, tag_rows
 from treadle.kernel.store.value_store import ValueStore
 from treadle.model.clock import Duration, instant, milliseconds

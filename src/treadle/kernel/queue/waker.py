@@ -7,8 +7,8 @@ import math
 from collections.abc import Awaitable, Callable
 
 from treadle.kernel.store.committer import uninterrupted
-from treadle.kernel.store.crashpoints import reach
 from treadle.kernel.store.ports import Store
+from treadle.kernel.store.process import reach
 from treadle.kernel.store.queries import Woken
 from treadle.kernel.telemetry.events import ClockJumped, Emit, LeasesExpired, LoopError, StoreBack, StoreTrouble
 from treadle.kernel.telemetry.observer import telemetry_of, timed

@@ -23,8 +23,8 @@ from treadle.kernel.queue.decide import decide
 from treadle.kernel.queue.service import PATIENCE
 from treadle.kernel.remote_workers.decide import check_text, claim_of, lease_of, log_line
 from treadle.kernel.store.committer import Committer
-from treadle.kernel.store.crashpoints import reach
 from treadle.kernel.store.ports import Store
+from treadle.kernel.store.process import reach
 from treadle.kernel.store.queries import Renewal, Touch
 from treadle.kernel.store.units import Answer, Finish, Keep, Park, Unit, Verdict
 from treadle.kernel.telemetry.events import Emit, LeaseLost, ResultDropped, TaskSettled

@@ -51,8 +51,8 @@ from treadle.kernel.runs.decide import (
 from treadle.kernel.runs.flows import Flows
 from treadle.kernel.runs.step_codec import load_step
 from treadle.kernel.store.committer import Committer, Stale
-from treadle.kernel.store.crashpoints import reach
 from treadle.kernel.store.ports import Store
+from treadle.kernel.store.process import reach
 from treadle.kernel.store.units import Answer, ClearInbox, Dismiss, Finish, Row, RunGuard, Seen, Unit, Verdict
 from treadle.kernel.store.value_store import BIG, ValueStore
 from treadle.kernel.telemetry.events import Emit, LoopError, StoreTrouble, log_event

@@ -34,9 +34,9 @@ from treadle.kernel.runs.records import ExecutionResult, ExecutionStatus, NewRun
 from treadle.kernel.runs.repair import Repairs
 from treadle.kernel.runs.step_codec import load_step
 from treadle.kernel.store.committer import Committer, Stale
-from treadle.kernel.store.crashpoints import reach
 from treadle.kernel.store.lookups import check_run_repeat, find_id, kept_tags
 from treadle.kernel.store.ports import Store
+from treadle.kernel.store.process import reach
 from treadle.kernel.store.queries import TaskFilter
 from treadle.kernel.store.units import (
     CancelRunTasks,

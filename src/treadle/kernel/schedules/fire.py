@@ -16,8 +16,8 @@ from treadle.kernel.schedules.decide import Due, decide, jitter_of
 from treadle.kernel.schedules.service import RECENT, Schedules, prepare_tick
 from treadle.kernel.schedules.ticks import make_calendar
 from treadle.kernel.store.committer import Committer
-from treadle.kernel.store.crashpoints import reach
 from treadle.kernel.store.ports import Store
+from treadle.kernel.store.process import reach
 from treadle.kernel.store.records import ChangeRecord
 from treadle.kernel.store.units import Answer, Finish, Park, Unit, Verdict
 from treadle.kernel.triggers import ACTIVE, Prepared, Starters, forget, unit_of

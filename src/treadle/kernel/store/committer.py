@@ -18,8 +18,8 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from treadle.kernel.store.crashpoints import reach
 from treadle.kernel.store.ports import LATER, STREAM, Store
+from treadle.kernel.store.process import reach
 from treadle.kernel.store.records import PutOutcome
 from treadle.kernel.store.units import DONE, DOUBTFUL_MOVES, Answer, Finish, Park, Revive, Row, Seen, Unit, Verdict
 from treadle.kernel.telemetry.events import Emit, LoopError, StoreBack, StoreTrouble, log_event

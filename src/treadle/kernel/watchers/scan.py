@@ -14,8 +14,8 @@ from typing import Protocol
 import msgspec
 
 from treadle.kernel.store.committer import Committer
-from treadle.kernel.store.crashpoints import reach
 from treadle.kernel.store.ports import Store
+from treadle.kernel.store.process import reach
 from treadle.kernel.store.records import ChangeRecord, PutItems
 from treadle.kernel.store.units import Answer, Finish, Park, Row, Unit, Verdict
 from treadle.kernel.telemetry.events import Emit, WatcherBack, WatcherTrouble

@@ -14,10 +14,10 @@ from dataclasses import dataclass
 
 import asyncpg
 
-from treadle.kernel.store.crashpoints import reach
+from treadle.kernel.store.process import reach
 from treadle.kernel.store.queries import Pruned, Rules
 from treadle.model.ids import id_time
-from treadle.stores.postgres.commit.settlements import open_rest
+from treadle.stores.postgres.commit.writes import open_rest
 from treadle.stores.postgres.connection.connect import READS, Connection, close_connection
 from treadle.stores.postgres.connection.errors import translated
 from treadle.stores.postgres.database import Part

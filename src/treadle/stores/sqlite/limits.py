@@ -12,8 +12,7 @@ import msgspec
 
 from treadle.model.lists import HANDLER_KEY, LaneRule, Limit
 from treadle.model.names import Lane
-from treadle.stores.rules.units import Entered, GuardedLane, capped_lanes, check_backlog
-from treadle.stores.sqlite.connection.connect import fetch_as, read_value, to_json, writing
+from treadle.stores.sqlite.connection.connect import fetch_as, to_json, writing
 from treadle.stores.statements import load_statements
 
 _SQL = load_statements(__package__, "limits.sql")
@@ -234,20 +233,6 @@ def spend(connection: apsw.Connection, lane_id: int, tokens: float, now: int) ->
     """Store the number of tokens that the lane has left."""
     if tokens < math.inf:
         connection.execute(_LANES["spend"], {"lane_id": lane_id, "tokens": tokens, "now": now})
-
-
-def list_guarded(connection: apsw.Connection) -> dict[int, GuardedLane]:
-    """Return the lanes with settings that an insert must obey."""
-    return {
-        lane_id: GuardedLane(lane_id, bool(accepting), backlog_limit, limit_key)
-        for lane_id, accepting, backlog_limit, limit_key in connection.execute(_LANES["list_guarded"])
-    }
-
-
-def check_entrance(connection: apsw.Connection, entered: Iterable[Entered]) -> None:
-    """Raise `ListDraining` or `BacklogFull` if a lane refuses the tasks that were just inserted into it."""
-    for lane_id, cap, lane in capped_lanes(entered):
-        check_backlog(lane, cap, read_value(connection, _LANES["count_backlog"], {"lane_id": lane_id, "most": cap + 1}))
 
 
 _TAKE_TURNS = load_statements(__package__, "tasks.sql")["take_turns"]

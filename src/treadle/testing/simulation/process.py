@@ -35,7 +35,7 @@ class Fault(StrEnum):
     CRASH_AFTER = "crash after"
     """The store has executed the call, and the process dies before the answer."""
     CRASH_AT = "crash at"
-    """The process dies at a named crash point of the kernel (`kernel.store.crashpoints`)."""
+    """The process dies at a named crash point of the kernel (`kernel.store.process`)."""
     CRASH_OUTSIDE = "crash outside"
     """The process dies while a handler waits for a service, which has done the work."""
     REFUSED = "refused"

@@ -10,8 +10,8 @@ from typing import Any, TypeVar, TypeVarTuple
 
 from treadle.engine import Engine
 from treadle.engine.worker_host import WorkerHost
-from treadle.kernel.store import crashpoints
 from treadle.kernel.store.ports import Store
+from treadle.kernel.store.process import arm
 from treadle.kernel.store.value_store import Codec
 from treadle.kernel.telemetry.events import Event
 from treadle.kernel.watchers.scan import SourceReader
@@ -162,11 +162,11 @@ class Simulation:
 
     def run(self, story: Callable[[Simulation], Awaitable[T]]) -> T:
         """Play the story; nothing of it runs when this returns."""
-        crashpoints.arm(self._reach)
+        arm(self._reach)
         try:
             return self.loop.run_until_complete(self._play(story))
         finally:
-            crashpoints.arm(None)
+            arm(None)
             self.loop.close()
 
     async def _play(self, story: Callable[[Simulation], Awaitable[T]]) -> T:

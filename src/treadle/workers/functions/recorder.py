@@ -14,7 +14,7 @@ from itertools import count
 from typing import Any, TypeVar
 
 from treadle.kernel.effects.decide import UNKNOWN, UNRESOLVED, Begin
-from treadle.kernel.store.crashpoints import reach
+from treadle.kernel.store.process import reach
 from treadle.kernel.store.records import PutOutcome, TakeMessages
 from treadle.kernel.store.units import DONE, Answer, Keep, PutSteps, Row, RunGuard, Unit, Verdict
 from treadle.model.errors import ClaimLost, MisusedContext

@@ -34,7 +34,7 @@ from treadle.kernel.effects.decide import (
 )
 from treadle.kernel.functions import steps
 from treadle.kernel.functions.steps import EFFECT, STEP, Recorded, folded, make_step, question_place
-from treadle.kernel.store.crashpoints import reach
+from treadle.kernel.store.process import reach
 from treadle.model.approvals import ApprovalRequest
 from treadle.model.errors import EffectUnknown, InvalidInput, InvalidPayload, NonRetryable, StepFailed, TreadleError
 from treadle.model.names import APPROVAL, Lane

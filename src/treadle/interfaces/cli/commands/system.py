@@ -25,7 +25,7 @@ from treadle.interfaces.cli.messages import FAILED, tell_note
 from treadle.interfaces.cli.session import Session
 from treadle.interfaces.cli.values import seconds
 from treadle.kernel.store.health import findings
-from treadle.kernel.store.system import SystemClock
+from treadle.kernel.store.process import SystemClock
 from treadle.kernel.store.units import Keep, Unit
 from treadle.model.access import check_token_name, parse_scopes
 from treadle.model.clock import as_text, span

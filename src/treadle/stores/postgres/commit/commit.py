@@ -23,16 +23,21 @@ from treadle.model.errors import InvalidInput, StoreBusy
 from treadle.model.names import Lane
 from treadle.model.states import Hold, TaskState
 from treadle.model.tasks import Claim, NewTask
-from treadle.stores.postgres.commit.rows import (
+from treadle.stores.postgres.commit.writes import (
+    End,
+    Limited,
+    bury,
     find_holders,
+    finish,
     insert_runs,
+    open_rest,
     put_checkpoints,
     receiving_runs,
+    settle,
     take_back_runs,
     write_records,
     write_rows,
 )
-from treadle.stores.postgres.commit.settlements import End, Limited, bury, finish, open_rest, settle
 from treadle.stores.postgres.connection.connect import Connection, confirm, plain, sparse, words
 from treadle.stores.postgres.limits import Key, admit, check_entrance, lock_guarded, take_turns
 from treadle.stores.postgres.retention import drop_uses

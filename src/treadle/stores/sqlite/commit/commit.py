@@ -19,11 +19,14 @@ from treadle.stores.rules.units import (
     Decision,
     Deduped,
     Entered,
+    GuardedLane,
     GuardedTask,
     Preclaim,
     Snapshot,
     TaskKey,
+    capped_lanes,
     changed_records,
+    check_backlog,
     decide,
     has_keys,
     has_rows,
@@ -44,10 +47,9 @@ from treadle.stores.rules.units import (
     with_lane_key,
     with_lanes,
 )
-from treadle.stores.sqlite.commit.rows import put_checkpoints, write_heads, write_rows
-from treadle.stores.sqlite.commit.settlements import Settler, list_settled
+from treadle.stores.sqlite.commit.writes import Settler, list_settled, put_checkpoints, write_heads, write_rows
 from treadle.stores.sqlite.connection.connect import read_value, to_json
-from treadle.stores.sqlite.limits import Key, admit, charge, check_entrance, list_guarded, make_lanes, put_limits, take_turns
+from treadle.stores.sqlite.limits import Key, admit, charge, make_lanes, put_limits, take_turns
 from treadle.stores.sqlite.retention import drop_uses
 from treadle.stores.statements import load_statements
 
@@ -251,6 +253,7 @@ def settle_keys(connection: apsw.Connection, deduped: Deduped, asked: Sequence[U
 
 
 _INSERTS = load_statements(__package__, "inserts.sql")
+_LANES = load_statements("treadle.stores.sqlite", "lanes.sql")
 _LAST = 2**63 - 1
 
 
@@ -287,3 +290,17 @@ def insert_tasks(connection: apsw.Connection, tasks: Sequence[NewTask], lane_ids
         elif holder_id is not None:
             inserted.holders[task.id] = holder_id
     return inserted
+
+
+def list_guarded(connection: apsw.Connection) -> dict[int, GuardedLane]:
+    """Return the lanes with settings that an insert must obey."""
+    return {
+        lane_id: GuardedLane(lane_id, bool(accepting), backlog_limit, limit_key)
+        for lane_id, accepting, backlog_limit, limit_key in connection.execute(_LANES["list_guarded"])
+    }
+
+
+def check_entrance(connection: apsw.Connection, entered: Iterable[Entered]) -> None:
+    """Raise `ListDraining` or `BacklogFull` if a lane refuses the tasks that were just inserted into it."""
+    for lane_id, cap, lane in capped_lanes(entered):
+        check_backlog(lane, cap, read_value(connection, _LANES["count_backlog"], {"lane_id": lane_id, "most": cap + 1}))

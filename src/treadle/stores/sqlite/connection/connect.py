@@ -15,7 +15,7 @@ from urllib.parse import unquote, urlsplit
 import apsw
 import msgspec
 
-from treadle.kernel.store.failure import report_failure
+from treadle.kernel.store.process import report_failure
 from treadle.model.errors import (
     InvalidInput,
     InvalidStoreUrl,

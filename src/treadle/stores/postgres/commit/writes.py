@@ -1,10 +1,15 @@
-"""Write the rows of units, one statement for each kind of row. `records` writes records; messages go last."""
+"""The writes of a commit, inside the caller's transaction: settlements of tasks, and the rows of units.
+
+The guard is in the `where` of each statement. Settlements of one kind are one statement; only if fewer rows were written than asked
+for does the code look up which.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import assert_never
+from operator import itemgetter
+from typing import NamedTuple, TypeAlias, assert_never
 
 import msgspec
 
@@ -21,19 +26,24 @@ from treadle.kernel.store.records import (
 from treadle.kernel.store.units import (
     CLAIM_LOST,
     DONE,
+    Amend,
     Answer,
     CancelRunTasks,
     ClearInbox,
     Dismiss,
+    Finish,
     HoldRun,
+    Keep,
     LimitTask,
     MoveRun,
+    Park,
     PutBlob,
     PutFlow,
     PutInbox,
     PutRun,
     PutSteps,
     PutTags,
+    Revive,
     Row,
     Unit,
     Verdict,
@@ -43,14 +53,170 @@ from treadle.model.records import Message, Record
 from treadle.model.runs import Step, deadline_task_id
 from treadle.model.tags import KEPT_LIMIT
 from treadle.model.tasks import Claim
-from treadle.stores.postgres.commit.settlements import doubt_effects
 from treadle.stores.postgres.connection.connect import Connection, plain, row_count, sparse, words
-from treadle.stores.postgres.limits import Key
+from treadle.stores.postgres.limits import Key, take_turns
 from treadle.stores.postgres.traces import append_streams
-from treadle.stores.rules.units import Name, Snapshot, changed_records, kept_answer, name_of, new_records, new_runs, with_admitted
+from treadle.stores.rules.units import (
+    Change,
+    GuardedTask,
+    Name,
+    Part,
+    Settlements,
+    Snapshot,
+    changed_records,
+    kept_answer,
+    name_of,
+    new_records,
+    new_runs,
+    with_admitted,
+)
 from treadle.stores.statements import load_statements
 
-_SQL = load_statements(__package__, "rows.sql")
+_SETTLEMENTS = load_statements(__package__, "settlements.sql")
+
+
+End: TypeAlias = tuple[str, int, str | None, str | None, Finish]
+"""The end of a task if its claim is unchanged: its id, claim version and owner, the actor and the end. A plain tuple is built in a
+quarter of the time of a named one, once per task."""
+
+
+class Limited(NamedTuple):
+    """Limit keys of settled tasks, and the ids of these tasks: they must be admitted before they are ready."""
+
+    keys: set[Key]
+    task_ids: set[str]
+
+
+async def settle(connection: Connection, parts: Iterable[Part]) -> Limited:
+    """Settle the tasks of the parts; their guards matched locked rows."""
+    settled = [part for part in parts if part.row is not None and part.unit.settlement is not None]
+    rows = {part.row.id: part.row for part in settled if part.row is not None}
+    kinds = Settlements((part.position, part.unit) for part in settled)
+    limited = Limited(set(), set())
+    for part in settled:
+        if part.row is not None and part.row.limit_key is not None and not isinstance(part.unit.settlement, Keep):
+            limited.keys.add((part.row.namespace, part.row.limit_key))
+            limited.task_ids.add(part.row.id)
+    await doubt_effects(connection, [guard[0] for guard in kinds.doubtful])
+    if kinds.finishes:
+        ends = [(c.task_id, c.claim_version, rows[c.task_id].owner_id, c.actor, c.what) for c in kinds.finishes]
+        await finish(connection, ends)
+    if kinds.parks or kinds.quiet_parks:
+        await _park(connection, [*kinds.parks, *kinds.quiet_parks], rows)
+    if kinds.keeps:
+        await _keep(connection, kinds.keeps)
+    if kinds.revivals:
+        revived = await _revive(connection, kinds.revivals)
+        await take_turns(connection, [change.task_id for change in kinds.revivals])
+        limited.keys.update(revived.values())
+        limited.task_ids.update(revived)
+    if kinds.amends:
+        await _amend(connection, kinds.amends)
+    return limited
+
+
+async def finish(connection: Connection, ends: Sequence[End], *, limited: bool = True) -> int:
+    """Move the tasks with an unchanged claim to the finished ones; return their number.
+
+    Unless `limited`, skips tasks with a limit key: the same transaction must then admit the next task of their key.
+    """
+    ends = sorted(ends, key=itemgetter(0))
+    task_ids, versions = plain([end[0] for end in ends]), plain([end[1] for end in ends])
+    owner_ids, actors = [end[2] for end in ends], [end[3] for end in ends]
+    finishes = [end[4] for end in ends]
+    moves, states = [finish.move for finish in finishes], [finish.state for finish in finishes]
+    results = sparse([finish.result for finish in finishes])
+    errors = [sparse([getattr(finish, name) for finish in finishes]) for name in ("error", "error_code", "fingerprint")]
+    if not any(errors) and owner_ids[0] is not None and all(_is_one(values) for values in (owner_ids, actors, moves, states)):
+        common = owner_ids[0], actors[0], moves[0], states[0]
+        status = await connection.execute(_SETTLEMENTS["finish_alike"], task_ids, versions, *common, results, limited)
+    else:
+        columns = words(owner_ids), words(actors), words(moves), words(states), results, *errors
+        status = await connection.execute(_SETTLEMENTS["finish"], task_ids, versions, *columns, limited)
+    return row_count(status)
+
+
+def _is_one(values: Sequence[str | None]) -> bool:
+    """Whether all values are the same."""
+    return values.count(values[0]) == len(values)
+
+
+async def doubt_effects(connection: Connection, task_ids: Sequence[str]) -> None:
+    """Log the effects in progress of the locked tasks as unknown."""
+    if task_ids:
+        await connection.execute(_SETTLEMENTS["doubt_effects"], sorted(task_ids))
+
+
+async def open_rest(connection: Connection) -> None:
+    """Give up the split of the first partition, into whose bounds an id does not fit."""
+    await connection.execute(_SETTLEMENTS["open_rest"])
+
+
+async def bury(connection: Connection, task_ids: Sequence[str]) -> None:
+    """Remove live tasks that have ended already; they cannot end twice."""
+    await connection.execute(_SETTLEMENTS["bury"], sorted(task_ids))
+
+
+async def _park(connection: Connection, changes: Sequence[Change[Park]], rows: dict[str, GuardedTask]) -> None:
+    parks = [change.what for change in changes]
+    await connection.execute(
+        _SETTLEMENTS["park"],
+        [change.task_id for change in changes],
+        [rows[change.task_id].state for change in changes],
+        [change.actor for change in changes],
+        [park.move for park in parks],
+        [park.state for park in parks],
+        [park.attempt for park in parks],
+        [park.failures for park in parks],
+        [park.takeovers for park in parks],
+        [park.hold for park in parks],
+        sparse([park.delay for park in parks]),
+        sparse([park.checkpoint for park in parks]),
+        sparse([park.error for park in parks]),
+        sparse([park.data for park in parks]),
+        [park.quiet for park in parks],
+        sparse([park.doing for park in parks]),
+        [park.stays for park in parks],
+    )
+
+
+async def _keep(connection: Connection, changes: Sequence[Change[Keep]]) -> None:
+    """Store checkpoints, and log the moves if there are any."""
+    task_ids, checkpoints = [change.task_id for change in changes], [change.what.checkpoint for change in changes]
+    moves = [change.what.move for change in changes]
+    if moves.count(None) == len(moves):
+        await connection.execute(_SETTLEMENTS["keep"], task_ids, checkpoints)
+    else:
+        data = [change.what.data for change in changes]
+        await connection.execute(_SETTLEMENTS["keep_and_log"], task_ids, checkpoints, moves, data)
+
+
+async def _revive(connection: Connection, changes: Sequence[Change[Revive]]) -> dict[str, Key]:
+    """Make finished tasks live again; return the limit keys of those that have one, by id."""
+    rows = await connection.fetch(
+        _SETTLEMENTS["revive"],
+        [change.task_id for change in changes],
+        [change.what.move for change in changes],
+        [change.actor for change in changes],
+        [change.what.payload for change in changes],
+        [change.what.failures for change in changes],
+        [change.what.delay for change in changes],
+    )
+    return {task_id: (namespace, key) for task_id, namespace, key in rows if key is not None}
+
+
+async def _amend(connection: Connection, changes: Sequence[Change[Amend]]) -> None:
+    """Replace the ends of finished tasks."""
+    await connection.execute(
+        _SETTLEMENTS["amend"],
+        [change.task_id for change in changes],
+        [change.what.move for change in changes],
+        [change.what.state for change in changes],
+        [change.actor for change in changes],
+    )
+
+
+_ROWS = load_statements(__package__, "rows.sql")
 
 
 async def insert_runs(connection: Connection, snapshot: Snapshot, inserted: set[str], units: Mapping[int, Unit]) -> bool:
@@ -62,13 +228,13 @@ async def insert_runs(connection: Connection, snapshot: Snapshot, inserted: set[
     if not new:
         return True
     text = msgspec.json.encode(sorted((run for _, run in new), key=lambda run: (run.idempotency_key or "", run.id))).decode()
-    added = {row[0] for row in await connection.fetch(_SQL["insert_runs"], text)}
+    added = {row[0] for row in await connection.fetch(_ROWS["insert_runs"], text)}
     inserted |= added
     known = [(position, run) for position, run in new if run.id not in added]
     keys = [(run.namespace, run.idempotency_key) for _, run in known if run.idempotency_key is not None]
     holders: dict[Key, str] = {}
     if keys:
-        found = await connection.fetch(_SQL["find_runs_by_key"], [key[0] for key in keys], [key[1] for key in keys])
+        found = await connection.fetch(_ROWS["find_runs_by_key"], [key[0] for key in keys], [key[1] for key in keys])
         holders = {(row[0], row[1]): row[2] for row in found}
     for position, run in known:
         key = run.idempotency_key
@@ -82,7 +248,7 @@ async def insert_runs(connection: Connection, snapshot: Snapshot, inserted: set[
 async def take_back_runs(connection: Connection, inserted: set[str], units: Iterable[Unit]) -> None:
     """Remove the runs that were inserted for units that are refused after all."""
     if stale := inserted - {put.run.id for unit in units for put in new_runs(unit)}:
-        await connection.execute(_SQL["take_back_runs"], sorted(stale))
+        await connection.execute(_ROWS["take_back_runs"], sorted(stale))
 
 
 @dataclass(slots=True)
@@ -162,19 +328,19 @@ async def write_rows(connection: Connection, units: Mapping[int, Unit], keys: se
     await _bump_runs(connection, [unit for unit in units.values() if unit.run is not None])
     if flows := [kinds.flows[flow_id].flow for flow_id in sorted(kinds.flows)]:
         columns = ([f.id for f in flows], [f.namespace for f in flows], [f.sources for f in flows], [f.program for f in flows])
-        await connection.execute(_SQL["put_flows"], *columns)
+        await connection.execute(_ROWS["put_flows"], *columns)
         for row in kinds.flows.values():
             if row.anew:
-                await connection.execute(_SQL["replace_flow"], row.flow.id, row.flow.sources, row.flow.program)
+                await connection.execute(_ROWS["replace_flow"], row.flow.id, row.flow.sources, row.flow.program)
     if blobs := sorted(kinds.blobs, key=lambda blob: blob.digest):
-        await connection.execute(_SQL["put_blobs"], [blob.digest for blob in blobs], [blob.value for blob in blobs])
-        await connection.execute(_SQL["use_blobs"], [blob.root_id for blob in blobs], [blob.digest for blob in blobs])
+        await connection.execute(_ROWS["put_blobs"], [blob.digest for blob in blobs], [blob.value for blob in blobs])
+        await connection.execute(_ROWS["use_blobs"], [blob.root_id for blob in blobs], [blob.digest for blob in blobs])
     if steps := [kinds.steps[step_id] for step_id in sorted(kinds.steps)]:
-        await connection.execute(_SQL["put_steps"], *_step_columns(steps))
+        await connection.execute(_ROWS["put_steps"], *_step_columns(steps))
     if inbox := sorted(kinds.inbox, key=lambda row: row.step_id):
-        await connection.execute(_SQL["put_inbox"], [row.step_id for row in inbox], [row.inbox for row in inbox])
+        await connection.execute(_ROWS["put_inbox"], [row.step_id for row in inbox], [row.inbox for row in inbox])
     if kinds.cleared:
-        await connection.execute(_SQL["clear_inbox"], sorted(kinds.cleared))
+        await connection.execute(_ROWS["clear_inbox"], sorted(kinds.cleared))
     await _move_runs(connection, kinds.moves)
     await put_items(connection, kinds.items)
     await take_messages(connection, kinds.taken)
@@ -183,24 +349,24 @@ async def write_rows(connection: Connection, units: Mapping[int, Unit], keys: se
     lanes: dict[int, set[int]] = {}
     for position, change in kinds.holds:
         if isinstance(change, HoldRun):
-            found = await connection.fetch(_SQL["hold_run" if change.held else "free_run"], change.run_id)
+            found = await connection.fetch(_ROWS["hold_run" if change.held else "free_run"], change.run_id)
         else:
-            ended = await connection.fetch(_SQL["lock_run_tasks"], change.run_id, change.inbox)
+            ended = await connection.fetch(_ROWS["lock_run_tasks"], change.run_id, change.inbox)
             await doubt_effects(connection, [each[0] for each in ended])
-            found = await connection.fetch(_SQL["cancel_run_tasks"], change.run_id, change.actor, change.error, change.inbox)
+            found = await connection.fetch(_ROWS["cancel_run_tasks"], change.run_id, change.actor, change.error, change.inbox)
         lanes.setdefault(position, set()).update(each[0] for each in found if each[0] is not None)
         keys.update((each[1], each[2]) for each in found if each[2] is not None)
     for limited in kinds.limited:
-        for namespace, *both in await connection.fetch(_SQL["limit_task"], limited.task_id, limited.key):
+        for namespace, *both in await connection.fetch(_ROWS["limit_task"], limited.task_id, limited.key):
             keys.update((namespace, key) for key in both if key is not None)
     for row in kinds.dismissed:
         if row.task_ids is None:
-            await connection.execute(_SQL["dismiss_run"], row.run_id)
+            await connection.execute(_ROWS["dismiss_run"], row.run_id)
         else:
-            await connection.execute(_SQL["dismiss_tasks"], sorted(row.task_ids))
+            await connection.execute(_ROWS["dismiss_tasks"], sorted(row.task_ids))
     for tags in sorted(kinds.tags, key=lambda row: row.owner_id):
         keys_of, values = zip(*sorted(tags.tags), strict=True) if tags.tags else ((), ())
-        statement = _SQL["put_run_tags" if tags.entity == "run" else "put_task_tags"]
+        statement = _ROWS["put_run_tags" if tags.entity == "run" else "put_task_tags"]
         await connection.execute(statement, tags.owner_id, keys_of, values, KEPT_LIMIT)
     if kinds.appended:
         await append_streams(connection, kinds.appended)
@@ -215,11 +381,11 @@ async def _bump_runs(connection: Connection, units: Sequence[Unit]) -> None:
     if len(dict(bumps)) == len(bumps):
         if bumps:
             await connection.execute(
-                _SQL["bump_runs"], plain([run_id for run_id, _ in bumps]), plain([added for _, added in bumps])
+                _ROWS["bump_runs"], plain([run_id for run_id, _ in bumps]), plain([added for _, added in bumps])
             )
     else:  # several units of one run: each raises its version
         for run_id, added in bumps:
-            await connection.execute(_SQL["bump_runs"], plain([run_id]), plain([added]))
+            await connection.execute(_ROWS["bump_runs"], plain([run_id]), plain([added]))
 
 
 def _step_columns(steps: Sequence[Step]) -> tuple[object, ...]:
@@ -247,7 +413,7 @@ async def put_checkpoints(connection: Connection, units: Sequence[Unit]) -> list
         for step in row.steps
     ]
     rows = await connection.fetch(
-        _SQL["put_checkpoints"],
+        _ROWS["put_checkpoints"],
         plain([position for position, _, _ in given]),
         plain([claim.task_id for _, claim, _ in given]),
         plain([claim.version for _, claim, _ in given]),
@@ -260,7 +426,7 @@ async def put_checkpoints(connection: Connection, units: Sequence[Unit]) -> list
     kept = {position for position, _ in rows}
     if lost := [claim.task_id for position, claim, _ in given if position not in kept]:
         # The statement had locked those that became ready meanwhile, so that claims skipped them.
-        ready = {row[0] for row in await connection.fetch(_SQL["list_ready_lanes"], lost)}
+        ready = {row[0] for row in await connection.fetch(_ROWS["list_ready_lanes"], lost)}
         return with_admitted(answers, ready)
     return answers
 
@@ -278,7 +444,7 @@ async def _move_runs(connection: Connection, moves: Sequence[MoveRun]) -> None:
                 now[move.run_id] = move
         batch = [now[run_id] for run_id in sorted(now)]
         status = await connection.execute(
-            _SQL["move_runs"],
+            _ROWS["move_runs"],
             [move.run_id for move in batch],
             [move.move for move in batch],
             [move.from_state for move in batch],
@@ -310,7 +476,7 @@ async def _put_outcomes(connection: Connection, given: Iterable[PutOutcome]) -> 
     outcomes = [row.outcome for row in rows]
     if outcomes:
         await connection.execute(
-            _SQL["put_outcomes"],
+            _ROWS["put_outcomes"],
             [outcome.idempotency_key for outcome in outcomes],
             [outcome.tool_call_id for outcome in outcomes],
             [outcome.status for outcome in outcomes],
