@@ -105,8 +105,10 @@ def view_of(record: type) -> View | None:
     return next((_VIEWS[kind] for kind in record.__mro__ if kind in _VIEWS), None)
 
 
-def _columns(named: tuple[str | Column, ...]) -> tuple[Column, ...]:
-    return tuple(Column(each.lstrip("?"), spare=each.startswith("?")) if isinstance(each, str) else each for each in named)
+def _columns(columns: tuple[str | Column, ...]) -> tuple[Column, ...]:
+    return tuple(
+        Column(column.lstrip("?"), spare=column.startswith("?")) if isinstance(column, str) else column for column in columns
+    )
 
 
 def words(value: Any, kind: Kind = "text") -> str:

@@ -106,22 +106,22 @@ class CallCommand:
         options = get_type_hints(function).get("options")
         self._options: type | None = get_args(options)[0] if get_origin(options) is Unpack else None
         without = {"kind", *self.special.without}
-        self._parameters = [each for each in (*self.call.path, *self.call.others) if each.name not in without]
-        self.__doc__ = with_flags(self.call.doc, [each.name for each in self._parameters if not each.required])
-        self._fields = [field_of(each.name, each.hint) for each in self._parameters]
+        self._parameters = [parameter for parameter in (*self.call.path, *self.call.others) if parameter.name not in without]
+        self.__doc__ = with_flags(self.call.doc, [parameter.name for parameter in self._parameters if not parameter.required])
+        self._fields = [field_of(parameter.name, parameter.hint) for parameter in self._parameters]
 
     def params(self) -> list[click.Parameter]:
         """The arguments and options."""
         of_options = list(flags(self._options)) if self._options else []
         names = {param.name for param in of_options}
-        params = [self._param(each) for each in self._parameters if each.name not in names]
+        params = [self._param(parameter) for parameter in self._parameters if parameter.name not in names]
         return [*params, *of_options, *([make_param("actor", ACTOR, None)] if self.special.claims_actor else [])]
 
     def _param(self, parameter: Parameter) -> click.Parameter:
         field, name = field_of(parameter.name, parameter.hint), self.special.flags.get(parameter.name, "")
         if name.startswith("--") or not (parameter.required or name):
             default = self.special.defaults.get(parameter.name, parameter.default)
-            names = [each.name for each in self._parameters]
+            names = [parameter.name for parameter in self._parameters]
             param = flag(field, None if default == () else default, names, name)
             if field.kind == "choices" and field.choices:
                 param.type = click.Choice(field.choices)
@@ -194,8 +194,8 @@ def rows_of(page: type) -> tuple[str, View]:
     """The field of a page with its rows, and their view."""
     assert is_dataclass(page)
     hints = get_type_hints(page)
-    for each in fields(page):
-        for kind in get_args(hints[each.name]):
+    for field in fields(page):
+        for kind in get_args(hints[field.name]):
             if (view := view_of(kind)) is not None:
-                return each.name, view
+                return field.name, view
     raise TypeError(f"No view shows {page.__name__}.")

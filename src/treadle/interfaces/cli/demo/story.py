@@ -136,7 +136,8 @@ class Story:
                     self._check_processes()
                     await asyncio.sleep(_POLL_INTERVAL)
                     servers = (await self._api.servers.list()).servers
-                    self._pids = {each.id: each.pid for each in servers if each.pid in self._processes and each.state == "running"}
+                    running = [server for server in servers if server.state == "running"]
+                    self._pids = {server.id: server.pid for server in running if server.pid in self._processes}
             yield
             for process in self._processes.values():
                 if process.returncode is None:
