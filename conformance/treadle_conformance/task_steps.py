@@ -7,7 +7,8 @@ from collections.abc import Awaitable, Callable, Iterable
 from concurrent.futures import Executor
 from typing import Any
 
-from treadle.kernel.store.ports import LeaseConnection, Store
+from treadle.kernel.store.operator_ports import LeaseConnection
+from treadle.kernel.store.ports import Store
 from treadle.kernel.store.queries import TaskFilter
 from treadle.kernel.store.units import Answer, Finish, Park, Seen, Settlement, Unit, Verdict
 from treadle.model.names import DEFAULT_LIST, DEFAULT_NAMESPACE, HANDLER, Lane

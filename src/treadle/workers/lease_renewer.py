@@ -16,7 +16,8 @@ from collections.abc import Callable
 import msgspec
 
 from treadle.kernel.queue.why import InterpreterHold, hold_text
-from treadle.kernel.store.ports import LeaseConnection, Store
+from treadle.kernel.store.operator_ports import LeaseConnection
+from treadle.kernel.store.ports import Store
 from treadle.kernel.store.queries import Renewal, Roll
 from treadle.kernel.telemetry.events import Emit, InterpreterHeld, LoopError, StoreBack, StoreTrouble
 from treadle.kernel.telemetry.observer import StoreCalled, telemetry_of

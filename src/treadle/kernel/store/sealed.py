@@ -19,18 +19,8 @@ import msgspec
 from msgspec.structs import replace
 
 from treadle.kernel.store.committer import uninterrupted
-from treadle.kernel.store.ports import (
-    DeadLetterStore,
-    LeaseConnection,
-    LogStore,
-    RecordStore,
-    RunStore,
-    ServerStore,
-    Store,
-    StreamStore,
-    TaskStore,
-    TraceStore,
-)
+from treadle.kernel.store.operator_ports import LeaseConnection, ServerStore
+from treadle.kernel.store.ports import DeadLetterStore, LogStore, RecordStore, RunStore, Store, StreamStore, TaskStore, TraceStore
 from treadle.kernel.store.queries import (
     LATEST_FAILURE,
     DeadLetterFilter,

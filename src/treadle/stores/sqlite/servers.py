@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 import apsw
 import msgspec
 
-from treadle.kernel.store.ports import LeaseConnection
+from treadle.kernel.store.operator_ports import LeaseConnection
 from treadle.kernel.store.queries import Renewal, Roll, Sighting, Touch
 from treadle.model.clock import Clock
 from treadle.model.tasks import LOST_AFTER, Claim, Server

@@ -11,7 +11,8 @@ import inspect
 from collections.abc import Callable, Sequence
 from typing import Any, cast
 
-from treadle.kernel.store.ports import LeaseConnection, Store
+from treadle.kernel.store.operator_ports import LeaseConnection
+from treadle.kernel.store.ports import Store
 from treadle.kernel.store.queries import Renewal, Roll
 from treadle.kernel.store.units import Answer, Unit
 from treadle.model.errors import StoreBusy, StoreFull, StoreUnavailable
