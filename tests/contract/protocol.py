@@ -14,8 +14,7 @@ from treadle import Engine
 from treadle.kernel.remote_workers.service import RemoteWorkers
 from treadle.kernel.store.ports import Store
 from treadle.model.clock import Clock
-from treadle.model.remote_workers import ClaimedTask
-from treadle.model.tasks import Task
+from treadle.model.tasks import ClaimedTask, Task
 from treadle.settings import Settings
 from treadle.testing import ManualClock
 

@@ -14,8 +14,7 @@ from treadle.kernel.remote_workers.service import RemoteWorkers
 from treadle.kernel.store.queries import TaskFilter
 from treadle.model.errors import ClaimLost, StoreError, TaskNotFound, WorkerNotFound
 from treadle.model.names import HANDLER
-from treadle.model.remote_workers import ClaimedTask
-from treadle.model.tasks import Task
+from treadle.model.tasks import ClaimedTask, Task
 from treadle.testing.simulation import Process
 
 if TYPE_CHECKING:

@@ -11,8 +11,7 @@ from treadle.model.clock import Duration, milliseconds
 from treadle.model.errors import InvalidInput, InvalidPolicy, Refused
 from treadle.model.ids import Ref, parse_id
 from treadle.model.names import HANDLER, Lane, check_name, handles, handles_by_name
-from treadle.model.remote_workers import ClaimedTask
-from treadle.model.tasks import Claim, LogLine, Server, Task
+from treadle.model.tasks import Claim, ClaimedTask, LogLine, Server, Task
 from treadle.model.tasks import log_line as checked_line
 from treadle.model.values import Json, decode, shown
 

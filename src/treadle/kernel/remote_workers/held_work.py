@@ -52,10 +52,9 @@ from treadle.model.outcomes import (
     Succeeded,
     Waiting,
 )
-from treadle.model.remote_workers import CANCELED, HELD, LOST, HeldClaim
 from treadle.model.retry import NO_RETRY
 from treadle.model.states import TaskState
-from treadle.model.tasks import Claim, Server, Task, progress_text
+from treadle.model.tasks import CANCELED, HELD, LOST, Claim, HeldClaim, Server, Task, progress_text
 from treadle.model.values import Json, decode, encode, shown
 
 MOST_TASKS = 2000

@@ -20,7 +20,7 @@ from treadle.api.work import (
 )
 from treadle.kernel.reads.service import Reads
 from treadle.kernel.remote_workers.service import RemoteWorkers
-from treadle.model import remote_workers as model
+from treadle.model import tasks as model
 from treadle.model.access import OPEN, Access
 from treadle.model.approvals import ApprovalRequest
 from treadle.model.errors import WorkerNotFound

@@ -42,10 +42,9 @@ from treadle.model.names import (
     check_pattern,
 )
 from treadle.model.outcomes import Problem, Released
-from treadle.model.remote_workers import Beaten, ClaimedTask
 from treadle.model.retry import NO_RETRY
 from treadle.model.states import TaskState
-from treadle.model.tasks import Server, Task
+from treadle.model.tasks import Beaten, ClaimedTask, Server, Task
 from treadle.model.values import shown
 
 LONGEST_WAIT_FOR = 60_000
