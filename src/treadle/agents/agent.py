@@ -16,12 +16,11 @@ from treadle.agents.evaluator import Evaluator
 from treadle.agents.host import OWN_KINDS, AgentHost, Profile
 from treadle.agents.invoke import attempt, is_interrupt
 from treadle.agents.persistence import Persistence
-from treadle.kernel.functions.steps import is_function
 from treadle.kernel.queue.decide import refusal
 from treadle.kernel.runs.flows import missing_handlers
 from treadle.kernel.store.units import DONE, Answer, Finish, Park
 from treadle.model.errors import InvalidInput, InvalidPolicy, Refused, StoreError, TreadleError
-from treadle.model.names import HANDLER, check_name
+from treadle.model.names import HANDLER, check_name, is_function
 from treadle.model.outcomes import Failed, Outcome, Problem, Retry, Succeeded
 from treadle.model.states import TaskState
 from treadle.model.tasks import Claim, LogLine, Task

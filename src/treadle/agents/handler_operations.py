@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import builtins
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -16,7 +17,7 @@ from treadle.engine import Engine
 from treadle.kernel.queue.why import find_hold, shown_server_state
 from treadle.kernel.telemetry.events import Operated
 from treadle.model.clock import milliseconds
-from treadle.model.errors import InvalidInput
+from treadle.model.errors import HandlerNotFound, InvalidInput
 from treadle.model.records import HandlerRegistration
 from treadle.model.tasks import LIVE_SERVER_STATES
 from treadle.model.values import Json
@@ -30,13 +31,13 @@ class HandlerOperations(HandlersApi):
 
     async def list(self) -> HandlerList:
         problems = await self._problems()
-        return HandlerList([self._record(each, problems) for each in await self._kernel.registrations.list_all()])
+        return HandlerList([self._record(each, problems) for each in await self._registrations()])
 
     async def rates(self) -> HandlerRates:
         return record_of(HandlerRates, await self._kernel.handler_rates.last_hour())
 
     async def get(self, facet_name: str) -> Handler:
-        return self._record(await self._kernel.registrations.get(facet_name), await self._problems())
+        return self._record(await self._find(facet_name), await self._problems())
 
     async def register(
         self,
@@ -80,13 +81,15 @@ class HandlerOperations(HandlersApi):
             "metadata": metadata,
         }
         given = {name: value for name, value in changes.items() if value is not None}
-        found = await self._kernel.registrations.get(facet_name)
+        found = await self._find(facet_name)
         if requirements is None or metadata is None:
             found.check_readable()
         return await self._save(actor, replace(found, **given))
 
     async def remove(self, facet_name: str, *, actor: str = "operator") -> HandlerRemoved:
-        await self._kernel.registrations.remove(facet_name, actor=actor)
+        if not await self._kernel.store.operators.delete_handler(self._kernel.settings.namespace, facet_name):
+            raise HandlerNotFound(facet_name)
+        self._kernel.emit(Operated(f"handler of {facet_name} removed", actor))
         return HandlerRemoved(facet_name)
 
     async def test(
@@ -94,7 +97,7 @@ class HandlerOperations(HandlersApi):
     ) -> HandlerTrial:
         if not 0 <= wait_for <= WAIT_LIMIT:
             raise InvalidInput(f"wait_for must be from 0 to {WAIT_LIMIT:g} seconds, not {wait_for:g}.")
-        found = await self._kernel.registrations.get(facet_name)
+        found = await self._find(facet_name)
         found.check_readable()
         self._kernel.emit(Operated(f"handler of {facet_name} tried", actor))
         trial = await try_outside(found, payload or {}, self._kernel.settings.handler_roots, wait_for)
@@ -103,7 +106,21 @@ class HandlerOperations(HandlersApi):
     async def _save(self, actor: str, registration: HandlerRegistration) -> Handler:
         check_registration(registration)
         _locate(self._modules(), registration.module_uri)
-        return self._record(await self._kernel.registrations.save(registration, actor=actor), await self._problems())
+        await self._kernel.store.operators.save_handler(self._kernel.settings.namespace, registration)
+        entrypoint = f"{registration.entrypoint} of {registration.module_uri}"
+        self._kernel.emit(Operated(f"handler of {registration.facet_name}: {entrypoint}", actor))
+        return await self.get(registration.facet_name)
+
+    async def _registrations(self) -> builtins.list[HandlerRegistration]:
+        """All registrations, by name."""
+        return await self._kernel.store.operators.list_handlers(self._kernel.settings.namespace)
+
+    async def _find(self, facet_name: str) -> HandlerRegistration:
+        """The registration of the facet, or `HandlerNotFound`."""
+        match = next((each for each in await self._registrations() if each.facet_name == facet_name), None)
+        if match is None:
+            raise HandlerNotFound(facet_name)
+        return match
 
     def _modules(self) -> Modules:
         return Modules(self._kernel.settings.handler_roots)

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from treadle.engine.results import Results
-from treadle.kernel.functions.steps import is_function
 from treadle.kernel.queue.service import PATIENCE, Queue
 from treadle.kernel.queue.why import Reason
 from treadle.kernel.reads.service import Reads
@@ -25,6 +24,7 @@ from treadle.kernel.telemetry.observer import Telemetry
 from treadle.model.clock import Clock
 from treadle.model.errors import NotOpen, StoreDamaged, Unsupported
 from treadle.model.ids import Ids
+from treadle.model.names import is_function
 from treadle.model.records import Record
 from treadle.model.runs import Run
 from treadle.model.states import ALERT_RULE, SCHEDULE, WATCHER, Machine, TaskState
@@ -53,7 +53,6 @@ if TYPE_CHECKING:
     from treadle.kernel.functions.service import Functions
     from treadle.kernel.guard import Guard
     from treadle.kernel.lists import Lists
-    from treadle.kernel.queue.registrations import Registrations
     from treadle.kernel.reads.throughput import HandlerRateReads, Throughput
     from treadle.kernel.recovery import Recoverer, Recovery
     from treadle.kernel.remote_workers.service import RemoteWorkers
@@ -289,13 +288,6 @@ class Kernel:
         from treadle.kernel.lists import Lists
 
         return Lists(self.store, self.committer, self.reads, self.emit, namespace=self.settings.namespace)
-
-    @cached_property
-    def registrations(self) -> Registrations:
-        """Handlers that runners load."""
-        from treadle.kernel.queue.registrations import Registrations
-
-        return Registrations(self.store, self.emit, namespace=self.settings.namespace)
 
     @cached_property
     def approvals(self) -> Approvals:

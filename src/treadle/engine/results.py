@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 
 import msgspec
 
-from treadle.kernel.functions.steps import is_function
 from treadle.kernel.store.lookups import current_run
 from treadle.kernel.telemetry.events import Emit, LoopError, StoreTrouble
 from treadle.model.clock import Clock, Duration, milliseconds
@@ -28,6 +27,7 @@ from treadle.model.errors import (
     TaskNotFound,
     TreadleError,
 )
+from treadle.model.names import is_function
 from treadle.model.retry import Backoff
 from treadle.model.runs import Run
 from treadle.model.states import RunState, TaskState

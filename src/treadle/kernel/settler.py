@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 from treadle.kernel.approvals.service import Approvals
 from treadle.kernel.external.service import ExternalJobs
 from treadle.kernel.functions.service import Functions
-from treadle.kernel.functions.steps import is_function
 from treadle.kernel.queue.decide import Ask, HandOff, ProducedEnd
 from treadle.kernel.store.committer import Committer
 from treadle.kernel.store.units import Answer, Finish, Park, Row, Seen, Unit, Verdict
 from treadle.kernel.store.value_store import ValueStore
+from treadle.model.names import is_function
 from treadle.model.states import TaskState
 from treadle.model.tasks import Claim, Task
 

@@ -14,7 +14,6 @@ from typing import Any
 
 from treadle.api.traces import Trace, TraceEntry, TraceOrigin
 from treadle.api.wire import Instant
-from treadle.kernel.functions.steps import is_function
 from treadle.kernel.runs.display import needs_moves, spans
 from treadle.kernel.runs.steps import StepReads, task_of
 from treadle.kernel.store.lookups import check_limit, find_by_name_or_id
@@ -23,7 +22,7 @@ from treadle.kernel.store.queries import TreeTask
 from treadle.kernel.store.value_store import ValueStore
 from treadle.model.errors import InvalidInput, StepNotFound, TraceNotFound, TreadleError
 from treadle.model.ids import parse_id
-from treadle.model.names import ADVANCE, FUNCTION
+from treadle.model.names import ADVANCE, FUNCTION, is_function
 from treadle.model.records import Record
 from treadle.model.runs import Run
 from treadle.model.states import APPROVAL, EXTERNAL, FINAL_TASK_STATES

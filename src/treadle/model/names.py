@@ -25,6 +25,8 @@ LOCK = "lock"
 
 FUNCTION = "function"
 """Tasks that execute a durable function; their name is `NAME@VERSION`."""
+FLOW_PREFIX = "fn:"
+"""Prefix of the flow ids of functions."""
 PLAN = "treadle.plan"
 """The function that executes declarative plans; every worker has it."""
 APPROVAL = "approval"
@@ -100,3 +102,8 @@ def handles_by_name(patterns: Collection[str], name: str) -> bool:
 def short_name(name: str) -> str:
     """Return the part after the last dot: `Charge` of `billing.Charge`."""
     return name.rpartition(".")[2]
+
+
+def is_function(flow_id: str | None) -> bool:
+    """Whether a run, or its task, belongs to a function."""
+    return flow_id is not None and flow_id.startswith(FLOW_PREFIX)

@@ -18,11 +18,12 @@ from typing import Any, NoReturn, cast
 import msgspec
 
 from treadle.engine import Engine
-from treadle.kernel.functions.steps import Recorded, folded, is_function, lane_name
+from treadle.kernel.functions.steps import Recorded, folded, lane_name
 from treadle.kernel.store.committer import Committer
 from treadle.kernel.store.units import PutSteps, Row, Unit
 from treadle.model.errors import InvalidInput
 from treadle.model.ids import Ref
+from treadle.model.names import is_function
 from treadle.model.runs import Step
 from treadle.model.stored import convert
 from treadle.model.values import BlobRef, Json, decode, encode

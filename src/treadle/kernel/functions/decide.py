@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
-from treadle.kernel.functions.steps import FLOW_PREFIX, START, VALUE_LIMIT, VOID, Recorded, find_readable, lane_name, make_step
+from treadle.kernel.functions.steps import START, VALUE_LIMIT, VOID, Recorded, find_readable, lane_name, make_step
 from treadle.kernel.queue.engine_tasks import cancel_task
 from treadle.kernel.store.ports import Store
 from treadle.kernel.store.records import PutMessage
@@ -20,7 +20,7 @@ from treadle.kernel.store.value_store import ValueStore, small_text
 from treadle.model.clock import as_text
 from treadle.model.errors import InvalidInput, UnreadableValue
 from treadle.model.ids import derived_id
-from treadle.model.names import FUNCTION, Lane, check_name
+from treadle.model.names import FLOW_PREFIX, FUNCTION, Lane, check_name
 from treadle.model.records import Message
 from treadle.model.runs import Run, Step
 from treadle.model.states import Hold, RunState, TaskState

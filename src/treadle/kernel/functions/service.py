@@ -36,7 +36,6 @@ from treadle.kernel.functions.steps import (
     check_version,
     child_run_id,
     find_readable,
-    is_function,
     lane_name,
     parse_lane_name,
     place_key,
@@ -69,7 +68,7 @@ from treadle.model.errors import (
     UpdateUnanswered,
 )
 from treadle.model.ids import Ids, Ref, derived_id
-from treadle.model.names import DEFAULT_LIST, DEFAULT_NAMESPACE, FUNCTION, check_key, check_name
+from treadle.model.names import DEFAULT_LIST, DEFAULT_NAMESPACE, FUNCTION, check_key, check_name, is_function
 from treadle.model.records import Message
 from treadle.model.retry import Backoff
 from treadle.model.runs import Run, Step

@@ -22,9 +22,6 @@ from treadle.model.states import StepState
 from treadle.model.stored import StoredRow, convert
 from treadle.model.values import BlobRef, Json, decode, encode, shown
 
-FLOW_PREFIX = "fn:"
-"""Prefix of a function run's flow id, before `NAME@VERSION`."""
-
 STEP, SLEEP, CALL, START, RESULT, WAIT, ASK, NOW, PATCH, EFFECT, TAG, FIRST = (
     "step",
     "sleep",
@@ -67,11 +64,6 @@ def parse_lane_name(text: str) -> tuple[str, int]:
     if not name or not version.isdecimal():
         raise FunctionNotFound(text)
     return name, int(version)
-
-
-def is_function(flow_id: str | None) -> bool:
-    """Whether a run, or its task, belongs to a function."""
-    return flow_id is not None and flow_id.startswith(FLOW_PREFIX)
 
 
 def check_version(version: int) -> int:

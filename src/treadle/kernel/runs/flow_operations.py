@@ -26,7 +26,6 @@ from treadle.api.flows import (
     WorkflowSignature,
 )
 from treadle.api.wire import Instant, record_of
-from treadle.kernel.functions.steps import is_function
 from treadle.kernel.runs.flows import Flows, Source, find_workflow, pairs
 from treadle.kernel.runs.shown import RunRecords
 from treadle.kernel.runs.steps import NodeCounts, StepReads
@@ -35,6 +34,7 @@ from treadle.lang.nodes import Doc, Facet, Param
 from treadle.lang.program import literal_of, schemas_of, type_words
 from treadle.model.access import OPEN, Access
 from treadle.model.errors import InvalidInput
+from treadle.model.names import is_function
 from treadle.model.values import Json
 
 Trial = Callable[..., Awaitable[FlowTrial]]

@@ -38,7 +38,6 @@ from treadle.api.tasks import WAIT_LIMIT, Task, TaskPage
 from treadle.api.wire import Instant
 from treadle.kernel.functions.operations import FunctionRuns
 from treadle.kernel.functions.service import Functions
-from treadle.kernel.functions.steps import is_function
 from treadle.kernel.reads.records import move_record, why_run
 from treadle.kernel.runs.flows import Flows, check_inputs, find_workflow, pairs
 from treadle.kernel.runs.reads import RunReads
@@ -54,6 +53,7 @@ from treadle.model.access import OPEN, Access
 from treadle.model.conversion import plain_object
 from treadle.model.errors import Contended, IllegalMove, InvalidInput, NotFound, Refused, RunCanceled, RunFailed, UnreadableValue
 from treadle.model.ids import Ids
+from treadle.model.names import is_function
 from treadle.model.runs import Doing
 from treadle.model.runs import Run as StoredRun
 from treadle.model.states import RUN, RunState

@@ -10,7 +10,7 @@ from treadle.api.runs import Activity
 from treadle.evaluator import RunRef, StepRow
 from treadle.kernel.functions.decide import read_request
 from treadle.kernel.functions.reads import NAMED, is_suspended, why_suspended
-from treadle.kernel.functions.steps import ASK, CALL, EFFECT, HIDDEN, WAIT, find_readable, is_function
+from treadle.kernel.functions.steps import ASK, CALL, EFFECT, HIDDEN, WAIT, find_readable
 from treadle.kernel.queue.engine_tasks import find_pause
 from treadle.kernel.queue.why import Reason, WaitContext, serves, shown_server_state, why
 from treadle.kernel.runs.display import ENDED, RunWork, ShownStep, activity_of, took_for
@@ -22,7 +22,7 @@ from treadle.kernel.store.value_store import ValueStore
 from treadle.model.clock import as_text
 from treadle.model.errors import AmbiguousId, InvalidInput, RunNotFound, StepNotFound
 from treadle.model.ids import Ref, parse_id
-from treadle.model.names import ADVANCE, DEFAULT_NAMESPACE, FUNCTION
+from treadle.model.names import ADVANCE, DEFAULT_NAMESPACE, FUNCTION, is_function
 from treadle.model.runs import RANKS, STOPPED_AT_LIMIT, Doing, Run, Step, depth_first
 from treadle.model.states import LIVE_TASK_STATES, Hold, RunState, StepState, TaskState
 from treadle.model.tasks import LogLine, Move, Server, Task

@@ -23,7 +23,6 @@ from treadle.evaluator import (
 )
 from treadle.kernel.functions.operations import FunctionRuns
 from treadle.kernel.functions.service import Functions
-from treadle.kernel.functions.steps import is_function
 from treadle.kernel.queue.decide import canceled_error, failure
 from treadle.kernel.queue.engine_tasks import Defaults, deadline_tasks, find_deadline
 from treadle.kernel.queue.service import PATIENCE, check_priority
@@ -69,6 +68,7 @@ from treadle.model.names import (
     check_key,
     check_name,
     handles,
+    is_function,
 )
 from treadle.model.outcomes import Problem
 from treadle.model.runs import Flow, Run

@@ -11,7 +11,6 @@ from treadle.api.steps import Step, StepFailure
 from treadle.api.wire import record_of
 from treadle.evaluator import StepRow
 from treadle.kernel.functions.reads import FunctionStepRow
-from treadle.kernel.functions.steps import is_function
 from treadle.kernel.queue.why import shown_server_state
 from treadle.kernel.runs.display import ShownStep
 from treadle.kernel.runs.flows import Flows, declared_returns, find_workflow, missing_handlers, needed_handlers
@@ -24,7 +23,7 @@ from treadle.lang.nodes import Step as ProgramStep
 from treadle.lang.program import Program
 from treadle.model.access import Access
 from treadle.model.errors import RunNotFound, UnreadableValue
-from treadle.model.names import DEFAULT_NAMESPACE
+from treadle.model.names import DEFAULT_NAMESPACE, is_function
 from treadle.model.runs import Run
 from treadle.model.tags import decode_tags
 from treadle.model.tasks import LogLine

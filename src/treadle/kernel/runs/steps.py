@@ -32,7 +32,7 @@ from treadle.evaluator.states import StepKind
 from treadle.evaluator.waits import task_id_of
 from treadle.kernel.functions.reads import FunctionStepRow
 from treadle.kernel.functions.service import Functions
-from treadle.kernel.functions.steps import HIDDEN, is_after, is_finished, is_function
+from treadle.kernel.functions.steps import HIDDEN, is_after, is_finished
 from treadle.kernel.runs.display import RunWork, ShownStep, needs_moves, spans
 from treadle.kernel.runs.flows import Flows, check_result
 from treadle.kernel.runs.reads import RunReads, in_order
@@ -49,6 +49,7 @@ from treadle.lang.program import Program
 from treadle.model.access import OPEN, Access
 from treadle.model.errors import IllegalMove, InvalidInput, Refused, RunNotFound, StepNotFound, TaskNotFound, UnreadableValue
 from treadle.model.ids import parse_id
+from treadle.model.names import is_function
 from treadle.model.runs import Run, depth_first
 from treadle.model.runs import Step as StoredStep
 from treadle.model.states import RunState, StepState
