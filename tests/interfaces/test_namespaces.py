@@ -92,6 +92,6 @@ async def test_remote_workers_and_handler_registrations_belong_to_a_namespace(bo
     assert worker.namespace == "red"
     with pytest.raises(WorkerNotFound):
         await blue.kernel.remote_workers.beat(worker.id)
-    await red.kernel.registrations.save(HandlerRegistration("work", "file:///x.py"), actor="test")
+    await red.kernel.store.operators.save_handler("red", HandlerRegistration("work", "file:///x.py"))
     assert [each.facet_name for each in await red.kernel.store.operators.list_handlers("red")] == ["work"]
     assert await red.kernel.store.operators.list_handlers("blue") == []

@@ -451,11 +451,11 @@ async def add_rest(scene: Scene) -> None:
         (inbox / re.sub(r"[/\0]", "", say(name))[:80]).write_text("sku;qty\npen;4\n")
     await engine.watchers.create("incoming", directory=str(inbox), task="report.Build", inputs=inputs, actor=key("ada"))
     await engine.watchers.create("rates", url="https://rates.example.org/eur.json", task="report.Build", paused=True)
-    await engine.kernel.registrations.save(
+    await engine.kernel.store.operators.save_handler(
+        engine.kernel.settings.namespace,
         HandlerRegistration(
             "billing.Charge", "file:///srv/handlers/charge.py", requirements=["httpx>=0.28"], metadata={"owner": say("payments")}
         ),
-        actor=key("ada"),
     )
     now = engine.kernel.clock.now()
     for n, (name, state, age) in enumerate((("loom-2", "running", 240_000), ("loom-3", "stopped", 60_000))):
