@@ -95,7 +95,7 @@ def test_a_killed_server_is_shown_as_lost_and_its_work_is_taken_over(kind, reque
             until(lambda: file.exists() and file.read_text() == "7\n")
             process.kill()
             process.wait()
-        (server,) = store.servers.list_all()
+        (server,) = store.list_servers()
         until(lambda: store.get_server(server.uuid).state == ServerState.LOST)
         assert store.run(store.engine.kernel.store.tasks.expire_leases_of([server.uuid])) == 1
         poller = AgentPoller(store, evaluator, AgentPollerConfig())

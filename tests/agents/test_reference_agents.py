@@ -152,7 +152,7 @@ def test_an_agent_of_the_reference_runs_unedited(tmp_path: Path, agent: str, var
             process.wait(BOUND)
         result = evaluator.resume(paused.workflow_id)
         assert (result.error, result.outputs) == (None, {"receipt": "txn-2.5"})
-        (server,) = store.servers.list_all()
+        (server,) = store.list_servers()
         assert server.service_name in ("billing", "billing-runner")
 
 

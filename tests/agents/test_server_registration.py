@@ -85,7 +85,7 @@ def test_a_server_beats_at_its_interval_and_counts_what_it_handled(persistence):
 def test_a_server_that_stops_beating_is_shown_as_lost_and_its_work_is_taken_over():
     clock = ManualClock()
     with Persistence(engine=Engine("memory://", settings=Settings(), clock=clock)) as store:
-        store.servers.save(ServerDefinition(uuid="gone", server_name="gone", state=ServerState.RUNNING, handlers=["billing.Pay"]))
+        store.save_server(ServerDefinition(uuid="gone", server_name="gone", state=ServerState.RUNNING, handlers=["billing.Pay"]))
         task_id = add(store, n=1)
         assert store.claim_task(["billing.Pay"]).uuid == task_id
         clock.advance(31)

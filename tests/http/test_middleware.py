@@ -133,8 +133,9 @@ async def test_a_page_of_a_store_that_does_not_answer_names_a_time_to_retry(stag
     async def down(*_: object, **__: object) -> None:
         raise StoreUnavailable("The store does not answer.")
 
-    for name in ("now", "list_runs", "list_tasks"):
-        monkeypatch.setattr(stage.engine.kernel.store, name, down)
+    store = stage.engine.kernel.store
+    for port, name in ((store, "now"), (store.runs, "list_matching"), (store.tasks, "list_matching")):
+        monkeypatch.setattr(port, name, down)
     async with _paged(stage) as client:
         for path in ("/runs", "/tasks", "/v1/tasks"):
             answer = await client.get(path)
