@@ -240,7 +240,7 @@ async def test_a_store_that_fails_a_read_does_not_cost_the_claim():
 
     committer = SimpleNamespace(submit=submit, streamed=lambda: None)
     kernel: Any = SimpleNamespace(
-        store=SimpleNamespace(find_task=find_task), committer=committer, loop=None, stream_limit=1000, clock=None
+        store=SimpleNamespace(tasks=SimpleNamespace(find=find_task)), committer=committer, loop=None, stream_limit=1000, clock=None
     )
     task: Any = SimpleNamespace(id="t", run_id=None, root_id="t", namespace="default")
     outlet = Outlet(kernel, task, lambda: claim)
