@@ -26,7 +26,7 @@ from treadle.agents.entities import (
     with_kept,
 )
 from treadle.agents.records import Records
-from treadle.evaluator.waits import task_id_of
+from treadle.evaluator.draft import task_id_of
 from treadle.kernel.queue.service import PATIENCE, TaskSpec
 from treadle.kernel.runs.step_codec import load_step
 from treadle.kernel.store.queries import Renewal

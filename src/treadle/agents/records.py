@@ -28,7 +28,7 @@ from treadle.agents.entities import (
 )
 from treadle.agents.modules import check_requirement
 from treadle.evaluator import StepRow
-from treadle.evaluator.waits import task_id_of
+from treadle.evaluator.draft import task_id_of
 from treadle.kernel.runs.step_codec import load_step
 from treadle.model.errors import InvalidInput, RunNotFound
 from treadle.model.ids import parse_id

@@ -10,7 +10,20 @@ from collections.abc import Sequence
 from typing import assert_never
 
 from treadle.evaluator.blocks import begin_block, child_settled, expand, finish_block
-from treadle.evaluator.draft import Draft, LimitReached, Missing, Turn, plan_of
+from treadle.evaluator.draft import (
+    Draft,
+    LimitReached,
+    Missing,
+    Turn,
+    is_built_in_facet,
+    is_handled,
+    is_waiting,
+    note_failure,
+    plan_of,
+    stop_waiting,
+    wait_again,
+    withdraw,
+)
 from treadle.evaluator.records import (
     Changes,
     Errored,
@@ -40,7 +53,6 @@ from treadle.evaluator.states import (
     WORKFLOW,
 )
 from treadle.evaluator.steps import begin_step, continue_after_event, continue_after_script, fail_step, misfit, part_settled
-from treadle.evaluator.waits import is_built_in_facet, is_handled, is_waiting, note_failure, stop_waiting, wait_again, withdraw
 from treadle.lang.program import Program
 from treadle.model.states import RunState
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from treadle.evaluator.draft import Draft, Missing, Turn, error_in, stopped_at
+from treadle.evaluator.draft import Draft, Missing, Turn, await_script, collecting, error_in, stopped_at, withdraw
 from treadle.evaluator.expressions import BlockScope, Scope, evaluate_condition, evaluate_json, evaluate_named
 from treadle.evaluator.operators import EvaluationError, describe
 from treadle.evaluator.records import BlobRef, LogEntry, StepError, StepRow, Value
@@ -19,7 +19,6 @@ from treadle.evaluator.states import (
     STATEMENT_ERROR,
     STEP,
 )
-from treadle.evaluator.waits import await_script, collecting, withdraw
 from treadle.lang.nodes import Arg, Block, Foreach, Step, Sys
 from treadle.model.values import Json
 

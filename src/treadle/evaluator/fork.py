@@ -13,12 +13,11 @@ from typing import Any
 import msgspec
 
 from treadle.evaluator.advance import advance, drain, finish
-from treadle.evaluator.draft import Draft, LimitReached, Missing, Plan, plan_of
+from treadle.evaluator.draft import Draft, LimitReached, Missing, Plan, is_waiting, plan_of, wait_again
 from treadle.evaluator.expressions import LINK
 from treadle.evaluator.records import Changes, Finished, Limits, Need, RunRef, Started, StepError, StepRow, View
 from treadle.evaluator.retry import is_cause, resume, stopped_beside, waits_for
 from treadle.evaluator.states import State, StepKind
-from treadle.evaluator.waits import is_waiting, wait_again
 from treadle.lang.nodes import Block, Facet
 from treadle.lang.program import Program
 from treadle.model.ids import derived_id

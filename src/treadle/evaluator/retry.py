@@ -9,11 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 from treadle.evaluator.blocks import begin_block, finish_block
-from treadle.evaluator.draft import Draft, Missing, Turn, is_fail_fast
+from treadle.evaluator.draft import Draft, Missing, Turn, collecting, is_fail_fast, task_id_of, wait_again
 from treadle.evaluator.records import StepError, StepRow
 from treadle.evaluator.states import State, StepKind
 from treadle.evaluator.steps import capture, catch_name
-from treadle.evaluator.waits import collecting, task_id_of, wait_again
 from treadle.model.states import RunState
 
 _BY_TASK = (State.EVENT_TRANSMIT, State.FACET_SCRIPTS_BEGIN, State.BLOCK_EXECUTION_BEGIN)

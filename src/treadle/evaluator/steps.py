@@ -15,12 +15,16 @@ from treadle.evaluator.draft import (
     Draft,
     FacetPlan,
     LimitReached,
+    await_handler,
+    await_script,
     error_in,
     inputs_in,
     is_built_in,
     is_retry,
     is_timeout,
+    next_catch,
     stopped_at,
+    withdraw,
 )
 from treadle.evaluator.expressions import BlockScope, Scope, SignatureScope, attributes, evaluate, evaluate_json, evaluate_named
 from treadle.evaluator.operators import EvaluationError, describe, is_number, text
@@ -39,7 +43,6 @@ from treadle.evaluator.states import (
     STATEMENT_ERROR,
     State,
 )
-from treadle.evaluator.waits import await_handler, await_script, next_catch, withdraw
 from treadle.lang.builtins import LONGEST_TIMEOUT, RETRY_RANGES, TIMEOUT_UNITS
 from treadle.lang.nodes import Arg, Block, Entry, Expr, Facet, MapLiteral, Mixin, Schema, Step
 from treadle.lang.program import misfits

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
 
 import msgspec
 
@@ -23,6 +24,7 @@ from treadle.model.values import PAYLOAD_LIMIT
 from treadle.workers.call import Executor
 from treadle.workers.effects import EffectKernel
 from treadle.workers.functions.runner import FunctionRunner
+from treadle.workers.handlers import Isolation
 
 MAX_CONCURRENCY = 2_000
 """Tasks in progress that a worker without a given concurrency allows at most, unless its settings say otherwise."""
@@ -94,3 +96,17 @@ class Services(msgspec.Struct):
     external_jobs: ExternalJobs | None = None
     on_line: Callable[[LogLine], None] = lambda _: None
     """Receives the log lines of handlers."""
+
+
+@dataclass(slots=True, eq=False)
+class LaneGroup:
+    """Lanes that share a concurrency limit. Groups of the same isolation also share a pool of threads or processes."""
+
+    limit: int | None
+    """None: only the worker's own limit."""
+    isolation: Isolation
+    running: int = 0
+    asked: int = 0
+    """Tasks that a claim on its way may bring."""
+    lane_ids: list[int] = field(default_factory=list)
+    handlers: set[str] = field(default_factory=set)

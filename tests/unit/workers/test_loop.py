@@ -18,8 +18,8 @@ from treadle.model.errors import InvalidInput, NotFound, StoreUnavailable
 from treadle.model.names import Lane
 from treadle.model.states import TaskState
 from treadle.model.tasks import Task
-from treadle.workers.claimer import FIRST_CLAIM, LaneGroup
 from treadle.workers.context import Context
+from treadle.workers.loop import FIRST_CLAIM, LaneGroup
 from treadle.workers.resources import WorkerOptions
 from treadle_conformance.task_steps import claim, new_task, put
 

@@ -9,7 +9,7 @@ from tests.limits import BOUND
 
 from treadle import Engine, TaskSpec
 from treadle.settings import Settings
-from treadle.workers.claimer import CLAIM_LIMIT, MIN_CONCURRENCY, Slots
+from treadle.workers.loop import CLAIM_LIMIT, MIN_CONCURRENCY, Slots
 
 
 def run(slots: Slots, count: int, seconds: float) -> None:

@@ -28,8 +28,8 @@ from treadle.api.steps import (
 from treadle.api.tasks import TaskDetail
 from treadle.api.wire import Instant, record_of
 from treadle.evaluator import CannotGive, RunRef, StepRow, list_repeated
+from treadle.evaluator.draft import task_id_of
 from treadle.evaluator.states import StepKind
-from treadle.evaluator.waits import task_id_of
 from treadle.kernel.functions.reads import FunctionStepRow
 from treadle.kernel.functions.service import Functions
 from treadle.kernel.functions.steps import HIDDEN, is_after, is_finished
