@@ -47,8 +47,8 @@ async def story(folder):
                 await asyncio.sleep(0.2)
                 hints += [
                     hint
-                    for job in await engine.kernel.external_jobs.list()
-                    if (hint := job.record.progress_hint) and hint not in hints
+                    for job in (await engine.kernel.external_jobs.list()).jobs
+                    if (hint := job.progress_hint) and hint not in hints
                 ]
             print(f"  {hints[-1]}; the farm is killed", flush=True)
             farm.kill()

@@ -11,6 +11,7 @@ from typing import Any
 from tests.fuzz.language import text_of
 
 from treadle.engine.codecs import Zlib
+from treadle.kernel.store.ports import Store
 from treadle.kernel.store.sealed import sealed_store
 from treadle.kernel.store.value_store import UnreadableValue, ValueStore
 from treadle.model.errors import InvalidPayload, InvalidPlan, PayloadTooLarge
@@ -89,12 +90,16 @@ def plan(data: bytes) -> None:
 
 
 class Nothing:
-    """A store with those blobs, and lines that were appended."""
+    """A store with those blobs, and lines that were appended: all of its ports at once."""
+
+    url, parallel_commits = "memory://", 1
 
     def __init__(self, blobs: Any = ()) -> None:
-        self._blobs = {each.digest: each.value for each in blobs}
+        self._blobs = {blob.digest: blob.value for blob in blobs}
         self.lines: list[LogLine] = []
-        self.runs = self.log = self
+        for port in Store.__annotations__:
+            if not hasattr(self, port):
+                setattr(self, port, self)
 
     async def find_blobs(self, digests: list[str]) -> dict[str, str]:
         return {digest: self._blobs[digest] for digest in digests}

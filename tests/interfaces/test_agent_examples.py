@@ -41,7 +41,7 @@ async def approve(engine: Any) -> Any:
         while not (pending := (await engine.approvals.list()).approvals):  # noqa: ASYNC110 - the store changes
             await asyncio.sleep(0.01)
     await engine.approvals.decide(pending[0].id, "approve", actor="ann")
-    return pending[0].request
+    return pending[0]
 
 
 async def test_the_langgraph_agent_publishes_after_an_approval() -> None:
