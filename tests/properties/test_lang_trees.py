@@ -28,15 +28,15 @@ step_names = st.sampled_from([word for word in WORDS if word not in NOT_STEPS]).
 texts = st.text(st.characters(codec="utf-8", exclude_characters="\r\0"), max_size=8)
 
 literals = st.one_of(
-    texts.map(lambda value: nodes.String(value, AT)),
-    st.integers(0, 10**20).map(lambda value: nodes.Int(value, AT)),
-    st.floats(0, 1e300, allow_nan=False).map(lambda value: nodes.Double(abs(value), AT)),
-    st.booleans().map(lambda value: nodes.Boolean(value, AT)),
-    st.just(nodes.Null(None, AT)),
+    texts.map(lambda value: nodes.String(value, span=AT)),
+    st.integers(0, 10**20).map(lambda value: nodes.Int(value, span=AT)),
+    st.floats(0, 1e300, allow_nan=False).map(lambda value: nodes.Double(abs(value), span=AT)),
+    st.booleans().map(lambda value: nodes.Boolean(value, span=AT)),
+    st.just(nodes.Null(None, span=AT)),
 )
 paths = st.lists(st.sampled_from(WORDS), min_size=2, max_size=3).map(tuple)
 references: st.SearchStrategy[Any] = st.one_of(
-    paths.map(lambda path: nodes.InputRef(path, AT)), paths.map(lambda path: nodes.Ref(path, AT))
+    paths.map(lambda path: nodes.InputRef(path, span=AT)), paths.map(lambda path: nodes.Ref(path, span=AT))
 )
 OPERATORS = ["+", "-", "*", "/", "%", "==", "!=", "<", ">", "<=", ">=", "&&", "||"]
 OPERATORS += ["in", "not in", "contains", "startsWith", "endsWith"]
@@ -48,32 +48,36 @@ functions = st.sampled_from(sorted(FUNCTIONS))
 def _grow(inner: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
     entries = st.builds(nodes.Entry, st.one_of(names, texts.map(lambda text: Name(text, AT))), inner)
     return st.one_of(
-        st.builds(lambda operator, left, right: nodes.Binary(operator, left, right, AT), st.sampled_from(OPERATORS), inner, inner),
-        st.builds(lambda operator, operand: nodes.Unary(operator, operand, AT), st.sampled_from("-!"), inner),
-        st.lists(inner, min_size=2, max_size=3).map(lambda parts: nodes.Concat(tuple(parts), AT)),
-        st.lists(inner, max_size=3).map(lambda parts: nodes.ArrayLiteral(tuple(parts), AT)),
-        st.lists(entries, max_size=2).map(lambda parts: nodes.MapLiteral(tuple(parts), AT)),
-        st.builds(lambda target, index: nodes.Index(target, index, False, AT), inner, inner),
         st.builds(
-            lambda name, parts: nodes.Function(Name(name, AT), tuple(parts), AT), functions, st.lists(inner, min_size=1, max_size=2)
+            lambda operator, left, right: nodes.Binary(operator, left, right, span=AT), st.sampled_from(OPERATORS), inner, inner
+        ),
+        st.builds(lambda operator, operand: nodes.Unary(operator, operand, span=AT), st.sampled_from("-!"), inner),
+        st.lists(inner, min_size=2, max_size=3).map(lambda parts: nodes.Concat(tuple(parts), span=AT)),
+        st.lists(inner, max_size=3).map(lambda parts: nodes.ArrayLiteral(tuple(parts), span=AT)),
+        st.lists(entries, max_size=2).map(lambda parts: nodes.MapLiteral(tuple(parts), span=AT)),
+        st.builds(lambda target, index: nodes.Index(target, index, False, span=AT), inner, inner),
+        st.builds(
+            lambda name, parts: nodes.Function(Name(name, AT), tuple(parts), span=AT),
+            functions,
+            st.lists(inner, min_size=1, max_size=2),
         ),
     )
 
 
 expressions = st.recursive(st.one_of(literals, references), _grow, max_leaves=8)
 args = st.lists(st.builds(nodes.Arg, names, expressions), max_size=2).map(tuple)
-mixins = st.lists(st.builds(nodes.Mixin, dotted, args, st.none() | names, st.just(AT)), max_size=2).map(tuple)
-calls = st.builds(nodes.Call, dotted, args, mixins, st.just(AT))
+mixins = st.lists(st.builds(nodes.Mixin, dotted, args, st.none() | names, span=st.just(AT)), max_size=2).map(tuple)
+calls = st.builds(nodes.Call, dotted, args, mixins, span=st.just(AT))
 kinds = st.recursive(
-    dotted.map(lambda name: nodes.NamedType(name, AT)),
+    dotted.map(lambda name: nodes.NamedType(name, span=AT)),
     lambda inner: (
-        inner.map(lambda each: each if isinstance(each, nodes.OptionalType) else nodes.OptionalType(each, AT))
-        | inner.map(lambda each: nodes.ListType(each, AT))
+        inner.map(lambda each: each if isinstance(each, nodes.OptionalType) else nodes.OptionalType(each, span=AT))
+        | inner.map(lambda each: nodes.ListType(each, span=AT))
     ),
     max_leaves=2,
 )
 value_calls = expressions.map(
-    lambda value: nodes.Call(Name(nodes.WRITTEN_VALUE, AT), (nodes.Arg(Name("value", AT), value),), (), AT)
+    lambda value: nodes.Call(Name(nodes.WRITTEN_VALUE, AT), (nodes.Arg(Name("value", AT), value),), (), span=AT)
 )
 params = st.lists(st.builds(nodes.Param, names, kinds, st.none() | expressions), max_size=2).map(tuple)
 scripts = st.builds(
@@ -81,10 +85,10 @@ scripts = st.builds(
     st.sampled_from(["x = 1", "if a:\n    b()", "}", 'x = "}"', "", "# {"]),
     st.just(Name("python", AT)),
     st.just(1),
-    st.just(AT),
+    span=st.just(AT),
 )
 foreachs = st.builds(
-    lambda variable, iterable, mode: nodes.Foreach(variable, iterable, *mode, AT), names, references,
+    lambda variable, iterable, mode: nodes.Foreach(variable, iterable, *mode, span=AT), names, references,
     st.just((None, None)) | st.just((Name("failFast", AT), None)) | names.map(lambda name: (Name("collectErrors", AT), name)),
 )  # fmt: skip
 afters = st.lists(names, max_size=2).map(tuple)
@@ -98,18 +102,18 @@ def _bodies(plain: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
 
 def _cases(plain: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
     conditions = expressions | st.none()
-    cases = st.builds(nodes.Case, conditions, plain, st.just(AT))
+    cases = st.builds(nodes.Case, conditions, plain, span=st.just(AT))
     return st.lists(cases, max_size=2).map(lambda found: nodes.Block(cases=tuple(found), span=AT))
 
 
 def _plain(inner: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
     """A block of statements whose steps have bodies and catches."""
     catches = st.none() | inner | _cases(inner)
-    steps = st.builds(nodes.Step, step_names, calls, st.none() | _bodies(inner), catches, st.just(AT), afters)
-    steps |= st.builds(nodes.Step, step_names, value_calls, st.none(), st.none(), st.just(AT))
-    sys = st.builds(nodes.Sys, st.just(nodes.SysKind.LOG), args, st.none(), st.just(AT), afters)
-    sys |= st.builds(nodes.Sys, st.just(nodes.SysKind.ASSERT), st.just(()), expressions, st.just(AT), afters)
-    yields = st.builds(nodes.Yield, calls, st.just(AT))
+    steps = st.builds(nodes.Step, step_names, calls, st.none() | _bodies(inner), catches, span=st.just(AT), after=afters)
+    steps |= st.builds(nodes.Step, step_names, value_calls, st.none(), st.none(), span=st.just(AT))
+    sys = st.builds(nodes.Sys, st.just(nodes.SysKind.LOG), args, st.none(), span=st.just(AT), after=afters)
+    sys |= st.builds(nodes.Sys, st.just(nodes.SysKind.ASSERT), st.just(()), expressions, span=st.just(AT), after=afters)
+    yields = st.builds(nodes.Yield, calls, span=st.just(AT))
     return st.lists(steps | sys | yields, max_size=3).map(lambda found: nodes.Block(tuple(found), span=AT))
 
 
@@ -123,23 +127,23 @@ def facets(draw: st.DrawFn) -> nodes.Facet:
     kind = draw(st.sampled_from(nodes.FacetKind))
     doc = draw(st.none() | st.just(Doc("doc")))
     return nodes.Facet(
-        kind, draw(names), draw(params), draw(params), draw(mixins), draw(st.none() | scripts), draw(thens), None,
-        draw(st.none() | plain_blocks | _cases(plain_blocks)), doc, AT,
+        draw(names), kind, draw(params), draw(params), draw(mixins), draw(st.none() | scripts), draw(thens), None,
+        draw(st.none() | plain_blocks | _cases(plain_blocks)), doc, span=AT,
     )  # fmt: skip
 
 
 items = st.one_of(
     facets(),
-    st.builds(nodes.Implicit, names, calls, st.just(AT)),
+    st.builds(nodes.Implicit, names, calls, span=st.just(AT)),
     st.builds(
-        lambda name, fields: nodes.Schema(name, tuple(nodes.Param(field.name, field.type) for field in fields), None, AT),
+        lambda name, fields: nodes.Schema(name, tuple(nodes.Param(field.name, field.type) for field in fields), None, span=AT),
         names,
         params,
     ),
-    st.builds(nodes.Use, dotted, st.just(AT)),
+    st.builds(nodes.Use, dotted, span=st.just(AT)),
 )
 namespaces = st.builds(
-    lambda name, inner, doc: nodes.Namespace(name, tuple(inner), False, doc, AT),
+    lambda name, inner, doc: nodes.Namespace(name, tuple(inner), False, doc, span=AT),
     dotted,
     st.lists(items, max_size=2),
     st.none() | st.just(Doc("n")),

@@ -31,7 +31,7 @@ class CallParser:
         args, close = self.args(name)
         mixins = self.mixins(in_block=True) if cursor.tok.text == "with" else ()
         last = close.span
-        return nodes.Call(name, args, mixins, name.span.to(mixins[-1].span if mixins else last), opener.to(last))
+        return nodes.Call(name, args, mixins, span=name.span.to(mixins[-1].span if mixins else last), parens=opener.to(last))
 
     def mixins(self, *, in_block: bool) -> tuple[nodes.Mixin, ...]:
         cursor = self.cursor
@@ -51,7 +51,7 @@ class CallParser:
                 cursor.join()
                 alias = cursor.name()
             end = alias.span if alias else close.span
-            found.append(nodes.Mixin(name, args, alias, word.span.to(end), opener.to(close.span)))
+            found.append(nodes.Mixin(name, args, alias, span=word.span.to(end), parens=opener.to(close.span)))
         return tuple(found)
 
     def args(self, callee: Name | None) -> tuple[tuple[nodes.Arg, ...], Token]:

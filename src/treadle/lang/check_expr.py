@@ -151,7 +151,7 @@ def _chain(expr: nodes.Chain, scope: Scope, context: Context) -> Type:
     first = expr.operands[0]
     found, known, before = infer(first, scope, context), scope.known, first
     for operator, operand in zip(expr.operators, expr.operands[1:], strict=True):
-        pair = nodes.Binary(operator, first, operand, operand.span)
+        pair = nodes.Binary(operator, first, operand, span=operand.span)
         _learn(operator, before, scope)
         found = check_binary(pair, found, infer(operand, scope, context), scope.opening.source, context)
         before = operand
@@ -296,7 +296,7 @@ def check_after(steps: tuple[nodes.Name, ...], scope: Scope, context: Context) -
     if steps:
         context.extensions.append(("after", scope.opening.source, steps[0].span.to(steps[-1].span)))
     for step in steps:
-        expr, name, what = nodes.Ref((step.text,), step.span), step.text, None
+        expr, name, what = nodes.Ref((step.text,), span=step.span), step.text, None
         hit = scope.find_loop_or_step(name)
         if hit is not None and hit[1] is not None:
             note_step(expr, hit[0], hit[1], scope, context)

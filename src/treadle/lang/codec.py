@@ -425,7 +425,7 @@ class _Decoder:
         elif body is not None:
             blocks = (self._block(body, f"{path}/block-0"),)
         facet = nodes.Facet(
-            _FACET_KINDS[json["type"]], json["name"], self._params(json, "params"), self._params(json, "returns"), mixins,
+            json["name"], _FACET_KINDS[json["type"]], self._params(json, "params"), self._params(json, "returns"), mixins,
             self._script(json.get("pre_script"), f"{path}/pre-script"), blocks, prompt,
             self._block_or_none(json.get("catch"), f"{path}/catch"), _doc(json), namespace=self._namespace, **_place(json, path),
         )  # fmt: skip

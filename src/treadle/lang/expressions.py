@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TypeVar
 
 from treadle.lang import builtins, hints, nodes
@@ -10,7 +11,7 @@ from treadle.lang.diagnostics import Edit, Fix, replace
 from treadle.lang.nodes import Name, Span
 from treadle.lang.tokens import KEYWORDS, LITERALS, WORDS, Token
 
-_T = TypeVar("_T")
+_T = TypeVar("_T", bound=nodes.Expression)
 _COMPARISON = 3
 _CONCAT = 4
 LEVELS = {
@@ -26,24 +27,20 @@ _VALUE_STARTS = frozenset(["string", "float", "integer", "input", "name", "dotte
 
 
 def _constant(word: str, span: Span) -> nodes.Boolean | nodes.Null:
-    return nodes.Null(None, span) if word == "null" else nodes.Boolean(word == "true", span)
+    return nodes.Null(None, span=span) if word == "null" else nodes.Boolean(word == "true", span=span)
 
 
-def _limited_type(type_: nodes.ListType | nodes.OptionalType) -> nodes.Type:
-    return type_ if type_.depth <= nodes.MAX_DEPTH else _too_deep_type(type_.span)
+def _limited_type(type_: nodes.Type) -> nodes.Type:
+    return type_ if type_.depth <= nodes.MAX_DEPTH else nodes.NamedType("Json", span=type_.span, too_deep=True)
 
 
-def _too_deep_type(span: Span) -> nodes.NamedType:
-    return nodes.NamedType("Json", span, too_deep=True)
+def _limited(node: _T) -> _T | nodes.TooDeep:
+    return node if node.depth <= nodes.MAX_DEPTH else nodes.TooDeep(span=node.span)
 
 
-def _limited(node: _T, depth: int) -> _T | nodes.TooDeep:
-    span: Span = node.span  # type: ignore[attr-defined]
-    return node if depth <= nodes.MAX_DEPTH else nodes.TooDeep(span)
-
-
-def _deepest(nodes: tuple[nodes.Expr, ...] | list[nodes.Expr]) -> int:
-    return 1 + max([node.depth for node in nodes], default=0)
+def _above(operands: Iterable[nodes.Expr]) -> int:
+    """Return the depth of an expression with these operands."""
+    return 1 + max([operand.depth for operand in operands], default=0)
 
 
 class ExpressionParser:
@@ -108,12 +105,10 @@ class ExpressionParser:
             operators.append(self._operator().text)
             operands.append(self.expr(own + 1))
         if own == _CONCAT:
-            depth = _deepest(operands)
-            return _limited(nodes.Concat(tuple(operands), operands[0].span.to(operands[-1].span), depth), depth)
+            return _limited(nodes.Concat(tuple(operands), span=left.span.to(operands[-1].span), depth=_above(operands)))
         if len(operands) > _LONGEST_NEST:
-            depth = _deepest(operands)
-            span = operands[0].span.to(operands[-1].span)
-            return _limited(nodes.Chain(tuple(operands), tuple(operators), span, depth), depth)
+            span = left.span.to(operands[-1].span)
+            return _limited(nodes.Chain(tuple(operands), tuple(operators), span=span, depth=_above(operands)))
         for operator, right in zip(operators, operands[1:], strict=True):
             left = _binary(operator, left, right)
         return left
@@ -126,21 +121,21 @@ class ExpressionParser:
         value: nodes.Expr
         if kind == "input":
             cursor.skip(1)
-            value = nodes.InputRef(tuple(token.text[2:].split(".")), token.span)
+            value = nodes.InputRef(tuple(token.text[2:].split(".")), span=token.span)
         elif kind == "dotted":
             cursor.skip(1)
-            value = nodes.Ref(tuple(token.text.split(".")), token.span)
+            value = nodes.Ref(tuple(token.text.split(".")), span=token.span)
         elif kind == "name":
             value = self._word(token)
         elif kind == "string":
             cursor.skip(1)
-            value = nodes.String(token.value, token.span)
+            value = nodes.String(token.value, span=token.span)
         elif kind == "integer":
             cursor.skip(1)
-            value = nodes.Int(int(token.text), token.span)
+            value = nodes.Int(int(token.text), span=token.span)
         elif kind == "float":
             cursor.skip(1)
-            value = nodes.Double(float(token.text), token.span)
+            value = nodes.Double(float(token.text), span=token.span)
         elif kind in ("[", "#{", "("):
             value = self._group(kind)
         elif kind in ("-", "+", "!"):
@@ -170,8 +165,7 @@ class ExpressionParser:
         value = self.operand()
         for sign in reversed(signs):
             if sign.kind != "+":
-                depth = value.depth + 1
-                value = _limited(nodes.Unary(sign.kind, value, sign.span.to(value.span), depth), depth)
+                value = _limited(nodes.Unary(sign.kind, value, span=sign.span.to(value.span), depth=value.depth + 1))
         return value
 
     def _word(self, token: Token) -> nodes.Expr:
@@ -187,13 +181,13 @@ class ExpressionParser:
         if text in hints.VALUES and text not in self.names.bound:
             return self._foreign_word(token)
         cursor.advance()
-        return nodes.Ref((text,), token.span)
+        return nodes.Ref((text,), span=token.span)
 
     def _group(self, kind: str) -> nodes.Expr:
         """Parse a list, a map or parentheses; parentheses in a row count once."""
         cursor = self.cursor
         if self.depth >= nodes.MAX_DEPTH:
-            return nodes.TooDeep(cursor.skip_too_deep())
+            return nodes.TooDeep(span=cursor.skip_too_deep())
         self.depth += 1
         try:
             if kind == "(":
@@ -201,11 +195,10 @@ class ExpressionParser:
             first = cursor.tok.span
             if kind == "[":
                 elements, close = cursor.sequence(self.expr, self._begins_value, "an operator")
-                depth = _deepest(elements)
-                return _limited(nodes.ArrayLiteral(elements, first.to(close.span), depth), depth)
+                return _limited(nodes.ArrayLiteral(elements, span=first.to(close.span), depth=_above(elements)))
             entries, close = cursor.sequence(self._entry, self._begins_entry, "an operator")
-            depth = _deepest([entry.value for entry in entries])
-            return _limited(nodes.MapLiteral(entries, first.to(close.span), depth), depth)
+            depth = _above(entry.value for entry in entries)
+            return _limited(nodes.MapLiteral(entries, span=first.to(close.span), depth=depth))
         finally:
             self.depth -= 1
 
@@ -213,7 +206,7 @@ class ExpressionParser:
         cursor = self.cursor
         cursor.advance()
         if self.depth >= nodes.MAX_DEPTH:
-            return nodes.TooDeep(name.span.to(cursor.skip_too_deep()))
+            return nodes.TooDeep(span=name.span.to(cursor.skip_too_deep()))
         self.depth += 1
         try:
             args, close = cursor.sequence(lambda: self._function_arg(name), self._begins_value, "an operator")
@@ -222,8 +215,7 @@ class ExpressionParser:
         span = name.span.to(close.span)
         if not args:
             cursor.report(span, f"`{name.text}` needs an argument", f"write `{builtins.FUNCTIONS[name.text].form}`")
-        depth = _deepest(args)
-        return _limited(nodes.Function(Name(name.text, name.span), args, span, depth), depth)
+        return _limited(nodes.Function(Name(name.text, name.span), args, span=span, depth=_above(args)))
 
     def _function_arg(self, name: Token) -> nodes.Expr:
         cursor = self.cursor
@@ -283,7 +275,7 @@ class ExpressionParser:
     def _index(self, target: nodes.Expr) -> nodes.Expr:
         cursor = self.cursor
         if self.depth >= nodes.MAX_DEPTH:
-            return nodes.TooDeep(target.span.to(cursor.skip_too_deep()))
+            return nodes.TooDeep(span=target.span.to(cursor.skip_too_deep()))
         cursor.open()
         self.depth += 1
         try:
@@ -291,8 +283,7 @@ class ExpressionParser:
         finally:
             self.depth -= 1
         close = cursor.close("an operator")
-        depth = _deepest((target, index))
-        return _limited(nodes.Index(target, index, False, target.span.to(close.span), depth), depth)
+        return _limited(nodes.Index(target, index, span=target.span.to(close.span), depth=_above((target, index))))
 
     # --- forms of other languages
 
@@ -373,7 +364,7 @@ class ExpressionParser:
         if token.text in hints.FORMATTED:
             if after.kind != "string" or after.start != token.end:
                 cursor.advance()
-                return nodes.Ref((token.text,), token.span)
+                return nodes.Ref((token.text,), span=token.span)
             cursor.advance()
             string = cursor.advance()
             span = token.span.to(string.span)
@@ -382,12 +373,12 @@ class ExpressionParser:
             shown = "`...`" if cursor.source.text[token.start] == "`" else f'{cursor.source.text[token.start]}"..."'
             cursor.report(span, f"unexpected `{shown}`", f"join texts with `++`: {meant}", fixes)
             cursor.skipped.append((token.span, string.span.end))
-            return nodes.String("", span)
+            return nodes.String("", span=span)
         meant = hints.VALUES[token.text]
         if meant == "!":
             if after.kind not in _VALUE_STARTS or after.kind == "-":
                 cursor.advance()
-                return nodes.Ref((token.text,), token.span)
+                return nodes.Ref((token.text,), span=token.span)
             fix = Fix("Write `!`", (Edit(token.span.until(after.span), "!"),))
             cursor.report(token.span, "unexpected `not` before a value", "write `!`", [fix])
             cursor.advance()
@@ -398,7 +389,7 @@ class ExpressionParser:
             return _constant(meant, token.span)
         if after.kind not in _VALUE_STARTS:
             cursor.advance()
-            return nodes.Ref((token.text,), token.span)
+            return nodes.Ref((token.text,), span=token.span)
         raise cursor.failed(token.span, f"unexpected `{token.text}` in an expression", hints.WORDS[token.text])
 
 
@@ -431,7 +422,7 @@ class TypeParser:
             if isinstance(type_, nodes.OptionalType):
                 cursor.rewrite(mark, "", "unexpected second `?` after a type")
                 continue
-            type_ = _limited_type(nodes.OptionalType(type_, type_.span.to(mark), type_.depth + 1))
+            type_ = _limited_type(nodes.OptionalType(type_, span=type_.span.to(mark), depth=type_.depth + 1))
         return type_
 
     def _plain_type(self) -> nodes.Type:
@@ -439,7 +430,7 @@ class TypeParser:
         token = cursor.tok
         if token.kind == "[":
             if self.depth >= nodes.MAX_DEPTH:
-                return _too_deep_type(cursor.skip_too_deep())
+                return nodes.NamedType("Json", span=cursor.skip_too_deep(), too_deep=True)
             return self._list_type()
         if token.kind not in WORDS:
             raise cursor.unexpected(
@@ -451,7 +442,7 @@ class TypeParser:
             return self._meant_type(token.span.to(name.span), f"{name.text}?")
         if cursor.tok.kind in ("<", "[") and not cursor.tok.broken:
             return self._foreign_type(token)
-        return nodes.NamedType(Name(token.text, token.span), token.span)
+        return nodes.NamedType(Name(token.text, token.span), span=token.span)
 
     def _list_type(self) -> nodes.Type:
         cursor = self.cursor
@@ -467,7 +458,7 @@ class TypeParser:
         finally:
             self.depth -= 1
         close = cursor.close()
-        return _limited_type(nodes.ListType(element, first.span.to(close.span), element.depth + 1))
+        return _limited_type(nodes.ListType(element, span=first.span.to(close.span), depth=element.depth + 1))
 
     def _foreign_type(self, name: Token) -> nodes.Type:
         """Report a generic type or `T[]` with the AFL form."""
@@ -490,9 +481,8 @@ class TypeParser:
 
     def _meant_type(self, span: Span, meant: str) -> nodes.Type:
         self.cursor.rewrite(span, meant, f"unexpected type `{self.cursor.source.part(span)[:40]}`", f"write `{meant}`")
-        return nodes.NamedType(Name("Json", span), span)
+        return nodes.NamedType(Name("Json", span), span=span)
 
 
 def _binary(operator: str, left: nodes.Expr, right: nodes.Expr) -> nodes.Expr:
-    depth = _deepest((left, right))
-    return _limited(nodes.Binary(operator, left, right, left.span.to(right.span), depth), depth)
+    return _limited(nodes.Binary(operator, left, right, span=left.span.to(right.span), depth=_above((left, right))))

@@ -157,7 +157,7 @@ class ForeignParser:
             hint = "a block passes values to its owner with `yield`"
             cursor.rewrite(word.span, "yield", "unexpected `return`", hint)
             call = self.calls.call()
-            return nodes.Yield(call, word.span.to(call.span))
+            return nodes.Yield(call, span=word.span.to(call.span))
         self.value_for_owner(word)
         return None
 

@@ -123,10 +123,20 @@ def _split(path: Iterable[str], span: Span, offset: int) -> tuple[Name, ...]:
 # --- expressions ---------------------------------------------------------------------------------------------------
 
 
-class Literal(Node):
-    value: str | int | float | bool | None
+class Placed(Node, kw_only=True):
+    """A node with its place in the source."""
+
     span: Span = NOWHERE
+
+
+class Expression(Placed, kw_only=True):
+    """An expression or a type."""
+
     depth: int = 1
+
+
+class Literal(Expression):
+    value: str | int | float | bool | None
 
 
 class String(Literal):
@@ -149,84 +159,62 @@ class Null(Literal):
     value: None = None
 
 
-class InputRef(Node):
-    """`$.a.b`: attribute `a` of the nearest scope that has it, then `b` within the value."""
-
+class Reference(Expression):
     path: tuple[str, ...]
-    span: Span = NOWHERE
-    depth: int = 1
-
-    @property
-    def parts(self) -> tuple[Name, ...]:
-        return _split(self.path, self.span, 2)
-
-
-class Ref(Node):
-    """`a`, `a.b` as written: a step, or a loop variable."""
-
-    path: tuple[str, ...]
-    span: Span = NOWHERE
-    depth: int = 1
 
     @property
     def parts(self) -> tuple[Name, ...]:
         return _split(self.path, self.span, 0)
 
 
-class StepRef(Node):
+class InputRef(Reference):
+    """`$.a.b`: attribute `a` of the nearest scope that has it, then `b` within the value."""
+
+    @property
+    def parts(self) -> tuple[Name, ...]:
+        return _split(self.path, self.span, 2)
+
+
+class Ref(Reference):
+    """`a`, `a.b` as written: a step, or a loop variable."""
+
+
+class StepRef(Reference):
     """`s.a.b`: attribute `a` of step `s`; a path of length one is the step itself (a step reference argument)."""
 
-    path: tuple[str, ...]
-    span: Span = NOWHERE
-    depth: int = 1
 
-
-class LoopRef(Node):
+class LoopRef(Reference):
     """`x` or `x.a` inside `foreach x`: the current element of the nearest loop over `path[0]`."""
 
-    path: tuple[str, ...]
-    span: Span = NOWHERE
-    depth: int = 1
 
-
-class Concat(Node):
+class Concat(Expression):
     operands: tuple[Expr, ...]
-    span: Span = NOWHERE
-    depth: int = 1
 
 
-class Binary(Node):
+class Binary(Expression):
     """Operators: `+ - * / % == != < > <= >= && || in`, `not in`, `contains`, `startsWith`, `endsWith`."""
 
     operator: str
     left: Expr
     right: Expr
-    span: Span = NOWHERE
-    depth: int = 1
 
 
-class Chain(Node):
+class Chain(Expression):
     """A long run of binary operators of one level, from the left: `operators[n]` stands before `operands[n + 1]`."""
 
     operands: tuple[Expr, ...]
     operators: tuple[str, ...]
-    span: Span = NOWHERE
-    depth: int = 1
 
 
-class Unary(Node):
+class Unary(Expression):
     """Operators: `-` and `!`."""
 
     operator: str
     operand: Expr
-    span: Span = NOWHERE
-    depth: int = 1
 
 
-class ArrayLiteral(Node):
+class ArrayLiteral(Expression):
     elements: tuple[Expr, ...]
-    span: Span = NOWHERE
-    depth: int = 1
 
 
 class Entry(NamedTuple):
@@ -238,36 +226,27 @@ class Entry(NamedTuple):
         return self.key.span.to(self.value.span)
 
 
-class MapLiteral(Node):
+class MapLiteral(Expression):
     entries: tuple[Entry, ...]
-    span: Span = NOWHERE
-    depth: int = 1
 
 
-class Index(Node):
+class Index(Expression):
     """`optional`: the index is the name of an optional field, which reads as null if the value does not have it."""
 
     target: Expr
     index: Expr
     optional: bool = False
-    span: Span = NOWHERE
-    depth: int = 1
 
 
-class Function(Node):
+class Function(Expression):
     """`name(args)`, with arguments by position; the functions are in `builtins.py`."""
 
     name: Name
     args: tuple[Expr, ...]
-    span: Span = NOWHERE
-    depth: int = 1
 
 
-class TooDeep(Node):
+class TooDeep(Expression):
     """A placeholder for an expression that was nested too deeply."""
-
-    span: Span
-    depth: int = 1
 
 
 Expr = (
@@ -280,27 +259,21 @@ Expr = (
 BUILTIN_TYPES = ("Boolean", "Double", "Int", "Json", "Long", "String")
 
 
-class NamedType(Node):
+class NamedType(Expression):
     """A built-in type, a schema, or (for a step reference) a facet. `too_deep`: a placeholder for a type nested too deeply."""
 
     name: str
-    span: Span = NOWHERE
-    depth: int = 1
     too_deep: bool = False
 
 
-class ListType(Node):
+class ListType(Expression):
     element: Type
-    span: Span = NOWHERE
-    depth: int = 1
 
 
-class OptionalType(Node):
+class OptionalType(Expression):
     """`T?`: null fits. In a program, a parameter, return or field of such a type has the default null."""
 
     element: Type
-    span: Span = NOWHERE
-    depth: int = 1
 
 
 Type = NamedType | ListType | OptionalType
@@ -317,6 +290,13 @@ class Doc(Node):
     description: str = ""
     params: tuple[tuple[str, str], ...] = ()
     returns: tuple[tuple[str, str], ...] = ()
+
+
+class Part(Placed, kw_only=True):
+    """A part of a program that runs and reports refer to: its id, and in a loaded program its place."""
+
+    id: str = ""
+    location: Location | None = None
 
 
 class Param(Node):
@@ -346,7 +326,7 @@ class Arg(Node):
         return self.name.span.to(self.value.span)
 
 
-class Mixin(Node):
+class Mixin(Part):
     """`with target(args) as alias`; `parens` is the span from `(` to `)`.
 
     `resolved` is None for an external facet. In a yield, `into` is the signature alias that receives the values.
@@ -355,12 +335,9 @@ class Mixin(Node):
     target: Name
     args: tuple[Arg, ...] = ()
     alias: Name | None = None
-    span: Span = NOWHERE
     parens: Span = NOWHERE
-    id: str = ""
     resolved: str | None = None
     into: str | None = None
-    location: Location | None = None
 
     @property
     def name(self) -> str:
@@ -374,17 +351,14 @@ VALUE = "sys.value"
 """The same in a program: a record with the attribute `value`."""
 
 
-class Call(Node):
+class Call(Part):
     """`target(args) with ...`; `parens` is the span from `(` to `)`, `resolved` is None for an external facet."""
 
     target: Name
     args: tuple[Arg, ...] = ()
     mixins: tuple[Mixin, ...] = ()
-    span: Span = NOWHERE
     parens: Span = NOWHERE
-    id: str = ""
     resolved: str | None = None
-    location: Location | None = None
 
     @property
     def name(self) -> str:
@@ -404,30 +378,23 @@ PYTHON = Name("python")
 """The language of scripts that name none."""
 
 
-class Script(Node):
+class Script(Part):
     """`code` is dedented; `code_line` is the line of the source where it begins."""
 
     code: str
     language: Name = PYTHON
     code_line: int = 1
-    span: Span = NOWHERE
-    id: str = ""
-    location: Location | None = None
 
 
-class Directive(Node):
+class Directive(Placed):
     """One of `system`, `template`, `model`."""
 
     kind: Name
     text: str
-    span: Span = NOWHERE
 
 
-class Prompt(Node):
+class Prompt(Part):
     directives: tuple[Directive, ...] = ()
-    span: Span = NOWHERE
-    id: str = ""
-    location: Location | None = None
 
     @property
     def system(self) -> str | None:
@@ -445,25 +412,23 @@ class Prompt(Node):
         return next((directive.text for directive in reversed(self.directives) if directive.kind == kind), None)
 
 
-class Foreach(Node):
+class Foreach(Placed):
     """`foreach variable in iterable`, then `failFast`, or `collectErrors(failed)`, the return that collects the errors."""
 
     variable: Name
     iterable: Expr
     mode: Name | None = None
     failed: Name | None = None
-    span: Span = NOWHERE
 
 
-class Case(Node):
+class Case(Placed):
     """`case condition => block`; no condition means the default, `case _`."""
 
     condition: Expr | None
     block: Block
-    span: Span = NOWHERE
 
 
-class Block(Node):
+class Block(Part):
     """One `andThen`, `catch` or case: a script, or cases, or statements; only statements can have a foreach.
 
     A program has the steps first, then `sys` statements, then yields, each in source order. `too_deep`: a placeholder for a block
@@ -474,11 +439,8 @@ class Block(Node):
     foreach: Foreach | None = None
     script: Script | None = None
     cases: tuple[Case, ...] | None = None
-    span: Span = NOWHERE
     depth: int = 1
     too_deep: bool = False
-    id: str = ""
-    location: Location | None = None
 
     @property
     def when(self) -> tuple[Case, ...]:
@@ -497,7 +459,7 @@ class Block(Node):
         return tuple([statement for statement in self.statements if isinstance(statement, Yield)])
 
 
-class Step(Node):
+class Step(Part):
     """`name = call`; of a value, `name = expr`, the call has the expression as its only argument.
 
     `after` are the steps that it was written to follow. In a program, `depends` names the steps of the same block that must be
@@ -508,11 +470,8 @@ class Step(Node):
     call: Call
     body: Block | None = None
     catch: Block | None = None
-    span: Span = NOWHERE
     after: tuple[Name, ...] = ()
-    id: str = ""
     depends: tuple[str, ...] = ()
-    location: Location | None = None
 
     @property
     def value(self) -> Expr | None:
@@ -520,15 +479,12 @@ class Step(Node):
         return self.call.args[0].value if self.call.target == WRITTEN_VALUE else None
 
 
-class Yield(Node):
+class Yield(Part):
     """`into` is the signature alias that receives the values; None means the owner of the block."""
 
     call: Call
-    span: Span = NOWHERE
-    id: str = ""
     into: str | None = None
     depends: tuple[str, ...] = ()
-    location: Location | None = None
 
 
 class SysKind(StrEnum):
@@ -536,18 +492,15 @@ class SysKind(StrEnum):
     ASSERT = "assert"
 
 
-class Sys(Node):
+class Sys(Part):
     """`sys.log(name = expr, ...)` has args, `sys.assert(expr)` a condition and, in a program, its text."""
 
     kind: SysKind
     args: tuple[Arg, ...] = ()
     condition: Expr | None = None
-    span: Span = NOWHERE
     after: tuple[Name, ...] = ()
-    id: str = ""
     text: str | None = None
     depends: tuple[str, ...] = ()
-    location: Location | None = None
 
 
 Statement = Step | Yield | Sys
@@ -561,11 +514,22 @@ class FacetKind(StrEnum):
     WORKFLOW = "workflow"
 
 
-class Facet(Node):
+class Member(Part, kw_only=True):
+    """A declaration, in a namespace or at the top level."""
+
+    name: Name
+    namespace: str | None = None
+
+    @property
+    def qualified_name(self) -> str:
+        return f"{self.namespace}.{self.name}" if self.namespace else str(self.name)
+
+
+class Facet(Member):
     """A facet of any kind. `blocks` is its body, empty when it has none or a prompt; `parens` is the span of the parameters."""
 
-    kind: FacetKind
     name: Name
+    kind: FacetKind
     params: tuple[Param, ...] = ()
     returns: tuple[Param, ...] = ()
     mixins: tuple[Mixin, ...] = ()
@@ -574,15 +538,7 @@ class Facet(Node):
     prompt: Prompt | None = None
     catch: Block | None = None
     doc: Doc | None = None
-    span: Span = NOWHERE
     parens: Span = NOWHERE
-    id: str = ""
-    namespace: str | None = None
-    location: Location | None = None
-
-    @property
-    def qualified_name(self) -> str:
-        return f"{self.namespace}.{self.name}" if self.namespace else str(self.name)
 
     @property
     def is_event(self) -> bool:
@@ -604,35 +560,22 @@ class Facet(Node):
                     left += (step.body, step.catch)
 
 
-class Schema(Node):
+class Schema(Member):
     name: Name
     fields: tuple[Param, ...] = ()
     doc: Doc | None = None
-    span: Span = NOWHERE
-    id: str = ""
-    namespace: str | None = None
-    location: Location | None = None
-
-    @property
-    def qualified_name(self) -> str:
-        return f"{self.namespace}.{self.name}" if self.namespace else str(self.name)
 
 
-class Implicit(Node):
+class Implicit(Member):
     name: Name
     call: Call
-    span: Span = NOWHERE
-    id: str = ""
-    namespace: str | None = None
-    location: Location | None = None
 
 
-class Use(Node):
+class Use(Placed):
     name: Name
-    span: Span
 
 
-class Namespace(Node):
+class Namespace(Part):
     """One opening of a namespace; the same namespace may be opened several times.
 
     With braces it has its items; in a source, a file-scoped one includes the rest of the file, which `File.openings` determines.
@@ -643,10 +586,7 @@ class Namespace(Node):
     items: tuple[Item, ...]
     file_scoped: bool = False
     doc: Doc | None = None
-    span: Span = NOWHERE
-    id: str = ""
     uses: tuple[str, ...] = ()
-    location: Location | None = None
 
 
 Item = Use | Facet | Implicit | Schema

@@ -225,7 +225,7 @@ class _Parser:
         if token.kind != "{":
             if token.broken or token.kind == "end":
                 self.file_scoped = True
-                return nodes.Namespace(name, (), True, parse_doc(word.doc), word.span.to(name.span))
+                return nodes.Namespace(name, (), True, parse_doc(word.doc), span=word.span.to(name.span))
             raise cursor.unexpected("`{`", "the end of the line")
         opener = cursor.open()
         level = len(cursor.brackets)
@@ -241,14 +241,14 @@ class _Parser:
         except Failed:
             cursor.brackets.pop()
             last = cursor.previous.span
-        return nodes.Namespace(name, inner, False, parse_doc(word.doc), word.span.to(last))
+        return nodes.Namespace(name, inner, False, parse_doc(word.doc), span=word.span.to(last))
 
     def use(self) -> nodes.Use:
         cursor = self.cursor
         word = cursor.keyword()
         cursor.join()
         name = cursor.dotted()
-        return nodes.Use(name, word.span.to(name.span))
+        return nodes.Use(name, span=word.span.to(name.span))
 
     def implicit(self) -> nodes.Implicit:
         cursor = self.cursor
@@ -258,7 +258,7 @@ class _Parser:
         cursor.join_before("=")
         cursor.take("=")
         call = self.calls.call()
-        return nodes.Implicit(name, call, word.span.to(call.span))
+        return nodes.Implicit(name, call, span=word.span.to(call.span))
 
     def schema(self) -> nodes.Schema:
         cursor = self.cursor
@@ -276,7 +276,7 @@ class _Parser:
         if opener.kind == "(":
             edits = (Edit(opener.span, " {"), Edit(close.span, "}"))
             cursor.report(opener.span, "unexpected `(`; expected `{`", hint, [Fix("Use braces", edits)])
-        return nodes.Schema(name, fields, parse_doc(word.doc), word.span.to(close.span))
+        return nodes.Schema(name, fields, parse_doc(word.doc), span=word.span.to(close.span))
 
     def _begins_field(self) -> bool:
         return self.cursor.tok.kind == "name" and self.cursor.ahead().kind == ":"
@@ -326,9 +326,9 @@ class _Parser:
             if token.text[:1].isupper() and not after.text[:1].isupper():
                 span, text = token.span.to(after.span), f"{after.text}: {token.text}"
                 cursor.report(after.span, message, f"a parameter is written `{text}`", [replace(f"Write `{text}`", span, text)])
-                return Name(after.text, after.span), nodes.NamedType(name, token.span)
+                return Name(after.text, after.span), nodes.NamedType(name, span=token.span)
             cursor.report(after.span, message, fixes=[Fix("Insert `:`", (Edit(at, ":"),))])
-            return name, nodes.NamedType(Name(after.text, after.span), after.span)
+            return name, nodes.NamedType(Name(after.text, after.span), span=after.span)
         if after.kind == "=" and (type_ := cursor.ahead()).kind in WORDS and cursor.ahead(2).kind in (",", ")", "=", "}"):
             fix = replace("Write `:`", at.to(after.span), ":")
             cursor.report(after.span, "unexpected `=`; expected `:`", f"a parameter is written `{token.text}: {type_.text}`", [fix])
@@ -338,7 +338,7 @@ class _Parser:
             hint = f"every parameter has a type, such as `{token.text}: Json`"
             fix = Fix("Insert `: Json`", (Edit(at, ": Json"),))
             cursor.report(after.span, f"unexpected `{cursor.shown(after)}`; expected `:`", hint, [fix])
-            return name, nodes.NamedType(Name("Json", at), at)
+            return name, nodes.NamedType(Name("Json", at), span=at)
         raise cursor.unexpected("`:`")
 
     def params(self) -> tuple[tuple[nodes.Param, ...], Token]:
@@ -391,8 +391,8 @@ class _Parser:
             last = catch.span
         parens = opener.span.to(close.span)
         return nodes.Facet(
-            kind, name, params, returns, mixins, pre_script, tuple(blocks), prompt, catch, parse_doc(first.doc),
-            first.span.to(last), parens,
+            name, kind, params, returns, mixins, pre_script, tuple(blocks), prompt, catch, parse_doc(first.doc),
+            span=first.span.to(last), parens=parens,
         )  # fmt: skip
 
     def _event_facet(self, first: Token) -> None:
@@ -477,5 +477,5 @@ class _Parser:
             if cursor.tok.kind != "string":
                 raise cursor.unexpected("a string in double quotes")
             text = cursor.advance()
-            found.append(nodes.Directive(Name(kind.text, kind.span), text.value, kind.span.to(text.span)))
-        return nodes.Prompt(tuple(found), word.span.to(cursor.close().span))
+            found.append(nodes.Directive(Name(kind.text, kind.span), text.value, span=kind.span.to(text.span)))
+        return nodes.Prompt(tuple(found), span=word.span.to(cursor.close().span))

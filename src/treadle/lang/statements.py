@@ -75,7 +75,7 @@ class StatementParser:
         if code.kind == "string":
             text, dropped = dedent(text, flush=True)
             line += dropped
-        return nodes.Script(text, language or nodes.PYTHON, line, word.span.to(code.span))
+        return nodes.Script(text, language or nodes.PYTHON, line, span=word.span.to(code.span))
 
     def catch(self) -> nodes.Block:
         cursor = self.cursor
@@ -111,9 +111,9 @@ class StatementParser:
         token = cursor.tok
         iterable: nodes.Expr
         if token.kind == "input":
-            iterable = nodes.InputRef(tuple(token.text[2:].split(".")), token.span)
+            iterable = nodes.InputRef(tuple(token.text[2:].split(".")), span=token.span)
         elif token.kind in WORDS:
-            iterable = nodes.Ref(tuple(token.text.split(".")), token.span)
+            iterable = nodes.Ref(tuple(token.text.split(".")), span=token.span)
         else:
             hint = (
                 "foreach iterates over a reference; pass a literal list as the argument of a step or as a default"
@@ -134,7 +134,7 @@ class StatementParser:
         if cursor.tok.kind != "{":
             raise cursor.unexpected("`{`", *([] if mode else [f"`{each}`" for each in MODES]), words=() if mode else MODES)
         self.names.bound.add(variable.text)
-        head = nodes.Foreach(variable, iterable, mode, failed, word.span.to(cursor.previous.span))
+        head = nodes.Foreach(variable, iterable, mode, failed, span=word.span.to(cursor.previous.span))
         block = self.block()
         if block.too_deep:
             return block
@@ -237,7 +237,7 @@ class StatementParser:
         if cursor.tok.kind != "{":
             raise cursor.unexpected("`{`")
         block = self.block()
-        return nodes.Case(condition, block, word.span.to(block.span))
+        return nodes.Case(condition, block, span=word.span.to(block.span))
 
     def _case_without_braces(self, word: Token, condition: nodes.Expr | None) -> nodes.Case:
         cursor = self.cursor
@@ -247,7 +247,7 @@ class StatementParser:
         message = f"unexpected `{first.text}`; expected `{{`"
         cursor.report(first.span, message, "each case has a block in braces", [Fix("Insert braces", edits)])
         block = nodes.Block((statement,) if statement else (), span=first.span.to(cursor.previous.span), depth=1)
-        return nodes.Case(condition, block, word.span.to(block.span))
+        return nodes.Case(condition, block, span=word.span.to(block.span))
 
     def block(self) -> nodes.Block:
         """Parse statements in braces."""
@@ -317,7 +317,7 @@ class StatementParser:
                     return None
                 call = self.calls.call()
                 self._no_after("a yield waits for all steps of its block")
-                return nodes.Yield(call, word.span.to(call.span))
+                return nodes.Yield(call, span=word.span.to(call.span))
             return self.foreign.statement()
         if kind == ";":
             cursor.advance()
@@ -352,14 +352,14 @@ class StatementParser:
         if word.text == "sys.log":
             args, close = self.calls.args(None)
             after = self.after()
-            return nodes.Sys(nodes.SysKind.LOG, args, None, word.span.to(self._last(after, close.span)), after)
+            return nodes.Sys(nodes.SysKind.LOG, args, None, span=word.span.to(self._last(after, close.span)), after=after)
         cursor.open()
         self.expressions.comparing = True
         condition = self.expressions.expr()
         self.expressions.comparing = False
         close = cursor.close("an operator")
         after = self.after()
-        return nodes.Sys(nodes.SysKind.ASSERT, (), condition, word.span.to(self._last(after, close.span)), after)
+        return nodes.Sys(nodes.SysKind.ASSERT, (), condition, span=word.span.to(self._last(after, close.span)), after=after)
 
     def step(self, token: Token) -> nodes.Step:
         cursor = self.cursor
@@ -374,7 +374,7 @@ class StatementParser:
         self.names.bound.add(token.text)
         if call.target.text == nodes.WRITTEN_VALUE:
             self._nothing_more(token.text)
-            return nodes.Step(Name(token.text, token.span), call, None, None, token.span.to(call.span))
+            return nodes.Step(Name(token.text, token.span), call, None, None, span=token.span.to(call.span))
         arrow = cursor.tok.kind == "-" and cursor.ahead().kind == ">"
         goes_on = cursor.tok.text in LEVELS or cursor.tok.kind in (".", "[")
         if goes_on and not (arrow or cursor.tok.broken or cursor.names_something()):
@@ -397,7 +397,7 @@ class StatementParser:
             at = self._last(after, call.span).end
             after += self._no_after("`after` stands before `andThen` and `catch`", at, ", " if after else " after ")
         last = catch.span if catch else body.span if body else self._last(after, call.span)
-        return nodes.Step(Name(token.text, token.span), call, body, catch, token.span.to(last), after)
+        return nodes.Step(Name(token.text, token.span), call, body, catch, span=token.span.to(last), after=after)
 
     def _respell(self, words: set[str]) -> None:
         cursor = self.cursor
@@ -498,7 +498,7 @@ class StatementParser:
             raise cursor.unexpected("the name of a facet")
         value = self.expressions.expr()
         start = token.span.until(token.span)
-        return nodes.Call(Name(nodes.WRITTEN_VALUE, start), (nodes.Arg(Name("value", start), value),), (), value.span)
+        return nodes.Call(Name(nodes.WRITTEN_VALUE, start), (nodes.Arg(Name("value", start), value),), (), span=value.span)
 
 
 def _limited(block: nodes.Block) -> nodes.Block:

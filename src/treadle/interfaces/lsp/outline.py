@@ -45,7 +45,7 @@ def _item(item: nodes.Namespace | nodes.Item, document: Document) -> types.Docum
         case nodes.Namespace(name):
             children = [_item(each, document) for each in item.items]
             return _symbol(name, item.span, types.SymbolKind.Namespace, "namespace", document, children)
-        case nodes.Facet(kind, name):
+        case nodes.Facet(name, kind):
             children = [_symbol(each.name, each.span, types.SymbolKind.Field, "", document) for each in item.params]
             children += [_step(each, document) for block in item.blocks for each in _steps(block)]
             return _symbol(name, item.span, _KINDS[kind], str(kind), document, children)
