@@ -12,15 +12,13 @@ from typing import TypeVar
 
 from treadle.api.objectives import ContextSnapshot, Objective, OutputBundle, PauseState, ReadinessEvent, RunRecord, Workorder
 from treadle.api.wire import Instant
+from treadle.engine.kernel import Kernel
 from treadle.goals.decide import Changed, Decision, Document, Seen
 from treadle.goals.records import InvalidArtifact, artifact_of, with_unknown
 from treadle.goals.schemas import check_document
-from treadle.kernel.store.ports import Store
 from treadle.kernel.store.records import ChangeRecord, PutRecord, RecordFilter, unreadable
 from treadle.kernel.store.units import PutBlob, Row
-from treadle.kernel.store.value_store import ValueStore
 from treadle.model.errors import UnreadableValue
-from treadle.model.names import DEFAULT_NAMESPACE
 from treadle.model.records import UNREADABLE, Record
 from treadle.model.states import (
     CONTEXT_SNAPSHOT,
@@ -34,15 +32,17 @@ from treadle.model.states import (
 )
 from treadle.model.values import encode
 
-_MACHINES: dict[type[Document], Machine] = {
-    Objective: OBJECTIVE,
-    ReadinessEvent: READINESS_EVENT,
-    ContextSnapshot: CONTEXT_SNAPSHOT,
-    Workorder: WORKORDER,
-    OutputBundle: OUTPUT_BUNDLE,
-    RunRecord: RUN_RECORD,
-    PauseState: PAUSE_STATE,
+_KINDS: dict[type[Document], tuple[Machine, str]] = {
+    Objective: (OBJECTIVE, "objective_id"),
+    ReadinessEvent: (READINESS_EVENT, "event_id"),
+    ContextSnapshot: (CONTEXT_SNAPSHOT, "snapshot_id"),
+    Workorder: (WORKORDER, "work_order_id"),
+    OutputBundle: (OUTPUT_BUNDLE, "bundle_id"),
+    RunRecord: (RUN_RECORD, "run_record_id"),
+    PauseState: (PAUSE_STATE, "pause_state_id"),
 }
+"""The machine of each kind of document, and the field with its id."""
+
 _SCHEMAS = {READINESS_EVENT.entity: "event"}
 """Schemas with a name other than that of their entity."""
 
@@ -54,10 +54,10 @@ D = TypeVar("D", Objective, ReadinessEvent, ContextSnapshot, Workorder, OutputBu
 class Artifacts:
     """The artifacts of one namespace."""
 
-    def __init__(self, store: Store, value_store: ValueStore, *, namespace: str = DEFAULT_NAMESPACE) -> None:
-        self._store = store
-        self._value_store = value_store
-        self._namespace = namespace
+    def __init__(self, kernel: Kernel) -> None:
+        self._records = kernel.store.records
+        self._value_store = kernel.value_store
+        self._namespace = kernel.settings.namespace
 
     async def find(self, kind: type[D], record_id: str) -> D | None:
         """Return the artifact with that id."""
@@ -66,10 +66,13 @@ class Artifacts:
 
     async def find_with_record(self, kind: type[D], record_id: str) -> tuple[Record, D] | None:
         """Return the artifact and the record that it was read from."""
-        record = await self._store.records.find(record_id)
-        if record is None or record.namespace != self._namespace or record.entity != _MACHINES[kind].entity:
-            return None
-        return record, await self._open(kind, record)
+        record = await self._find_record(kind, record_id)
+        return None if record is None else (record, await self._open(kind, record))
+
+    async def _find_record(self, kind: type[Document], record_id: str) -> Record | None:
+        record = await self._records.find(record_id)
+        known = record is not None and record.namespace == self._namespace and record.entity == _KINDS[kind][0].entity
+        return record if known else None
 
     async def find_objective(self, objective_id: str) -> Seen | None:
         """Return the objective in its current state."""
@@ -81,14 +84,12 @@ class Artifacts:
     ) -> list[Seen]:
         """Return a page of objectives, newest first."""
         which = RecordFilter(OBJECTIVE.entity, self._namespace, states=states, live=live, before_id=before_id)
-        return [await self._any_objective(record) for record in await self._store.records.list_matching(which, limit)]
+        return [await self._any_objective(record) for record in await self._records.list_matching(which, limit)]
 
     async def find_any_objective(self, objective_id: str) -> Seen | None:
         """Return the objective, even if it cannot be read: then it has the reason as its title, so that it can be edited."""
-        record = await self._store.records.find(objective_id)
-        if record is None or record.namespace != self._namespace or record.entity != OBJECTIVE.entity:
-            return None
-        return await self._any_objective(record)
+        record = await self._find_record(Objective, objective_id)
+        return None if record is None else await self._any_objective(record)
 
     async def _any_objective(self, record: Record) -> Seen:
         try:
@@ -126,10 +127,9 @@ class Artifacts:
         return tuple(rows)
 
     def _put(self, document: Document) -> Iterable[Row]:
-        machine = _MACHINES[type(document)]
-        is_objective = isinstance(document, Objective)
         root_id = _objective_id(document)
         body, blobs = self._body(document, root_id)
+        machine = _KINDS[type(document)][0]
         record = Record(
             id=_id(document),
             namespace=self._namespace,
@@ -137,12 +137,12 @@ class Artifacts:
             name=document.key if isinstance(document, Objective) else None,
             state=machine.initial,
             body=body,
-            root_id=None if is_objective else root_id,
+            root_id=None if isinstance(document, Objective) else root_id,
         )
         return (*blobs, PutRecord(record))
 
     def _change(self, changed: Changed) -> Iterable[Row]:
-        machine = _MACHINES[type(changed.document)]
+        machine = _KINDS[type(changed.document)][0]
         state = _state(changed.document)
         body, blobs = self._body(changed.document, _objective_id(changed.document), changed.record.body)
         change = ChangeRecord(changed.record.id, changed.record.version, body)
@@ -162,7 +162,7 @@ class Artifacts:
 
     def _body(self, document: Document, root_id: str, before: str | None = None) -> tuple[str, tuple[PutBlob, ...]]:
         made = document.as_json()
-        entity = _MACHINES[type(document)].entity
+        entity = _KINDS[type(document)][0].entity
         check_document(_SCHEMAS.get(entity, entity), made)
         with suppress(UnreadableValue):  # it is repaired
             made = with_unknown(type(document), self._value_store.unfold(before), made)
@@ -172,21 +172,7 @@ class Artifacts:
 
 
 def _id(document: Document) -> str:
-    match document:
-        case Objective():
-            return document.objective_id
-        case ReadinessEvent():
-            return document.event_id
-        case ContextSnapshot():
-            return document.snapshot_id
-        case Workorder():
-            return document.work_order_id
-        case OutputBundle():
-            return document.bundle_id
-        case RunRecord():
-            return document.run_record_id
-        case PauseState():
-            return document.pause_state_id
+    return str(getattr(document, _KINDS[type(document)][1]))
 
 
 def _objective_id(document: Document) -> str:

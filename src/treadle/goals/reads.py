@@ -17,6 +17,7 @@ from treadle.api.objectives import (
     Workorder,
 )
 from treadle.api.wire import Instant
+from treadle.engine.kernel import Kernel
 from treadle.goals.artifacts import Artifacts, D
 from treadle.goals.kinds import GOAL_GATE, GOAL_RUN, GOAL_SCHEDULE
 from treadle.goals.records import (
@@ -34,12 +35,9 @@ from treadle.goals.records import (
     work_order_id_of,
 )
 from treadle.goals.schemas import check_document
-from treadle.kernel.reads.service import Reads
 from treadle.kernel.store.lookups import find_id
-from treadle.kernel.store.ports import Store
 from treadle.kernel.store.queries import TaskFilter
 from treadle.model.errors import UnreadableValue
-from treadle.model.names import DEFAULT_NAMESPACE
 from treadle.model.records import UNREADABLE
 from treadle.model.states import OBJECTIVE
 from treadle.model.tasks import Move, Task
@@ -77,16 +75,16 @@ class ObjectiveTrail:
 
 
 class GoalReads:
-    """Reads of one namespace."""
+    """Reads of the objectives of one namespace."""
 
-    def __init__(self, store: Store, artifacts: Artifacts, reads: Reads, *, namespace: str = DEFAULT_NAMESPACE) -> None:
-        self._store = store
+    def __init__(self, kernel: Kernel, artifacts: Artifacts) -> None:
+        self._kernel = kernel
+        self._store = kernel.store
         self._artifacts = artifacts
-        self._reads = reads
-        self._namespace = namespace
+        self._namespace = kernel.settings.namespace
 
     async def show(self, objective_id: str) -> ObjectiveTrail:
-        """Return the objective and everything that followed from it."""
+        """Return the objective, everything that followed from it, and the reason for its state."""
         objective_id = await find_id(self._store, self._namespace, OBJECTIVE.entity, objective_id)
         seen = await self._artifacts.find_any_objective(objective_id)
         if seen is None:
@@ -95,8 +93,9 @@ class GoalReads:
         events: list[ReadinessEvent] = []
         trails: list[WorkorderTrail] = []
         problems: list[str] = []
-        for event_id in _event_ids(objective):
-            event = await self._find(ReadinessEvent, event_id, problems)
+        for version in range(1, objective.status_version + 1):
+            event_id = event_id_of(objective.objective_id, version)
+            event = await self._find_readable(ReadinessEvent, event_id, problems)
             if event is None:
                 continue
             events.append(event)
@@ -106,25 +105,25 @@ class GoalReads:
             objective,
             events,
             trails,
-            await self._find(PauseState, overdue_pause_id_of(objective.objective_id), problems),
+            await self._find_readable(PauseState, overdue_pause_id_of(objective.objective_id), problems),
             await self._store.log.list_moves(objective.objective_id),
             " ".join([await self.why(objective), *problems]),
         )
 
     async def find_trail(self, work_order_id: str, problems: list[str]) -> WorkorderTrail | None:
         """Return the workorder and its artifacts; those that cannot be read are added to the problems."""
-        workorder = await self._find(Workorder, work_order_id, problems)
+        workorder = await self._find_readable(Workorder, work_order_id, problems)
         if workorder is None:
             return None
         return WorkorderTrail(
             workorder,
-            await self._find(ContextSnapshot, snapshot_id_of(workorder.event_id), problems),
-            await self._find(OutputBundle, bundle_id_of(work_order_id), problems),
-            await self._find(RunRecord, run_record_id_of(work_order_id), problems),
-            await self._find(PauseState, pause_state_id_of(work_order_id), problems),
+            await self._find_readable(ContextSnapshot, snapshot_id_of(workorder.event_id), problems),
+            await self._find_readable(OutputBundle, bundle_id_of(work_order_id), problems),
+            await self._find_readable(RunRecord, run_record_id_of(work_order_id), problems),
+            await self._find_readable(PauseState, pause_state_id_of(work_order_id), problems),
         )
 
-    async def _find(self, kind: type[D], record_id: str, problems: list[str]) -> D | None:
+    async def _find_readable(self, kind: type[D], record_id: str, problems: list[str]) -> D | None:
         """Return the artifact; None also if it cannot be read, which is added to the problems."""
         try:
             return await self._artifacts.find(kind, record_id)
@@ -145,7 +144,7 @@ class GoalReads:
         for task_id, what in self._tasks_of(objective):
             task = await self._store.tasks.find(task_id)
             if task is not None and not task.finished:
-                return f"{what}: {(await self._reads.why(task_id)).text}"
+                return f"{what}: {(await self._kernel.reads.why(task_id)).text}"
         return (
             "no role is processing it; check that a worker is running with `--topology FILE`, and that the file declares the type "
             f"{objective.type}"
@@ -205,8 +204,3 @@ def claim_of(task: Task, earlier: int = 0) -> ClaimHeld:
         claim_version=earlier + task.claim_version,
         task_id=task.id,
     )
-
-
-def _event_ids(objective: Objective) -> Iterator[str]:
-    for version in range(1, objective.status_version + 1):
-        yield event_id_of(objective.objective_id, version)

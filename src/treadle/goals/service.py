@@ -10,7 +10,7 @@ import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from treadle.api.objectives import Blocker, ClaimHeld, Objective
+from treadle.api.objectives import Blocker, Objective
 from treadle.api.wire import Instant
 from treadle.engine.kernel import Kernel
 from treadle.goals.artifacts import Artifacts
@@ -22,25 +22,25 @@ from treadle.goals.decide import (
     blocked,
     next_blocker_id,
     readiness_task,
+    resolve_blocker,
     resolved_by,
     text_blocker,
     unblocked,
 )
-from treadle.goals.reads import GoalReads, ObjectiveTrail
+from treadle.goals.reads import GoalReads
 from treadle.goals.records import LEVELS, ObjectiveNotFound, ObjectiveType, Status
 from treadle.goals.schemas import need_jsonschema
 from treadle.goals.settler import GoalSettler, Monitor
 from treadle.goals.topology import Topology
 from treadle.kernel.queue.service import PATIENCE
-from treadle.kernel.store.committer import Committer, Stale
+from treadle.kernel.store.committer import Stale
 from treadle.kernel.store.lookups import check_limit, find_id
-from treadle.kernel.store.ports import Store
 from treadle.kernel.store.process import reach
 from treadle.kernel.store.records import PutItems
 from treadle.kernel.store.units import Answer, Row, Unit, Verdict
 from treadle.model.errors import IllegalMove, InvalidInput
-from treadle.model.ids import Ids, parse_id
-from treadle.model.names import DEFAULT_NAMESPACE, check_key, check_name
+from treadle.model.ids import parse_id
+from treadle.model.names import check_key, check_name
 from treadle.model.states import OBJECTIVE
 from treadle.model.values import Json, decode, encode, shown
 
@@ -51,25 +51,8 @@ _REVIEWER = "reviewer:"
 _replace = dataclasses.replace
 
 
-class Objectives:
+class Objectives(GoalReads):
     """The objectives of one namespace."""
-
-    def __init__(
-        self,
-        store: Store,
-        committer: Committer,
-        artifacts: Artifacts,
-        reads: GoalReads,
-        ids: Ids,
-        *,
-        namespace: str = DEFAULT_NAMESPACE,
-    ) -> None:
-        self._store = store
-        self._committer = committer
-        self._artifacts = artifacts
-        self._reads = reads
-        self._ids = ids
-        self._namespace = namespace
 
     async def add(
         self,
@@ -90,9 +73,16 @@ class Objectives:
         `blocked_by` holds ids of objectives that must be DONE first, or texts that a person resolves. If an objective with the
         same `key` is not DONE, return that one and store nothing.
         """
-        objective_id = self._ids.new_id()
+        objective_id = self._kernel.ids.new_id()
         check_actor(actor)
-        criteria = _criteria(acceptance_criteria)
+        fields = _checked(
+            acceptance_criteria=acceptance_criteria,
+            title=title,
+            importance=importance,
+            urgency=urgency,
+            metadata={} if metadata is None else metadata,
+            prompt=prompt,
+        )
         _list(blocked_by, "blocked_by")
 
         async def attempt() -> Objective:
@@ -100,18 +90,13 @@ class Objectives:
             blockers, waited_for = await self._blockers(blocked_by, now)
             objective = Objective(
                 objective_id=objective_id,
-                title=_text(title, "title", 500),
-                acceptance_criteria=criteria,
                 type=check_name(type, "type"),
-                importance=_level(importance, "importance"),
-                urgency=_level(urgency, "urgency"),
                 blockers=blockers,
-                metadata=_metadata(metadata),
-                prompt=None if prompt is None else _text(prompt, "prompt", 32_000),
                 key=None if key is None else check_key(key),
                 created_by=actor,
                 created_at=now,
                 updated_at=now,
+                **fields,
             )
             _check_size(objective)
             decision = Decision({}, new=[objective], tasks=[readiness_task(self._namespace, objective, "added", "add")])
@@ -122,23 +107,11 @@ class Objectives:
                 raise Stale
             return objective
 
-        return await self._committer.transact(attempt, f"add the objective {objective_id}")
+        return await self._kernel.committer.transact(attempt, f"add the objective {objective_id}")
 
     async def get(self, objective_id: str) -> Objective:
         """Return the objective, or raise `ObjectiveNotFound`."""
         return (await self._find(objective_id)).objective
-
-    async def show(self, objective_id: str) -> ObjectiveTrail:
-        """Return the objective, everything that followed from it, and the reason for its state."""
-        return await self._reads.show(objective_id)
-
-    async def blocking_statuses(self, objectives: Sequence[Objective]) -> dict[str, str]:
-        """Return the statuses of the objectives that these wait for, by id; one that is BLOCKED waits for a person in turn."""
-        return await self._reads.blocking_statuses(objectives)
-
-    async def claims(self, kind: str | None = None) -> builtins.list[ClaimHeld]:
-        """Return the claims held now, of events, workorders and all other tasks, as `claim_record` describes them."""
-        return await self._reads.claims(kind)
 
     async def list(
         self, *, statuses: Sequence[str] = (), before_id: str | None = None, limit: int = 50
@@ -189,7 +162,7 @@ class Objectives:
             blocker = (
                 text_blocker(objective, _text(reason, "reason", 2000))
                 if reason is not None
-                else _objective_blocker(objective, waited_for[0])
+                else _objective_blocker(next_blocker_id(objective), waited_for[0])
             )
             return blocked(objective, blocker), "block"
 
@@ -224,22 +197,17 @@ class Objectives:
         An objective that cannot be read is made anew from its title and the other given fields.
         """
         check_actor(actor)
-        given: dict[str, Any] = {}
-        if title is not None:
-            given["title"] = _text(title, "title", 500)
-        if acceptance_criteria is not None:
-            given["acceptance_criteria"] = _criteria(acceptance_criteria)
-        if importance is not None:
-            given["importance"] = _level(importance, "importance")
-        if urgency is not None:
-            given["urgency"] = _level(urgency, "urgency")
-        if metadata is not None:
-            given["metadata"] = _metadata(metadata)
-        if prompt is not None:
-            given["prompt"] = _text(prompt, "prompt", 32_000)
+        changes = _checked(
+            title=title,
+            acceptance_criteria=acceptance_criteria,
+            importance=importance,
+            urgency=urgency,
+            metadata=metadata,
+            prompt=prompt,
+        )
 
         def decide(objective: Objective, now: Instant) -> tuple[Objective, str] | None:
-            after = _replace(objective, **given)
+            after = _replace(objective, **changes)
             _check_size(after)
             return None if after == objective else (after, "edit")
 
@@ -281,13 +249,13 @@ class Objectives:
                 raise Stale
             return after
 
-        return await self._committer.transact(attempt, f"{move} the objective {objective_id}")
+        return await self._kernel.committer.transact(attempt, f"{move} the objective {objective_id}")
 
     async def _commit(self, decision: Decision, waits: tuple[Decision, tuple[Row, ...]]) -> Answer:
         touched, items = waits
         rows = (*self._artifacts.rows(decision), *self._artifacts.rows(touched), *items)
         reach("operate.before_commit")
-        answer = await self._committer.submit(Unit(tasks=tuple(decision.tasks), rows=rows), PATIENCE)
+        answer = await self._kernel.committer.submit(Unit(tasks=tuple(decision.tasks), rows=rows), PATIENCE)
         reach("operate.after_commit")
         return answer
 
@@ -311,20 +279,12 @@ class Objectives:
             except InvalidInput:
                 blockers.append(Blocker(blocker_id=f"b{number}", kind="TEXT", text=_text(text, "blocker", 2000)))
                 continue
-            done = other.objective.status == Status.DONE
-            blockers.append(
-                Blocker(
-                    blocker_id=f"b{number}",
-                    kind="OBJECTIVE",
-                    objective_id=other.objective.objective_id,
-                    text=other.objective.title,
-                    resolved=done,
-                    resolved_at=now if done else None,
-                    resolved_by="readiness" if done else None,
-                )
-            )
-            if not done:
+            blocker = _objective_blocker(f"b{number}", other)
+            if other.objective.status == Status.DONE:
+                blocker = resolve_blocker(blocker, now, "readiness")
+            else:
                 waited_for.append(other)
+            blockers.append(blocker)
         return blockers, waited_for
 
     async def _check_no_cycle(self, objective_id: str, other: Seen) -> None:
@@ -356,13 +316,18 @@ def _waits(objective_id: str, waited_for: Sequence[Seen]) -> tuple[Decision, tup
     return Decision({}, changed=touched), items
 
 
-def _objective_blocker(objective: Objective, other: Seen) -> Blocker:
+def _objective_blocker(blocker_id: str, other: Seen) -> Blocker:
     return Blocker(
-        blocker_id=next_blocker_id(objective),
+        blocker_id=blocker_id,
         kind="OBJECTIVE",
         objective_id=other.objective.objective_id,
         text=other.objective.title,
     )
+
+
+def _checked(**fields: Any) -> dict[str, Any]:
+    """Return the given fields of an objective, without those that are None; raises `InvalidInput`."""
+    return {name: _CHECKS[name](value) for name, value in fields.items() if value is not None}
 
 
 def _text(value: object, what: str, limit: int) -> str:
@@ -394,11 +359,21 @@ def _one_of(value: object, choices: tuple[str, ...], what: str) -> str:
     return str(value)
 
 
-def _metadata(value: Mapping[str, Json] | None) -> dict[str, Json]:
-    if value is not None and not isinstance(value, Mapping):
+def _metadata(value: object) -> dict[str, Json]:
+    if not isinstance(value, Mapping):
         raise InvalidInput(f"metadata is a dict (a JSON object), not {type(value).__name__}.")
-    made: dict[str, Json] = decode(encode(dict(value or {}), "metadata", BODY_LIMIT))
+    made: dict[str, Json] = decode(encode(dict(value), "metadata", BODY_LIMIT))
     return made
+
+
+_CHECKS: dict[str, Callable[[Any], Any]] = {
+    "title": lambda value: _text(value, "title", 500),
+    "acceptance_criteria": _criteria,
+    "importance": lambda value: _level(value, "importance"),
+    "urgency": lambda value: _level(value, "urgency"),
+    "metadata": _metadata,
+    "prompt": lambda value: _text(value, "prompt", 32_000),
+}
 
 
 def _check_size(objective: Objective) -> None:
@@ -410,10 +385,7 @@ class GoalServices:
 
     def __init__(self, kernel: Kernel, topology: Callable[[], Topology | None]) -> None:
         need_jsonschema()
-        namespace = kernel.settings.namespace
-        store, committer = kernel.store, kernel.committer
-        self.artifacts = Artifacts(store, kernel.value_store, namespace=namespace)
-        reads = GoalReads(store, self.artifacts, kernel.reads, namespace=namespace)
-        self.objectives = Objectives(store, committer, self.artifacts, reads, kernel.ids, namespace=namespace)
-        self.monitor = Monitor(store, committer, self.artifacts, namespace=namespace)
-        self.settler = GoalSettler(store, committer, self.artifacts, topology, kernel.clock, kernel.emit, namespace=namespace)
+        self.artifacts = Artifacts(kernel)
+        self.objectives = Objectives(kernel, self.artifacts)
+        self.monitor = Monitor(kernel, self.artifacts)
+        self.settler = GoalSettler(kernel, self.artifacts, topology)

@@ -13,6 +13,7 @@ import msgspec
 
 from treadle.api.objectives import BundleError, GateReport, Objective, OutputBundle, ReadinessEvent, RunRecord, Workorder
 from treadle.api.wire import Instant
+from treadle.engine.kernel import Kernel
 from treadle.goals import kinds
 from treadle.goals.artifacts import Artifacts
 from treadle.goals.decide import (
@@ -36,14 +37,11 @@ from treadle.goals.kinds import GOAL_DEADLINE, GOAL_READINESS, GOAL_ROLE, GOAL_R
 from treadle.goals.records import FAIL, Status, artifact_of, bundle_id_of, run_record_id_of
 from treadle.goals.topology import Topology
 from treadle.kernel.queue.decide import backed_off, settlement
-from treadle.kernel.store.committer import Committer, Stale
-from treadle.kernel.store.ports import Store
+from treadle.kernel.store.committer import Stale
 from treadle.kernel.store.units import Answer, Finish, Park, Row, Unit, Verdict
-from treadle.kernel.telemetry.events import Emit, StoreTrouble
-from treadle.model.clock import Clock
+from treadle.kernel.telemetry.events import StoreTrouble
 from treadle.model.errors import Contended, Refused, StoreError, StoreUnavailable, TreadleError, UnreadableValue
 from treadle.model.ids import derived_id
-from treadle.model.names import DEFAULT_NAMESPACE
 from treadle.model.outcomes import Problem, Released
 from treadle.model.retry import RetryPolicy
 from treadle.model.states import TaskState
@@ -57,11 +55,9 @@ _WATCHED = (Status.TODO, Status.IN_PROGRESS, Status.BLOCKED)
 class Monitor:
     """Scans the objectives of one namespace, each type with the deadlines of a topology that has it."""
 
-    def __init__(self, store: Store, committer: Committer, artifacts: Artifacts, *, namespace: str = DEFAULT_NAMESPACE) -> None:
-        self._store = store
-        self._committer = committer
+    def __init__(self, kernel: Kernel, artifacts: Artifacts) -> None:
+        self._kernel = kernel
         self._artifacts = artifacts
-        self._namespace = namespace
 
     async def scan(self, claim: Claim, topology: Topology, objective_type: str) -> int:
         """Scan objectives of a type under the claim of the monitor's task; return the number of newly overdue ones.
@@ -71,7 +67,7 @@ class Monitor:
         found = 0
         before_id: str | None = None
         while page := await self._artifacts.list_objectives(_WATCHED, before_id, PAGE, live=True):
-            now = await self._store.now()
+            now = await self._kernel.store.now()
             for seen in page:
                 if seen.objective.type == objective_type and is_overdue(seen.objective, topology, now):
                     verdict = await self._flag(claim, seen, topology, Instant.of(now))
@@ -83,12 +79,12 @@ class Monitor:
 
     async def _flag(self, claim: Claim, seen: Seen, topology: Topology, now: Instant) -> Verdict:
         decision = decide_overdue(seen, now)
-        tasks = tuple(role_tasks(self._namespace, topology, decision))
-        return (await self._committer.submit(Unit(claim, tasks=tasks, rows=self._artifacts.rows(decision)))).verdict
+        tasks = tuple(role_tasks(self._kernel.settings.namespace, topology, decision))
+        return (await self._kernel.committer.submit(Unit(claim, tasks=tasks, rows=self._artifacts.rows(decision)))).verdict
 
     def task(self, task_id: str, objective_type: str) -> NewTask:
         """Return the monitor's task for a type; storing it again has no effect while one is live."""
-        lane = role_lane(self._namespace, GOAL_DEADLINE, objective_type)
+        lane = role_lane(self._kernel.settings.namespace, GOAL_DEADLINE, objective_type)
         return NewTask(id=task_id, lane=lane, unique_key=f"{GOAL_DEADLINE}/{objective_type}")
 
 
@@ -155,48 +151,35 @@ class NoTopology(TreadleError):
 class GoalSettler:
     """Decides for the roles, with the topology of this process."""
 
-    def __init__(
-        self,
-        store: Store,
-        committer: Committer,
-        artifacts: Artifacts,
-        topology: Callable[[], Topology | None],
-        clock: Clock,
-        emit: Emit,
-        *,
-        namespace: str = DEFAULT_NAMESPACE,
-    ) -> None:
-        self._store = store
-        self._committer = committer
+    def __init__(self, kernel: Kernel, artifacts: Artifacts, topology: Callable[[], Topology | None]) -> None:
+        self._kernel = kernel
         self._artifacts = artifacts
         self._topology = topology
-        self._clock = clock
-        self._emit = emit
-        self._namespace = namespace
+        self._namespace = kernel.settings.namespace
 
     async def settle(self, task: Task, token: Claim, decided: Finish | Park) -> Answer:
         """Commit the end of a role's task and its consequences in one unit; a Park changes nothing else."""
         if isinstance(decided, Park) or task.kind == GOAL_DEADLINE:
-            return await self._committer.submit(Unit(token, decided))
+            return await self._kernel.committer.submit(Unit(token, decided))
 
         async def attempt() -> Answer:
             decision = await self._decide_at_last(task, decided)
             finish = decided if decision is None else _finished(decision)
             tasks, rows = ((), ()) if decision is None else (tuple(decision.tasks), self._artifacts.rows(decision))
-            answer = await self._committer.submit(Unit(token, finish, tasks, rows=rows))
+            answer = await self._kernel.committer.submit(Unit(token, finish, tasks, rows=rows))
             deferred = answer.verdict is Verdict.DEFERRED
             if deferred or (answer.verdict is Verdict.DONE and await self._was_beaten(token, decision)):
                 raise Stale
             return answer
 
         try:
-            return await self._committer.transact(attempt, f"settle the task {task.id}")
+            return await self._kernel.committer.transact(attempt, f"settle the task {task.id}")
         except UnreadableValue as error:
-            return await self._committer.submit(Unit(token, backed_off(task, Problem(error.code, str(error)))))
+            return await self._kernel.committer.submit(Unit(token, backed_off(task, Problem(error.code, str(error)))))
         except Contended:
             pass  # retried later
         released = settlement(task, Released("its objective changes too fast"), RetryPolicy())
-        return await self._committer.submit(
+        return await self._kernel.committer.submit(
             Unit(token, msgspec.structs.replace(released, delay=_AGAIN_FOR) if isinstance(released, Park) else released)
         )
 
@@ -206,15 +189,15 @@ class GoalSettler:
             try:
                 return await self.decide(task, finish)
             except StoreUnavailable as error:
-                self._emit(StoreTrouble(f"reading for {task.kind}", str(error), _AGAIN_FOR / 1000))
-                await self._clock.sleep(_AGAIN_FOR / 1000)
+                self._kernel.emit(StoreTrouble(f"reading for {task.kind}", str(error), _AGAIN_FOR / 1000))
+                await self._kernel.clock.sleep(_AGAIN_FOR / 1000)
 
     async def _was_beaten(self, token: Claim, decision: Decision | None) -> bool:
         """Whether nothing was written because another task had just written the same; the claim is still held then."""
         if decision is None or not decision.new:
             return False
         try:
-            task = await self._store.tasks.find(token.task_id)
+            task = await self._kernel.store.tasks.find(token.task_id)
         except StoreError:  # it is done, or its lease expires and another worker checks it
             return False
         return task is not None and not task.finished and task.claim == token
@@ -263,7 +246,7 @@ class GoalSettler:
         return ((), ()) if decision is None else (tuple(decision.tasks), self._artifacts.rows(decision))
 
     async def _now(self) -> Instant:
-        return Instant.of(await self._store.now())
+        return Instant.of(await self._kernel.store.now())
 
     async def _readiness(self, payload: dict[str, Json], finish: Finish) -> Decision | None:
         if (objective_id := payload.get("dependants_of")) is not None:
@@ -283,7 +266,7 @@ class GoalSettler:
 
     async def _dependants(self, objective_id: str, after_key: str | None) -> Decision:
         """Return a readiness task for each objective that waited for this one, and a follow-up task if there are more."""
-        items = await self._store.records.list_items(objective_id, after_key, DEPENDANTS_PAGE)
+        items = await self._kernel.store.records.list_items(objective_id, after_key, DEPENDANTS_PAGE)
         decision = Decision({"dependants_of": objective_id, "looked_at": len(items)})
         for key, _ in items:
             seen = await self._artifacts.find_objective(key)

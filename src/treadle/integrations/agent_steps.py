@@ -10,7 +10,7 @@ from weakref import WeakKeyDictionary
 from pydantic_core import to_jsonable_python
 
 from treadle.llm.config import LLMError
-from treadle.llm.ledger import Prices, TaskMeter, Tokens, parse_prices
+from treadle.llm.ledger import TaskMeter, TokenCounts, meter_of_task
 from treadle.model.approvals import ApprovalRequest
 from treadle.model.clock import Duration
 from treadle.model.errors import (
@@ -23,7 +23,6 @@ from treadle.model.errors import (
     StepFailed,
 )
 from treadle.model.retry import RetryPolicy
-from treadle.model.usage import micros
 from treadle.model.values import Json
 from treadle.workers.functions.context import FunctionContext, current, current_function
 from treadle.workers.functions.driver import Driver
@@ -59,21 +58,6 @@ class ToolOptions(StepOptions, total=False):
     """The list of that task."""
     approval: dict[str, Any]
     """Options of its approvals, as for `ctx.approval`: `deciders`, `expires`, ..."""
-
-
-@dataclass(frozen=True, slots=True)
-class TokenCounts:
-    """The usage of one request. Tokens of the prompt cache are not among the input tokens."""
-
-    input_tokens: int
-    output_tokens: int
-    cache_write_tokens: int = 0
-    cache_read_tokens: int = 0
-
-    @classmethod
-    def of_total(cls, total: int, output: int, cache_write: int, cache_read: int) -> TokenCounts:
-        """Return the counts of a service whose input tokens include those of the prompt cache."""
-        return cls(max(total - cache_write - cache_read, 0), output, cache_write, cache_read)
 
 
 def checked_options(options: Mapping[str, Any], kind: type, of: str) -> dict[str, Any]:
@@ -168,9 +152,7 @@ def meter_of(ctx: FunctionContext) -> TaskMeter:
     driver = ctx._driver
     if driver not in _meters:
         runtime, task = driver.execution.runtime, driver.execution.task
-        settings = runtime.settings
-        limit = None if settings.llm_budget is None else micros(settings.llm_budget, "TREADLE_LLM_BUDGET")
-        _meters[driver] = TaskMeter(runtime.store, runtime.ids.new_id, Prices(parse_prices(settings.llm_prices)), task, limit)
+        _meters[driver] = meter_of_task(runtime.settings, runtime.store, runtime.ids, task)
     return _meters[driver]
 
 
@@ -184,7 +166,7 @@ async def metered(
     model: str,
     request: dict[str, Any],
     send: Callable[[], Awaitable[T]],
-    tokens_of: Callable[[T], Tokens],
+    tokens_of: Callable[[T], TokenCounts],
     status_of: Callable[[Exception], int | None],
 ) -> T:
     """Send a request within the budget of the run: reserve its maximum cost, send it, and record the actual cost.

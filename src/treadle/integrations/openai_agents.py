@@ -59,7 +59,6 @@ from agents import (
 )
 from treadle.integrations.agent_steps import (
     StepOptions,
-    TokenCounts,
     ToolOptions,
     ask,
     call_task,
@@ -73,6 +72,7 @@ from treadle.integrations.agent_steps import (
     run_step,
     write_to,
 )
+from treadle.llm.ledger import TokenCounts
 from treadle.model.errors import InvalidInput
 from treadle.model.names import check_name
 from treadle.workers.functions.context import FunctionContext

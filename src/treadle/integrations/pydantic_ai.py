@@ -57,7 +57,6 @@ from pydantic_core import to_jsonable_python
 
 from treadle.integrations.agent_steps import (
     StepOptions,
-    TokenCounts,
     ToolOptions,
     ask,
     call_task,
@@ -72,6 +71,7 @@ from treadle.integrations.agent_steps import (
     run_step,
     write_to,
 )
+from treadle.llm.ledger import TokenCounts
 from treadle.model.errors import InvalidInput, NonRetryable
 from treadle.model.names import check_name
 from treadle.workers.functions.context import FunctionContext, current_function

@@ -7,13 +7,13 @@ import re
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any
 
 from treadle.llm.config import LLMConfig, LLMError
 from treadle.llm.exchange import Answer, Exchange, OnText, SendFailed, ToolUse
+from treadle.llm.ledger import Meter
 from treadle.llm.tools import Toolbox, check_object, summary
 from treadle.model.errors import InvalidInput, NonRetryable, PayloadTooLarge
-from treadle.model.usage import Usage
 from treadle.model.values import Json, encode
 
 PROMPT_LIMIT = 4 * 1024 * 1024
@@ -44,27 +44,6 @@ def as_text(value: Json) -> str:
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
-class Meter(Protocol):
-    """Pays for requests."""
-
-    async def reserve(self, model: str, request: dict[str, Any]) -> Usage | None:
-        """Reserve the maximum cost of the request, or raise `budget_exhausted`."""
-
-    async def settle(self, usage: Usage | None, answer: Answer) -> None:
-        """Record the cost of an answered request."""
-
-    async def give_back(self, usage: Usage | None) -> None:
-        """Release the reservation of a rejected request, which cost nothing."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Wrong:
-    """An unusable answer: its error, and the message to the model."""
-
-    code: str
-    reason: str
-
-
 @dataclass(slots=True)
 class Conversation:
     """The exchanges of one step; call `run` once."""
@@ -89,7 +68,7 @@ class Conversation:
             if answer.stop_reason == "pause_turn":
                 continue
             results: list[dict[str, Any]] = []
-            wrong: _Wrong | None = None
+            wrong: LLMError | None = None
             for use in answer.uses:
                 if use.tool != self.toolbox.target:
                     results.append(await self._call(use, answer))
@@ -97,13 +76,13 @@ class Conversation:
                 result, wrong = self._read(use, answer)
                 if wrong is None:
                     return result
-                results.append(_result(use, f"{wrong.reason} Call {use.tool} again with an answer that fits its schema.", True))
+                results.append(_result(use, f"{wrong} Call {use.tool} again with an answer that fits its schema.", True))
             if not answer.uses:
                 wrong = self._nothing(answer)
             if wrong is not None:
                 retries += 1
                 if retries > self.config.max_retries:
-                    raise LLMError(wrong.code, f"{wrong.reason} That was retry {retries} of {retries}.")
+                    raise LLMError(wrong.error_code, f"{wrong} That was retry {retries} of {retries}.")
             self.messages.append({"role": "user", "content": results or self._reminder(wrong)})
         raise LLMError("too_many_turns", f"The model gave no answer in {self.config.max_turns} turns.")
 
@@ -123,7 +102,7 @@ class Conversation:
             if not error.unknown:
                 await self.meter.give_back(usage)
             raise
-        await self.meter.settle(usage, answer)
+        await self.meter.settle(usage, answer.tokens)
         if answer.stop_reason == "refusal":
             raise LLMError("model_refused", "The model declined to answer.")
         if answer.stop_reason == "model_context_window_exceeded":
@@ -137,32 +116,32 @@ class Conversation:
         text, failed = await self.toolbox.call(use.tool, use.input)
         return _result(use, text, failed)
 
-    def _read(self, use: ToolUse, answer: Answer) -> tuple[dict[str, Json], _Wrong | None]:
+    def _read(self, use: ToolUse, answer: Answer) -> tuple[dict[str, Json], LLMError | None]:
         if use.input is None:
             if answer.stop_reason == "max_tokens":
-                return {}, _Wrong("answer_cut_off", _cut_off(self.config))
-            return {}, _Wrong("answer_not_json", f"The answer is not a JSON object: {use.raw[:200]!r}.")
+                return {}, LLMError("answer_cut_off", _cut_off(self.config))
+            return {}, LLMError("answer_not_json", f"The answer is not a JSON object: {use.raw[:200]!r}.")
         result, problems = check_object(self.toolbox.program, self.toolbox.facet.returns, use.input)
         if problems and answer.stop_reason == "max_tokens":
-            return {}, _Wrong("answer_cut_off", _cut_off(self.config))
+            return {}, LLMError("answer_cut_off", _cut_off(self.config))
         if problems:
-            return {}, _Wrong("answer_mismatch", f"The answer does not fit the declared returns: {summary(problems)}.")
+            return {}, LLMError("answer_mismatch", f"The answer does not fit the declared returns: {summary(problems)}.")
         try:
             encode(result, "answer")
         except InvalidInput as error:
-            return {}, _Wrong("answer_mismatch", f"The answer cannot be stored: {error}")
+            return {}, LLMError("answer_mismatch", f"The answer cannot be stored: {error}")
         return result, None
 
-    def _nothing(self, answer: Answer) -> _Wrong:
+    def _nothing(self, answer: Answer) -> LLMError:
         """Explain a message without any tool call."""
         if answer.stop_reason == "max_tokens":
-            return _Wrong("answer_cut_off", _cut_off(self.config))
+            return LLMError("answer_cut_off", _cut_off(self.config))
         if not answer.text.strip():
-            return _Wrong("answer_empty", "The model returned nothing.")
-        return _Wrong("answer_missing", f"The model answered in text and did not call {self.toolbox.target}.")
+            return LLMError("answer_empty", "The model returned nothing.")
+        return LLMError("answer_missing", f"The model answered in text and did not call {self.toolbox.target}.")
 
-    def _reminder(self, wrong: _Wrong | None) -> str:
-        return f"{wrong.reason if wrong else ''} Give the final answer by calling the tool {self.toolbox.target}.".strip()
+    def _reminder(self, wrong: LLMError | None) -> str:
+        return f"{wrong or ''} Give the final answer by calling the tool {self.toolbox.target}.".strip()
 
 
 def _result(use: ToolUse, text: str, failed: bool) -> dict[str, Any]:

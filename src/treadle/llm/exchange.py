@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from treadle.llm.config import LLMConfig, LLMError, scrubbed
+from treadle.llm.ledger import TokenCounts
 from treadle.model.retry import Backoff
 from treadle.model.values import Json
 
@@ -46,10 +47,7 @@ class Answer:
     content: list[dict[str, Any]] = field(default_factory=list)
     """Blocks in the form in which the next request sends them back."""
     uses: list[ToolUse] = field(default_factory=list)
-    input_tokens: int = 0
-    output_tokens: int = 0
-    cache_write_tokens: int = 0
-    cache_read_tokens: int = 0
+    tokens: TokenCounts = field(default_factory=TokenCounts)
 
     @property
     def text(self) -> str:
@@ -130,11 +128,13 @@ class Assembler:
 
     def _count(self, usage: Any) -> None:
         """Take over token counts, which are cumulative."""
-        answer = self._answer
-        answer.input_tokens = _number(usage, "input_tokens", answer.input_tokens)
-        answer.output_tokens = _number(usage, "output_tokens", answer.output_tokens)
-        answer.cache_write_tokens = _number(usage, "cache_creation_input_tokens", answer.cache_write_tokens)
-        answer.cache_read_tokens = _number(usage, "cache_read_input_tokens", answer.cache_read_tokens)
+        before = self._answer.tokens
+        self._answer.tokens = TokenCounts(
+            _number(usage, "input_tokens", before.input_tokens),
+            _number(usage, "output_tokens", before.output_tokens),
+            _number(usage, "cache_creation_input_tokens", before.cache_write_tokens),
+            _number(usage, "cache_read_input_tokens", before.cache_read_tokens),
+        )
 
 
 def _plain(block: Any) -> dict[str, Any]:
@@ -167,22 +167,13 @@ _BUSY_STATES = (408, 409, 429)
 _MALFORMED = (Malformed, ValueError, AttributeError, KeyError, TypeError, IndexError)
 
 
-@dataclass(frozen=True, slots=True)
-class _Failure:
-    code: str
-    message: str
-    again: bool = True
-    after: float | None = None
-    unknown: bool = False
-    """The service may have done (and billed) the work."""
-
-
 class SendFailed(LLMError):
-    """A request that failed; `unknown` if one of its attempts may have been billed."""
+    """A request that failed; `unknown` if the service may have done (and billed) the work."""
 
-    def __init__(self, code: str, message: str, *, unknown: bool) -> None:
+    def __init__(self, code: str, message: str, *, again: bool = True, after: float | None = None, unknown: bool = False) -> None:
+        """`again` if another attempt may succeed, `after` the seconds that the service asks to wait for."""
         super().__init__(code, message)
-        self.unknown = unknown
+        self.again, self.after, self.unknown = again, after, unknown
 
 
 class Exchange:
@@ -213,19 +204,19 @@ class Exchange:
                 if failure is None:
                     raise
             unknown = unknown or failure.unknown
-            malformed += failure.code == "llm_malformed"
+            malformed += failure.error_code == "llm_malformed"
             wait = self._wait(number, failure)
             if not failure.again or malformed >= _MALFORMED_SENDS:
-                raise SendFailed(failure.code, failure.message, unknown=unknown)
+                raise SendFailed(failure.error_code, str(failure), unknown=unknown)
             if number == self._config.max_sends or waited + wait > self._config.patience:
-                message = f"{failure.message} Failed after {number} sends and {waited:.1f} s of waiting"
+                message = f"{failure} Failed after {number} sends and {waited:.1f} s of waiting"
                 asked = f"; the service asks for a delay of {failure.after:g} s." if failure.after else "."
-                raise SendFailed(failure.code, message + asked, unknown=unknown)
+                raise SendFailed(failure.error_code, message + asked, unknown=unknown)
             waited += wait
             await self._sleep(wait)
         raise AssertionError("unreachable")
 
-    def _wait(self, number: int, failure: _Failure) -> float:
+    def _wait(self, number: int, failure: SendFailed) -> float:
         if failure.after is not None:
             return max(failure.after, 0.0)
         return _BACKOFF.delay(number - 1, self._random())
@@ -256,29 +247,29 @@ class Exchange:
         finally:
             await stream.close()
 
-    def _failure(self, error: Exception) -> _Failure | None:
+    def _failure(self, error: Exception) -> SendFailed | None:
         """Classify an error; None if it does not come from the service."""
         kinds = {kind.__name__ for kind in type(error).__mro__}
         if "APIStatusError" in kinds:
             return self._status_failure(error)
         if "APITimeoutError" in kinds or "TimeoutException" in kinds:
-            return _Failure("llm_timeout", "The model's service did not answer in time.", unknown=True)
+            return SendFailed("llm_timeout", "The model's service did not answer in time.", unknown=True)
         if "APIConnectionError" in kinds or "TransportError" in kinds:
-            return _Failure("llm_timeout", "The connection to the model's service broke, or could not be opened.", unknown=True)
+            return SendFailed("llm_timeout", "The connection to the model's service broke, or could not be opened.", unknown=True)
         if isinstance(error, _MALFORMED) or "APIResponseValidationError" in kinds or "APIError" in kinds:
             message = self._words(str(error) or type(error).__name__)
-            return _Failure("llm_malformed", f"The model's service sent an invalid message: {message}.", unknown=True)
+            return SendFailed("llm_malformed", f"The model's service sent an invalid message: {message}.", unknown=True)
         return None
 
-    def _status_failure(self, error: Any) -> _Failure:
+    def _status_failure(self, error: Any) -> SendFailed:
         status, kind = error.status_code, getattr(error, "type", None)
         message = self._words(getattr(error, "api_message", None) or kind or "no reason given")
         after = _seconds(error.response.headers)
         if status == 429 or kind == "rate_limit_error":
-            return _Failure("llm_rate_limited", f"The model's service limits the rate: {message}.", after=after)
+            return SendFailed("llm_rate_limited", f"The model's service limits the rate: {message}.", after=after)
         if status >= 500 or status in _BUSY_STATES or kind in _BUSY_TYPES:
-            return _Failure("llm_overloaded", f"The model's service is overloaded or failing ({status}): {message}.", after=after)
-        return _Failure("llm_rejected", f"The model's service rejects the request ({status}): {message}.", again=False)
+            return SendFailed("llm_overloaded", f"The model's service is overloaded or failing ({status}): {message}.", after=after)
+        return SendFailed("llm_rejected", f"The model's service rejects the request ({status}): {message}.", again=False)
 
     def _words(self, text: str) -> str:
         return scrubbed(text, self._secrets)[:_LONGEST_MESSAGE].rstrip(". ")

@@ -5,16 +5,18 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import Any, Protocol
+from dataclasses import asdict, dataclass
+from typing import Any
 
 import msgspec
 
 from treadle.kernel.store.ports import Store
 from treadle.llm.config import LLMError
 from treadle.model.errors import InvalidInput
+from treadle.model.ids import Ids
 from treadle.model.tasks import Task
-from treadle.model.usage import SETTLED, Usage
+from treadle.model.usage import SETTLED, Usage, micros
+from treadle.settings import Settings
 
 _WRITE, _READ = 1.25, 0.1
 """The price of a token written to the prompt cache, and of one read from it, in input tokens."""
@@ -82,17 +84,19 @@ def most_tokens(request: Mapping[str, object]) -> int:
     return len(json.dumps(request, ensure_ascii=False, default=str).encode("utf-8", "replace")) + OVERHEAD_TOKENS
 
 
-class Tokens(Protocol):
+@dataclass(frozen=True, slots=True)
+class TokenCounts:
     """The usage of one request. Tokens of the prompt cache are not among the input tokens."""
 
-    @property
-    def input_tokens(self) -> int: ...
-    @property
-    def output_tokens(self) -> int: ...
-    @property
-    def cache_write_tokens(self) -> int: ...
-    @property
-    def cache_read_tokens(self) -> int: ...
+    input_tokens: int = 0
+    output_tokens: int = 0
+    cache_write_tokens: int = 0
+    cache_read_tokens: int = 0
+
+    @classmethod
+    def of_total(cls, total: int, output: int, cache_write: int, cache_read: int) -> TokenCounts:
+        """Return the counts of a service whose input tokens include those of the prompt cache."""
+        return cls(max(total - cache_write - cache_read, 0), output, cache_write, cache_read)
 
 
 class TaskMeter:
@@ -139,21 +143,12 @@ class TaskMeter:
             if answer.usage.state != SETTLED:  # a settled one was sent before this worker was interrupted: use the next number
                 return answer.usage
 
-    async def settle(self, usage: Usage | None, answer: Tokens) -> None:
+    async def settle(self, usage: Usage | None, tokens: TokenCounts) -> None:
         """Record the actual cost; idempotent."""
         if usage is not None:
-            price = self._prices.find(usage.model) or Price(0, 0)
-            tokens = (answer.input_tokens, answer.output_tokens, answer.cache_write_tokens, answer.cache_read_tokens)
-            await self._store.usage.settle(
-                msgspec.structs.replace(
-                    usage,
-                    cost_micros=price.cost(*tokens),
-                    input_tokens=tokens[0],
-                    output_tokens=tokens[1],
-                    cache_write_tokens=tokens[2],
-                    cache_read_tokens=tokens[3],
-                )
-            )
+            counts = asdict(tokens)
+            cost = (self._prices.find(usage.model) or Price(0, 0)).cost(**counts)
+            await self._store.usage.settle(msgspec.structs.replace(usage, cost_micros=cost, **counts))
 
     async def give_back(self, usage: Usage | None) -> None:
         """Release the reservation: the service rejected the request."""
@@ -178,14 +173,24 @@ class NoMeter:
         """Do nothing."""
         return None
 
-    async def settle(self, usage: Usage | None, answer: Tokens) -> None:
+    async def settle(self, usage: Usage | None, tokens: TokenCounts) -> None:
         """Add the usage."""
         self.requests += 1
-        self.input_tokens += answer.input_tokens
-        self.output_tokens += answer.output_tokens
+        self.input_tokens += tokens.input_tokens
+        self.output_tokens += tokens.output_tokens
 
     async def give_back(self, usage: Usage | None) -> None:
         """Do nothing."""
+
+
+Meter = TaskMeter | NoMeter
+"""Pays for requests."""
+
+
+def meter_of_task(settings: Settings, store: Store, ids: Ids, task: Task) -> TaskMeter:
+    """Return the meter of an attempt at a task, with the prices and the default budget of the settings."""
+    limit = None if settings.llm_budget is None else micros(settings.llm_budget, "TREADLE_LLM_BUDGET")
+    return TaskMeter(store, ids.new_id, Prices(parse_prices(settings.llm_prices)), task, limit)
 
 
 def _dollars(micros: int) -> str:

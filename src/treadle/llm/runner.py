@@ -8,17 +8,17 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from collections.abc import Coroutine, Mapping
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any
 
 from treadle.agents.step_log import StepLog
 from treadle.kernel.queue.decide import settlement
 from treadle.kernel.store.queries import Renewal, TaskFilter
 from treadle.kernel.store.units import Park
-from treadle.llm.config import LLMError, config_of
-from treadle.llm.service import LLMService
+from treadle.llm.config import config_of
+from treadle.llm.service import LLMService, outcome_of_work
 from treadle.llm.tools import Tools, run_tool
 from treadle.model.clock import milliseconds
 from treadle.model.errors import StoreError
@@ -28,33 +28,15 @@ from treadle.model.retry import NO_RETRY
 from treadle.model.states import TaskState
 from treadle.model.tasks import Claim, LogLine, Preclaimed, Task
 from treadle.model.values import Json, decode
-from treadle.workers.call import outcome_of, outcome_of_error, stops_caller
 from treadle.workers.context import Context
 from treadle.workers.effects import EffectKernel
 
 if TYPE_CHECKING:
-    from treadle.engine import Engine
+    from treadle.agents.evaluator import Evaluator
+    from treadle.agents.persistence import Persistence
 
-T = TypeVar("T")
 _LOOKED_AT = 1000
 """Maximum number of a run's tasks that are read to find those held here."""
-
-
-class Persistence(Protocol):
-    """The part of the agents' store that the runner needs."""
-
-    engine: Engine
-
-    def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
-        """Run a coroutine on the engine's event loop, and wait."""
-
-
-class Evaluator(Protocol):
-    """Drives runs to their fixed points."""
-
-    def execute(self, workflow_ast: Any, inputs: Any = None, program_ast: Any = None, **options: Any) -> Any: ...
-
-    def resume(self, workflow_id_val: str) -> Any: ...
 
 
 class ClaudeAgentRunner:
@@ -111,7 +93,7 @@ class ClaudeAgentRunner:
         models. Raises `RuntimeError` for a facet with neither handler nor model; its run stays, too.
         """
         run = self._persistence.run
-        limit = {} if budget is None else {"budget": budget}
+        limit: dict[str, Any] = {} if budget is None else {"budget": budget}
         result = self._evaluator.execute(workflow_ast, inputs, program_ast, **self._born, **limit)
         held: list[Claim] = []
         keeping = run(self._start_keeping(held))
@@ -180,21 +162,18 @@ class ClaudeAgentRunner:
         handler = None if self._tools is None else self._tools.find(task.name)
         if handler is None and not self._service.available:
             raise RuntimeError(f"There is no handler for {task.name}, and no model client; set ANTHROPIC_API_KEY.")
-        try:
+
+        async def work() -> Any:
             payload: dict[str, Json] = decode(await engine.kernel.value_store.open_text(task.payload))
             if handler is not None:
-                return outcome_of(await run_tool(handler, payload))
+                return await run_tool(handler, payload)
             program = await engine.kernel.flows.program(task.flow_id or "")
             facet = program.find_facet(task.name)
             if facet is None:
                 return Failed(Problem("no_handler", f"{task.name} is not declared in this flow, and has no handler."))
-            return outcome_of(await self._service.answer(program, facet, payload, ctx, description=description))
-        except LLMError as error:
-            return error.outcome
-        except BaseException as error:
-            if stops_caller(error):
-                raise
-            return outcome_of_error(error)
+            return await self._service.answer(program, facet, payload, ctx, description=description)
+
+        return await outcome_of_work(work())
 
     async def _settle(self, task: Task, outcome: Outcome) -> None:
         engine = self._persistence.engine

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from treadle.agents.step_log import StepLog
@@ -15,9 +15,9 @@ from treadle.kernel.store.queries import TaskFilter
 from treadle.lang.nodes import Directive, Facet, Name, Prompt
 from treadle.lang.program import Program
 from treadle.llm.config import LLMConfig, LLMError, config_of, load_sdk, make_client, secrets_of
-from treadle.llm.conversation import Conversation, Meter, as_text, fill
+from treadle.llm.conversation import Conversation, as_text, fill
 from treadle.llm.exchange import Exchange, OnText
-from treadle.llm.ledger import Prices, TaskMeter, parse_prices
+from treadle.llm.ledger import Meter, meter_of_task, parse_prices
 from treadle.llm.tools import Tools, make_toolbox
 from treadle.model.clock import Clock
 from treadle.model.errors import NotFound, TreadleError
@@ -25,7 +25,6 @@ from treadle.model.outcomes import Outcome, Waiting
 from treadle.model.runs import TEXT
 from treadle.model.states import TaskState
 from treadle.model.tasks import Task
-from treadle.model.usage import micros
 from treadle.model.values import Json
 from treadle.workers.call import outcome_of, outcome_of_error, stops_caller
 from treadle.workers.context import Context
@@ -101,7 +100,7 @@ class LLMService:
         self._exchange: tuple[asyncio.AbstractEventLoop, Exchange] | None = None
         self.tools = tools
         self.config = config or config_of(engine.kernel.settings)
-        self._prices = Prices(parse_prices(engine.kernel.settings.llm_prices))
+        parse_prices(engine.kernel.settings.llm_prices)  # report invalid ones here
         self._concurrency = concurrency
         self._prompts: dict[str, Handler] = {}
         self._no_prompts: dict[str, float] = {}
@@ -143,15 +142,7 @@ class LLMService:
             return Waiting(_ELSEWHERE_FOR)
         narrator = StepLog(ctx, self._engine.kernel.clock.monotonic)
         narrator.begin()
-        try:
-            outcome = outcome_of(await self.answer(*found, payload, ctx))
-        except LLMError as error:
-            outcome = error.outcome
-        except BaseException as error:
-            if stops_caller(error):
-                raise
-            outcome = outcome_of_error(error)
-        return narrator.end(outcome)
+        return narrator.end(await outcome_of_work(self.answer(*found, payload, ctx)))
 
     # called by others
 
@@ -165,11 +156,10 @@ class LLMService:
     ) -> dict[str, Json]:
         """Return a facet's returns for a task; its run pays, and its step shows the progress."""
         task, name = ctx.task, self.config.stream
-        settings = self._engine.kernel.settings
-        limit = None if settings.llm_budget is None else micros(settings.llm_budget, "TREADLE_LLM_BUDGET")
-        meter = TaskMeter(self._engine.kernel.store, self._engine.kernel.ids.new_id, self._prices, task, limit)
+        kernel = self._engine.kernel
+        meter = meter_of_task(kernel.settings, kernel.store, kernel.ids, task)
         tokens = ctx.stream(name) if name is not None and ctx.can_stream else None
-        stream = StepStream(self._engine.runs, self._engine.kernel.clock, task, self.config.stream_every, tokens)
+        stream = StepStream(self._engine.runs, kernel.clock, task, self.config.stream_every, tokens)
         return await self.converse(program, facet, payload, meter, stream.show, description=description)
 
     async def converse(
@@ -214,6 +204,18 @@ class LLMService:
             return None
         facet = program.find_facet(task.name)
         return None if facet is None else (program, facet)
+
+
+async def outcome_of_work(work: Awaitable[Any]) -> Outcome:
+    """Wait for a step's work, and return its outcome; errors of models keep their codes."""
+    try:
+        return outcome_of(await work)
+    except LLMError as error:
+        return error.outcome
+    except BaseException as error:
+        if stops_caller(error):
+            raise
+        return outcome_of_error(error)
 
 
 def _default_template(facet: Facet, description: str | None) -> str:

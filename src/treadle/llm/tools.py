@@ -22,32 +22,16 @@ _LONGEST = 64
 _ILLEGAL = re.compile(r"[^A-Za-z0-9_-]")
 
 
-class ToolNames:
-    """A mapping in both directions, without collisions, deterministic for the same names."""
-
-    def __init__(self, names: Iterable[str]) -> None:
-        self._tools: dict[str, str] = {}
-        self._names: dict[str, str] = {}
-        for name in names:
-            self._add(name)
-
-    def _add(self, name: str) -> None:
-        if name in self._tools:
-            return
+def tool_names(names: Iterable[str]) -> dict[str, str]:
+    """Return the tool names of qualified names: without collisions, deterministic for the same names."""
+    tools: dict[str, str] = {}
+    for name in dict.fromkeys(names):
         tool = _ILLEGAL.sub("_", name.replace(".", "__")) or "_"
-        if len(tool) > _LONGEST or tool in self._names:
+        if len(tool) > _LONGEST or tool in tools.values():
             digest = hashlib.sha256(name.encode()).hexdigest()[:8]
             tool = f"{tool[: _LONGEST - 9]}_{digest}"
-        self._tools[name] = tool
-        self._names[tool] = name
-
-    def tool(self, name: str) -> str:
-        """Return the tool name of a qualified name."""
-        return self._tools[name]
-
-    def name(self, tool: str) -> str | None:
-        """Return the qualified name, or None for an unknown tool."""
-        return self._names.get(tool)
+        tools[name] = tool
+    return tools
 
 
 _BUILT_IN: dict[str, dict[str, Json]] = {
@@ -67,20 +51,23 @@ def object_schema(program: Program, members: Sequence[Param], described: Sequenc
 
     Schemas of the program are in `$defs`, so that they may be recursive.
     """
+    if not members:
+        return {"type": "object", "properties": {}}
     definitions: dict[str, Json] = {}
+    schema = _members_schema(program, members, described, definitions)
+    return schema | ({"$defs": definitions} if definitions else {})
+
+
+def _members_schema(
+    program: Program, members: Sequence[Param], described: Iterable[tuple[str, str]], definitions: dict[str, Json]
+) -> dict[str, Json]:
     texts = dict(described)
     properties: dict[str, Json] = {}
     for member in members:
         schema = _schema(program, member.type, definitions)
         properties[member.name] = schema | {"description": texts[member.name]} if texts.get(member.name) else schema
-    result: dict[str, Json] = {"type": "object", "properties": properties}
-    if members:
-        result |= {"required": _required(members), "additionalProperties": False}
-    return result | ({"$defs": definitions} if definitions else {})
-
-
-def _required(members: Sequence[Param]) -> list[str]:
-    return [member.name for member in members if not isinstance(member.type, OptionalType)]
+    required = [member.name for member in members if not isinstance(member.type, OptionalType)]
+    return {"type": "object", "properties": properties, "required": required, "additionalProperties": False}
 
 
 def _schema(program: Program, kind: Type, definitions: dict[str, Json]) -> dict[str, Json]:
@@ -96,13 +83,7 @@ def _schema(program: Program, kind: Type, definitions: dict[str, Json]) -> dict[
     key = kind.name.replace(".", "__")
     if key not in definitions:
         definitions[key] = {}  # it may contain itself
-        definition = object_schema(program, ())
-        texts = dict((schema.doc or Doc()).params)
-        properties: dict[str, Json] = {}
-        for each in schema.fields:
-            inner = _schema(program, each.type, definitions)
-            properties[each.name] = inner | {"description": texts[each.name]} if texts.get(each.name) else inner
-        definition |= {"properties": properties, "required": _required(schema.fields), "additionalProperties": False}
+        definition = _members_schema(program, schema.fields, (schema.doc or Doc()).params, definitions)
         if schema.doc is not None and schema.doc.description:
             definition["description"] = schema.doc.description
         definitions[key] = definition
@@ -200,7 +181,8 @@ class Toolbox:
 
     program: Program
     facet: Facet
-    names: ToolNames
+    names: dict[str, str]
+    """The tool names of the qualified names."""
     definitions: list[dict[str, Any]]
     registry: Tools | None
     echoed: frozenset[str] = frozenset()
@@ -209,11 +191,11 @@ class Toolbox:
     @property
     def target(self) -> str:
         """The tool by which the model answers."""
-        return self.names.tool(self.facet.qualified_name)
+        return self.names[self.facet.qualified_name]
 
     async def call(self, tool: str, given: dict[str, Json]) -> tuple[str, bool]:
         """Return the tool's result as text for the model, and whether it is an error; errors of the tool never propagate."""
-        name = self.names.name(tool) or (tool if tool in self.echoed else None)
+        name = next((name for name, shown in self.names.items() if shown == tool), tool if tool in self.echoed else None)
         handler = None if name is None or self.registry is None else self.registry.find(name)
         if handler is None and tool in self.echoed:
             return _shown(given), False
@@ -234,9 +216,9 @@ def make_toolbox(program: Program, facet: Facet, registry: Tools | None, defined
     tools."""
     target = facet.qualified_name
     others = [] if registry is None else [name for name in sorted(registry.names()) if name not in (target, facet.name)]
-    names = ToolNames([target, *others])
-    definitions = [_target(program, facet, names.tool(target))]
-    definitions += [_other(program, name, names.tool(name), registry) for name in others]
+    names = tool_names([target, *others])
+    definitions = [_target(program, facet, names[target])]
+    definitions += [_other(program, name, names[name], registry) for name in others]
     taken = {each["name"] for each in definitions}
     more = [dict(each) for each in defined if each["name"] not in taken]
     return Toolbox(program, facet, names, [*definitions, *more], registry, frozenset(each["name"] for each in more))

@@ -14,7 +14,7 @@ from treadle.llm.config import HIDDEN, scrubbed
 from treadle.llm.conversation import fill
 from treadle.llm.exchange import Assembler, Malformed
 from treadle.llm.ledger import LIST_PRICES, LIST_PRICES_AS_OF, Price, Prices, most_tokens, parse_prices
-from treadle.llm.tools import ToolNames, check_object, make_toolbox, object_schema
+from treadle.llm.tools import check_object, make_toolbox, object_schema, tool_names
 from treadle.model.errors import InvalidInput, NonRetryable
 from treadle.model.usage import micros
 from treadle.testing.workflows import compile_program
@@ -47,14 +47,12 @@ def test_only_identifiers_in_braces_are_replaced():
 
 def test_names_of_tools_are_legal_short_unlike_and_lead_back():
     names = ["a.b.C", "a__b.C", "x" * 90, "x" * 91, "ns.Größe", "plain"]
-    tools = ToolNames(names)
-    made = [tools.tool(name) for name in names]
+    tools = tool_names(names)
+    made = [tools[name] for name in names]
     assert made[0] == "a__b__C"
     assert len(set(made)) == len(names)
     assert all(len(tool) <= 64 and all(c.isascii() and (c.isalnum() or c in "_-") for c in tool) for tool in made)
-    assert [tools.name(tool) for tool in made] == names
-    assert tools.name("nobody") is None
-    assert [ToolNames(names).tool(name) for name in names] == made
+    assert list(tool_names(names).values()) == made
 
 
 def test_returns_become_a_json_schema_with_documentation():

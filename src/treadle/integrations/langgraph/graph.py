@@ -21,14 +21,13 @@ from langgraph.types import Command, StateSnapshot, StreamMode
 
 from treadle.engine import Engine
 from treadle.integrations.langgraph.checkpointer import TreadleSaver
-from treadle.llm.exchange import Answer
-from treadle.llm.ledger import Prices, TaskMeter, parse_prices
+from treadle.llm.ledger import TaskMeter, TokenCounts, meter_of_task
 from treadle.model.clock import Duration
 from treadle.model.conversion import plain
 from treadle.model.errors import ApprovalDenied, InvalidInput, InvalidPayload, NonRetryable, PayloadTooLarge
 from treadle.model.retry import RetryPolicy
 from treadle.model.tasks import Claim
-from treadle.model.usage import Usage, micros
+from treadle.model.usage import Usage
 from treadle.model.values import CODE_LIMIT, Json, encode, shown, storable, type_name
 from treadle.workers.context import holder
 from treadle.workers.functions.context import FunctionContext
@@ -258,9 +257,7 @@ class UsageMeter(AsyncCallbackHandler):
         known = self._meters.get(held.task.id)
         if known is None or known[0] != held.token:  # requests of one claim have one meter, so that no two share a number
             kernel = self._engine.kernel
-            prices, limit = Prices(parse_prices(kernel.settings.llm_prices)), kernel.settings.llm_budget
-            default = None if limit is None else micros(limit, "TREADLE_LLM_BUDGET")
-            meter = TaskMeter(kernel.store, kernel.ids.new_id, prices, held.task, default)
+            meter = meter_of_task(kernel.settings, kernel.store, kernel.ids, held.task)
             known = self._meters[held.task.id] = (held.token, meter)
             while len(self._meters) > 1000:
                 del self._meters[next(iter(self._meters))]
@@ -274,13 +271,8 @@ class UsageMeter(AsyncCallbackHandler):
             told = next((each for each in map(_usage, response.generations[0]) if each), {})
             cached = told.get("input_token_details") or {}
             read, written = cached.get("cache_read") or 0, cached.get("cache_creation") or 0
-            answer = Answer(
-                input_tokens=max(told.get("input_tokens", 0) - read - written, 0),
-                output_tokens=told.get("output_tokens", 0),
-                cache_write_tokens=written,
-                cache_read_tokens=read,
-            )
-            await meter.settle(usage, answer)
+            counts = TokenCounts.of_total(told.get("input_tokens", 0), told.get("output_tokens", 0), written, read)
+            await meter.settle(usage, counts)
 
     async def on_llm_error(self, error: BaseException, *, run_id: UUID, **more: Any) -> None:
         """Keep the reservation of a request whose outcome is unknown; give back that of one that the service rejected."""
