@@ -105,7 +105,7 @@ def test_a_log_that_cannot_be_written_does_no_harm(memory, evaluator, monkeypatc
     poller = AgentPoller(memory, evaluator)
     poller.register("Pay", pay)
     run_id, _ = one(evaluator)
-    monkeypatch.setattr(memory, "append_lines", fail)
+    monkeypatch.setattr(memory.kernel.store.log, "append_lines", fail)
     assert poller.poll_once() == 1
     assert evaluator.resume(run_id).outputs == {"receipt": "t-1"}
     assert "the disk is full" in caplog.text

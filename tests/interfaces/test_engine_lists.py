@@ -13,7 +13,7 @@ from tests.interfaces.engines import ALL, SHARED, make_engine, url_of
 from tests.limits import BOUND
 
 from treadle import Engine, TaskSpec
-from treadle.agents.connection import Locks
+from treadle.agents.locks import Locks
 from treadle.kernel.store.queries import TaskFilter
 from treadle.kernel.store.units import Finish, Seen, Unit
 from treadle.kernel.telemetry.events import Event, Operated

@@ -8,6 +8,9 @@ from __future__ import annotations
 from typing import Any
 
 from treadle.agents.agent import Agent as Agent
+from treadle.agents.config import AgentPollerConfig as AgentPollerConfig
+from treadle.agents.config import RegistryRunnerConfig as RegistryRunnerConfig
+from treadle.agents.config import RunnerConfig as RunnerConfig
 from treadle.agents.connection import WrongThread as WrongThread
 from treadle.agents.entities import HandledCount as HandledCount
 from treadle.agents.entities import HandlerRegistration as HandlerRegistration
@@ -32,10 +35,7 @@ from treadle.agents.persistence import PostgresStore as PostgresStore
 from treadle.agents.persistence import SqliteStore as SqliteStore
 from treadle.agents.persistence import open_persistence as open_persistence
 from treadle.agents.poller import AgentPoller as AgentPoller
-from treadle.agents.poller import AgentPollerConfig as AgentPollerConfig
 from treadle.agents.poller import RegistryRunner as RegistryRunner
-from treadle.agents.poller import RegistryRunnerConfig as RegistryRunnerConfig
-from treadle.agents.service import RunnerConfig as RunnerConfig
 from treadle.agents.service import RunnerService as RunnerService
 from treadle.evaluator import State
 

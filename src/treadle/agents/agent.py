@@ -9,9 +9,10 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from fnmatch import fnmatchcase
 from functools import partial
-from typing import Any, Protocol
+from typing import Any
 
-from treadle.agents.connection import LEASE_FOR, Connection, Held, forbid_event_loop
+from treadle.agents.config import AgentPollerConfig, RunnerConfig, check_config
+from treadle.agents.connection import LEASE_FOR, Connection, forbid_event_loop
 from treadle.agents.evaluator import Evaluator
 from treadle.agents.host import OWN_KINDS, AgentHost, Profile
 from treadle.agents.invoke import attempt, is_interrupt
@@ -19,8 +20,8 @@ from treadle.agents.persistence import Persistence
 from treadle.kernel.queue.decide import refusal
 from treadle.kernel.runs.flows import missing_handlers
 from treadle.kernel.store.units import DONE, Answer, Finish, Park
-from treadle.model.errors import InvalidInput, InvalidPolicy, Refused, StoreError, TreadleError
-from treadle.model.names import HANDLER, check_name, is_function
+from treadle.model.errors import InvalidInput, Refused, StoreError, TreadleError
+from treadle.model.names import HANDLER, is_function
 from treadle.model.outcomes import Failed, Outcome, Problem, Retry, Succeeded
 from treadle.model.states import TaskState
 from treadle.model.tasks import Claim, LogLine, Task
@@ -44,9 +45,8 @@ class EvaluatorSettler:
         self.asked = self._resumes or _own(evaluator, "continue_step") or _own(evaluator, "fail_step")
         """Whether the evaluator overrides methods that the worker must call."""
 
-    def end(self, held: Held, outcome: Outcome) -> None:
+    def end(self, task: Task, outcome: Outcome) -> None:
         """Give a step its result or its error, and end its task, in the calling thread."""
-        task = held.task
         if _of_flow(task) and task.step_id is not None and isinstance(outcome, Succeeded | Failed | Retry):
             try:
                 self._call_evaluator(task.step_id, outcome)
@@ -59,15 +59,15 @@ class EvaluatorSettler:
                     raise
                 _log.error("the evaluator raised for step %s, whose task is settled without it: %r", task.step_id, error)
         if self._persistence.claims.take(task.id) is not None:
-            self._settle(held, outcome)
+            self._settle(task, outcome)
 
-    def _settle(self, held: Held, outcome: Outcome) -> None:
+    def _settle(self, task: Task, outcome: Outcome) -> None:
         persistence = self._persistence
         try:
-            persistence.run(persistence.settle(held, outcome))
+            persistence.run(persistence.settle(task, outcome))
         except InvalidInput as error:
-            persistence.claims.take(held.task.id)
-            persistence.run(persistence.settle(held, _unstorable(error)))
+            persistence.claims.take(task.id)
+            persistence.run(persistence.settle(task, _unstorable(error)))
 
     def _call_evaluator(self, step_id: str, outcome: Succeeded | Failed | Retry) -> None:
         if isinstance(outcome, Succeeded):
@@ -96,15 +96,14 @@ class EvaluatorSettler:
         """Settle for the worker of `start` through an overriding evaluator, in a thread, because its methods block."""
         if not _of_flow(task) or task.step_id is None or not isinstance(decided, Finish):
             return await self._persistence.engine.kernel.run_services.settler.settle(task, claim, decided)
-        held = Held(task, self._persistence.engine.kernel.clock.monotonic())
-        self._persistence.claims.add(held)
-        await asyncio.to_thread(self._end_and_resume, held, _outcome_of(decided))
+        self._persistence.claims.add(task)
+        await asyncio.to_thread(self._end_and_resume, task, _outcome_of(decided))
         return DONE
 
-    def _end_and_resume(self, held: Held, outcome: Outcome) -> None:
-        self.end(held, outcome)
+    def _end_and_resume(self, task: Task, outcome: Outcome) -> None:
+        self.end(task, outcome)
         if self._resumes:
-            self.resume(held.task)
+            self.resume(task)
 
 
 def _of_flow(task: Task) -> bool:
@@ -183,34 +182,15 @@ _CACHED_ASTS = 1000
 GRACE = 30.0
 
 
-class AgentConfig(Protocol):
-    """The fields that all agent configurations share."""
-
-    service_name: str
-    server_group: str
-    server_name: str
-    task_list: str
-    poll_interval_ms: int
-    max_concurrent: int
-    heartbeat_interval_ms: int
-
-
-def check_config(config: AgentConfig) -> None:
-    """Reject numbers out of range, and invalid names."""
-    check_name(config.task_list, "task list")
-    for name in ("poll_interval_ms", "max_concurrent", "heartbeat_interval_ms"):
-        value = getattr(config, name)
-        if type(value) is not int or value < 1:
-            raise InvalidPolicy(f"{name} must be a whole number of 1 or more, not {value!r}.")
-
-
 class Agent:
     """A service that handles tasks. Subclasses provide the handlers; no state is kept between tasks."""
 
     grace = GRACE
     """Seconds that running work gets when the agent stops."""
 
-    def __init__(self, persistence: Persistence, evaluator: Evaluator, config: AgentConfig, topics: tuple[str, ...] = ()) -> None:
+    def __init__(
+        self, persistence: Persistence, evaluator: Evaluator, config: AgentPollerConfig | RunnerConfig, topics: tuple[str, ...] = ()
+    ) -> None:
         check_config(config)
         self._persistence = persistence
         self._evaluator = evaluator
@@ -231,9 +211,11 @@ class Agent:
 
     # for subclasses
 
+    _registry: Registry
+
     def registry(self) -> Registry:
-        """The current handlers."""
-        raise NotImplementedError
+        """Return the current handlers."""
+        return self._registry
 
     def prepare(self) -> None:
         """Called before anything is claimed."""
@@ -258,6 +240,14 @@ class Agent:
     def is_running(self) -> bool:
         """Whether the loop of `start` is active."""
         return self._host is not None
+
+    def registered_names(self) -> list[str]:
+        """The names that this agent handles, sorted."""
+        return self._registry.names()
+
+    def update_step(self, step_id: str, partial_result: Mapping[str, Any]) -> None:
+        """Merge partial results into a step's returns without completing it."""
+        self._evaluator.update_step(step_id, partial_result)
 
     def cache_workflow_ast(self, workflow_id: str, ast: Mapping[str, Any]) -> None:
         """Keep a program for `resume`. It is never needed, because runs are pinned to their program in the store."""
@@ -301,29 +291,29 @@ class Agent:
         self.prepare_once()
         registry = self.registry()
         longest = max([LEASE_FOR, *(handler.timeout_for or 0 for handler in registry)])
-        held = self._persistence.run(self._claim(registry, longest))
+        tasks = self._persistence.run(self._claim(registry, longest))
         self._persistence.run(self._persistence.work_own_kinds())
         started = self._monotonic()
-        for number, each in enumerate(held):
+        for number, task in enumerate(tasks):
             if number and self._monotonic() - started > longest / 2000:
-                self._persistence.run(self._persistence.release(each, "earlier tasks took too long"))
+                self._persistence.run(self._persistence.release(task, "earlier tasks took too long"))
                 continue
             try:
-                self._handle(each, registry.find(each.task.name))
+                self._handle(task, registry.find(task.name))
             except KeyboardInterrupt:
-                for left in held[number:]:
+                for left in tasks[number:]:
                     self._persistence.run(self._persistence.release(left, "the agent was interrupted"))
                 raise
-        prompts = self._ask_prompts(registry, self._config.max_concurrent - len(held))
+        prompts = self._ask_prompts(registry, self._config.max_concurrent - len(tasks))
         self._persistence.run(self._persistence.kernel.run_services.log_lines.flush())
-        return len(held) + prompts
+        return len(tasks) + prompts
 
     def prepare_once(self) -> None:
         """Called before one cycle."""
 
     # internal
 
-    async def _claim(self, registry: Registry, lease_for: int) -> list[Held]:
+    async def _claim(self, registry: Registry, lease_for: int) -> list[Task]:
         config = self._config
         return await self._persistence.claim_where(
             lambda kind, name: kind == HANDLER and registry.find(name) is not None,
@@ -340,18 +330,17 @@ class Agent:
             return registry.find(name) is not None
 
         for number in range(room):
-            held = persistence.run(persistence.claim_prompt(self._config.task_list, served))
-            if held is None:
+            task = persistence.run(persistence.claim_prompt(self._config.task_list, served))
+            if task is None:
                 return number
-            self._end(held, partial(self._ask, held))
+            self._end(task, partial(self._ask, task))
         return max(room, 0)
 
-    def _ask(self, held: Held, context: Context) -> Outcome | None:
-        return self._persistence.run(self._persistence.ask_prompt(held, context))
+    def _ask(self, task: Task, context: Context) -> Outcome | None:
+        return self._persistence.run(self._persistence.ask_prompt(task, context))
 
-    def _handle(self, held: Held, handler: Handler | None) -> None:
+    def _handle(self, task: Task, handler: Handler | None) -> None:
         """Handle one task in this thread to its end; errors of handlers never propagate."""
-        task = held.task
 
         def work(context: Context) -> Outcome | None:
             if handler is None:
@@ -363,23 +352,22 @@ class Agent:
                 return Failed(Problem("timeout", f"The attempt took longer than {timeout_for / 1000:g} s."))
             return outcome
 
-        self._end(held, work)
+        self._end(task, work)
 
-    def _end(self, held: Held, work: Callable[[Context], Outcome | None]) -> None:
+    def _end(self, task: Task, work: Callable[[Context], Outcome | None]) -> None:
         """Do the work of a task and settle it; release a task that has no handler here."""
-        task = held.task
         lines: list[LogLine] = []
         problem = refusal(task)
         outcome = work(Context(task, self._persistence.kernel.clock.now, lines.append)) if problem is None else Failed(problem)
         if outcome is None:
-            self._persistence.run(self._persistence.release(held, "no handler here"))
+            self._persistence.run(self._persistence.release(task, "no handler here"))
             return
-        self._endings.end(held, outcome)
+        self._endings.end(task, outcome)
         if task.step_id is not None:
             self._endings.resume(task)
-        self._profile.counts.add(task.name, isinstance(outcome, Succeeded))
+        self._profile.count(task.name, isinstance(outcome, Succeeded))
         try:
-            self._persistence.run(self._persistence.append_lines(lines))
+            self._persistence.run(self._persistence.kernel.store.log.append_lines(lines))
         except StoreError as error:  # the work is done; only its settlement failed
             _log.warning("%d line(s) about task %s could not be stored: %s", len(lines), task.id, error)
 

@@ -10,42 +10,34 @@ import atexit
 import threading
 import weakref
 from collections.abc import Callable, Coroutine, Iterable
-from dataclasses import dataclass
 from functools import partial, wraps
 from typing import Any, Concatenate, ParamSpec, Self, TypeVar
 
 import msgspec
 
 from treadle.agents.entities import without_kept
+from treadle.agents.locks import Lock, Locks
 from treadle.engine import Engine
 from treadle.engine.sync import BlockingEngine
+from treadle.evaluator import StepRow
 from treadle.kernel.claims import take
 from treadle.kernel.queue.decide import decide, refusal
 from treadle.kernel.queue.waker import Waker
-from treadle.kernel.store.committer import Committer, Stale
-from treadle.kernel.store.ports import Store
-from treadle.kernel.store.queries import TaskFilter
-from treadle.kernel.store.units import Finish, Park, Seen, Settlement, Unit, Verdict
-from treadle.model.clock import milliseconds
-from treadle.model.errors import Contended, InvalidInput, TreadleError
-from treadle.model.ids import Ids
+from treadle.kernel.runs.step_codec import load_step
+from treadle.kernel.store.units import Verdict
+from treadle.model.errors import InvalidInput, TreadleError
+from treadle.model.ids import parse_id
 from treadle.model.names import (
     ADVANCE,
     APPROVAL,
-    DEFAULT_NAMESPACE,
-    ENGINE_LIST,
     HANDLER,
-    LOCK,
     SCRIPT,
-    Lane,
-    check_key,
     short_name,
 )
 from treadle.model.outcomes import Failed, Outcome, Released
 from treadle.model.retry import NO_RETRY, RetryPolicy
-from treadle.model.states import TaskState
-from treadle.model.tasks import Claim, LogLine, NewTask, Task
-from treadle.model.values import Json, decode, encode
+from treadle.model.tasks import Task
+from treadle.model.values import Json, decode
 from treadle.settings import Settings
 from treadle.workers.builtins import builtin_handlers
 from treadle.workers.call import call
@@ -53,151 +45,40 @@ from treadle.workers.context import Context
 from treadle.workers.scripts import ScriptRunner
 
 
-@dataclass(frozen=True, slots=True)
-class Held:
-    """A claimed task; `until` is the end of its lease on the monotonic clock."""
-
-    task: Task
-    until: float
-
-    @property
-    def claim(self) -> Claim:
-        return self.task.claim
-
-
 class Claims:
-    """Claims by task and by step; thread-safe."""
+    """Claimed tasks, also by their step; thread-safe."""
 
     def __init__(self) -> None:
-        self._held: dict[str, Held] = {}
+        self._held: dict[str, Task] = {}
         self._steps: dict[str, str] = {}
         self._lock = threading.Lock()
 
-    def add(self, held: Held) -> None:
-        """Add a claim; a later claim on the same task replaces the earlier one."""
+    def add(self, task: Task) -> None:
+        """Add a claimed task; a later claim on the same task replaces the earlier one."""
         with self._lock:
-            self._held[held.task.id] = held
-            if held.task.step_id is not None:
-                self._steps[held.task.step_id] = held.task.id
+            self._held[task.id] = task
+            if task.step_id is not None:
+                self._steps[task.step_id] = task.id
 
-    def find(self, task_id: str) -> Held | None:
-        """Return the claim on the task."""
-        with self._lock:
-            return self._held.get(task_id)
+    def find(self, task_id: str) -> Task | None:
+        """Return the task, if it is claimed here."""
+        return self._held.get(task_id)
 
-    def take(self, task_id: str) -> Held | None:
-        """Remove and return the claim on the task, which is about to be settled."""
+    def take(self, task_id: str) -> Task | None:
+        """Remove and return the claimed task, which is about to be settled."""
         with self._lock:
-            held = self._held.pop(task_id, None)
-            if held is not None and held.task.step_id is not None:
-                self._steps.pop(held.task.step_id, None)
-            return held
+            task = self._held.pop(task_id, None)
+            if task is not None and task.step_id is not None:
+                self._steps.pop(task.step_id, None)
+            return task
 
-    def take_of_step(self, step_id: str) -> Held | None:
-        """Remove and return the claim on the step's task."""
-        with self._lock:
-            task_id = self._steps.get(step_id)
+    def take_of_step(self, step_id: str) -> Task | None:
+        """Remove and return the claimed task of the step."""
+        task_id = self._steps.get(step_id)
         return None if task_id is None else self.take(task_id)
 
     def __len__(self) -> int:
         return len(self._held)
-
-
-_TRIES = 5
-_PREFIX = "lock:"
-
-
-@dataclass(frozen=True, slots=True)
-class Lock:
-    """A held lock; its guard is known to the holder only."""
-
-    key: str
-    seen: Seen
-
-
-class Locks:
-    """The locks of one namespace."""
-
-    def __init__(self, store: Store, committer: Committer, ids: Ids, *, namespace: str = DEFAULT_NAMESPACE) -> None:
-        self._store = store
-        self._committer = committer
-        self._ids = ids
-        self._namespace = namespace
-
-    async def acquire(self, key: str, duration_ms: int, meta: dict[str, Json] | None = None) -> Lock | None:
-        """Take the lock for the duration if it is free or expired; otherwise return None without waiting."""
-        unique_key = _PREFIX + check_key(key, "lock key")
-        hold_for = milliseconds(duration_ms, "duration", positive=True, unit=1)
-
-        async def attempt() -> Lock | None:
-            task = NewTask(
-                id=self._ids.new_id(),
-                lane=Lane(self._namespace, LOCK, ENGINE_LIST, LOCK),
-                payload=encode({"key": key, "meta": meta or {}}, "lock"),
-                delay=hold_for,
-                unique_key=unique_key,
-            )
-            answer = await self._committer.submit(Unit(tasks=(task,)))
-            holder = answer.existing.get(unique_key)
-            if holder is None:
-                return Lock(key, Seen(task.id, 0, 0))
-            found = await self._store.tasks.find(holder)
-            if found is None or found.finished:
-                raise Stale  # released between the commit and this read
-            if not self._free(found, await self._store.now()):
-                return None
-            if (taken := await self._move(key, Seen.of(found), _kept(found, hold_for))) is None:
-                raise Stale
-            return taken
-
-        try:
-            return await self._committer.transact(attempt, f"acquire the lock {key}", tries=_TRIES)
-        except Contended:
-            return None  # others acquired and released it meanwhile
-
-    async def extend(self, lock: Lock, duration_ms: int) -> Lock | None:
-        """Extend the lock to the duration from now; None if no longer held."""
-        found = await self._store.tasks.find(lock.seen.task_id)
-        if found is None or found.finished or Seen.of(found) != lock.seen or self._free(found, await self._store.now()):
-            return None
-        return await self._move(lock.key, lock.seen, _kept(found, milliseconds(duration_ms, "duration", positive=True, unit=1)))
-
-    async def release(self, lock: Lock) -> bool:
-        """Release the lock; False if no longer held."""
-        finish = Finish("succeed", TaskState.COMPLETED, actor="lock")
-        return (await self._committer.submit(Unit(lock.seen, finish))).verdict is Verdict.DONE
-
-    async def find(self, key: str) -> tuple[int, int, dict[str, Any]] | None:
-        """Return when the lock was taken, when it expires, and its holder's metadata; None if it is free."""
-        now = await self._store.now()
-        which = TaskFilter(states=(TaskState.PENDING,), namespace=self._namespace, kind=LOCK)
-        for task in await self._store.tasks.list_matching(which, 1000):
-            if task.unique_key == _PREFIX + key and not self._free(task, now):
-                return task.created_at, task.wake_at or now, decode(task.payload)["meta"]
-        return None
-
-    async def tidy(self, older_for: int = 3_600_000, limit: int = 1000) -> int:
-        """End the tasks of up to `limit` locks that expired at least `older_for` milliseconds ago; returns their number."""
-        now = await self._store.now()
-        which = TaskFilter(states=(TaskState.PENDING,), namespace=self._namespace, kind=LOCK)
-        tasks = [task for task in await self._store.tasks.list_matching(which, limit) if self._free(task, now - older_for)]
-        old = [task for task in tasks if task.due_at <= now - older_for]
-        return sum([await self.release(Lock("", Seen.of(task))) for task in old])
-
-    @staticmethod
-    def _free(task: Task, now: int) -> bool:
-        """Whether the lock has expired, woken or not."""
-        return task.wake_at is None or task.wake_at <= now
-
-    async def _move(self, key: str, seen: Seen, settlement: Settlement) -> Lock | None:
-        answer = await self._committer.submit(Unit(seen, settlement))
-        if answer.verdict is not Verdict.DONE:
-            return None
-        return Lock(key, Seen(seen.task_id, seen.version + 1, seen.claim_version))
-
-
-def _kept(task: Task, hold_for: int) -> Park:
-    return Park("wait", TaskState.PENDING, task.attempt, task.failures, task.takeovers, delay=hold_for, actor="lock")
 
 
 C = TypeVar("C", bound="Connection")
@@ -208,6 +89,8 @@ LEASE_FOR = 120_000
 """Milliseconds that a claim is valid without renewal (D52)."""
 PROMPT_FOR = 600_000
 """Milliseconds that a prompt may take, and that its unrenewed claim is valid."""
+_no_executor: Any = None
+"""The engine's own handlers are async, and run on the loop."""
 
 
 class WrongThread(TreadleError):
@@ -283,7 +166,7 @@ class Connection:
 
     # claim and settle, on the engine's loop
 
-    async def claim(self, names: Iterable[str], task_list: str, limit: int, lease_for: int = LEASE_FOR) -> list[Held]:
+    async def claim(self, names: Iterable[str], task_list: str, limit: int, lease_for: int = LEASE_FOR) -> list[Task]:
         """Claim up to `limit` handler tasks of those names (short names match too), and remember the claims."""
         wanted = set(names)
         return await self.claim_where(
@@ -292,31 +175,28 @@ class Connection:
 
     async def claim_where(
         self, matches: Callable[[str, str], bool], task_list: str | None, limit: int, lease_for: int = LEASE_FOR
-    ) -> list[Held]:
+    ) -> list[Task]:
         """Claim up to `limit` tasks whose (kind, name) matches, oldest first, and remember the claims.
 
         If none is ready, wake the due ones first: there may be no worker to do it.
         """
         store, namespace = self.kernel.store, self.kernel.settings.namespace
         tasks: list[Task] = []
-        sent_at = self.kernel.clock.monotonic()
         for woken in (False, True):
             lane_ids = [
                 lane_id
                 for lane_id, lane in (await store.tasks.list_lanes()).items()
                 if lane.namespace == namespace and task_list in (None, lane.task_list) and matches(lane.kind, lane.name)
             ]
-            sent_at = self.kernel.clock.monotonic()
             if lane_ids:
                 claim = partial(store.tasks.claim, lane_ids, self.owner_id, lease_for)
                 tasks = await take(claim, self.kernel.approvals.tend, limit)
             if tasks or woken:
                 break
             await self._waker.tick()
-        claimed = [Held(task, sent_at + lease_for / 1000) for task in tasks]
-        for held in claimed:
-            self.claims.add(held)
-        return claimed
+        for task in tasks:
+            self.claims.add(task)
+        return tasks
 
     async def payload_of(self, task: Task) -> dict[str, Json]:
         """Return the payload of the task, as a new object."""
@@ -328,43 +208,43 @@ class Connection:
         found: dict[str, Json] = decode(text)
         return found
 
-    async def settle(self, held: Held, outcome: Outcome, policy: RetryPolicy = NO_RETRY) -> bool:
+    async def settle(self, task: Task, outcome: Outcome, policy: RetryPolicy = NO_RETRY) -> bool:
         """Commit the outcome of an attempt under its claim, with the consequences for its run; False if the claim was lost.
 
         A result that cannot be stored raises `InvalidPayload` or `PayloadTooLarge`; the claim is still held then.
         """
         try:
-            decided = decide(held.task, outcome, policy, self.kernel.ids.random, self.kernel.settings.payload_limit)
+            decided = decide(task, outcome, policy, self.kernel.ids.random, self.kernel.settings.payload_limit)
         except InvalidInput:
-            self.claims.add(held)
+            self.claims.add(task)
             raise
-        answer = await self.kernel.run_services.settler.settle(held.task, held.claim, decided)
+        answer = await self.kernel.run_services.settler.settle(task, task.claim, decided)
         return answer.verdict is Verdict.DONE
 
-    async def release(self, held: Held, reason: str) -> None:
+    async def release(self, task: Task, reason: str) -> None:
         """Release the task immediately."""
-        self.claims.take(held.task.id)
-        await self.settle(held, Released(reason))
+        self.claims.take(task.id)
+        await self.settle(task, Released(reason))
 
     async def work_own_kinds(self, limit: int = 16) -> int:
         """Do the engine's own tasks, so that runs proceed with agents alone; return their number."""
         if self._scripts is None:
             self._scripts = ScriptRunner()
         handlers = builtin_handlers(self._scripts, self.kernel.retention)
-        held = await self.claim_where(lambda kind, _: kind in (ADVANCE, APPROVAL, SCRIPT), None, limit)
-        for each in held:
-            self.claims.take(each.task.id)
-            problem = refusal(each.task, 2**31 if each.task.kind == ADVANCE else 5)
+        tasks = await self.claim_where(lambda kind, _: kind in (ADVANCE, APPROVAL, SCRIPT), None, limit)
+        for task in tasks:
+            self.claims.take(task.id)
+            problem = refusal(task, 2**31 if task.kind == ADVANCE else 5)
             if problem is not None:
-                await self.settle(each, Failed(problem))
+                await self.settle(task, Failed(problem))
                 continue
-            each.task.payload = await self.kernel.value_store.open_text(each.task.payload)
-            context = Context(each.task, self.kernel.clock.now, lambda _: None)
-            handler = handlers[each.task.kind]
-            await self.settle(each, await call(handler, context, _NoExecutor()), handler.retry)
-        return len(held)
+            task.payload = await self.kernel.value_store.open_text(task.payload)
+            context = Context(task, self.kernel.clock.now, lambda _: None)
+            handler = handlers[task.kind]
+            await self.settle(task, await call(handler, context, _no_executor), handler.retry)
+        return len(tasks)
 
-    async def claim_prompt(self, task_list: str, served: Callable[[str], bool]) -> Held | None:
+    async def claim_prompt(self, task_list: str, served: Callable[[str], bool]) -> Task | None:
         """Claim one task of a prompt, if this engine serves prompts; none of a name that is `served` by a handler."""
         fallback, namespace = self.kernel.registry.fallback, self.kernel.settings.namespace
         if fallback is None:
@@ -377,31 +257,19 @@ class Connection:
 
         return next(iter(await self.claim_where(is_prompt, task_list, 1, PROMPT_FOR)), None)
 
-    async def ask_prompt(self, held: Held, context: Context) -> Outcome | None:
+    async def ask_prompt(self, task: Task, context: Context) -> Outcome | None:
         """Let the engine's fallback handle the task; None if it no longer serves it."""
-        handler = None if self.kernel.registry.fallback is None else self.kernel.registry.fallback.find(held.task.name)
+        handler = None if self.kernel.registry.fallback is None else self.kernel.registry.fallback.find(task.name)
         if handler is None:
             return None
-        held.task.payload = await self.kernel.value_store.open_text(held.task.payload)
+        task.payload = await self.kernel.value_store.open_text(task.payload)
         bounded = handler if handler.timeout_for is not None else msgspec.structs.replace(handler, timeout_for=PROMPT_FOR)
-        return await call(bounded, context, _NoExecutor())
+        return await call(bounded, context, _no_executor)
 
-    async def append_lines(self, lines: list[LogLine]) -> None:
-        """Store log lines of handlers."""
-        await self.kernel.store.log.append_lines(lines)
-
-
-class _NoExecutor:
-    """An executor that is never used: the engine's own handlers are async."""
-
-    def in_thread(self, handler: Any, arguments: Any) -> Any:
-        raise NotImplementedError
-
-    def in_process(self, handler: Any, context: Any) -> Any:
-        raise NotImplementedError
-
-    def abandoned(self, names: Iterable[str]) -> int:
-        return 0
+    async def find_step_row(self, step_id: str) -> StepRow | None:
+        """Return the step as the evaluator knows it."""
+        step = await self.kernel.store.runs.find_step(parse_id(step_id, "step id"))
+        return None if step is None else load_step(step, self.kernel.value_store)
 
 
 def forbid_event_loop(what: str) -> None:

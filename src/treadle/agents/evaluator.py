@@ -19,7 +19,6 @@ from treadle.agents.persistence import Persistence
 from treadle.kernel.runs.flows import Source, find_workflow
 from treadle.kernel.runs.records import ExecutionResult as KernelResult
 from treadle.kernel.runs.records import ExecutionStatus as KernelStatus
-from treadle.kernel.runs.step_codec import load_step
 from treadle.lang.codec import qualified_name_of
 from treadle.model.errors import InvalidInput, Refused, StepNotFound
 from treadle.model.ids import parse_id
@@ -282,9 +281,9 @@ class Evaluator:
 
     async def _end_step(self, step_id: str, outcome: Succeeded | Failed) -> None:
         step_id = parse_id(step_id, "step id")
-        held = self.persistence.claims.take_of_step(step_id)
-        if held is not None:
-            if not await self.persistence.settle(held, outcome):
+        task = self.persistence.claims.take_of_step(step_id)
+        if task is not None:
+            if not await self.persistence.settle(task, outcome):
                 _log.warning("step %s: the claim on its task was lost, so its outcome is dropped", step_id)
             return
         runs = self.persistence.engine.runs
@@ -297,10 +296,10 @@ class Evaluator:
             _log.info("step %s no longer waits: nothing was done", step_id)
 
     async def _run_of(self, step_id: str) -> str:
-        step = await self.persistence.engine.kernel.store.runs.find_step(parse_id(step_id, "step id"))
-        if step is None:
+        row = await self.persistence.find_step_row(step_id)
+        if row is None:
             raise UnknownStep(step_id)
-        return load_step(step, self.persistence.engine.kernel.value_store).run_id
+        return row.run_id
 
 
 def _shown(found: KernelResult) -> ExecutionResult:

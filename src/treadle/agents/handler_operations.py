@@ -7,8 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from treadle.agents.modules import Modules, OutsideRoots, missing_requirements
-from treadle.agents.records import check_registration
+from treadle.agents.modules import Modules, OutsideRoots, check_registration, missing_requirements
 from treadle.agents.trial_process import try_outside
 from treadle.api.handlers import Handler, HandlerList, HandlerRates, HandlerRemoved, HandlersApi, HandlerTrial
 from treadle.api.tasks import WAIT_LIMIT

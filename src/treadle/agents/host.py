@@ -19,36 +19,29 @@ OWN_KINDS = 16
 
 
 @dataclass(slots=True)
-class Counts:
-    """Handled tasks by name: completed and not completed. Thread-safe."""
-
-    by_name: dict[str, list[int]] = field(default_factory=dict)
-    _lock: threading.Lock = field(default_factory=threading.Lock)
-
-    def add(self, name: str, done: bool) -> None:
-        """Count one task."""
-        with self._lock:
-            self.by_name.setdefault(name, [0, 0])[0 if done else 1] += 1
-
-    def copy(self) -> dict[str, list[int]]:
-        """Return a copy of the counts."""
-        with self._lock:
-            return {name: list(counts) for name, counts in self.by_name.items()}
-
-
-@dataclass(slots=True)
 class Profile:
-    """An agent's entry in the server registry."""
+    """An agent's entry in the server registry; it counts handled tasks by name, completed and not completed."""
 
     server_group: str
     service_name: str
     server_name: str
     topics: tuple[str, ...]
     max_concurrent: int
-    counts: Counts = field(default_factory=Counts)
     error: dict[str, Any] | None = None
     renew_every: float | None = None
     """Seconds between renewals of a claim; None: a third of its lease."""
+    _counts: dict[str, list[int]] = field(default_factory=dict)
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def count(self, name: str, done: bool) -> None:
+        """Count one task; thread-safe."""
+        with self._lock:
+            self._counts.setdefault(name, [0, 0])[0 if done else 1] += 1
+
+    def copy_counts(self) -> dict[str, list[int]]:
+        """Return a copy of the counts; thread-safe."""
+        with self._lock:
+            return {name: list(counts) for name, counts in self._counts.items()}
 
 
 class AgentHost(WorkerHost):
@@ -56,7 +49,7 @@ class AgentHost(WorkerHost):
 
     def __init__(self, kernel: Kernel, profile: Profile, *, emit: Emit | None = None, **options: Any) -> None:
         self._profile = profile
-        super().__init__(kernel, emit=_counting(emit or kernel.emit, profile.counts), name=profile.server_name, **options)
+        super().__init__(kernel, emit=_counting(emit or kernel.emit, profile), name=profile.server_name, **options)
 
     def _make_lease_renewer(self) -> LeaseRenewer:
         lease_renewer = super()._make_lease_renewer()
@@ -74,15 +67,15 @@ class AgentHost(WorkerHost):
             server_group=profile.server_group,
             service_name=profile.service_name,
             topics=list(profile.topics),
-            counts=profile.counts.copy(),
+            counts=profile.copy_counts(),
             error=server.error if profile.error is None else msgspec.json.encode(profile.error).decode(),
         )
 
 
-def _counting(emit: Emit, counts: Counts) -> Emit:
+def _counting(emit: Emit, profile: Profile) -> Emit:
     def heard(event: Event) -> None:
         if isinstance(event, TaskSettled) and event.move in ("succeed", "fail"):
-            counts.add(event.name, event.move == "succeed")
+            profile.count(event.name, event.move == "succeed")
         emit(event)
 
     return heard

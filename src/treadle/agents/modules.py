@@ -32,7 +32,9 @@ from packaging.utils import canonicalize_name
 from packaging.version import InvalidVersion, Version
 
 from treadle.model.errors import InvalidInput, NonRetryable
+from treadle.model.names import check_name
 from treadle.model.records import HandlerRegistration
+from treadle.model.values import encode
 
 _AT_LEAST = (">=", ">", "~=", "==", "===")
 _AT_MOST = ("<=", "<", "~=", "==", "===")
@@ -115,6 +117,32 @@ def _unfit(wanted: SpecifierSet, installed: str) -> str | None:
         if each.operator in _AT_MOST and version > bound:
             return f"{installed} is installed, which is too new"
     return f"{installed} is installed"
+
+
+_TEXTS = {"module_uri": 1000, "entrypoint": 200, "version": 200, "checksum": 200}
+"""The longest texts of a registration."""
+
+
+def check_registration(registration: HandlerRegistration) -> None:
+    """Reject a registration that no runner could use, regardless of the module's location."""
+    check_name(registration.facet_name, "facet name")
+    if registration.facet_name.startswith("afl:"):
+        raise InvalidInput("Names that start with afl: are reserved for the engine.")
+    if not isinstance(registration.module_uri, str) or not registration.module_uri.strip():
+        raise InvalidInput("A handler needs a module_uri: package.module, or file:///path/to/module.py.")
+    for name, limit in _TEXTS.items():
+        if len(text := str(getattr(registration, name))) > limit or not text.isprintable():
+            raise InvalidInput(f"The {name} of a handler has up to {limit} printable characters.")
+    if not isinstance(registration.entrypoint, str) or not registration.entrypoint.isidentifier():
+        raise InvalidInput(f"The entry point {registration.entrypoint!r} is not a function name.")
+    if type(registration.timeout_ms) is not int or not 0 < registration.timeout_ms <= 24 * 3_600_000:
+        raise InvalidInput(f"timeout_ms must be from 1 to 86,400,000 (a day), not {registration.timeout_ms!r}.")
+    for each in registration.requirements:
+        check_requirement(each)
+    if not isinstance(registration.metadata, dict):
+        raise InvalidInput(f"metadata is a dict, not {type(registration.metadata).__name__}.")
+    registration.check_readable()
+    encode(registration.metadata, "metadata")
 
 
 _CHECKSUM = "__treadle_checksum__"

@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from treadle.agents.entities import HandlerRegistration
+from treadle.agents.modules import check_registration
 from treadle.agents.persistence import id_of
-from treadle.agents.records import check_registration
 from treadle.engine import Engine
 from treadle.evaluator import State, StepRow
 from treadle.evaluator.records import StepError

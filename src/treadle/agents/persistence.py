@@ -6,14 +6,19 @@ task = store.claim_task(["billing.ProcessPayment"])
 
 from __future__ import annotations
 
+import os
+import socket
 import uuid
+from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any, Protocol
 
 import msgspec
 
-from treadle.agents.connection import LEASE_FOR, Held, on_loop
+from treadle.agents.connection import LEASE_FOR, Connection, on_loop
 from treadle.agents.entities import (
+    MANAGED_BY,
+    STORED_SERVER_STATES,
     HandlerRegistration,
     LockDefinition,
     LockMetaData,
@@ -22,21 +27,26 @@ from treadle.agents.entities import (
     StepDefinition,
     TaskDefinition,
     TaskState,
+    runner_of,
+    server_of,
+    step_of,
     task_of,
     with_kept,
 )
-from treadle.agents.records import Records
+from treadle.agents.locks import Lock
+from treadle.agents.modules import check_registration
+from treadle.evaluator import StepRow
 from treadle.evaluator.draft import task_id_of
 from treadle.kernel.queue.service import PATIENCE, TaskSpec
-from treadle.kernel.runs.step_codec import load_step
 from treadle.kernel.store.queries import Renewal
 from treadle.kernel.store.units import Unit
-from treadle.model.errors import InvalidInput, InvalidPayload, Refused, TaskNotFound, UnreadableValue
+from treadle.model.errors import InvalidInput, InvalidPayload, Refused, RunNotFound, TaskNotFound, UnreadableValue
 from treadle.model.ids import parse_id
 from treadle.model.names import DEFAULT_LIST
 from treadle.model.outcomes import Failed, Outcome, Problem, Succeeded
-from treadle.model.tasks import Preclaimed, Task
-from treadle.model.values import Json, unreadable_json
+from treadle.model.runs import Run
+from treadle.model.tasks import Preclaimed, Server, Task
+from treadle.model.values import BlobRef, Json, decode, encode, unreadable_json
 from treadle.settings import Settings
 
 
@@ -143,15 +153,16 @@ class PersistenceAPI(Protocol):
 
 
 _PAGE = 1000
+_LIMIT = 2**31
 
 
-class Persistence(Records):
+class Persistence(Connection):
     """A store for agents; `PersistenceAPI` documents the methods."""
 
     @on_loop
     async def claim_task(self, task_names: list[str], task_list: str = DEFAULT_LIST) -> TaskDefinition | None:
-        for held in await self.claim(task_names, task_list, 1):
-            return await self._shown(held.task)
+        for task in await self.claim(task_names, task_list, 1):
+            return await self._shown(task)
         return None
 
     @on_loop
@@ -182,9 +193,8 @@ class Persistence(Records):
 
     @on_loop
     async def get_task_for_step(self, step_id: str) -> TaskDefinition | None:
-        step = await self.engine.kernel.store.runs.find_step(parse_id(step_id, "step id"))
-        row = None if step is None else load_step(step, self.engine.kernel.value_store)
-        task = None if row is None else await self.engine.kernel.store.tasks.find(row.task_id or task_id_of(row))
+        row = await self.find_step_row(step_id)
+        task = None if row is None else await self.kernel.store.tasks.find(row.task_id or task_id_of(row))
         return None if task is None else await self._shown(task)
 
     def save_task(self, task: TaskDefinition) -> None:
@@ -222,13 +232,12 @@ class Persistence(Records):
         new, blobs = self.kernel.queue.make(spec)
         if task.state != TaskState.PENDING:
             new = msgspec.structs.replace(new, preclaimed=Preclaimed(self.owner_id, LEASE_FOR))
-        sent_at = self.kernel.clock.monotonic()
         await self.kernel.committer.submit(Unit(tasks=(new,), rows=blobs), PATIENCE)
         if new.preclaimed is not None:
             stored = await self.engine.get_task(new.id)
             if stored.owner_id != self.owner_id:
                 raise Refused(f"{task.name} is paused or limited, so the task {new.id} was stored as pending.")
-            self.claims.add(Held(stored, sent_at + LEASE_FOR / 1000))
+            self.claims.add(stored)
         return new.id
 
     def complete_task(self, task_id: str, result: dict[str, Json] | None = None) -> bool:
@@ -260,6 +269,127 @@ class Persistence(Records):
             return task_of(task, await self.whole_payload_of(task))
         except UnreadableValue as error:
             return task_of(task, unreadable_json(error))
+
+    # steps and runs
+
+    @on_loop
+    async def get_step(self, step_id: str) -> StepDefinition | None:
+        row = await self.find_step_row(step_id)
+        return None if row is None else await self._step(row)
+
+    def step_exists(self, step_id: str) -> bool:
+        return self.get_step(step_id) is not None
+
+    @on_loop
+    async def get_steps_by_workflow(self, workflow_id: str) -> list[StepDefinition]:
+        return [await self._step(shown.row) for shown in await self.kernel.run_reads.list_steps(workflow_id)]
+
+    def get_steps_by_state(self, workflow_id: str, state: str) -> list[StepDefinition]:
+        return [step for step in self.get_steps_by_workflow(workflow_id) if step.state == state]
+
+    def get_steps_by_container(self, workflow_id: str, container_id: str) -> list[StepDefinition]:
+        return [step for step in self.get_steps_by_workflow(workflow_id) if step.container_id == container_id]
+
+    def get_workflow_root(self, workflow_id: str) -> StepDefinition | None:
+        return next((step for step in self.get_steps_by_workflow(workflow_id) if step.container_id is None), None)
+
+    @on_loop
+    async def get_runner(self, runner_id: str) -> RunnerDefinition | None:
+        try:
+            return await self._runner(await self.engine.runs.get_run(runner_id))
+        except RunNotFound:
+            return None
+
+    @on_loop
+    async def get_runners_by_state(self, state: str) -> list[RunnerDefinition]:
+        return [await self._runner(run) for run in await self.kernel.run_reads.list_runs(states=(state,), limit=_PAGE)]
+
+    @on_loop
+    async def get_step_logs(self, step_id: str) -> list[dict[str, Any]]:
+        row = await self.find_step_row(step_id)
+        lines = [] if row is None else await self.kernel.store.log.list_lines(row.task_id or task_id_of(row), _PAGE)
+        return [
+            {"time": line.at, "level": line.level, "source": line.source, "message": line.message, "details": line.said or None}
+            for line in lines
+        ]
+
+    # servers
+
+    def save_server(self, server: ServerDefinition) -> None:
+        self.run(self.kernel.store.servers.save(_stored(server, self.kernel.settings.namespace)))
+
+    def get_server(self, server_id: str) -> ServerDefinition | None:
+        return next((server for server in self.list_servers() if server.uuid == server_id), None)
+
+    @on_loop
+    async def list_servers(self) -> list[ServerDefinition]:
+        return [server_of(shown.server, shown.state) for shown in await self.kernel.reads.list_servers()]
+
+    @on_loop
+    async def ping_server(self, server_id: str) -> bool:
+        for server in await self.kernel.store.servers.list_all(self.kernel.settings.namespace):
+            if server.id == server_id:
+                await self.kernel.store.servers.save(server)
+                return True
+        return False
+
+    # handler registrations
+
+    def save_handler_registration(self, registration: HandlerRegistration) -> None:
+        check_registration(registration)
+        self.run(self.kernel.store.operators.save_handler(self.kernel.settings.namespace, registration))
+
+    register_handler = save_handler_registration
+
+    def get_handler_registration(self, facet_name: str) -> HandlerRegistration | None:
+        return next((each for each in self.list_handler_registrations() if each.facet_name == facet_name), None)
+
+    def list_handler_registrations(self) -> list[HandlerRegistration]:
+        return self.run(self.kernel.store.operators.list_handlers(self.kernel.settings.namespace))
+
+    def delete_handler_registration(self, facet_name: str) -> bool:
+        return self.run(self.kernel.store.operators.delete_handler(self.kernel.settings.namespace, facet_name))
+
+    # locks
+
+    def acquire_lock(self, key: str, duration_ms: int, meta: LockMetaData | None = None) -> bool:
+        return self._keep_lock(key, self.run(self.locks.acquire(key, duration_ms, None if meta is None else asdict(meta))))
+
+    def extend_lock(self, key: str, duration_ms: int) -> bool:
+        held = self._held_locks.get(key)
+        return held is not None and self._keep_lock(key, self.run(self.locks.extend(held, duration_ms)))
+
+    def release_lock(self, key: str) -> bool:
+        held = self._held_locks.pop(key, None)
+        return held is not None and self.run(self.locks.release(held))
+
+    def check_lock(self, key: str) -> LockDefinition | None:
+        found = self.run(self.locks.find(key))
+        if found is None:
+            return None
+        acquired_at, expires_at, details = found
+        known = {each.name for each in fields(LockMetaData)}
+        meta = LockMetaData(**{name: value for name, value in details.items() if name in known})
+        return LockDefinition(key, acquired_at, expires_at, meta)
+
+    def _keep_lock(self, key: str, lock: Lock | None) -> bool:
+        if lock is not None:
+            self._held_locks[key] = lock
+        return lock is not None
+
+    async def _step(self, row: StepRow) -> StepDefinition:
+        return step_of(row, await self._plain(row.params), await self._plain(row.returns))
+
+    async def _plain(self, attributes: dict[str, Any]) -> dict[str, Json]:
+        """Return a copy of the attributes with their large values."""
+        wanted = [value.digest for value in attributes.values() if isinstance(value, BlobRef)]
+        found = await self.kernel.value_store.load(wanted) if wanted else {}
+        whole = {name: found[value.digest] if isinstance(value, BlobRef) else value for name, value in attributes.items()}
+        copy: dict[str, Json] = decode(encode(whole, "attributes", _LIMIT))
+        return copy
+
+    async def _runner(self, run: Run) -> RunnerDefinition:
+        return runner_of(run, await self.engine.runs.inputs(run), await self.engine.runs.outputs(run))
 
 
 class MemoryStore(Persistence):
@@ -296,6 +426,28 @@ def id_of(text: str) -> str:
         return parse_id(text)
     except InvalidInput:
         return str(uuid.uuid5(uuid.NAMESPACE_OID, f"treadle:{text}"))
+
+
+def _stored(server: ServerDefinition, namespace: str) -> Server:
+    return Server(
+        id=server.uuid,
+        name=server.server_name or socket.gethostname(),
+        host=",".join(server.server_ips) or socket.gethostname(),
+        pid=os.getpid(),
+        version=MANAGED_BY + server.manager if server.manager else "",
+        state=STORED_SERVER_STATES.get(server.state, server.state),
+        handlers=list(server.handlers),
+        task_lists=["default"],
+        started_at=server.start_time,
+        handled=sum(each.handled + each.not_handled for each in server.handled),
+        failed=sum(each.not_handled for each in server.handled),
+        server_group=server.server_group,
+        service_name=server.service_name,
+        topics=list(server.topics),
+        counts={each.handler: [each.handled, each.not_handled] for each in server.handled},
+        error=None if server.error is None else msgspec.json.encode(server.error).decode(),
+        namespace=namespace,
+    )
 
 
 def _outcome(task: TaskDefinition) -> Outcome:

@@ -3,47 +3,27 @@
 from __future__ import annotations
 
 import copy
-import socket
 import threading
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
-from functools import partial
 from typing import Any
 
 from treadle.agents.agent import Agent, matches_topics, start_warnings
+from treadle.agents.config import AgentPollerConfig, RegistryRunnerConfig
 from treadle.agents.evaluator import Evaluator
 from treadle.agents.invoke import call_tool, payload_for
-from treadle.agents.modules import IMPORT_LIMIT, Modules, OutsideRoots, missing_requirements, runner_roots
+from treadle.agents.modules import IMPORT_LIMIT, Modules, OutsideRoots, check_registration, missing_requirements, runner_roots
 from treadle.agents.persistence import Persistence
-from treadle.agents.records import check_registration
 from treadle.agents.step_log import call_logged
-from treadle.model.errors import InvalidInput, InvalidPolicy, StoreError
+from treadle.model.errors import InvalidInput, StoreError
 from treadle.model.names import check_name
 from treadle.model.outcomes import Outcome
 from treadle.model.records import HandlerRegistration
 from treadle.model.text import safe_logger
-from treadle.settings import agent_default
 from treadle.workers.context import Context
 from treadle.workers.handlers import Handler, Registry, make_handler
 
 Callback = Callable[[dict[str, Any]], Any]
 """Takes the payload and returns a dict; may be a coroutine function."""
-
-
-@dataclass
-class AgentPollerConfig:
-    """The configuration of a poller; times in milliseconds."""
-
-    service_name: str = "afl-agent"
-    server_group: str = "default"
-    server_name: str = ""
-    task_list: str = "default"
-    poll_interval_ms: int = field(default_factory=partial(agent_default, "poll_interval_ms"))
-    max_concurrent: int = field(default_factory=partial(agent_default, "max_concurrent"))
-    heartbeat_interval_ms: int = 10000
-
-    def __post_init__(self) -> None:
-        self.server_name = self.server_name or socket.gethostname()
 
 
 class AgentPoller(Agent):
@@ -70,18 +50,6 @@ class AgentPoller(Agent):
     register_async = register
     """An alias of `register`, which also accepts coroutine functions."""
 
-    def registered_names(self) -> list[str]:
-        """All registered names, sorted."""
-        return self._registry.names()
-
-    def registry(self) -> Registry:
-        """Return the callbacks as handlers."""
-        return self._registry
-
-    def update_step(self, step_id: str, partial_result: Mapping[str, Any]) -> None:
-        """Merge partial results into a step's returns without completing it."""
-        self._evaluator.update_step(step_id, partial_result)
-
 
 def agent_handler(
     name: str,
@@ -104,26 +72,6 @@ def agent_handler(
 _log = safe_logger("treadle.agents")
 
 
-@dataclass
-class RegistryRunnerConfig:
-    """The configuration of a registry runner; times in milliseconds. `topics` are globs; without any, all facets are handled."""
-
-    service_name: str = "afl-registry-runner"
-    server_group: str = "default"
-    server_name: str = ""
-    task_list: str = "default"
-    poll_interval_ms: int = field(default_factory=partial(agent_default, "poll_interval_ms"))
-    max_concurrent: int = field(default_factory=partial(agent_default, "max_concurrent"))
-    heartbeat_interval_ms: int = 10000
-    registry_refresh_interval_ms: int = 30000
-    topics: list[str] = field(default_factory=lambda: list(agent_default("runner_topics")))
-
-    def __post_init__(self) -> None:
-        self.server_name = self.server_name or socket.gethostname()
-        if type(self.registry_refresh_interval_ms) is not int or self.registry_refresh_interval_ms < 1:
-            raise InvalidPolicy(f"registry_refresh_interval_ms must be 1 or more, not {self.registry_refresh_interval_ms!r}.")
-
-
 class LiveRegistry(Registry):
     """A registry that replaces all its handlers together."""
 
@@ -136,6 +84,7 @@ class RegistryRunner(Agent):
     """Re-reads the registrations periodically: new ones are served without a restart, changed ones from their next task on."""
 
     _config: RegistryRunnerConfig
+    _registry: LiveRegistry
 
     def __init__(self, persistence: Persistence, evaluator: Evaluator, config: RegistryRunnerConfig | None = None) -> None:
         config = config or RegistryRunnerConfig()
@@ -173,18 +122,6 @@ class RegistryRunner(Agent):
                 raise
             _log.warning("handler %s: %s It will be loaded when a task arrives.", facet_name, error)
         self._persistence.save_handler_registration(registration)
-
-    def registered_names(self) -> list[str]:
-        """The facets that this runner handles, sorted, as of the last refresh."""
-        return self._registry.names()
-
-    def registry(self) -> Registry:
-        """Return the registrations as handlers, as of the last refresh."""
-        return self._registry
-
-    def update_step(self, step_id: str, partial_result: Mapping[str, Any]) -> None:
-        """Merge partial results into a step's returns without completing it."""
-        self._evaluator.update_step(step_id, partial_result)
 
     def refresh(self) -> None:
         """Read the registrations again; does nothing if they are unchanged."""

@@ -3,26 +3,24 @@
 from __future__ import annotations
 
 import signal
-import socket
 import threading
 from collections import OrderedDict
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field
-from functools import partial
+from dataclasses import asdict
 from typing import Any
 
 from treadle.agents.agent import Agent, matches_topics, start_warnings
+from treadle.agents.config import RunnerConfig
 from treadle.agents.entities import ServerState
 from treadle.agents.evaluator import Evaluator
 from treadle.agents.invoke import ToolRegistry
 from treadle.agents.persistence import Persistence, check_payload
 from treadle.agents.poller import agent_handler
 from treadle.engine.status_server import StatusServer, json_route
-from treadle.model.errors import Contended, InvalidPolicy, NonRetryable, NotFound, Refused, StoreError
+from treadle.model.errors import Contended, NonRetryable, NotFound, Refused, StoreError
 from treadle.model.states import RunState
 from treadle.model.text import safe_logger
-from treadle.settings import agent_default
 from treadle.workers.context import Context
 from treadle.workers.handlers import Handler, Registry, make_handler
 
@@ -37,36 +35,6 @@ class NoFreePort(Refused):
     """All candidate ports are in use."""
 
     code = "no_free_port"
-
-
-@dataclass
-class RunnerConfig:
-    """The configuration of a runner; times in milliseconds.
-
-    Its locks on work items are the claims on their tasks, extended at the latest after half of `lock_duration_ms`.
-    """
-
-    server_group: str = "default"
-    service_name: str = "afl-runner"
-    server_name: str = ""
-    topics: list[str] = field(default_factory=lambda: list(agent_default("runner_topics")))
-    task_list: str = "default"
-    poll_interval_ms: int = field(default_factory=partial(agent_default, "poll_interval_ms"))
-    heartbeat_interval_ms: int = 10000
-    lock_duration_ms: int = 60000
-    lock_extend_interval_ms: int = 20000
-    max_concurrent: int = field(default_factory=partial(agent_default, "max_concurrent"))
-    shutdown_timeout_ms: int = 30000
-    http_port: int = 8080
-    http_max_port_attempts: int = 20
-    http_host: str = field(default_factory=partial(agent_default, "http_host"))
-
-    def __post_init__(self) -> None:
-        self.server_name = self.server_name or socket.gethostname()
-        if self.lock_duration_ms < 1 or self.lock_extend_interval_ms < 1:
-            raise InvalidPolicy("lock_duration_ms and lock_extend_interval_ms must be 1 or more.")
-        if self.shutdown_timeout_ms < 0 or not 0 <= self.http_port <= 65535 or self.http_max_port_attempts < 1:
-            raise InvalidPolicy("shutdown_timeout_ms, http_port (to 65535) or http_max_port_attempts (from 1) is out of range.")
 
 
 class _ServiceRegistry(Registry):
@@ -154,10 +122,6 @@ class RunnerService(Agent):
         """The address of the status page."""
         return self._config.http_host
 
-    def registry(self) -> Registry:
-        """Return the tools as handlers."""
-        return self._registry
-
     def start(self) -> None:
         """Serve until `stop`, SIGTERM or SIGINT; blocks. Raises `NoFreePort` before anything is claimed."""
         config = self._config
@@ -238,7 +202,7 @@ class RunnerService(Agent):
         return ServerState.RUNNING if self.is_running else ServerState.STARTUP
 
     def _describe(self) -> dict[str, Any]:
-        counts = self._profile.counts.copy()
+        counts = self._profile.copy_counts()
         host = self._host or self._stopping
         return {
             "server_id": self.server_id,

@@ -106,11 +106,7 @@ class Goals:
         """Return the handlers of the roles that the topology assigns to this process."""
         if self.topology is None:
             return None
-        from treadle.goals.roles import RoleContext, Roles
+        from treadle.goals.roles import Roles
 
-        services, kernel = self.services, self._kernel
-        return Roles(
-            RoleContext(
-                self.topology, services.artifacts, services.monitor, kernel.registry, self.gates, executor, kernel.clock, kernel.ids
-            )
-        )
+        services = self.services
+        return Roles(self._kernel, services.artifacts, services.monitor, self.topology, self.gates, executor)

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
 from treadle.api.objectives import ContextSnapshot, OutputBundle, RunRecord, Workorder
+from treadle.engine.kernel import Kernel
 from treadle.goals.artifacts import Artifacts
 from treadle.goals.gates import Gates
 from treadle.goals.kinds import GOAL_DEADLINE, GOAL_GATE, GOAL_READINESS, GOAL_ROLE, GOAL_RUN, GOAL_SCHEDULE
@@ -22,16 +22,14 @@ from treadle.goals.records import BUDGET_CODE, Status, bundle_id_of, run_record_
 from treadle.goals.schemas import need_jsonschema
 from treadle.goals.settler import Monitor
 from treadle.goals.topology import MONITOR_EVERY_FOR, InvalidTopology, Topology, TopologyProblem, suggestion
-from treadle.model.clock import Clock
 from treadle.model.errors import StoreError
-from treadle.model.ids import Ids
 from treadle.model.outcomes import AwaitingApproval, Failed, Outcome, Problem, Released, Retry, Succeeded, Waiting
 from treadle.model.retry import RetryPolicy
 from treadle.model.tasks import NewTask
 from treadle.model.values import Json, decode, encode, shown, text_of
 from treadle.workers.call import Executor, call
 from treadle.workers.context import Context
-from treadle.workers.handlers import Handler, Registry, make_handler
+from treadle.workers.handlers import Handler, make_handler
 
 THREADS = 16
 PROCESSES = 4
@@ -42,30 +40,18 @@ _NO_SPECIALIST = "{} is a specialist; workorders need a plain handler, which may
 _GATE_RETRY = RetryPolicy(retries=2, first_for=1_000)
 
 
-Calling = Callable[["RoleContext", Handler], Callable[[dict[str, Any], Context], Any]]
-"""Makes the call of a user's handler for tasks of a kind."""
-
-
-@dataclass(frozen=True, slots=True)
-class RoleContext:
-    """The topology and services that the roles of a process use."""
-
-    topology: Topology
-    artifacts: Artifacts
-    monitor: Monitor
-    registry: Registry
-    gates: Gates
-    executor: Executor
-    clock: Clock
-    ids: Ids
+Call = Callable[[dict[str, Any], Context], Any]
 
 
 class Roles:
     """The handlers of the roles that a topology assigns to this process, by kind and name."""
 
-    def __init__(self, context: RoleContext) -> None:
-        self._context = context
-        self._kinds = context.topology.kinds()
+    def __init__(
+        self, kernel: Kernel, artifacts: Artifacts, monitor: Monitor, topology: Topology, gates: Gates, executor: Executor
+    ) -> None:
+        self._kernel, self._artifacts, self._monitor = kernel, artifacts, monitor
+        self._topology, self._gates, self._executor = topology, gates, executor
+        self._kinds = topology.kinds()
         self._own = {
             GOAL_READINESS: make_handler(GOAL_READINESS, self._review, retry=_PERSISTENT),
             GOAL_SCHEDULE: make_handler(GOAL_SCHEDULE, _nothing),
@@ -78,26 +64,26 @@ class Roles:
     @property
     def names(self) -> list[str]:
         """The kinds of task that this process serves."""
-        roles = self._context.topology.roles
+        roles = self._topology.roles
         return sorted([*self._kinds - {GOAL_ROLE}, *(f"{GOAL_ROLE}/{name}" for name, role in roles.items() if role.handler)])
 
     def start_tasks(self) -> list[NewTask]:
         """Return the deadline monitor's task for each type, if this process has that role and there are deadlines."""
-        topology = self._context.topology
+        topology = self._topology
         if "deadline" not in topology.roles or not topology.deadlines:
             return []
-        return [self._context.monitor.task(self._context.ids.new_id(), name) for name in topology.types]
+        return [self._monitor.task(self._kernel.ids.new_id(), name) for name in topology.types]
 
     def check(self) -> None:
         """Raise `InvalidTopology` if this process lacks gates, a reviewer or suitable handlers."""
-        topology, registry = self._context.topology, self._context.registry
+        topology, registry = self._topology, self._kernel.registry
         for name, rules in topology.types.items():
             if (handler := registry.find(rules.handler)) is not None and handler.executes is not None:
                 raise InvalidTopology(
                     topology.name, (TopologyProblem(f"types.{name}.handler", _NO_SPECIALIST.format(rules.handler)),)
                 )
         if GOAL_GATE in self._kinds:
-            self._context.gates.check(topology)
+            self._gates.check(topology)
         wanted = {f"roles.{name}.handler": role.handler for name, role in topology.roles.items() if role.handler is not None}
         if topology.reviewer is not None and GOAL_READINESS in self._kinds:
             wanted["reviewer"] = topology.reviewer
@@ -117,18 +103,18 @@ class Roles:
         if kind not in self._kinds:
             return None
         if kind == GOAL_RUN:
-            return self._called(kind, name, _running)
+            return self._called(kind, name, self._running)
         if kind == GOAL_ROLE:
             role_name, _, of_type = name.partition("/")
-            role = self._context.topology.roles.get(role_name)
-            known = role is not None and of_type in self._context.topology.types
-            return self._called(kind, str(role.handler), _playing) if role is not None and known else None
+            role = self._topology.roles.get(role_name)
+            known = role is not None and of_type in self._topology.types
+            return self._called(kind, str(role.handler), self._playing) if role is not None and known else None
         # a task that belongs to no type has its kind as its name: follow-ups for dependants, the monitor
-        return self._own.get(kind) if name == kind or name in self._context.topology.types else None
+        return self._own.get(kind) if name == kind or name in self._topology.types else None
 
-    def _called(self, kind: str, name: str, calling: Calling) -> Handler | None:
+    def _called(self, kind: str, name: str, calling: Callable[[Handler], Call]) -> Handler | None:
         """Return a handler that calls the user's handler of that name for tasks of that kind."""
-        user = self._context.registry.find(name)
+        user = self._kernel.registry.find(name)
         if user is None:
             return None
         known = self._users.get((kind, name))
@@ -137,7 +123,7 @@ class Roles:
             known = self._users[kind, name] = msgspec.structs.replace(
                 user,
                 name=f"{kind}/{user.name}",
-                call=calling(self._context, user),
+                call=calling(user),
                 arguments=2,
                 isolation="loop",
                 timeout_for=None,
@@ -149,18 +135,18 @@ class Roles:
 
     async def _review(self, payload: dict[str, Any], ctx: Context) -> Outcome:
         """Call the reviewer for a NEW objective, if there is a reviewer."""
-        reviewer = self._context.topology.reviewer
+        reviewer = self._topology.reviewer
         if reviewer is None or "objective_id" not in payload:
             return Succeeded()
         try:
-            seen = await self._context.artifacts.find_objective(payload["objective_id"])
+            seen = await self._artifacts.find_objective(payload["objective_id"])
         except StoreError as error:
             return Released(f"the objective could not be read: {error}")
-        handler = self._context.registry.find(reviewer)
+        handler = self._kernel.registry.find(reviewer)
         if seen is None or handler is None or seen.objective.status != Status.NEW:
             return Succeeded()
         inner = _inner(ctx, handler, {"objective": seen.objective.as_json()})
-        outcome = await call(handler, inner, self._context.executor)
+        outcome = await call(handler, inner, self._executor)
         if isinstance(outcome, Retry | Failed | Waiting | Released):
             return outcome
         if not isinstance(outcome, Succeeded):
@@ -179,7 +165,7 @@ class Roles:
 
     async def _judge(self, payload: dict[str, Any]) -> Outcome:
         """Run the gates, unless the workorder is already judged or has no output."""
-        artifacts, topology = self._context.artifacts, self._context.topology
+        artifacts, topology = self._artifacts, self._topology
         work_order_id = payload["work_order_id"]
         try:
             workorder = await artifacts.find(Workorder, work_order_id)
@@ -192,91 +178,87 @@ class Roles:
             return Succeeded()
         rules = topology.types.get(seen.objective.type)
         specs = () if rules is None else rules.gates
-        reports = await self._context.gates.judge(
-            specs, bundle, seen.objective, workorder, Path(topology.folder), self._context.executor
-        )
+        reports = await self._gates.judge(specs, bundle, seen.objective, workorder, Path(topology.folder), self._executor)
         return Succeeded({"gates": [report.as_json() for report in reports]})
 
     async def _scan(self, _: dict[str, Any], ctx: Context) -> Outcome:
         """Scan the objectives of a type, and again after the interval."""
-        topology = self._context.topology
+        topology = self._topology
         if ctx.task.name not in topology.types:  # stored by a version with one monitor for all types
             return Succeeded()
         try:
-            await self._context.monitor.scan(ctx.token, topology, ctx.task.name)
+            await self._monitor.scan(ctx.token, topology, ctx.task.name)
         except StoreError as error:
             return Released(f"objectives could not be read: {error}")
         role = topology.roles.get("deadline")
         return Waiting((role.interval_for if role is not None else None) or MONITOR_EVERY_FOR)
 
+    def _running(self, user: Handler) -> Call:
+        async def run(payload: dict[str, Any], ctx: Context) -> Outcome:
+            """Call the workorder's handler within the rest of its budget; skip a workorder that is already EXECUTED."""
+            try:
+                workorder = await self._artifacts.find(Workorder, payload["work_order_id"])
+                snapshot = None if workorder is None else await self._artifacts.find(ContextSnapshot, workorder.snapshot_id)
+            except StoreError as error:
+                return Released(f"the workorder could not be read: {error}")
+            if workorder is None or workorder.status != "CREATED":
+                return Succeeded()
+            if user.executes is not None:
+                return Failed(Problem("unexpected_result", _NO_SPECIALIST.format(user.name)))
+            if snapshot is None:
+                return Failed(Problem("value_lost", "The context snapshot of the workorder is no longer in the store."))
+            spent, kept = _spent(ctx)
+            left = workorder.budget_ms - spent
+            if left <= 0:
+                return _out_of_budget(workorder)
+            given = {
+                "objective": snapshot.objective.as_json(),
+                "workorder": workorder.as_json(),
+                "snapshot": snapshot.as_json(),
+                "prompt": snapshot.prompt,
+            }
+            timeout_for = left if user.timeout_for is None else min(left, user.timeout_for)
+            inner = _inner(ctx, user, given, timeout_for, kept)
+            started = self._kernel.clock.monotonic()
+            outcome = await call(user, inner, self._executor)
+            spent += math.ceil((self._kernel.clock.monotonic() - started) * 1000)
+            if isinstance(outcome, Retry) and spent >= workorder.budget_ms:
+                return _out_of_budget(workorder)
+            if isinstance(outcome, AwaitingApproval):
+                message = "A workorder's handler cannot ask for an approval; people approve objectives."
+                return Failed(Problem("unexpected_result", message))
+            after = {"spent_ms": spent, "checkpoint": decode(kept)}
+            ctx.task.checkpoint = encode(after, "checkpoint")  # kept across a retry or a pause
+            if isinstance(outcome, Waiting):
+                return Waiting(
+                    outcome.wait_for, {**after, "checkpoint": outcome.checkpoint} if outcome.checkpoint is not None else after
+                )
+            return outcome
+
+        return run
+
+    def _playing(self, user: Handler) -> Call:
+        async def play(payload: dict[str, Any], ctx: Context) -> Outcome:
+            """Call the handler of an additional role with the event and the objective as it is now."""
+            try:
+                seen = await self._artifacts.find_objective(payload["objective_id"])
+            except StoreError as error:
+                return Released(f"the objective could not be read: {error}")
+            if seen is None:
+                return Succeeded()
+            given = {"role": payload["role"], "event": payload["event"], "objective": seen.objective.as_json()}
+            outcome = await call(user, _inner(ctx, user, given, user.timeout_for, ctx.task.checkpoint), self._executor)
+            if isinstance(outcome, AwaitingApproval) or user.executes is not None:
+                return Failed(
+                    Problem("unexpected_result", f"{user.name} cannot play a role: it is a specialist, or asks for an approval.")
+                )
+            return outcome
+
+        return play
+
 
 async def _nothing(_: dict[str, Any]) -> None:
     """Do nothing: settling the task schedules."""
-
-
-def _running(context: RoleContext, user: Handler) -> Callable[[dict[str, Any], Context], Any]:
-    async def run(payload: dict[str, Any], ctx: Context) -> Outcome:
-        """Call the workorder's handler within the rest of its budget; skip a workorder that is already EXECUTED."""
-        try:
-            workorder = await context.artifacts.find(Workorder, payload["work_order_id"])
-            snapshot = None if workorder is None else await context.artifacts.find(ContextSnapshot, workorder.snapshot_id)
-        except StoreError as error:
-            return Released(f"the workorder could not be read: {error}")
-        if workorder is None or workorder.status != "CREATED":
-            return Succeeded()
-        if user.executes is not None:
-            return Failed(Problem("unexpected_result", _NO_SPECIALIST.format(user.name)))
-        if snapshot is None:
-            return Failed(Problem("value_lost", "The context snapshot of the workorder is no longer in the store."))
-        spent, kept = _spent(ctx)
-        left = workorder.budget_ms - spent
-        if left <= 0:
-            return _out_of_budget(workorder)
-        given = {
-            "objective": snapshot.objective.as_json(),
-            "workorder": workorder.as_json(),
-            "snapshot": snapshot.as_json(),
-            "prompt": snapshot.prompt,
-        }
-        timeout_for = left if user.timeout_for is None else min(left, user.timeout_for)
-        inner = _inner(ctx, user, given, timeout_for, kept)
-        started = context.clock.monotonic()
-        outcome = await call(user, inner, context.executor)
-        spent += math.ceil((context.clock.monotonic() - started) * 1000)
-        if isinstance(outcome, Retry) and spent >= workorder.budget_ms:
-            return _out_of_budget(workorder)
-        if isinstance(outcome, AwaitingApproval):
-            message = "A workorder's handler cannot ask for an approval; people approve objectives."
-            return Failed(Problem("unexpected_result", message))
-        after = {"spent_ms": spent, "checkpoint": decode(kept)}
-        ctx.task.checkpoint = encode(after, "checkpoint")  # kept across a retry or a pause
-        if isinstance(outcome, Waiting):
-            return Waiting(
-                outcome.wait_for, {**after, "checkpoint": outcome.checkpoint} if outcome.checkpoint is not None else after
-            )
-        return outcome
-
-    return run
-
-
-def _playing(context: RoleContext, user: Handler) -> Callable[[dict[str, Any], Context], Any]:
-    async def play(payload: dict[str, Any], ctx: Context) -> Outcome:
-        """Call the handler of an additional role with the event and the objective as it is now."""
-        try:
-            seen = await context.artifacts.find_objective(payload["objective_id"])
-        except StoreError as error:
-            return Released(f"the objective could not be read: {error}")
-        if seen is None:
-            return Succeeded()
-        given = {"role": payload["role"], "event": payload["event"], "objective": seen.objective.as_json()}
-        outcome = await call(user, _inner(ctx, user, given, user.timeout_for, ctx.task.checkpoint), context.executor)
-        if isinstance(outcome, AwaitingApproval) or user.executes is not None:
-            return Failed(
-                Problem("unexpected_result", f"{user.name} cannot play a role: it is a specialist, or asks for an approval.")
-            )
-        return outcome
-
-    return play
 
 
 def _inner(

@@ -76,12 +76,12 @@ class Objectives(GoalReads):
         objective_id = self._kernel.ids.new_id()
         check_actor(actor)
         fields = _checked(
-            acceptance_criteria=acceptance_criteria,
             title=title,
+            acceptance_criteria=acceptance_criteria,
             importance=importance,
             urgency=urgency,
             metadata={} if metadata is None else metadata,
-            prompt=prompt,
+            **({} if prompt is None else {"prompt": prompt}),
         )
         _list(blocked_by, "blocked_by")
 
@@ -197,14 +197,15 @@ class Objectives(GoalReads):
         An objective that cannot be read is made anew from its title and the other given fields.
         """
         check_actor(actor)
-        changes = _checked(
-            title=title,
-            acceptance_criteria=acceptance_criteria,
-            importance=importance,
-            urgency=urgency,
-            metadata=metadata,
-            prompt=prompt,
-        )
+        given = {
+            "title": title,
+            "acceptance_criteria": acceptance_criteria,
+            "importance": importance,
+            "urgency": urgency,
+            "metadata": metadata,
+            "prompt": prompt,
+        }
+        changes = _checked(**{name: value for name, value in given.items() if value is not None})
 
         def decide(objective: Objective, now: Instant) -> tuple[Objective, str] | None:
             after = _replace(objective, **changes)
@@ -326,8 +327,8 @@ def _objective_blocker(blocker_id: str, other: Seen) -> Blocker:
 
 
 def _checked(**fields: Any) -> dict[str, Any]:
-    """Return the given fields of an objective, without those that are None; raises `InvalidInput`."""
-    return {name: _CHECKS[name](value) for name, value in fields.items() if value is not None}
+    """Return checked fields of an objective; raises `InvalidInput`."""
+    return {name: _CHECKS[name](value) for name, value in fields.items()}
 
 
 def _text(value: object, what: str, limit: int) -> str:
