@@ -101,8 +101,7 @@ def _check_fields(params: tuple[nodes.Param, ...], rule: str, what: str, opening
     check_unique(params, rule, what, opening, context)
     for param in params:
         if param.name.text[0] == "_" and what == "parameter":
-            message = f"parameter `{param.name.text}` begins with `_`: such keys of a payload belong to the runner"
-            context.reporter.report("reserved-parameter", opening.source, param.name.span, message)
+            context.report("reserved-parameter", opening.source, param.name.span, param=param.name.text)
         check_type(param.type, opening, context)
 
 
@@ -154,8 +153,7 @@ def _check_signature(declared: Declared, facet: nodes.Facet, root: Scope, contex
         check_mixin(mixin, root, context, host=declared, signature=True)
         if mixin.alias is not None:
             if mixin.alias.text in taken or mixin.alias.text == facet.name.text:
-                message = f"alias `{mixin.alias.text}` is already the name of something else in `{facet.name.text}`"
-                context.reporter.report("alias-clash", source, mixin.alias.span, message)
+                context.report("alias-clash", source, mixin.alias.span, alias=mixin.alias.text, facet=facet.name.text)
             taken.add(mixin.alias.text)
 
 
@@ -176,9 +174,7 @@ def _warn_bodiless(facet: nodes.Facet, opening: Opening, context: Context) -> No
     if facet.kind is nodes.FacetKind.EVENT or facet.blocks or facet.prompt or facet.pre_script or facet.catch:
         return
     if any(param.is_needed for param in facet.returns):
-        message = f"{facet.kind} `{facet.name.text}` declares returns but has no body, so a plain call never gives them a value"
-        hint = "add a body, or make it an event facet"
-        context.reporter.warn("returns-without-body", opening.source, facet.name.span, message, hint=hint)
+        context.warn("returns-without-body", opening.source, facet.name.span, kind=facet.kind, facet=facet.name.text)
 
 
 def _check_implicit(implicit: nodes.Implicit, opening: Opening, context: Context) -> None:
@@ -194,12 +190,14 @@ def _check_implicit(implicit: nodes.Implicit, opening: Opening, context: Context
         scope.inputs = Inputs().inside(attributes, may_have_more=attributes.open)
         for arg in call.args:
             if arg.name.text not in attributes and not attributes.open:
-                message = (
-                    f"implicit `{implicit.name.text}` passes `{arg.name.text}`, "
-                    f"which is not a parameter of `{declared.qualified_name}`"
-                )
-                context.reporter.report(
-                    "implicit-parameter", opening.source, arg.name.span, message, valid=attributes, near=arg.name.text
+                context.report(
+                    "implicit-parameter",
+                    opening.source,
+                    arg.name.span,
+                    valid=attributes,
+                    near=arg.name.text,
+                    implicit=implicit.name.text,
+                    qualified_name=declared.qualified_name,
                 )
         check_args(call.args, declared, context.tables.params(declared), scope, context)
     for mixin in call.mixins:

@@ -80,8 +80,7 @@ def _check_foreach(foreach: nodes.Foreach, view: Scope, context: Context) -> Def
     """Check the list, and return the loop variable."""
     type_, source = required(infer(foreach.iterable, view, context)), view.opening.source
     if not isinstance(type_, ListType) and not is_anything(type_):
-        message = f"foreach `{foreach.variable.text}` needs a list, this is {describe(type_)}"
-        context.reporter.warn("foreach-type", source, foreach.iterable.span, message)
+        context.warn("foreach-type", source, foreach.iterable.span, variable=foreach.variable.text, type=describe(type_))
     element = type_.element if isinstance(type_, ListType) else UNKNOWN
     return Definition(Kind.LOOP, foreach.variable, element, source, foreach)
 
@@ -97,20 +96,22 @@ def _check_mode(foreach: nodes.Foreach, owner: Target, element: Type, source: So
     if found is None:
         if owner.declared is not None:
             context.misyielded[id(owner.declared.node)] = None
-        message = f"`{owner.key}` has no return `{name.text}` that could collect the errors"
-        hint = f"declare it, as in `=> ({name.text}: [Json])`"
         valid = owner.returns or ()
-        context.reporter.report("collect-errors", source, name.span, message, valid=valid, near=name.text, hint=hint)
+        context.report("collect-errors:missing", source, name.span, valid=valid, near=name.text, owner=owner.key)
         return
     context.use(source, name, found)
     error = RecordType((("index", LONG), ("item", element), ("error", STRING), ("error_type", STRING)))
     wrong = misfit(list_of(error), found.type, context.tables.fields)
     if wrong is not None or required(found.type) == JSON:
-        message = f"return `{name.text}` of `{owner.key}` must be a list of errors, it is {describe(found.type)}{_field(wrong)}"
-        hint = (
-            "declare it as `[Json]`, or as a list of a schema with `index: Long`, `item`, `error: String` and `error_type: String`"
+        context.report(
+            "collect-errors:type",
+            source,
+            name.span,
+            name=name.text,
+            owner=owner.key,
+            type=describe(found.type),
+            detail=_field(wrong),
         )
-        context.reporter.report("collect-errors", source, name.span, message, hint=hint)
 
 
 def _field(wrong: Misfit | None) -> str:
@@ -136,9 +137,8 @@ def _check_cases(block: nodes.Block, cases: tuple[nodes.Case, ...], around: Surr
     source = outside.opening.source
     defaults = [case for case in cases if case.condition is None]
     if len(defaults) != 1 or cases[-1].condition is not None:
-        message = "`when` needs exactly one default, as its last case"
         at = defaults[0].span if defaults else block.span
-        context.reporter.report("when-default", source, at, message, hint="end with `case _ => { ... }`")
+        context.report("when-default", source, at)
     check_overlap(cases, source, context)
     view, otherwise = _view(outside, around, "case"), around.known
     for case in cases:
@@ -193,9 +193,8 @@ def _check_order(block: nodes.Block, scope: Scope, context: Context) -> None:
         if type(statement) is nodes.Yield:
             yielded = yielded or statement
         elif yielded is not None and isinstance(statement, nodes.Step):
-            message = f"step `{statement.name.text}` comes after the yield in line {yielded.span.line}"
-            context.reporter.report(
-                "step-after-yield", scope.opening.source, statement.name.span, message, hint="put all steps before all yields"
+            context.report(
+                "step-after-yield", scope.opening.source, statement.name.span, step=statement.name.text, line=yielded.span.line
             )
 
 
@@ -229,9 +228,7 @@ def _report_uncalled(value: nodes.Expr, scope: Scope, context: Context) -> bool:
         return False
     fix = Fix("Insert `()`", (Edit(value.span.end, "()"),))
     what = "schema" if isinstance(found.node, nodes.Schema) else "facet"
-    message = f"`{name.text}` is a {what}: the arguments are missing"
-    hint = "write `()` if there are none"
-    context.reporter.report("unknown-step", scope.opening.source, value.span, message, hint=hint, fixes=[fix])
+    context.report("unknown-step:uncalled", scope.opening.source, value.span, fixes=[fix], name=name.text, what=what)
     return True
 
 
@@ -249,8 +246,7 @@ def _check_step(step: nodes.Step, info: StepInfo, scope: Scope, around: Surround
         return
     scope.inside = True
     if declared is not None and isinstance(declared.node, nodes.Schema):
-        message = f"step `{step.name.text}` makes an instance of a schema, so its body never runs"
-        context.reporter.warn("body-on-schema", scope.opening.source, step.name.span, message)
+        context.warn("body-on-schema", scope.opening.source, step.name.span, step=step.name.text)
     targets = around.targets.inside(step, declared, context)
     inputs = around.inputs.inside(info.attributes, may_have_more=_results_open(declared))
     inner = Surroundings(around.root, inputs, targets, around.parent, around.known)
@@ -307,11 +303,7 @@ def check_overlap(cases: tuple[nodes.Case, ...], source: Source, context: Contex
         for other, condition, names in before:
             both = sorted(given & names)
             if both and _overlap(case.condition, condition):
-                message = (
-                    f"this case and that in line {other.span.line} can both be true; then both run, and the last `{both[0]}` counts"
-                )
-                hint = "exclude the other case in the condition, as in `$.x > 1 && $.x <= 10`"
-                context.reporter.warn("overlapping-cases", source, case.condition.span, message, hint=hint)
+                context.warn("overlapping-cases", source, case.condition.span, line=other.span.line, name=both[0])
                 break
         before.append((case, case.condition, given))
 

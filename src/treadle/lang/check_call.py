@@ -119,15 +119,25 @@ def _check_map(expr: nodes.MapLiteral, wanted: NamedType, what: str, scope: Scop
             check_value(entry.value, fields[name].type, f"field `{name}` of `{wanted.name}`", scope, context)
         else:
             infer(entry.value, scope, context)
-            message = f"schema `{wanted.name}` has no field `{name}`"
-            context.reporter.warn(
-                "unknown-field", source, entry.key.span, message, valid=[each for each in fields if each not in given], near=name
+            context.warn(
+                "unknown-field",
+                source,
+                entry.key.span,
+                valid=[each for each in fields if each not in given],
+                near=name,
+                schema=wanted.name,
             )
     given |= misspelt(unknown, fields, given, context)
     missing = [name for name, each in fields.items() if name not in given and not isinstance(each.type, OptionalType)][:12]
     if missing:
-        message = f"{what} must be a `{wanted.name}`, this map has no value for {', '.join(f'`{name}`' for name in missing)}"
-        context.reporter.warn("missing-field", source, expr.span, message)
+        context.warn(
+            "missing-field:map",
+            source,
+            expr.span,
+            what=what,
+            schema=wanted.name,
+            names=", ".join(f"`{name}`" for name in missing),
+        )
     context.bindings.types[id(expr)] = wanted
     return wanted
 
@@ -221,7 +231,7 @@ def _check_literals(call: nodes.Call, opening: Opening, context: Context) -> Non
             wrong = "must be a map"
         else:
             continue
-        context.reporter.warn("type-mismatch", opening.source, value.span, f"parameter `{name}` of `{call.target.text}` {wrong}")
+        context.warn("type-mismatch:literal", opening.source, value.span, name=name, target=call.target.text, wrong=wrong)
 
 
 def check_args(
@@ -290,13 +300,13 @@ def _warn_missing(target: nodes.Name, required: Iterable[str], given: set[str], 
     missing = list(islice((name for name in required if name not in given), 12))
     if missing:
         names = ", ".join(f"`{name}`" for name in missing)
-        message = f"call of `{target.text}` gives no value for {names}"
-        context.reporter.warn("missing-argument", opening.source, target.span, message)
+        context.warn("missing-argument", opening.source, target.span, target=target.text, names=names)
 
 
 def _warn_unknown_argument(arg: nodes.Arg, declared: Declared, opening: Opening, valid: Iterable[str], context: Context) -> None:
-    message = f"`{declared.qualified_name}` has no parameter `{arg.name.text}`"
-    context.reporter.warn("unknown-argument", opening.source, arg.name.span, message, valid=valid, near=arg.name.text)
+    context.warn(
+        "unknown-argument", opening.source, arg.name.span, valid=valid, near=arg.name.text, qualified_name=declared.qualified_name
+    )
 
 
 def _check_schema_call(call: nodes.Call, declared: Declared, scope: Scope, context: Context) -> None:
@@ -304,20 +314,17 @@ def _check_schema_call(call: nodes.Call, declared: Declared, scope: Scope, conte
     check_args(call.args, declared, fields, scope, context)
     unknown = [arg for arg in call.args if arg.name.text not in fields]
     for arg in unknown:
-        message = f"schema `{name}` has no field `{arg.name.text}`"
-        context.reporter.report(
-            "unknown-field", opening.source, arg.name.span, message, valid=free(fields, call.args), near=arg.name.text
+        context.report(
+            "unknown-field", opening.source, arg.name.span, valid=free(fields, call.args), near=arg.name.text, schema=name
         )
     given = {arg.name.text for arg in call.args}
     given |= misspelt(unknown, fields, given, context)
     missing = list(islice((each for each in fields if each not in given and not isinstance(fields[each].type, OptionalType)), 12))
     if missing:
         shown = ", ".join(f"`{each}`" for each in missing)
-        message = f"instance of schema `{name}` has no value for {shown}"
-        context.reporter.warn("missing-field", opening.source, call.target.span, message)
+        context.warn("missing-field", opening.source, call.target.span, schema=name, names=shown)
     if call.mixins:
-        message = f"schema `{name}` cannot have mixins"
-        context.reporter.report("mixin-on-schema", opening.source, call.mixins[0].span, message)
+        context.report("mixin-on-schema", opening.source, call.mixins[0].span, name=name)
 
 
 # --- mixins --------------------------------------------------------------------------------------------------------
@@ -364,8 +371,7 @@ def check_repeated(mixins: tuple[nodes.Mixin, ...], opening: Opening, context: C
         first = seen.setdefault(mixin.target.text, mixin) if mixin.alias is None else mixin
         again = mixin.target.text in BUILTIN_MIXINS or {arg.name.text for arg in mixin.args} & {arg.name.text for arg in first.args}
         if first is not mixin and again:
-            message = f"`{mixin.target.text}` is already given in line {first.span.line}; the first one counts"
-            context.reporter.warn("duplicate-mixin", opening.source, mixin.target.span, message, hint="remove one of them")
+            context.warn("duplicate-mixin", opening.source, mixin.target.span, target=mixin.target.text, line=first.span.line)
 
 
 def _check_retry(mixin: nodes.Mixin, host: Declared | None, scope: Scope, context: Context) -> None:
@@ -376,14 +382,11 @@ def _check_retry(mixin: nodes.Mixin, host: Declared | None, scope: Scope, contex
         low, high = RETRY_RANGES[arg.name.text]
         value = _number(arg.value)
         if value is not None and not low <= value <= high:
-            message = f"`{arg.name.text}` of `Retry` must be from {low:,.0f} to {high:,.0f}"
-            context.reporter.warn("mixin-argument", source, arg.value.span, message)
+            context.warn("mixin-argument:range", source, arg.value.span, arg=arg.name.text, low=low, high=high)
         elif value is not None and arg.name.text == "maxAttempts" and value != int(value):
-            context.reporter.warn("mixin-argument", source, arg.value.span, "`maxAttempts` of `Retry` must be a whole number")
+            context.warn("mixin-argument:fraction", source, arg.value.span)
     if len(known) == len(mixin.args) and not any(arg.name.text == "maxAttempts" for arg in known):
-        message = "`Retry` needs `maxAttempts`"
-        hint = f"give the number of attempts, as in `{MIXIN_EXAMPLES['Retry']}`"
-        context.reporter.warn("mixin-argument", source, mixin.target.span, message, hint=hint)
+        context.warn("mixin-argument:missing", source, mixin.target.span, example=MIXIN_EXAMPLES["Retry"])
     _warn_without_effect(mixin, "it repeats the handler of an event facet", host, scope, context)
 
 
@@ -395,16 +398,14 @@ def _built_in_args(mixin: nodes.Mixin, known: Mapping[str, object], scope: Scope
             check_value(arg.value, DOUBLE, f"`{arg.name.text}` of `{name}`", scope, context, kind="a number")
             yield arg
             continue
-        message = f"`{name}` has no `{arg.name.text}`"
-        hint = f"it is written `{MIXIN_EXAMPLES[name]}`"
-        context.reporter.warn(
-            "mixin-argument",
+        context.warn(
+            "mixin-argument:unknown",
             scope.opening.source,
             arg.name.span,
-            message,
             valid=free(known, mixin.args),
             near=arg.name.text,
-            hint=hint,
+            name=name,
+            example=MIXIN_EXAMPLES[name],
         )
         infer(arg.value, scope, context)
 
@@ -418,9 +419,8 @@ def _check_timeout(mixin: nodes.Mixin, host: Declared | None, scope: Scope, cont
         value = _number(arg.value)
         total += (1 if value is None else value) * TIMEOUT_UNITS[arg.name.text]
     if not 0 < total <= LONGEST_TIMEOUT:
-        message = f"a `{name}` must be more than zero and at most 366 days"
         hint = f"give it a time, as in `{MIXIN_EXAMPLES[name]}`" if not mixin.args else None
-        context.reporter.warn("mixin-argument", source, mixin.target.span, message, hint=hint)
+        context.warn("mixin-argument:timeout", source, mixin.target.span, hint=hint, name=name)
     _warn_without_effect(mixin, "it bounds the handler of an event facet", host, scope, context)
 
 
@@ -428,8 +428,15 @@ def _warn_without_effect(mixin: nodes.Mixin, what: str, host: Declared | None, s
     if host is None or not isinstance(host.node, nodes.Facet):
         return
     if host.node.kind is not nodes.FacetKind.EVENT or host.opening.source is SOURCE:
-        message = f"`{mixin.target.text}` has no effect on {host.node.kind} `{host.qualified_name}`: {what}"
-        context.reporter.warn("mixin-without-effect", scope.opening.source, mixin.target.span, message)
+        context.warn(
+            "mixin-without-effect",
+            scope.opening.source,
+            mixin.target.span,
+            target=mixin.target.text,
+            kind=host.node.kind,
+            qualified_name=host.qualified_name,
+            what=what,
+        )
 
 
 def _number(expr: nodes.Expr) -> float | None:

@@ -100,14 +100,12 @@ def require_boolean(expr: nodes.Expr, scope: Scope, context: Context, what: str)
     """Check a condition; a known type must be Boolean."""
     found = infer(expr, scope, context)
     if not may_be(found, BOOLEAN):
-        message = f"{what} must be a Boolean, this is {describe(found)}"
         hint = "compare it with something, as in `$.x == 1`" if isinstance(expr, nodes.Literal) else None
-        context.reporter.report("condition-type", scope.opening.source, expr.span, message, hint=hint)
+        context.report("condition-type", scope.opening.source, expr.span, hint=hint, what=what, type=describe(found))
     elif isinstance(found, OptionalType):
-        context.reporter.warn("condition-type", scope.opening.source, expr.span, f"{what} must be a Boolean, this may be null")
+        context.warn("condition-type:null", scope.opening.source, expr.span, what=what)
     elif isinstance(expr, nodes.Literal):
-        message = f"{what} is always {'true' if expr.value else 'false'}"
-        context.reporter.warn("constant-condition", scope.opening.source, expr.span, message)
+        context.warn("constant-condition", scope.opening.source, expr.span, what=what, outcome="true" if expr.value else "false")
 
 
 def whole_number(expr: nodes.Expr) -> int | None:
@@ -119,9 +117,7 @@ def whole_number(expr: nodes.Expr) -> int | None:
 
 def _check_range(expr: nodes.Expr, value: int, scope: Scope, context: Context) -> Type:
     if not -(1 << 63) <= value < 1 << 63:
-        message = "this number does not fit: whole numbers have 64 bits, from -9223372036854775808 to 9223372036854775807"
-        hint = "write it as a Double, such as `1.0e20`, or as text"
-        context.reporter.warn("number-range", scope.opening.source, expr.span, message, hint=hint)
+        context.warn("number-range", scope.opening.source, expr.span)
     return LONG
 
 
@@ -182,8 +178,7 @@ def check_keys_once(expr: nodes.MapLiteral, scope: Scope, context: Context) -> N
     seen: set[str] = set()
     for entry in expr.entries:
         if entry.key.text in seen:
-            message = f"the map already has the key `{entry.key.text}`; only the last value counts"
-            context.reporter.warn("duplicate-key", scope.opening.source, entry.key.span, message)
+            context.warn("duplicate-key", scope.opening.source, entry.key.span, name=entry.key.text)
         seen.add(entry.key.text)
 
 
@@ -227,9 +222,8 @@ def _report_unknown_input(expr: nodes.InputRef, scope: Scope, context: Context) 
         hint = f"`{name}` is a step: write `{'.'.join(expr.path)}` without `$.`"
         if len(expr.path) > 1 and name in set(scope.visible()):
             fixes = [replace(f"Write `{'.'.join(expr.path)}`", expr.span, ".".join(expr.path))]
-    message = f"unknown input `$.{name}` in {scope.label}"
-    context.reporter.report(
-        "unknown-input", scope.opening.source, expr.span, message, valid=names, near=name, hint=hint, fixes=fixes
+    context.report(
+        "unknown-input", scope.opening.source, expr.span, valid=names, near=name, hint=hint, fixes=fixes, label=scope.label
     )
 
 
@@ -277,15 +271,11 @@ def note_step(expr: nodes.Ref, where: Scope, step: StepInfo, scope: Scope, conte
     if current is not None and step is current:
         if where.inside:
             return True
-        message = f"step `{name}` refers to itself"
-        context.reporter.report("self-reference", scope.opening.source, expr.span, message)
+        context.report("self-reference", scope.opening.source, expr.span, name=name)
         return False
     if current is not None and step.index > current.index:
         line = step.node.name.span.line
-        message = f"{scope.label} refers to step `{name}`, which is only defined later (line {line})"
-        context.reporter.report(
-            "forward-reference", scope.opening.source, expr.span, message, hint="put the step it needs before it"
-        )
+        context.report("forward-reference", scope.opening.source, expr.span, label=scope.label, name=name, line=line)
         return False
     where.depends.setdefault(name)
     return True
@@ -308,8 +298,9 @@ def check_after(steps: tuple[nodes.Name, ...], scope: Scope, context: Context) -
         if what is None:
             _report_unknown_step(expr, scope, context, inputs=False)
         else:
-            message, valid = f"`after` needs a step, and `{name}` is {what}", _steps(scope, context)
-            context.reporter.report("unknown-step", scope.opening.source, expr.span, message, valid=valid)
+            context.report(
+                "unknown-step:after", scope.opening.source, expr.span, valid=_steps(scope, context), name=name, what=what
+            )
 
 
 def _steps(scope: Scope, context: Context) -> set[str]:
@@ -324,15 +315,22 @@ def _step_attribute(expr: nodes.Ref, step: StepInfo, scope: Scope, context: Cont
     found = attributes.find(attribute)
     if found is None:
         if not attributes.any_name:
-            message = f"step `{name}` ({step.node.call.target.text}) has no attribute `{attribute}`"
             names = set(attributes) if context.reporter.detailed else set()
-            say = context.reporter.warn if attributes.lenient else context.reporter.report
-            say("unknown-attribute", source, expr.span, message, valid=names, near=attribute, hint=_undeclared(step, attribute))
+            say = context.warn if attributes.lenient else context.report
+            say(
+                "unknown-attribute",
+                source,
+                expr.span,
+                valid=names,
+                near=attribute,
+                hint=_undeclared(step, attribute),
+                name=name,
+                target=step.node.call.target.text,
+            )
         return UNKNOWN
     context.use(source, expr, found, 1)
     if attribute in step.absent and scope.current is not step:
-        message = f"`{name}.{attribute}` may have no value: {step.absent[attribute]}"
-        context.reporter.warn("absent-value", source, expr.span, message)
+        context.warn("absent-value", source, expr.span, name=name, attribute=attribute, reason=step.absent[attribute])
     return _follow(found.type, expr, 2, scope, context)
 
 
@@ -355,9 +353,8 @@ def _follow(type_: Type, expr: nodes.InputRef | nodes.Ref, start: int, scope: Sc
         if isinstance(type_, OptionalType):
             type_, shown = type_.element, shown_path(expr, part)
             if (owner, expr.path[:part]) not in scope.known:
-                message = f"`{shown}` may be null, and null has no field `{name}`"
                 hint = hints.WITHOUT_NULL.format(shown)
-                context.reporter.warn("type-mismatch", scope.opening.source, expr.span, message, hint=hint)
+                context.warn("type-mismatch:null", scope.opening.source, expr.span, hint=hint, shown=shown, name=name)
         if isinstance(type_, RecordType):
             fields = dict(type_.fields)
             if name not in fields:
@@ -375,9 +372,8 @@ def _follow(type_: Type, expr: nodes.InputRef | nodes.Ref, start: int, scope: Sc
             return _report_no_field(type_, part, list(members or ()), expr, scope, context)
         else:
             if not members.any_name:
-                message = f"facet `{type_.name}` has no attribute `{name}`"
-                say = context.reporter.warn if members.lenient else context.reporter.report
-                say("unknown-attribute", scope.opening.source, expr.span, message, valid=members, near=name)
+                say = context.warn if members.lenient else context.report
+                say("unknown-attribute:facet", scope.opening.source, expr.span, valid=members, near=name, type=type_.name)
             return UNKNOWN
     return required(type_) if (owner, expr.path) in scope.known else type_
 
@@ -394,8 +390,9 @@ def _report_no_field(
     shown = shown_path(expr, part)
     kind = f"a `{type_.name}`" if names and isinstance(type_, NamedType) else describe(type_)
     hint = "take one element, as in `[0]`, or loop over it with `foreach`" if isinstance(type_, ListType) else None
-    message = f"`{shown}` is {kind}, which has no field `{expr.path[part]}`"
-    context.reporter.warn("unknown-field", scope.opening.source, expr.span, message, valid=names, near=expr.path[part], hint=hint)
+    context.warn(
+        "unknown-field:value", scope.opening.source, expr.span, valid=names, near=expr.path[part], hint=hint, value=shown, kind=kind
+    )
     return UNKNOWN
 
 
@@ -404,9 +401,7 @@ def _report_unknown_step(expr: nodes.Ref, scope: Scope, context: Context, *, inp
     source = scope.opening.source
     valid = (set(scope.visible()) if context.reporter.detailed else set()) if inputs else _steps(scope, context)
     if name in scope.everywhere:
-        message = f"{scope.label} refers to step `{name}`, which belongs to another block"
-        where = "steps are visible in their own block and in the bodies below it"
-        context.reporter.report("step-of-other-block", source, expr.span, message, valid=valid, hint=where)
+        context.report("step-of-other-block", source, expr.span, valid=valid, label=scope.label, name=name)
         return
     rest = expr.path[1:] if name in _OWNERS else expr.path
     found, unsure = scope.inputs.find(rest[0]) if rest and inputs else (None, False)
@@ -415,9 +410,8 @@ def _report_unknown_step(expr: nodes.Ref, scope: Scope, context: Context, *, inp
     if rest and rest[0] in valid and (len(rest) > 1 or scope.find_loop_or_step(rest[0]) == (scope, None)):
         meant = ".".join(rest)
         hint = f"write `{meant}`"
-    message = f"{scope.label} refers to unknown step `{name}`"
     fixes = [replace(f"Write `{meant}`", expr.span, meant)] if meant and (found is not None or rest is not expr.path) else []
-    context.reporter.report("unknown-step", source, expr.span, message, valid=valid, near=name, hint=hint, fixes=fixes)
+    context.report("unknown-step", source, expr.span, valid=valid, near=name, hint=hint, fixes=fixes, label=scope.label)
 
 
 _INFER: dict[type, Callable[[Any, Scope, Context], Type]] = {

@@ -45,8 +45,7 @@ def _needed(operator: str, operand: nodes.Expr, type_: Type, source: Source, con
     """Warn about an operand that may be null; return its type if it is not."""
     if not isinstance(type_, OptionalType):
         return type_
-    message = f"operator `{operator}` needs a value, this may be null"
-    context.reporter.warn("operator-type", source, operand.span, message)
+    context.warn("operator-type:null", source, operand.span, operator=operator)
     return type_.element
 
 
@@ -55,14 +54,13 @@ def check_unary(expr: nodes.Unary, operand: Type, source: Source, context: Conte
     operand = _needed(expr.operator, expr.operand, operand, source, context)
     if expr.operator == "!":
         if not may_be(operand, BOOLEAN):
-            message = f"operator `!` needs a Boolean, this is {describe(operand)}"
-            context.reporter.report("operator-type", source, expr.span, message)
+            context.report("operator-type:not", source, expr.span, operand=describe(operand))
         return BOOLEAN
     if operand in (STRING, BOOLEAN):
-        context.reporter.report("operator-type", source, expr.span, f"operator `-` needs a number, this is {describe(operand)}")
+        context.report("operator-type:sign", source, expr.span, operand=describe(operand))
         return UNKNOWN
     if not is_number(operand) and not is_anything(operand):
-        context.reporter.warn("operator-type", source, expr.span, f"operator `-` needs a number, this is {describe(operand)}")
+        context.warn("operator-type:sign", source, expr.span, operand=describe(operand))
         return UNKNOWN
     return operand
 
@@ -75,16 +73,14 @@ def check_binary(expr: nodes.Binary, left: Type, right: Type, source: Source, co
         right = required(right) if operator == "contains" else _needed(operator, expr.right, right, source, context)
     if operator in _ARITHMETIC:
         if operator in "/%" and isinstance(expr.right, nodes.Literal) and expr.right.value == 0 and is_number(right):
-            context.reporter.warn("constant-condition", source, expr.span, "this divides by zero, which always fails")
+            context.warn("constant-condition:zero", source, expr.span)
         return _arithmetic(expr, left, right, source, context)
     if operator in _COMPARED and expr.left == expr.right and isinstance(expr.left, nodes.InputRef | nodes.Ref):
-        message = f"this compares a value with itself, which is always {'true' if operator in ('==', '<=', '>=') else 'false'}"
-        context.reporter.warn("constant-condition", source, expr.span, message)
+        context.warn("constant-condition:itself", source, expr.span, outcome="true" if operator in ("==", "<=", ">=") else "false")
     if operator in ("&&", "||"):
         wrong = next((kind for kind in (left, right) if not may_be(kind, BOOLEAN)), None)
         if wrong is not None:
-            message = f"operator `{operator}` needs Booleans, this is {describe(wrong)}"
-            context.reporter.report("operator-type", source, expr.span, message)
+            context.report("operator-type:logic", source, expr.span, operator=operator, wrong=describe(wrong))
     elif operator in _ORDERED:
         _ordered(expr, left, right, source, context)
     elif operator in _CONTAINMENT:
@@ -95,8 +91,7 @@ def check_binary(expr: nodes.Binary, left: Type, right: Type, source: Source, co
             _warn(expr, "needs texts", left, right, source, context)
     elif not comparable(left, right, context.tables.fields):
         outcome = "true" if operator == "!=" else "false"
-        message = f"this is always {outcome}: {describe(left)} never equals {describe(right)}"
-        context.reporter.warn("comparison-type", source, expr.span, message)
+        context.warn("comparison-type", source, expr.span, outcome=outcome, left=describe(left), right=describe(right))
     return BOOLEAN
 
 
@@ -105,8 +100,7 @@ def _arithmetic(expr: nodes.Binary, left: Type, right: Type, source: Source, con
     wrong: Type | None = next((kind for kind in (left, right) if kind in (STRING, BOOLEAN)), None)
     if wrong is not None:
         hint = "use `++` to join text" if STRING in (left, right) else None
-        message = f"operator `{operator}` needs numbers, this is {describe(wrong)}"
-        context.reporter.report("operator-type", source, expr.span, message, hint=hint)
+        context.report("operator-type:arithmetic", source, expr.span, hint=hint, operator=operator, wrong=describe(wrong))
         return UNKNOWN
     if operator == "+" and isinstance(left, ListType) and isinstance(right, ListType):
         return join((left, right))
@@ -123,8 +117,7 @@ def _arithmetic(expr: nodes.Binary, left: Type, right: Type, source: Source, con
 
 def _ordered(expr: nodes.Binary, left: Type, right: Type, source: Source, context: Context) -> None:
     if BOOLEAN in (left, right):
-        message = f"operator `{expr.operator}` cannot order Booleans"
-        context.reporter.report("operator-type", source, expr.span, message, hint="use `==` or `!=`")
+        context.report("operator-type:order", source, expr.span, operator=expr.operator)
         return
     texts = may_be(left, STRING) and may_be(right, STRING)
     numbers = may_be(left, LONG, INT, DOUBLE) and may_be(right, LONG, INT, DOUBLE)
@@ -136,39 +129,43 @@ def _containment(expr: nodes.Binary, container: Type, element: Type, source: Sou
     if isinstance(container, ListType):
         if not comparable(element, container.element, context.tables.fields):
             outcome = "true" if expr.operator == "not in" else "false"
-            message = f"this is always {outcome}: {describe(container)} never contains {describe(element)}"
-            context.reporter.warn("comparison-type", source, expr.span, message)
+            context.warn(
+                "comparison-type:contains",
+                source,
+                expr.span,
+                outcome=outcome,
+                container=describe(container),
+                element=describe(element),
+            )
     elif (is_scalar(container) and container != STRING) or container == NULL:
-        message = f"operator `{expr.operator}` needs a list, a map or a text to search, this is {describe(container)}"
-        context.reporter.warn("operator-type", source, expr.span, message)
+        context.warn("operator-type:container", source, expr.span, operator=expr.operator, container=describe(container))
     elif not is_anything(container) and not may_be(element, STRING):
         what = "a text" if container == STRING else "a key of a map"
-        message = f"operator `{expr.operator}` searches for {what}, this is {describe(element)}"
-        context.reporter.warn("operator-type", source, expr.span, message)
+        context.warn("operator-type:element", source, expr.span, operator=expr.operator, what=what, element=describe(element))
 
 
 def _warn(expr: nodes.Binary, needs: str, left: Type, right: Type, source: Source, context: Context) -> None:
-    message = f"operator `{expr.operator}` {needs}, these are {describe(left)} and {describe(right)}"
-    context.reporter.warn("operator-type", source, expr.span, message)
+    context.warn(
+        "operator-type:operands", source, expr.span, operator=expr.operator, needs=needs, left=describe(left), right=describe(right)
+    )
 
 
 def check_index(expr: nodes.Index, target: Type, index: Type, source: Source, context: Context) -> Type:
     """Return the type of `target[index]`."""
     if isinstance(target, OptionalType):
         target = target.element
-        context.reporter.warn("index-type", source, expr.target.span, "this may be null, and null has no elements to index")
+        context.warn("index-type:null", source, expr.target.span)
     if is_anything(target):
         return UNKNOWN
     if isinstance(index, OptionalType):
         index = index.element
-        context.reporter.warn("index-type", source, expr.index.span, "the index must have a value, this may be null")
+        context.warn("index-type:null-index", source, expr.index.span)
     if isinstance(target, ListType) or target == STRING:
         if not may_be(index, LONG, INT):
-            message = f"the index of {describe(target)} must be a whole number, this is {describe(index)}"
-            context.reporter.warn("index-type", source, expr.index.span, message)
+            context.warn("index-type:position", source, expr.index.span, target=describe(target), index=describe(index))
         return target.element if isinstance(target, ListType) else STRING
     if is_scalar(target) or target == NULL:
-        context.reporter.warn("index-type", source, expr.span, f"{describe(target)} has no elements to index")
+        context.warn("index-type:scalar", source, expr.span, target=describe(target))
         return UNKNOWN
     if not may_be(index, STRING):
         message = f"the key of {'a map' if isinstance(target, RecordType) else describe(target)} must be a text"
@@ -179,8 +176,7 @@ def check_index(expr: nodes.Index, target: Type, index: Type, source: Source, co
     if fields is None or not isinstance(key, str):
         return UNKNOWN
     if key not in fields:
-        message = f"{describe(target)} has no field `{key}`"
-        context.reporter.warn("unknown-field", source, expr.index.span, message, valid=fields, near=key)
+        context.warn("unknown-field:index", source, expr.index.span, valid=fields, near=key, type=describe(target))
     found = fields.get(key, UNKNOWN)
     if isinstance(found, OptionalType) and not isinstance(target, RecordType):
         context.bindings.optional[id(expr)] = set()
@@ -197,8 +193,16 @@ def check_function(expr: nodes.Function, given: list[Type], source: Source, cont
     known = FUNCTIONS[name]
     if len(given) != known.arity:
         wanted = "one argument, a list" if known.arity == 1 else "two arguments, a list and a separator"
-        message = f"`{name}` takes {wanted}; here {'is' if len(given) == 1 else 'are'} {len(given)}"
-        context.reporter.report("function-arguments", source, expr.span, message, hint=f"write `{known.form}`")
+        context.report(
+            "function-arguments",
+            source,
+            expr.span,
+            name=name,
+            wanted=wanted,
+            verb="is" if len(given) == 1 else "are",
+            count=len(given),
+            form=known.form,
+        )
         return {"count": LONG, "join": STRING}.get(name, UNKNOWN)
     element = _element(expr, required(given[0]), source, context)
     match name:
@@ -212,8 +216,7 @@ def check_function(expr: nodes.Function, given: list[Type], source: Source, cont
             if not may_be(given[1], STRING):
                 _report(expr, 1, "a text as separator", given[1], source, context)
             elif isinstance(given[1], OptionalType):
-                message = "`join` needs a text as separator, this may be null"
-                context.reporter.warn("function-type", source, expr.args[1].span, message)
+                context.warn("function-type:null-separator", source, expr.args[1].span)
             return STRING
     inner = required(element)
     if isinstance(inner, ListType):
@@ -234,8 +237,7 @@ def _element(expr: nodes.Function, given: Type, source: Source, context: Context
 
 def _sum(expr: nodes.Function, element: Type, source: Source, context: Context) -> Type:
     if isinstance(element, OptionalType) and is_number(element.element):
-        message = "`sum` needs a list of numbers, the elements of this one may be null"
-        context.reporter.warn("function-type", source, expr.args[0].span, message)
+        context.warn("function-type:null-element", source, expr.args[0].span)
         element = element.element
     if is_number(element):
         return DOUBLE if element == DOUBLE else LONG
@@ -245,5 +247,4 @@ def _sum(expr: nodes.Function, element: Type, source: Source, context: Context) 
 
 
 def _report(expr: nodes.Function, number: int, wanted: str, found: Type, source: Source, context: Context) -> None:
-    message = f"`{expr.name.text}` needs {wanted}, this is {describe(found)}"
-    context.reporter.report("function-type", source, expr.args[number].span, message)
+    context.report("function-type", source, expr.args[number].span, function=expr.name.text, wanted=wanted, type=describe(found))

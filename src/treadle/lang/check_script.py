@@ -32,26 +32,24 @@ def check_script(
     `inputs` has the names of `params`; a pre-script (`pre`) cannot read what it adds itself.
     """
     if script.language != nodes.PYTHON:
-        message = f"unsupported script language `{script.language.text}`"
-        context.reporter.report("script-language", source, script.language.span, message, valid=["python"])
+        context.report("script-language", source, script.language.span, valid=["python"], language=script.language.text)
         return
     if not script.code.strip():
-        context.reporter.report("empty-script", source, script.span, "this script is empty")
+        context.report("empty-script", source, script.span)
         return
-    code, warn = read_script(script), context.reporter.warn
+    code, warn = read_script(script), context.warn
     if code.error is not None:
         line, message = code.error
-        warn("script-syntax", source, _line(script, line, source), f"Python cannot read this script: {message}")
+        warn("script-syntax", source, _line(script, line, source), error=message)
     for name, line in code.forbidden.items():
-        message = f"scripts cannot import `{name}`"
-        hint = "scripts have no files, network or other packages: do this in the handler of an event facet"
-        warn("script-import", source, _line(script, line, source), message, valid=SCRIPT_MODULES, hint=hint)
+        warn("script-import", source, _line(script, line, source), valid=SCRIPT_MODULES, name=name)
     for name, line in code.undefined.items():
-        message = f"scripts do not have Python's `{name}`" if has_builtin(name) else f"this script never defines `{name}`"
-        warn("script-name", source, _line(script, line, source), message)
+        if has_builtin(name):
+            warn("script-name:builtin", source, _line(script, line, source), name=name)
+        else:
+            warn("script-name", source, _line(script, line, source), name=name)
     if code.rebinds is not None:
-        message = "this assigns another value to `result`, so the script has no results"
-        warn("script-result", source, _line(script, code.rebinds, source), message, hint='write `result["name"] = ...`')
+        warn("script-result", source, _line(script, code.rebinds, source))
     for name, line in code.reads.items():
         found, unsure = inputs.find(name)
         if found is not None and found.kind is Kind.SCRIPT and found.node is not script:
@@ -60,9 +58,8 @@ def check_script(
                 known.add(name)
         own = pre and found is not None and found.node is script
         if (found is None and not unsure) or own:
-            message = f"`params` has no `{name}` here"
             names = [each for each in inputs if not pre or each not in code.writes]
-            warn("script-param", source, _line(script, line, source), message, valid=names, near=name)
+            warn("script-param", source, _line(script, line, source), valid=names, near=name)
 
 
 def check_keys(facet: nodes.Facet, script: nodes.Script, source: Source, context: Context) -> None:
@@ -80,8 +77,7 @@ def check_keys(facet: nodes.Facet, script: nodes.Script, source: Source, context
             continue
         public = facet.kind is nodes.FacetKind.EVENT or not (facet.blocks or facet.kind is nodes.FacetKind.WORKFLOW)
         if not public or (context.reporter.detailed and nearest(name, params) is not None):
-            message = f"nothing reads `{name}`, which this script adds to the inputs of `{facet.name.text}`"
-            context.reporter.warn("script-key", source, _line(script, line, source), message, valid=params, near=name)
+            context.warn("script-key", source, _line(script, line, source), valid=params, near=name, facet=facet.name.text)
 
 
 def check_results(script: nodes.Script, returns: Collection[str], source: Source, context: Context) -> None:
@@ -89,8 +85,7 @@ def check_results(script: nodes.Script, returns: Collection[str], source: Source
     read = context.keys_read.get(id(script), set())
     for name, line in read_script(script).writes.items():
         if name not in returns and read is not None and name not in read:
-            message = f"this script gives `{name}`, which is not a declared return"
-            context.reporter.warn("undeclared-return", source, _line(script, line, source), message, valid=returns, near=name)
+            context.warn("undeclared-return:script", source, _line(script, line, source), valid=returns, near=name)
 
 
 def _line(script: nodes.Script, line: int, source: Source) -> nodes.Span:
@@ -105,26 +100,22 @@ def check_prompt(facet: nodes.Facet, prompt: nodes.Prompt, source: Source, conte
     """Report a missing template, repeated directives and placeholders that are not parameters."""
     is_event = facet.kind is nodes.FacetKind.EVENT
     if not is_event:
-        message = f"only an event facet's prompt is ever used; `{facet.name.text}` is a {facet.kind}"
-        context.reporter.warn("prompt-without-event", source, prompt.span, message)
-    say = context.reporter.report if is_event else context.reporter.warn
+        context.warn("prompt-without-event", source, prompt.span, facet=facet.name.text, kind=facet.kind)
+    say = context.report if is_event else context.warn
     params = {param.name.text for param in facet.params}
     first: dict[str, int] = {}
     for directive in prompt.directives:
         kind = directive.kind
         if kind.text in first:
-            message = f"`{kind.text}` is already given in line {first[kind.text]}; the last one counts"
-            context.reporter.warn("duplicate-directive", source, kind.span, message)
+            context.warn("duplicate-directive", source, kind.span, kind=kind.text, line=first[kind.text])
         first.setdefault(kind.text, kind.span.line)
         if kind.text == "model":
             continue
         for name in dict.fromkeys(_PLACEHOLDER.findall(directive.text)):
             if name not in params:
-                message = f"placeholder `{{{name}}}` in `{kind.text}` is not a parameter of `{facet.name.text}`"
-                say("unknown-placeholder", source, kind.span, message, valid=params, near=name)
+                say("unknown-placeholder", source, kind.span, valid=params, near=name, kind=kind.text, facet=facet.name.text)
     if "template" not in first:
-        message = f"the prompt of `{facet.name.text}` has no `template`"
-        context.reporter.report("prompt-template", source, prompt.span, message)
+        context.report("prompt-template", source, prompt.span, facet=facet.name.text)
 
 
 # --- placeholders in strings -----------------------------------------------------------------------------------------
@@ -165,11 +156,8 @@ def check_placeholders(expr: nodes.Literal, filled: frozenset[str], scope: Scope
         right = " ++ ".join(piece for number, piece in enumerate(pieces) if piece != '""' or (number == 0 and len(pieces) == 3))
         after = scope.opening.source.line(expr.span.end_line)[expr.span.end_column - 1 :]
         right = f"({right})" if after.lstrip().startswith("[") else right
-        message = f"`{first}` in a string stays as it is; strings have no placeholders"
         fixes = [replace("Concatenate the parts", expr.span, right)]
-        context.reporter.warn(
-            "string-placeholder", scope.opening.source, expr.span, message, hint=f"join texts with `++`: `{right}`", fixes=fixes
-        )
+        context.warn("string-placeholder", scope.opening.source, expr.span, fixes=fixes, first=first, right=right)
 
 
 def _meant(path: list[str], is_input: bool, scope: Scope) -> str | None:

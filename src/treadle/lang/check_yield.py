@@ -137,13 +137,9 @@ def _check_return(param: nodes.Param, given: Given, caught: Given, facet: nodes.
     elif name in caught.sometimes or caught.open:
         _warn(f"return `{name}` of `{facet.name.text}` gets a value only when its `catch` runs", param, opening, context)
     elif facet.pre_script is not None and name in read_script(facet.pre_script).writes:
-        message = f"only the pre-script writes `{name}`; a pre-script adds inputs, so the return `{name}` is never given"
-        hint = f"add `andThen {{ yield {facet.name.text}({name} = $.{name}) }}`"
-        context.reporter.warn("pre-script-return", opening.source, param.name.span, message, hint=hint)
+        context.warn("pre-script-return", opening.source, param.name.span, name=name, facet=facet.name.text)
     elif facet.kind is nodes.FacetKind.WORKFLOW or not is_param:  # a step has its parameters as attributes too
-        message = f"no block of `{facet.name.text}` yields the return `{name}`, so it never gets a value"
-        hint = f"yield it, as in `yield {facet.name.text}({name} = ...)`, or give it a default"
-        context.reporter.warn("return-never-yielded", opening.source, param.name.span, message, hint=hint)
+        context.warn("return-never-yielded", opening.source, param.name.span, facet=facet.name.text, name=name)
 
 
 def _warn(message: str, param: nodes.Param, opening: Opening, context: Context) -> None:
@@ -226,8 +222,7 @@ def _check_yield(statement: nodes.Yield, scope: Scope, targets: Targets, first: 
     target = _bind(call, id(statement), targets, scope, context)
     if target is not None:
         if target.key in first:
-            message = f"this block already yields to `{call.target.text}` in line {first[target.key]}"
-            context.reporter.report("duplicate-yield", source, call.target.span, message, hint="join the two yields")
+            context.report("duplicate-yield", source, call.target.span, target=call.target.text, line=first[target.key])
         first.setdefault(target.key, call.target.span.line)
     for mixin in call.mixins:
         _bind(mixin, id(mixin), targets, scope, context)
@@ -260,26 +255,29 @@ def _find(node: nodes.Call | nodes.Mixin, targets: Targets, scope: Scope, contex
         return found[0]
     if found:
         aliases = [each.alias or each.key for each in found]
-        message = f"`{name.text}` is mixed in more than once, yield to one of its aliases"
-        context.reporter.report("ambiguous-yield", source, name.span, message, valid=aliases)
+        context.report("ambiguous-yield", source, name.span, valid=aliases, name=name.text)
         return None
-    message = f"cannot yield to `{name.text}` here"
     owner = "the facet that owns the block, or to one of its signature mixins"
     if targets.owner is not None:
         owner = f"the owner of the block, which is step `{targets.owner}`"
-    context.reporter.report(
-        "yield-target", source, name.span, message, valid=targets.by_name, near=name.text, hint=f"a yield goes to {owner}"
-    )
+    context.report("yield-target", source, name.span, valid=targets.by_name, near=name.text, owner=owner)
     return None
 
 
 def _warn_outer(node: nodes.Call | nodes.Mixin, targets: Targets, scope: Scope, context: Context) -> None:
     """Warn that a yield in a step's body gives its values to the step, not to the declaration that it names."""
     name, valid = node.target, next(iter(targets.by_name))
-    message = f"this block belongs to step `{targets.owner}`, so its values go to that step and not to `{name.text}`"
     values = f" with values of `{targets.owner}`" if node.args else ""
-    hint = f"yield to `{valid}` here, and to `{name.text}` after the step{values}"
-    context.reporter.warn("yield-owner", scope.opening.source, name.span, message, valid=targets.by_name, hint=hint)
+    context.warn(
+        "yield-owner",
+        scope.opening.source,
+        name.span,
+        valid=targets.by_name,
+        owner=targets.owner,
+        name=name.text,
+        valid_=valid,
+        values=values,
+    )
 
 
 def _check_args(node: nodes.Call | nodes.Mixin, target: Target | None, scope: Scope, context: Context, own: bool) -> None:
@@ -293,14 +291,13 @@ def _check_args(node: nodes.Call | nodes.Mixin, target: Target | None, scope: Sc
             check_argument(arg, found, f"return `{arg.name.text}` of `{name.text}`", scope, context)
             continue
         infer(arg.value, scope, context)
-        message = f"`{name.text}` has no return `{arg.name.text}`"
         if not own:
             continue
         if returns is not None:
             if target is not None and target.declared is not None:
                 context.misyielded[id(target.declared.node)] = None
-            context.reporter.report(
-                "unknown-return", source, arg.name.span, message, valid=free(returns, node.args), near=arg.name.text
+            context.report(
+                "unknown-return", source, arg.name.span, valid=free(returns, node.args), near=arg.name.text, name=name.text
             )
         elif target is not None and not target.declares:
-            context.reporter.warn("undeclared-return", source, arg.name.span, f"{message}; it declares none")
+            context.warn("undeclared-return", source, arg.name.span, name=name.text, arg=arg.name.text)

@@ -66,12 +66,12 @@ def _record(
     if isinstance(node, nodes.Call) and name.text == VALUE:
         value = source.part(node.args[0].value.span) if node.args else "..."
         advice = f"a value needs no call: write `name = {value}`"
-        context.reporter.report("unknown-facet", source, name.span, f"unknown facet `{VALUE}`", hint=advice)
+        context.report("unknown-facet", source, name.span, hint=advice, name=VALUE)
         return None
     built_in = () if isinstance(node, nodes.Call) else BUILTIN_MIXINS
     near = _near(name, (context.symbols.facets, context.symbols.schemas), opening, context, *built_in)
     if "." in name.text:
-        context.reporter.report("unknown-facet", source, name.span, f"unknown facet `{name.text}`", **near)
+        context.report("unknown-facet", source, name.span, **near, name=name.text)
         return None
     message = f"{what} `{name.text}` is not declared anywhere"
     context.reporter.warn(rule, source, name.span, message, hint=_effect(node), **near)
@@ -129,7 +129,7 @@ def check_type(type_: nodes.Type, opening: Opening, context: Context) -> None:
         _report_ambiguous("ambiguous-type", f"type `{name.text}`", name, found, opening, context, imports=True)
     elif found.found is None:
         near = _near(name, (context.symbols.schemas,), opening, context, *BUILTIN)
-        context.reporter.report("unknown-type", opening.source, name.span, f"unknown type `{name.text}`", **near)
+        context.report("unknown-type", opening.source, name.span, **near, name=name.text)
     else:
         context.use(opening.source, name, context.symbols.definition(found.found))
 

@@ -7,10 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from typing import Any
 
 from treadle.lang import nodes
 from treadle.lang.attributes import Attributes, AttributeTables
-from treadle.lang.diagnostics import Reporter, Source
+from treadle.lang.diagnostics import Reporter, Severity, Source
+from treadle.lang.messages import MESSAGES
 from treadle.lang.names import Declared, Definition, Opening, Symbols
 from treadle.lang.types import Type
 
@@ -144,7 +146,22 @@ class Context:
         """Record the meaning of a name, or of one part of a reference."""
         self.bindings.uses.append((source, name, part, definition))
 
+    def report(self, key: str, source: Source, span: nodes.Span, **values: Any) -> None:
+        """Report an error from `MESSAGES`; `values` are those of its templates, and options of `Reporter.report`."""
+        self._report(Severity.ERROR, key, source, span, values)
+
+    def warn(self, key: str, source: Source, span: nodes.Span, **values: Any) -> None:
+        """Report a warning in the same way, unless the source is a library."""
+        if not source.library:
+            self._report(Severity.WARNING, key, source, span, values)
+
+    def _report(self, severity: Severity, key: str, source: Source, span: nodes.Span, values: dict[str, Any]) -> None:
+        message = MESSAGES[key]
+        hint = values.get("hint") or (message.hint and message.hint.format(**values))
+        options = {name: values[name] for name in ("valid", "near", "fixes") if name in values}
+        text = message.text.format(**values)
+        self.reporter.report(key.partition(":")[0], source, span, text, severity=severity, hint=hint, **options)
+
     def report_too_deep(self, span: nodes.Span, source: Source, limit: int, what: str) -> None:
         """Report nesting beyond the limit."""
-        message = f"{what} is nested more than {limit} levels deep"
-        self.reporter.report("too-deep", source, span, message, hint="split it over several steps or facets")
+        self.report("too-deep", source, span, what=what, limit=limit)

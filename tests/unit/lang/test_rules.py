@@ -10,6 +10,7 @@ from tests.unit.lang.programs import compiled
 
 import treadle.lang
 from treadle.lang import RULES, compile_sources
+from treadle.lang.messages import MESSAGES
 
 
 @pytest.mark.parametrize("name", RULES)
@@ -28,3 +29,10 @@ def test_every_rule_that_the_code_names_is_in_the_catalogue() -> None:
         rule for path in folder.glob("*.py") for rule in re.findall(r'"([a-z]+(?:-[a-z]+)+)"', path.read_text(encoding="utf-8"))
     }
     assert named == set(RULES)
+
+
+def test_checks_report_exactly_the_declared_messages() -> None:
+    source = "".join(path.read_text() for path in Path(treadle.lang.__file__).parent.glob("*.py"))
+    assert set(MESSAGES) <= set(re.findall(r'\b(?:report|warn|say)\(\s*"([a-z:-]+)"', source))
+    assert set(re.findall(r'\bcontext\.(?:report|warn)\(\s*"([a-z:-]+)"', source)) <= set(MESSAGES)
+    assert {key.partition(":")[0] for key in MESSAGES} <= set(RULES)

@@ -1,0 +1,148 @@
+"""The texts of all semantic errors and warnings, by rule.
+
+A key is the rule that the diagnostic names, followed by `:` and a case where one rule has several texts. Texts and hints are
+templates for `str.format`, which `Context.report` and `Context.warn` fill; `near` is the misspelled name that a
+suggestion resembles.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+
+class Message(NamedTuple):
+    text: str
+    hint: str | None = None
+
+
+MESSAGES: Mapping[str, Message] = {
+    "absent-value": Message("`{name}.{attribute}` may have no value: {reason}"),
+    "alias-clash": Message("alias `{alias}` is already the name of something else in `{facet}`"),
+    "ambiguous-yield": Message("`{name}` is mixed in more than once, yield to one of its aliases"),
+    "body-on-schema": Message("step `{step}` makes an instance of a schema, so its body never runs"),
+    "collect-errors:missing": Message(
+        "`{owner}` has no return `{near}` that could collect the errors", "declare it, as in `=> ({near}: [Json])`"
+    ),
+    "collect-errors:type": Message(
+        "return `{name}` of `{owner}` must be a list of errors, it is {type}{detail}",
+        "declare it as `[Json]`, or as a list of a schema with `index: Long`, `item`, `error: String` and `error_type: String`",
+    ),
+    "comparison-type": Message("this is always {outcome}: {left} never equals {right}"),
+    "comparison-type:contains": Message("this is always {outcome}: {container} never contains {element}"),
+    "condition-type": Message("{what} must be a Boolean, this is {type}"),
+    "condition-type:null": Message("{what} must be a Boolean, this may be null"),
+    "constant-condition": Message("{what} is always {outcome}"),
+    "constant-condition:itself": Message("this compares a value with itself, which is always {outcome}"),
+    "constant-condition:zero": Message("this divides by zero, which always fails"),
+    "duplicate-directive": Message("`{kind}` is already given in line {line}; the last one counts"),
+    "duplicate-key": Message("the map already has the key `{name}`; only the last value counts"),
+    "duplicate-mixin": Message("`{target}` is already given in line {line}; the first one counts", "remove one of them"),
+    "duplicate-yield": Message("this block already yields to `{target}` in line {line}", "join the two yields"),
+    "empty-script": Message("this script is empty"),
+    "foreach-type": Message("foreach `{variable}` needs a list, this is {type}"),
+    "forward-reference": Message(
+        "{label} refers to step `{name}`, which is only defined later (line {line})", "put the step it needs before it"
+    ),
+    "function-arguments": Message("`{name}` takes {wanted}; here {verb} {count}", "write `{form}`"),
+    "function-type": Message("`{function}` needs {wanted}, this is {type}"),
+    "function-type:null-element": Message("`sum` needs a list of numbers, the elements of this one may be null"),
+    "function-type:null-separator": Message("`join` needs a text as separator, this may be null"),
+    "implicit-parameter": Message("implicit `{implicit}` passes `{near}`, which is not a parameter of `{qualified_name}`"),
+    "index-type:null": Message("this may be null, and null has no elements to index"),
+    "index-type:null-index": Message("the index must have a value, this may be null"),
+    "index-type:position": Message("the index of {target} must be a whole number, this is {index}"),
+    "index-type:scalar": Message("{target} has no elements to index"),
+    "missing-argument": Message("call of `{target}` gives no value for {names}"),
+    "missing-field": Message("instance of schema `{schema}` has no value for {names}"),
+    "missing-field:map": Message("{what} must be a `{schema}`, this map has no value for {names}"),
+    "mixin-argument:fraction": Message("`maxAttempts` of `Retry` must be a whole number"),
+    "mixin-argument:missing": Message("`Retry` needs `maxAttempts`", "give the number of attempts, as in `{example}`"),
+    "mixin-argument:range": Message("`{arg}` of `Retry` must be from {low:,.0f} to {high:,.0f}"),
+    "mixin-argument:timeout": Message("a `{name}` must be more than zero and at most 366 days"),
+    "mixin-argument:unknown": Message("`{name}` has no `{near}`", "it is written `{example}`"),
+    "mixin-on-schema": Message("schema `{name}` cannot have mixins"),
+    "mixin-without-effect": Message("`{target}` has no effect on {kind} `{qualified_name}`: {what}"),
+    "number-range": Message(
+        "this number does not fit: whole numbers have 64 bits, from -9223372036854775808 to 9223372036854775807",
+        "write it as a Double, such as `1.0e20`, or as text",
+    ),
+    "operator-type:arithmetic": Message("operator `{operator}` needs numbers, this is {wrong}"),
+    "operator-type:container": Message("operator `{operator}` needs a list, a map or a text to search, this is {container}"),
+    "operator-type:element": Message("operator `{operator}` searches for {what}, this is {element}"),
+    "operator-type:logic": Message("operator `{operator}` needs Booleans, this is {wrong}"),
+    "operator-type:not": Message("operator `!` needs a Boolean, this is {operand}"),
+    "operator-type:null": Message("operator `{operator}` needs a value, this may be null"),
+    "operator-type:operands": Message("operator `{operator}` {needs}, these are {left} and {right}"),
+    "operator-type:order": Message("operator `{operator}` cannot order Booleans", "use `==` or `!=`"),
+    "operator-type:sign": Message("operator `-` needs a number, this is {operand}"),
+    "overlapping-cases": Message(
+        "this case and that in line {line} can both be true; then both run, and the last `{name}` counts",
+        "exclude the other case in the condition, as in `$.x > 1 && $.x <= 10`",
+    ),
+    "pre-script-return": Message(
+        "only the pre-script writes `{name}`; a pre-script adds inputs, so the return `{name}` is never given",
+        "add `andThen {{ yield {facet}({name} = $.{name}) }}`",
+    ),
+    "prompt-template": Message("the prompt of `{facet}` has no `template`"),
+    "prompt-without-event": Message("only an event facet's prompt is ever used; `{facet}` is a {kind}"),
+    "reference-extension": Message(
+        "{shown} is an extension that the reference does not have", "{instead}, or compile without --reference"
+    ),
+    "reserved-parameter": Message("parameter `{param}` begins with `_`: such keys of a payload belong to the runner"),
+    "return-never-yielded": Message(
+        "no block of `{facet}` yields the return `{name}`, so it never gets a value",
+        "yield it, as in `yield {facet}({name} = ...)`, or give it a default",
+    ),
+    "returns-without-body": Message(
+        "{kind} `{facet}` declares returns but has no body, so a plain call never gives them a value",
+        "add a body, or make it an event facet",
+    ),
+    "script-import": Message(
+        "scripts cannot import `{name}`",
+        "scripts have no files, network or other packages: do this in the handler of an event facet",
+    ),
+    "script-key": Message("nothing reads `{near}`, which this script adds to the inputs of `{facet}`"),
+    "script-language": Message("unsupported script language `{language}`"),
+    "script-name": Message("this script never defines `{name}`"),
+    "script-name:builtin": Message("scripts do not have Python's `{name}`"),
+    "script-param": Message("`params` has no `{near}` here"),
+    "script-result": Message(
+        "this assigns another value to `result`, so the script has no results", 'write `result["name"] = ...`'
+    ),
+    "script-syntax": Message("Python cannot read this script: {error}"),
+    "self-reference": Message("step `{name}` refers to itself"),
+    "step-after-yield": Message("step `{step}` comes after the yield in line {line}", "put all steps before all yields"),
+    "step-of-other-block": Message(
+        "{label} refers to step `{name}`, which belongs to another block",
+        "steps are visible in their own block and in the bodies below it",
+    ),
+    "string-placeholder": Message(
+        "`{first}` in a string stays as it is; strings have no placeholders", "join texts with `++`: `{right}`"
+    ),
+    "too-deep": Message("{what} is nested more than {limit} levels deep", "split it over several steps or facets"),
+    "type-mismatch:literal": Message("parameter `{name}` of `{target}` {wrong}"),
+    "type-mismatch:null": Message("`{shown}` may be null, and null has no field `{name}`"),
+    "undeclared-return": Message("`{name}` has no return `{arg}`; it declares none"),
+    "undeclared-return:script": Message("this script gives `{near}`, which is not a declared return"),
+    "unknown-argument": Message("`{qualified_name}` has no parameter `{near}`"),
+    "unknown-attribute": Message("step `{name}` ({target}) has no attribute `{near}`"),
+    "unknown-attribute:facet": Message("facet `{type}` has no attribute `{near}`"),
+    "unknown-facet": Message("unknown facet `{name}`"),
+    "unknown-field": Message("schema `{schema}` has no field `{near}`"),
+    "unknown-field:index": Message("{type} has no field `{near}`"),
+    "unknown-field:value": Message("`{value}` is {kind}, which has no field `{near}`"),
+    "unknown-input": Message("unknown input `$.{near}` in {label}"),
+    "unknown-placeholder": Message("placeholder `{{{near}}}` in `{kind}` is not a parameter of `{facet}`"),
+    "unknown-return": Message("`{name}` has no return `{near}`"),
+    "unknown-step": Message("{label} refers to unknown step `{near}`"),
+    "unknown-step:after": Message("`after` needs a step, and `{name}` is {what}"),
+    "unknown-step:uncalled": Message("`{name}` is a {what}: the arguments are missing", "write `()` if there are none"),
+    "unknown-type": Message("unknown type `{name}`"),
+    "when-default": Message("`when` needs exactly one default, as its last case", "end with `case _ => {{ ... }}`"),
+    "yield-owner": Message(
+        "this block belongs to step `{owner}`, so its values go to that step and not to `{name}`",
+        "yield to `{valid_}` here, and to `{name}` after the step{values}",
+    ),
+    "yield-target": Message("cannot yield to `{near}` here", "a yield goes to {owner}"),
+}
