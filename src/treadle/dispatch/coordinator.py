@@ -30,12 +30,12 @@ from treadle.dispatch.records import (
 )
 from treadle.engine import Engine
 from treadle.engine.machine import Machine, SystemMachine
-from treadle.kernel.queue.decide import failure, policy_of, refusal, settlement
+from treadle.kernel.queue.decide import TaskDecision, failure, policy_of, refusal, settlement, settlement_of
 from treadle.kernel.queue.service import PYTHON, Enqueued, Queue, TaskSpec
 from treadle.kernel.queue.waker import Waker
 from treadle.kernel.reads.demand import Scaling
 from treadle.kernel.store.lookups import PAGE_LIMIT
-from treadle.kernel.store.units import Finish, Keep, Park, Unit, Verdict
+from treadle.kernel.store.units import Finish, Keep, Unit, Verdict
 from treadle.kernel.telemetry.events import LoopError, StoreTrouble
 from treadle.model.clock import Duration, milliseconds
 from treadle.model.errors import ClaimLost, InvalidInput, Refused, RetriesUsedUp, StoreError
@@ -410,7 +410,7 @@ class AgentCoordinator:
             self._holder.lose(holding)
             if isinstance(error, asyncio.CancelledError):
                 released = settlement(task, Released("the caller that dequeued it was canceled"), NO_RETRY)
-                self.engine.kernel.committer.submit_callback(Unit(task.claim, released), lambda _: None)
+                self.engine.kernel.committer.submit_callback(Unit(task.claim, settlement_of(released)), lambda _: None)
             raise
         self._holder.lose(holding)
         return None
@@ -443,7 +443,7 @@ class AgentCoordinator:
             self._holder.lose(holding)  # another worker may get it next: a late call about this execution is refused
         await self._note(task, outcome)
 
-    def _decide(self, task: Task, outcome: Outcome) -> Finish | Park:
+    def _decide(self, task: Task, outcome: Outcome) -> TaskDecision:
         policy = policy_of(task)
         dice = self.engine.kernel.ids.random() if policy.jitter else 0.0
         return settlement(task, outcome, policy, dice, self.engine.kernel.settings.payload_limit)

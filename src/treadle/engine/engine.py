@@ -445,6 +445,8 @@ class Engine(Registration):
         return await self.kernel.reads.why(work_id)
 
     async def _id_of(self, kind: str, ref: Ref) -> str:
+        if not isinstance(ref, str):
+            return ref.id
         return await find_id(self.kernel.store, self.kernel.settings.namespace, kind, ref)
 
     def events(

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from treadle.engine.results import Results
+from treadle.kernel.queue.decide import TaskDecision
 from treadle.kernel.queue.service import PATIENCE, Queue
 from treadle.kernel.queue.why import Reason
 from treadle.kernel.reads.service import Reads
@@ -17,7 +18,7 @@ from treadle.kernel.store.committer import Committer
 from treadle.kernel.store.ports import Store
 from treadle.kernel.store.process import SystemClock
 from treadle.kernel.store.sealed import sealed_store
-from treadle.kernel.store.units import Answer, Finish, Park, Row, Seen
+from treadle.kernel.store.units import Answer, Finish, Row, Seen
 from treadle.kernel.store.value_store import Codec, ValueStore
 from treadle.kernel.telemetry.events import Emit
 from treadle.kernel.telemetry.observer import Telemetry
@@ -60,7 +61,7 @@ if TYPE_CHECKING:
     from treadle.kernel.runs.reads import RunReads
     from treadle.kernel.search.service import Search
     from treadle.kernel.store.retention import Retention
-    from treadle.kernel.store.units import Answer, Finish, Park, Row
+    from treadle.kernel.store.units import Answer, Finish, Row
     from treadle.kernel.store.verify import VerifyReport
     from treadle.kernel.streams import StreamReads
     from treadle.kernel.tasks.dead_letters import DeadLetters
@@ -109,7 +110,7 @@ class Extension(Protocol):
     async def follow(self, task: Task, finish: Finish) -> tuple[tuple[NewTask, ...], tuple[Row, ...]]:
         """Return the tasks and rows to store in the unit with which an operator ends the task."""
 
-    async def settle(self, task: Task, claim: Claim, decided: Finish | Park) -> Answer:
+    async def settle(self, task: Task, claim: Claim, decided: TaskDecision) -> Answer:
         """Commit the end of an attempt under its claim, with everything that follows from it."""
 
     def serve(self, executor: Executor) -> WorkerPart | None:
@@ -627,10 +628,10 @@ class Kernel:
     async def _repeated_steps(self, task: Task) -> list[tuple[str, str]]:
         return await self.functions.list_repeated(task) if is_function(task.flow_id) else []
 
-    async def _settle_external(self, task: Task, seen: Seen, decided: Finish | Park) -> Answer:
+    async def _settle_external(self, task: Task, seen: Seen, decided: TaskDecision) -> Answer:
         return await self.run_services.settler.settle(task, seen, decided, PATIENCE)
 
-    async def _settle_remote(self, task: Task, claim: Claim, decided: Finish | Park, patience: float | None) -> Answer:
+    async def _settle_remote(self, task: Task, claim: Claim, decided: TaskDecision, patience: float | None) -> Answer:
         return await self.run_services.settler.settle(task, claim, decided, patience)
 
     async def _update_step(self, run_id: str, step_id: str, partial: Mapping[str, Json]) -> bool:

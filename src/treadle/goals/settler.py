@@ -36,7 +36,7 @@ from treadle.goals.decide import (
 from treadle.goals.kinds import GOAL_DEADLINE, GOAL_READINESS, GOAL_ROLE, GOAL_RUN
 from treadle.goals.records import FAIL, Status, artifact_of, bundle_id_of, run_record_id_of
 from treadle.goals.topology import Topology
-from treadle.kernel.queue.decide import backed_off, settlement
+from treadle.kernel.queue.decide import TaskDecision, backed_off, settlement, settlement_of
 from treadle.kernel.store.committer import Stale
 from treadle.kernel.store.units import Answer, Finish, Park, Row, Unit, Verdict
 from treadle.kernel.telemetry.events import StoreTrouble
@@ -157,14 +157,15 @@ class GoalSettler:
         self._topology = topology
         self._namespace = kernel.settings.namespace
 
-    async def settle(self, task: Task, token: Claim, decided: Finish | Park) -> Answer:
+    async def settle(self, task: Task, token: Claim, decided: TaskDecision) -> Answer:
         """Commit the end of a role's task and its consequences in one unit; a Park changes nothing else."""
-        if isinstance(decided, Park) or task.kind == GOAL_DEADLINE:
-            return await self._kernel.committer.submit(Unit(token, decided))
+        ended = settlement_of(decided)
+        if isinstance(ended, Park) or task.kind == GOAL_DEADLINE:
+            return await self._kernel.committer.submit(Unit(token, ended))
 
         async def attempt() -> Answer:
-            decision = await self._decide_at_last(task, decided)
-            finish = decided if decision is None else _finished(decision)
+            decision = await self._decide_at_last(task, ended)
+            finish = ended if decision is None else _finished(decision)
             tasks, rows = ((), ()) if decision is None else (tuple(decision.tasks), self._artifacts.rows(decision))
             answer = await self._kernel.committer.submit(Unit(token, finish, tasks, rows=rows))
             deferred = answer.verdict is Verdict.DEFERRED
@@ -178,7 +179,7 @@ class GoalSettler:
             return await self._kernel.committer.submit(Unit(token, backed_off(task, Problem(error.code, str(error)))))
         except Contended:
             pass  # retried later
-        released = settlement(task, Released("its objective changes too fast"), RetryPolicy())
+        released = settlement_of(settlement(task, Released("its objective changes too fast"), RetryPolicy()))
         return await self._kernel.committer.submit(
             Unit(token, msgspec.structs.replace(released, delay=_AGAIN_FOR) if isinstance(released, Park) else released)
         )

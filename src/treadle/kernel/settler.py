@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from treadle.kernel.approvals.service import Approvals
 from treadle.kernel.external.service import ExternalJobs
 from treadle.kernel.functions.service import Functions
-from treadle.kernel.queue.decide import Ask, HandOff, ProducedEnd
+from treadle.kernel.queue.decide import Ask, HandOff, ProducedEnd, TaskDecision, settlement_of
 from treadle.kernel.store.committer import Committer
 from treadle.kernel.store.units import Answer, Finish, Park, Row, Seen, Unit, Verdict
 from treadle.kernel.store.value_store import ValueStore
@@ -19,7 +19,7 @@ from treadle.model.tasks import Claim, Task
 if TYPE_CHECKING:
     from treadle.kernel.runs.advancer import Advancer
 
-SettleKind = Callable[[Task, Claim, Finish | Park], Awaitable[Answer]]
+SettleKind = Callable[[Task, Claim, TaskDecision], Awaitable[Answer]]
 """Commits the end of an attempt under its claim, with everything that follows from it."""
 
 
@@ -45,50 +45,52 @@ class Settler:
         self._by_kind = by_kind or {}
         self._external_jobs = external_jobs
 
-    def alone(self, task: Task, token: Claim | Seen, decided: Finish | Park) -> Unit | None:
+    def alone(self, task: Task, token: Claim | Seen, decided: TaskDecision) -> Unit | None:
         """Return the unit of a task whose end needs no other decision: one without a run, or the child of a function, which is
         sent a message; None if the task needs `settle`.
         """
-        kind = type(decided)
-        if kind is not Finish and kind is not Park:
+        if not isinstance(decided, Finish | Park):
             return None
         if task.state == TaskState.AWAITING_EXTERNAL or task.kind in self._by_kind:
             return None
         if task.run_id is not None:
-            is_child = kind is Finish and task.step_id is not None and is_function(task.flow_id)
-            return self._functions.child_end(task, token, decided) if is_child else None  # type: ignore[arg-type]
-        if kind is Park:
+            if isinstance(decided, Finish) and task.step_id is not None and is_function(task.flow_id):
+                return self._functions.child_end(task, token, decided)
+            return None
+        if isinstance(decided, Park):
             return Unit(token, decided)
         if is_function(task.flow_id):
             return None
-        decided, blobs = self._value_store.pack_end(decided, task.root_id)  # type: ignore[arg-type]
+        decided, blobs = self._value_store.pack_end(decided, task.root_id)
         return Unit(token, decided, rows=blobs)
 
-    async def settle(self, task: Task, token: Claim | Seen, decided: Finish | Park, patience: float | None = None) -> Answer:
+    async def settle(self, task: Task, token: Claim | Seen, decided: TaskDecision, patience: float | None = None) -> Answer:
         """Commit the decision under the claim, in one unit with its consequences: the next steps of a run, an approval request,
         the record of an external job.
 
         `patience` is passed to the committer for tasks without a run; None waits until the store is reachable.
         """
         answer = await self._settle(task, token, decided, patience)
-        waits = isinstance(decided, Park) and decided.move in ("ask", "retry")
+        waits = isinstance(decided, Ask) or (isinstance(decided, Park) and decided.move == "retry")
         if waits and task.run_id is not None and not is_function(task.flow_id) and answer.verdict is Verdict.DONE:
             await self._advancer().withdraw(task.run_id)
         return answer
 
-    async def _settle(self, task: Task, token: Claim | Seen, decided: Finish | Park, patience: float | None) -> Answer:
+    async def _settle(self, task: Task, token: Claim | Seen, decided: TaskDecision, patience: float | None) -> Answer:
         if isinstance(decided, Ask) and isinstance(token, Claim):
             return await self._approvals.ask(task, token, decided)
         if (other := self._by_kind.get(task.kind)) is not None and isinstance(token, Claim):
             return await other(task, token, decided)
         rows: tuple[Row, ...] = ()
         if task.state == TaskState.AWAITING_EXTERNAL or isinstance(decided, HandOff | ProducedEnd):
-            decided, rows = await self._external_jobs.prepare(task, token, decided)
-        if isinstance(decided, Finish):
+            settlement, rows = await self._external_jobs.prepare(task, token, decided)
+        else:
+            settlement = settlement_of(decided)
+        if isinstance(settlement, Finish):
             if is_function(task.flow_id):
-                return await self._functions.settle(task, token, decided, rows)
+                return await self._functions.settle(task, token, settlement, rows)
             if task.run_id is not None:
-                return await self._advancer().settle(task, token, decided, rows)
-            decided, blobs = self._value_store.pack_end(decided, task.root_id)
+                return await self._advancer().settle(task, token, settlement, rows)
+            settlement, blobs = self._value_store.pack_end(settlement, task.root_id)
             rows = (*rows, *blobs)
-        return await self._committer.submit(Unit(token, decided, rows=rows), patience)
+        return await self._committer.submit(Unit(token, settlement, rows=rows), patience)

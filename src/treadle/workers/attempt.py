@@ -13,9 +13,19 @@ import msgspec
 
 from treadle.kernel.approvals.service import Tend
 from treadle.kernel.external.decide import unregistered_text
-from treadle.kernel.queue.decide import decide, failure, ignored, poll_backoff, refusal, settlement, turned_away
+from treadle.kernel.queue.decide import (
+    TaskDecision,
+    decide,
+    failure,
+    ignored,
+    poll_backoff,
+    refusal,
+    settlement,
+    settlement_of,
+    turned_away,
+)
 from treadle.kernel.store.process import reach
-from treadle.kernel.store.units import Answer, Finish, Park, Row, Unit, Verdict, returned, tag_rows
+from treadle.kernel.store.units import Answer, Park, Row, Unit, Verdict, returned, tag_rows
 from treadle.kernel.telemetry.events import (
     LeaseLost,
     LoopError,
@@ -181,7 +191,7 @@ class AttemptRunner:
             if decided is None or attempt.lost:
                 return
             if attempt.context.has_streams:
-                await self._close_streams(attempt, continues=decided.move in _CONTINUING)
+                await self._close_streams(attempt, continues=settlement_of(decided).move in _CONTINUING)
             plain_unit = services.plain_unit
             if plain_unit is not None and (unit := plain_unit(task, attempt.context.token, decided)) is not None:
                 self._submit(attempt, unit, decided, started_at)
@@ -232,7 +242,7 @@ class AttemptRunner:
         else:
             self._settled(task, answer, decided.move, decided.error, started_at)
 
-    async def _decide_task(self, attempt: Attempt, started_at: float) -> Finish | Park | None:
+    async def _decide_task(self, attempt: Attempt, started_at: float) -> TaskDecision | None:
         """Call the handler and decide the settlement; None if the handler has settled the task itself."""
         task, handler, services = attempt.task, attempt.handler, self._services
         if (problem := refusal(task, self._options.takeover_limit)) is not None:
@@ -267,10 +277,10 @@ class AttemptRunner:
             self._settled(task, outcome.answer, "succeed", None, started_at)
             return None
         decided = self._decide(task, handler, outcome)
-        self._observe_end(task, decided.move, called_at)
+        self._observe_end(task, settlement_of(decided).move, called_at)
         return decided
 
-    async def _run_function(self, attempt: Attempt, functions: FunctionRunner, started_at: float) -> Park | Finish | None:
+    async def _run_function(self, attempt: Attempt, functions: FunctionRunner, started_at: float) -> TaskDecision | None:
         """Run a durable function, which settles its task itself."""
         task = attempt.task
 
@@ -292,21 +302,21 @@ class AttemptRunner:
             self._emit(ResultDropped(task.id, task.name, "checkpoint", task.trace_id))
         return None
 
-    async def _without_specialist(self, task: Task) -> Finish | Park:
+    async def _without_specialist(self, task: Task) -> TaskDecision:
         """Release or fail an external job whose specialist is missing; a plain handler of the same name cannot poll it."""
         external_jobs = self._services.external_jobs
         if external_jobs is not None and not await external_jobs.is_offered(task):
             return failure(Problem(UNREGISTERED, unregistered_text(task.name, task.scope)))
         return _later(self._decide(task, None, Released("its specialist is not here")))
 
-    def _without_handler(self, task: Task, orphan: bool) -> Finish | Park:
+    def _without_handler(self, task: Task, orphan: bool) -> TaskDecision:
         """Ignore a task that no worker serves; release one whose handler was removed after the claim."""
         if orphan and task.state == TaskState.PENDING:
             return ignored(task)
         released = self._decide(task, None, Released("no handler here"))
         return _later(released) if orphan else released
 
-    def _decide(self, task: Task, handler: Handler | None, outcome: Outcome) -> Finish | Park:
+    def _decide(self, task: Task, handler: Handler | None, outcome: Outcome) -> TaskDecision:
         default = handler.retry if handler else RetryPolicy()
         try:
             return decide(task, outcome, default, self._resources.ids.random, self._options.result_limit)
@@ -326,7 +336,7 @@ class AttemptRunner:
         except Exception as again:
             self._emit(_unsettled(task, again))
 
-    def _submit(self, attempt: Attempt, unit: Unit, decided: Finish | Park, started_at: float) -> None:
+    def _submit(self, attempt: Attempt, unit: Unit, decided: TaskDecision, started_at: float) -> None:
         """Hand the unit to the committer without waiting for its answer; most attempts end like this."""
         attempt.settling = True
         self._attach(attempt)
@@ -368,7 +378,7 @@ class AttemptRunner:
             rows = (*rows, *tag_rows("task", task.id, tags), *of_run)
         self._committer.attach(attempt.context.token, rows)
 
-    async def _settle(self, attempt: Attempt, decided: Finish | Park, started_at: float) -> None:
+    async def _settle(self, attempt: Attempt, decided: TaskDecision, started_at: float) -> None:
         attempt.settling = True
         self._attach(attempt)
         reach("settle.before_commit")
@@ -376,7 +386,7 @@ class AttemptRunner:
         answer = await self._commit(attempt, decided)
         self._answered(attempt.task, answer, decided, started_at, sent_at)
 
-    async def _commit(self, attempt: Attempt, decided: Finish | Park) -> Answer:
+    async def _commit(self, attempt: Attempt, decided: TaskDecision) -> Answer:
         """Commit the settlement, and retry while the store cannot be reached, so that finished work is not done again.
 
         The lease is renewed meanwhile; the store decides whether it still held.
@@ -386,7 +396,7 @@ class AttemptRunner:
         while True:
             try:
                 if settle is None:
-                    return await self._committer.submit(Unit(token, decided))
+                    return await self._committer.submit(Unit(token, settlement_of(decided)))
                 return await settle(attempt.task, token, decided)
             except StoreError as error:
                 if self.stopping:
@@ -395,12 +405,13 @@ class AttemptRunner:
                 await self._clock.sleep(delay)
                 delay = STORE_BACKOFF.after(delay)
 
-    def _answered(self, task: Task, answer: Answer, decided: Finish | Park, started_at: float, sent_at: float | None) -> None:
+    def _answered(self, task: Task, answer: Answer, decided: TaskDecision, started_at: float, sent_at: float | None) -> None:
         reach("settle.after_commit")
+        settlement = settlement_of(decided)
         if (observe := self._telemetry.observe) is not None and sent_at is not None:
             done = answer.verdict is Verdict.DONE
-            observe(SettleAnswered(task.id, decided.move, done, self._clock.monotonic() - sent_at))
-        self._settled(task, answer, decided.move, decided.error, started_at)
+            observe(SettleAnswered(task.id, settlement.move, done, self._clock.monotonic() - sent_at))
+        self._settled(task, answer, settlement.move, settlement.error, started_at)
 
     # counts and measurements
 
@@ -432,7 +443,7 @@ class AttemptRunner:
             observe(AttemptEnded(task, move, self._clock.monotonic() - called_at))
 
 
-def _later(released: Finish | Park) -> Finish | Park:
+def _later(released: TaskDecision) -> TaskDecision:
     return msgspec.structs.replace(released, delay=_NO_HANDLER_FOR) if isinstance(released, Park) else released
 
 

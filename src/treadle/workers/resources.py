@@ -9,10 +9,10 @@ import msgspec
 
 from treadle.kernel.approvals.service import Tend
 from treadle.kernel.external.service import ExternalJobs
-from treadle.kernel.queue.decide import TAKEOVER_LIMIT
+from treadle.kernel.queue.decide import TAKEOVER_LIMIT, TaskDecision
 from treadle.kernel.store.committer import Committer
 from treadle.kernel.store.ports import Store
-from treadle.kernel.store.units import Answer, Finish, Park, Unit
+from treadle.kernel.store.units import Answer, Unit
 from treadle.kernel.telemetry.events import Emit
 from treadle.kernel.telemetry.observer import Telemetry
 from treadle.model.clock import Clock
@@ -32,10 +32,10 @@ MAX_CONCURRENCY = 2_000
 POLL_EVERY = 5.0
 """Seconds after which a worker polls the store even if no signal arrived."""
 
-Settle = Callable[[Task, Claim, Finish | Park], Awaitable[Answer]]
+Settle = Callable[[Task, Claim, TaskDecision], Awaitable[Answer]]
 """Commits a decided settlement together with its consequences."""
 
-PlainUnit = Callable[[Task, Claim, Finish | Park], Unit | None]
+PlainUnit = Callable[[Task, Claim, TaskDecision], Unit | None]
 """Returns the unit of a settlement that has no consequences, or None if `Settle` must handle it."""
 
 

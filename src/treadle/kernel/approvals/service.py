@@ -341,24 +341,13 @@ class Approvals:
 
     # changes by workers
 
-    async def ask(self, task: Task, token: Claim, park: Ask) -> Answer:
+    async def ask(self, task: Task, token: Claim, asked: Ask) -> Answer:
         """Park the task until a person has decided; the same unit stores the approval and the task that announces it."""
-        if park.request is None:
-            raise InvalidInput("The outcome has no approval request.")
         now = await self._store.now()
-        approval = open_approval(park.request, now, task.name)
+        approval = open_approval(asked.request, now, task.name)
         record, rows = self._rows.open(task, approval)
-        parked = Park(
-            park.move,
-            park.state,
-            park.attempt,
-            park.failures,
-            park.takeovers,
-            park.hold,
-            delay=approval.delay(now),
-            checkpoint=park.checkpoint,
-            data=encode({"approval_id": record.id, "title": park.request.title}),
-        )
+        data = encode({"approval_id": record.id, "title": asked.request.title})
+        parked = msgspec.structs.replace(asked.park, delay=approval.delay(now), data=data)
         tasks = self._rows.notifications(record, approval, "approval.requested")
         return await self._committer.submit(Unit(token, parked, tasks, rows=rows))
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from treadle.kernel.queue.decide import HandOff, Polled, ProducedEnd, failure, settlement
+from treadle.kernel.queue.decide import TaskDecision, failure, settlement
 from treadle.kernel.queue.why import serves, shown_server_state
 from treadle.kernel.store.units import Finish, Park
 from treadle.model.errors import InvalidInput, InvalidPayload
@@ -42,7 +42,7 @@ def poll_delay(task: Task, record: ExternalProductionRecord, now: int) -> int | 
 
 def called_back(
     task: Task, outcome: Production | dict[str, Json] | ExternalProductionFailure | ExternalProductionHandle
-) -> Finish | Park:
+) -> TaskDecision:
     """Return the settlement of a callback's task."""
     match outcome:
         case Production() | dict():
@@ -78,18 +78,6 @@ def failure_of(decided: Finish) -> ExternalProductionFailure | None:
         return None
     message = (decode(decided.error) or {}).get("message", "")
     return ExternalProductionFailure(message, None if decided.error_code == FAILED else decided.error_code)
-
-
-def plain(decided: Finish | Park) -> Finish | Park:
-    """Return the settlement without the parts that only the settler uses."""
-    if not isinstance(decided, ProducedEnd):
-        return decided
-    return Finish(decided.move, decided.state, result=decided.result, actor=decided.actor)
-
-
-def plain_park(decided: HandOff | Polled) -> Park:
-    """Return the settlement without the parts that only the settler uses."""
-    return Park(*(getattr(decided, name) for name in Park.__struct_fields__))
 
 
 def poll_now(task: Task, actor: str) -> Park:

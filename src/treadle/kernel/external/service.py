@@ -17,8 +17,6 @@ from treadle.kernel.external.decide import (
     called_back,
     failure_of,
     is_offered,
-    plain,
-    plain_park,
     poll_delay,
     poll_now,
     unregistered_text,
@@ -39,7 +37,17 @@ from treadle.kernel.external.records import (
     show_job,
     submission_rows,
 )
-from treadle.kernel.queue.decide import BACK_OFF_FOR, HandOff, Polled, ProducedEnd, failure, settlement
+from treadle.kernel.queue.decide import (
+    BACK_OFF_FOR,
+    HandOff,
+    Polled,
+    ProducedEnd,
+    TaskDecision,
+    failure,
+    hand_off,
+    settlement_of,
+    with_actor,
+)
 from treadle.kernel.queue.service import PATIENCE
 from treadle.kernel.queue.why import Reason
 from treadle.kernel.store.committer import Committer, Stale
@@ -77,7 +85,7 @@ from treadle.model.ids import Ids, Ref, parse_id
 from treadle.model.names import DEFAULT_NAMESPACE, ENGINE_LIST, EXTERNAL_CANCEL, Lane
 from treadle.model.outcomes import AwaitingExternal, Problem
 from treadle.model.records import UNREADABLE
-from treadle.model.retry import NO_RETRY, RetryPolicy
+from treadle.model.retry import RetryPolicy
 from treadle.model.runs import Run
 from treadle.model.states import EXTERNAL, TaskState
 from treadle.model.stored import write
@@ -116,7 +124,7 @@ class _Opened(NamedTuple):
     polled: bool = False
 
 
-Settle = Callable[[Task, Seen, Finish | Park], Awaitable[Answer]]
+Settle = Callable[[Task, Seen, TaskDecision], Awaitable[Answer]]
 Operate = Callable[..., Awaitable[Task]]
 
 
@@ -238,38 +246,39 @@ class ExternalJobs(ExternalJobReads):
         base = self._public_url
         return f"{base}/v1/external-jobs/{task_id}/callback?token={callback_token}" if base else None
 
-    async def prepare(self, task: Task, token: Claim | Seen, decided: Finish | Park) -> tuple[Finish | Park, tuple[Row, ...]]:
+    async def prepare(self, task: Task, token: Claim | Seen, decided: TaskDecision) -> tuple[Finish | Park, tuple[Row, ...]]:
         """Return the settlement of a specialist's attempt in its stored form, and the rows of the job."""
-        if isinstance(decided, HandOff) and decided.awaiting is not None:
-            return await self._dispatch(task, decided, decided.awaiting)
+        if isinstance(decided, HandOff):
+            return await self._dispatch(task, decided)
         productions = decided.productions if isinstance(decided, ProducedEnd) else ()
+        settlement = settlement_of(decided)
         produced, rows = new_productions(self._ids, self._value_store, task, productions)
         if task.state != TaskState.AWAITING_EXTERNAL:
-            return plain(decided), (*rows, *submission_rows(task, intent_of(task), "succeeded"))
+            return settlement, (*rows, *submission_rows(task, intent_of(task), "succeeded"))
         opened = self._opened.pop(task.id, None) if isinstance(token, Claim) else None
         if opened is None or opened.claim_version != task.claim_version:  # an earlier claim of this process was lost
             opened = None
         job = await self._find_job(task) if opened is None else opened.job
         if job is None:
-            return plain(decided), rows
+            return settlement, rows
         now = await self._store.now()
-        if isinstance(decided, Polled) and job.record.error_code == UNREADABLE:
-            return msgspec.structs.replace(plain_park(decided), delay=BACK_OFF_FOR), ()
         if isinstance(decided, Polled):
-            event = polled(now, job.record, decided.handle, decided.raised, decided.delay or 0)
+            if job.record.error_code == UNREADABLE:
+                return msgspec.structs.replace(decided.park, delay=BACK_OFF_FOR), ()
+            event = polled(now, job.record, decided.handle, decided.raised, decided.park.delay or 0)
             record = apply(job.record, event)
             self._tell(task, record, decided)
-            park = msgspec.structs.replace(plain_park(decided), delay=poll_delay(task, record, now))
+            park = msgspec.structs.replace(decided.park, delay=poll_delay(task, record, now))
             return park, change_job(job, record, event)
-        if not isinstance(decided, Finish):
-            return decided, ()
-        failed = None if produced else failure_of(decided)
+        if not isinstance(settlement, Finish):
+            return settlement, ()
+        failed = None if produced else failure_of(settlement)
         event = resolved(now, job.record, object_id=produced, failure=failed, by_poll=opened is not None and opened.polled)
-        return plain(decided), (*change_job(job, apply(job.record, event), event), *rows)
+        return settlement, (*change_job(job, apply(job.record, event), event), *rows)
 
-    async def _dispatch(self, task: Task, decided: HandOff, awaiting: AwaitingExternal) -> tuple[Park, tuple[Row, ...]]:
+    async def _dispatch(self, task: Task, decided: HandOff) -> tuple[Park, tuple[Row, ...]]:
         """Park the task of a job that was just submitted (or found) until the first poll; return the job's rows too."""
-        now = await self._store.now()
+        now, awaiting = await self._store.now(), decided.awaiting
         event = dispatched(
             now,
             awaiting.handle,
@@ -285,7 +294,7 @@ class ExternalJobs(ExternalJobReads):
         intent = intent_of(task)
         data = {"external_job_id": record.external_job_id, "record_id": stored.id, "reattached": awaiting.reattached or None}
         park = msgspec.structs.replace(
-            plain_park(decided),
+            decided.park,
             delay=poll_delay(task, record, now),
             checkpoint=encode({INTENT: (intent or {}) | {"record_id": stored.id}}),
             data=encode({name: value for name, value in data.items() if value is not None}),
@@ -328,7 +337,7 @@ class ExternalJobs(ExternalJobReads):
             decided = called_back(task, outcome)
             seen = Seen.of(task)
             assert self._settle is not None
-            answer = await self._settle(task, seen, msgspec.structs.replace(decided, actor=actor))
+            answer = await self._settle(task, seen, with_actor(decided, actor))
             if answer.verdict is not Verdict.DONE:
                 raise Stale
             return show_job(await self._get(job.stored.id))
@@ -398,10 +407,7 @@ class ExternalJobs(ExternalJobReads):
             raise Refused(f"Task {task_id} is not pending, or a worker holds it: no job can be attached to it.")
         intent = new_intent(self._ids, task)
         task.checkpoint = encode({INTENT: intent})
-        awaiting = AwaitingExternal(handle, intent["token"], specialist)
-        handed = settlement(task, awaiting, NO_RETRY)
-        assert isinstance(handed, HandOff)
-        park, rows = await self._dispatch(task, handed, awaiting)
+        park, rows = await self._dispatch(task, hand_off(task, AwaitingExternal(handle, intent["token"], specialist)))
         unit = Unit(Seen.of(task), msgspec.structs.replace(park, actor="operator"), rows=rows)
         if (await self._committer.submit(unit, PATIENCE)).verdict is not Verdict.DONE:
             raise Refused(f"Task {task_id} changed concurrently; check it and try again.")

@@ -50,34 +50,68 @@ _POLL_BACKOFF = Backoff(60_000, 3_600_000)
 _VARYING = re.compile(r"0x[0-9a-fA-F]+|[0-9a-fA-F]{8}-[0-9a-fA-F-]{27}|\d+|'[^']*'|\"[^\"]*\"")
 
 
-class Ask(Park, frozen=True, gc=False):
-    """The task waits for an approval; the settler stores the approval with it."""
+class Ask(msgspec.Struct, frozen=True, tag=True, gc=False):
+    """The task waits for an approval, which is stored with it."""
 
-    request: ApprovalRequest | None = None
-
-
-class HandOff(Park, frozen=True, gc=False):
-    """The task awaits an external job; the settler stores the job's record with it."""
-
-    awaiting: AwaitingExternal | None = None
+    park: Park
+    request: ApprovalRequest
 
 
-class Polled(Park, frozen=True, gc=False):
-    """An external job continues; the settler stores the result of the poll."""
+class HandOff(msgspec.Struct, frozen=True, tag=True, gc=False):
+    """The task awaits an external job, whose record is stored with it."""
 
+    park: Park
+    awaiting: AwaitingExternal
+
+
+class Polled(msgspec.Struct, frozen=True, tag=True, gc=False):
+    """An external job continues; the result of the poll is stored with its task."""
+
+    park: Park
     handle: ExternalProductionHandle | None = None
     raised: str | None = None
 
 
-class ProducedEnd(Finish, frozen=True, gc=False):
-    """A specialist's task is done; the settler stores its productions with it."""
+class ProducedEnd(msgspec.Struct, frozen=True, tag=True, gc=False):
+    """A specialist's task is done; its productions are stored with it."""
 
-    productions: tuple[Production, ...] = ()
+    finish: Finish
+    productions: tuple[Production, ...]
+
+
+TaskDecision = Finish | Park | Ask | HandOff | Polled | ProducedEnd
+"""What follows from an outcome: a settlement, or one with something that the settler stores with it."""
+
+
+def settlement_of(decision: TaskDecision) -> Finish | Park:
+    """Return the settlement alone."""
+    match decision:
+        case Finish() | Park():
+            return decision
+        case Ask(park=park) | HandOff(park=park) | Polled(park=park):
+            return park
+        case ProducedEnd(finish=finish):
+            return finish
+        case _:
+            assert_never(decision)
+
+
+def with_actor(decision: TaskDecision, actor: str) -> TaskDecision:
+    """Return the decision as one of this actor."""
+    match decision:
+        case Finish() | Park():
+            return msgspec.structs.replace(decision, actor=actor)
+        case Ask(park=park) | HandOff(park=park) | Polled(park=park):
+            return msgspec.structs.replace(decision, park=msgspec.structs.replace(park, actor=actor))
+        case ProducedEnd(finish=finish):
+            return msgspec.structs.replace(decision, finish=msgspec.structs.replace(finish, actor=actor))
+        case _:
+            assert_never(decision)
 
 
 def settlement(
     task: Task, outcome: Outcome, policy: RetryPolicy, dice: float = 0.0, result_limit: int | None = None
-) -> Finish | Park:
+) -> TaskDecision:
     """Decide the next state of a task from the outcome of an attempt; `dice` in [0, 1) is for jitter.
 
     Raises `InvalidPayload` or `PayloadTooLarge` for a result that cannot be stored.
@@ -109,7 +143,7 @@ def settlement(
             kept = _kept(task, checkpoint)
             return Park("wait", TaskState.PENDING, task.attempt, task.failures, 0, delay=delay or None, checkpoint=kept)
         case AwaitingApproval(request, checkpoint):
-            return Ask(
+            park = Park(
                 "ask",
                 TaskState.AWAITING_APPROVAL,
                 task.attempt,
@@ -117,24 +151,16 @@ def settlement(
                 0,
                 delay=open_approval(request, 0, task.name).delay(0),
                 checkpoint=_kept(task, checkpoint),
-                request=request,
             )
+            return Ask(park, request)
         case AwaitingExternal():
-            return HandOff(
-                "hand_off",
-                TaskState.AWAITING_EXTERNAL,
-                task.attempt,
-                task.failures,
-                0,
-                checkpoint=task.checkpoint,
-                awaiting=outcome,
-            )
+            return hand_off(task, outcome)
         case StillWorking(handle, error):
             return _polled(task, handle, error)
         case Produced(productions):
             content = productions[-1].content
             text = encode(content, "result") if result_limit is None else encode(content, "result", result_limit)
-            return ProducedEnd("succeed", TaskState.COMPLETED, result=text, productions=productions)
+            return ProducedEnd(Finish("succeed", TaskState.COMPLETED, result=text), productions)
         case Paused(reason):
             return Park(
                 "pause",
@@ -164,7 +190,7 @@ def settlement(
 
 def decide(
     task: Task, outcome: Outcome, default: RetryPolicy, random: Callable[[], float], result_limit: int | None = None
-) -> Finish | Park:
+) -> TaskDecision:
     """Apply `settlement` with the task's own retry policy, or `default`; calls `random` only for jitter."""
     policy = policy_of(task, default)
     return settlement(task, outcome, policy, random() if policy.jitter else 0.0, result_limit)
@@ -175,18 +201,17 @@ def policy_of(task: Task, default: RetryPolicy = NO_RETRY) -> RetryPolicy:
     return read(RetryPolicy, task.policy) if task.policy else default
 
 
+def hand_off(task: Task, awaiting: AwaitingExternal) -> HandOff:
+    """Let the task await a job that was submitted or found."""
+    park = Park("hand_off", TaskState.AWAITING_EXTERNAL, task.attempt, task.failures, 0, checkpoint=task.checkpoint)
+    return HandOff(park, awaiting)
+
+
 def _polled(task: Task, handle: ExternalProductionHandle | None, raised: str | None) -> Polled:
-    return Polled(
-        "still_working",
-        TaskState.AWAITING_EXTERNAL,
-        task.attempt,
-        task.failures,
-        0,
-        checkpoint=task.checkpoint,
-        quiet=True,
-        handle=handle,
-        raised=raised,
+    park = Park(
+        "still_working", TaskState.AWAITING_EXTERNAL, task.attempt, task.failures, 0, checkpoint=task.checkpoint, quiet=True
     )
+    return Polled(park, handle, raised)
 
 
 def _kept(task: Task, checkpoint: Json) -> str | None:
@@ -254,12 +279,9 @@ def poll_backoff(task: Task, takeover_limit: int = TAKEOVER_LIMIT) -> Polled | N
         return None
     delay = _POLL_BACKOFF.delay_for(lost - takeover_limit)
     message = f"{lost} workers in a row were lost while they polled this job: the poll may be killing or hanging them."
-    return msgspec.structs.replace(
-        _polled(task, None, message),
-        takeovers=lost,
-        delay=delay,
-        error=encode({"code": "pollers_lost", "message": message, "takeovers": lost}),
-    )
+    error = encode({"code": "pollers_lost", "message": message, "takeovers": lost})
+    polled = _polled(task, None, message)
+    return msgspec.structs.replace(polled, park=msgspec.structs.replace(polled.park, takeovers=lost, delay=delay, error=error))
 
 
 def turned_away(task: Task, problem: Problem) -> Finish | Park:

@@ -19,14 +19,14 @@ from msgspec.structs import replace
 
 from treadle.kernel.external.records import INTENT, intent_of, new_intent
 from treadle.kernel.external.service import ExternalJobs
-from treadle.kernel.queue.decide import decide
+from treadle.kernel.queue.decide import TaskDecision, decide, settlement_of
 from treadle.kernel.queue.service import PATIENCE
 from treadle.kernel.remote_workers.decide import check_text, claim_of, lease_of, log_line
 from treadle.kernel.store.committer import Committer
 from treadle.kernel.store.ports import Store
 from treadle.kernel.store.process import reach
 from treadle.kernel.store.queries import Renewal, Touch
-from treadle.kernel.store.units import Answer, Finish, Keep, Park, Unit, Verdict
+from treadle.kernel.store.units import Answer, Finish, Keep, Unit, Verdict
 from treadle.kernel.telemetry.events import Emit, LeaseLost, ResultDropped, TaskSettled
 from treadle.kernel.telemetry.observer import AttemptEnded, SettleAnswered, telemetry_of
 from treadle.model.approvals import ApprovalRequest, check_request, split_checkpoint, with_decisions_of
@@ -190,7 +190,7 @@ T = TypeVar("T")
 _LONGEST_CODE = 200
 _MOST_LINES = 1000
 
-Settle = Callable[[Task, Claim, Finish | Park, float | None], Awaitable[Answer]]
+Settle = Callable[[Task, Claim, TaskDecision, float | None], Awaitable[Answer]]
 """Commits the outcome of an attempt and its consequences, with the given patience."""
 UpdateStep = Callable[[str, str, Mapping[str, Json]], Awaitable[bool]]
 """Merges partial results into a waiting step."""
@@ -407,24 +407,25 @@ class HeldWork:
 
     async def _settle(self, task: Task, claim: Claim, outcome: Outcome, *moves: str) -> str | None:
         decided = decide(task, outcome, NO_RETRY, self._ids.random, self._result_limit)
+        settlement = settlement_of(decided)
         took = max(self._clock.now() - (task.claimed_at or 0), 0)
         sent_at = self._clock.monotonic()
         if (observe := self._telemetry.observe) is not None:
-            observe(AttemptEnded(task, decided.move, took / 1000))
+            observe(AttemptEnded(task, settlement.move, took / 1000))
         reach("settle.before_commit")
         answer = await self._settle_task(task, claim, decided, PATIENCE)
         reach("settle.after_commit")
         if observe is not None:
             done = answer.verdict is Verdict.DONE
-            observe(SettleAnswered(task.id, decided.move, done, self._clock.monotonic() - sent_at))
+            observe(SettleAnswered(task.id, settlement.move, done, self._clock.monotonic() - sent_at))
         if answer.verdict is not Verdict.DONE:
             if await self._has_made(claim, moves):  # two identical requests at the same time
                 return None
-            self._emit(ResultDropped(task.id, task.name, decided.move, task.trace_id))
+            self._emit(ResultDropped(task.id, task.name, settlement.move, task.trace_id))
             raise ClaimLost(claim.task_id, claim.version)
-        self._emit(TaskSettled.of(task, decided.move, took, decided.error))
-        self._presence.note_settled(claim.owner_id, decided.move)
-        return decided.state if isinstance(decided, Finish) else None
+        self._emit(TaskSettled.of(task, settlement.move, took, settlement.error))
+        self._presence.note_settled(claim.owner_id, settlement.move)
+        return settlement.state if isinstance(settlement, Finish) else None
 
     async def _get_held(self, claim: Claim) -> Task:
         task = await self._find_held(claim)

@@ -17,7 +17,7 @@ from treadle.kernel.claims import take
 from treadle.kernel.external.decide import unregistered_text
 from treadle.kernel.external.service import ExternalJobs
 from treadle.kernel.queue.claim_waiters import Claimed, ClaimWaiters
-from treadle.kernel.queue.decide import decide, failure, refusal, turned_away
+from treadle.kernel.queue.decide import TaskDecision, decide, failure, refusal, settlement_of, turned_away
 from treadle.kernel.queue.service import PATIENCE
 from treadle.kernel.remote_workers.decide import check_list, check_names, claim_of, claimed, lease_of, wants_of
 from treadle.kernel.remote_workers.held_work import HeldWork, Presence
@@ -25,7 +25,7 @@ from treadle.kernel.store.committer import Committer
 from treadle.kernel.store.lookups import every_task
 from treadle.kernel.store.ports import Store
 from treadle.kernel.store.queries import Renewal, TaskFilter
-from treadle.kernel.store.units import Finish, Park, Verdict
+from treadle.kernel.store.units import Park, Verdict
 from treadle.kernel.store.value_store import ValueStore
 from treadle.kernel.telemetry.events import Emit, LoopError, TaskSettled, TaskTaken, WorkerStarted, WorkerStopped
 from treadle.kernel.telemetry.observer import TasksClaimed, timed
@@ -264,17 +264,18 @@ class RemoteWorkers(HeldWork):
             await self._turn_away(task, failure(Problem(error.code, str(error), type(error).__name__)))
         return False
 
-    async def _for_specialist(self, task: Task) -> Finish | Park:
+    async def _for_specialist(self, task: Task) -> TaskDecision:
         """Return the settlement of an external job's poll, which only its specialist may do."""
         if not await self._external_jobs.is_offered(task):
             return failure(Problem(UNREGISTERED, unregistered_text(task.name, task.scope)))
         released = decide(task, Released("its specialist polls it"), NO_RETRY, self._ids.random)
         return msgspec.structs.replace(released, delay=POLL_LEFT_FOR) if isinstance(released, Park) else released
 
-    async def _turn_away(self, task: Task, decided: Finish | Park) -> None:
+    async def _turn_away(self, task: Task, decided: TaskDecision) -> None:
         answer = await self._settle_task(task, task.claim, decided, PATIENCE)
         if answer.verdict is Verdict.DONE:
-            self._emit(TaskSettled.of(task, decided.move, 0.0, decided.error))
+            settlement = settlement_of(decided)
+            self._emit(TaskSettled.of(task, settlement.move, 0.0, settlement.error))
 
     async def _give_back(self, tasks: list[ClaimedTask]) -> None:
         """Release tasks that were claimed for a caller that has disconnected."""
