@@ -26,7 +26,9 @@ def test_the_wrong_program_breaks_the_rule_and_the_right_one_none(name: str) -> 
 def test_every_rule_that_the_code_names_is_in_the_catalogue() -> None:
     folder = Path(treadle.lang.__file__).parent
     named = {
-        rule for path in folder.glob("*.py") for rule in re.findall(r'"([a-z]+(?:-[a-z]+)+)"', path.read_text(encoding="utf-8"))
+        rule
+        for path in folder.glob("*.py")
+        for rule in re.findall(r'"([a-z]+(?:-[a-z]+)+)(?::[a-z-]+)?"', path.read_text(encoding="utf-8"))
     }
     assert named == set(RULES)
 
