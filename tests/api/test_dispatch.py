@@ -11,7 +11,7 @@ from tests.api.conftest import Scene
 
 from treadle.api.dispatch import Issue, IssueOwner, IssueRepository
 from treadle.dispatch import AgentCoordinator, coordinator_of
-from treadle.dispatch.jobs import DELAYS
+from treadle.dispatch.coordinator import DELAYS
 from treadle.engine import Engine
 from treadle.engine.operations import Operations
 from treadle.interfaces.http.app import make_app

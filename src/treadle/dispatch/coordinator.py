@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import suppress
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 from treadle.dispatch.config import DispatchConfig
 from treadle.dispatch.errors import JobNotFound, MaxRetriesExceeded, StorageError, WorkerUnavailable
 from treadle.dispatch.held_jobs import HeldJob, HeldJobs
 from treadle.dispatch.host import DispatchHost, JobHandler
-from treadle.dispatch.jobs import Jobs, StorageRetry
 from treadle.dispatch.records import (
     CLAIMED_BY,
+    SHOWN_STATES,
     WORKER_ID,
     GitHubIssue,
     InvalidIssue,
@@ -25,6 +25,7 @@ from treadle.dispatch.records import (
     issue_json,
     make_issue,
     notes_of,
+    state_of,
     status_of,
     worker_of,
 )
@@ -38,20 +39,26 @@ from treadle.kernel.store.lookups import PAGE_LIMIT
 from treadle.kernel.store.units import Finish, Keep, Unit, Verdict
 from treadle.kernel.telemetry.events import LoopError, StoreTrouble
 from treadle.model.clock import Duration, milliseconds
-from treadle.model.errors import ClaimLost, InvalidInput, Refused, RetriesUsedUp, StoreError
+from treadle.model.errors import ClaimLost, InvalidInput, Refused, RetriesUsedUp, StoreError, TaskNotFound, UnreadableValue
+from treadle.model.ids import parse_id
 from treadle.model.names import HANDLER, Lane, check_key
 from treadle.model.outcomes import Failed, Outcome, Problem, Released, Retry, Succeeded
 from treadle.model.retry import NO_RETRY
 from treadle.model.tasks import LogLine, Task
 from treadle.model.text import safe_logger
-from treadle.model.values import Json, encode
+from treadle.model.values import Json, decode_object, encode
 
 _log = safe_logger("treadle.dispatch")
 
 ACTOR = "dispatch"
 """The default actor in the log."""
+DELAYS = (1.0, 2.0, 4.0)
+"""Seconds before each retry of a failing store."""
 LOOP_PAUSE = 10.0
 """Seconds that a worker loop waits after an error of its own."""
+
+
+T = TypeVar("T")
 
 
 class AgentCoordinator:
@@ -77,8 +84,6 @@ class AgentCoordinator:
             payload_limit=settings.payload_limit,
             patience=0,
         )
-        self._stored = StorageRetry(engine.kernel.clock, engine.kernel.emit)
-        self._jobs = Jobs(engine, self._lane, self._stored)
         self._holder = HeldJobs(engine, self.config, self._time_out, self._machine)
         self._waker = Waker(
             engine.kernel.store, engine.kernel.clock, self._holder.lease_for, engine.kernel.committer.notify, engine.kernel.emit
@@ -205,7 +210,7 @@ class AgentCoordinator:
         if wanted is TaskStatus.CANCELED:
             await self.cancel(task_id, reason=error, actor=actor or ACTOR)
             return
-        task = await self._jobs.get(task_id)
+        task = await self._get(task_id)
         check_worker(task, worker_id, actor)
         if status_of(task) is wanted:
             _log.info("task %s is already %s: nothing was done", task.id, wanted)
@@ -236,7 +241,7 @@ class AgentCoordinator:
         Raises `MaxRetriesExceeded`, and changes nothing, when its retries are exhausted. A job that is already pending stays
         unchanged, which is logged.
         """
-        before = await self._jobs.get(task_id)
+        before = await self._get(task_id)
         if before.failures >= policy_of(before).retries:
             raise MaxRetriesExceeded(before.id, before.failures)
         if status_of(before) is TaskStatus.PENDING:
@@ -256,7 +261,7 @@ class AgentCoordinator:
 
     async def cancel(self, task_id: str, *, reason: str | None = None, actor: str = ACTOR) -> None:
         """Cancel a live job, even if it is held; a repeated call is a no-op. A job that ended otherwise raises `IllegalMove`."""
-        task = await self._jobs.get(task_id)
+        task = await self._get(task_id)
         await self._stored("canceling a job", lambda: self._queue.cancel(task.id, actor=actor, reason=reason))
 
     # reads
@@ -264,10 +269,10 @@ class AgentCoordinator:
     async def get_task(self, task_id: str) -> TaskState | None:
         """Return the job in any state, or None."""
         try:
-            task = await self._jobs.get(task_id)
+            task = await self._get(task_id)
         except JobNotFound:
             return None
-        return await self._jobs.read(task)
+        return await self._read(task)
 
     async def get_all_tasks(
         self, *, status: TaskStatus | str | None = None, before_id: str | None = None, limit: int | None = None
@@ -284,7 +289,17 @@ class AgentCoordinator:
         self, *, status: TaskStatus | str | None = None, before_id: str | None = None, limit: int = PAGE_LIMIT
     ) -> tuple[list[TaskState], str | None, bool]:
         """Return a page of jobs, newest first, the `before_id` of the next page, and whether there may be one."""
-        return await self._jobs.page(status, before_id, limit)
+        states = () if status is None else SHOWN_STATES[TaskStatus.of(status)]
+        _, kind, task_list, name = self._lane
+
+        async def read() -> tuple[list[TaskState], str | None, bool]:
+            tasks = await self.engine.kernel.reads.list_tasks(
+                states=states, name=name, task_list=task_list, kind=kind, before_id=before_id, limit=limit
+            )
+            jobs = [job for task in tasks if (job := await self._open_valid(task)) is not None]
+            return jobs, tasks[-1].id if tasks else None, len(tasks) == limit
+
+        return await self._stored("listing jobs", read)
 
     async def iter_tasks(self, *, status: TaskStatus | str | None = None) -> AsyncIterator[TaskState]:
         """Iterate over all jobs, newest first, page by page; jobs enqueued meanwhile are not included."""
@@ -293,7 +308,8 @@ class AgentCoordinator:
 
     async def get_logs(self, task_id: str, limit: int = 100) -> list[LogLine]:
         """Return the job's log lines, oldest first: the ends of its executions, and lines of its handler."""
-        return await self._jobs.lines(task_id, limit)
+        task = await self._get(task_id)
+        return await self._stored("reading lines", lambda: self.engine.kernel.store.log.list_lines(task.id, limit))
 
     def holds(self, task_id: str) -> bool:
         """Whether this object still holds the job, for callers that work for a long time."""
@@ -364,6 +380,48 @@ class AgentCoordinator:
 
     # internal
 
+    async def _stored(self, doing: str, work: Callable[[], Awaitable[T]]) -> T:
+        """Retry an idempotent call, as a commit without a response may have been applied; then raise `StorageError`."""
+        for delay in DELAYS:
+            try:
+                return await work()
+            except StoreError as error:
+                self.engine.kernel.emit(StoreTrouble(doing, str(error), delay))
+            await self.engine.kernel.clock.sleep(delay)
+        try:
+            return await work()
+        except StoreError as error:
+            raise StorageError(doing, len(DELAYS) + 1, error) from error
+
+    async def _get(self, task_id: str) -> Task:
+        """Return the job's task, or raise `JobNotFound`, also for a task of another lane."""
+        try:
+            wanted = parse_id(task_id, "task id")
+            task = await self._stored("reading a job", lambda: self.engine.kernel.reads.get_task(wanted))
+        except InvalidInput:
+            raise JobNotFound(str(task_id)) from None
+        except TaskNotFound:
+            raise JobNotFound(wanted) from None
+        if task.lane != self._lane:
+            raise JobNotFound(wanted)
+        return task
+
+    async def _read(self, task: Task) -> TaskState:
+        """Return the job with its issue; raise `InvalidIssue` for a task that another program stored."""
+        return await self._stored("reading a job", lambda: self._open(task))
+
+    async def _open(self, task: Task) -> TaskState:
+        text = await self.engine.kernel.value_store.open_text(task.payload) if task.payload.startswith("@") else task.payload
+        return state_of(task, decode_object(text))
+
+    async def _open_valid(self, task: Task) -> TaskState | None:
+        """Return the job; an invalid task must not hide the others."""
+        try:
+            return await self._open(task)
+        except (InvalidIssue, UnreadableValue) as error:
+            _log.warning("task %s is left out: %s", task.id, error)
+            return None
+
     async def _all(self, status: TaskStatus | str | None, before_id: str | None, size: int) -> AsyncIterator[TaskState]:
         more = True
         while more:
@@ -401,7 +459,7 @@ class AgentCoordinator:
         try:
             answer = await self._stored("assigning a job", lambda: self.engine.kernel.committer.submit(unit, 0))
             if answer.verdict is Verdict.DONE:
-                return await self._jobs.read(task)
+                return await self._read(task)
         except InvalidIssue as error:
             with suppress(ClaimLost):
                 await self._settle(holding, Failed(Problem(error.code, str(error))))

@@ -28,7 +28,7 @@ class BlockingCoordinator:
 
     def __init__(self, connection: Connection, config: DispatchConfig | None = None) -> None:
         self._on_loop = connection.run
-        self._inner: AgentCoordinator = connection.run(_made(connection, config))
+        self._inner: AgentCoordinator = connection.run(_call(AgentCoordinator, connection.engine, config))
         self.config = self._inner.config
 
     def __enter__(self) -> Self:
@@ -62,20 +62,12 @@ class BlockingCoordinator:
 
     def holds(self, task_id: str) -> bool:
         """Whether this object still holds the job."""
-
-        async def ask() -> bool:
-            return self._inner.holds(task_id)
-
-        return self._on_loop(ask())
+        return self._on_loop(_call(self._inner.holds, task_id))
 
     def drain(self) -> None:
         """Dequeue nothing from now on; held jobs continue, and can be settled."""
-
-        async def ask() -> None:
-            self._inner.drain()
-
-        self._on_loop(ask())
+        self._on_loop(_call(self._inner.drain))
 
 
-async def _made(connection: Connection, config: DispatchConfig | None) -> AgentCoordinator:
-    return AgentCoordinator(connection.engine, config)
+async def _call(function: Callable[P, T], *arguments: P.args, **options: P.kwargs) -> T:
+    return function(*arguments, **options)

@@ -239,6 +239,71 @@ def suggestion(word: object, known: Iterable[str]) -> str:
     return f"; did you mean {near[0]}?" if near else ""
 
 
+Check = Callable[[Any], str | None]
+"""Returns the problem of a value, if it has one."""
+
+
+def _wrong_arguments(value: Any) -> str | None:
+    if isinstance(value, list) and value and all(isinstance(word, str) and word for word in value):
+        return None
+    wrong = "no shell is used" if isinstance(value, str) else f"not {value!r}"
+    return f"must be a list of arguments, such as [python, -m, pytest]; {wrong}"
+
+
+def _wrong_folder(value: Any) -> str | None:
+    inside = isinstance(value, str) and not value.startswith(("/", "~")) and ".." not in value.split("/")
+    return None if inside else f"must be a folder inside the topology file's, such as work, not {value!r}"
+
+
+def _wrong_pattern(value: Any) -> str | None:
+    if not isinstance(value, str):
+        return f"must be text, not {_kind(value)}"
+    try:
+        re.compile(value)
+    except (re.error, OverflowError, RecursionError) as error:
+        return f"is not a regular expression: {error}"
+    return None
+
+
+def _number(least: int, most: int, message: str) -> Check:
+    return lambda value: None if type(value) is int and least <= value <= most else f"{message}, not {value!r}"
+
+
+def _part(value: Any) -> str | None:
+    return None if value in _PARTS else f"must be one of {', '.join(_PARTS)}, not {value!r}{suggestion(value, _PARTS)}"
+
+
+_GATE_OPTIONS: dict[str, dict[str, Check]] = {
+    "exit_code": {
+        "argv": _wrong_arguments,
+        "cwd": _wrong_folder,
+        "expect": _number(0, 255, "must be an exit code from 0 to 255"),
+    },
+    "json_schema": {
+        "schema": lambda value: None if isinstance(value, dict | bool) else f"must be a JSON Schema, not {_kind(value)}",
+        "of": _part,
+    },
+    "regex": {
+        "pattern": _wrong_pattern,
+        "of": _part,
+        "forbid": lambda value: None if isinstance(value, bool) else f"must be true or false, not {value!r}",
+    },
+}
+"""The options of the built-in gates."""
+_REQUIRED_OPTIONS = ("argv", "schema", "pattern")
+
+_AFTER_FAIL = ("TODO", "BLOCKED")
+_TYPE_RULES: dict[str, Check] = {
+    "on_fail": lambda value: (
+        None if value in _AFTER_FAIL else f"must be TODO or BLOCKED, not {value!r}{suggestion(value, _AFTER_FAIL)}"
+    ),
+    "max_workorders": _number(1, 1000, "must be a whole number from 1 to 1000"),
+    "prompt": lambda value: (
+        None if value is None or (isinstance(value, str) and value.strip()) else f"must be text, not {_kind(value)}"
+    ),
+}
+
+
 class _Reader:
     """Reads a document part by part, and continues after a problem."""
 
@@ -342,17 +407,9 @@ class _Reader:
         if "handler" in rules:
             self._name(handler, _join(path, "handler"), "handler name")
         budget_for = self._budget(rules, path)
-        on_fail = rules.get("on_fail", str(Status.TODO))
-        if on_fail not in ("TODO", "BLOCKED"):
-            self._wrong(
-                _join(path, "on_fail"), f"must be TODO or BLOCKED, not {on_fail!r}{suggestion(on_fail, ('TODO', 'BLOCKED'))}"
-            )
+        self._check(rules, path, _TYPE_RULES)
+        on_fail, prompt = rules.get("on_fail", str(Status.TODO)), rules.get("prompt")
         most = rules.get("max_workorders", MAX_WORKORDERS)
-        if type(most) is not int or not 1 <= most <= 1000:
-            self._wrong(_join(path, "max_workorders"), f"must be a whole number from 1 to 1000, not {most!r}")
-        prompt = rules.get("prompt")
-        if prompt is not None and (not isinstance(prompt, str) or not prompt.strip()):
-            self._wrong(_join(path, "prompt"), f"must be text, not {_kind(prompt)}")
         task_list = rules.get("task_list", "default")
         self._name(task_list, _join(path, "task_list"), "task list")
         gates = self._gates(rules.get("gates", []), _join(path, "gates"))
@@ -390,48 +447,17 @@ class _Reader:
         options = {key: each for key, each in value.items() if key not in ("use", "name", "timeout")}
         name = value.get("name", use)
         self._name(name, _join(path, "name") if "name" in value else path, "gate name")
-        check = {"exit_code": self._exit_code, "json_schema": self._json_schema, "regex": self._regex}.get(use)
-        if check is not None:
-            check(options, path)
+        if (checks := _GATE_OPTIONS.get(use)) is not None:
+            self._mapping(options, path, checks, [name for name in checks if name in _REQUIRED_OPTIONS])
+            self._check(options, path, checks)
         timeout_for = self._duration(value.get("timeout"), _join(path, "timeout"), 1, _DAY_FOR)
         return GateSpec(str(name), use, options, timeout_for)
 
-    def _exit_code(self, options: dict[str, Any], path: str) -> None:
-        self._mapping(options, path, ("argv", "cwd", "expect"), ("argv",))
-        argv = options.get("argv", ["x"])
-        if not isinstance(argv, list) or not argv or not all(isinstance(word, str) and word for word in argv):
-            wrong = "no shell is used" if isinstance(argv, str) else f"not {argv!r}"
-            self._wrong(_join(path, "argv"), f"must be a list of arguments, such as [python, -m, pytest]; {wrong}")
-        cwd = options.get("cwd", ".")
-        if not isinstance(cwd, str) or cwd.startswith(("/", "~")) or ".." in cwd.split("/"):
-            self._wrong(_join(path, "cwd"), f"must be a folder inside the topology file's, such as work, not {cwd!r}")
-        expect = options.get("expect", 0)
-        if type(expect) is not int or not 0 <= expect <= 255:
-            self._wrong(_join(path, "expect"), f"must be an exit code from 0 to 255, not {expect!r}")
-
-    def _json_schema(self, options: dict[str, Any], path: str) -> None:
-        self._mapping(options, path, ("schema", "of"), ("schema",))
-        if not isinstance(options.get("schema", {}), dict | bool):
-            self._wrong(_join(path, "schema"), f"must be a JSON Schema, not {_kind(options['schema'])}")
-        self._part(options, path)
-
-    def _regex(self, options: dict[str, Any], path: str) -> None:
-        self._mapping(options, path, ("pattern", "of", "forbid"), ("pattern",))
-        pattern = options.get("pattern", "")
-        try:
-            re.compile(pattern if isinstance(pattern, str) else repr(pattern))
-            if not isinstance(pattern, str):
-                self._wrong(_join(path, "pattern"), f"must be text, not {_kind(pattern)}")
-        except (re.error, OverflowError, RecursionError) as error:
-            self._wrong(_join(path, "pattern"), f"is not a regular expression: {error}")
-        if not isinstance(options.get("forbid", False), bool):
-            self._wrong(_join(path, "forbid"), f"must be true or false, not {options['forbid']!r}")
-        self._part(options, path)
-
-    def _part(self, options: dict[str, Any], path: str) -> None:
-        part = options.get("of", "content")
-        if part not in _PARTS:
-            self._wrong(_join(path, "of"), f"must be one of {', '.join(_PARTS)}, not {part!r}{suggestion(part, _PARTS)}")
+    def _check(self, fields: dict[str, Any], path: str, checks: Mapping[str, Check]) -> None:
+        """Check the fields that the mapping has."""
+        for name, check in checks.items():
+            if name in fields and (problem := check(fields[name])) is not None:
+                self._wrong(_join(path, name), problem)
 
     def _deadlines(self, value: Json) -> dict[int, int]:
         deadlines: dict[int, int] = {}
