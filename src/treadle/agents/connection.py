@@ -23,7 +23,7 @@ from treadle.evaluator import StepRow
 from treadle.kernel.claims import take
 from treadle.kernel.queue.decide import decide, refusal
 from treadle.kernel.queue.waker import Waker
-from treadle.kernel.runs.step_codec import load_step
+from treadle.kernel.runs.decide import load_step
 from treadle.kernel.store.units import Verdict
 from treadle.model.errors import InvalidInput, TreadleError
 from treadle.model.ids import parse_id

@@ -22,9 +22,8 @@ from treadle.evaluator import State, StepRow
 from treadle.evaluator.records import StepError
 from treadle.evaluator.states import StepKind
 from treadle.kernel.queue.service import PATIENCE
-from treadle.kernel.runs.decide import once
+from treadle.kernel.runs.decide import once, store_step
 from treadle.kernel.runs.flows import find_workflow
-from treadle.kernel.runs.step_codec import store_step
 from treadle.kernel.store.units import MoveRun, PutFlow, PutRun, PutSteps, Row, Unit
 from treadle.model.errors import InvalidFlow, InvalidInput, MissingDependency, TreadleError
 from treadle.model.ids import derived_id

@@ -14,9 +14,8 @@ from treadle.kernel.access.tokens import TokenBody
 from treadle.kernel.declarations.records import DeclarationsBody
 from treadle.kernel.effects.decide import check_response
 from treadle.kernel.queue.decide import policy_of
-from treadle.kernel.runs.decide import inbox_event
+from treadle.kernel.runs.decide import inbox_event, load_step
 from treadle.kernel.runs.flows import Flows
-from treadle.kernel.runs.step_codec import load_step
 from treadle.kernel.store.lookups import PAGE_LIMIT
 from treadle.kernel.store.ports import Store
 from treadle.kernel.store.queries import RunFilter, TaskFilter

@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 from tests.sizes import examples
 
 from treadle.evaluator import BlobRef, State, StepError, StepKind, StepRow
-from treadle.kernel.runs.decide import once
-from treadle.kernel.runs.step_codec import load_step, store_step
+from treadle.kernel.runs.decide import load_step, once, store_step
 from treadle.kernel.store.value_store import BIG, ValueStore
 from treadle.model.errors import InvalidPayload, UnreadableValue
 from treadle.model.ids import uuid7

@@ -285,7 +285,7 @@ class Queue:
         if spec.at is not None and now is not None:
             delay = max(instant(spec.at, "at") - now, 0)
         check_priority(spec.priority)
-        policy = as_policy(spec.retry)
+        policy = None if spec.retry is None else as_policy(spec.retry)
         task_id = self._ids.new_id() if spec.id is None else parse_id(spec.id, "task id")
         root_id = None if spec.root_id is None else parse_id(spec.root_id, "root id")
         payload, blobs = self._payload(spec.payload, root_id or task_id, self._payload_limit)

@@ -43,13 +43,13 @@ from treadle.kernel.runs.decide import (
     inbox_event,
     inbox_row,
     left_behind,
+    load_step,
     once,
     repair_move,
     rows_of,
     withdrawn,
 )
 from treadle.kernel.runs.flows import Flows
-from treadle.kernel.runs.step_codec import load_step
 from treadle.kernel.store.committer import Committer, Stale
 from treadle.kernel.store.ports import Store
 from treadle.kernel.store.process import reach

@@ -13,8 +13,8 @@ from treadle.kernel.functions.reads import NAMED, is_suspended, why_suspended
 from treadle.kernel.functions.steps import ASK, CALL, EFFECT, HIDDEN, WAIT, find_readable
 from treadle.kernel.queue.engine_tasks import find_pause
 from treadle.kernel.queue.why import Reason, WaitContext, serves, shown_server_state, why
+from treadle.kernel.runs.decide import show_step
 from treadle.kernel.runs.display import ENDED, RunWork, ShownStep, activity_of, took_for
-from treadle.kernel.runs.step_codec import show_step
 from treadle.kernel.store.lookups import CANDIDATES, PAGE_LIMIT, all_steps, check_limit, current_run, find_id, is_short
 from treadle.kernel.store.ports import Store
 from treadle.kernel.store.queries import OpenWork, RunFilter, TaskFilter

@@ -8,9 +8,8 @@ from __future__ import annotations
 
 from treadle.evaluator import Event, Expand, Finished, Resend, RunRef, StepRow, open_ends
 from treadle.kernel.runs.advancer import Advancer
-from treadle.kernel.runs.decide import errored
+from treadle.kernel.runs.decide import errored, load_step
 from treadle.kernel.runs.flows import Flows
-from treadle.kernel.runs.step_codec import load_step
 from treadle.kernel.store.committer import Committer
 from treadle.kernel.store.lookups import all_steps, every_task
 from treadle.kernel.store.ports import Store

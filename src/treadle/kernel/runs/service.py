@@ -27,11 +27,10 @@ from treadle.kernel.queue.decide import canceled_error, failure
 from treadle.kernel.queue.engine_tasks import Defaults, deadline_tasks, find_deadline
 from treadle.kernel.queue.service import PATIENCE, check_priority
 from treadle.kernel.runs.advancer import Advancer, Known
-from treadle.kernel.runs.decide import once, rows_of
+from treadle.kernel.runs.decide import load_step, once, rows_of
 from treadle.kernel.runs.flows import Flows, Source, check_inputs, check_result, find_workflow
 from treadle.kernel.runs.records import ExecutionResult, ExecutionStatus, NewRun, StartedRun, StartOptions
 from treadle.kernel.runs.repair import Repairs
-from treadle.kernel.runs.step_codec import load_step
 from treadle.kernel.store.committer import Committer, Stale
 from treadle.kernel.store.lookups import check_run_repeat, find_id, kept_tags
 from treadle.kernel.store.ports import Store

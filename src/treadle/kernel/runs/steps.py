@@ -33,12 +33,12 @@ from treadle.evaluator.states import StepKind
 from treadle.kernel.functions.reads import FunctionStepRow
 from treadle.kernel.functions.service import Functions
 from treadle.kernel.functions.steps import HIDDEN, is_after, is_finished
+from treadle.kernel.runs.decide import show_step, statement_of
 from treadle.kernel.runs.display import RunWork, ShownStep, needs_moves, spans
 from treadle.kernel.runs.flows import Flows, check_result
 from treadle.kernel.runs.reads import RunReads, in_order
 from treadle.kernel.runs.service import Runs
 from treadle.kernel.runs.shown import RunRecords, by_size, run_line, step_record
-from treadle.kernel.runs.step_codec import show_step, statement_of
 from treadle.kernel.store.lookups import PAGE_LIMIT, check_limit
 from treadle.kernel.store.ports import Store
 from treadle.kernel.store.value_store import ValueStore
