@@ -53,7 +53,7 @@ class Bar:
 
 async def work(count: int) -> None:
     """The process that is looked at."""
-    from treadle.interfaces.cli.hosting import calm_collector
+    from treadle.interfaces.cli.host import calm_collector
 
     engine = noop_engine(NAME)
     async with engine:

@@ -11,7 +11,7 @@ from bench.figures import ratios
 from bench.processes import child
 from bench.workflow_worker import fan, make_engine
 from treadle import Engine
-from treadle.interfaces.cli.hosting import calm_collector
+from treadle.interfaces.cli.host import calm_collector
 
 REPEATS = {100: 7, 1000: 3}
 """How often small runs are measured within a round: one of 100 items takes 20 ms."""

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 from bench.benchmark import BOTH, Figures, Found, say
 from bench.figures import Aim, Row, by_store, judged, ratios
 from treadle import Engine
-from treadle.interfaces.cli.hosting import calm_collector
+from treadle.interfaces.cli.host import calm_collector
 from treadle.settings import Settings
 from treadle.testing.workflows import run_workflow
 

@@ -43,7 +43,7 @@ def noop_engine(name: str) -> Engine:
 async def drain(name: str, count: str, concurrency: str = "2000") -> None:
     """Told to, run no-op tasks, with that concurrency (0: the default); say how many, when it began, and when the first and the
     last were seen settled."""
-    from treadle.interfaces.cli.hosting import calm_collector
+    from treadle.interfaces.cli.host import calm_collector
 
     engine = noop_engine(name)
     async with engine:
@@ -88,7 +88,7 @@ async def idle() -> None:
 
 async def timed(count: str) -> None:
     """Handle that many tasks that have the time of their call; say how long they took until their handlers."""
-    from treadle.interfaces.cli.hosting import calm_collector
+    from treadle.interfaces.cli.host import calm_collector
 
     engine = Engine(own_store(), settings=Settings())
     took: list[int] = []
@@ -112,7 +112,7 @@ async def timed(count: str) -> None:
 
 async def steady(name: str, every: str) -> None:
     """Run no-op tasks until ended, and say after every so many how much memory that takes."""
-    from treadle.interfaces.cli.hosting import calm_collector
+    from treadle.interfaces.cli.host import calm_collector
 
     engine = noop_engine(name)
     every_, reported = int(every), 0

@@ -7,7 +7,7 @@ from typing import Any
 
 from bench.processes import listen, own_store, tell_parent
 from treadle import Engine
-from treadle.interfaces.cli.hosting import calm_collector
+from treadle.interfaces.cli.host import calm_collector
 from treadle.settings import Settings
 
 STEPS = 10

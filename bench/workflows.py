@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from bench.benchmark import BOTH, Figures, Found, say
 from bench.figures import Aim, Row, by_store, judged
 from bench.workflow_worker import STEPS, chains, fan, make_engine, scripts
-from treadle.interfaces.cli.hosting import calm_collector
+from treadle.interfaces.cli.host import calm_collector
 
 NAME = "workflows"
 TITLE = "Workflows"

@@ -11,7 +11,7 @@ import asyncpg
 import pytest
 
 from treadle import Engine
-from treadle.interfaces.cli.hosting import opened
+from treadle.interfaces.cli.host import opened
 from treadle.kernel.telemetry.events import StoreTrouble
 from treadle.model.errors import StoreUnavailable
 from treadle.settings import Settings

@@ -11,7 +11,7 @@ from typing import Any
 from bench.peers.subjects import protocol
 from bench.processes import run_lasting
 from treadle import Engine, TaskSpec
-from treadle.interfaces.cli.hosting import calm_collector
+from treadle.interfaces.cli.host import calm_collector
 from treadle.settings import Settings
 
 CONCURRENCY = 2000

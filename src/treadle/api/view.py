@@ -70,7 +70,7 @@ def attribute(record: Any, path: str) -> Any:
 
 
 class View:
-    """What people and models see of a record. A name stands for the attribute; `?` before it marks a spare column."""
+    """The fields of a record that people and models see. A name stands for the attribute; `?` before it marks a spare column."""
 
     def __init__(
         self,

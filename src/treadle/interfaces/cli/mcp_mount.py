@@ -18,7 +18,7 @@ from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
 from treadle.engine.operations import Operations
-from treadle.interfaces.cli.hosting import worker_starter
+from treadle.interfaces.cli.host import worker_starter
 from treadle.interfaces.http.access import add_oauth
 from treadle.interfaces.http.app_state import AppState, state_of
 from treadle.interfaces.http.middleware import BODY_OVERHEAD

@@ -1,4 +1,4 @@
-"""What other services send: GitHub webhooks about issues become dispatch jobs, and callbacks report on external jobs.
+"""Requests of other services: GitHub webhooks about issues become dispatch jobs, and callbacks report on external jobs.
 
 The signature of a webhook and the token of a job authenticate the callers.
 """

@@ -1,4 +1,4 @@
-"""What happened when: traces as bars on one time axis, the timeline of a run, and the log of events."""
+"""Traces as bars on one time axis, the timeline of a run, and the log of events."""
 
 from __future__ import annotations
 

@@ -80,7 +80,7 @@ class ProducedEnd(msgspec.Struct, frozen=True, tag=True, gc=False):
 
 
 TaskDecision = Finish | Park | Ask | HandOff | Polled | ProducedEnd
-"""What follows from an outcome: a settlement, or one with something that the settler stores with it."""
+"""The consequence of an outcome: a settlement, or one with something that the settler stores with it."""
 
 
 def settlement_of(decision: TaskDecision) -> Finish | Park:

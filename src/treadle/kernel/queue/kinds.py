@@ -38,7 +38,7 @@ class ExtensionKind(msgspec.Struct, frozen=True, kw_only=True):
         return name == self.name or (self.has_roles and name.startswith(f"{self.name}/"))
 
     def missing_text(self, task: Task) -> str:
-        """What no live worker does, for people."""
+        """The reason of a task without a live worker, for people."""
         handler = f" with the handler {task.name}" if self.is_work else ""
         return f"no live worker plays the role {task.name if self.has_roles else self.name}{handler}"
 

@@ -17,7 +17,7 @@ from treadle.engine import Engine
 from treadle.interfaces.cli.command import option
 from treadle.interfaces.cli.commands.serve import Host, Port, http_options
 from treadle.interfaces.cli.commands.worker import Grace, Handlers, Llm
-from treadle.interfaces.cli.hosting import Serving, announce, listening, opened, stop_signal, worker_command
+from treadle.interfaces.cli.host import Serving, announce, listening, opened, stop_signal, worker_command
 from treadle.interfaces.cli.local_token import entrance
 from treadle.interfaces.cli.messages import tell_error, tell_flow_error, tell_note
 from treadle.interfaces.cli.project import FILE, Project, find_project

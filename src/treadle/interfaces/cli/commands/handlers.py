@@ -17,7 +17,7 @@ from treadle.interfaces.cli.calls import show
 from treadle.interfaces.cli.command import argument, option
 from treadle.interfaces.cli.commands.worker import Llm
 from treadle.interfaces.cli.format import plain, pretty
-from treadle.interfaces.cli.hosting import announce, enable_llm, leave_threads_behind, observed, opened, stop_signal
+from treadle.interfaces.cli.host import announce, enable_llm, leave_threads_behind, observed, opened, stop_signal
 from treadle.interfaces.cli.messages import tell_warning
 from treadle.interfaces.cli.process import arm_crash
 from treadle.interfaces.cli.session import Session

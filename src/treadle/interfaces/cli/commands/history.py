@@ -14,7 +14,7 @@ from treadle.api.wire import to_builtins
 from treadle.interfaces.cli.calls import show
 from treadle.interfaces.cli.command import argument, option
 from treadle.interfaces.cli.format import ms, plain
-from treadle.interfaces.cli.hosting import announce, stop_signal
+from treadle.interfaces.cli.host import announce, stop_signal
 from treadle.interfaces.cli.session import Session
 from treadle.model.clock import as_text, span
 from treadle.model.errors import NotFound

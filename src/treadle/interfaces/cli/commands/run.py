@@ -18,7 +18,7 @@ from treadle.interfaces.cli.command import option
 from treadle.interfaces.cli.commands.worker import Llm
 from treadle.interfaces.cli.engines import load_engines
 from treadle.interfaces.cli.format import plain, pretty
-from treadle.interfaces.cli.hosting import enable_llm, leave_threads_behind, stop_signal
+from treadle.interfaces.cli.host import enable_llm, leave_threads_behind, stop_signal
 from treadle.interfaces.cli.messages import FAILED, INTERRUPTED, tell_error, tell_note
 from treadle.interfaces.cli.process import arm_crash
 from treadle.interfaces.cli.run_view import Watcher

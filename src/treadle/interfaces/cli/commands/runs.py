@@ -14,7 +14,7 @@ from treadle.interfaces.cli.commands.run import HandlersHere, opened, watch_run,
 from treadle.interfaces.cli.engines import load_engines
 from treadle.interfaces.cli.format import facts, plain, table, together
 from treadle.interfaces.cli.format import line as shown_line
-from treadle.interfaces.cli.hosting import stop_signal
+from treadle.interfaces.cli.host import stop_signal
 from treadle.interfaces.cli.messages import tell_note
 from treadle.interfaces.cli.run_view import is_shown, list_steps, live_tasks, show_run, steps_table
 from treadle.interfaces.cli.session import NotOverHttp, Session

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated
 from treadle.engine import Engine
 from treadle.interfaces.cli.command import option
 from treadle.interfaces.cli.engines import load_engines
-from treadle.interfaces.cli.hosting import (
+from treadle.interfaces.cli.host import (
     announce,
     calm_collector,
     enable_llm,

@@ -66,7 +66,7 @@ async def _migrated(session: Session, wait: float) -> AsyncIterator[Engine]:
             yield engine
         return
     from treadle.engine import Engine
-    from treadle.interfaces.cli.hosting import opened, stop_signal
+    from treadle.interfaces.cli.host import opened, stop_signal
 
     session.need_store()
     stop = stop_signal()

@@ -10,7 +10,7 @@ from treadle.interfaces.cli.command import option
 from treadle.interfaces.cli.commands.serve import ForwardedAllow, Host, LogRequests, Open, Port, http_options
 from treadle.interfaces.cli.engines import load_engines
 from treadle.interfaces.cli.format import grid, plain, state
-from treadle.interfaces.cli.hosting import Fleet, Serving, announce, leave_threads_behind, opened, serve, stop_signal
+from treadle.interfaces.cli.host import Fleet, Serving, announce, leave_threads_behind, opened, serve, stop_signal
 from treadle.interfaces.cli.local_token import entrance
 from treadle.interfaces.cli.process import arm_crash
 from treadle.interfaces.cli.session import Session

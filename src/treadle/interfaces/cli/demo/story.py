@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any
 
 from treadle.engine import Engine, use_store
 from treadle.interfaces.cli.format import grid, plain, state, together
-from treadle.interfaces.cli.hosting import Serving, worker_command
+from treadle.interfaces.cli.host import Serving, worker_command
 from treadle.interfaces.cli.session import NotOverHttp, Session
 from treadle.kernel.queue.service import TaskSpec
 from treadle.model.errors import TreadleError
