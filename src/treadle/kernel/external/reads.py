@@ -53,7 +53,7 @@ class ExternalJobReads:
         """Return a job with its events, by its own id or its task's (its newest job); or raise `ExternalJobNotFound`."""
         job = await self._get(job_id)
         record, state = job.record, state_of(job.record)
-        reason = await self._explain(record.render_job_id)
+        reason = await self._explain(job.stored.task_id or record.render_job_id)  # a newer record's text may be of any kind
         why = Why(record.render_job_id, record.declared_render_type_ref, state, reason.code, reason.text)
         events = [record_of(ExternalJobEvent, event) for event in await self.events(job.stored.id)]
         return record_of(ExternalJobDetail, job.stored, record, state=state, events=events, why=why)
