@@ -189,7 +189,7 @@ async def test_a_caller_who_has_gone_is_waited_for_no_more():
             finally:
                 ended.set()
 
-        engine.result = result  # type: ignore[method-assign,assignment]
+        engine.kernel.results.of_task = result  # type: ignore[method-assign,assignment]
         client = Client(server.url)
         made = await client.tasks.enqueue("greet")
         asking = asyncio.create_task(client.tasks.result(made.id, wait_for=60))
@@ -262,12 +262,12 @@ def test_without_the_packages_up_works_and_says_how_to_get_them(tmp_path: Path):
     script = (
         "import asyncio, sys\n"
         "sys.modules['uvicorn'] = None\n"
-        "from treadle.interfaces.cli import main\nfrom treadle.interfaces.cli import hosting\n"
+        "from treadle.interfaces.cli import hosting, main\n"
         "def stopped(at_eof=False):\n"
         "    event = asyncio.Event()\n"
         "    event.set()\n"
         "    return event\n"
-        "worker.stop_signal = stopped\n"
+        "hosting.stop_signal = stopped\n"
         "main(['up', '--store', 'memory://'])\n"
     )
     ended = subprocess.run([sys.executable, "-c", script], cwd=tmp_path, capture_output=True, text=True, timeout=BOUND)
