@@ -225,7 +225,14 @@ def test_there_are_few_fragments():
 
 
 def test_files_named_in_pages_and_in_package_json_exist():
-    places = [ROOT / "package.json", *(ROOT / "src" / "treadle" / "web").rglob("*.html")]
+    places = [ROOT / "package.json", *(ROOT / "src/treadle/interfaces/web").rglob("*.html")]
     named = {path for place in places for path in re.findall(r"\b(?:examples|build_tools|build)/[\w/.-]+\w", place.read_text())}
     assert "build_tools/assets.py" in named
     assert [path for path in sorted(named) if not (ROOT / path).exists()] == []
+
+
+def test_every_place_in_the_table_of_places_exists():
+    rows = [line for line in (ROOT / "CONTRIBUTING.md").read_text("utf-8").splitlines() if line.startswith("| W")]
+    places = [place for row in rows for place in re.findall(r"`([\w.-]+(?:/[\w.-]+)*/[\w.-]*)`", row)]
+    assert len(places) > 40
+    assert [place for place in places if not (ROOT / place).exists() and not (ROOT / "src/treadle" / place).exists()] == []
