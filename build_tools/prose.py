@@ -69,7 +69,7 @@ def texts_for_users(root: Path) -> Iterator[tuple[Path, str, int]]:
         yield path.relative_to(root), _TEMPLATE.sub(_blank, text), 0
         for found in _LABEL.finditer(text):
             yield path.relative_to(root), found[1], text.count("\n", 0, found.start()) + 1
-    for folder in ("api", "cli", "mcp", "http"):
+    for folder in ("api", "interfaces/cli", "interfaces/mcp", "interfaces/http"):
         for path in sorted((root / "src/treadle" / folder).rglob("*.py")):
             for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
                 if isinstance(node, ast.Constant) and isinstance(node.value, str) and " " in node.value:
