@@ -26,7 +26,7 @@ VALUE = 4_000
 """Characters of JSON up to which a value is shown in full."""
 _START = 400
 _ROWS = 20
-"""Rows of a record in its short form, such as its last moves."""
+"""Rows of a record in its short form, such as its last history entries."""
 
 PAGE, PAGE_LIMIT = 20, 100
 
