@@ -5,7 +5,6 @@ from __future__ import annotations
 from treadle.lang import nodes
 from treadle.lang.builtins import MIXIN_EXAMPLES
 from treadle.lang.cursor import DECLARATIONS, Cursor
-from treadle.lang.diagnostics import replace
 from treadle.lang.expressions import ExpressionParser
 from treadle.lang.nodes import Name, Span
 from treadle.lang.tokens import Token
@@ -86,12 +85,7 @@ class CallParser:
             if after.kind not in (":", "==", "=>"):
                 raise cursor.unexpected("`=`")
             span = token.span.end.to(after.span)
-            cursor.report(
-                after.span,
-                f"unexpected `{after.kind}`; expected `=`",
-                f"an argument is written `{token.text} = value`",
-                [replace("Write `=`", span, " =")],
-            )
+            cursor.report("argument sign", after.span, at=span, kind=after.kind, token=token.text)
         else:
             cursor.join_before("=")
         cursor.advance()
@@ -112,7 +106,7 @@ class CallParser:
             return nodes.Arg(Name("_", token.span), value)
         callee = self.callee.text if self.callee else "F"
         example = MIXIN_EXAMPLES.get(callee, f"{callee}(name = ...)")
-        cursor.report(token.span.to(value.span), "an argument needs a name", f"arguments are named: `{example}`")
+        cursor.report("unnamed argument", token.span.to(value.span), example=example)
         if self.callee is not None:
             self.unnamed.append((len(cursor.reporter.found) - 1, self.callee.text, self.given - 1, token.span))
         return nodes.Arg(Name("_", token.span), value)

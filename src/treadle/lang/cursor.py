@@ -10,11 +10,12 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from treadle.lang import hints
 from treadle.lang.diagnostics import Edit, Fix, Reporter, Source, nearest, replace
 from treadle.lang.lexer import NO_QUOTE, Lexed
+from treadle.lang.messages import SYNTAX_ERRORS
 from treadle.lang.nodes import Name, Span
 from treadle.lang.tokens import BRACKETS, CLOSERS, KEYWORDS, OPENERS, WORDS, Token
 
@@ -119,14 +120,13 @@ class Cursor:
     def join(self) -> None:
         """Report a line break before the next token."""
         if self.tok.broken and self.tok.kind not in CLOSERS and self.tok.kind != "end":
-            self.report(self.tok.span, f"unexpected line break before `{self.shown(self.tok)}`", "join the two lines")
+            self.report("line break", self.tok.span, shown=self.shown(self.tok))
 
     # --- words
 
     def leave_out(self) -> None:
         token = self.tok
-        fix = Fix(f"Remove `{token.text}`", (Edit(token.span.until(self.ahead().span), ""),))
-        self.report(token.span, f"unexpected `{token.text}`", f"leave `{token.text}` out", [fix])
+        self.report("left out", token.span, at=token.span.until(self.ahead().span), token=token.text)
         self.advance()
 
     def respell(self, words: set[str]) -> None:
@@ -142,8 +142,7 @@ class Cursor:
     def correct(self, meant: str, expected: str) -> None:
         """Report the next word as misspelled and continue as if it were right."""
         token = self.tok
-        fix = replace(f"Change `{token.text}` to `{meant}`", token.span, meant)
-        self.report(token.span, f"unexpected `{token.text}`; expected {expected}", f"did you mean `{meant}`?", [fix])
+        self.report("misspelled", token.span, token=token.text, expected=expected, meant=meant)
         token.text = meant
 
     def join_before(self, sign: str) -> None:
@@ -203,17 +202,15 @@ class Cursor:
                 if self.tok.kind == ",":
                     self.skip(1)
                 elif self.tok.kind == ";":
-                    fix = Fix("Write `,`", (Edit(self.tok.span, ","),))
-                    self.report(self.tok.span, f"unexpected `;`; expected `,` or `{sign}`", "a list is separated by commas", [fix])
+                    self.report("semicolon in list", self.tok.span, sign=sign)
                     self.advance()
                 elif self.tok.kind != sign and not (lines and self.tok.broken):
                     if not begins() or (self.tok.broken and self.tok.span.column <= self.column):
                         raise self.unexpected(*expected, "`,`", f"`{sign}`")
                     if self.tok.text == "for":
-                        hint = "collect a list in a loop: `andThen foreach x in $.items { yield F(list = [x]) }`"
-                        raise self.failed(self.tok.span, "AFL has no list comprehensions", hint)
+                        raise self.failed("list comprehension", self.tok.span)
                     at = self.previous.span.end
-                    self.report(at, "a comma is missing here", fixes=[Fix("Insert `,`", (Edit(at, ","),))])
+                    self.report("no comma", at)
         except Failed:
             inner = len(self.brackets) - level
             del self.brackets[level:]
@@ -314,20 +311,29 @@ class Cursor:
     def shown(self, token: Token) -> str:
         return self.source.text[token.start : token.end][:_SHOWN]
 
-    def report(self, span: Span, message: str, hint: str | None = None, fixes: Iterable[Fix] = ()) -> None:
-        """Report an error after which parsing goes on."""
+    def _report(self, span: Span, message: str, hint: str | None, fixes: Iterable[Fix]) -> None:
         self._find_quote()
         self.reporter.report("syntax-error", self.source, span, message, hint=hint, fixes=fixes)
         self.silent_at = self.index
 
-    def rewrite(self, span: Span, text: str, message: str, hint: str | None = None) -> None:
-        """Report an error whose fix is another text in its place, or none."""
-        self.report(span, message, hint, [replace(f"Write `{text}`" if text else "Remove it", span, text)])
+    def report(
+        self, key: str, span: Span, *, at: Span | None = None, hint: str | None = None, fixes: Iterable[Fix] = (), **values: object
+    ) -> None:
+        """Report an error from `SYNTAX_ERRORS`, after which parsing goes on; a fix that it has changes the text `at` a place."""
+        error = SYNTAX_ERRORS[key]
+        if error.title is not None:
+            fixes = [replace(error.title.format(**values), at or span, error.write.format(**values))]
+        self._report(span, error.text.format(**values), hint or (error.hint and error.hint.format(**values)), fixes)
 
-    def failed(self, span: Span, message: str, hint: str | None = None, fixes: Iterable[Fix] = ()) -> Failed:
-        """Report an error and return the exception to raise."""
-        if self.silent_at != self.index and not (self.tok.reported or self.previous.reported):
-            self.report(span, message, hint, fixes)
+    def failed(self, key: str, span: Span, **values: Any) -> Failed:
+        """Report an error in the same way, and return the exception to raise."""
+        if not self._is_silent():
+            self.report(key, span, **values)
+        return Failed()
+
+    def _fail(self, span: Span, message: str, hint: str | None, fixes: Iterable[Fix]) -> Failed:
+        if not self._is_silent():
+            self._report(span, message, hint, fixes)
         return Failed()
 
     def unexpected(self, *expected: str, words: Iterable[str] = (), fresh: bool = False, hint: str | None = None) -> Failed:
@@ -349,7 +355,7 @@ class Cursor:
         if token.kind == "name" and (meant := nearest(token.text, list(words))) is not None:
             span = token.span
             fixes.append(Fix(f"Change `{token.text}` to `{meant}`", (Edit(span, meant),)))
-            return self.failed(span, message, f"did you mean `{meant}`?", fixes)
+            return self._fail(span, message, f"did you mean `{meant}`?", fixes)
         if opener is not None and opener.kind != "{" and missing and (self.begins_statement() or self.begins_declaration()):
             sign = BRACKETS[opener.kind]
             fixes.append(Fix(f"Insert `{sign}`", (Edit(span, sign),)))
@@ -357,7 +363,11 @@ class Cursor:
             fixes.append(Fix("Insert `)`", (Edit(self.previous.span.end, ")"),)))
         elif token.kind == "=>" and self.brackets:
             hint = hint or hints.WORDS["lambda"]
-        return self.failed(span, message, hint, fixes)
+        return self._fail(span, message, hint, fixes)
+
+    def _is_silent(self) -> bool:
+        """Return whether an error at the next token has been reported already."""
+        return self.silent_at == self.index or self.tok.reported or self.previous.reported
 
     def _find_quote(self) -> None:
         """If a wrong quote explains the error at the next token, note it."""

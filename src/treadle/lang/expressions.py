@@ -21,7 +21,6 @@ LEVELS = {
 _LONGEST_NEST = 32  # operands of a chain that become nested binary expressions; longer chains are flat
 _CONSTANTS = frozenset(["true", "false", "null"])
 _MARKS = frozenset(["optional", "Optional", "nullable", "Nullable", "maybe", "Maybe"])
-CALL_HINT = "a call is a step of its own: `name = F(...)`; then use its results, `name.result`"
 _ENDS = frozenset([",", ")", "}", "]", "++", "+", "-", "*"])  # what follows most values
 _VALUE_STARTS = frozenset(["string", "float", "integer", "input", "name", "dotted", "[", "#{", "(", "-", "!"])
 
@@ -62,8 +61,7 @@ class ExpressionParser:
             if own == _COMPARISON:
                 left = self._comparison(left)
                 if LEVELS.get(cursor.tok.text) == _COMPARISON:
-                    hint = "combine comparisons with `&&`, or put one into parentheses"
-                    raise cursor.failed(cursor.tok.span, f"unexpected `{cursor.tok.text}` after a comparison", hint)
+                    raise cursor.failed("second comparison", cursor.tok.span, token=cursor.tok.text)
                 continue
             if cursor.tok.kind == "-" and cursor.ahead().kind == ">":
                 break
@@ -74,10 +72,9 @@ class ExpressionParser:
         cursor = self.cursor
         token = cursor.tok
         if token.broken and cursor.brackets and cursor.brackets[-1].kind not in ("[", "#{"):
-            hint = f"end the previous line with `{token.text}` instead"
             at = cursor.previous.span.end
             edits = (Edit(at, f" {token.text}"), Edit(token.span, ""))
-            cursor.report(token.span, f"a line cannot begin with the operator `{token.text}`", hint, [Fix("Move it", edits)])
+            cursor.report("operator at start of line", token.span, fixes=[Fix("Move it", edits)], token=token.text)
         if token.kind == "name":
             token.role = KEYWORDS[token.text]
         return cursor.advance()
@@ -92,10 +89,10 @@ class ExpressionParser:
             operator = "not in"
         elif cursor.tok.kind == "=" and operator in ("==", "!="):
             span = cursor.previous.span.to(cursor.advance().span)
-            cursor.rewrite(span, operator, f"unexpected `{operator}=`", f"write `{operator}`")
+            cursor.report("===", span, operator=operator)
         elif operator == "<" and cursor.tok.kind == ">":
             span = cursor.previous.span.to(cursor.advance().span)
-            cursor.rewrite(span, "!=", "unexpected `<>`", "write `!=`")
+            cursor.report("<>", span)
         return _binary(operator, left, self.expr(_CONCAT))
 
     def _run(self, left: nodes.Expr, own: int) -> nodes.Expr:
@@ -141,7 +138,7 @@ class ExpressionParser:
         elif kind in ("-", "+", "!"):
             return self._signed()
         elif kind == "{" and cursor.ahead().kind in ("}", "string", "name") and cursor.ahead(2).kind in (":", "}", ")", ","):
-            cursor.rewrite(token.span, "#{", "unexpected `{`; expected a value", "a map is written `#{key: value}`")
+            cursor.report("{ as map", token.span)
             token.kind = "#{"
             value = self._group("#{")
         else:
@@ -214,17 +211,14 @@ class ExpressionParser:
             self.depth -= 1
         span = name.span.to(close.span)
         if not args:
-            cursor.report(span, f"`{name.text}` needs an argument", f"write `{builtins.FUNCTIONS[name.text].form}`")
+            cursor.report("no argument", span, name=name.text, form=builtins.FUNCTIONS[name.text].form)
         return _limited(nodes.Function(Name(name.text, name.span), args, span=span, depth=_above(args)))
 
     def _function_arg(self, name: Token) -> nodes.Expr:
         cursor = self.cursor
         if cursor.tok.kind == "name" and cursor.ahead().kind == "=":
             span = cursor.tok.span.until(cursor.ahead(2).span)
-            hint = f"write `{builtins.FUNCTIONS[name.text].form}`"
-            cursor.report(
-                cursor.tok.span, f"the arguments of `{name.text}` have no names", hint, [replace("Remove the name", span, "")]
-            )
+            cursor.report("named argument", cursor.tok.span, at=span, name=name.text, form=builtins.FUNCTIONS[name.text].form)
             cursor.advance()
             cursor.advance()
         return self.expr()
@@ -267,7 +261,7 @@ class ExpressionParser:
         cursor.advance()
         if cursor.tok.kind in ("=", "=>"):
             span = cursor.previous.span.end.to(cursor.advance().span)
-            cursor.rewrite(span, ":", "unexpected `=` in a map", "an entry is written `key: value`")
+            cursor.report("= in map", span)
         else:
             cursor.take(":")
         return nodes.Entry(Name(key.value if key.kind == "string" else key.text, key.span), self.expr())
@@ -297,14 +291,13 @@ class ExpressionParser:
             self._method(cursor.source.part(value.span), name.text, value.span.to(name.span))
             return True
         if token.kind == "." and cursor.ahead().broken:
-            raise cursor.failed(token.span, "expected a name after `.`")
+            raise cursor.failed("name after dot", token.span)
         if token.kind == "." and cursor.ahead().kind in WORDS:
             cursor.advance()
             name = cursor.advance()
             span = token.span.to(name.span)
             keys = "".join(f'["{part}"]' for part in name.text.split("."))
-            hint = f"use an index after `]` or `)`: `{keys}`"
-            cursor.rewrite(span, keys, f"unexpected `.{name.text}`", hint)
+            cursor.report("field by dot", span, name=name.text, keys=keys)
             return True
         if token.kind == "?":
             after = cursor.ahead()
@@ -313,18 +306,18 @@ class ExpressionParser:
             if joint:
                 shown = cursor.source.part(value.span)
                 hint = f"AFL has no `?{joint}`; {hints.WITHOUT_NULL.format(shown)}"
-            raise cursor.failed(token.span, f"unexpected `?{joint}`", hint)
+            raise cursor.failed("?", token.span, hint=hint, joint=joint)
         if token.kind == "(" and not token.broken and isinstance(value, nodes.Ref | nodes.InputRef):
             self._foreign_call(value)
             return True
         if token.kind == "=" and self.comparing:
-            cursor.rewrite(token.span, "==", "unexpected `=` in a condition", "comparison is written `==`")
+            cursor.report("= in condition", token.span)
             cursor.advance()
             self.expr(_CONCAT)
             return True
         meant = hints.OPERATORS.get(token.text)
         if meant is not None and token.kind == "name" and not cursor.names_something():
-            cursor.rewrite(token.span, meant, f"unexpected `{token.text}`", f"write `{meant}`")
+            cursor.report("foreign word", token.span, token=token.text, meant=meant)
             cursor.advance()
             self.expr(LEVELS[meant] + 1)
             return True
@@ -337,12 +330,12 @@ class ExpressionParser:
         if name in builtins.WORDS and "." in shown:
             self._method(shown.removesuffix(f".{name}"), name, value.span)
             return
-        hint, fixes = CALL_HINT, []
-        message = f"unexpected call of `{shown}` inside an expression"
         if name in builtins.WORDS or (builtins.meant(name) and "." not in shown):
-            message, hint = f"unknown function `{name}`", builtins.hint(name)
-            fixes = [replace(f"Write `{meant}`", value.span, meant)] if (meant := builtins.meant(name)) else []
-        cursor.failed(value.span, message, hint, fixes)
+            meant = builtins.meant(name)
+            fixes = [replace(f"Write `{meant}`", value.span, meant)] if meant else []
+            cursor.failed("unknown function", value.span, hint=builtins.hint(name), fixes=fixes, name=name)
+        else:
+            cursor.failed("call in expression", value.span, target=shown)
         cursor.skip_group()
 
     def _method(self, target: str, name: str, span: Span) -> None:
@@ -354,7 +347,7 @@ class ExpressionParser:
         whole = span.to(close.span)
         fixes = [replace(f"Write `{form}`", whole, form)] if meant and meant != "join" and close.kind == ")" else []
         hint = f"write `{form}`" if meant else builtins.hint(name)
-        cursor.failed(span, f"unexpected call of `.{name}`: values have no methods", hint, fixes)
+        cursor.failed("method", span, hint=hint, fixes=fixes, name=name)
         cursor.skip_group()
 
     def _foreign_word(self, token: Token) -> nodes.Expr:
@@ -371,7 +364,7 @@ class ExpressionParser:
             meant, known = hints.formatted(string.value, self.names.inputs, self.names.bound)
             fixes = [replace("Concatenate the parts", span, meant)] if known else []
             shown = "`...`" if cursor.source.text[token.start] == "`" else f'{cursor.source.text[token.start]}"..."'
-            cursor.report(span, f"unexpected `{shown}`", f"join texts with `++`: {meant}", fixes)
+            cursor.report("formatted string", span, fixes=fixes, shown=shown, meant=meant)
             cursor.skipped.append((token.span, string.span.end))
             return nodes.String("", span=span)
         meant = hints.VALUES[token.text]
@@ -379,18 +372,17 @@ class ExpressionParser:
             if after.kind not in _VALUE_STARTS or after.kind == "-":
                 cursor.advance()
                 return nodes.Ref((token.text,), span=token.span)
-            fix = Fix("Write `!`", (Edit(token.span.until(after.span), "!"),))
-            cursor.report(token.span, "unexpected `not` before a value", "write `!`", [fix])
+            cursor.report("not", token.span, at=token.span.until(after.span))
             cursor.advance()
             return self.operand()
         if meant:
-            cursor.rewrite(token.span, meant, f"unexpected `{token.text}`", f"write `{meant}`")
+            cursor.report("foreign word", token.span, token=token.text, meant=meant)
             cursor.advance()
             return _constant(meant, token.span)
         if after.kind not in _VALUE_STARTS:
             cursor.advance()
             return nodes.Ref((token.text,), span=token.span)
-        raise cursor.failed(token.span, f"unexpected `{token.text}` in an expression", hints.WORDS[token.text])
+        raise cursor.failed("word in expression", token.span, hint=hints.WORDS[token.text], token=token.text)
 
 
 class TypeParser:
@@ -404,23 +396,18 @@ class TypeParser:
         """Parse a type."""
         cursor = self.cursor
         if cursor.tok.kind == "?" and cursor.ahead().kind in (*WORDS, "["):
-            cursor.report(cursor.tok.span, "unexpected `?` before a type", "the mark follows the type, as in `Long?`")
+            cursor.report("mark before type", cursor.tok.span)
             cursor.advance()
         type_ = self._plain_type()
         if cursor.tok.text == "or" and (cursor.ahead().text == "null" or cursor.ahead().text in hints.NULLS):
             span = cursor.tok.span.to(cursor.ahead().span)
             shown = cursor.source.part(type_.span)
-            cursor.report(
-                span,
-                "unexpected `or` in a type",
-                f"an optional type is written `{shown}?`",
-                [replace("Write `?`", type_.span.end.to(span), "?")],
-            )
+            cursor.report("or null", span, at=type_.span.end.to(span), shown=shown)
             cursor.skip(2)
         while cursor.tok.kind == "?":
             mark = cursor.advance().span
             if isinstance(type_, nodes.OptionalType):
-                cursor.rewrite(mark, "", "unexpected second `?` after a type")
+                cursor.report("second mark", mark)
                 continue
             type_ = _limited_type(nodes.OptionalType(type_, span=type_.span.to(mark), depth=type_.depth + 1))
         return type_
@@ -480,7 +467,7 @@ class TypeParser:
         return self._meant_type(name.span.to(last.span), hints.generic(name.text, parts))
 
     def _meant_type(self, span: Span, meant: str) -> nodes.Type:
-        self.cursor.rewrite(span, meant, f"unexpected type `{self.cursor.source.part(span)[:40]}`", f"write `{meant}`")
+        self.cursor.report("foreign type", span, shown=self.cursor.source.part(span)[:40], meant=meant)
         return nodes.NamedType(Name("Json", span), span=span)
 
 

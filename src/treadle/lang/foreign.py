@@ -36,11 +36,11 @@ class ForeignParser:
             cursor.leave_out()
             return None
         if text == "print" and after.kind == "(":
-            raise cursor.failed(token.span, "unexpected `print`", hints.WORDS[text])
+            raise cursor.failed("print", token.span, hint=hints.WORDS[text])
         if (
             text in hints.WORDS and after.kind != "(" and (after.kind != ":" or cursor.ahead(2).broken)
         ) or text in hints.CONSTRUCTS:
-            error = cursor.failed(token.span, f"unexpected `{text}`; expected a step, `yield` or `}}`", hints.WORDS[text])
+            error = cursor.failed("construct in block", token.span, hint=hints.WORDS[text], text=text)
             self._skip_construct()
             raise error
         if token.kind in WORDS and after.kind == "(" and not after.broken:
@@ -57,8 +57,7 @@ class ForeignParser:
         if token.kind == "name":
             cursor.advance()
             if after.kind in ("+", "-", "*", "/") and cursor.ahead().kind == "=":
-                hint = "a step is assigned once; give the new value another name"
-                raise cursor.failed(after.span.to(cursor.ahead().span), f"unexpected `{after.kind}=`; expected `=`", hint)
+                raise cursor.failed("assignment operator", after.span.to(cursor.ahead().span), kind=after.kind)
             raise cursor.unexpected("`=`", hint=_ONE_NAME if after.kind == "," else None)
         odd = token.kind in ("(", "{", "[", "dotted")
         raise cursor.unexpected("a step", "`yield`", "`}`", fresh=True, hint=_ONE_NAME if odd else None)
@@ -69,20 +68,17 @@ class ForeignParser:
         second, third = cursor.ahead(2), cursor.ahead(3)
         if second.kind == "=":
             span = after.span.to(second.span)
-            cursor.rewrite(span, "=", "unexpected `:=`; expected `=`")
+            cursor.report(":=", span)
             cursor.advance()
         elif second.kind in WORDS and third.kind == "=" and not third.broken:
-            fix = replace("Remove the type", token.span.end.to(second.span), "")
-            hint = f"a step has no type; write `{token.text} = F(...)`"
-            cursor.report(after.span, "unexpected `:`; expected `=`", hint, [fix])
+            cursor.report("step type", after.span, at=token.span.end.to(second.span), token=token.text)
             cursor.advance()
             cursor.advance()
         else:
             fixes = []
             if second.kind in WORDS and third.kind == "(" and not second.broken:
                 fixes = [replace("Write `=`", token.span.end.to(after.span), " =")]
-            hint = f"a step is written `{token.text} = F(...)`"
-            error = cursor.failed(after.span, "unexpected `:`; expected `=`", hint, fixes)
+            error = cursor.failed(": after step", after.span, fixes=fixes, token=token.text)
             if not fixes:
                 raise error
             after.kind = after.text = "="
@@ -94,14 +90,13 @@ class ForeignParser:
         first, second = cursor.advance(), cursor.advance()
         span = first.span.to(second.span)
         if second.kind == ">":
-            hint = "a step runs after the steps that it reads"
-            cursor.rewrite(span, "", "unexpected `->` between steps", hint)
+            cursor.report("-> between steps", span)
             return
         self.dashed(span)
 
     def dashed(self, span: nodes.Span) -> None:
         """Report `--` as a comment, and skip its line."""
-        self.cursor.rewrite(span, "//", "`--` does not begin a comment", "AFL comments begin with `//`")
+        self.cursor.report("--", span)
         self.cursor.skip_line()
 
     def _skip_construct(self) -> None:
@@ -138,24 +133,19 @@ class ForeignParser:
         if len(cursor.reporter.found) > before:
             del cursor.reporter.found[before:]
             known = False
-        message, span = f"unexpected `{word.text}`", word.span
-        if word.text == "yield":
-            message, span = "unexpected value; expected the owner of the block", start.to(value.span)
-        hint = f"a block passes values to its owner with `yield`: `yield {owner}({name} = ...)`"
-        cursor.report(span, message, hint, fixes if known else ())
+        key, span = ("yield of value", start.to(value.span)) if word.text == "yield" else ("return of value", word.span)
+        cursor.report(key, span, fixes=fixes if known else (), owner=owner, name=name)
 
     def _return(self) -> nodes.Statement | None:
         cursor = self.cursor
         word = cursor.tok
         if cursor.ahead().broken or cursor.ahead().kind == "}":
-            hint = "a block ends with its last step; it passes values to its owner with `yield`"
-            cursor.rewrite(word.span, "", "unexpected `return`", hint)
+            cursor.report("return at end", word.span)
             cursor.advance()
             return None
         cursor.advance()
         if cursor.tok.kind in WORDS and cursor.ahead().kind == "(":
-            hint = "a block passes values to its owner with `yield`"
-            cursor.rewrite(word.span, "yield", "unexpected `return`", hint)
+            cursor.report("return of call", word.span)
             call = self.calls.call()
             return nodes.Yield(call, span=word.span.to(call.span))
         self.value_for_owner(word)
@@ -179,5 +169,5 @@ class ForeignParser:
             edits = [Edit(token.span.until(token.span), f"{target.text} = "), Edit(call.span.end.to(target.span), "")]
             name, hint = target.text, f"write `{target.text} = {token.text}(...)`"
         fix = Fix(f"Name it `{name}`", tuple(edits))
-        cursor.report(token.span, "this call is not a step; expected `=` after the name of a step", hint, [fix])
+        cursor.report("unnamed call", token.span, hint=hint, fixes=[fix])
         cursor.reporter.found.insert(index, cursor.reporter.found.pop())

@@ -1,8 +1,7 @@
-"""The texts of all semantic errors and warnings, by rule.
+"""The texts of syntax errors, and of semantic errors and warnings by rule.
 
-A key is the rule that the diagnostic names, followed by `:` and a case where one rule has several texts. Texts and hints are
-templates for `str.format`, which `Context.report` and `Context.warn` fill; `near` is the misspelled name that a
-suggestion resembles.
+A key of `MESSAGES` is the rule that the diagnostic names, followed by `:` and a case where one rule has several texts. Texts and
+hints are templates for `str.format`, which the reporting methods fill; `near` is the misspelled name that a suggestion resembles.
 """
 
 from __future__ import annotations
@@ -146,3 +145,174 @@ MESSAGES: Mapping[str, Message] = {
     ),
     "yield-target": Message("cannot yield to `{near}` here", "a yield goes to {owner}"),
 }
+
+
+class SyntaxMessage(NamedTuple):
+    """With a `title`, the error has a fix of this title that writes `write` in place of a span."""
+
+    text: str
+    hint: str | None = None
+    title: str | None = None
+    write: str = ""
+
+
+SYNTAX_ERRORS: Mapping[str, SyntaxMessage] = {
+    "line break": SyntaxMessage("unexpected line break before `{shown}`", "join the two lines"),
+    "left out": SyntaxMessage("unexpected `{token}`", "leave `{token}` out", "Remove `{token}`"),
+    "misspelled": SyntaxMessage(
+        "unexpected `{token}`; expected {expected}", "did you mean `{meant}`?", "Change `{token}` to `{meant}`", "{meant}"
+    ),
+    "semicolon in list": SyntaxMessage(
+        "unexpected `;`; expected `,` or `{sign}`", "a list is separated by commas", "Write `,`", ","
+    ),
+    "list comprehension": SyntaxMessage(
+        "AFL has no list comprehensions", "collect a list in a loop: `andThen foreach x in $.items {{ yield F(list = [x]) }}`"
+    ),
+    "no comma": SyntaxMessage("a comma is missing here", None, "Insert `,`", ","),
+    "nested declaration": SyntaxMessage("unexpected `{token}`: a declaration cannot stand inside a block"),
+    "foreign declaration": SyntaxMessage("unexpected `{token}`; expected a declaration"),
+    "nested namespace": SyntaxMessage(
+        "unexpected `namespace`: namespaces do not nest", "write the full name, such as `namespace a.b {{ ... }}`, beside the first"
+    ),
+    "word outside": SyntaxMessage(
+        "unexpected `{token}`; expected {expected}",
+        "`{token}` belongs to a declaration or a block; is there a `}}` too many before it?",
+    ),
+    "extra brace": SyntaxMessage("unexpected `}}`; expected a declaration or the end of the file", "there is a `}}` too many"),
+    "import": SyntaxMessage("unexpected `{word}`; expected a declaration"),
+    "= before fields": SyntaxMessage(
+        "unexpected `=`; expected `{{`", "fields stand in braces: `schema {name} {{ ... }}`", "Remove it"
+    ),
+    "fields in parentheses": SyntaxMessage("unexpected `(`; expected `{{`", "fields stand in braces: `schema {name} {{ ... }}`"),
+    "field default": SyntaxMessage(
+        "unexpected `=`: a field has no default", "give the value where the schema is called", "Remove it"
+    ),
+    "mark after name": SyntaxMessage("unexpected `?` after a name", "the mark follows the type, as in `{name}: Long?`"),
+    "= before type": SyntaxMessage("unexpected `=`; expected `:`", "a parameter is written `{token}: {type}`", "Write `:`", ":"),
+    "no type": SyntaxMessage(
+        "unexpected `{shown}`; expected `:`", "every parameter has a type, such as `{token}: Json`", "Insert `: Json`", ": Json"
+    ),
+    ": after kind": SyntaxMessage("unexpected `:`; expected a name", "write `{words} F(...) => (...) andThen {{ ... }}`"),
+    "event without facet": SyntaxMessage(
+        "unexpected `{token}`; expected `facet`", "write `event facet`", "Insert `facet`", " facet"
+    ),
+    "no parameters": SyntaxMessage(
+        "expected `(`: the list of parameters is missing", "write `()` if there are none", "Insert `()`", "()"
+    ),
+    "-> before returns": SyntaxMessage("unexpected `->`; expected `=>`", "returns follow `=>`", "Write `=>`", "=>"),
+    ": before returns": SyntaxMessage("unexpected `:`; expected `=>`", "returns are named: `=> (result: Long)`"),
+    "unnamed return": SyntaxMessage("unexpected `{shown}`; expected `(`", "returns are named: `=> (result: Long)`"),
+    "no andThen": SyntaxMessage("unexpected `{{`; expected `andThen`", "a block follows `andThen`", "Insert `andThen`", "andThen "),
+    "= before block": SyntaxMessage(
+        "unexpected `=`; expected `andThen`", "a block follows `andThen`", "Write `andThen`", "andThen"
+    ),
+    "sign after directive": SyntaxMessage("unexpected `{kind}`", 'write `{directive} "..."`', "Remove it"),
+    "for": SyntaxMessage("unexpected `for`; expected `foreach`", None, "Write `foreach`", "foreach"),
+    "construct": SyntaxMessage("unexpected `{token}`"),
+    ": before block": SyntaxMessage("unexpected `:`; expected `{{`", "a block stands in braces: `andThen {{ ... }}`"),
+    "script in step": SyntaxMessage(
+        "unexpected `script` in the body of a step", "`andThen script` belongs to declarations; call a facet that has it"
+    ),
+    "catch variable": SyntaxMessage(
+        "unexpected `(`; expected `{{`", "the error has no name: read `step.error`, or `$.error` in the `catch` of a declaration"
+    ),
+    "input as variable": SyntaxMessage("unexpected `{token}`; expected a name", "write `foreach x in {token}`"),
+    "of": SyntaxMessage("unexpected `{token}`; expected `in`", None, "Write `in`", "in"),
+    "foreach value": SyntaxMessage("unexpected `{shown}`; expected a reference such as `$.items`"),
+    "foreach parentheses": SyntaxMessage("unexpected `(`; expected a name", "write `foreach x in $.items {{ ... }}`"),
+    "foreach call": SyntaxMessage("unexpected call of `{token}`; expected a reference such as `$.items`"),
+    "collectErrors": SyntaxMessage(
+        "expected `(` after `collectErrors`", "name the return that takes the errors, as in `collectErrors(failed)`"
+    ),
+    "input as return": SyntaxMessage(
+        "unexpected `{token}`; expected a name", "name the return, without `$.`", "Write `{name}`", "{name}"
+    ),
+    "failFast": SyntaxMessage("unexpected `(`; expected `{{`", "`failFast` takes nothing", "Remove `()`"),
+    "two modes": SyntaxMessage("unexpected `{token}`", "a foreach has one error mode"),
+    "default case": SyntaxMessage("unexpected `{token}`; expected `case`", "the default is written `case _ => {{ ... }}`"),
+    "no arrow": SyntaxMessage("unexpected `{{`; expected `=>`", None, "Insert `=>`", "=> "),
+    "other arrow": SyntaxMessage("unexpected `{shown}`; expected `=>`", None, "Write `=>`", "=>"),
+    "case without braces": SyntaxMessage("unexpected `{first}`; expected `{{`", "each case has a block in braces"),
+    "comma after statement": SyntaxMessage("unexpected `,` after a statement", "statements need no separator", "Remove it"),
+    "yield without owner": SyntaxMessage(
+        "unexpected `{token}`; expected {wanted}", "name the owner of the block and its returns: `yield {owner}({results})`"
+    ),
+    "call in expression": SyntaxMessage(
+        "unexpected call of `{target}` inside an expression",
+        "a call is a step of its own: `name = F(...)`; then use its results, `name.result`",
+    ),
+    "no andThen in step": SyntaxMessage(
+        "unexpected `{{`; expected `andThen`", "the body of a step follows `andThen`", "Insert `andThen`", "andThen "
+    ),
+    "no comma in after": SyntaxMessage("a comma is missing here", "write `after {found}, {token}`", "Insert `,`", ","),
+    "with after after": SyntaxMessage("unexpected `with` after `after`", "mixins stand before `after`"),
+    "attribute in after": SyntaxMessage(
+        "unexpected `{token}`; expected the name of a step", "write `after {name}`", "Write `{name}`", "{name}"
+    ),
+    "misplaced after": SyntaxMessage("unexpected `after`"),
+    "= after yield": SyntaxMessage("unexpected `=` after `yield`", "write `yield F(...)`", "Remove `=`"),
+    "keyword as step": SyntaxMessage("`{token}` is a keyword and cannot name a step", "choose another name"),
+    "clause after value": SyntaxMessage(
+        "unexpected `{token}` after a value", "`{name}` is computed immediately; `{token}` belongs to a step that calls a facet"
+    ),
+    "construct as call": SyntaxMessage("unexpected `{token}`; expected the call of a facet"),
+    "second comparison": SyntaxMessage(
+        "unexpected `{token}` after a comparison", "combine comparisons with `&&`, or put one into parentheses"
+    ),
+    "operator at start of line": SyntaxMessage(
+        "a line cannot begin with the operator `{token}`", "end the previous line with `{token}` instead"
+    ),
+    "===": SyntaxMessage("unexpected `{operator}=`", "write `{operator}`", "Write `{operator}`", "{operator}"),
+    "<>": SyntaxMessage("unexpected `<>`", "write `!=`", "Write `!=`", "!="),
+    "{ as map": SyntaxMessage("unexpected `{{`; expected a value", "a map is written `#{{key: value}}`", "Write `#{{`", "#{{"),
+    "no argument": SyntaxMessage("`{name}` needs an argument", "write `{form}`"),
+    "named argument": SyntaxMessage("the arguments of `{name}` have no names", "write `{form}`", "Remove the name"),
+    "= in map": SyntaxMessage("unexpected `=` in a map", "an entry is written `key: value`", "Write `:`", ":"),
+    "name after dot": SyntaxMessage("expected a name after `.`"),
+    "field by dot": SyntaxMessage("unexpected `.{name}`", "use an index after `]` or `)`: `{keys}`", "Write `{keys}`", "{keys}"),
+    "?": SyntaxMessage("unexpected `?{joint}`"),
+    "= in condition": SyntaxMessage("unexpected `=` in a condition", "comparison is written `==`", "Write `==`", "=="),
+    "foreign word": SyntaxMessage("unexpected `{token}`", "write `{meant}`", "Write `{meant}`", "{meant}"),
+    "method": SyntaxMessage("unexpected call of `.{name}`: values have no methods"),
+    "formatted string": SyntaxMessage("unexpected `{shown}`", "join texts with `++`: {meant}"),
+    "not": SyntaxMessage("unexpected `not` before a value", "write `!`", "Write `!`", "!"),
+    "word in expression": SyntaxMessage("unexpected `{token}` in an expression"),
+    "mark before type": SyntaxMessage("unexpected `?` before a type", "the mark follows the type, as in `Long?`"),
+    "or null": SyntaxMessage("unexpected `or` in a type", "an optional type is written `{shown}?`", "Write `?`", "?"),
+    "second mark": SyntaxMessage("unexpected second `?` after a type", None, "Remove it"),
+    "foreign type": SyntaxMessage("unexpected type `{shown}`", "write `{meant}`", "Write `{meant}`", "{meant}"),
+    "argument sign": SyntaxMessage(
+        "unexpected `{kind}`; expected `=`", "an argument is written `{token} = value`", "Write `=`", " ="
+    ),
+    "unnamed argument": SyntaxMessage("an argument needs a name", "arguments are named: `{example}`"),
+    "print": SyntaxMessage("unexpected `print`"),
+    "construct in block": SyntaxMessage("unexpected `{text}`; expected a step, `yield` or `}}`"),
+    "assignment operator": SyntaxMessage(
+        "unexpected `{kind}=`; expected `=`", "a step is assigned once; give the new value another name"
+    ),
+    ":=": SyntaxMessage("unexpected `:=`; expected `=`", None, "Write `=`", "="),
+    "step type": SyntaxMessage("unexpected `:`; expected `=`", "a step has no type; write `{token} = F(...)`", "Remove the type"),
+    ": after step": SyntaxMessage("unexpected `:`; expected `=`", "a step is written `{token} = F(...)`"),
+    "-> between steps": SyntaxMessage("unexpected `->` between steps", "a step runs after the steps that it reads", "Remove it"),
+    "--": SyntaxMessage("`--` does not begin a comment", "AFL comments begin with `//`", "Write `//`", "//"),
+    "return at end": SyntaxMessage(
+        "unexpected `return`", "a block ends with its last step; it passes values to its owner with `yield`", "Remove it"
+    ),
+    "return of call": SyntaxMessage(
+        "unexpected `return`", "a block passes values to its owner with `yield`", "Write `yield`", "yield"
+    ),
+    "unnamed call": SyntaxMessage("this call is not a step; expected `=` after the name of a step"),
+    "type before name": SyntaxMessage(
+        "unexpected `{token}`; expected `:`", "a parameter is written `{text}`", "Write `{text}`", "{text}"
+    ),
+    "no colon": SyntaxMessage("unexpected `{token}`; expected `:`", None, "Insert `:`", ":"),
+    "unknown function": SyntaxMessage("unknown function `{name}`"),
+    "yield of value": SyntaxMessage(
+        "unexpected value; expected the owner of the block",
+        "a block passes values to its owner with `yield`: `yield {owner}({name} = ...)`",
+    ),
+    "return of value": SyntaxMessage(
+        "unexpected `return`", "a block passes values to its owner with `yield`: `yield {owner}({name} = ...)`"
+    ),
+}
+"""Texts of the rule `syntax-error`: forms that cannot stand where they are, most of them from other languages."""

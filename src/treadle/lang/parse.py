@@ -156,7 +156,7 @@ class _Parser:
         hint = "declarations stand beside each other, outside of blocks" + (
             "; steps call them by name" if token.text != "use" else ""
         )
-        cursor.report(token.span, f"unexpected `{token.text}`: a declaration cannot stand inside a block", hint)
+        cursor.report("nested declaration", token.span, hint=hint, token=token.text)
         columns, names, blocks = (cursor.column, cursor.item_column), copy(self.names), self.statements.blocks
         self.statements.blocks = 0
         self.item([], token)
@@ -173,7 +173,7 @@ class _Parser:
             ok = meant != "schema" or inside
             fixes = [replace(f"Write `{meant}`", token.span, meant)] if ok else []
             hint = f"write `{meant}`" + ("" if ok else " inside a namespace")
-            cursor.report(token.span, f"unexpected `{token.text}`; expected a declaration", hint, fixes)
+            cursor.report("foreign declaration", token.span, hint=hint, fixes=fixes, token=token.text)
             token.text = meant
             return
         if token.text in hints.MODIFIERS and (cursor.ahead().text in _TOP or cursor.ahead().text in hints.DECLARATIONS):
@@ -187,13 +187,11 @@ class _Parser:
             self.statements.foreign.dashed(token.span.to(cursor.advance().span))
             return
         if token.text == "namespace":
-            hint = "write the full name, such as `namespace a.b { ... }`, beside the first"
-            raise cursor.failed(token.span, "unexpected `namespace`: namespaces do not nest", hint)
+            raise cursor.failed("nested namespace", token.span)
         if token.text in ("yield", "andThen", "with", "catch", "script", "prompt"):
-            hint = f"`{token.text}` belongs to a declaration or a block; is there a `}}` too many before it?"
-            raise cursor.failed(token.span, f"unexpected `{token.text}`; expected {' or '.join(expected)}", hint)
+            raise cursor.failed("word outside", token.span, token=token.text, expected=" or ".join(expected))
         if token.kind == "}":
-            cursor.report(token.span, "unexpected `}`; expected a declaration or the end of the file", "there is a `}` too many")
+            cursor.report("extra brace", token.span)
             cursor.advance()
             return
         raise cursor.unexpected(*expected, words=_TOP if cursor.ahead().kind in WORDS else (), fresh=True)
@@ -212,7 +210,7 @@ class _Parser:
             else "outside a namespace nothing is imported: write the full name, `namespace.Facet(...)`"
         )
         hint += "; files are compiled together, without naming each other" if "string" in (name.kind, last.kind) else ""
-        cursor.report(word.span, f"unexpected `{word.text}`; expected a declaration", hint, fixes)
+        cursor.report("import", word.span, hint=hint, fixes=fixes, word=word.text)
 
     # --- declarations
 
@@ -265,9 +263,8 @@ class _Parser:
         word = cursor.keyword()
         cursor.join()
         name = cursor.name()
-        hint = f"fields stand in braces: `schema {name.text} {{ ... }}`"
         if cursor.tok.kind == "=" and cursor.ahead().kind == "{":
-            cursor.rewrite(cursor.tok.span, "", "unexpected `=`; expected `{`", hint)
+            cursor.report("= before fields", cursor.tok.span, name=name.text)
             cursor.advance()
         opener = cursor.tok
         if opener.kind not in ("{", "("):
@@ -275,7 +272,7 @@ class _Parser:
         fields, close = cursor.sequence(self.field, self._begins_field, lines=True)
         if opener.kind == "(":
             edits = (Edit(opener.span, " {"), Edit(close.span, "}"))
-            cursor.report(opener.span, "unexpected `(`; expected `{`", hint, [Fix("Use braces", edits)])
+            cursor.report("fields in parentheses", opener.span, name=name.text, fixes=[Fix("Use braces", edits)])
         return nodes.Schema(name, fields, parse_doc(word.doc), span=word.span.to(close.span))
 
     def _begins_field(self) -> bool:
@@ -289,7 +286,8 @@ class _Parser:
         token = cursor.tok
         name = cursor.name("`}`" if fields else "`)`")
         if cursor.tok.kind == "?" and cursor.ahead().kind == ":":
-            self._optional_name(token)
+            cursor.advance()
+            cursor.report("mark after name", cursor.previous.span, name=token.text)
         if cursor.tok.kind == ":":
             cursor.join()
             cursor.skip(1)
@@ -303,16 +301,9 @@ class _Parser:
             sign, before = cursor.advance(), type_.span.end
             default = self.expressions.expr()
             if fields:
-                fix = replace("Remove it", before.to(default.span), "")
-                cursor.report(
-                    sign.span, "unexpected `=`: a field has no default", "give the value where the schema is called", [fix]
-                )
+                cursor.report("field default", sign.span, at=before.to(default.span))
                 default = None
         return nodes.Param(name, type_, default)
-
-    def _optional_name(self, name: Token) -> None:
-        mark = self.cursor.advance().span
-        self.cursor.report(mark, "unexpected `?` after a name", f"the mark follows the type, as in `{name.text}: Long?`")
 
     def _untyped(self, token: Token) -> tuple[Name, nodes.Type]:
         """Report a parameter without `:` and continue as if it had one."""
@@ -321,23 +312,19 @@ class _Parser:
         name = Name(token.text, token.span)
         at = token.span.end
         if after.kind in WORDS and not after.broken:
-            message = f"unexpected `{after.text}`; expected `:`"
             cursor.advance()
             if token.text[:1].isupper() and not after.text[:1].isupper():
                 span, text = token.span.to(after.span), f"{after.text}: {token.text}"
-                cursor.report(after.span, message, f"a parameter is written `{text}`", [replace(f"Write `{text}`", span, text)])
+                cursor.report("type before name", after.span, at=span, token=after.text, text=text)
                 return Name(after.text, after.span), nodes.NamedType(name, span=token.span)
-            cursor.report(after.span, message, fixes=[Fix("Insert `:`", (Edit(at, ":"),))])
+            cursor.report("no colon", after.span, at=at, token=after.text)
             return name, nodes.NamedType(Name(after.text, after.span), span=after.span)
         if after.kind == "=" and (type_ := cursor.ahead()).kind in WORDS and cursor.ahead(2).kind in (",", ")", "=", "}"):
-            fix = replace("Write `:`", at.to(after.span), ":")
-            cursor.report(after.span, "unexpected `=`; expected `:`", f"a parameter is written `{token.text}: {type_.text}`", [fix])
+            cursor.report("= before type", after.span, at=at.to(after.span), token=token.text, type=type_.text)
             cursor.advance()
             return name, self.types.type()
         if after.kind in (",", ")", "="):
-            hint = f"every parameter has a type, such as `{token.text}: Json`"
-            fix = Fix("Insert `: Json`", (Edit(at, ": Json"),))
-            cursor.report(after.span, f"unexpected `{cursor.shown(after)}`; expected `:`", hint, [fix])
+            cursor.report("no type", after.span, at=at, shown=cursor.shown(after), token=token.text)
             return name, nodes.NamedType(Name("Json", at), span=at)
         raise cursor.unexpected("`:`")
 
@@ -350,9 +337,7 @@ class _Parser:
         kind = FacetKind.EVENT if first.text == "event" else FacetKind(first.text)
         if cursor.tok.kind == ":":
             words = "event facet" if kind is FacetKind.EVENT else first.text
-            raise cursor.failed(
-                cursor.tok.span, "unexpected `:`; expected a name", f"write `{words} F(...) => (...) andThen {{ ... }}`"
-            )
+            raise cursor.failed(": after kind", cursor.tok.span, words=words)
         cursor.join()
         if kind is FacetKind.EVENT:
             self._event_facet(first)
@@ -402,8 +387,7 @@ class _Parser:
             cursor.join()
         elif cursor.tok.kind == "name" and cursor.ahead().kind == "(":
             at = first.span.end
-            message = f"unexpected `{cursor.tok.text}`; expected `facet`"
-            cursor.report(cursor.tok.span, message, "write `event facet`", [Fix("Insert `facet`", (Edit(at, " facet"),))])
+            cursor.report("event without facet", cursor.tok.span, at=at, token=cursor.tok.text)
         else:
             raise cursor.unexpected("`facet`", words=("facet",))
 
@@ -411,8 +395,7 @@ class _Parser:
         cursor = self.cursor
         if cursor.tok.kind in ("{", "=>") or cursor.tok.text in _TAIL:
             at = cursor.previous.span.end
-            fix = Fix("Insert `()`", (Edit(at, "()"),))
-            cursor.report(at, "expected `(`: the list of parameters is missing", "write `()` if there are none", [fix])
+            cursor.report("no parameters", at)
             return ()
         raise cursor.unexpected("`(`")
 
@@ -422,9 +405,9 @@ class _Parser:
         if token.kind == "-" and cursor.ahead().kind == ">":
             cursor.advance()
             span = token.span.to(cursor.advance().span)
-            cursor.rewrite(span, "=>", "unexpected `->`; expected `=>`", "returns follow `=>`")
+            cursor.report("-> before returns", span)
         elif token.kind == ":" and cursor.ahead().kind in (*WORDS, "["):
-            cursor.report(token.span, "unexpected `:`; expected `=>`", "returns are named: `=> (result: Long)`")
+            cursor.report(": before returns", token.span)
             cursor.advance()
         elif token.kind == "=>":
             cursor.advance()
@@ -437,8 +420,7 @@ class _Parser:
             start = cursor.tok.span
             type_ = self.types.type()
             edits = (Edit(start.until(start), "(result: "), Edit(type_.span.end, ")"))
-            message = f"unexpected `{cursor.source.part(start)}`; expected `(`"
-            cursor.report(start, message, "returns are named: `=> (result: Long)`", [Fix("Name it `result`", edits)])
+            cursor.report("unnamed return", start, fixes=[Fix("Name it `result`", edits)], shown=cursor.source.part(start))
             return (nodes.Param(Name("result", start), type_),), type_.span
         raise cursor.unexpected("`(`")
 
@@ -448,15 +430,12 @@ class _Parser:
         token = cursor.tok
         if token.kind == "{":
             at = cursor.previous.span.end
-            fix = Fix("Insert `andThen`", (Edit(token.span.until(token.span), "andThen "),))
-            cursor.report(
-                at if token.broken else token.span, "unexpected `{`; expected `andThen`", "a block follows `andThen`", [fix]
-            )
+            cursor.report("no andThen", at if token.broken else token.span, at=token.span.until(token.span))
             cursor.pretend("andThen")
         elif token.kind == "name" and token.text not in _TOP and token.text not in _TAIL:
             cursor.respell({"andThen", "script", "prompt", "catch", "with"})
         elif token.kind == "=" and cursor.ahead().kind == "{":
-            cursor.rewrite(token.span, "andThen", "unexpected `=`; expected `andThen`", "a block follows `andThen`")
+            cursor.report("= before block", token.span)
             token.kind, token.text = "name", "andThen"
 
     def prompt(self) -> nodes.Prompt:
@@ -472,7 +451,7 @@ class _Parser:
                 raise cursor.unexpected("`model`", "`system`", "`template`", "`}`", words=words)
             kind = cursor.keyword()
             if cursor.tok.kind in (":", "=") and cursor.ahead().kind == "string":
-                cursor.rewrite(cursor.tok.span, "", f"unexpected `{cursor.tok.kind}`", f'write `{kind.text} "..."`')
+                cursor.report("sign after directive", cursor.tok.span, kind=cursor.tok.kind, directive=kind.text)
                 cursor.advance()
             if cursor.tok.kind != "string":
                 raise cursor.unexpected("a string in double quotes")

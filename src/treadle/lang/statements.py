@@ -8,7 +8,7 @@ from treadle.lang import builtins, hints, nodes
 from treadle.lang.calls import CallParser
 from treadle.lang.cursor import Cursor, Failed, Names
 from treadle.lang.diagnostics import Edit, Fix, nearest, replace
-from treadle.lang.expressions import CALL_HINT, LEVELS
+from treadle.lang.expressions import LEVELS
 from treadle.lang.foreign import ForeignParser
 from treadle.lang.literals import dedent
 from treadle.lang.nodes import Name, Span
@@ -51,16 +51,15 @@ class StatementParser:
                 return nodes.Block(script=script, span=script.span)
         words = ["foreach", "when"] + (["script"] if with_script else [])
         if token.text == "for":
-            cursor.rewrite(token.span, "foreach", "unexpected `for`; expected `foreach`")
+            cursor.report("for", token.span)
             token.text = "foreach"
             return self.foreach()
         if token.text in hints.CONSTRUCTS:
-            raise cursor.failed(token.span, f"unexpected `{token.text}`", hints.WORDS[token.text])
+            raise cursor.failed("construct", token.span, hint=hints.WORDS[token.text], token=token.text)
         if token.kind == ":":
-            raise cursor.failed(token.span, "unexpected `:`; expected `{`", "a block stands in braces: `andThen { ... }`")
+            raise cursor.failed(": before block", token.span)
         if token.text == "script":
-            hint = "`andThen script` belongs to declarations; call a facet that has it"
-            raise cursor.failed(token.span, "unexpected `script` in the body of a step", hint)
+            raise cursor.failed("script in step", token.span)
         raise cursor.unexpected("`{`", *(f"`{word}`" for word in words), words=words)
 
     def script(self) -> nodes.Script:
@@ -83,8 +82,7 @@ class StatementParser:
         if cursor.tok.text == "when":
             return self.when(word)
         if cursor.tok.kind == "(":
-            hint = "the error has no name: read `step.error`, or `$.error` in the `catch` of a declaration"
-            cursor.report(cursor.tok.span, "unexpected `(`; expected `{`", hint)
+            cursor.report("catch variable", cursor.tok.span)
             cursor.skip_group()
         if cursor.tok.kind != "{":
             raise cursor.unexpected("`{`", "`when`")
@@ -96,13 +94,11 @@ class StatementParser:
         cursor.join()
         paren = cursor.advance() if cursor.tok.kind == "(" and cursor.ahead(2).text == "in" else None
         if cursor.tok.kind == "input":
-            raise cursor.failed(
-                cursor.tok.span, f"unexpected `{cursor.tok.text}`; expected a name", f"write `foreach x in {cursor.tok.text}`"
-            )
+            raise cursor.failed("input as variable", cursor.tok.span, token=cursor.tok.text)
         variable = cursor.name()
         if cursor.tok.text != "in":
             if cursor.tok.text in ("of", ":", "="):
-                cursor.rewrite(cursor.tok.span, "in", f"unexpected `{cursor.tok.text}`; expected `in`")
+                cursor.report("of", cursor.tok.span, token=cursor.tok.text)
                 cursor.advance()
             else:
                 raise cursor.unexpected("`in`", words=("in",))
@@ -120,16 +116,16 @@ class StatementParser:
                 if token.kind == "["
                 else None
             )
-            raise cursor.failed(token.span, f"unexpected `{cursor.shown(token)}`; expected a reference such as `$.items`", hint)
+            raise cursor.failed("foreach value", token.span, hint=hint, shown=cursor.shown(token))
         cursor.advance()
         if paren is not None and cursor.tok.kind == ")":
             fix = Fix("Remove the parentheses", (Edit(paren.span, ""), Edit(cursor.advance().span, "")))
-            cursor.report(paren.span, "unexpected `(`; expected a name", "write `foreach x in $.items { ... }`", [fix])
+            cursor.report("foreach parentheses", paren.span, fixes=[fix])
         elif cursor.tok.kind == "(":
             hint = "foreach iterates over a reference; compute the list in a step or a script before it"
             if token.text in builtins.FUNCTIONS:
                 hint = f"make it a value, `l = {token.text}(...)`; the body of a later step can be `foreach x in l {{ ... }}`"
-            raise cursor.failed(token.span, f"unexpected call of `{token.text}`; expected a reference such as `$.items`", hint)
+            raise cursor.failed("foreach call", token.span, hint=hint, token=token.text)
         mode, failed = self._mode()
         if cursor.tok.kind != "{":
             raise cursor.unexpected("`{`", *([] if mode else [f"`{each}`" for each in MODES]), words=() if mode else MODES)
@@ -151,23 +147,20 @@ class StatementParser:
         mode, failed = Name(word.text, word.span), None
         if word.text == "collectErrors":
             if cursor.tok.kind != "(":
-                hint = "name the return that takes the errors, as in `collectErrors(failed)`"
-                raise cursor.failed(word.span, "expected `(` after `collectErrors`", hint)
+                raise cursor.failed("collectErrors", word.span)
             cursor.open()
             if cursor.tok.kind == "input" and "." not in (name := cursor.tok.text[2:]):
-                cursor.rewrite(
-                    cursor.tok.span, name, f"unexpected `{cursor.tok.text}`; expected a name", "name the return, without `$.`"
-                )
+                cursor.report("input as return", cursor.tok.span, token=cursor.tok.text, name=name)
                 cursor.tok.kind, cursor.tok.text = "name", name
             failed = cursor.name()
             cursor.close()
         elif cursor.tok.kind == "(" and cursor.ahead().kind == ")":
             span = cursor.tok.span.to(cursor.ahead().span)
-            cursor.report(span, "unexpected `(`; expected `{`", "`failFast` takes nothing", [replace("Remove `()`", span, "")])
+            cursor.report("failFast", span)
             cursor.advance()
             cursor.advance()
         if cursor.tok.text in MODES:
-            raise cursor.failed(cursor.tok.span, f"unexpected `{cursor.tok.text}`", "a foreach has one error mode")
+            raise cursor.failed("two modes", cursor.tok.span, token=cursor.tok.text)
         return mode, failed
 
     def when(self, first: Token) -> nodes.Block:
@@ -213,9 +206,8 @@ class StatementParser:
         token = cursor.tok
         if token.text != "case":
             if token.text in ("default", "else", "_", "otherwise") and cursor.ahead().kind in ("=>", "{", ":"):
-                hint = "the default is written `case _ => { ... }`"
                 fixes = [replace("Write `case _`", token.span, "case _")] if cursor.ahead().kind == "=>" else []
-                raise cursor.failed(token.span, f"unexpected `{token.text}`; expected `case`", hint, fixes)
+                raise cursor.failed("default case", token.span, fixes=fixes, token=token.text)
             raise cursor.unexpected("`case`", "`}`", words=("case",), fresh=True)
         word = cursor.keyword()
         self.expressions.comparing = True
@@ -224,10 +216,10 @@ class StatementParser:
         self.expressions.comparing = False
         at = cursor.tok.span
         if cursor.tok.kind == "{":
-            cursor.report(at, "unexpected `{`; expected `=>`", fixes=[Fix("Insert `=>`", (Edit(at.until(at), "=> "),))])
+            cursor.report("no arrow", at, at=at.until(at))
         elif cursor.tok.kind == ":" or (cursor.tok.kind == "-" and cursor.ahead().kind == ">"):
             at = at.to(cursor.advance().span if cursor.tok.kind == ":" else cursor.ahead().span)
-            cursor.rewrite(at, "=>", f"unexpected `{cursor.source.part(at)}`; expected `=>`")
+            cursor.report("other arrow", at, shown=cursor.source.part(at))
             while cursor.tok.kind in ("-", ">"):
                 cursor.advance()
         else:
@@ -244,8 +236,7 @@ class StatementParser:
         first = cursor.tok
         statement = self.statement()
         edits = (Edit(first.span.until(first.span), "{ "), Edit(cursor.previous.span.end, " }"))
-        message = f"unexpected `{first.text}`; expected `{{`"
-        cursor.report(first.span, message, "each case has a block in braces", [Fix("Insert braces", edits)])
+        cursor.report("case without braces", first.span, fixes=[Fix("Insert braces", edits)], first=first.text)
         block = nodes.Block((statement,) if statement else (), span=first.span.to(cursor.previous.span), depth=1)
         return nodes.Case(condition, block, span=word.span.to(block.span))
 
@@ -325,7 +316,7 @@ class StatementParser:
         if token.text in ("sys.log", "sys.assert"):
             return self.sys()
         if kind == ",":
-            cursor.rewrite(token.span, "", "unexpected `,` after a statement", "statements need no separator")
+            cursor.report("comma after statement", token.span)
             cursor.advance()
             return None
         return self.foreign.statement()
@@ -336,11 +327,12 @@ class StatementParser:
         token, owner = cursor.tok, self.names.owner if self.blocks == 1 else "F"
         if token.kind in ("(", "{", "#{") or token.text == self.names.owner:
             results = ", ".join(f"{each} = ..." for each in self.names.results)
-            hint = f"name the owner of the block and its returns: `yield {owner}({results})`"
             named = token.kind == "(" and cursor.ahead(2).kind == "=" and self.blocks == 1
             fixes = [replace(f"Insert `{owner}`", word.span.end.to(token.span), f" {owner}(")] if named else []
             wanted = "arguments" if token.text == self.names.owner else "the owner of the block"
-            raise cursor.failed(token.span, f"unexpected `{token.text}`; expected {wanted}", hint, fixes)
+            raise cursor.failed(
+                "yield without owner", token.span, fixes=fixes, token=token.text, wanted=wanted, owner=owner, results=results
+            )
         self.foreign.value_for_owner(word)
 
     def sys(self) -> nodes.Statement:
@@ -378,7 +370,7 @@ class StatementParser:
         arrow = cursor.tok.kind == "-" and cursor.ahead().kind == ">"
         goes_on = cursor.tok.text in LEVELS or cursor.tok.kind in (".", "[")
         if goes_on and not (arrow or cursor.tok.broken or cursor.names_something()):
-            raise cursor.failed(call.span, f"unexpected call of `{call.target.text}` inside an expression", CALL_HINT)
+            raise cursor.failed("call in expression", call.span, target=call.target.text)
         body = catch = None
         self._respell({"after", "andThen", "catch", "with"})
         after = self.after()
@@ -390,8 +382,7 @@ class StatementParser:
             if cursor.tok.text == "catch" and not cursor.names_something():
                 catch = self.catch()
         elif cursor.tok.kind == "{":
-            fix = Fix("Insert `andThen`", (Edit(cursor.tok.span.until(cursor.tok.span), "andThen "),))
-            cursor.report(cursor.tok.span, "unexpected `{`; expected `andThen`", "the body of a step follows `andThen`", [fix])
+            cursor.report("no andThen in step", cursor.tok.span, at=cursor.tok.span.until(cursor.tok.span))
             body = self.block()
         if body or catch:
             at = self._last(after, call.span).end
@@ -424,11 +415,10 @@ class StatementParser:
                 cursor.advance()
             else:
                 at = cursor.previous.span.end
-                hint = f"write `after {found[-1].text}, {cursor.tok.text}`"
-                cursor.report(at, "a comma is missing here", hint, [Fix("Insert `,`", (Edit(at, ","),))])
+                cursor.report("no comma in after", at, found=found[-1].text, token=cursor.tok.text)
             found.append(self._earlier())
         if cursor.tok.text == "with" and not cursor.names_something():
-            raise cursor.failed(cursor.tok.span, "unexpected `with` after `after`", "mixins stand before `after`")
+            raise cursor.failed("with after after", cursor.tok.span)
         return tuple(found)
 
     def _another(self) -> bool:
@@ -444,7 +434,7 @@ class StatementParser:
             raise cursor.unexpected("the name of a step")
         name = token.text.partition(".")[0]
         if token.kind == "dotted":
-            cursor.rewrite(token.span, name, f"unexpected `{token.text}`; expected the name of a step", f"write `after {name}`")
+            cursor.report("attribute in after", token.span, token=token.text, name=name)
         cursor.advance()
         return Name(name, token.span)
 
@@ -460,7 +450,7 @@ class StatementParser:
         if to is not None:
             names = ", ".join(found)
             fix = Fix(f"Write `after {names}` before the block", (Edit(to, joint + names), remove))
-        cursor.report(word, "unexpected `after`", hint, [fix])
+        cursor.report("misplaced after", word, hint=hint, fixes=[fix])
         return found
 
     def _last(self, after: tuple[Name, ...], otherwise: Span) -> Span:
@@ -469,19 +459,16 @@ class StatementParser:
     def _not_a_step(self, token: Token) -> None:
         cursor = self.cursor
         if token.text == "yield":
-            fix = replace("Remove `=`", token.span.end.to(cursor.tok.span), "")
-            cursor.report(token.span, "unexpected `=` after `yield`", "write `yield F(...)`", [fix])
+            cursor.report("= after yield", token.span, at=token.span.end.to(cursor.tok.span))
         else:
-            hint = "choose another name"
-            cursor.report(token.span, f"`{token.text}` is a keyword and cannot name a step", hint)
+            cursor.report("keyword as step", token.span, token=token.text)
 
     def _nothing_more(self, name: str) -> None:
         """Report a clause that can follow a call, but not a value."""
         cursor = self.cursor
         token = cursor.tok
         if token.text in ("with", "after", "andThen", "catch") and not cursor.names_something():
-            hint = f"`{name}` is computed immediately; `{token.text}` belongs to a step that calls a facet"
-            raise cursor.failed(token.span, f"unexpected `{token.text}` after a value", hint)
+            raise cursor.failed("clause after value", token.span, token=token.text, name=name)
 
     def _value(self) -> nodes.Call:
         """Parse the expression of a value; report forms that were probably meant to be calls."""
@@ -493,7 +480,7 @@ class StatementParser:
             cursor.advance()
             raise cursor.unexpected("`(`")
         if token.text in hints.WORDS and token.text not in self.names.bound and not cursor.ahead().broken:
-            raise cursor.failed(token.span, f"unexpected `{token.text}`; expected the call of a facet", hints.WORDS[token.text])
+            raise cursor.failed("construct as call", token.span, hint=hints.WORDS[token.text], token=token.text)
         if token.kind == "(" and cursor.ahead().kind == ")":
             raise cursor.unexpected("the name of a facet")
         value = self.expressions.expr()

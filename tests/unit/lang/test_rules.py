@@ -10,7 +10,7 @@ from tests.unit.lang.programs import compiled
 
 import treadle.lang
 from treadle.lang import RULES, compile_sources
-from treadle.lang.messages import MESSAGES
+from treadle.lang.messages import MESSAGES, SYNTAX_ERRORS
 
 
 @pytest.mark.parametrize("name", RULES)
@@ -38,3 +38,9 @@ def test_checks_report_exactly_the_declared_messages() -> None:
     assert set(MESSAGES) <= set(re.findall(r'\b(?:report|warn|say)\(\s*"([a-z:-]+)"', source))
     assert set(re.findall(r'\bcontext\.(?:report|warn)\(\s*"([a-z:-]+)"', source)) <= set(MESSAGES)
     assert {key.partition(":")[0] for key in MESSAGES} <= set(RULES)
+
+
+def test_the_parser_reports_exactly_the_declared_syntax_errors() -> None:
+    source = "".join(path.read_text() for path in Path(treadle.lang.__file__).parent.glob("*.py"))
+    assert set(re.findall(r'\b(?:cursor|self)\.(?:report|failed)\(\s*"([^"]+)"', source)) <= set(SYNTAX_ERRORS) | set(MESSAGES)
+    assert all(source.count(f'"{key}"') > 1 for key in SYNTAX_ERRORS)
