@@ -11,7 +11,7 @@ from treadle.kernel.store import retention
 from treadle.kernel.store.ports import Store
 from treadle.kernel.store.queries import Rules
 from treadle.kernel.store.records import ChangeRecord, PutItems, PutOutcome, PutRecord
-from treadle.kernel.store.retention import DAY_FOR, PruneReport, Retention
+from treadle.kernel.store.retention import DAY_FOR, Retention
 from treadle.kernel.store.units import MoveRun, PutBlob, PutRun, PutSteps, Revive, Unit, Verdict
 from treadle.kernel.store.verify import verify
 from treadle.model.errors import NotFound, Refused
@@ -379,13 +379,13 @@ async def test_a_pass_may_be_made_step_by_step_each_of_few_transactions(store, c
     monkeypatch.setattr(retention, "ROWS", 3)
     monkeypatch.setattr(retention, "TRANSACTIONS", 1)
     monkeypatch.setattr(retention, "GROUP", 1)
-    total, steps, after = PruneReport(), 0, retention.START
+    parts, after = [], retention.START
     while after is not None:
-        part, after = await Retention(store).prune_some(after=after)
-        total.add(part)
-        steps += 1
-    assert (total.trees, total.tasks, total.runs, total.steps, total.blobs) == (4, 19, 3, 15, 1)
-    assert steps > 4
+        parts.append(await Retention(store).prune_some(after=after))
+        after = parts[-1].next_after
+    counts = [(part.trees, part.tasks, part.runs, part.steps, part.blobs) for part in parts]
+    assert [sum(column) for column in zip(*counts, strict=True)] == [4, 19, 3, 15, 1]
+    assert len(parts) > 4
     assert (await get(store, left.id)).state == "pending"
     assert (await verify(store)).problems == ()
 
@@ -424,12 +424,11 @@ async def test_what_is_stored_together_may_go_together_and_nothing_else_does(sto
     run = await finished_run(store, state="running")
     await clock.advance(45 * DAY_FOR)
     young = await ended(store)
-    total = PruneReport()
-    while (dropped := await store.retention.drop_expired(RULES, 1000)).more:
-        total.add(dropped)
-    total.add(dropped)
-    total.add(await prune(store))
-    assert (total.trees, total.tasks) == (3, 3)
+    dropped = [await store.retention.drop_expired(RULES, 1000)]
+    while dropped[-1].more:
+        dropped.append(await store.retention.drop_expired(RULES, 1000))
+    parts = [*dropped, await prune(store)]
+    assert (sum(part.trees for part in parts), sum(part.tasks for part in parts)) == (3, 3)
     assert [await store.tasks.find(task.id) for task in old] == [None] * 3
     assert (await get(store, failed.id), await get(store, young.id)) == (failed, young)
     assert await store.runs.find(run.id) is not None

@@ -3,30 +3,36 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from pathlib import Path
 
 import psycopg
 import pytest
-from msgspec.structs import replace
 from tests.contract.databases import Database
 
+from treadle.api.store import StoreHealth, StoreTable
+from treadle.api.wire import Instant
 from treadle.kernel.store.health import findings
-from treadle.kernel.store.queries import Health, TableHealth
 from treadle.kernel.store.verify import verify
 from treadle.model.errors import Refused, Unsupported
 from treadle.testing import ManualClock
 from treadle_conformance.task_steps import OTHER, new_task, put_and_claim, put_one, settle, succeed
 
-GOOD = Health(
-    tables=(TableHealth("tasks", 8192, 10, 10, 1),),
+GOOD = StoreHealth(
+    tables=[StoreTable("tasks", 8192, 10, 10, Instant.of(1))],
     overdue_for=0,
     versions={"postgresql": "16.1"},
     settings={"fsync": "on", "autovacuum": "on", "synchronous_commit": "on", "connections": "5", "max_connections": "100"},
     bytes=10**6,
+    free_bytes=None,
+    wal_bytes=None,
+    oldest_snapshot_for=None,
+    snapshot_by=None,
+    findings=[],
 )
 
 
-def verdicts(health: Health) -> dict[str, str]:
+def verdicts(health: StoreHealth) -> dict[str, str]:
     found = list(findings(health))
     assert all(finding.do for finding in found if finding.verdict != "ok")
     return {finding.name: finding.verdict for finding in found}
@@ -82,7 +88,7 @@ async def test_an_open_snapshot_is_found(store, postgres_server):
     ("changed", "name"),
     [
         ({"oldest_snapshot_for": 3_600_000, "snapshot_by": "psql"}, "oldest snapshot"),
-        ({"tables": (TableHealth("tasks", 1, 10, 100_000),)}, "dead rows"),
+        ({"tables": [StoreTable("tasks", 1, 10, 100_000, None)]}, "dead rows"),
         ({"settings": GOOD.settings | {"autovacuum": "off"}}, "autovacuum"),
         ({"settings": GOOD.settings | {"fsync": "off"}}, "durability"),
         ({"settings": GOOD.settings | {"full_page_writes": "off"}}, "durability"),
@@ -112,7 +118,7 @@ def test_each_risk_of_postgresql_is_named_with_what_to_do(changed, name):
     ],
 )
 def test_each_risk_of_sqlite_is_named_with_what_to_do(changed, name):
-    good = Health((), 0, {"sqlite": "3.54.1"}, {"auto_vacuum": "incremental"}, 10**6, 0, 0)
+    good = StoreHealth([], 0, {"sqlite": "3.54.1"}, {"auto_vacuum": "incremental"}, 10**6, 0, 0, None, None, [])
     assert set(verdicts(good).values()) == {"ok"}
     assert verdicts(replace(good, **changed))[name] == "warn"
 

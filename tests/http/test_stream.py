@@ -11,7 +11,7 @@ import httpx
 import pytest
 from tests.interfaces.test_engine_events import Late
 
-from treadle.api.events import Event
+from treadle.api.events import Event, EventConditions
 from treadle.client import Client
 from treadle.engine import Engine
 from treadle.interfaces.http.app import make_app
@@ -19,7 +19,6 @@ from treadle.interfaces.http.app_state import CHECK_EVERY, AppState, state_of
 from treadle.interfaces.http.broadcast import HEARTBEAT_EVERY, Broadcast
 from treadle.interfaces.http.server import HttpOptions, HttpServer
 from treadle.interfaces.http.stream import LAG_GRACE
-from treadle.kernel.reads.event_log import EventFilter
 from treadle.kernel.reads.events import GIVE_UP_FOR
 from treadle.model.access import Scope
 from treadle.model.errors import Forbidden
@@ -27,7 +26,7 @@ from treadle.settings import Settings
 from treadle.testing import ManualClock
 
 CLIENTS = 200
-ANY = EventFilter()
+ANY = EventConditions()
 
 
 async def move_some(engine: Engine, count: int) -> list[str]:

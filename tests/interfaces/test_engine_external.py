@@ -324,7 +324,7 @@ async def test_a_function_is_found_although_servers_offer_specialists_too(tmp_pa
         return payload["n"] * 2
 
     async with serving, serving.worker(), asking:
-        assert [each.name for each in await asking.kernel.functions.list_known() if each.name == "double"] == ["double"]
+        assert [name for name, _ in await asking.kernel.functions.list_known() if name == "double"] == ["double"]
         run = await asking.start_function("double", {"n": 2})
         assert await asking.run_result(run, timeout=BOUND) == 4
 

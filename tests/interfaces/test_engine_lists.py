@@ -110,7 +110,7 @@ async def test_why_says_of_a_sleeper_with_a_limit_that_it_sleeps(engine: Engine)
     task = await engine.enqueue("work", limit_key="k", limit=1, delay=60)
     assert (await engine.why(task)).code == "delayed"
     assert (await engine.get_task(task)).shown_state == "pending"
-    (depth,) = (await engine.kernel.reads.overview()).depths
+    (depth,) = await engine.kernel.reads.list_depths()
     assert (depth.ready, depth.waiting, depth.held) == (0, 1, 0)
 
 

@@ -315,11 +315,11 @@ async def test_lines_and_servers_are_there_for_people(engine: Engine) -> None:
     async with engine.worker(name="tester") as host:
         await engine.result(task, timeout=BOUND)
         (shown,) = await engine.kernel.reads.list_servers()
-        assert (shown.server.id, shown.server.name, shown.state) == (host.owner_id, "tester", "running")
-        assert "talkative" in shown.server.handlers
+        assert (shown.id, shown.name, shown.state) == (host.owner_id, "tester", "running")
+        assert "talkative" in shown.handlers
     assert [line.message for line in await engine.kernel.reads.list_lines(task.id)] == ["half way"]
     (shown,) = await engine.kernel.reads.list_servers()
-    assert (shown.state, shown.server.handled) == ("stopped", 1)
+    assert (shown.state, shown.handled) == ("stopped", 1)
 
 
 async def test_namespaces_do_not_see_one_another(url: str) -> None:

@@ -48,7 +48,7 @@ async def test_a_worker_of_one_namespace_is_not_a_live_worker_of_another(both: t
         (server,) = await red.kernel.reads.list_servers()
         assert server.server.namespace == "red"
         with pytest.raises(ServerNotFound):
-            await blue.kernel.reads.get_server(server.server.id)
+            await blue.kernel.reads.get_server(server.id)
         there, here = Operations(blue, OPEN), Operations(red, OPEN)
         assert [each.namespace for each in (await here.servers.list()).servers] == ["red"]
         assert (await there.servers.list()).servers == []
@@ -83,7 +83,7 @@ async def test_a_server_of_an_older_version_counts_for_every_namespace(both: tup
     for engine in both:
         task = await engine.enqueue("work")
         assert (await engine.kernel.reads.why(task.id)).code != "no_worker"
-        assert [each.server.namespace for each in await engine.kernel.reads.list_servers()] == [None]
+        assert [each.namespace for each in await engine.kernel.reads.list_servers()] == [None]
 
 
 async def test_remote_workers_and_handler_registrations_belong_to_a_namespace(both: tuple[Engine, Engine]):

@@ -183,7 +183,7 @@ def task_of(task: Task, payload: dict[str, Any]) -> TaskDefinition:
     return replace(made, **kept) if task.run_id is None and isinstance(kept, dict) and kept.keys() <= set(_KEPT) else made
 
 
-def server_of(server: Server, shown_state: str) -> ServerDefinition:
+def server_of(server: Server) -> ServerDefinition:
     """Convert a server of the kernel."""
     return ServerDefinition(
         uuid=server.id,
@@ -196,7 +196,7 @@ def server_of(server: Server, shown_state: str) -> ServerDefinition:
         topics=list(server.topics),
         handlers=list(server.handlers),
         handled=[HandledCount(name, done, not_done) for name, (done, not_done) in sorted(server.counts.items())],
-        state=_SERVER_STATES.get(shown_state, shown_state),
+        state=_SERVER_STATES.get(server.state, server.state),
         manager=server.version.removeprefix(MANAGED_BY) if server.version.startswith(MANAGED_BY) else "",
         error=decode(server.error) or None,
     )

@@ -33,7 +33,7 @@ class HandlerOperations(HandlersApi):
         return HandlerList([self._record(each, problems) for each in await self._registrations()])
 
     async def rates(self) -> HandlerRates:
-        return record_of(HandlerRates, await self._kernel.handler_rates.last_hour())
+        return await self._kernel.handler_rates.last_hour()
 
     async def get(self, facet_name: str) -> Handler:
         return self._record(await self._find(facet_name), await self._problems())
@@ -99,8 +99,7 @@ class HandlerOperations(HandlersApi):
         found = await self._find(facet_name)
         found.check_readable()
         self._kernel.emit(Operated(f"handler of {facet_name} tried", actor))
-        trial = await try_outside(found, payload or {}, self._kernel.settings.handler_roots, wait_for)
-        return record_of(HandlerTrial, trial, missing_requirements=missing_requirements(found.requirements))
+        return await try_outside(found, payload or {}, self._kernel.settings.handler_roots, wait_for)
 
     async def _save(self, actor: str, registration: HandlerRegistration) -> Handler:
         check_registration(registration)

@@ -323,7 +323,7 @@ class Persistence(Connection):
 
     @on_loop
     async def list_servers(self) -> list[ServerDefinition]:
-        return [server_of(shown.server, shown.state) for shown in await self.kernel.reads.list_servers()]
+        return [server_of(server) for server in await self.kernel.reads.list_servers()]
 
     @on_loop
     async def ping_server(self, server_id: str) -> bool:

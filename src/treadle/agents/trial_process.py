@@ -13,13 +13,14 @@ import signal
 import sys
 from asyncio.subprocess import PIPE
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from typing import Any
 
 import msgspec
 
 from treadle.agents.invoke import call_tool, payload_for
-from treadle.agents.modules import Modules
+from treadle.agents.modules import Modules, missing_requirements
+from treadle.api.handlers import HandlerTrial
 from treadle.model.errors import InvalidInput, NonRetryable
 from treadle.model.outcomes import Failed, Problem, Retry, Succeeded
 from treadle.model.records import HandlerRegistration
@@ -68,17 +69,9 @@ OUTPUT_LIMIT = 16 * 1024
 ANSWER_LIMIT = 8 * 1024 * 1024
 
 
-@dataclass(frozen=True, slots=True)
-class Trial:
-    """The outcome of a trial: a result, or the code and message of the error that a task would fail with."""
-
-    result: dict[str, Json] | None
-    error_code: str | None = None
-    error: str | None = None
-    output: str = ""
-
-
-async def try_outside(registration: HandlerRegistration, payload: dict[str, Json], roots: Sequence[str], within: float) -> Trial:
+async def try_outside(
+    registration: HandlerRegistration, payload: dict[str, Json], roots: Sequence[str], within: float
+) -> HandlerTrial:
     """Call the handler once in a separate process, for at most `within` seconds."""
     asked = {"registration": asdict(registration), "payload": payload, "roots": list(roots)}
     child = await asyncio.create_subprocess_exec(
@@ -101,13 +94,16 @@ async def try_outside(registration: HandlerRegistration, payload: dict[str, Json
             os.killpg(child.pid, signal.SIGKILL)  # it leads a process group, so that its children are killed with it
     answer, written, code = await reading
     output = written.decode(errors="replace")
+    missing = missing_requirements(registration.requirements)
     if late:
-        return Trial(None, "timeout", f"The handler did not return within {within:g} s and was stopped.", output)
+        return HandlerTrial(None, "timeout", f"The handler did not return within {within:g} s and was stopped.", output, missing)
     try:
         outcome = msgspec.json.decode(answer, type=dict[str, Any])
     except msgspec.DecodeError:
-        return Trial(None, "handler_error", f"The process of the handler ended with {code} before it returned.", output)
-    return Trial(outcome.get("result"), outcome.get("error_code"), outcome.get("error"), output)
+        return HandlerTrial(
+            None, "handler_error", f"The process of the handler ended with {code} before it returned.", output, missing
+        )
+    return HandlerTrial(outcome.get("result"), outcome.get("error_code"), outcome.get("error"), output, missing)
 
 
 async def _tail(stream: asyncio.StreamReader, limit: int) -> bytes:

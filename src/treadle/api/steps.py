@@ -157,12 +157,18 @@ class Timeline(ApiRecord):
 
 
 @record
-class StepCompletion(ApiRecord):
-    """The result of completing or failing a step."""
+class StepLocation(ApiRecord):
+    """The location of a step."""
 
     run_id: str
     step_id: str
     path: str
+
+
+@record
+class StepCompletion(StepLocation):
+    """The result of completing or failing a step."""
+
     done: bool
     """False: it already had its result; nothing was changed."""
 
@@ -178,12 +184,9 @@ class RepeatedCall(ApiRecord):
 
 
 @record
-class StepRedo(ApiRecord):
+class StepRedo(StepLocation):
     """A redo of a step, or its preview."""
 
-    run_id: str
-    step_id: str
-    path: str
     done: bool
     """False: a preview; nothing was changed."""
     new_run_id: str | None
@@ -192,15 +195,6 @@ class StepRedo(ApiRecord):
     """Whether the old run has not ended and is canceled."""
     calls: list[RepeatedCall]
     """Calls that have been made and are made again, with their effects."""
-
-
-@record
-class StepLocation(ApiRecord):
-    """The location of a step."""
-
-    run_id: str
-    step_id: str
-    path: str
 
 
 class StepsApi(Protocol):

@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import suppress
 from typing import Any, Self, TypeVar
 
+from treadle.api.lists import DesiredWorkers
 from treadle.dispatch.config import DispatchConfig
 from treadle.dispatch.errors import JobNotFound, MaxRetriesExceeded, StorageError, WorkerUnavailable
 from treadle.dispatch.held_jobs import HeldJob, HeldJobs
@@ -34,7 +35,6 @@ from treadle.engine.machine import Machine, SystemMachine
 from treadle.kernel.queue.decide import TaskDecision, failure, policy_of, refusal, settlement, settlement_of
 from treadle.kernel.queue.service import PYTHON, Enqueued, Queue, TaskSpec
 from treadle.kernel.queue.waker import Waker
-from treadle.kernel.reads.demand import Scaling
 from treadle.kernel.store.lookups import PAGE_LIMIT
 from treadle.kernel.store.units import Finish, Keep, Unit, Verdict
 from treadle.kernel.telemetry.events import LoopError, StoreTrouble
@@ -315,7 +315,7 @@ class AgentCoordinator:
         """Whether this object still holds the job, for callers that work for a long time."""
         return self._holder.find(task_id) is not None
 
-    async def desired_workers(self, /, **options: Any) -> Scaling:
+    async def desired_workers(self, /, **options: Any) -> DesiredWorkers:
         """Return the number of worker processes like this one that the jobs could use; options as for `Reads.desired_workers`."""
         options = {"concurrency": self.config.max_concurrent_tasks, **options}
         return await self._stored(

@@ -54,7 +54,7 @@ if TYPE_CHECKING:
     from treadle.kernel.functions.service import Functions
     from treadle.kernel.guard import Guard
     from treadle.kernel.lists import Lists
-    from treadle.kernel.reads.throughput import HandlerRateReads, Throughput
+    from treadle.kernel.reads.throughput import HandlerRateReads, ThroughputReads
     from treadle.kernel.recovery import Recoverer, Recovery
     from treadle.kernel.remote_workers.service import RemoteWorkers
     from treadle.kernel.runs.flows import Flows
@@ -479,11 +479,11 @@ class Kernel:
         return Requests(self.store, self.committer, self.ids, namespace=self.settings.namespace)
 
     @cached_property
-    def throughput(self) -> Throughput:
+    def throughput(self) -> ThroughputReads:
         """Finished tasks per minute of the last hour."""
-        from treadle.kernel.reads.throughput import Throughput
+        from treadle.kernel.reads.throughput import ThroughputReads
 
-        return Throughput(self.store, self.clock, namespace=self.settings.namespace)
+        return ThroughputReads(self.store, self.clock, namespace=self.settings.namespace)
 
     @cached_property
     def handler_rates(self) -> HandlerRateReads:

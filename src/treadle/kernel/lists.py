@@ -95,10 +95,9 @@ class Lists:
     ) -> DesiredWorkers:
         """Return the number of workers that a list could use, and its basis."""
         await self._find(task_list)
-        scaling = await self._reads.desired_workers(
+        return await self._reads.desired_workers(
             task_list, name=name, target_latency=target, concurrency=concurrency, minimum=least, maximum=most
         )
-        return record_of(DesiredWorkers, scaling, task_list=task_list, name=name)
 
     # lists
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 from treadle.api.store import (
     LaneDepths,
@@ -11,7 +12,6 @@ from treadle.api.store import (
     RetentionRules,
     StoreCallReport,
     StoreCallTimes,
-    StoreHealth,
     StoreInfo,
     VerifyPage,
 )
@@ -22,7 +22,7 @@ from treadle.kernel.reads.service import Reads
 from treadle.kernel.store.health import findings
 from treadle.kernel.store.lookups import PAGE_LIMIT, check_limit
 from treadle.kernel.store.ports import Store
-from treadle.kernel.store.retention import START, PruneReport, Retention
+from treadle.kernel.store.retention import START, Retention
 from treadle.kernel.store.verify import verify_page
 from treadle.kernel.telemetry.observer import CallTimer
 from treadle.model.errors import InvalidInput, StoreDamaged
@@ -56,13 +56,12 @@ class Maintenance:
         store = self._store
         described = await store.health.describe()
         health = await store.health.check()
-        overview = await self._reads.overview()
         return StoreInfo(
             store=store.url,
             described=described,
-            finished=overview.finished,
-            lanes=[record_of(LaneDepths, depth, depth.lane) for depth in overview.depths],
-            health=record_of(StoreHealth, health, findings=list(findings(health))),
+            finished=await store.tasks.count_finished(),
+            lanes=[record_of(LaneDepths, depth, depth.lane) for depth in await self._reads.list_depths()],
+            health=replace(health, findings=list(findings(health))),
         )
 
     async def calls(self) -> StoreCallReport:
@@ -112,10 +111,10 @@ class Maintenance:
 
     async def prune(self, *, older_than: float | None = None, dry_run: bool = False, after: str | None = None) -> PruneStep:
         after = START if after is None else after
-        return _step(*await self._retention.prune_some(older_than=older_than, dry_run=dry_run, after=after))
+        return await self._retention.prune_some(older_than=older_than, dry_run=dry_run, after=after)
 
     async def prune_tree(self, member_id: str) -> PruneStep:
-        return _step(await self._retention.prune_tree(member_id))
+        return await self._retention.prune_tree(member_id)
 
     def _rule(self, task_list: str, completed_for: int | None, failed_for: int | None) -> RetentionRule:
         rules = self._retention.rules
@@ -124,7 +123,3 @@ class Maintenance:
             rules.keep_completed_for if completed_for is None else completed_for,
             rules.keep_failed_for if failed_for is None else failed_for,
         )
-
-
-def _step(report: PruneReport, next_after: str | None = None) -> PruneStep:
-    return record_of(PruneStep, report, next_after=next_after)

@@ -65,7 +65,7 @@ def _unreadable(status: Status) -> list[str]:
 
 def _servers(status: Status) -> Iterator[StatusProblem]:
     for state, label in (("lost", "lost"), ("error", "ended with an error")):
-        bad = [each.server for each in status.servers if each.state == state]
+        bad = [each for each in status.servers if each.state == state]
         recent = [server for server in bad if status.now - server.heartbeat_at <= RECENTLY_FOR]
         if recent:
             text = f"{_count(len(recent), 'server')} {label}: {_some([_named(server) for server in recent])}"
@@ -73,8 +73,8 @@ def _servers(status: Status) -> Iterator[StatusProblem]:
             remedy = f"start {'it' if one else 'them'} again; others take over {'its' if one else 'their'} work"
             yield _problem(f"server_{state}", text, remedy, [each.id for each in recent])
     for each in status.servers:
-        if each.state in ("starting", "running") and (hold := find_hold(each.server, status.now)) is not None:
-            yield _problem("interpreter_held", f"{each.server.name}: {hold.message}", "", [each.server.id])
+        if each.state in ("starting", "running") and (hold := find_hold(each, status.now)) is not None:
+            yield _problem("interpreter_held", f"{each.name}: {hold.message}", "", [each.id])
 
 
 def _named(server: Server) -> str:
@@ -93,7 +93,7 @@ def _queues(status: Status) -> Iterator[StatusProblem]:
             yield _problem("list_draining", f"list {each.task_list} is draining: it rejects new tasks", resume, [each.task_list])
     paused = {each.task_list for each in status.lists if each.paused}
     ready = [depth for depth in status.depths if depth.ready and depth.lane.task_list not in paused]
-    live = [each.server for each in status.servers if each.state in ("starting", "running")]
+    live = [each for each in status.servers if each.state in ("starting", "running")]
     served = {depth.lane for depth in ready if any(serves(server, depth.lane) for server in live)}
     if alone := [depth for depth in ready if depth.lane not in served]:
         text = f"no live worker for {_count(sum(depth.ready for depth in alone), 'ready task')}: {_lanes(alone)}"

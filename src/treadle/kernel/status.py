@@ -14,8 +14,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from treadle.api.system import ScheduleFiring
-from treadle.kernel.queue.why import OPEN_SERVICE, is_own, shown_server_state
-from treadle.kernel.reads.service import ShownServer
+from treadle.kernel.queue.why import OPEN_SERVICE, is_own, shown_servers
 from treadle.kernel.store.ports import Store
 from treadle.kernel.store.queries import DeadLetterFilter, LaneDepth
 from treadle.kernel.store.records import EffectFilter, RecordFilter
@@ -33,7 +32,7 @@ if TYPE_CHECKING:
     from treadle.kernel.schedules.service import Schedules
     from treadle.kernel.watchers.service import Watchers
     from treadle.model.lists import LaneRule, TaskList
-    from treadle.model.tasks import Task
+    from treadle.model.tasks import Server, Task
 
 FIRINGS = 5
 _SCHEDULES = 1000
@@ -61,7 +60,7 @@ class Status:
     blocked_objectives: int
     failing_jobs: tuple[str, ...]
     """External jobs with last polls that raised or lost their workers."""
-    servers: tuple[ShownServer, ...]
+    servers: tuple[Server, ...]
     next_firings: list[ScheduleFiring]
     schedules: tuple[Schedule, ...] = ()
     watchers: tuple[Watcher, ...] = ()
@@ -94,12 +93,12 @@ class Status:
     @property
     def live_servers(self) -> int:
         """Number of live servers that work; an open HTTP server is listed only to show that it is open."""
-        return sum(shown.state in LIVE_SERVER_STATES and shown.server.service_name != OPEN_SERVICE for shown in self.servers)
+        return sum(shown.state in LIVE_SERVER_STATES and shown.service_name != OPEN_SERVICE for shown in self.servers)
 
     @property
     def open_servers(self) -> list[str]:
         """Names of live HTTP servers that require no token."""
-        live = [shown.server for shown in self.servers if shown.state in LIVE_SERVER_STATES]
+        live = [shown for shown in self.servers if shown.state in LIVE_SERVER_STATES]
         return sorted(f"{server.name} on {server.host}" for server in live if server.service_name == OPEN_SERVICE)
 
 
@@ -125,7 +124,7 @@ async def read_status(store: Store, clock: Clock, schedules: Schedules, watchers
         approvals=(await store.records.count(namespace, APPROVAL.entity)).get("pending", 0),
         blocked_objectives=(await store.records.count(namespace, OBJECTIVE.entity)).get("BLOCKED", 0),
         failing_jobs=tuple(await _failing_jobs(store, namespace)),
-        servers=tuple(ShownServer(each, shown_server_state(each, now)) for each in await store.servers.list_all(namespace)),
+        servers=tuple(shown_servers(await store.servers.list_all(namespace), now)),
         next_firings=sorted(firing, key=lambda each: (each.at, each.schedule))[:FIRINGS],
         schedules=tuple(known),
         watchers=tuple((await watchers.list(limit=_SCHEDULES)).watchers),

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from treadle.api.system import Status, StoreState, TaskCounts, Throughput, Time
 from treadle.api.tasks import Why
-from treadle.api.wire import Instant, record_of
+from treadle.api.wire import Instant
 from treadle.kernel.reads.records import why_run, why_task
 from treadle.kernel.reads.service import Reads
 from treadle.kernel.store.lookups import find_by_name_or_id
@@ -18,7 +18,7 @@ from treadle.model.states import SCHEDULE, WATCHER
 from treadle.version import VERSION
 
 if TYPE_CHECKING:
-    from treadle.kernel.reads.throughput import Throughput as ThroughputReads
+    from treadle.kernel.reads.throughput import ThroughputReads
     from treadle.kernel.runs.reads import RunReads
     from treadle.kernel.status import StatusReads
 
@@ -55,7 +55,7 @@ class System:
         return Time(Instant.of(await self._store.now()))
 
     async def pace(self) -> Throughput:
-        return record_of(Throughput, await self._throughput().last_hour())
+        return await self._throughput().last_hour()
 
     async def status(self) -> Status:
         from treadle.kernel.problems import find_problems

@@ -185,8 +185,8 @@ class TraceReads:
 
     async def _function_steps(self, run: Run, depth: int) -> list[TraceEntry]:
         """The steps that a function executed itself; its calls and approvals are tasks and runs."""
-        page = await self._steps.page(run, limit=STEPS, in_program_order=False)
-        shown = sorted((each for each in page.steps if task_of(each.row) is None), key=lambda each: each.began_at)
+        steps, _ = await self._steps.page(run, limit=STEPS, in_program_order=False)
+        shown = sorted((each for each in steps if task_of(each.row) is None), key=lambda each: each.began_at)
         return [
             TraceEntry(
                 id=each.row.id,

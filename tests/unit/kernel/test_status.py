@@ -9,7 +9,6 @@ from msgspec import structs
 from treadle.api.schedules import Schedule, ScheduleTime
 from treadle.api.wire import record_of
 from treadle.kernel.problems import OLD_FOR, RECENTLY_FOR, find_problems
-from treadle.kernel.reads.service import ShownServer
 from treadle.kernel.status import FAILING, Status
 from treadle.kernel.store.queries import LaneDepth
 from treadle.model.names import ADVANCE, FUNCTION, HANDLER, Lane
@@ -33,12 +32,11 @@ WELL = Status(
 )
 
 
-def server(name: str, state: str, *, heartbeat_at: int = NOW, handlers: tuple[str, ...] = ()) -> ShownServer:
-    made = Server(
+def server(name: str, state: str, *, heartbeat_at: int = NOW, handlers: tuple[str, ...] = ()) -> Server:
+    return Server(
         id=name, name=name, host="", pid=1, version="", state=state, handlers=[*handlers], task_lists=["default"],
         heartbeat_at=heartbeat_at,
     )  # fmt: skip
-    return ShownServer(made, state)
 
 
 def depth(name: str, ready: int, held: int = 0) -> LaneDepth:

@@ -12,9 +12,10 @@ from collections import deque
 from collections.abc import AsyncGenerator, AsyncIterator
 from typing import NamedTuple
 
+from treadle.api.events import EventConditions
 from treadle.api.wire import to_json
 from treadle.engine import Engine
-from treadle.kernel.reads.event_log import LAST_SEQ, EventFilter, event_record
+from treadle.kernel.reads.event_log import LAST_SEQ, event_record, fits
 from treadle.kernel.reads.events import GIVE_UP_FOR, Events
 from treadle.kernel.store.queries import Event
 from treadle.model.errors import StoreError
@@ -47,7 +48,7 @@ class Message(NamedTuple):
 class Subscriber:
     """A subscriber; `receive` yields the events that match its filter."""
 
-    def __init__(self, broadcast: Broadcast, which: EventFilter) -> None:
+    def __init__(self, broadcast: Broadcast, which: EventConditions) -> None:
         self.which = which
         self.resume_after = 0
         """The position to resume from once all messages so far have arrived."""
@@ -125,7 +126,7 @@ class Subscriber:
 
     def _past(self, events: list[Event], gap_free: int) -> list[Message]:
         """The matching events of the past."""
-        moves = [event.move for event in events if event.namespace == self._broadcast.namespace and self.which.fits(event.move)]
+        moves = [event.move for event in events if event.namespace == self._broadcast.namespace and fits(event.move, self.which)]
         return [Message(move.seq, text_of(move), min(move.seq, gap_free)) for move in moves]
 
 
@@ -151,7 +152,7 @@ class Broadcast:
         """The number of subscribers."""
         return len(self._subscribers)
 
-    def subscriber(self, which: EventFilter) -> Subscriber:
+    def subscriber(self, which: EventConditions) -> Subscriber:
         """A new subscriber, which is not joined yet."""
         return Subscriber(self, which)
 
@@ -224,7 +225,7 @@ class Broadcast:
     def _send(self, move: Move, resume_after: int) -> None:
         messages: Message | None = None
         for subscriber in list(self._subscribers):
-            if subscriber.which.fits(move):
+            if fits(move, subscriber.which):
                 messages = messages or Message(move.seq, text_of(move), resume_after)
                 subscriber.hear(messages)
 

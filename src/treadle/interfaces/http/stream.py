@@ -20,7 +20,7 @@ from treadle.interfaces.http.broadcast import HEARTBEAT_EVERY, Message, Subscrib
 from treadle.interfaces.http.openapi import Returns, guarded, header
 from treadle.interfaces.http.parameters import Query
 from treadle.interfaces.http.routes import Routes
-from treadle.kernel.reads.event_log import LAST_SEQ, filter_of
+from treadle.kernel.reads.event_log import LAST_SEQ, canonical
 from treadle.model.access import Access, Scope
 from treadle.model.errors import InvalidInput, StreamNotFound
 
@@ -70,7 +70,7 @@ async def stream(request: Request) -> Response:
         after = read_id(last)
     if after is not None and not 0 <= after <= LAST_SEQ:
         raise InvalidInput(f"after_seq must be the seq of an event, zero or more, not {after}.")
-    return EventStream(state, access, state.events.subscriber(filter_of(**given)), after)
+    return EventStream(state, access, state.events.subscriber(canonical(given)), after)
 
 
 class EventStream(Response):

@@ -101,15 +101,6 @@ class UpdateAnswer:
     value: Json
 
 
-@dataclass(frozen=True, slots=True)
-class KnownFunction:
-    """A version of a function known to this store."""
-
-    name: str
-    version: int
-    task_lists: tuple[str, ...]
-
-
 class Functions:
     """The function runs of one namespace."""
 
@@ -227,13 +218,13 @@ class Functions:
             return check_version(version)
         if (here := self._newest_here(name)) is not None:
             return here
-        known = [each.version for each in await self.list_known() if each.name == name]
+        known = [version for (each, version) in await self.list_known() if each == name]
         if not known:
             raise FunctionNotFound(name)
         return max(known)
 
-    async def list_known(self) -> list[KnownFunction]:
-        """All versions of functions that live servers offer or runs were started with, by name."""
+    async def list_known(self) -> dict[tuple[str, int], list[str]]:
+        """All functions and versions that live servers offer or runs were started with, each with the task lists of its runs."""
         found: dict[str, set[str]] = {}
         for lane in (await self._store.tasks.list_lanes()).values():
             if lane.namespace == self._namespace and lane.kind == FUNCTION:
@@ -242,8 +233,7 @@ class Functions:
             for name in server.handlers:
                 if name.rpartition("@")[2].isdecimal():  # otherwise a specialist with its scope
                     found.setdefault(name, set())
-        known = [KnownFunction(*parse_lane_name(name), tuple(sorted(lists))) for name, lists in found.items()]
-        return sorted(known, key=lambda each: (each.name, each.version))
+        return dict(sorted((parse_lane_name(name), sorted(lists)) for name, lists in found.items()))
 
     async def list_shown(self) -> list[Function]:
         """All known versions, by name, with their servers and runs."""
@@ -259,10 +249,10 @@ class Functions:
                 count = depth.ready + depth.running + depth.waiting + depth.held
                 runs[depth.lane.name] = runs.get(depth.lane.name, 0) + count
         shown = []
-        for each in await self.list_known():
-            full = lane_name(each.name, each.version)
+        for (name, version), task_lists in (await self.list_known()).items():
+            full = lane_name(name, version)
             having = sum(full in server.handlers for server in servers)
-            shown.append(Function(each.name, each.version, having, runs.get(full, 0), list(each.task_lists)))
+            shown.append(Function(name, version, having, runs.get(full, 0), task_lists))
         return shown
 
     # ends

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import msgspec
+from msgspec.structs import replace
 
 from treadle.kernel.queue.kinds import EXTENSION_KINDS
 from treadle.model.clock import as_text
@@ -86,6 +87,11 @@ def shown_server_state(server: Server, now: int) -> str:
         return "lost"
     alive = server.state in LIVE_SERVER_STATES
     return "lost" if alive and now - server.heartbeat_at > LOST_AFTER * server.heartbeat_every_for else server.state
+
+
+def shown_servers(servers: Sequence[Server], now: int) -> list[Server]:
+    """The servers, in the states as shown."""
+    return [replace(server, state=shown_server_state(server, now)) for server in servers]
 
 
 def is_own(task: Task | Lane) -> bool:

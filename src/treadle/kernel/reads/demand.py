@@ -14,6 +14,7 @@ from collections.abc import Iterable, Sequence
 
 import msgspec
 
+from treadle.api.lists import DesiredWorkers
 from treadle.kernel.store.queries import LaneDepth
 from treadle.model.errors import InvalidInput
 from treadle.model.lists import MOST_WORKERS, LaneRule, check_count
@@ -36,23 +37,6 @@ class Load(msgspec.Struct, frozen=True):
     service_for: float | None = None
     rate: float | None = None
     """Tasks per second that may start, or None."""
-
-
-class Scaling(msgspec.Struct, frozen=True):
-    """The desired number of workers and its inputs."""
-
-    desired: int
-    workers: int
-    """Live servers that serve the list now."""
-    concurrency: int
-    """Slots of one worker."""
-    ready: int
-    running: int
-    oldest_for: int
-    service_for: float | None
-    target_for: int
-    text: str
-    """The reason, in one line."""
 
 
 def slots_for(load: Load, target_for: int) -> int:
@@ -113,8 +97,16 @@ def load_of(depth: LaneDepth, rule: LaneRule, ends: Sequence[Task], now: int) ->
 
 
 def scaling(
-    loads: Sequence[Load], *, target_for: int, workers: int, concurrency: int, minimum: int = 0, maximum: int = MOST_WORKERS
-) -> Scaling:
+    task_list: str,
+    name: str | None,
+    loads: Sequence[Load],
+    *,
+    target_for: int,
+    workers: int,
+    concurrency: int,
+    minimum: int = 0,
+    maximum: int = MOST_WORKERS,
+) -> DesiredWorkers:
     """The desired number of workers, with the reason."""
     desired = desired_workers(loads, target_for=target_for, concurrency=concurrency, minimum=minimum, maximum=maximum)
     ready, running = sum(load.ready for load in loads), sum(load.running for load in loads)
@@ -129,4 +121,4 @@ def scaling(
     )
     if not ready and not running:
         text = f"nothing is ready or running: {desired} worker(s) of {concurrency} are desired; currently {workers}"
-    return Scaling(desired, workers, concurrency, ready, running, oldest_for, mean, target_for, text)
+    return DesiredWorkers(task_list, name, desired, workers, concurrency, ready, running, oldest_for, mean, target_for, text)

@@ -6,10 +6,8 @@ more than a broad one: it may hold few events or none before the end. `events.py
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator
-from typing import Unpack
-
-import msgspec
+from collections.abc import AsyncGenerator, Mapping
+from typing import Unpack, cast
 
 from treadle.api import events as api
 from treadle.api.events import EventConditions, EventPage
@@ -45,8 +43,8 @@ class EventLog:
     async def list(self, *, after_seq: int | None = None, limit: int = 100, **which: Unpack[EventConditions]) -> EventPage:
         """Return a page of events after a seq, or without one the latest."""
         if after_seq is None:
-            return await _last_page(self._store, self._namespace, filter_of(**which), limit)
-        return await _page_after(self._store, self._namespace, filter_of(**which), after_seq, limit)
+            return await _last_page(self._store, self._namespace, canonical(which), limit)
+        return await _page_after(self._store, self._namespace, canonical(which), after_seq, limit)
 
     async def follow(
         self, *, after_seq: int | None = None, access: Access | None = None, **which: Unpack[EventConditions]
@@ -54,34 +52,14 @@ class EventLog:
         """Yield new events, each once, from now on or after a number, until the generator is closed."""
         if access is not None:
             access.check(Scope.READ, lists=False)
-        wanted = filter_of(**which)
+        wanted = canonical(which)
         async with Events(self._store, self._committer, self._clock, namespace=self._namespace, after=after_seq) as moves:
             async for move in moves:
-                if wanted.fits(move):
+                if fits(move, wanted):
                     yield event_record(move)
 
 
-class EventFilter(msgspec.Struct, frozen=True):
-    """Filter of moves; None matches any."""
-
-    entity: str | None = None
-    entity_id: str | None = None
-    run_id: str | None = None
-    root_id: str | None = None
-    move: str | None = None
-
-    def fits(self, move: Move) -> bool:
-        """Whether the move matches."""
-        return (
-            (self.entity is None or move.entity == self.entity)
-            and (self.entity_id is None or move.entity_id == self.entity_id)
-            and (self.run_id is None or move.run_id == self.run_id)
-            and (self.root_id is None or move.root_id == self.root_id)
-            and (self.move is None or move.move == self.move)
-        )
-
-
-async def _page_after(store: Store, namespace: str, which: EventFilter, after_seq: int, limit: int) -> EventPage:
+async def _page_after(store: Store, namespace: str, which: EventConditions, after_seq: int, limit: int) -> EventPage:
     """The first matching moves after a seq."""
     _check(after_seq, limit)
     moves: list[Move] = []
@@ -97,7 +75,7 @@ async def _page_after(store: Store, namespace: str, which: EventFilter, after_se
             broken = broken or not (whole or event.move.seq == position + 1 or event.move.at <= old_at)
             position = event.move.seq
             gap_free = gap_free if broken else position
-            if event.namespace == namespace and which.fits(event.move):
+            if event.namespace == namespace and fits(event.move, which):
                 moves.append(event.move)
         scanned += len(events)
         if len(events) < _BATCH:
@@ -105,14 +83,14 @@ async def _page_after(store: Store, namespace: str, which: EventFilter, after_se
     return _page(moves, position, gap_free, more=True)
 
 
-async def _last_page(store: Store, namespace: str, which: EventFilter, limit: int) -> EventPage:
+async def _last_page(store: Store, namespace: str, which: EventConditions, limit: int) -> EventPage:
     """The last matching moves, as far as a bounded scan finds them."""
     _check(0, limit)
     last = until = await store.log.find_last_seq()
     moves: list[Move] = []
     for _ in range(SCAN_LIMIT // _BATCH):
         events: list[Event] = await store.log.list_events(max(until - _BATCH, 0), until, _BATCH)
-        moves[:0] = [event.move for event in events if event.namespace == namespace and which.fits(event.move)]
+        moves[:0] = [event.move for event in events if event.namespace == namespace and fits(event.move, which)]
         until -= _BATCH
         if len(moves) >= limit or until <= 0:
             break
@@ -129,21 +107,18 @@ def _page(moves: list[Move], next_after: int, resume_after: int, *, more: bool) 
     return EventPage([event_record(move) for move in moves], next_after, resume_after, more)
 
 
-def filter_of(
-    entity: str | None = None,
-    entity_id: str | None = None,
-    run_id: str | None = None,
-    root_id: str | None = None,
-    move: str | None = None,
-) -> EventFilter:
-    """The filter, with its ids in canonical form."""
-    return EventFilter(
-        entity,
-        None if entity_id is None else parse_id(entity_id),
-        None if run_id is None else parse_id(run_id, "run id"),
-        None if root_id is None else parse_id(root_id, "root id"),
-        move,
+def canonical(which: Mapping[str, object]) -> EventConditions:
+    """The conditions, with their ids in canonical form."""
+    ids = {"entity_id": "id", "run_id": "run id", "root_id": "root id"}
+    conditions = {name: value for name, value in which.items() if value is not None}
+    return cast(
+        EventConditions, conditions | {name: parse_id(str(conditions[name]), ids[name]) for name in ids if name in conditions}
     )
+
+
+def fits(move: Move, which: EventConditions) -> bool:
+    """Whether the move meets the conditions, whose ids are canonical."""
+    return all(getattr(move, name) == value for name, value in which.items())
 
 
 def event_record(move: Move) -> api.Event:

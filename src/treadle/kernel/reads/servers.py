@@ -8,8 +8,9 @@ from collections.abc import Iterable
 from treadle.api.servers import Fleet, HandledCount, Served, Server, ServerDetail, ServerList
 from treadle.api.wire import Instant, record_of
 from treadle.kernel.queue.kinds import EXTENSION_KINDS
-from treadle.kernel.reads.service import Reads, ShownServer
+from treadle.kernel.reads.service import Reads
 from treadle.model.tasks import LIVE_SERVER_STATES
+from treadle.model.tasks import Server as StoredServer
 from treadle.model.values import decode_shown
 
 
@@ -21,26 +22,23 @@ class Servers:
 
     async def list(self, *, live: bool = False) -> ServerList:
         servers = await self._reads.list_servers()
-        return ServerList([record_of(Server, shown, shown.server) for shown in servers if not (live and shown.state == "stopped")])
+        return ServerList([record_of(Server, server) for server in servers if not (live and server.state == "stopped")])
 
     async def get(self, server_id: str) -> ServerDetail:
-        shown = await self._reads.get_server(server_id)
-        server = shown.server
+        server = await self._reads.get_server(server_id)
         return record_of(
             ServerDetail,
-            shown,
             server,
-            roles=_roles(shown),
+            roles=_roles(server),
             counts=[HandledCount(name, *counts) for name, counts in sorted(server.counts.items())],
             error=decode_shown(server.error),
         )
 
     async def fleet(self) -> Fleet:
         every = await self._reads.list_servers()
-        live = [shown for shown in every if shown.state in LIVE_SERVER_STATES]
-        servers = [shown.server for shown in live]
+        servers = [server for server in every if server.state in LIVE_SERVER_STATES]
         return Fleet(
-            states=dict(sorted(Counter(shown.state for shown in every).items())),
+            states=dict(sorted(Counter(server.state for server in every).items())),
             slots=sum(server.concurrency for server in servers),
             running=sum(server.running for server in servers),
             handled=sum(server.handled for server in servers),
@@ -49,12 +47,12 @@ class Servers:
             versions=_served([server.version] for server in servers),
             task_lists=_served(server.task_lists for server in servers),
             handlers=_served(server.handlers for server in servers),
-            roles=_served(_roles(shown) for shown in live),
+            roles=_served(_roles(server) for server in servers),
         )
 
 
-def _roles(shown: ShownServer) -> list[str]:
-    return sorted({name for name in shown.server.handlers if any(kind.is_role(name) for kind in EXTENSION_KINDS.values())})
+def _roles(server: StoredServer) -> list[str]:
+    return sorted({name for name in server.handlers if any(kind.is_role(name) for kind in EXTENSION_KINDS.values())})
 
 
 def _served(served: Iterable[Iterable[str]]) -> list[Served]:

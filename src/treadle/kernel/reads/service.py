@@ -6,9 +6,10 @@ from collections.abc import Awaitable, Callable
 
 import msgspec
 
+from treadle.api.lists import DesiredWorkers
 from treadle.kernel.queue.engine_tasks import find_pause
-from treadle.kernel.queue.why import Reason, WaitContext, serves, shown_server_state, why
-from treadle.kernel.reads.demand import Scaling, check_bounds, load_of, scaling
+from treadle.kernel.queue.why import Reason, WaitContext, serves, shown_server_state, shown_servers, why
+from treadle.kernel.reads.demand import check_bounds, load_of, scaling
 from treadle.kernel.store.lookups import CANDIDATES, LAST, check_limit, find_id, is_short
 from treadle.kernel.store.ports import Store
 from treadle.kernel.store.queries import LaneDepth, TaskFilter
@@ -26,20 +27,6 @@ _MOVES_LIMIT, _ENDS_LIMIT = 1000, 200
 _SHOWN = frozenset([*LIVE_TASK_STATES, *FINAL_TASK_STATES, TaskState.RUNNING, TaskState.PAUSED])
 
 
-class ShownServer(msgspec.Struct, frozen=True):
-    """A server and its displayed state."""
-
-    server: Server
-    state: str
-
-
-class Overview(msgspec.Struct, frozen=True):
-    """The queue at a glance."""
-
-    depths: list[LaneDepth]
-    finished: dict[str, int]
-
-
 class _DemandInputs(msgspec.Struct, frozen=True):
     """The inputs of the autoscaling signal."""
 
@@ -52,12 +39,13 @@ class _DemandInputs(msgspec.Struct, frozen=True):
     def scaling(
         self,
         task_list: str,
+        name: str | None,
         rules: list[LaneRule],
         target_for: int,
         concurrency: int | None = None,
         minimum: int = 0,
         maximum: int = MOST_WORKERS,
-    ) -> Scaling:
+    ) -> DesiredWorkers:
         """The signal for these lanes of the list."""
         lanes = {rule.lane_id: rule for rule in rules}
         loads = [load_of(depth, lanes[depth.lane_id], self.ends, self.now) for depth in self.depths if depth.lane_id in lanes]
@@ -69,7 +57,9 @@ class _DemandInputs(msgspec.Struct, frozen=True):
             and (not rules or any(serves(server, rule.lane) for rule in rules))
         ]
         slots = concurrency or max(round(sum(server.concurrency for server in live) / len(live)) if live else 1, 1)
-        return scaling(loads, target_for=target_for, workers=len(live), concurrency=slots, minimum=minimum, maximum=maximum)
+        return scaling(
+            task_list, name, loads, target_for=target_for, workers=len(live), concurrency=slots, minimum=minimum, maximum=maximum
+        )
 
 
 class Reads:
@@ -143,24 +133,21 @@ class Reads:
         """The task's log lines, oldest first."""
         return await self._store.log.list_lines((await self.get_task(task_id)).id, limit)
 
-    async def list_servers(self) -> list[ShownServer]:
-        """The servers of the namespace, newest first, with `lost` derived."""
-        now = await self._store.now()
-        return [
-            ShownServer(server, shown_server_state(server, now)) for server in await self._store.servers.list_all(self._namespace)
-        ]
+    async def list_servers(self) -> list[Server]:
+        """The servers of the namespace, newest first, in the states as shown: `lost` is derived."""
+        return shown_servers(await self._store.servers.list_all(self._namespace), await self._store.now())
 
-    async def get_server(self, server_id: str) -> ShownServer:
+    async def get_server(self, server_id: str) -> Server:
         """The server, or `ServerNotFound`."""
         servers = await self.list_servers()
-        found = [shown for shown in servers if shown.server.id == server_id]
-        if not found and is_short(server_id):
-            found = servers[:1] if server_id == LAST else [each for each in servers if each.server.id.startswith(server_id)]
-        if len(found) > 1:
-            raise AmbiguousId("server", server_id, [each.server.id for each in found[:CANDIDATES]], more=len(found) > CANDIDATES)
-        if not found:
+        matches = [server for server in servers if server.id == server_id]
+        if not matches and is_short(server_id):
+            matches = servers[:1] if server_id == LAST else [server for server in servers if server.id.startswith(server_id)]
+        if len(matches) > 1:
+            raise AmbiguousId("server", server_id, [server.id for server in matches[:CANDIDATES]], more=len(matches) > CANDIDATES)
+        if not matches:
             raise ServerNotFound(server_id)
-        return found[0]
+        return matches[0]
 
     async def why(self, task_id: Ref) -> Reason:
         """The reason for the task's state."""
@@ -190,10 +177,9 @@ class Reads:
             rule, policy, limit, await self._store.operators.list_admitted(task.namespace, task.limit_key, _HOLDERS_SHOWN)
         )
 
-    async def overview(self) -> Overview:
-        """Depth of every lane of the namespace, and the counts of finished tasks."""
-        depths = [depth for depth in await self._store.tasks.list_depths() if depth.lane.namespace == self._namespace]
-        return Overview(depths, await self._store.tasks.count_finished())
+    async def list_depths(self) -> list[LaneDepth]:
+        """Depth of every lane of the namespace."""
+        return [depth for depth in await self._store.tasks.list_depths() if depth.lane.namespace == self._namespace]
 
     async def desired_workers(
         self,
@@ -204,7 +190,7 @@ class Reads:
         concurrency: int | None = None,
         minimum: int = 0,
         maximum: int = MOST_WORKERS,
-    ) -> Scaling:
+    ) -> DesiredWorkers:
         """The number of workers the list (or one name in it) could use, so that ready tasks start within `target_latency`.
 
         `concurrency` is that of one worker; by default that of the list's live servers, or 1. Service times come from the last
@@ -215,16 +201,16 @@ class Reads:
         check_bounds(target_for, concurrency, minimum, maximum)
         inputs = await self._demand_inputs()
         rules = [rule for rule in inputs.rules if rule.lane.task_list == task_list and name in (None, rule.lane.name)]
-        return inputs.scaling(task_list, rules, target_for, concurrency, minimum, maximum)
+        return inputs.scaling(task_list, name, rules, target_for, concurrency, minimum, maximum)
 
-    async def desired_by_list(self) -> dict[str, Scaling]:
+    async def desired_by_list(self) -> dict[str, DesiredWorkers]:
         """Like `desired_workers`, for every list that ever had a handler's task, from one set of reads."""
         inputs = await self._demand_inputs()
         rules: dict[str, list[LaneRule]] = {}
         for rule in inputs.rules:
             rules.setdefault(rule.lane.task_list, []).append(rule)
         target_for = milliseconds(TARGET_LATENCY)
-        return {task_list: inputs.scaling(task_list, found, target_for) for task_list, found in sorted(rules.items())}
+        return {task_list: inputs.scaling(task_list, None, found, target_for) for task_list, found in sorted(rules.items())}
 
     async def _demand_inputs(self) -> _DemandInputs:
         rules = [

@@ -9,8 +9,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 
+from treadle.api.handlers import HandlerRate, HandlerRates
+from treadle.api.system import Throughput, ThroughputMinute
+from treadle.api.wire import Instant
 from treadle.kernel.queue.kinds import is_work
 from treadle.kernel.store.ports import Store
 from treadle.kernel.store.queries import Tally, TaskEnd
@@ -32,46 +35,7 @@ FRESH_FOR = 2.0
 """Seconds for which concurrent callers share a result."""
 
 
-@dataclass(slots=True)
-class Minute:
-    """The outcomes of tasks within the minute from `at`."""
-
-    at: int
-    completed: int = 0
-    failed: int = 0
-    retried: int = 0
-    """Failed attempts that will be retried."""
-    taken_over: int = 0
-    """Attempts with an expired lease."""
-    waited_for: int = 0
-    """The longest wait from due to first claim, of the tasks that ended in this minute."""
-
-    def add(self, tally: Tally) -> None:
-        if tally.to_state == TaskState.COMPLETED:
-            self.completed += tally.times
-        elif tally.to_state == TaskState.FAILED:
-            self.failed += tally.times
-        elif tally.move == "retry":
-            self.retried += tally.times
-        elif tally.move == "expire":
-            self.taken_over += tally.times
-        self.waited_for = max(self.waited_for, tally.waited_for or 0)
-
-
-@dataclass(frozen=True, slots=True)
-class Hour:
-    """The minutes, oldest first, the last one still running; moves before `since_at` are not counted yet."""
-
-    minutes: tuple[Minute, ...]
-    since_at: int
-
-    @property
-    def whole(self) -> bool:
-        """Whether the whole hour is counted."""
-        return self.since_at <= self.minutes[0].at
-
-
-class Throughput:
+class ThroughputReads:
     """The last hour of one namespace."""
 
     def __init__(self, store: Store, clock: Clock, *, namespace: str = DEFAULT_NAMESPACE) -> None:
@@ -80,16 +44,16 @@ class Throughput:
         self._namespace = namespace
         self._reading = asyncio.Lock()
         self._until = 0.0
-        self._hour: Hour | None = None
+        self._hour: Throughput | None = None
         self._reset()
 
     def _reset(self) -> None:
-        self._kept: dict[int, Minute] = {}
+        self._kept: dict[int, ThroughputMinute] = {}
         self._first = self._last = -1  # the seqs in `_kept`: after the first, up to the last
         self._oldest: int | None = None
         self._marks: list[tuple[float, int]] = []
 
-    async def last_hour(self) -> Hour:
+    async def last_hour(self) -> Throughput:
         """The last hour as of now; concurrent callers share a read."""
         async with self._reading:
             if self._hour is None or self._clock.monotonic() >= self._until:
@@ -97,7 +61,7 @@ class Throughput:
                 self._until = self._clock.monotonic() + FRESH_FOR
             return self._hour
 
-    async def _read(self) -> Hour:
+    async def _read(self) -> Throughput:
         began = self._clock.monotonic()
         now, last = await self._store.now(), await self._store.log.find_last_seq()
         start = (now // MINUTE_FOR - MINUTES + 1) * MINUTE_FOR
@@ -115,14 +79,14 @@ class Throughput:
             if self._clock.monotonic() - began > WITHIN:
                 break
         self._kept = {at: minute for at, minute in self._kept.items() if at >= start}
-        minutes = {at: self._copy(at) for at in range(start, now + 1, MINUTE_FOR)}
+        minutes = {at: self._kept.get(at) or _empty(at) for at in range(start, now + 1, MINUTE_FOR)}
         if last > self._last:
             for tally in self._ours(await self._store.log.tally(self._last, last)):
                 if tally.minute_at in minutes:
-                    minutes[tally.minute_at].add(tally)
+                    minutes[tally.minute_at] = _counted(minutes[tally.minute_at], tally)
         reached = self._first == 0 or (self._oldest is not None and self._oldest < start)
         since_at = start if reached else min((self._oldest or now) + MINUTE_FOR, now)
-        return Hour(tuple(minutes.values()), since_at)
+        return Throughput(list(minutes.values()), Instant.of(since_at))
 
     def _settled(self, began: float, last: int) -> int:
         """The seq up to which no further move can appear."""
@@ -133,49 +97,35 @@ class Throughput:
         self._marks = [mark for mark in self._marks if began - mark[0] < LATE_FOR]
         return settled[-1] if settled else self._last
 
-    def _copy(self, at: int) -> Minute:
-        kept = self._kept.get(at, Minute(at))
-        return Minute(at, kept.completed, kept.failed, kept.retried, kept.taken_over, kept.waited_for)
-
     def _keep(self, tallies: list[Tally]) -> None:
         for tally in tallies:
             self._oldest = tally.minute_at if self._oldest is None else min(self._oldest, tally.minute_at)
         for tally in self._ours(tallies):
-            self._kept.setdefault(tally.minute_at, Minute(tally.minute_at)).add(tally)
+            self._kept[tally.minute_at] = _counted(self._kept.get(tally.minute_at) or _empty(tally.minute_at), tally)
 
     def _ours(self, tallies: list[Tally]) -> list[Tally]:
         return [each for each in tallies if each.namespace == self._namespace and is_work(each.kind)]
 
 
+def _empty(at: int) -> ThroughputMinute:
+    return ThroughputMinute(Instant.of(at), completed=0, failed=0, retried=0, taken_over=0, waited_for=0)
+
+
+def _counted(minute: ThroughputMinute, tally: Tally) -> ThroughputMinute:
+    """The minute with the tasks of the tally."""
+    return replace(
+        minute,
+        completed=minute.completed + tally.times * (tally.to_state == TaskState.COMPLETED),
+        failed=minute.failed + tally.times * (tally.to_state == TaskState.FAILED),
+        retried=minute.retried + tally.times * (tally.move == "retry"),
+        taken_over=minute.taken_over + tally.times * (tally.move == "expire"),
+        waited_for=max(minute.waited_for, tally.waited_for or 0),
+    )
+
+
 HOUR_FOR = 3_600_000
 MOST = 10_000
 """Ends of tasks that one read covers."""
-
-
-@dataclass(frozen=True, slots=True)
-class HandlerRate:
-    """The tasks of one handler or function since the start of the period."""
-
-    name: str
-    kind: str
-    started: int
-    """Tasks whose last attempt began, including those that run."""
-    finished: int
-    failed: int
-    """Of those finished, the failed ones."""
-    running: int
-    """Tasks that run now; of a function, also runs that wait."""
-    median_for: int | None
-    """Milliseconds that an attempt, or the run of a function, took at the median; None if none has ended."""
-    p95_for: int | None
-
-
-@dataclass(frozen=True, slots=True)
-class HandlerRates:
-    """Rates by name, busiest first, counted since `since_at`."""
-
-    since_at: int
-    rates: tuple[HandlerRate, ...]
 
 
 def rates_of(
@@ -190,7 +140,7 @@ def rates_of(
         if end.namespace == namespace and is_work(end.kind) and end.ended_at >= since_at:
             found.setdefault((end.kind, end.name), []).append(end)
     rates = [_rate(kind, name, these, running.get((kind, name), 0), since_at) for (kind, name), these in found.items()]
-    return HandlerRates(since_at, tuple(sorted(rates, key=lambda rate: (-rate.finished, rate.name))))
+    return HandlerRates(Instant.of(since_at), sorted(rates, key=lambda rate: (-rate.finished, rate.name)))
 
 
 def _rate(kind: str, name: str, ends: list[TaskEnd], running: int, since_at: int) -> HandlerRate:

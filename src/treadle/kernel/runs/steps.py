@@ -81,14 +81,6 @@ class NodeCounts:
         self.states[str(state)] += 1
 
 
-@dataclass(frozen=True, slots=True)
-class PageOfSteps:
-    """A page of steps and the cursor of the next page; None on the last one."""
-
-    steps: list[ShownStep]
-    next_after: str | None
-
-
 def is_shown(row: StepRow) -> bool:
     """Whether interfaces show the row: every step, and a block only if it has a script or an error of its own."""
     return row.is_step or row.task_id is not None or (row.error is not None and row.error.step_id == row.id)
@@ -119,8 +111,8 @@ class StepReads:
         after: str | None = None,
         limit: int = 100,
         in_program_order: bool = True,
-    ) -> PageOfSteps:
-        """Steps and blocks of the run as a tree, in program order.
+    ) -> tuple[list[ShownStep], str | None]:
+        """Steps and blocks of the run as a tree, in program order, and the cursor of the next page; None on the last one.
 
         `below` selects the children of a step, or of the run itself (the top level). A page in program order costs as much as
         the run has steps; one in storage order costs only itself and may be shorter than `limit` before the end.
@@ -138,10 +130,10 @@ class StepReads:
                 recorded = await self._runs.shown(work, await self._store.runs.load_steps(run.id, rows=list(work.in_progress)))
                 shown += self._runs.unrecorded(work, recorded)
             kept = [each for each in shown if _fits(each, states, blocks)]
-            return PageOfSteps(await self._finished(work, kept), None if last else stored[-1].id)
+            return await self._finished(work, kept), None if last else stored[-1].id
         found = await (self._all(run) if below is None else self._below(run, work, below))
-        page = _page_of(found, cursor, states, blocks, limit)
-        return PageOfSteps(await self._finished(work, page.steps), page.next_after)
+        steps, next_after = _page_of(found, cursor, states, blocks, limit)
+        return await self._finished(work, steps), next_after
 
     async def _finished(self, work: RunWork, steps: list[ShownStep]) -> list[ShownStep]:
         """The steps with the times of their finished tasks."""
@@ -193,11 +185,11 @@ class StepReads:
         found = await self._value_store.load(refs) if refs else {}
         return {name: found[value.digest] if isinstance(value, BlobRef) else value for name, value in values.items()}
 
-    async def timeline(self, page: PageOfSteps) -> list[tuple[ShownStep, list[TimeSpan]]]:
+    async def timeline(self, steps: Sequence[ShownStep]) -> list[tuple[ShownStep, list[TimeSpan]]]:
         """The time spans of these steps' tasks, by step."""
-        wanted = [task_id for shown in page.steps if (task_id := task_of(shown.row)) is not None]
+        wanted = [task_id for shown in steps if (task_id := task_of(shown.row)) is not None]
         tasks = {task.id: task for task in (await self._store.tasks.find_many(wanted) if wanted else [])}
-        return [(shown, await self._spans(tasks.get(task_of(shown.row) or ""))) for shown in page.steps]
+        return [(shown, await self._spans(tasks.get(task_of(shown.row) or ""))) for shown in steps]
 
     async def _spans(self, task: Task | None) -> list[TimeSpan]:
         if task is None:
@@ -227,7 +219,9 @@ def _fits(shown: ShownStep, states: Sequence[str], blocks: bool) -> bool:
     return (blocks or is_shown(shown.row)) and (not states or shown.state in states)
 
 
-def _page_of(found: Sequence[ShownStep], cursor: str | None, states: Sequence[str], blocks: bool, limit: int) -> PageOfSteps:
+def _page_of(
+    found: Sequence[ShownStep], cursor: str | None, states: Sequence[str], blocks: bool, limit: int
+) -> tuple[list[ShownStep], str | None]:
     """The page after the cursor, from sorted steps."""
     start = 0
     if cursor is not None:
@@ -235,7 +229,7 @@ def _page_of(found: Sequence[ShownStep], cursor: str | None, states: Sequence[st
         if start < 0:
             raise StepNotFound(cursor)
     kept = [shown for shown in found[start:] if _fits(shown, states, blocks)]
-    return PageOfSteps(kept[:limit], kept[limit - 1].row.id if len(kept) > limit else None)
+    return kept[:limit], kept[limit - 1].row.id if len(kept) > limit else None
 
 
 _LINES = 100
@@ -287,7 +281,7 @@ class StepOperations(StepsApi):
         access: Access = OPEN,
     ) -> StepPage:
         run = await self._records.find(run_id, access)
-        page = await self._steps.page(
+        steps, next_after = await self._steps.page(
             run,
             below=below,
             states=tuple(state),
@@ -297,7 +291,7 @@ class StepOperations(StepsApi):
             in_program_order=order == "program",
         )
         program = await self._program(run)
-        return StepPage(run.id, [_step(shown, program, values=values) for shown in page.steps], page.next_after)
+        return StepPage(run.id, [_step(shown, program, values=values) for shown in steps], next_after)
 
     async def _program(self, run: Run) -> Program | None:
         """The program of a workflow's run; None if it cannot be read."""
@@ -317,10 +311,10 @@ class StepOperations(StepsApi):
         access: Access = OPEN,
     ) -> Timeline:
         run = await self._records.find(run_id, access)
-        page = await self._steps.page(run, below=below, blocks=blocks, after=after, limit=limit)
-        found = await self._steps.timeline(page)
+        steps, next_after = await self._steps.page(run, below=below, blocks=blocks, after=after, limit=limit)
+        found = await self._steps.timeline(steps)
         now = await self._store.now()
-        return Timeline(run.id, Instant.of(now), [_time(_step(shown, None), spans) for shown, spans in found], page.next_after)
+        return Timeline(run.id, Instant.of(now), [_time(_step(shown, None), spans) for shown, spans in found], next_after)
 
     async def get(self, run_id: str, step: str, *, whole: bool = False, access: Access = OPEN) -> StepDetail:
         run = await self._records.find(run_id, access)

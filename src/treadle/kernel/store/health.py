@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Literal
 
 from treadle.api.store import StoreFinding as Finding
-from treadle.kernel.store.queries import Health, TableHealth
+from treadle.api.store import StoreHealth, StoreTable
 
 LATE_FOR = 5_000
 """Milliseconds after which a due task that no worker has woken is late."""
@@ -26,7 +26,7 @@ SAFE_SQLITE = (3, 51, 3)
 """The first version of the library without a bug that can damage a file in WAL mode."""
 
 
-def findings(health: Health) -> Iterator[Finding]:
+def findings(health: StoreHealth) -> Iterator[Finding]:
     """Yield all findings, good and bad."""
     yield _overdue(health)
     if "postgresql" in health.versions:
@@ -35,14 +35,14 @@ def findings(health: Health) -> Iterator[Finding]:
         yield from _sqlite(health)
 
 
-def _overdue(health: Health) -> Finding:
+def _overdue(health: StoreHealth) -> Finding:
     if health.overdue_for > LATE_FOR:
         found = f"a task has been due for {health.overdue_for / 1000:.0f} s and no worker has woken it"
         return Finding("wake lag", "warn", found, "Start a worker: any one of them wakes what is due.")
     return Finding("wake lag", "ok", f"{health.overdue_for} ms")
 
 
-def _postgres(health: Health) -> Iterator[Finding]:
+def _postgres(health: StoreHealth) -> Iterator[Finding]:
     settings = health.settings
     yield Finding("server", "ok", f"PostgreSQL {health.versions['postgresql']}")
     lasting = health.oldest_snapshot_for
@@ -103,11 +103,11 @@ def _replication(settings: Mapping[str, str]) -> Finding:
     return Finding("replication", "ok", f"{standbys} standbys; commits wait for {names}" if waits else "no standby")
 
 
-def _is_bloated(table: TableHealth) -> bool:
+def _is_bloated(table: StoreTable) -> bool:
     return (table.dead_rows or 0) > max(MANY_DEAD, table.rows or 0)
 
 
-def _sqlite(health: Health) -> Iterator[Finding]:
+def _sqlite(health: StoreHealth) -> Iterator[Finding]:
     version = health.versions["sqlite"]
     if tuple(int(part) for part in version.split(".")) < SAFE_SQLITE:
         do = "Upgrade apsw, which carries the library: pip install --upgrade apsw."

@@ -9,7 +9,6 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Protocol
 
 from treadle.kernel.store.queries import (
-    Health,
     Pruned,
     PrunePage,
     Renewal,
@@ -24,6 +23,7 @@ from treadle.model.tasks import Claim, Server
 from treadle.model.usage import Budget, Reservation, Usage
 
 if TYPE_CHECKING:
+    from treadle.api.store import StoreHealth
     from treadle.kernel.store.transfer import NamespaceImport, StoredRow
 
 
@@ -258,8 +258,8 @@ class HealthStore(Protocol):
     async def overdue_for(self) -> int:
         """Return for how many milliseconds the first due `wake_at` has been due, 0 for none; one index lookup."""
 
-    async def check(self) -> Health:
-        """Return the health of the database; may take seconds on a large store."""
+    async def check(self) -> StoreHealth:
+        """Return the health of the database, without findings; may take seconds on a large store."""
 
     async def list_damage(self, *, pages: bool = True) -> list[str]:
         """Return one line for each sign of damage below the rows: missing commits, and damaged pages and texts.

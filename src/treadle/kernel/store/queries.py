@@ -1,4 +1,4 @@
-"""Parameters and results of the store's queries: filters, pages, counts, and the health of its tables.
+"""Parameters and results of the store's queries: filters, pages, and counts.
 
 Instants and durations are milliseconds, by the store's clock.
 """
@@ -322,32 +322,3 @@ class Pruned(msgspec.Struct, frozen=True):
     chunks: int = 0
     """Of streams."""
     more: bool = False
-
-
-# --- health ---
-
-
-class TableHealth(msgspec.Struct, frozen=True):
-    """A table: bytes including indexes, estimated rows and dead rows, and the time of the last vacuum."""
-
-    name: str
-    bytes: int
-    rows: int | None = None
-    dead_rows: int | None = None
-    vacuumed_at: int | None = None
-
-
-class Health(msgspec.Struct, frozen=True):
-    """The health of a store; None for facts that do not apply to it."""
-
-    tables: tuple[TableHealth, ...]
-    """The largest first; empty if measuring would take long."""
-    overdue_for: int
-    """For how long the first due `wake_at` has been due: no process wakes tasks, or waking lags behind."""
-    versions: dict[str, str]
-    settings: dict[str, str]
-    bytes: int
-    free_bytes: int | None = None
-    wal_bytes: int | None = None
-    oldest_snapshot_for: int | None = None
-    snapshot_by: str | None = None

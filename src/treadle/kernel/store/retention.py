@@ -10,10 +10,12 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Callable
+from collections import Counter
+from dataclasses import fields
 
 import msgspec
 
+from treadle.api.store import PruneStep
 from treadle.kernel.store.lookups import find_id, is_short
 from treadle.kernel.store.ports import Store
 from treadle.kernel.store.queries import Pruned, Rules
@@ -57,33 +59,6 @@ START, TIDY = "start", "tidy"
 
 _CURSOR = re.compile(r"start|tidy|[0-9]{1,18}|run:|run:[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
-Progress = Callable[["PruneReport"], None]
-
-
-class PruneReport(msgspec.Struct):
-    """The number of rows that a pass removed, or would remove; `freed` are bytes returned to the file system."""
-
-    trees: int = 0
-    tasks: int = 0
-    runs: int = 0
-    steps: int = 0
-    moves: int = 0
-    lines: int = 0
-    blobs: int = 0
-    records: int = 0
-    outcomes: int = 0
-    chunks: int = 0
-    dedupe_keys: int = 0
-    servers: int = 0
-    freed: int = 0
-    dry_run: bool = False
-
-    def add(self, pruned: Pruned | PruneReport) -> None:
-        """Add the counts of a transaction or a step."""
-        for name in pruned.__struct_fields__:
-            if name not in ("more", "dry_run"):
-                setattr(self, name, getattr(self, name) + getattr(pruned, name))
-
 
 class Retention:
     """Prunes one namespace; the lists' own retention times take precedence over the defaults given here."""
@@ -100,56 +75,52 @@ class Retention:
         self._namespace = namespace
         self.rules = Rules(namespace, keep_completed_for, keep_failed_for)
 
-    async def prune(
-        self, *, older_than: Duration | None = None, dry_run: bool = False, progress: Progress = lambda report: None
-    ) -> PruneReport:
+    async def prune(self, *, older_than: Duration | None = None, dry_run: bool = False) -> PruneStep:
         """Run one pass; `older_than` replaces the default retention times (the lists' own still take precedence).
 
         A dry run counts the trees and finished tasks that a pass would remove, and changes nothing.
         """
-        report = PruneReport(dry_run=dry_run)
+        removed: Counter[str] = Counter()
         after: str | None = START
         while after is not None:
-            part, after = await self._step(older_than, dry_run, after, WINDOW)
-            report.add(part)
-            progress(report)
-        return report
+            after = await self._step(older_than, dry_run, after, WINDOW, removed)
+        return _report(removed, dry_run)
 
-    async def prune_some(
-        self, *, older_than: Duration | None = None, dry_run: bool = False, after: str = START
-    ) -> tuple[PruneReport, str | None]:
-        """Run one bounded step of a pass; return its counts, and the cursor of the next step, None at the end."""
+    async def prune_some(self, *, older_than: Duration | None = None, dry_run: bool = False, after: str = START) -> PruneStep:
+        """Run one bounded step of a pass."""
         if _CURSOR.fullmatch(after) is None:
             raise InvalidInput(f"{after!r} is not a cursor of a pass: give the one that the previous step returned.")
-        return await self._step(older_than, dry_run, after, GROUP)
+        removed: Counter[str] = Counter()
+        next_after = await self._step(older_than, dry_run, after, GROUP, removed)
+        return _report(removed, dry_run, next_after)
 
-    async def _step(self, older_than: Duration | None, dry_run: bool, after: str, group: int) -> tuple[PruneReport, str | None]:
+    async def _step(self, older_than: Duration | None, dry_run: bool, after: str, group: int, removed: Counter[str]) -> str | None:
+        """Run one step, and add its counts to those removed; return the cursor of the next step, None at the end."""
         rules = self.rules
         if older_than is not None:
             age = milliseconds(older_than, "older_than")
             rules = Rules(self._namespace, age, age)
-        report = PruneReport(dry_run=dry_run)
         if after == TIDY:
-            return report, TIDY if not dry_run and await self._tidy(report) else None
+            return TIDY if not dry_run and await self._tidy(removed) else None
         if after == START and not dry_run:
             if older_than is None:
                 await self._store.retention.prepare(rules)
             dropped = await self._store.retention.drop_expired(rules, ROWS)
-            report.add(dropped)
+            _add(removed, dropped)
             if dropped.more:
-                return report, START
+                return START
         cursor = None if after == START else after
         window = WINDOW if cursor else FIRST_WINDOW
         page = await self._store.retention.find_prunable(rules, cursor, window, count=dry_run, patient=older_than is None)
         if dry_run:
-            report.trees, report.tasks = page.trees, page.tasks
-            return report, page.cursor
+            removed.update(trees=page.trees, tasks=page.tasks)
+            return page.cursor
         used = 0
         for at in range(0, len(page.roots), group):
             if used >= TRANSACTIONS:
-                return report, after  # the next step finds the others again
-            used += await self._remove(rules, page.roots[at : at + group], report)
-        return report, TIDY if page.cursor is None else page.cursor
+                return after  # the next step finds the others again
+            used += await self._remove(rules, page.roots[at : at + group], removed)
+        return TIDY if page.cursor is None else page.cursor
 
     async def keep(
         self, task_list: str, *, completed: Duration | None = None, failed: Duration | None = None
@@ -168,7 +139,7 @@ class Retention:
             if each.namespace == self._namespace and (each.keep_completed_for, each.keep_failed_for) != (None, None)
         ]
 
-    async def prune_tree(self, member_id: str) -> PruneReport:
+    async def prune_tree(self, member_id: str) -> PruneStep:
         """Remove the tree of a task or run now, regardless of its age.
 
         Raises `Refused`, and changes nothing, if a part of it is live or its list keeps it.
@@ -179,35 +150,33 @@ class Retention:
         member = await self._store.runs.find(member_id) or await self._store.tasks.find(member_id)
         if member is None or member.namespace != self._namespace:
             raise NotFound(f"There is no task or run {member_id}. It may have been pruned already.")
-        report = PruneReport()
-        await self._remove(Rules(self._namespace, 0, 0), (member.root_id,), report)
-        if not report.trees:
+        removed: Counter[str] = Counter()
+        await self._remove(Rules(self._namespace, 0, 0), (member.root_id,), removed)
+        if not removed["trees"]:
             raise Refused(f"The tree {member.root_id} was not pruned: something in it is live, or the rule of its list keeps it.")
-        return report
+        return _report(removed)
 
-    async def _remove(self, rules: Rules, roots: tuple[str, ...], report: PruneReport) -> int:
+    async def _remove(self, rules: Rules, roots: tuple[str, ...], removed: Counter[str]) -> int:
         """Remove the trees; return the number of transactions."""
         for used in itertools.count(1):
             pruned = await self._store.retention.prune_trees(rules, roots, ROWS)
-            report.add(pruned)
+            _add(removed, pruned)
             if not pruned.more or not pruned.tasks + pruned.steps + pruned.lines + pruned.records + pruned.outcomes + pruned.chunks:
                 return used
         raise AssertionError("unreachable")
 
-    async def _tidy(self, report: PruneReport) -> bool:
+    async def _tidy(self, removed: Counter[str]) -> bool:
         """Remove old keys, servers and records without a tree, then return free space; return whether there is more."""
         for _ in range(TRANSACTIONS):
             keys, servers, records = await self._store.retention.prune_rest(ROWS, KEEP_SERVERS_FOR, KEEP_RECORDS_FOR)
-            report.dedupe_keys += keys
-            report.servers += servers
-            report.records += records
+            removed.update(dedupe_keys=keys, servers=servers, records=records)
             if max(keys, records) < ROWS:
                 break
         else:
             return True
         for _ in range(TRANSACTIONS):
             freed = await self._store.retention.compact()
-            report.freed += freed
+            removed["freed"] += freed
             if not freed:
                 return False
         return True
@@ -216,3 +185,12 @@ class Retention:
         """Return the task that prunes periodically, to insert unless it exists."""
         lane = Lane(self._namespace, PRUNE, ENGINE_LIST, PRUNE)
         return NewTask(id=task_id, lane=lane, unique_key=PRUNE, priority=1_000_000, delay=FIRST_PRUNE_FOR)
+
+
+def _add(removed: Counter[str], pruned: Pruned) -> None:
+    removed.update({name: count for name, count in msgspec.structs.asdict(pruned).items() if name != "more"})
+
+
+def _report(removed: Counter[str], dry_run: bool = False, next_after: str | None = None) -> PruneStep:
+    counts = {field.name: removed[field.name] for field in fields(PruneStep) if field.name not in ("dry_run", "next_after")}
+    return PruneStep(**counts, dry_run=dry_run, next_after=next_after)

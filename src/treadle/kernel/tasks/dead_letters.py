@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import builtins
+import dataclasses
 from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
@@ -63,20 +64,6 @@ RetryRun = Callable[[str, str], Awaitable[object]]
 """Retries everything that failed in a run, for an actor."""
 
 _LAST_SEQ = 2**63 - 1
-
-
-class Bulk(msgspec.Struct, frozen=True):
-    """Counts of a bulk operation (with `dry_run`, of its preview).
-
-    `of_runs` of those done belong to runs, which were retried as a whole. `passed_over` were skipped: changed by someone else
-    meanwhile, or their run cannot be retried, or not with another payload.
-    """
-
-    matched: int
-    done: int = 0
-    of_runs: int = 0
-    passed_over: int = 0
-    dry_run: bool = False
 
 
 class Walk(msgspec.Struct, frozen=True):
@@ -189,7 +176,7 @@ class DeadLetters(DeadLettersApi):
         if dry_run:
             matched, of_runs, _ = await self._count(await self._filter(which, access), refuse_runs=edited)
             skipped = of_runs if edited else 0
-            return _changed(Bulk(matched, matched - skipped, of_runs - skipped, skipped, dry_run=True))
+            return DeadLettersChanged(matched, matched - skipped, of_runs - skipped, skipped, dry_run=True, next_after=None)
         at, walk = await self._walk(which, after, access, refuse_runs=edited)
         return _page(at, walk, *await self._retry_some(walk, actor, payload, limit))
 
@@ -210,7 +197,7 @@ class DeadLetters(DeadLettersApi):
             return await self._each(ids, dry_run, partial(self._queue.discard, actor=actor), access)
         if dry_run:
             matched, _, _ = await self._count(await self._filter(which, access))
-            return _changed(Bulk(matched, matched, dry_run=True))
+            return DeadLettersChanged(matched, matched, of_runs=0, passed_over=0, dry_run=True, next_after=None)
         at, walk = await self._walk(which, after, access)
         discarded = Amend("discard", TASK.moves[TaskState.FAILED, "discard"], actor)
         return _page(at, walk, *await self._some(walk, lambda _: (discarded, ()), limit))
@@ -233,7 +220,8 @@ class DeadLetters(DeadLettersApi):
         done = len(tasks) - len(errors)
         if errors and not done:
             raise errors[-1]
-        return _changed(Bulk(len(tasks), done, sum(task.run_id in of_runs for task in tasks), len(errors), dry_run))
+        revived = sum(task.run_id in of_runs for task in tasks)
+        return DeadLettersChanged(len(tasks), done, revived, len(errors), dry_run, next_after=None)
 
     async def _walk(
         self, which: DeadLetterConditions, after: str | None, access: Access, *, refuse_runs: bool = False
@@ -254,7 +242,7 @@ class DeadLetters(DeadLettersApi):
 
     # one batch
 
-    async def _retry_some(self, walk: Walk, actor: str, payload: Json, limit: int) -> tuple[Bulk, Walk | None]:
+    async def _retry_some(self, walk: Walk, actor: str, payload: Json, limit: int) -> tuple[DeadLettersChanged, Walk | None]:
         """Retry the next batch of up to `limit`; returns its counts and the rest (None at the end)."""
         size = 0 if payload is None else sum(len(blob.value) for blob in self._queue.pack(payload, "")[1])
 
@@ -292,7 +280,7 @@ class DeadLetters(DeadLettersApi):
         decide: Callable[[DeadLetter], tuple[Settlement, tuple[PutBlob, ...]] | None],
         limit: int,
         runs_for: str | None = None,
-    ) -> tuple[Bulk, Walk | None]:
+    ) -> tuple[DeadLettersChanged, Walk | None]:
         """Process the next batch; retry the runs of those that are not decided for the actor `runs_for`, or skip them."""
         check_limit(limit, BATCH)
         found = await self._store.dead_letters.walk(walk.todo, limit)
@@ -302,7 +290,7 @@ class DeadLetters(DeadLettersApi):
         of_runs = await self._retry_runs([letter.run_id or "" for letter, what in decided if what is None], runs_for)
         done = sum(answer.verdict is Verdict.DONE for answer in answers) + of_runs
         left = Walk(replace(walk.todo, after_seq=found[-1].seq), walk.matched) if len(found) == limit else None
-        return Bulk(len(found), done, of_runs, len(found) - done), left
+        return DeadLettersChanged(len(found), done, of_runs, len(found) - done, dry_run=False, next_after=None), left
 
     async def _retry_runs(self, run_ids: Sequence[str], actor: str | None) -> int:
         """Retry each run once; return how many of the ids are of runs that were retried."""
@@ -319,13 +307,9 @@ def _check_choice(ids: Sequence[str], which: DeadLetterConditions, everything: b
         raise InvalidInput("Give ids, a filter (name, task_list, error_code, fingerprint, older_than, newer_than), or everything.")
 
 
-def _changed(done: Bulk, next_after: str | None = None) -> DeadLettersChanged:
-    return record_of(DeadLettersChanged, done, next_after=next_after)
-
-
-def _page(at: int, walk: Walk, done: Bulk, left: Walk | None) -> DeadLettersChanged:
+def _page(at: int, walk: Walk, done: DeadLettersChanged, left: Walk | None) -> DeadLettersChanged:
     cursor = None if left is None else f"{at}.{left.todo.after_seq}.{left.todo.until_seq}.{walk.matched}"
-    return _changed(replace(done, matched=walk.matched), cursor)
+    return dataclasses.replace(done, matched=walk.matched, next_after=cursor)
 
 
 def _read_cursor(after: str) -> tuple[int, int, int, int]:

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import asyncpg
 
-from treadle.kernel.store.queries import Health, TableHealth
+from treadle.api.wire import Instant
 from treadle.model.errors import Unsupported
 from treadle.stores.postgres.connection.connect import Connection
 from treadle.stores.postgres.connection.schema import read_version
 from treadle.stores.postgres.database import Part, reads
 from treadle.stores.statements import load_statements
+
+if TYPE_CHECKING:
+    from treadle.api.store import StoreHealth
 
 _SQL = load_statements(__package__, "health.sql")
 
@@ -34,21 +39,29 @@ class HealthReport(Part):
         return await _overdue_for(connection)
 
     @reads
-    async def check(self, connection: Connection) -> Health:
-        tables = [TableHealth(*row) for row in await connection.fetch(_SQL["list_tables"])]
+    async def check(self, connection: Connection) -> StoreHealth:
+        from treadle.api.store import StoreHealth, StoreTable
+
+        tables = [
+            StoreTable(name, size, rows, dead_rows, None if vacuumed_at is None else Instant.of(vacuumed_at))
+            for name, size, rows, dead_rows, vacuumed_at in await connection.fetch(_SQL["list_tables"])
+        ]
         snapshot = await connection.fetchrow(_SQL["find_oldest_snapshot"])
         row = await connection.fetchrow(_SQL["find_settings"])
         assert row is not None
         settings = dict(row) | {"sessions": "on" if self._database.address.has_sessions else "off"}
         size, server = settings.pop("bytes"), settings.pop("server_version")
-        return Health(
-            tables=tuple(tables),
+        return StoreHealth(
+            tables=tables,
             overdue_for=await _overdue_for(connection),
             versions={"postgresql": server, "asyncpg": asyncpg.__version__},
             settings=settings,
             bytes=size,
+            free_bytes=None,
+            wal_bytes=None,
             oldest_snapshot_for=None if snapshot is None else max(snapshot[1] or 0, 0),
             snapshot_by=None if snapshot is None else snapshot[0],
+            findings=[],
         )
 
     @reads

@@ -7,16 +7,19 @@ from collections.abc import Iterator
 from contextlib import closing
 from hashlib import sha256
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import apsw
 
-from treadle.kernel.store.queries import Health, TableHealth
 from treadle.model.errors import Refused, StoreDamaged, StoreError
 from treadle.stores.sqlite.connection.commits import find_missing, forget
 from treadle.stores.sqlite.connection.connect import connect, read_row, read_value, reading, refuse_writes, translated
 from treadle.stores.sqlite.connection.schema import read_version
 from treadle.stores.sqlite.database import Part, reads
 from treadle.stores.statements import load_statements
+
+if TYPE_CHECKING:
+    from treadle.api.store import StoreHealth
 
 _SQL = load_statements(__package__, "health.sql")
 
@@ -57,12 +60,14 @@ class HealthReport(Part):
         return 0 if first is None else max(self._database.now() - first, 0)
 
     @reads
-    def check(self, connection: apsw.Connection) -> Health:
+    def check(self, connection: apsw.Connection) -> StoreHealth:
+        from treadle.api.store import StoreHealth, StoreTable
+
         pages, page_size = connection.pragma("page_count"), connection.pragma("page_size")
-        tables: tuple[TableHealth, ...] = ()
+        tables: list[StoreTable] = []
         if pages * page_size <= SIZES_UP_TO:
-            tables = tuple(TableHealth(name, size) for name, size in connection.execute(_SQL["list_tables"]))
-        return Health(
+            tables = [StoreTable(name, size, None, None, None) for name, size in connection.execute(_SQL["list_tables"])]
+        return StoreHealth(
             tables=tables,
             overdue_for=self._overdue_for(connection),
             versions={"sqlite": apsw.sqlite_lib_version(), "apsw": apsw.apsw_version()},
@@ -73,6 +78,9 @@ class HealthReport(Part):
             bytes=pages * page_size,
             free_bytes=connection.pragma("freelist_count") * page_size,
             wal_bytes=None if self._database.path is None else _size(f"{self._database.path}-wal"),
+            oldest_snapshot_for=None,
+            snapshot_by=None,
+            findings=[],
         )
 
     async def list_damage(self, *, pages: bool = True) -> list[str]:
