@@ -156,10 +156,10 @@ async def test_each_type_has_the_deadlines_of_its_own_topology(namespace: str, t
         for text in (other, one):
             use_topology(engine, tmp_path, text)
             services = engine.goals.services
-            new = services.monitor.task(engine.kernel.ids.new_id(), "ONE" if text == one else "OTHER")
+            new = services.settler.monitor_task(engine.kernel.ids.new_id(), "ONE" if text == one else "OTHER")
             await engine.kernel.committer.submit(Unit(tasks=(new,)))
             task = await take(engine, DEADLINE)
             assert task is not None
-            await services.monitor.scan(task.claim, engine.goals.topology, task.name)
+            await services.settler.scan(task.claim, engine.goals.topology, task.name)
         flags = [(await engine.goals.objectives.get(each.objective_id)).overdue_at is not None for each in made]
     assert flags == [True, False]

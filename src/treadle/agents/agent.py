@@ -217,12 +217,26 @@ class Agent:
         """Return the current handlers."""
         return self._registry
 
+    def handled_names(self) -> list[str] | None:
+        """The names to compare with the topics and the published flows; None: they are not compared."""
+        return None
+
     def prepare(self) -> None:
-        """Called before anything is claimed."""
+        """Called before anything is claimed; logs unserved facets."""
+        for message in self.check():
+            _log.warning("%s", message)
 
     def until_stopped(self, stop: threading.Event) -> None:
         """Run in the thread of `start` until the agent stops."""
         stop.wait()
+
+    def repeat(self, stop: threading.Event, every: float, work: Callable[[], object], failure: str) -> None:
+        """Do the work every so many seconds until the agent stops; store errors are logged."""
+        while not stop.wait(every):
+            try:
+                work()
+            except StoreError as error:
+                _log.warning("%s: %s", failure, error)
 
     @property
     def lease_for(self) -> int:
@@ -248,6 +262,13 @@ class Agent:
     def update_step(self, step_id: str, partial_result: Mapping[str, Any]) -> None:
         """Merge partial results into a step's returns without completing it."""
         self._evaluator.update_step(step_id, partial_result)
+
+    def check(self) -> list[str]:
+        """Return warnings for the start: topics without a handler, event facets that nothing handles."""
+        names = self.handled_names()
+        if names is None:
+            return []
+        return start_warnings(self._persistence, self._registry, names, self._profile.topics, self._config.task_list)
 
     def cache_workflow_ast(self, workflow_id: str, ast: Mapping[str, Any]) -> None:
         """Keep a program for `resume`. It is never needed, because runs are pinned to their program in the store."""

@@ -9,7 +9,7 @@ import asyncio
 import atexit
 import threading
 import weakref
-from collections.abc import Callable, Coroutine, Iterable
+from collections.abc import Callable, Coroutine
 from functools import partial, wraps
 from typing import Any, Concatenate, ParamSpec, Self, TypeVar
 
@@ -32,7 +32,6 @@ from treadle.model.names import (
     APPROVAL,
     HANDLER,
     SCRIPT,
-    short_name,
 )
 from treadle.model.outcomes import Failed, Outcome, Released
 from treadle.model.retry import NO_RETRY, RetryPolicy
@@ -46,39 +45,34 @@ from treadle.workers.scripts import ScriptRunner
 
 
 class Claims:
-    """Claimed tasks, also by their step; thread-safe."""
+    """The tasks that are claimed here; thread-safe. A later claim on a task replaces the earlier one."""
 
     def __init__(self) -> None:
-        self._held: dict[str, Task] = {}
-        self._steps: dict[str, str] = {}
+        self._tasks: dict[str, Task] = {}
         self._lock = threading.Lock()
 
     def add(self, task: Task) -> None:
-        """Add a claimed task; a later claim on the same task replaces the earlier one."""
+        """Add a claimed task."""
         with self._lock:
-            self._held[task.id] = task
-            if task.step_id is not None:
-                self._steps[task.step_id] = task.id
+            self._tasks[task.id] = task
 
     def find(self, task_id: str) -> Task | None:
         """Return the task, if it is claimed here."""
-        return self._held.get(task_id)
+        return self._tasks.get(task_id)
 
     def take(self, task_id: str) -> Task | None:
         """Remove and return the claimed task, which is about to be settled."""
         with self._lock:
-            task = self._held.pop(task_id, None)
-            if task is not None and task.step_id is not None:
-                self._steps.pop(task.step_id, None)
-            return task
+            return self._tasks.pop(task_id, None)
 
     def take_of_step(self, step_id: str) -> Task | None:
         """Remove and return the claimed task of the step."""
-        task_id = self._steps.get(step_id)
-        return None if task_id is None else self.take(task_id)
+        with self._lock:
+            task_id = next((task.id for task in self._tasks.values() if task.step_id == step_id), "")
+            return self._tasks.pop(task_id, None)
 
     def __len__(self) -> int:
-        return len(self._held)
+        return len(self._tasks)
 
 
 C = TypeVar("C", bound="Connection")
@@ -165,13 +159,6 @@ class Connection:
         return self._blocking.run(coroutine)
 
     # claim and settle, on the engine's loop
-
-    async def claim(self, names: Iterable[str], task_list: str, limit: int, lease_for: int = LEASE_FOR) -> list[Task]:
-        """Claim up to `limit` handler tasks of those names (short names match too), and remember the claims."""
-        wanted = set(names)
-        return await self.claim_where(
-            lambda kind, name: kind == HANDLER and (name in wanted or short_name(name) in wanted), task_list, limit, lease_for
-        )
 
     async def claim_where(
         self, matches: Callable[[str, str], bool], task_list: str | None, limit: int, lease_for: int = LEASE_FOR

@@ -27,6 +27,7 @@ class HandlerOperations(HandlersApi):
 
     def __init__(self, engine: Engine) -> None:
         self._kernel = engine.kernel
+        self._modules = Modules(engine.kernel.settings.handler_roots)
 
     async def list(self) -> HandlerList:
         problems = await self._problems()
@@ -103,7 +104,7 @@ class HandlerOperations(HandlersApi):
 
     async def _save(self, actor: str, registration: HandlerRegistration) -> Handler:
         check_registration(registration)
-        _locate(self._modules(), registration.module_uri)
+        _locate(self._modules, registration.module_uri)
         await self._kernel.store.operators.save_handler(self._kernel.settings.namespace, registration)
         entrypoint = f"{registration.entrypoint} of {registration.module_uri}"
         self._kernel.emit(Operated(f"handler of {registration.facet_name}: {entrypoint}", actor))
@@ -120,9 +121,6 @@ class HandlerOperations(HandlersApi):
             raise HandlerNotFound(facet_name)
         return match
 
-    def _modules(self) -> Modules:
-        return Modules(self._kernel.settings.handler_roots)
-
     async def _problems(self) -> dict[str, str]:
         """Problems of live workers by handler."""
         store = self._kernel.store
@@ -133,7 +131,7 @@ class HandlerOperations(HandlersApi):
 
     def _record(self, registration: HandlerRegistration, problems: dict[str, str]) -> Handler:
         try:
-            missing = _locate(self._modules(), registration.module_uri)
+            missing = _locate(self._modules, registration.module_uri)
         except OutsideRoots as error:
             missing = str(error)
         return record_of(

@@ -42,7 +42,7 @@ from treadle.kernel.store.queries import Renewal
 from treadle.kernel.store.units import Unit
 from treadle.model.errors import InvalidInput, InvalidPayload, Refused, RunNotFound, TaskNotFound, UnreadableValue
 from treadle.model.ids import parse_id
-from treadle.model.names import DEFAULT_LIST
+from treadle.model.names import DEFAULT_LIST, HANDLER, short_name
 from treadle.model.outcomes import Failed, Outcome, Problem, Succeeded
 from treadle.model.runs import Run
 from treadle.model.tasks import Preclaimed, Server, Task
@@ -161,7 +161,12 @@ class Persistence(Connection):
 
     @on_loop
     async def claim_task(self, task_names: list[str], task_list: str = DEFAULT_LIST) -> TaskDefinition | None:
-        for task in await self.claim(task_names, task_list, 1):
+        wanted = set(task_names)
+
+        def matches(kind: str, name: str) -> bool:
+            return kind == HANDLER and (name in wanted or short_name(name) in wanted)
+
+        for task in await self.claim_where(matches, task_list, 1):
             return await self._shown(task)
         return None
 

@@ -7,14 +7,14 @@ import threading
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from treadle.agents.agent import Agent, matches_topics, start_warnings
+from treadle.agents.agent import Agent, matches_topics
 from treadle.agents.config import AgentPollerConfig, RegistryRunnerConfig
 from treadle.agents.evaluator import Evaluator
 from treadle.agents.invoke import call_tool, payload_for
 from treadle.agents.modules import IMPORT_LIMIT, Modules, OutsideRoots, check_registration, missing_requirements, runner_roots
 from treadle.agents.persistence import Persistence
 from treadle.agents.step_log import call_logged
-from treadle.model.errors import InvalidInput, StoreError
+from treadle.model.errors import InvalidInput
 from treadle.model.names import check_name
 from treadle.model.outcomes import Outcome
 from treadle.model.records import HandlerRegistration
@@ -45,7 +45,7 @@ class AgentPoller(Agent):
             raise InvalidInput(f"{facet_name!r}: names that start with afl: are reserved for the engine.")
         if not callable(callback):
             raise InvalidInput(f"The callback of {facet_name} must be a function, not {type(callback).__name__}.")
-        self._registry.put(agent_handler(facet_name, callback, self._evaluator.update_step, self._monotonic))
+        self._registry.put(agent_handler(facet_name, lambda _: callback, self._evaluator.update_step, self._monotonic))
 
     register_async = register
     """An alias of `register`, which also accepts coroutine functions."""
@@ -53,18 +53,26 @@ class AgentPoller(Agent):
 
 def agent_handler(
     name: str,
-    callback: Callback,
+    find: Callable[[int | None], Callback],
     update: Callable[[str, Mapping[str, Any]], None],
     monotonic: Callable[[], float],
     *,
     timeout_for: int | None = None,
     metadata: dict[str, Any] | None = None,
 ) -> Handler:
-    """Wrap an agent's function as a handler: it runs in a thread, with the agent keys in its payload."""
+    """Wrap an agent's function as a handler: it runs in a thread, with the agent keys in its payload.
+
+    `find` returns the function, given the milliseconds that the attempt may take.
+    """
 
     def call(payload: dict[str, Any], ctx: Context) -> Outcome:
         limit = ctx.task.timeout_for if ctx.task.timeout_for is not None else timeout_for
-        return call_logged(ctx, monotonic, limit, lambda: call_tool(callback, payload_for(payload, ctx, update, metadata), limit))
+
+        def work() -> Any:
+            function = find(limit)
+            return call_tool(function, payload_for(payload, ctx, update, copy.deepcopy(metadata)), limit)
+
+        return call_logged(ctx, monotonic, limit, work)
 
     return make_handler(name, call, timeout=None if timeout_for is None else timeout_for / 1000)
 
@@ -145,40 +153,34 @@ class RegistryRunner(Agent):
     def prepare(self) -> None:
         """Read the registrations, and log unserved facets."""
         self.refresh()
-        for message in self.check():
-            _log.warning("%s", message)
+        super().prepare()
 
     def prepare_once(self) -> None:
         """Read the registrations."""
         self.refresh()
 
-    def check(self) -> list[str]:
-        """Return warnings for the start: topics without a handler, event facets that nothing handles."""
-        names = [each.facet_name for each in self._persistence.list_handler_registrations()]
-        config = self._config
-        return start_warnings(self._persistence, self._registry, names, config.topics, config.task_list)
+    def handled_names(self) -> list[str]:
+        """All registered facets, also those that the topics exclude."""
+        return [registration.facet_name for registration in self._persistence.list_handler_registrations()]
 
     def until_stopped(self, stop: threading.Event) -> None:
         """Refresh periodically."""
-        while not stop.wait(self._config.registry_refresh_interval_ms / 1000):
-            try:
-                self.refresh()
-            except StoreError as error:
-                _log.warning("the handler registrations could not be read: %s", error)
+        every = self._config.registry_refresh_interval_ms / 1000
+        self.repeat(stop, every, self.refresh, "the handler registrations could not be read")
 
     def _handler(self, registration: HandlerRegistration) -> Handler:
-        def call(payload: dict[str, Any], ctx: Context) -> Outcome:
-            timeout_for = ctx.task.timeout_for if ctx.task.timeout_for is not None else registration.timeout_ms
+        def find(timeout_for: int | None) -> Callback:
+            limit = min(IMPORT_LIMIT, (timeout_for or registration.timeout_ms) * 0.8 / 1000)
+            return self.modules.find(registration, in_thread=self._starting, limit=limit)
 
-            def work() -> Any:
-                limit = min(IMPORT_LIMIT, timeout_for * 0.8 / 1000)
-                function = self.modules.find(registration, in_thread=self._starting, limit=limit)
-                given = payload_for(payload, ctx, self._evaluator.update_step, copy.deepcopy(registration.metadata))
-                return call_tool(function, given, timeout_for)
-
-            return call_logged(ctx, self._monotonic, timeout_for, work)
-
-        return make_handler(registration.facet_name, call, timeout=registration.timeout_ms / 1000)
+        return agent_handler(
+            registration.facet_name,
+            find,
+            self._evaluator.update_step,
+            self._monotonic,
+            timeout_for=registration.timeout_ms,
+            metadata=registration.metadata,
+        )
 
 
 async def _refresh_lanes(host: Any) -> None:

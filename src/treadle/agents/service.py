@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from dataclasses import asdict
 from typing import Any
 
-from treadle.agents.agent import Agent, matches_topics, start_warnings
+from treadle.agents.agent import Agent, matches_topics
 from treadle.agents.config import RunnerConfig
 from treadle.agents.entities import ServerState
 from treadle.agents.evaluator import Evaluator
@@ -18,7 +18,7 @@ from treadle.agents.invoke import ToolRegistry
 from treadle.agents.persistence import Persistence, check_payload
 from treadle.agents.poller import agent_handler
 from treadle.engine.status_server import StatusServer, json_route
-from treadle.model.errors import Contended, NonRetryable, NotFound, Refused, StoreError
+from treadle.model.errors import Contended, NonRetryable, NotFound, Refused
 from treadle.model.states import RunState
 from treadle.model.text import safe_logger
 from treadle.workers.context import Context
@@ -52,7 +52,7 @@ class _ServiceRegistry(Registry):
         if name in (EXECUTE, RESUME):
             return self._handlers[name]
         tool = self._tools.find(name) if not name.startswith("afl:") and matches_topics(name, self._topics) else None
-        return None if tool is None else agent_handler(name, tool, self._evaluator.update_step, self._monotonic)
+        return None if tool is None else agent_handler(name, lambda _: tool, self._evaluator.update_step, self._monotonic)
 
     def names(self) -> list[str]:
         """Return the served names, for the server registry."""
@@ -145,24 +145,13 @@ class RunnerService(Agent):
             self._persistence.run(status.close())
             self._status = None
 
-    def prepare(self) -> None:
-        """Log unserved facets."""
-        for message in self.check():
-            _log.warning("%s", message)
-
-    def check(self) -> list[str]:
-        """Return warnings for the start: topics without a handler, event facets that nothing handles."""
-        names = self.tools.names() if self.tools.default is None else [*self.tools.names(), *self._config.topics]
-        config = self._config
-        return start_warnings(self._persistence, self._registry, names, config.topics, config.task_list)
+    def handled_names(self) -> list[str]:
+        """The names of the tools; a default one may handle every topic."""
+        return self.tools.names() if self.tools.default is None else [*self.tools.names(), *self._config.topics]
 
     def until_stopped(self, stop: threading.Event) -> None:
         """Sweep periodically."""
-        while not stop.wait(SWEEP_EVERY):
-            try:
-                self.sweep()
-            except StoreError as error:
-                _log.warning("runs could not be checked for lost tasks: %s", error)
+        self.repeat(stop, SWEEP_EVERY, self.sweep, "runs could not be checked for lost tasks")
 
     def sweep(self) -> int:
         """Check runs that have not progressed since the last sweep for steps without a live task, and repair them (D55).

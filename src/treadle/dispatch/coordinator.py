@@ -174,8 +174,8 @@ class AgentCoordinator:
         check_key(worker_id, "worker id")
         if self._draining:
             raise WorkerUnavailable("This coordinator is draining and hands out no more jobs; use another one, or try again later.")
-        if len(self._holder) + self._taking >= self.config.max_concurrent_tasks:
-            raise WorkerUnavailable(f"{len(self._holder)} jobs run here, which is the limit; try again when one has ended.")
+        if len(self._holder.held) + self._taking >= self.config.max_concurrent_tasks:
+            raise WorkerUnavailable(f"{len(self._holder.held)} jobs run here, which is the limit; try again when one has ended.")
         self._taking += 1
         try:
             while (holding := await self._stored("dequeueing a job", lambda: self._take(worker_id))) is not None:
@@ -215,8 +215,8 @@ class AgentCoordinator:
         if status_of(task) is wanted:
             _log.info("task %s is already %s: nothing was done", task.id, wanted)
             return
-        held = self._holder.find(task.id)
-        if held is None and (lost := self._holder.find_lost(task.id)) is not None:
+        held = self._holder.held.get(task.id)
+        if held is None and (lost := self._holder.lost.get(task.id)) is not None:
             raise ClaimLost(lost.task_id, lost.version)
         match wanted:
             case TaskStatus.COMPLETED:
@@ -313,7 +313,7 @@ class AgentCoordinator:
 
     def holds(self, task_id: str) -> bool:
         """Whether this object still holds the job, for callers that work for a long time."""
-        return self._holder.find(task_id) is not None
+        return task_id in self._holder.held
 
     async def desired_workers(self, /, **options: Any) -> DesiredWorkers:
         """Return the number of worker processes like this one that the jobs could use; options as for `Reads.desired_workers`."""
@@ -372,7 +372,7 @@ class AgentCoordinator:
         host, self._host = self._host, None
         if host is not None:
             await host.stop()
-        for holding in self._holder.all():
+        for holding in list(self._holder.held.values()):
             with suppress(StorageError, ClaimLost):  # its lease expires
                 await self._settle(holding, Released("its coordinator stopped"))
         await self._holder.close()

@@ -54,8 +54,10 @@ class HeldJobs:
         self.state = "starting"
         self.handled = self.failed = 0
         self._name = f"{machine.host}-{machine.pid}"
-        self._held: dict[str, HeldJob] = {}
-        self._lost: OrderedDict[str, Claim] = OrderedDict()
+        self.held: dict[str, HeldJob] = {}
+        """Jobs by the ids of their tasks."""
+        self.lost: OrderedDict[str, Claim] = OrderedDict()
+        """The claims that were held here and lost."""
         self._lease_renewer: LeaseRenewer | None = None
         self._stop_renewing: Callable[[], Awaitable[None]] | None = None
         self._unsubscribe: Callable[[], None] | None = None
@@ -63,9 +65,6 @@ class HeldJobs:
         self._looking: asyncio.Task[None] | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._opening = asyncio.Lock()
-
-    def __len__(self) -> int:
-        return len(self._held)
 
     async def open(self, worker_id: str) -> None:
         """Register the server and start renewing leases, unless that is already done."""
@@ -105,7 +104,7 @@ class HeldJobs:
             await self._stop_renewing()
             await self._lookout.leave()
             self._lease_renewer = self._stop_renewing = None
-            for holding in list(self._held.values()):
+            for holding in list(self.held.values()):
                 self.lose(holding)
             self.owner_id = self._engine.kernel.ids.new_id()
             self._lookout = self._new_watch()
@@ -142,7 +141,7 @@ class HeldJobs:
             concurrency=self._config.max_concurrent_tasks,
             handled=self.handled,
             failed=self.failed,
-            running=len(self._held),
+            running=len(self.held),
             service_name="dispatch",
             process=self._lookout.process,
             namespace=self._engine.kernel.settings.namespace,
@@ -151,8 +150,8 @@ class HeldJobs:
     def hold(self, task: Task, claimed_at: float) -> HeldJob:
         """Renew the claim from now on; `claimed_at` is the monotonic time when it was requested."""
         holding = HeldJob(task)
-        self._held[task.id] = holding
-        self._lost.pop(task.id, None)
+        self.held[task.id] = holding
+        self.lost.pop(task.id, None)
         if self._lease_renewer is not None:
             self._lease_renewer.hold(Context(task, self._engine.kernel.clock.now, _no_line), claimed_at)
             self._lease_renewer.start(task.claim)
@@ -160,22 +159,10 @@ class HeldJobs:
             holding.watch = asyncio.get_running_loop().create_task(self._watch(holding, task.timeout_for / 1000))
         return holding
 
-    def find(self, task_id: str) -> HeldJob | None:
-        """Return the claim, if it is held here."""
-        return self._held.get(task_id)
-
-    def find_lost(self, task_id: str) -> Claim | None:
-        """Return the claim that was held here and lost."""
-        return self._lost.get(task_id)
-
-    def all(self) -> list[HeldJob]:
-        """Return all held claims."""
-        return list(self._held.values())
-
     def drop(self, holding: HeldJob) -> None:
         """Forget a settled claim."""
-        if self._held.get(holding.task.id) is holding:
-            del self._held[holding.task.id]
+        if self.held.get(holding.task.id) is holding:
+            del self.held[holding.task.id]
         if self._lease_renewer is not None:
             self._lease_renewer.drop(holding.task.claim)
         if holding.watch is not None and holding.watch is not asyncio.current_task():
@@ -184,15 +171,15 @@ class HeldJobs:
     def lose(self, holding: HeldJob) -> None:
         """Forget a claim that is lost, but remember that it was."""
         self.drop(holding)
-        self._lost[holding.task.id] = holding.task.claim
-        while len(self._lost) > _LOST_KEPT:
-            self._lost.popitem(last=False)
+        self.lost[holding.task.id] = holding.task.claim
+        while len(self.lost) > _LOST_KEPT:
+            self.lost.popitem(last=False)
 
     async def _watch(self, holding: HeldJob, seconds: float) -> None:
         await self._engine.kernel.clock.sleep(seconds)
         while holding.settling:  # the settlement in flight decides; if it fails, the timeout applies
             await self._engine.kernel.clock.sleep(_LOOK_AGAIN)
-        if self._held.get(holding.task.id) is holding:
+        if self.held.get(holding.task.id) is holding:
             try:
                 await self._timed_out(holding)
             except Exception as error:
@@ -201,7 +188,7 @@ class HeldJobs:
     def _fenced(self, task_ids: list[str]) -> None:
         """Lose tasks that an operator in this process took from their holder."""
         for task_id in task_ids:
-            if (holding := self._held.get(task_id)) is not None and not holding.settling:
+            if (holding := self.held.get(task_id)) is not None and not holding.settling:
                 self._handle_lost(holding.task.claim, "it was canceled, or settled by somebody else")
 
     def _report_lost(self, claim: Claim, reason: str) -> None:
@@ -210,7 +197,7 @@ class HeldJobs:
             self._loop.call_soon_threadsafe(self._handle_lost, claim, reason)
 
     def _handle_lost(self, claim: Claim, reason: str) -> None:
-        holding = self._held.get(claim.task_id)
+        holding = self.held.get(claim.task_id)
         if holding is not None and holding.task.claim == claim and not holding.settling:
             self._engine.kernel.emit(LeaseLost(claim.task_id, holding.task.name, reason, holding.task.trace_id))
             self.lose(holding)

@@ -142,22 +142,22 @@ class Artifacts:
         return (*blobs, PutRecord(record))
 
     def _change(self, changed: Changed) -> Iterable[Row]:
-        machine = _KINDS[type(changed.document)][0]
-        state = _state(changed.document)
-        body, blobs = self._body(changed.document, _objective_id(changed.document), changed.record.body)
-        change = ChangeRecord(changed.record.id, changed.record.version, body)
-        if changed.move is not None:
-            change = ChangeRecord(
-                changed.record.id,
-                changed.record.version,
-                body,
-                move=changed.move,
-                from_state=changed.record.state,
-                to_state=state,
-                ended=state in machine.final,
-                actor=changed.actor,
-                data=None if changed.data is None else encode(changed.data, "data"),
-            )
+        record, document = changed.record, changed.document
+        body, blobs = self._body(document, _objective_id(document), record.body)
+        if changed.move is None:
+            return (*blobs, ChangeRecord(record.id, record.version, body))
+        state = _state(document)
+        change = ChangeRecord(
+            record.id,
+            record.version,
+            body,
+            move=changed.move,
+            from_state=record.state,
+            to_state=state,
+            ended=state in _KINDS[type(document)][0].final,
+            actor=changed.actor,
+            data=None if changed.data is None else encode(changed.data, "data"),
+        )
         return (*blobs, change)
 
     def _body(self, document: Document, root_id: str, before: str | None = None) -> tuple[str, tuple[PutBlob, ...]]:
@@ -180,10 +180,6 @@ def _objective_id(document: Document) -> str:
 
 
 def _state(document: Document) -> str:
-    match document:
-        case Objective() | Workorder():
-            return str(document.status)
-        case ReadinessEvent():
-            return "processed" if document.processed else "unprocessed"
-        case _:
-            return "written"
+    if isinstance(document, ReadinessEvent):
+        return "processed" if document.processed else "unprocessed"
+    return str(getattr(document, "status", "written"))

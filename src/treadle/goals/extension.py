@@ -110,4 +110,4 @@ class Goals:
         from treadle.goals.roles import Roles
 
         services = self.services
-        return Roles(self._kernel, services.artifacts, services.monitor, self.topology, self.gates, executor)
+        return Roles(self._kernel, services.artifacts, services.settler, self.topology, self.gates, executor)

@@ -31,11 +31,8 @@ class Status(StrEnum):
     DONE = "DONE"
 
 
-class ObjectiveType(StrEnum):
-    """The type of an objective: done once, or recurring."""
-
-    TICKET = "TICKET"
-    STANDING = "STANDING"
+TICKET, STANDING = "TICKET", "STANDING"
+"""The built-in types of objectives: done once, or recurring."""
 
 
 class PauseReason(StrEnum):

@@ -20,7 +20,7 @@ from treadle.goals.gates import Gates
 from treadle.goals.kinds import GOAL_DEADLINE, GOAL_GATE, GOAL_READINESS, GOAL_ROLE, GOAL_RUN, GOAL_SCHEDULE
 from treadle.goals.records import BUDGET_CODE, Status, bundle_id_of, run_record_id_of
 from treadle.goals.schemas import need_jsonschema
-from treadle.goals.settler import Monitor
+from treadle.goals.settler import GoalSettler
 from treadle.goals.topology import MONITOR_EVERY_FOR, InvalidTopology, Topology, TopologyProblem, suggestion
 from treadle.model.errors import StoreError
 from treadle.model.outcomes import AwaitingApproval, Failed, Outcome, Problem, Released, Retry, Succeeded, Waiting
@@ -47,9 +47,9 @@ class Roles:
     """The handlers of the roles that a topology assigns to this process, by kind and name."""
 
     def __init__(
-        self, kernel: Kernel, artifacts: Artifacts, monitor: Monitor, topology: Topology, gates: Gates, executor: Executor
+        self, kernel: Kernel, artifacts: Artifacts, settler: GoalSettler, topology: Topology, gates: Gates, executor: Executor
     ) -> None:
-        self._kernel, self._artifacts, self._monitor = kernel, artifacts, monitor
+        self._kernel, self._artifacts, self._settler = kernel, artifacts, settler
         self._topology, self._gates, self._executor = topology, gates, executor
         self._kinds = topology.kinds()
         self._own = {
@@ -72,7 +72,7 @@ class Roles:
         topology = self._topology
         if "deadline" not in topology.roles or not topology.deadlines:
             return []
-        return [self._monitor.task(self._kernel.ids.new_id(), name) for name in topology.types]
+        return [self._settler.monitor_task(self._kernel.ids.new_id(), name) for name in topology.types]
 
     def check(self) -> None:
         """Raise `InvalidTopology` if this process lacks gates, a reviewer or suitable handlers."""
@@ -187,7 +187,7 @@ class Roles:
         if ctx.task.name not in topology.types:  # stored by a version with one monitor for all types
             return Succeeded()
         try:
-            await self._monitor.scan(ctx.token, topology, ctx.task.name)
+            await self._settler.scan(ctx.token, topology, ctx.task.name)
         except StoreError as error:
             return Released(f"objectives could not be read: {error}")
         role = topology.roles.get("deadline")

@@ -28,9 +28,9 @@ from treadle.goals.decide import (
     unblocked,
 )
 from treadle.goals.reads import GoalReads
-from treadle.goals.records import LEVELS, ObjectiveNotFound, ObjectiveType, Status
+from treadle.goals.records import LEVELS, TICKET, ObjectiveNotFound, Status
 from treadle.goals.schemas import need_jsonschema
-from treadle.goals.settler import GoalSettler, Monitor
+from treadle.goals.settler import GoalSettler
 from treadle.goals.topology import Topology
 from treadle.kernel.queue.service import PATIENCE
 from treadle.kernel.store.committer import Stale
@@ -60,7 +60,7 @@ class Objectives(GoalReads):
         *,
         actor: str,
         acceptance_criteria: Sequence[str] = (),
-        type: str = ObjectiveType.TICKET,  # noqa: A002 - the word of the artifact
+        type: str = TICKET,  # noqa: A002 - the word of the artifact
         importance: int = 2,
         urgency: int = 2,
         blocked_by: Sequence[str] = (),
@@ -388,5 +388,4 @@ class GoalServices:
         need_jsonschema()
         self.artifacts = Artifacts(kernel)
         self.objectives = Objectives(kernel, self.artifacts)
-        self.monitor = Monitor(kernel, self.artifacts)
         self.settler = GoalSettler(kernel, self.artifacts, topology)

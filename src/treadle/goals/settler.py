@@ -52,42 +52,6 @@ PAGE = 200
 _WATCHED = (Status.TODO, Status.IN_PROGRESS, Status.BLOCKED)
 
 
-class Monitor:
-    """Scans the objectives of one namespace, each type with the deadlines of a topology that has it."""
-
-    def __init__(self, kernel: Kernel, artifacts: Artifacts) -> None:
-        self._kernel = kernel
-        self._artifacts = artifacts
-
-    async def scan(self, claim: Claim, topology: Topology, objective_type: str) -> int:
-        """Scan objectives of a type under the claim of the monitor's task; return the number of newly overdue ones.
-
-        An objective that changes meanwhile is left for the next scan; when the claim is lost, another worker has taken over.
-        """
-        found = 0
-        before_id: str | None = None
-        while page := await self._artifacts.list_objectives(_WATCHED, before_id, PAGE, live=True):
-            now = await self._kernel.store.now()
-            for seen in page:
-                if seen.objective.type == objective_type and is_overdue(seen.objective, topology, now):
-                    verdict = await self._flag(claim, seen, topology, Instant.of(now))
-                    if verdict is Verdict.CLAIM_LOST:
-                        return found
-                    found += verdict is Verdict.DONE
-            before_id = page[-1].objective.objective_id
-        return found
-
-    async def _flag(self, claim: Claim, seen: Seen, topology: Topology, now: Instant) -> Verdict:
-        decision = decide_overdue(seen, now)
-        tasks = tuple(role_tasks(self._kernel.settings.namespace, topology, decision))
-        return (await self._kernel.committer.submit(Unit(claim, tasks=tasks, rows=self._artifacts.rows(decision)))).verdict
-
-    def task(self, task_id: str, objective_type: str) -> NewTask:
-        """Return the monitor's task for a type; storing it again has no effect while one is live."""
-        lane = role_lane(self._kernel.settings.namespace, GOAL_DEADLINE, objective_type)
-        return NewTask(id=task_id, lane=lane, unique_key=f"{GOAL_DEADLINE}/{objective_type}")
-
-
 def is_overdue(objective: Objective, topology: Topology, now: int) -> bool:
     """Whether the deadline has passed and the objective is not flagged yet."""
     allowed_for = topology.deadlines.get(objective.urgency)
@@ -149,13 +113,41 @@ class NoTopology(TreadleError):
 
 
 class GoalSettler:
-    """Decides for the roles, with the topology of this process."""
+    """Decides for the roles, with the topology of this process, and flags overdue objectives of one namespace."""
 
     def __init__(self, kernel: Kernel, artifacts: Artifacts, topology: Callable[[], Topology | None]) -> None:
         self._kernel = kernel
         self._artifacts = artifacts
         self._topology = topology
         self._namespace = kernel.settings.namespace
+
+    async def scan(self, claim: Claim, topology: Topology, objective_type: str) -> int:
+        """Scan objectives of a type under the claim of the monitor's task; return the number of newly overdue ones.
+
+        An objective that changes meanwhile is left for the next scan; when the claim is lost, another worker has taken over.
+        """
+        found = 0
+        before_id: str | None = None
+        while page := await self._artifacts.list_objectives(_WATCHED, before_id, PAGE, live=True):
+            now = await self._kernel.store.now()
+            for seen in page:
+                if seen.objective.type == objective_type and is_overdue(seen.objective, topology, now):
+                    verdict = await self._flag(claim, seen, topology, Instant.of(now))
+                    if verdict is Verdict.CLAIM_LOST:
+                        return found
+                    found += verdict is Verdict.DONE
+            before_id = page[-1].objective.objective_id
+        return found
+
+    async def _flag(self, claim: Claim, seen: Seen, topology: Topology, now: Instant) -> Verdict:
+        decision = decide_overdue(seen, now)
+        tasks = tuple(role_tasks(self._namespace, topology, decision))
+        return (await self._kernel.committer.submit(Unit(claim, tasks=tasks, rows=self._artifacts.rows(decision)))).verdict
+
+    def monitor_task(self, task_id: str, objective_type: str) -> NewTask:
+        """Return the monitor's task for a type; storing it again has no effect while one is live."""
+        lane = role_lane(self._namespace, GOAL_DEADLINE, objective_type)
+        return NewTask(id=task_id, lane=lane, unique_key=f"{GOAL_DEADLINE}/{objective_type}")
 
     async def settle(self, task: Task, token: Claim, decided: TaskDecision) -> Answer:
         """Commit the end of a role's task and its consequences in one unit; a Park changes nothing else."""

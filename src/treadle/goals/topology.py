@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from treadle.goals.kinds import GOAL_DEADLINE, GOAL_GATE, GOAL_READINESS, GOAL_ROLE, GOAL_RUN, GOAL_SCHEDULE
-from treadle.goals.records import LEVELS, ObjectiveType, Status
+from treadle.goals.records import LEVELS, STANDING, TICKET, Status
 from treadle.goals.schemas import check_schema
 from treadle.model.errors import InvalidInput, MissingDependency, TreadleError
 from treadle.model.names import check_name
@@ -382,7 +382,7 @@ class _Reader:
         return tuple(map(str, events))
 
     def _types(self, value: Json) -> dict[str, TypeRules]:
-        known = [str(each) for each in ObjectiveType]
+        known = [TICKET, STANDING]
         types: dict[str, TypeRules] = {}
         if not isinstance(value, dict):
             self._wrong("types", f"must be a mapping from types, such as TICKET, to their rules, not {_kind(value)}")

@@ -79,7 +79,7 @@ from treadle.workers.functions.context import FunctionContext
 
 __all__ = ["StepOptions", "ToolOptions", "TreadleRunner"]
 
-T = TypeVar("T")
+G = TypeVar("G", InputGuardrail[Any], OutputGuardrail[Any])
 
 _RESPONSE = TypeAdapter(ModelResponse)
 _MCP_TOOLS = TypeAdapter(list[MCPTool])
@@ -175,8 +175,8 @@ class _Durable:
             given,
             model=_DurableModel(self, given.model) if isinstance(given.model, Model) else given.model,
             model_provider=_DurableProvider(self, given.model_provider),
-            input_guardrails=[self._input_guardrail(each) for each in given.input_guardrails or ()],
-            output_guardrails=[self._output_guardrail(each) for each in given.output_guardrails or ()],
+            input_guardrails=[self._guardrail(each) for each in given.input_guardrails or ()],
+            output_guardrails=[self._guardrail(each) for each in given.output_guardrails or ()],
         )
 
     def agent(self, agent: Agent[Any]) -> Agent[Any]:
@@ -185,8 +185,8 @@ class _Durable:
             return self._agents[id(agent)]
         durable = agent.clone(
             tools=[self._tool(each) if isinstance(each, FunctionTool) else each for each in agent.tools],
-            input_guardrails=[self._input_guardrail(each) for each in agent.input_guardrails],
-            output_guardrails=[self._output_guardrail(each) for each in agent.output_guardrails],
+            input_guardrails=[self._guardrail(each) for each in agent.input_guardrails],
+            output_guardrails=[self._guardrail(each) for each in agent.output_guardrails],
             mcp_servers=[self._server(each) for each in agent.mcp_servers],
             handoffs=[],
         )
@@ -239,11 +239,7 @@ class _Durable:
 
     # guardrails
 
-    def _input_guardrail(self, guardrail: InputGuardrail[Any]) -> InputGuardrail[Any]:
-        check = self._check(guardrail.get_name(), guardrail.guardrail_function)
-        return replace(guardrail, guardrail_function=check, name=guardrail.get_name())
-
-    def _output_guardrail(self, guardrail: OutputGuardrail[Any]) -> OutputGuardrail[Any]:
+    def _guardrail(self, guardrail: G) -> G:
         check = self._check(guardrail.get_name(), guardrail.guardrail_function)
         return replace(guardrail, guardrail_function=check, name=guardrail.get_name())
 

@@ -13,7 +13,7 @@ Keys of a thread's items (all parts are quoted):
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Coroutine, Iterable, Iterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Iterator, Sequence
 from typing import Any, TypeVar, cast
 from urllib.parse import quote
 
@@ -175,15 +175,15 @@ class TreadleSaver(BaseCheckpointSaver[str]):
             stored = {} if record_id is None else await self._kernel.threads.find_items(record_id, kept)
             return {key: item for key, item in items.items() if key not in stored}
 
-        task, claim = _held()
-        await self._kernel.threads.write(thread_id, unwritten, task, claim)
+        await self._write(thread_id, unwritten)
 
-    async def _write(self, thread_id: str, items: Items) -> None:
+    async def _write(self, thread_id: str, changes: Items | Callable[[str | None], Awaitable[Items]]) -> None:
+        """Write items, or those that a function chooses for the thread's record, under the claim of the calling task."""
+
         async def same(_: str | None) -> Items:
-            return items
+            return cast("Items", changes)
 
-        task, claim = _held()
-        await self._kernel.threads.write(thread_id, same, task, claim)
+        await self._kernel.threads.write(thread_id, changes if callable(changes) else same, *_held())
 
     # maintenance
 
@@ -235,8 +235,7 @@ class TreadleSaver(BaseCheckpointSaver[str]):
                 left |= {_value_key(item.ns, name, version) for name, version in versions.items()}
             return {key: None for key in stored if key not in left and not key.startswith(prefixes)}
 
-        task, claim = _held()
-        await threads.write(thread_id, decide, task, claim)
+        await self._write(thread_id, decide)
 
     async def _ancestors(self, record_id: str, kept: Sequence[ThreadItem]) -> list[ThreadItem]:
         """Return the checkpoints before the kept ones, up to the nearest one with a value of each of their delta channels."""
