@@ -217,7 +217,7 @@ class Agent:
         """Return the current handlers."""
         return self._registry
 
-    def handled_names(self) -> list[str] | None:
+    def _handled_names(self) -> list[str] | None:
         """The names to compare with the topics and the published flows; None: they are not compared."""
         return None
 
@@ -230,7 +230,7 @@ class Agent:
         """Run in the thread of `start` until the agent stops."""
         stop.wait()
 
-    def repeat(self, stop: threading.Event, every: float, work: Callable[[], object], failure: str) -> None:
+    def _repeat(self, stop: threading.Event, every: float, work: Callable[[], object], failure: str) -> None:
         """Do the work every so many seconds until the agent stops; store errors are logged."""
         while not stop.wait(every):
             try:
@@ -265,7 +265,7 @@ class Agent:
 
     def check(self) -> list[str]:
         """Return warnings for the start: topics without a handler, event facets that nothing handles."""
-        names = self.handled_names()
+        names = self._handled_names()
         if names is None:
             return []
         return start_warnings(self._persistence, self._registry, names, self._profile.topics, self._config.task_list)

@@ -10,7 +10,7 @@ import msgspec
 
 from treadle.engine.kernel import Kernel
 from treadle.engine.worker_host import WorkerHost
-from treadle.kernel.telemetry.events import Emit, Event, TaskSettled
+from treadle.kernel.telemetry.events import Event, TaskSettled
 from treadle.model.tasks import Server
 from treadle.workers.lease_renewer import LeaseRenewer
 
@@ -47,9 +47,14 @@ class Profile:
 class AgentHost(WorkerHost):
     """A `WorkerHost` that registers with an agent's profile and counts its tasks by name."""
 
-    def __init__(self, kernel: Kernel, profile: Profile, *, emit: Emit | None = None, **options: Any) -> None:
+    def __init__(self, kernel: Kernel, profile: Profile, **options: Any) -> None:
         self._profile = profile
-        super().__init__(kernel, emit=_counting(emit or kernel.emit, profile), name=profile.server_name, **options)
+        super().__init__(kernel, emit=self._heard, name=profile.server_name, **options)
+
+    def _heard(self, event: Event) -> None:
+        if isinstance(event, TaskSettled) and event.move in ("succeed", "fail"):
+            self._profile.count(event.name, event.move == "succeed")
+        self._kernel.emit(event)
 
     def _make_lease_renewer(self) -> LeaseRenewer:
         lease_renewer = super()._make_lease_renewer()
@@ -70,12 +75,3 @@ class AgentHost(WorkerHost):
             counts=profile.copy_counts(),
             error=server.error if profile.error is None else msgspec.json.encode(profile.error).decode(),
         )
-
-
-def _counting(emit: Emit, profile: Profile) -> Emit:
-    def heard(event: Event) -> None:
-        if isinstance(event, TaskSettled) and event.move in ("succeed", "fail"):
-            profile.count(event.name, event.move == "succeed")
-        emit(event)
-
-    return heard

@@ -159,14 +159,14 @@ class RegistryRunner(Agent):
         """Read the registrations."""
         self.refresh()
 
-    def handled_names(self) -> list[str]:
+    def _handled_names(self) -> list[str]:
         """All registered facets, also those that the topics exclude."""
         return [registration.facet_name for registration in self._persistence.list_handler_registrations()]
 
     def until_stopped(self, stop: threading.Event) -> None:
         """Refresh periodically."""
         every = self._config.registry_refresh_interval_ms / 1000
-        self.repeat(stop, every, self.refresh, "the handler registrations could not be read")
+        self._repeat(stop, every, self.refresh, "the handler registrations could not be read")
 
     def _handler(self, registration: HandlerRegistration) -> Handler:
         def find(timeout_for: int | None) -> Callback:

@@ -145,13 +145,13 @@ class RunnerService(Agent):
             self._persistence.run(status.close())
             self._status = None
 
-    def handled_names(self) -> list[str]:
+    def _handled_names(self) -> list[str]:
         """The names of the tools; a default one may handle every topic."""
         return self.tools.names() if self.tools.default is None else [*self.tools.names(), *self._config.topics]
 
     def until_stopped(self, stop: threading.Event) -> None:
         """Sweep periodically."""
-        self.repeat(stop, SWEEP_EVERY, self.sweep, "runs could not be checked for lost tasks")
+        self._repeat(stop, SWEEP_EVERY, self.sweep, "runs could not be checked for lost tasks")
 
     def sweep(self) -> int:
         """Check runs that have not progressed since the last sweep for steps without a live task, and repair them (D55).

@@ -21,8 +21,7 @@ from treadle.dispatch.records import (
     TaskState,
     TaskStatus,
     check_worker,
-    done_line,
-    error_line,
+    end_line,
     issue_json,
     make_issue,
     notes_of,
@@ -441,7 +440,7 @@ class AgentCoordinator:
             tasks = await store.tasks.claim([self._lane_id], self._holder.owner_id, self._holder.lease_for, 1)
             if tasks and (problem := refusal(tasks[0])) is not None:
                 await self.engine.kernel.run_services.settler.settle(tasks[0], tasks[0].claim, failure(problem), 0)
-                await self._log_error(tasks[0], problem)
+                await self._log_end(tasks[0], problem.message)
             elif tasks:
                 return self._holder.hold(tasks[0], sent_at)
             elif woken:
@@ -528,21 +527,19 @@ class AgentCoordinator:
         match outcome:
             case Succeeded():
                 self._holder.handled += 1
-                await self._log_line(done_line(task.id, self.engine.kernel.clock.now(), task.attempt, worker_of(task)))
+                await self._log_end(task)
             case Failed(problem) | Retry(problem):
                 self._holder.handled += 1
                 self._holder.failed += 1
-                await self._log_error(task, problem)
+                await self._log_end(task, problem.message)
 
-    async def _log_error(self, task: Task, problem: Problem) -> None:
-        await self._log_line(error_line(task.id, self.engine.kernel.clock.now(), problem.message, task.attempt, worker_of(task)))
-
-    async def _log_line(self, line: LogLine) -> None:
-        """Write a log line about a job, if the store is reachable; the job does not depend on it."""
+    async def _log_end(self, task: Task, error: str | None = None) -> None:
+        """Write the log line of an execution, if the store is reachable; the job does not depend on it."""
+        kernel = self.engine.kernel
         try:
-            await self.engine.kernel.store.log.append_lines([line])
-        except StoreError as error:
-            self.engine.kernel.emit(StoreTrouble("writing a log line", str(error), 0.0))
+            await kernel.store.log.append_lines([end_line(task.id, kernel.clock.now(), task.attempt, worker_of(task), error)])
+        except StoreError as trouble:
+            kernel.emit(StoreTrouble("writing a log line", str(trouble), 0.0))
 
 
 def _checked_metadata(metadata: Mapping[str, Json] | None) -> dict[str, Json]:

@@ -10,7 +10,7 @@ import msgspec
 
 from treadle.agents.host import OWN_KINDS, AgentHost, Profile
 from treadle.dispatch.config import DispatchConfig
-from treadle.dispatch.records import CHECKPOINT, WORKER_ID, InvalidIssue, TaskState, done_line, error_line, notes_of, state_of
+from treadle.dispatch.records import CHECKPOINT, WORKER_ID, InvalidIssue, TaskState, end_line, notes_of, state_of
 from treadle.engine import Engine
 from treadle.engine.machine import Machine
 from treadle.kernel.store.units import Keep, Unit, Verdict
@@ -41,7 +41,6 @@ class DispatchHost(AgentHost):
         super().__init__(
             engine.kernel,
             Profile("default", "dispatch", worker_id, (), config.max_concurrent_tasks),
-            emit=self._heard,
             concurrency=config.max_concurrent_tasks + OWN_KINDS,
             threads=config.max_concurrent_tasks,
             processes=1,
@@ -54,15 +53,12 @@ class DispatchHost(AgentHost):
         )
 
     def _heard(self, event: Event) -> None:
-        self._kernel.emit(event)
+        super()._heard(event)
         if not isinstance(event, TaskSettled) or event.name != self._job_name or event.kind != HANDLER:
             return  # this worker also settles the engine's own tasks, which are not jobs
-        place = (event.task_id, self._kernel.clock.now())
-        if event.move == "succeed":
-            self._log_writer.add(done_line(*place, event.attempt, self._worker_id))
-        elif event.move in ("fail", "retry"):
-            message = str((decode(event.error) or {}).get("message", "failed"))
-            self._log_writer.add(error_line(*place, message, event.attempt, self._worker_id))
+        if event.move in ("succeed", "fail", "retry"):
+            error = None if event.move == "succeed" else str((decode(event.error) or {}).get("message", "failed"))
+            self._log_writer.add(end_line(event.task_id, self._kernel.clock.now(), event.attempt, self._worker_id, error))
 
 
 def _wrapped(engine: Engine, config: DispatchConfig, worker_id: str, handler: JobHandler) -> Handler:

@@ -11,7 +11,7 @@ import msgspec
 from treadle.model import states
 from treadle.model.errors import ClaimLost, InvalidInput
 from treadle.model.tasks import FRAMEWORK, SOURCE, LogLine, Task
-from treadle.model.values import Json, decode, encode
+from treadle.model.values import Json, decode, encode, storable
 
 _Id = Annotated[int, msgspec.Meta(ge=1)]
 _Text = Annotated[str, msgspec.Meta(min_length=1)]
@@ -86,22 +86,13 @@ def issue_json(issue: GitHubIssue) -> dict[str, Json]:
 _LONGEST = 4096
 
 
-def done_line(task_id: str, at: int, attempt: int, worker_id: str | None) -> LogLine:
-    """Return the line of a completed execution."""
-    return _line(task_id, at, "info", "Task completed successfully", attempt, worker_id)
-
-
-def error_line(task_id: str, at: int, message: str, attempt: int, worker_id: str | None) -> LogLine:
-    """Return the line of a failed execution."""
-    return _line(task_id, at, "error", message[:_LONGEST], attempt, worker_id)
-
-
-def _line(task_id: str, at: int, level: str, message: str, attempt: int, worker_id: str | None) -> LogLine:
+def end_line(task_id: str, at: int, attempt: int, worker_id: str | None, error: str | None = None) -> LogLine:
+    """Return the line of an execution that completed, or failed with the error."""
     return LogLine(
         task_id=task_id,
         at=at,
-        level=level,
-        message=message.replace("\x00", "\\0").encode("utf-8", "replace").decode(),
+        level="info" if error is None else "error",
+        message="Task completed successfully" if error is None else storable(error, _LONGEST),
         details=encode({SOURCE: FRAMEWORK, "attempt": attempt, WORKER_ID: worker_id}),
     )
 

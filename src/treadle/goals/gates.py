@@ -21,7 +21,7 @@ from treadle.goals.records import FAIL, PASS
 from treadle.goals.schemas import first_error
 from treadle.goals.topology import SHIPPED_GATES, GateSpec, InvalidTopology, Topology, TopologyProblem, suggestion
 from treadle.model.errors import Refused, TreadleError
-from treadle.model.values import Json
+from treadle.model.values import Json, storable
 from treadle.workers.call import Executor
 from treadle.workers.handlers import Handler, make_handler
 
@@ -117,7 +117,7 @@ class Gates:
                 raise GateError(f"There is no gate {spec.use} in this process; there are {', '.join(self.names())}.")
             context = GateContext(objective.as_json(), workorder.as_json(), spec.options, folder)
             judgement = await _ask(gate, spec, bundle.as_json(), context, executor)
-            reason = _storable(judgement.reason) or ("passed" if judgement.passed else "did not pass")
+            reason = storable(judgement.reason, _LONGEST_REASON) or ("passed" if judgement.passed else "did not pass")
             reports.append(GateReport(gate=spec.name, result=PASS if judgement.passed else FAIL, reason=reason))
         return reports
 
@@ -137,11 +137,6 @@ async def _ask(gate: Handler, spec: GateSpec, bundle: dict[str, Json], context: 
     if isinstance(verdict, Judgement) and isinstance(verdict.passed, bool) and isinstance(verdict.reason, str):
         return verdict
     raise GateError(f"The gate {spec.name} returned a {type(verdict).__name__}; it must return True, False or a Judgement.")
-
-
-def _storable(text: str) -> str:
-    """Return the text, shortened and without characters that stores cannot keep."""
-    return text[:_LONGEST_REASON].replace("\x00", "\\0").encode("utf-8", "replace").decode()
 
 
 # --- built in ---

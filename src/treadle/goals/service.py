@@ -136,7 +136,6 @@ class Objectives(GoalReads):
     async def approve(self, objective_id: str, *, actor: str) -> Objective:
         """Approve a NEW objective; `actor` is the approving person, and is recorded. An approved objective is returned
         unchanged."""
-        check_actor(actor)
 
         def decide(objective: Objective, now: Instant) -> tuple[Objective, str] | None:
             return None if objective.approved_by is not None else (approved(objective, actor, now), "approve")
@@ -145,7 +144,6 @@ class Objectives(GoalReads):
 
     async def block(self, objective_id: str, *, actor: str, reason: str | None = None, on: str | None = None) -> Objective:
         """Block a TODO objective: until a person unblocks it, or until the objective `on` is DONE."""
-        check_actor(actor)
         if (reason is None) == (on is None):
             raise InvalidInput("Give either a reason, or the objective that blocks it.")
         waited_for: builtins.list[Seen] = []
@@ -170,7 +168,6 @@ class Objectives(GoalReads):
 
     async def unblock(self, objective_id: str, *, actor: str) -> Objective:
         """Resolve all blockers of the objective; a BLOCKED one becomes TODO, and its count of failed workorders restarts."""
-        check_actor(actor)
 
         def decide(objective: Objective, now: Instant) -> tuple[Objective, str] | None:
             after = resolved_by(objective, actor, now)
@@ -196,7 +193,6 @@ class Objectives(GoalReads):
 
         An objective that cannot be read is made anew from its title and the other given fields.
         """
-        check_actor(actor)
         given = {
             "title": title,
             "acceptance_criteria": acceptance_criteria,
@@ -226,6 +222,7 @@ class Objectives(GoalReads):
         made_anew: bool = False,
     ) -> Objective:
         """Make an operator's move on the objective, with the readiness task that follows, guarded by the version that was read."""
+        check_actor(actor)
 
         async def attempt() -> Objective:
             seen = await self._find(objective_id, repair=made_anew)
