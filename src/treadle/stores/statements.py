@@ -1,5 +1,8 @@
 """Named SQL statements from `.sql` files: `-- name: claim` starts one, and the comment line after it states its purpose.
 
+The first line may also name the parameters in order ($1, $2, ...), and a mode of execution, for statements that shared code
+runs through `Database.fetch` (`stores/shared/port.py`): `-- name: find_run(id) on hot`.
+
 A statement may contain column lists of tasks, expanded when the file is loaded. `SET` is one of `COLUMN_SETS`:
 
     {SET}            id, lane_id, ...
@@ -22,6 +25,7 @@ Other forms:
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from functools import cache
 from importlib import import_module
 from pathlib import Path
@@ -32,7 +36,7 @@ import msgspec
 from treadle.model.runs import RANKS, Doing
 from treadle.model.tasks import TASK_COLUMNS, Column, Task, Use
 
-_NAME = re.compile(r"^-- name: (\w+)\s*$", re.MULTILINE)
+_NAME = re.compile(r"^-- name: (\w+)(?:\(([\w, ]*)\))?(?: (?:on|as) (\w+))?\s*$", re.MULTILINE)
 _MIGRATION = re.compile(r"^(\d{4})_(\w+)\.(up|down)\.sql$")
 _LIST = re.compile(r"\{(?:(json|text|all|value|array|scalar|after|sql|rank):)?(?:(\w+)\.)?(\w+)\}")
 
@@ -120,8 +124,14 @@ def _default(column: Column) -> str:
 @cache
 def _fragments() -> dict[str, str]:
     """Parts of statements that both stores use, by name, without their comments."""
-    parts = _NAME.split((_folder(__package__) / "fragments.sql").read_text("utf-8"))
-    return {name: body.strip().partition("\n")[2] for name, body in zip(parts[1::2], parts[2::2], strict=True)}
+    text = (_folder(__package__) / "fragments.sql").read_text("utf-8")
+    return {name: body.strip().partition("\n")[2] for name, _, _, body in _split(text)}
+
+
+def _split(text: str) -> Iterator[tuple[str, str | None, str | None, str]]:
+    """Return name, parameters, mode and text of each statement."""
+    parts = _NAME.split(text)
+    return zip(parts[1::4], parts[2::4], parts[3::4], parts[4::4], strict=True)
 
 
 def _folder(package: str) -> Path:
@@ -129,10 +139,31 @@ def _folder(package: str) -> Path:
     return Path(import_module(package).__path__[0])
 
 
+class Statement(NamedTuple):
+    """A statement that shared code runs."""
+
+    text: str
+    parameters: tuple[str, ...]
+    """The names of $1, $2, ... (PostgreSQL)."""
+    mode: str | None
+    """PostgreSQL: the kind of connection; SQLite: `json` for a result that is one JSON array."""
+
+
 def load_statements(package: str, file: str) -> dict[str, str]:
     """Return all statements of the file by name, with their comments and with column lists expanded."""
-    parts = _NAME.split((_folder(package) / file).read_text("utf-8"))
-    return {name: _LIST.sub(_expand, body.strip().rstrip(";")) for name, body in zip(parts[1::2], parts[2::2], strict=True)}
+    return {name: statement.text for name, statement in load_shared(package, file).items()}
+
+
+def load_shared(package: str, *files: str) -> dict[str, Statement]:
+    """Return all statements of the files by name, with their parameters; a name must not occur twice."""
+    statements: dict[str, Statement] = {}
+    for file in files:
+        for name, parameters, mode, body in _split((_folder(package) / file).read_text("utf-8")):
+            if name in statements:
+                raise RuntimeError(f"The statement {name} of {package} occurs twice")
+            names = tuple(parameters.split(", ")) if parameters else ()
+            statements[name] = Statement(_LIST.sub(_expand, body.strip().rstrip(";")), names, mode)
+    return statements
 
 
 class Migration(NamedTuple):

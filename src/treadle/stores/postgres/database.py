@@ -14,9 +14,11 @@ from treadle.model.clock import Clock
 from treadle.model.errors import NotOpen
 from treadle.model.names import Lane
 from treadle.stores.postgres.connection.address import Address
-from treadle.stores.postgres.connection.connect import LISTS, Connection, Connector, Pool
+from treadle.stores.postgres.connection.connect import LISTS, Connection, Connector, Pool, row_count, texts
 from treadle.stores.postgres.connection.errors import translated
 from treadle.stores.postgres.limits import insert_lanes, list_lanes
+from treadle.stores.shared.port import FILES, Port
+from treadle.stores.statements import load_shared
 
 if TYPE_CHECKING:
     from treadle.stores.postgres.servers import Attendance
@@ -24,6 +26,8 @@ if TYPE_CHECKING:
 P = ParamSpec("P")
 T = TypeVar("T")
 S = TypeVar("S", bound="Part")
+
+_STATEMENTS = load_shared(__package__, *FILES)
 
 Work = Callable[Concatenate[S, Connection, P], Awaitable[T]]
 Method = Callable[Concatenate[S, P], Coroutine[Any, Any, T]]
@@ -67,6 +71,23 @@ class Database:
             async with self.pool(self.reads).connection(LISTS) as connection:
                 yield connection
 
+    async def fetch(self, name: str, /, **values: Any) -> list[Any]:
+        """Run a statement on a connection of its mode (`hot` or `lists`; otherwise one for reading)."""
+        statement, parameters, mode = _STATEMENTS[name]
+        borrow = self.working if mode == "hot" else self.listing if mode == "lists" else self.reading
+        async with borrow() as connection:
+            return await connection.fetch(statement, *[values[parameter] for parameter in parameters])
+
+    async def fetch_as(self, kind: type[T], name: str, /, **values: Any) -> list[T]:
+        """Run a statement like `fetch`; return its rows as records."""
+        return [kind(**texts(row)) for row in await self.fetch(name, **values)]
+
+    async def execute(self, name: str, /, **values: Any) -> int:
+        """Run a statement; return the number of changed rows."""
+        statement, parameters, _ = _STATEMENTS[name]
+        async with self.working() as connection:
+            return row_count(await connection.execute(statement, *[values[parameter] for parameter in parameters]))
+
     def pool(self, pool: Pool | None) -> Pool:
         """Return the pool; raises `NotOpen` without one."""
         if pool is None:
@@ -93,11 +114,10 @@ class Database:
         return {lane: self.lane_ids[lane] for lane in lanes}
 
 
-class Part:
+class Part(Port):
     """A part of the store."""
 
-    def __init__(self, database: Database) -> None:
-        self._database = database
+    _database: Database
 
 
 def works(work: Work[S, P, T]) -> Method[S, P, T]:

@@ -1,12 +1,12 @@
--- name: find_record
+-- name: find_record(id) on hot
 -- Find a record by id.
 select * from records where id = $1::uuid;
 
--- name: find_record_named
+-- name: find_record_named(namespace, entity, name) on hot
 -- Find the live record with a name.
 select * from records where namespace = $1::text and entity = $2::text and name = $3::text and ended_at is null;
 
--- name: list_records
+-- name: list_records(entity, namespace, states, live, task_id, run_id, before_id, limit)
 -- Records of the entity $1, newest first; each of $2 namespace, $3 states, $4 live, $5 task, $6 run, $7 id bound may be
 -- null for any.
 select *
@@ -22,11 +22,11 @@ where entity = $1::text
 order by id desc
 limit $8::bigint;
 
--- name: count_records
+-- name: count_records(namespace, entity)
 -- Records of an entity by state.
 select state, count(*) from records where namespace = $1::text and entity = $2::text group by state;
 
--- name: list_items
+-- name: list_items(record_id, after_key, limit) on hot
 -- Items of the record $1 after the key $2, in order of key.
 select key, value
 from record_items
@@ -34,23 +34,23 @@ where record_id = $1::uuid and key >= coalesce($2::text, '') and ($2::text is nu
 order by key
 limit $3::bigint;
 
--- name: find_items
+-- name: find_items(record_id, keys) on hot
 -- Items of a record by key.
 select record_items.key, record_items.value
 from unnest($2::text[]) as wanted (key)
 join record_items on record_items.record_id = $1::uuid and record_items.key = wanted.key;
 
--- name: list_messages
+-- name: list_messages(run_id, limit, after_seq) on hot
 -- List messages that the run has not consumed, in order of arrival.
 select * from mail where run_id = $1::uuid and seq > $3::bigint order by seq limit $2::bigint;
 
--- name: find_outcomes
+-- name: find_outcomes(keys) on hot
 -- Find outcomes of effects by their keys.
 select idempotency_outcomes.*
 from unnest($1::text[]) as wanted (key)
 join idempotency_outcomes on idempotency_outcomes.idempotency_key = wanted.key;
 
--- name: list_outcomes
+-- name: list_outcomes(roots, after_key, limit)
 -- A page of the outcomes of the effects of the trees $1, in order of key; $2 is the cursor.
 select *
 from idempotency_outcomes
@@ -58,7 +58,7 @@ where root_id = any($1::uuid[]) and ($2::text is null or idempotency_key collate
 order by idempotency_key collate "C"
 limit $3::bigint;
 
--- name: list_unknown
+-- name: list_unknown(namespace, task_id, run_id, unknown_at, key, limit)
 -- List effects of unknown outcome, newest first; each of $1 namespace, $2 task, $3 run may be null for any; $4 and $5 are
 -- the cursor.
 select o.*
@@ -79,6 +79,6 @@ where o.status = 'unknown' and o.unknown_at is not null
 order by o.unknown_at desc, o.idempotency_key desc
 limit $6::bigint;
 
--- name: count_unknown
+-- name: count_unknown(roots) on hot
 -- Count the effects of these trees whose outcome is unknown.
 select count(*) from idempotency_outcomes where root_id = any($1::uuid[]) and status = 'unknown';

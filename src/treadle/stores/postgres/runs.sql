@@ -1,19 +1,19 @@
--- name: find_run
+-- name: find_run(id) on hot
 -- Find a run by id.
 select * from runs where id = $1::uuid;
 
--- name: find_last_link
+-- name: find_last_link(chain_id) on hot
 -- Find the last run of a chain.
 select * from runs where chain_id = $1::uuid order by link desc limit 1;
 
--- name: find_finished_runs
+-- name: find_finished_runs(ids) on hot
 -- Find the finished runs among $1. (`offset 0` prevents the use of the index by state.)
 select found.*
 from unnest($1::uuid[]) as given (id)
 cross join lateral (select * from runs where runs.id = given.id offset 0) as found
 where found.state in ('completed', 'failed', 'canceled');
 
--- name: list_runs
+-- name: list_runs(states, namespace, workflow, flow_ids, before_id, kind, task_list, root_id, created_after, created_before, search, doing, before_at, limit)
 -- List runs, newest first.
 select *
 from runs
@@ -21,7 +21,7 @@ where {sql:postgres_run_filter}
 order by created_at desc, id desc
 limit $14::bigint;
 
--- name: list_runs_of_state
+-- name: list_runs_of_state(states, namespace, workflow, flow_ids, before_id, kind, task_list, root_id, created_after, created_before, search, doing, before_at, limit)
 -- List runs of one state, newest first.
 select *
 from runs
@@ -30,7 +30,7 @@ where namespace = $2::text and state = ($1::text[])[1]
 order by created_at desc, id desc
 limit $14::bigint;
 
--- name: list_runs_of_workflow
+-- name: list_runs_of_workflow(states, namespace, workflow, flow_ids, before_id, kind, task_list, root_id, created_after, created_before, search, doing, before_at, limit)
 -- List runs of one workflow or function, newest first.
 select *
 from runs
@@ -39,11 +39,19 @@ where workflow collate "C" = $3::text
 order by created_at desc, id desc
 limit $14::bigint;
 
--- name: find_run_created_at
+-- name: list_runs_doing(states, namespace, workflow, flow_ids, before_id, kind, task_list, root_id, created_after, created_before, search, doing, before_at, limit)
+-- List unfinished runs by what they are doing, newest first.
+select *
+from runs
+where {sql:postgres_run_filter}
+order by created_at desc, id desc
+limit $14::bigint;
+
+-- name: find_run_created_at(id)
 -- Find the time of creation of a run.
 select created_at from runs where id = $1::uuid;
 
--- name: count_doing
+-- name: count_doing(states, namespace, workflow, flow_ids, before_id, kind, task_list, root_id, created_after, created_before, search, doing, before_at, limit)
 -- Count the newest unfinished runs that match a filter, by what they are doing.
 select doing, count(*)
 from (
@@ -55,11 +63,11 @@ from (
 ) as newest
 group by doing;
 
--- name: list_step_tasks
+-- name: list_step_tasks(step_ids)
 -- List the live tasks of the steps $1.
 select step_id::text, state, hold, owner_id, claimed_at, attempt from tasks where step_id = any ($1::uuid[]);
 
--- name: list_open_work
+-- name: list_open_work(run_ids)
 -- For each of the runs and activities: the number of live tasks, the first of them, and its open approval or external job.
 with ranked (id, run_id, doing, wake_at) as (
   select t.id, t.run_id, {sql:doing}, coalesce(t.wake_at, 0)
@@ -75,7 +83,7 @@ select {t.live}, l.kind, l.task_list, l.name, n.doing as rank, n.count,
 from numbered as n join tasks as t on t.id = n.id join lanes as l on l.id = t.lane_id
 where n.number = 1;
 
--- name: list_failed_runs
+-- name: list_failed_runs(namespace, after, limit, before_at, before_id)
 -- List runs of the namespace $1 that failed after the instant $2 and before the run $5, which failed at $4, latest first.
 select id::text, workflow, error, finished_at
 from runs
@@ -83,18 +91,18 @@ where namespace = $1 and state = 'failed' and finished_at > $2::bigint and (fini
 order by finished_at desc, id desc
 limit $3::bigint;
 
--- name: count_runs
+-- name: count_runs(namespace)
 -- Count the runs of a namespace by state.
 select state, count(*) from runs where namespace = $1::text group by state;
 
--- name: count_matching_runs
+-- name: count_matching_runs(states, namespace, workflow, flow_ids, before_id, kind, task_list, root_id, created_after, created_before, search, doing, before_at)
 -- Count the runs that match a filter, by state.
 select state, count(*)
 from runs
 where {sql:postgres_run_filter}
 group by state;
 
--- name: list_children
+-- name: list_children(run_id) on hot
 -- List unfinished runs that steps of the run started, including those started by runs that have finished meanwhile.
 with recursive below as (
   select id, finished_at from runs where parent_id = $1::uuid and parent_step_id is not null
@@ -142,19 +150,19 @@ cross join lateral (
 ) as found
 where found.run_id = $1::uuid;
 
--- name: list_inbox
+-- name: list_inbox(run_id, limit) on hot
 -- List steps of the run whose inbox is not empty.
 select * from steps where run_id = $1::uuid and inbox is not null order by id limit $2::bigint;
 
--- name: list_steps
+-- name: list_steps(run_id, after_id, limit)
 -- List steps of the run in order of id.
 select * from steps where run_id = $1::uuid and ($2::uuid is null or id > $2::uuid) order by id limit $3::bigint;
 
--- name: find_step
+-- name: find_step(id)
 -- Find a step by id.
 select * from steps where id = $1::uuid;
 
--- name: find_flow
+-- name: find_flow(id) on hot
 -- Find a flow by digest.
 select * from flows where id = $1::text;
 
@@ -170,7 +178,7 @@ having $3::text is distinct from (
 on conflict do nothing
 returning *;
 
--- name: find_flow_version
+-- name: find_flow_version(namespace, name, version)
 -- Find a version of the name, the newest by default.
 select *
 from flow_versions
@@ -178,19 +186,22 @@ where namespace = $1::text and name = $2::text and ($3::integer is null or versi
 order by version desc
 limit 1;
 
--- name: list_flow_versions
--- List all versions of a name, or the newest of every name.
+-- name: list_flow_versions(namespace, name)
+-- List all versions of a name.
+select * from flow_versions where namespace = $1::text and name = $2::text order by version desc;
+
+-- name: list_newest_flows(namespace)
+-- List the newest version of every name.
 select *
 from flow_versions as v
 where namespace = $1::text
-  and (name = $2::text
-    or $2::text is null and version = (select max(version) from flow_versions as w where w.namespace = v.namespace and w.name = v.name))
-order by name, version desc;
+  and version = (select max(version) from flow_versions as w where w.namespace = v.namespace and w.name = v.name)
+order by name;
 
--- name: find_blobs
+-- name: find_blobs(digests) on hot
 -- Find large values by digest.
 select blobs.digest, blobs.value from unnest($1::text[]) as wanted (digest) join blobs on blobs.digest = wanted.digest;
 
--- name: find_runs
+-- name: find_runs(ids, states)
 -- Find runs by id, in one of the states $2 (null: any).
 select * from runs where id = any ($1::uuid[]) and ($2::text[] is null or state = any ($2::text[]));

@@ -23,14 +23,14 @@ from treadle.stores.postgres.health import HealthReport
 from treadle.stores.postgres.log import Log
 from treadle.stores.postgres.namespaces import Namespaces
 from treadle.stores.postgres.operators import Operators
-from treadle.stores.postgres.records import Records
 from treadle.stores.postgres.retention import Retention
 from treadle.stores.postgres.runs import Runs
 from treadle.stores.postgres.search import Search
 from treadle.stores.postgres.servers import Attendance, Servers
 from treadle.stores.postgres.tasks import DeadLetters, Tasks, read_clock
-from treadle.stores.postgres.traces import Streams, Traces
 from treadle.stores.postgres.usage import UsageLedger
+from treadle.stores.shared.records import Records
+from treadle.stores.shared.traces import Streams, Traces
 
 LONGEST_COMMIT = LONGEST_STATEMENT_FOR / 1000
 """Seconds after which the store gives up a commit, to be sent again: followers of events wait no longer for a seq (D9)."""

@@ -18,6 +18,14 @@ cross join lateral (
   limit 1
 ) as last;
 
+-- name: find_next_entry(owner_id, name, writer)
+-- Read the number of entries of the writer $3 of the stream $1, $2.
+select case when kind = 'entries' then start + count else start end
+from stream_chunks
+where owner_id = $1::uuid and name = $2::text and writer = $3::text
+order by first_offset desc
+limit 1;
+
 -- name: put_chunks
 -- Replace the heads of the streams $1, $2 (next offsets, bytes, truncated), and insert chunks.
 with heads as (
@@ -40,12 +48,12 @@ update stream_chunks set continues = true where owner_id = $1::uuid and name = $
 -- Remove the generations before $4 of a writer ($1 owner, $2 name, $3 writer).
 delete from stream_chunks where owner_id = $1::uuid and name = $2::text and writer = $3::text and generation < $4::integer;
 
--- name: list_streams
+-- name: list_streams(ids)
 -- List the streams of the owners $1.
 select owner_id::text, name, namespace, root_id::text, next_offset, bytes, truncated, created_at, updated_at
 from streams where owner_id = any ($1::uuid[]) order by owner_id, name;
 
--- name: list_chunks
+-- name: list_chunks(owner_id, name, offset, limit)
 -- List up to $4 chunks of a stream ($1 owner, $2 name) from the offset $3 on.
 select first_offset, count, kind, writer, generation, entries, created_at
 from stream_chunks

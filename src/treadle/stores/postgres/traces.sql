@@ -1,4 +1,4 @@
--- name: list_trace_roots
+-- name: list_trace_roots(namespace, trace_id, limit) on lists
 -- List the runs and tasks of the namespace $1 that began a tree in the trace $2, newest first. (`coalesce` leaves only the indexes of
 -- traces.)
 select id::text
@@ -12,7 +12,7 @@ from (
 order by roots.id desc
 limit $3::bigint;
 
--- name: list_tree_runs
+-- name: list_tree_runs(roots, limit)
 -- List the runs of the trees $1, oldest first.
 select *
 from (
@@ -23,7 +23,7 @@ from (
 order by id
 limit $2::bigint;
 
--- name: list_tree_tasks
+-- name: list_tree_tasks(roots, limit) on lists
 -- List the tasks of the trees $1, live and finished, oldest first.
 with found (id, lane_id, run_id, state, running, created_at, claimed_at, finished_at) as (
   select id, lane_id, run_id, state, owner_id is not null, created_at, claimed_at, null::bigint from tasks where id = any ($1::uuid[])
@@ -44,6 +44,6 @@ from found join lanes as l on l.id = found.lane_id
 order by found.id
 limit $2::bigint;
 
--- name: list_tree_records
+-- name: list_tree_records(roots, limit)
 -- List the records of the trees $1, oldest first.
 select * from records where root_id = any ($1::uuid[]) order by id limit $2::bigint;

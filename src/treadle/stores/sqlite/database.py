@@ -9,22 +9,27 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Coroutine, Mapping
 from concurrent.futures import Future
-from functools import wraps
+from functools import cache, wraps
 from queue import SimpleQueue
 from threading import Lock, Thread
 from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
 
 import apsw
+import msgspec
 
 from treadle.model.clock import Clock
 from treadle.model.errors import NotOpen, StoreError
 from treadle.model.names import Lane
-from treadle.stores.sqlite.connection.connect import Fuse, translated, writing
+from treadle.stores.shared.port import FILES, Port
+from treadle.stores.sqlite.connection.connect import Fuse, fetch_as, read_value, to_json, translated, writing
 from treadle.stores.sqlite.connection.schema import IN_MEMORY
+from treadle.stores.statements import load_shared
 
 T = TypeVar("T")
 Work = Callable[[apsw.Connection], T]
 Tidy = Callable[[], None]
+
+_STATEMENTS = load_shared(__package__, *FILES)
 
 
 class Channel(Protocol):
@@ -226,12 +231,47 @@ class Database:
         self.reader: Channel = self.writer
         self.lanes: Mapping[Lane, int] = {}
 
+    async def fetch(self, name: str, /, **values: object) -> list[Any]:
+        """Run a statement on the reading connection."""
+        statement, bound = _STATEMENTS[name].text, self._bind(values)
+        return await self.reader.call(lambda connection: connection.execute(statement, bound).fetchall())
 
-class Part:
+    async def fetch_as(self, kind: type[T], name: str, /, **values: object) -> list[T]:
+        """Run a statement on the reading connection; return its rows, or the elements of its JSON array, as records."""
+        statement, _, mode = _STATEMENTS[name]
+        bound = self._bind(values)
+        if mode == "json":
+            decode = _decoder(kind)  # type: ignore[arg-type]
+            return await self.reader.call(lambda connection: decode(read_value(connection, statement, bound)))
+        return await self.reader.call(lambda connection: fetch_as(connection, kind, statement, bound))
+
+    async def execute(self, name: str, /, **values: object) -> int:
+        """Run a statement in a transaction; return the number of changed rows."""
+
+        def change(connection: apsw.Connection) -> int:
+            with writing(connection):
+                connection.execute(_STATEMENTS[name].text, self._bind(values))
+                return connection.changes()
+
+        return await self.writer.call(change)
+
+    def _bind(self, values: Mapping[str, object]) -> dict[str, Any]:
+        """Return the values with lists as JSON text, and the time as `now`."""
+        bound: dict[str, Any] = {
+            name: to_json(value) if isinstance(value, list | tuple) else value for name, value in values.items()
+        }
+        return bound | {"now": self.now()}
+
+
+@cache
+def _decoder(kind: type[Any]) -> Callable[[str], list[Any]]:
+    return msgspec.json.Decoder(list[kind]).decode  # type: ignore[valid-type]
+
+
+class Part(Port):
     """A part of the store."""
 
-    def __init__(self, database: Database) -> None:
-        self._database = database
+    _database: Database
 
 
 def reads(work: PartWork[S, P, T]) -> Method[S, P, T]:

@@ -11,6 +11,14 @@ where owner_id = :owner_id and name = :name and writer = :writer
 order by first_offset desc
 limit 1;
 
+-- name: find_next_entry
+-- Read the number of entries of a writer.
+select iif(kind = 'entries', start + count, start)
+from stream_chunks
+where owner_id = :owner_id and name = :name and writer = :writer
+order by first_offset desc
+limit 1;
+
 -- name: put_heads
 -- Insert or replace the heads of streams.
 insert into streams (owner_id, name, namespace, root_id, next_offset, bytes, truncated, created_at, updated_at)

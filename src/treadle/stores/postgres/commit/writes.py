@@ -55,7 +55,7 @@ from treadle.model.tags import KEPT_LIMIT
 from treadle.model.tasks import Claim
 from treadle.stores.postgres.connection.connect import Connection, plain, row_count, sparse, words
 from treadle.stores.postgres.limits import Key, take_turns
-from treadle.stores.postgres.traces import append_streams
+from treadle.stores.postgres.streams import append_streams
 from treadle.stores.rules.units import (
     Change,
     GuardedTask,

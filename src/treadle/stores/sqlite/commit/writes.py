@@ -65,7 +65,7 @@ from treadle.stores.rules.units import (
 )
 from treadle.stores.sqlite.connection.connect import read_value, to_json
 from treadle.stores.sqlite.limits import Key, list_run_keys, take_turns
-from treadle.stores.sqlite.traces import append_streams
+from treadle.stores.sqlite.streams import append_streams
 from treadle.stores.statements import load_statements
 
 _SETTLEMENTS = load_statements(__package__, "settlements.sql")

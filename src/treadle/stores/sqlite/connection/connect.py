@@ -271,12 +271,23 @@ def fetch_as(connection: apsw.Connection, kind: type[T], statement: str, values:
     """Return rows as records with the columns as fields."""
     cursor = connection.execute(statement, values)
     names: list[str] = []
-    found = []
+    flags: list[str] = []
+    records = []
     for row in cursor:
         if not names:  # the cursor has them only while there are rows
             names = [column[0] for column in cursor.description]
-        found.append(kind(**dict(zip(names, row, strict=True))))
-    return found
+            flags = [name for name in names if name in _flags(kind)]  # type: ignore[arg-type]
+        fields = dict(zip(names, row, strict=True))
+        for name in flags:
+            fields[name] = bool(fields[name])
+        records.append(kind(**fields))
+    return records
+
+
+@cache
+def _flags(kind: type[Any]) -> frozenset[str]:
+    """Return the fields that are truth values, for which SQLite has only numbers."""
+    return frozenset(field.name for field in msgspec.structs.fields(kind) if field.type is bool)
 
 
 def writing(connection: apsw.Connection) -> AbstractContextManager[object]:
