@@ -35,7 +35,7 @@ async def store(postgres_url: str, request: pytest.FixtureRequest) -> AsyncItera
     await store.tasks.lane_ids([Lane("default", HANDLER, "default", "work")])
     now = await store.now()
     first = (now - WEEKS * 7 * DAY_FOR) // HOUR_FOR * HOUR_FOR
-    await store.split(first, now + 7 * DAY_FOR, 7 * DAY_FOR)
+    await store.retention.split(first, now + 7 * DAY_FOR, 7 * DAY_FOR)
     await store.retention.prepare(Retention(store).rules)
     await fill(postgres_url, ROWS, WEEKS * 7 * DAY_FOR, now, analyze=request.param == "fresh statistics")
     yield store
@@ -184,7 +184,7 @@ async def test_a_plan_from_before_the_history_reads_few_rows_of_it(
     now = await store.now()
     if emptied == WEEKLY:
         first = (now - WEEKS * 7 * DAY_FOR) // HOUR_FOR * HOUR_FOR
-        await store.split(first, now + 7 * DAY_FOR, 7 * DAY_FOR)
+        await store.retention.split(first, now + 7 * DAY_FOR, 7 * DAY_FOR)
     connection = await store._database.connector.connect(settings, timeout=BOUND)
     for (table,) in await connection.fetch("select relid::text from pg_partition_tree('finished') where isleaf"):
         await connection.execute(f"alter table {table} set (autovacuum_enabled = false)")

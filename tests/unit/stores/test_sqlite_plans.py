@@ -44,7 +44,6 @@ INDEXES = {
         "wake_due": {"tasks_wake"},
         "renew": set(),
         "list_held": set(),
-        "find_task": set(),
         "list_failing": {"tasks_wake"},
         "find_tasks": set(),
         "find_finished": set(),
@@ -77,11 +76,13 @@ INDEXES = {
         "recall": {"tasks_admitted"},
         "recall_list": {"tasks_admitted"},
         "list_waiting_keys": {"tasks_over_limit_lane"},
-        "list_limits": {"tasks_over_limit", "tasks_admitted"},
         "go_back": {"tasks_admitted", "tasks_over_limit_lane"},
         "admit_others": {"tasks_over_limit_lane", "tasks_admitted"},
-        "list_admitted": {"tasks_admitted"},
         "list_rated": {"limits_rated", "tasks_over_limit", "tasks_admitted"},
+    },
+    "operators": {
+        "list_limits": {"tasks_over_limit", "tasks_admitted"},
+        "list_admitted": {"tasks_admitted"},
     },
     "lanes": {
         "list_slowed": {"lanes_slowed"},

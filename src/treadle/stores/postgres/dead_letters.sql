@@ -1,4 +1,4 @@
--- name: list_dead_letters
+-- name: list_dead_letters(namespace, kind, task_list, name, error_code, fingerprint, failed_after, failed_before, after_seq, until_seq, limit) on lists
 -- List failed tasks, the most recent failure first; $1-$4 lane, $5 error code, $6 fingerprint, $7-$8 instants may be
 -- null for any; after the seq $9 and up to $10.
 select finished.*, lanes.kind, lanes.task_list, lanes.name
@@ -18,7 +18,7 @@ where finished.state = 'failed' and finished.fingerprint is distinct from ''
 order by finished.seq desc
 limit $11::bigint;
 
--- name: walk_dead_letters
+-- name: walk_dead_letters(namespace, kind, task_list, name, error_code, fingerprint, failed_after, failed_before, after_seq, until_seq, limit) on lists
 -- List failed tasks without their values, the oldest failure first; filters as in `list_dead_letters`.
 select finished.id::text, finished.version, finished.claim_version, finished.seq, finished.root_id::text,
   finished.run_id::text
@@ -38,7 +38,7 @@ where finished.state = 'failed' and finished.fingerprint is distinct from ''
 order by finished.seq
 limit $11::bigint;
 
--- name: group_dead_letters
+-- name: group_dead_letters(namespace, kind, task_list, name, error_code, fingerprint, failed_after, failed_before, after_seq, until_seq, limit)
 -- Group failed tasks by fingerprint, error code and name, the largest group first; filters as in `list_dead_letters`.
 select finished.fingerprint, finished.error_code, lanes.name, count(*), count(finished.run_id), min(finished.finished_at),
   max(finished.finished_at), (array_agg(finished.id::text order by finished.seq desc))[1]
@@ -59,7 +59,7 @@ group by finished.fingerprint, finished.error_code, lanes.name
 order by count(*) desc, max(finished.seq) desc
 limit $11::bigint;
 
--- name: count_dead_letters
+-- name: count_dead_letters(namespace, kind, task_list, name, error_code, fingerprint, failed_after, failed_before, after_seq, until_seq)
 -- Count failed tasks and those of runs, and return the greatest seq; filters as in `list_dead_letters`.
 select count(*), count(finished.run_id), coalesce(max(finished.seq), 0)
 from finished
@@ -76,7 +76,7 @@ where finished.state = 'failed' and finished.fingerprint is distinct from ''
   and finished.seq > $9::bigint
   and finished.seq <= $10::bigint;
 
--- name: count_dead_letters_in
+-- name: count_dead_letters_in(namespace, kind, task_list, name)
 -- Count failed tasks by lane only, from an index alone if the table has been vacuumed.
 select count(*), count(finished.run_id), coalesce(max(finished.seq), 0)
 from finished

@@ -16,12 +16,6 @@ on conflict do nothing;
 -- Serialize changes of list settings and the creation of lanes, which copy them.
 lock table lists in share row exclusive mode;
 
--- name: list_lane_rules
--- List all lanes with their settings.
-select id, namespace, kind, task_list, name, paused, accepting, rate, burst, tokens, tokens_at, backlog_limit, limit_key
-from lanes
-order by id;
-
 -- name: next_token_for
 -- Return the milliseconds until a token arrives for those of the lanes $1 that have a rate and ready tasks, and are not
 -- paused.

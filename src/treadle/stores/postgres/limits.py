@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
 
-from treadle.model.lists import HANDLER_KEY, LaneRule, Limit
+from treadle.model.lists import HANDLER_KEY, Limit
 from treadle.model.names import Lane
 from treadle.stores.postgres.connection.connect import Connection, row_count
 from treadle.stores.rules.rates import due_keys, keys_ahead, stuck_keys
@@ -163,11 +163,6 @@ async def list_rated(connection: Connection) -> list[Limit]:
     return [Limit(**row) for row in await connection.fetch(_SQL["list_rated"])]
 
 
-async def list_handler_keys(connection: Connection, namespace: str) -> dict[str, str]:
-    """Return the limit keys of handlers by name."""
-    return {row[0]: row[1] for row in await connection.fetch(_SQL["list_handler_keys"], namespace)}
-
-
 async def recall_list(connection: Connection, namespace: str, task_list: str) -> set[Key]:
     """Withdraw the admission of a list's unclaimed tasks, so that others with their keys may run; return the keys."""
     return {(namespace, row[0]) for row in await connection.fetch(_SQL["recall_list"], namespace, task_list)}
@@ -176,16 +171,6 @@ async def recall_list(connection: Connection, namespace: str, task_list: str) ->
 async def list_waiting_keys(connection: Connection, namespace: str, task_list: str) -> set[Key]:
     """Return the keys that tasks of a list wait for."""
     return {(namespace, row[0]) for row in await connection.fetch(_SQL["list_waiting_keys"], namespace, task_list)}
-
-
-async def list_limits(connection: Connection, namespace: str) -> list[Limit]:
-    """Return all limits of the namespace."""
-    return [Limit(**row) for row in await connection.fetch(_SQL["list_limits"], namespace)]
-
-
-async def list_admitted(connection: Connection, namespace: str, key: str, limit: int) -> list[str]:
-    """Return the ids of admitted tasks of the key."""
-    return [row[0] for row in await connection.fetch(_SQL["list_admitted"], namespace, key, max(limit, 0))]
 
 
 _LANES = load_statements(__package__, "lanes.sql")
@@ -207,13 +192,6 @@ async def insert_lanes(connection: Connection, lanes: Collection[Lane]) -> None:
 async def lock_lists(connection: Connection) -> None:
     """Let one transaction at a time change settings of lists or create lanes."""
     await connection.execute(_LANES["lock_lists"])
-
-
-async def list_rules(connection: Connection) -> list[LaneRule]:
-    """Return all lanes with their settings."""
-    rows = [dict(row) for row in await connection.fetch(_LANES["list_lane_rules"])]
-    names = ("namespace", "kind", "task_list", "name")
-    return [LaneRule(lane_id=row.pop("id"), lane=Lane(*(row.pop(name) for name in names)), **row) for row in rows]
 
 
 async def next_token_for(connection: Connection, lane_ids: Collection[int]) -> int | None:

@@ -101,10 +101,6 @@ on conflict (namespace, name) do update set key = excluded.key;
 -- Remove the key of a handler.
 delete from handler_keys where namespace = $1::text and name = $2::text;
 
--- name: list_handler_keys
--- List the keys of handlers.
-select name, key from handler_keys where namespace = $1::text order by name collate "C";
-
 -- name: recall
 -- Withdraw the admission of the last unclaimed tasks of locked keys, as many as are over the limit.
 with over as materialized (
@@ -190,30 +186,6 @@ with recursive keys (namespace, limit_key) as (
 select found.namespace, found.limit_key, coalesce({sql:postgres_room} > 0, true) as room
 from (select namespace, limit_key from keys limit $3::bigint) as found
 left join limits on limits.namespace = found.namespace and limits.key = found.limit_key;
-
--- name: list_limits
--- List the limits of a namespace, with their numbers of admitted, waiting and unclaimed tasks.
-select limits.namespace, limits.key, limits.max_running, limits.by_operator, limits.rate, limits.burst, limits.tokens, limits.tokens_at,
-  (
-    select count(*)
-    from tasks
-    where tasks.namespace = limits.namespace and tasks.limit_key = limits.key and tasks.limit_key is not null and (hold & 1) = 0
-  ) as admitted,
-  (
-    select count(*)
-    from tasks
-    where tasks.namespace = limits.namespace and tasks.limit_key = limits.key and tasks.limit_key is not null
-      and hold = 1 and owner_id is null and wake_at is null
-  ) as waiting,
-  (
-    select count(*)
-    from tasks
-    where tasks.namespace = limits.namespace and tasks.limit_key = limits.key and tasks.limit_key is not null and (hold & 1) = 0
-      and owner_id is null
-  ) as unclaimed
-from limits
-where limits.namespace = $1::text
-order by limits.key collate "C";
 
 -- name: fill
 -- Store the tokens that a key has gained, unless that was done since $3 or a claim takes some now; its tasks are not stuck
@@ -315,11 +287,3 @@ where limits.rate is not null and exists (
   where tasks.namespace = limits.namespace and tasks.limit_key = limits.key and tasks.limit_key is not null
     and hold = 1 and owner_id is null and wake_at is null
 );
-
--- name: list_admitted
--- List the admitted tasks of a key.
-select id::text
-from tasks
-where namespace = $1::text and limit_key = $2::text and limit_key is not null and (hold & 1) = 0
-order by id
-limit $3::bigint;

@@ -7,10 +7,11 @@ from itertools import groupby
 
 import asyncpg
 
-from treadle.kernel.store.queries import Event, History, Tally, TaskEnd
+from treadle.kernel.store.queries import Event, History
 from treadle.model.tasks import LogLine, Move
-from treadle.stores.postgres.connection.connect import Connection, fetch_as, texts
-from treadle.stores.postgres.database import Part, lists, reads, works
+from treadle.stores.postgres.connection.connect import Connection, texts
+from treadle.stores.postgres.database import Part, lists, works
+from treadle.stores.shared.log import LogReads
 from treadle.stores.statements import load_statements
 
 _SQL = load_statements(__package__, "log.sql")
@@ -18,22 +19,10 @@ _SQL = load_statements(__package__, "log.sql")
 _FIRST_ID = "00000000-0000-0000-0000-000000000000"
 
 
-class Log(Part):
+class Log(Part, LogReads):
     """The `LogStore` of PostgreSQL. The order of seqs is not the order of commits (D9)."""
 
     seqs_in_order = False
-
-    @lists
-    async def list_moves(self, connection: Connection, entity_id: str) -> list[Move]:
-        return _moves(await connection.fetch(_SQL["list_moves"], entity_id))
-
-    @lists
-    async def list_moves_of(self, connection: Connection, entity_ids: Sequence[str]) -> list[Move]:
-        return _moves(await connection.fetch(_SQL["list_moves_of"], list(set(entity_ids))))
-
-    @lists
-    async def list_takeovers(self, connection: Connection, run_id: str, limit: int) -> list[Move]:
-        return _moves(await connection.fetch(_SQL["list_takeovers"], run_id, max(limit, 0)))
 
     @lists
     async def list_histories(self, connection: Connection, after_id: str | None, limit: int) -> list[History]:
@@ -50,40 +39,11 @@ class Log(Part):
         rows = await connection.fetch(_SQL["list_events"], after_seq, until_seq, max(limit, 0))
         return [Event(row["row_namespace"], move) for row, move in zip(rows, _moves(rows), strict=True)]
 
-    @works
-    async def find_last_seq(self, connection: Connection) -> int:
-        return int(await connection.fetchval(_SQL["find_last_seq"]))
-
-    @works
-    async def tally(self, connection: Connection, after_seq: int, until_seq: int) -> list[Tally]:
-        return [Tally(*row) for row in await connection.fetch(_SQL["tally"], after_seq, until_seq)]
-
-    @works
-    async def list_ends(self, connection: Connection, limit: int) -> list[TaskEnd]:
-        return [TaskEnd(*row) for row in await connection.fetch(_SQL["list_ends"], max(limit, 0))]
-
     async def append_lines(self, lines: Sequence[LogLine]) -> None:
         if lines:
             rows = ((line.task_id, line.at, line.level, line.message, line.details, line.run_id, line.step_id) for line in lines)
             async with self._database.working() as connection:
                 await connection.execute(_SQL["append_lines"], *zip(*rows, strict=True))
-
-    @reads
-    async def list_lines(self, connection: Connection, task_id: str, limit: int) -> list[LogLine]:
-        return await fetch_as(connection, LogLine, _SQL["list_lines"], task_id, limit)
-
-    @reads
-    async def list_run_lines(self, connection: Connection, run_id: str, limit: int) -> list[LogLine]:
-        return await fetch_as(connection, LogLine, _SQL["list_run_lines"], run_id, limit)
-
-    @reads
-    async def page_run_lines(
-        self, connection: Connection, run_id: str, limit: int, before: int | None = None, after: int | None = None
-    ) -> list[tuple[int, LogLine]]:
-        name, number = ("list_run_lines_before", before) if after is None else ("list_run_lines_after", after)
-        rows = [texts(row) for row in await connection.fetch(_SQL[name], run_id, max(limit, 0), number)]
-        found = [(row.pop("id"), LogLine(**row)) for row in rows]
-        return found[::-1] if after is None else found
 
 
 def _moves(rows: Iterable[asyncpg.Record]) -> list[Move]:

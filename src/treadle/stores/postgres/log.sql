@@ -1,4 +1,4 @@
--- name: list_moves
+-- name: list_moves(entity_id) on lists
 -- List the moves of the entity $1; the end of a finished task is its last.
 select seq, at, entity, entity_id, version, move, from_state, to_state, actor, claim_version, run_id, root_id, trace_id, data
 from log
@@ -9,7 +9,7 @@ from finished
 where id = $1::uuid
 order by version;
 
--- name: list_moves_of
+-- name: list_moves_of(ids) on lists
 -- List the moves of the entities $1, each in order of version.
 select moves.*
 from unnest($1::uuid[]) as given (id)
@@ -24,7 +24,7 @@ cross join lateral (
 ) as moves
 order by moves.entity_id, moves.version;
 
--- name: list_takeovers
+-- name: list_takeovers(run_id, limit) on lists
 -- List the last $2 expiries of leases on tasks of the run $1.
 with found as (
   select seq, at, entity, entity_id, version, move, from_state, to_state, actor, claim_version, run_id, root_id, trace_id, data
@@ -99,11 +99,11 @@ left join runs on found.namespace is null and runs.id = any (array[found.entity_
 left join records on found.namespace is null and records.id = found.entity_id
 order by found.seq;
 
--- name: find_last_seq
+-- name: find_last_seq() on hot
 -- Return the last assigned seq, committed or not.
 select case when is_called then last_value else 0 end from treadle_seq;
 
--- name: tally
+-- name: tally(after_seq, until_seq) on hot
 -- Count the moves of tasks after the seq $1 and up to $2 by minute, kind and move; the log has no lane.
 select lanes.namespace, lanes.kind, either.at / 60000 * 60000, either.move, either.to_state, count(*), max(either.waited_for)
 from (
@@ -121,7 +121,7 @@ from (
 join lanes on lanes.id = either.lane_id
 group by lanes.namespace, lanes.kind, either.at / 60000, either.move, either.to_state;
 
--- name: list_ends
+-- name: list_ends(limit) on hot
 -- List the last ends of tasks, up to $1; an attempt began only where one ended the task; a function began as a whole.
 select lanes.namespace, lanes.kind, lanes.name, ended.state, ended.finished_at,
   case
@@ -142,29 +142,29 @@ insert into lines (task_id, at, level, message, details, run_id, step_id)
 select *
 from unnest($1::uuid[], $2::bigint[], $3::text[], $4::text[], $5::text[], $6::uuid[], $7::uuid[]);
 
--- name: list_lines
+-- name: list_lines(task_id, limit)
 -- List the last $2 lines of the task $1, oldest first.
 select task_id, at, level, message, details, run_id, step_id
 from (select * from lines where task_id = $1::uuid order by id desc limit $2::bigint) as newest
 order by id;
 
--- name: list_run_lines
+-- name: list_run_lines(run_id, limit)
 -- List the last $2 lines of the run $1, oldest first.
 select task_id, at, level, message, details, run_id, step_id
 from (select * from lines where run_id = $1::uuid order by id desc limit $2::bigint) as newest
 order by id;
 
--- name: list_run_lines_before
+-- name: list_run_lines_before(run_id, limit, before)
 -- List the last $2 lines of the run $1 before the number $3, the last one first.
-select id, task_id, at, level, message, details, run_id, step_id
+select id, task_id::text, at, level, message, details, run_id::text, step_id::text
 from lines
 where run_id = $1::uuid and ($3::bigint is null or id < $3::bigint)
 order by id desc
 limit $2::bigint;
 
--- name: list_run_lines_after
+-- name: list_run_lines_after(run_id, limit, after)
 -- List the first $2 lines of the run $1 after the number $3.
-select id, task_id, at, level, message, details, run_id, step_id
+select id, task_id::text, at, level, message, details, run_id::text, step_id::text
 from lines
 where run_id = $1::uuid and id > $3::bigint
 order by id

@@ -30,11 +30,11 @@ set rate = $2::double precision, burst = $3::integer, tokens = $3::integer,
   tokens_at = case when $2::double precision is not null then (select treadle_now()) end
 where id = $1::integer;
 
--- name: set_backlog_limit
+-- name: set_backlog_limit(lane_id, backlog_limit) on hot
 -- Set the cap on ready tasks of a lane.
 update lanes set backlog_limit = $2::integer where id = $1::integer;
 
--- name: save_handler
+-- name: save_handler(namespace, facet_name, module_uri, entrypoint, version, checksum, timeout_for, requirements, metadata) on hot
 -- Insert or replace the registration; `created_at` keeps its first value.
 insert into handler_registrations (namespace, facet_name, module_uri, entrypoint, version, checksum, timeout_for, requirements,
   metadata, created_at, updated_at)
@@ -49,13 +49,55 @@ set module_uri = excluded.module_uri,
     metadata = excluded.metadata,
     updated_at = excluded.updated_at;
 
--- name: list_handlers
+-- name: list_handlers(namespace)
 -- List the registrations of the namespace $1 by name.
 select facet_name, module_uri, entrypoint, version, checksum, timeout_for, requirements, metadata, created_at, updated_at
 from handler_registrations
 where namespace = $1::text
 order by facet_name collate "C";
 
--- name: delete_handler
+-- name: delete_handler(namespace, facet_name) on hot
 -- Remove the registration $2 of the namespace $1.
 delete from handler_registrations where namespace = $1::text and facet_name = $2::text;
+
+-- name: list_limits(namespace)
+-- List the limits of a namespace, with their numbers of admitted, waiting and unclaimed tasks.
+select limits.namespace, limits.key, limits.max_running, limits.by_operator, limits.rate, limits.burst, limits.tokens, limits.tokens_at,
+  (
+    select count(*)
+    from tasks
+    where tasks.namespace = limits.namespace and tasks.limit_key = limits.key and tasks.limit_key is not null and (hold & 1) = 0
+  ) as admitted,
+  (
+    select count(*)
+    from tasks
+    where tasks.namespace = limits.namespace and tasks.limit_key = limits.key and tasks.limit_key is not null
+      and hold = 1 and owner_id is null and wake_at is null
+  ) as waiting,
+  (
+    select count(*)
+    from tasks
+    where tasks.namespace = limits.namespace and tasks.limit_key = limits.key and tasks.limit_key is not null and (hold & 1) = 0
+      and owner_id is null
+  ) as unclaimed
+from limits
+where limits.namespace = $1::text
+order by limits.key collate "C";
+
+-- name: list_admitted(namespace, key, limit)
+-- List the admitted tasks of a key.
+select id::text
+from tasks
+where namespace = $1::text and limit_key = $2::text and limit_key is not null and (hold & 1) = 0
+order by id
+limit $3::bigint;
+
+-- name: list_handler_keys(namespace)
+-- List the keys of handlers.
+select name, key from handler_keys where namespace = $1::text order by name collate "C";
+
+-- name: list_lane_rules
+-- List all lanes with their settings.
+select id, namespace, kind, task_list, name, paused, accepting, rate, burst, tokens, tokens_at, backlog_limit, limit_key
+from lanes
+order by id;

@@ -27,9 +27,10 @@ from treadle.stores.postgres.retention import Retention
 from treadle.stores.postgres.runs import Runs
 from treadle.stores.postgres.search import Search
 from treadle.stores.postgres.servers import Attendance, Servers
-from treadle.stores.postgres.tasks import DeadLetters, Tasks, read_clock
+from treadle.stores.postgres.tasks import Tasks, read_clock
 from treadle.stores.postgres.usage import UsageLedger
 from treadle.stores.shared.records import Records
+from treadle.stores.shared.tasks import DeadLetters
 from treadle.stores.shared.traces import Streams, Traces
 
 LONGEST_COMMIT = LONGEST_STATEMENT_FOR / 1000

@@ -11,26 +11,22 @@ import msgspec
 
 from treadle.kernel.store.queries import (
     NEWEST,
-    DeadLetter,
-    DeadLetterFilter,
-    DeadLetterGroup,
     Extension,
-    LaneDepth,
     Place,
     Renewal,
     TaskFilter,
     Woken,
 )
-from treadle.kernel.store.units import Seen
 from treadle.model.clock import Clock
 from treadle.model.ids import id_time
 from treadle.model.names import Lane
 from treadle.model.states import FINAL_TASK_STATES
 from treadle.model.tasks import Claim, Task
-from treadle.stores.postgres.connection.connect import Connection, row_count, texts
-from treadle.stores.postgres.database import Database, Part, lists, reads, works
+from treadle.stores.postgres.connection.connect import Connection, texts
+from treadle.stores.postgres.database import Database, Part, lists, works
 from treadle.stores.postgres.limits import feed, next_token_for, take_turns
 from treadle.stores.rules.rates import earlier
+from treadle.stores.shared.tasks import TaskReads
 from treadle.stores.statements import COLUMN_SETS, load_statements
 
 _IS_SNAPSHOT_OLD = load_statements(__package__, "tasks.sql")["is_snapshot_old"]
@@ -117,7 +113,7 @@ _ORDER = attrgetter("priority", "due_at", "id")
 """The order in which tasks are claimed; an update returns them in another one."""
 
 
-class Tasks(Part):
+class Tasks(Part, TaskReads):
     """The `TaskStore` of PostgreSQL."""
 
     def __init__(self, database: Database) -> None:
@@ -187,34 +183,6 @@ class Tasks(Part):
         async with self._database.working() as connection:
             return await next_token_for(connection, lane_ids)
 
-    @reads
-    async def expire_leases_of(self, connection: Connection, owner_ids: Sequence[str]) -> int:
-        return row_count(await connection.execute(_SQL["expire_leases"], list(owner_ids)))
-
-    @reads
-    async def list_unpolled(self, connection: Connection, lane_ids: Sequence[int], limit: int) -> list[str]:
-        return [row[0] for row in await connection.fetch(_SQL["list_unpolled"], list(lane_ids), max(limit, 0))]
-
-    @reads
-    async def list_failing(self, connection: Connection, lane_ids: Sequence[int], limit: int) -> list[str]:
-        return [row[0] for row in await connection.fetch(_SQL["list_failing"], list(lane_ids), max(limit, 0))]
-
-    async def find(self, task_id: str) -> Task | None:
-        return next(iter(await self.find_many([task_id])), None)
-
-    @lists
-    async def find_many(self, connection: Connection, task_ids: Sequence[str]) -> list[Task]:
-        found = [task_of(row) for row in await connection.fetch(_SQL["find_tasks"], list(set(task_ids)))]
-        return sorted(found, key=lambda task: (task.created_at, task.id), reverse=True)
-
-    @reads
-    async def find_unique(self, connection: Connection, namespace: str, keys: Sequence[str]) -> dict[str, str]:
-        return {row[0]: row[1] for row in await connection.fetch(_SQL["find_unique"], namespace, list(keys))}
-
-    @works
-    async def find_finished(self, connection: Connection, task_ids: Sequence[str]) -> list[Task]:
-        return [task_of(row) for row in await connection.fetch(_SQL["find_finished"], sorted(set(task_ids)))]
-
     @lists
     async def list_matching(self, connection: Connection, which: TaskFilter, limit: int) -> list[Task]:
         before = which.before or NEWEST
@@ -235,18 +203,9 @@ class Tasks(Part):
             return [task_of(row) for row in await connection.fetch(_SQL["list_tasks"], *values)]
         return [task_of(row) for row in await connection.fetch(_SQL["list_run_tasks"], *values, which.run_id)]
 
-    @reads
-    async def list_depths(self, connection: Connection) -> list[LaneDepth]:
-        rows = [dict(row) for row in await connection.fetch(_SQL["list_depths"])]
-        names = ("namespace", "kind", "task_list", "name")
-        return [LaneDepth(lane=Lane(*(row.pop(name) for name in names)), **row) for row in rows]
-
-    @reads
-    async def count_finished(self, connection: Connection) -> dict[str, int]:
-        estimates = {row["state"]: row["count"] for row in await connection.fetch(_SQL["estimate_finished"])}
-        if sum(estimates.values()) > COUNTED:
-            return estimates
-        return {row["state"]: row["count"] for row in await connection.fetch(_SQL["count_finished"])}
+    async def count_finished(self) -> dict[str, int]:
+        estimates = dict(await self._database.fetch("estimate_finished"))
+        return estimates if sum(estimates.values()) > COUNTED else await super().count_finished()
 
 
 async def _claim(
@@ -324,46 +283,3 @@ async def held(connection: Connection, claims: Sequence[Claim]) -> set[str]:
 async def read_clock(connection: Connection) -> int:
     """Return the database's clock."""
     return int(await connection.fetchval(_SQL["now"]))
-
-
-_DEAD_LETTERS = load_statements(__package__, "dead_letters.sql")
-
-
-_LAST_SEQ = 2**62
-
-
-def _values(which: DeadLetterFilter) -> list[Any]:
-    *values, after_seq, until_seq = (getattr(which, name) for name in which.__struct_fields__)
-    return [*values, after_seq or 0, _LAST_SEQ if until_seq is None else until_seq]
-
-
-class DeadLetters(Part):
-    """The `DeadLetterStore` of PostgreSQL."""
-
-    @lists
-    async def list_newest(self, connection: Connection, which: DeadLetterFilter, limit: int) -> list[Task]:
-        return [task_of(row) for row in await connection.fetch(_DEAD_LETTERS["list_dead_letters"], *_values(which), max(limit, 0))]
-
-    @lists
-    async def walk(self, connection: Connection, which: DeadLetterFilter, limit: int) -> list[DeadLetter]:
-        rows = await connection.fetch(_DEAD_LETTERS["walk_dead_letters"], *_values(which), max(limit, 0))
-        return [
-            DeadLetter(Seen(task_id, version, claim_version), seq, root_id, run_id)
-            for task_id, version, claim_version, seq, root_id, run_id in rows
-        ]
-
-    @reads
-    async def group(self, connection: Connection, which: DeadLetterFilter, limit: int) -> list[DeadLetterGroup]:
-        return [
-            DeadLetterGroup(*row)
-            for row in await connection.fetch(_DEAD_LETTERS["group_dead_letters"], *_values(which), max(limit, 0))
-        ]
-
-    @reads
-    async def count(self, connection: Connection, which: DeadLetterFilter) -> tuple[int, int, int]:
-        name, values = (
-            ("count_dead_letters_in", _values(which)[:4]) if which.by_lane_alone else ("count_dead_letters", _values(which))
-        )
-        row = await connection.fetchrow(_DEAD_LETTERS[name], *values)
-        assert row is not None
-        return row[0], row[1], row[2]

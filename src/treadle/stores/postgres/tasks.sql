@@ -379,14 +379,14 @@ select tasks.id::text
 from unnest($1::uuid[], $2::integer[], $3::text[]) as given (id, claim_version, owner_id)
 join tasks on tasks.id = any (array[given.id]) and tasks.claim_version = given.claim_version and tasks.owner_id = given.owner_id;
 
--- name: expire_leases
+-- name: expire_leases(owners)
 -- Expire the leases of the owners now, if they have not expired before.
 with owned as materialized (
   select id from tasks where owner_id = any ($1::text[]) and wake_at is not null order by id for update
 )
 update tasks set wake_at = least(tasks.wake_at, (select treadle_now())) from owned where tasks.id = any (array[owned.id]);
 
--- name: list_failing
+-- name: list_failing(lane_ids, limit)
 -- List tasks of the lanes $1 that wait after an error, among the 10,000 that are due next: retries are due before most
 -- others, and building an index of their own would lock out claims and renewals during the upgrade.
 select id::text
@@ -396,14 +396,14 @@ from (
 where error is not null and lane_id = any ($1::integer[])
 limit $2::bigint;
 
--- name: list_unpolled
+-- name: list_unpolled(lane_ids, limit)
 -- List tasks of the lanes $1 that await an external job and are ready to be polled.
 select id::text
 from tasks
 where lane_id = any ($1::integer[]) and state = 'awaiting_external' and owner_id is null and wake_at is null and hold = 0
 limit $2::bigint;
 
--- name: find_tasks
+-- name: find_tasks(ids) on lists
 -- Find live and finished tasks by id.
 select found.*, lanes.kind, lanes.task_list, lanes.name
 from unnest($1::uuid[]) as given (id)
@@ -465,13 +465,13 @@ limit $11::bigint;
 -- Find the time of creation of a live or finished task.
 select created_at from tasks where id = $1::uuid union all select created_at from finished where id = $1::uuid limit 1;
 
--- name: find_unique
+-- name: find_unique(namespace, keys)
 -- Find the task lists of the live tasks that have unique keys.
 select t.unique_key, l.task_list
 from tasks as t join lanes as l on l.id = t.lane_id
 where t.namespace = $1 and t.unique_key = any($2::text[]);
 
--- name: find_finished
+-- name: find_finished(ids) on hot
 -- Find the finished tasks among $1.
 select finished.*, lanes.kind, lanes.task_list, lanes.name
 from unnest($1::uuid[]) as given (id)
@@ -480,7 +480,8 @@ join lanes on lanes.id = finished.lane_id;
 
 -- name: list_depths
 -- Count the live tasks of each lane by state of readiness.
-select depth.*, lanes.namespace, lanes.kind, lanes.task_list, lanes.name
+select depth.lane_id, lanes.namespace, lanes.kind, lanes.task_list, lanes.name,
+  depth.ready, depth.running, depth.waiting, depth.held, depth.oldest_due_at, depth.paused
 from (
   select lane_id,
     count(*) filter (where owner_id is null and hold = 0 and wake_at is null) as ready,

@@ -4,26 +4,15 @@ from __future__ import annotations
 
 from treadle.model.usage import Budget, Reservation, Usage
 from treadle.stores.postgres.connection.connect import Connection, fetch_as
-from treadle.stores.postgres.database import Part, reads, works
+from treadle.stores.postgres.database import Part, works
+from treadle.stores.shared.operators import Budgets
 from treadle.stores.statements import load_statements
 
 _SQL = load_statements(__package__, "usage.sql")
 
 
-class UsageLedger(Part):
+class UsageLedger(Part, Budgets):
     """The `UsageStore` of PostgreSQL."""
-
-    @works
-    async def set_budget(self, connection: Connection, run_id: str, limit_micros: int | None) -> None:
-        await connection.execute(_SQL["set_budget"], run_id, limit_micros)
-
-    @works
-    async def forget_budget(self, connection: Connection, run_id: str) -> None:
-        await connection.execute(_SQL["forget_budget"], run_id)
-
-    @reads
-    async def find_budget(self, connection: Connection, run_id: str) -> Budget | None:
-        return await _budget(connection, "find_budget", run_id)
 
     @works
     async def reserve(self, connection: Connection, usage: Usage, default_limit: int | None) -> Reservation:
@@ -43,10 +32,6 @@ class UsageLedger(Part):
                 return False
             await connection.execute(_SQL["correct"], usage.run_id, usage.cost_micros - reserved)
             return True
-
-    @reads
-    async def list_requests(self, connection: Connection, run_id: str) -> list[Usage]:
-        return await fetch_as(connection, Usage, _SQL["list_usage"], run_id)
 
 
 async def _reserve(connection: Connection, usage: Usage) -> Usage | None:

@@ -1,9 +1,9 @@
--- name: set_budget
+-- name: set_budget(run_id, limit_micros) on hot
 -- Set the budget of a run.
 insert into llm_budgets (run_id, limit_micros, committed_micros) values ($1::uuid, $2::bigint, 0)
 on conflict (run_id) do update set limit_micros = excluded.limit_micros;
 
--- name: forget_budget
+-- name: forget_budget(run_id) on hot
 -- Remove the budget of a run that was never created.
 delete from llm_budgets where run_id = $1::uuid and committed_micros = 0;
 
@@ -15,7 +15,7 @@ insert into llm_budgets (run_id, limit_micros, committed_micros) values ($1::uui
 -- Lock the budget of a run: reservations and settlements of one run are serialized.
 select limit_micros, committed_micros from llm_budgets where run_id = $1::uuid for update;
 
--- name: find_budget
+-- name: find_budget(run_id)
 -- Find the budget of a run.
 select limit_micros, committed_micros from llm_budgets where run_id = $1::uuid;
 
@@ -64,6 +64,6 @@ returning reserved_micros;
 -- Replace the reservation by the actual cost in the budget, even over the limit: the money is spent.
 update llm_budgets set committed_micros = greatest(committed_micros + $2::bigint, 0) where run_id = $1::uuid;
 
--- name: list_usage
+-- name: list_usage(run_id)
 -- List all requests of the run.
 select * from llm_usage where run_id = $1::uuid order by id;

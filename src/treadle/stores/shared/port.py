@@ -13,7 +13,9 @@ from treadle.model.ids import id_time
 
 T = TypeVar("T")
 
-FILES = tuple(f"{name}.sql" for name in ("runs", "records", "traces", "streams"))
+_NAMES = ("tasks", "dead_letters", "runs", "records", "log", "search", "traces", "streams", "operators", "usage")
+
+FILES = tuple(f"{name}.sql" for name in _NAMES)
 """The files with these statements; a name occurs in only one of them."""
 
 

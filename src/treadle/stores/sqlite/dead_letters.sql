@@ -1,4 +1,4 @@
--- name: list_dead_letters
+-- name: list_dead_letters as json
 -- List failed tasks, the most recent failure first.
 select coalesce('[' || group_concat(task, ',') || ']', '[]')
 from (

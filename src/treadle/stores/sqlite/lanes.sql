@@ -20,12 +20,6 @@ where kind = 'handler' and exists (select 1 from handler_keys) and limit_key is 
 -- List all lanes.
 select id, namespace, kind, task_list, name from lanes order by id;
 
--- name: list_lane_rules
--- List all lanes with their settings.
-select id, namespace, kind, task_list, name, paused, accepting, rate, burst, tokens, tokens_at, backlog_limit, limit_key
-from lanes
-order by id;
-
 -- name: list_slowed
 -- List lanes that are paused or have a rate.
 select id, namespace, kind, task_list, name, paused, accepting, rate, burst, tokens, tokens_at, backlog_limit, limit_key

@@ -8,7 +8,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import apsw
-import msgspec
 
 from treadle.model.lists import HANDLER_KEY, LaneRule, Limit
 from treadle.model.names import Lane
@@ -152,29 +151,9 @@ def _mark_lanes(connection: apsw.Connection, namespace: str, key: str) -> None:
         connection.execute(_SQL["mark_lanes"], {"namespace": namespace, "name": key.removeprefix(HANDLER_KEY)})
 
 
-def list_limits(connection: apsw.Connection, namespace: str) -> list[Limit]:
-    """Return all limits of the namespace."""
-    return _limits(connection, "list_limits", {"namespace": namespace})
-
-
 def list_rated(connection: apsw.Connection) -> list[Limit]:
     """Return the limits with a rate that tasks wait for; usually there are none, and the query is nearly free."""
-    return _limits(connection, "list_rated", {})
-
-
-def _limits(connection: apsw.Connection, name: str, values: dict[str, Any]) -> list[Limit]:
-    found = fetch_as(connection, Limit, _SQL[name], values)
-    return [msgspec.structs.replace(limit, by_operator=bool(limit.by_operator)) for limit in found]
-
-
-def list_handler_keys(connection: apsw.Connection, namespace: str) -> dict[str, str]:
-    """Return the limit keys of handlers by name."""
-    return {str(name): str(key) for name, key in connection.execute(_SQL["list_handler_keys"], {"namespace": namespace})}
-
-
-def list_admitted(connection: apsw.Connection, namespace: str, key: str, limit: int) -> list[str]:
-    """Return the ids of admitted tasks of the key."""
-    return [str(task_id) for (task_id,) in connection.execute(_SQL["list_admitted"], _of(namespace, key, limit=max(limit, 0)))]
+    return fetch_as(connection, Limit, _SQL["list_rated"], {})
 
 
 def _of(namespace: str, key: str, **more: Any) -> dict[str, Any]:
@@ -195,11 +174,6 @@ def make_lanes(connection: apsw.Connection, lanes: Iterable[Lane]) -> dict[Lane,
     connection.execute(_LANES["insert_lanes"], {"rows": rows})
     connection.execute(_LANES["key_lanes"])
     return {lane: lane_id for lane_id, lane in list_lanes(connection).items()}
-
-
-def list_rules(connection: apsw.Connection) -> list[LaneRule]:
-    """Return all lanes with their settings."""
-    return list(_rules(connection, "list_lane_rules"))
 
 
 def list_slowed(connection: apsw.Connection) -> dict[int, LaneRule]:

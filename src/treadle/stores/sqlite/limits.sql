@@ -74,10 +74,6 @@ on conflict (namespace, name) do update set key = excluded.key;
 -- Remove the key of a handler.
 delete from handler_keys where namespace = :namespace and name = :name;
 
--- name: list_handler_keys
--- List the keys of handlers.
-select name, key from handler_keys where namespace = :namespace order by name;
-
 -- name: mark_lanes
 -- Set the limit key of a handler's lanes: its own, or that of its limit, or none.
 update lanes
@@ -132,24 +128,6 @@ where l.namespace = :namespace and l.task_list = :task_list
 -- name: list_run_keys
 -- List the limit keys of the run's live tasks.
 select distinct namespace, limit_key from tasks where run_id = :run_id and limit_key is not null;
-
--- name: list_limits
--- List the limits of a namespace, with their numbers of admitted, waiting and unclaimed tasks.
-select m.namespace, m.key, m.max_running, m.by_operator, m.rate, m.burst, m.tokens, m.tokens_at,
-  (select count(*) from tasks as t where t.namespace = m.namespace and t.limit_key = m.key and (t.hold & 1) = 0) as admitted,
-  (
-    select count(*)
-    from tasks as t
-    where t.namespace = m.namespace and t.limit_key = m.key and t.hold = 1 and t.owner_id is null and t.wake_at is null
-  ) as waiting,
-  (
-    select count(*)
-    from tasks as t
-    where t.namespace = m.namespace and t.limit_key = m.key and (t.hold & 1) = 0 and t.owner_id is null
-  ) as unclaimed
-from limits as m
-where m.namespace = :namespace
-order by m.key;
 
 -- name: fill
 -- Store the tokens that a key has gained, unless that was done since `seen_at`; its tasks are not stuck until a while later.
@@ -210,7 +188,3 @@ where m.rate is not null and exists (
   from tasks as t
   where t.namespace = m.namespace and t.limit_key = m.key and t.hold = 1 and t.owner_id is null and t.wake_at is null
 );
-
--- name: list_admitted
--- List the admitted tasks of a key.
-select id from tasks where namespace = :namespace and limit_key = :key and (hold & 1) = 0 order by id limit :limit;

@@ -1,4 +1,4 @@
--- name: list_moves
+-- name: list_moves as json
 -- List the moves of an entity in order of version.
 select coalesce('[' || group_concat(move, ',') || ']', '[]')
 from (select move from moves where entity_id = :entity_id order by version);
@@ -21,12 +21,12 @@ from (
   limit :limit
 );
 
--- name: list_moves_of
+-- name: list_moves_of as json
 -- List the moves of many entities, each in order of version.
 select coalesce('[' || group_concat(move, ',') || ']', '[]')
 from (select move from moves where entity_id in (select value from json_each(:ids)) order by entity_id, version);
 
--- name: list_takeovers
+-- name: list_takeovers as json
 -- List the last expiries of leases on tasks of a run.
 select coalesce('[' || group_concat(move, ',') || ']', '[]')
 from (
@@ -120,7 +120,7 @@ insert into lines (task_id, at, level, message, details, run_id, step_id)
 select r.value ->> 0, r.value ->> 1, r.value ->> 2, r.value ->> 3, r.value ->> 4, r.value ->> 5, r.value ->> 6
 from jsonb_each(:rows) as r;
 
--- name: list_lines
+-- name: list_lines as json
 -- List the last lines of a task, oldest first.
 select coalesce('[' || group_concat(line, ',') || ']', '[]')
 from (
@@ -136,7 +136,7 @@ from (
   order by id
 );
 
--- name: list_run_lines
+-- name: list_run_lines as json
 -- List the last lines of a run, oldest first.
 select coalesce('[' || group_concat(line, ',') || ']', '[]')
 from (

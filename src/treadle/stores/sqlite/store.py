@@ -17,6 +17,7 @@ import msgspec
 from treadle.kernel.store.ports import CHANGED, Store
 from treadle.kernel.store.units import Answer, Unit
 from treadle.model.clock import Clock
+from treadle.stores.shared.tasks import DeadLetters
 from treadle.stores.shared.traces import Streams, Traces
 from treadle.stores.sqlite.commit.commit import commit
 from treadle.stores.sqlite.connection.clocks import check_clocks
@@ -45,7 +46,7 @@ from treadle.stores.sqlite.retention import Retention
 from treadle.stores.sqlite.runs import Runs
 from treadle.stores.sqlite.search import Search
 from treadle.stores.sqlite.servers import Servers
-from treadle.stores.sqlite.tasks import DeadLetters, Tasks
+from treadle.stores.sqlite.tasks import Tasks
 from treadle.stores.sqlite.usage import UsageLedger
 
 Heard = Callable[[tuple[int, ...]], None]

@@ -14,23 +14,19 @@ import msgspec
 
 from treadle.kernel.store.queries import (
     NEWEST,
-    DeadLetter,
-    DeadLetterFilter,
-    DeadLetterGroup,
     Extension,
-    LaneDepth,
     Place,
     Renewal,
     TaskFilter,
     Woken,
 )
-from treadle.kernel.store.units import Seen
 from treadle.model.clock import Clock
 from treadle.model.ids import id_time
 from treadle.model.names import Lane
 from treadle.model.states import FINAL_TASK_STATES
 from treadle.model.tasks import Claim, Task
 from treadle.stores.rules.rates import due_keys, earlier, keys_ahead, stuck_keys
+from treadle.stores.shared.tasks import TaskReads
 from treadle.stores.sqlite.commit.writes import doubt_effects
 from treadle.stores.sqlite.connection.connect import read_row, read_value, reading, to_json, writing
 from treadle.stores.sqlite.database import Part, reads, uses_writer, writes
@@ -55,11 +51,10 @@ _FINAL = frozenset[str](FINAL_TASK_STATES)
 _HAS_KEY = '"limit_key":"'
 """A part of the JSON of claimed tasks, if one of them has a limit key."""
 _decode = msgspec.json.Decoder().decode
-_decode_task = msgspec.json.Decoder(Task).decode
 decode_tasks = msgspec.json.Decoder(list[Task]).decode
 
 
-class Tasks(Part):
+class Tasks(Part, TaskReads):
     """The `TaskStore` of SQLite."""
 
     async def lane_ids(self, lanes: Sequence[Lane]) -> dict[Lane, int]:
@@ -174,39 +169,6 @@ class Tasks(Part):
         now = self._database.now()
         return min((rule.next_token_for(now) for rule in list_rated_lanes(connection, lane_ids)), default=None)
 
-    @writes
-    def expire_leases_of(self, connection: apsw.Connection, owner_ids: Sequence[str]) -> int:
-        connection.execute(_SQL["expire_leases"], {"owners": to_json(list(owner_ids)), "now": self._database.now()})
-        return int(connection.changes())
-
-    @reads
-    def list_unpolled(self, connection: apsw.Connection, lane_ids: Sequence[int], limit: int) -> list[str]:
-        found = connection.execute(_SQL["list_unpolled"], {"lane_ids": to_json(list(lane_ids)), "limit": max(limit, 0)})
-        return [str(row[0]) for row in found]
-
-    @reads
-    def find(self, connection: apsw.Connection, task_id: str) -> Task | None:
-        found = connection.execute(_SQL["find_task"], {"id": task_id}).fetchall()
-        return _decode_task(str(found[0][0])) if found else None
-
-    @reads
-    def find_many(self, connection: apsw.Connection, task_ids: Sequence[str]) -> list[Task]:
-        return decode_tasks(read_value(connection, _SQL["find_tasks"], {"ids": to_json(list(dict.fromkeys(task_ids)))}))
-
-    @reads
-    def list_failing(self, connection: apsw.Connection, lane_ids: Sequence[int], limit: int) -> list[str]:
-        found = connection.execute(_SQL["list_failing"], {"lane_ids": to_json(list(lane_ids)), "limit": max(limit, 0)})
-        return [str(row[0]) for row in found]
-
-    @reads
-    def find_unique(self, connection: apsw.Connection, namespace: str, keys: Sequence[str]) -> dict[str, str]:
-        found = connection.execute(_SQL["find_unique"], {"namespace": namespace, "keys": to_json(list(keys))})
-        return {str(key): str(task_list) for key, task_list in found}
-
-    @reads
-    def find_finished(self, connection: apsw.Connection, task_ids: Sequence[str]) -> list[Task]:
-        return decode_tasks(read_value(connection, _SQL["find_finished"], {"ids": to_json(list(dict.fromkeys(task_ids)))}))
-
     @reads
     def list_matching(self, connection: apsw.Connection, which: TaskFilter, limit: int) -> list[Task]:
         if limit <= 0:
@@ -224,17 +186,6 @@ class Tasks(Part):
                 tasks += decode_tasks(read_value(connection, _SQL["list_ended" + suffix], values))
         tasks.sort(key=lambda task: (task.created_at, task.id), reverse=True)
         return tasks[:limit]
-
-    @reads
-    def list_depths(self, connection: apsw.Connection) -> list[LaneDepth]:
-        return [
-            LaneDepth(lane_id, Lane(namespace, kind, task_list, name), *counts)
-            for lane_id, namespace, kind, task_list, name, *counts in connection.execute(_SQL["list_depths"])
-        ]
-
-    @reads
-    def count_finished(self, connection: apsw.Connection) -> dict[str, int]:
-        return {str(state): int(count) for state, count in connection.execute(_SQL["count_finished"])}
 
 
 def _position(connection: apsw.Connection, before_id: str | None) -> Place:
@@ -277,37 +228,3 @@ def held(connection: apsw.Connection, claims: Sequence[Claim]) -> set[str]:
     """Return the ids of the tasks with an unchanged claim."""
     rows = [(claim.task_id, claim.version, claim.owner_id) for claim in claims]
     return set(_decode(read_value(connection, _SQL["list_held"], {"rows": to_json(rows)})))
-
-
-_DEAD_LETTERS = load_statements(__package__, "dead_letters.sql")
-
-
-def _values(which: DeadLetterFilter, limit: int = 0) -> dict[str, Any]:
-    return {name: getattr(which, name) for name in which.__struct_fields__} | {"limit": max(limit, 0)}
-
-
-class DeadLetters(Part):
-    """The `DeadLetterStore` of SQLite."""
-
-    @reads
-    def list_newest(self, connection: apsw.Connection, which: DeadLetterFilter, limit: int) -> list[Task]:
-        return decode_tasks(read_value(connection, _DEAD_LETTERS["list_dead_letters"], _values(which, limit)))
-
-    @reads
-    def walk(self, connection: apsw.Connection, which: DeadLetterFilter, limit: int) -> list[DeadLetter]:
-        return [
-            DeadLetter(Seen(task_id, version, claim_version), seq, root_id, run_id)
-            for task_id, version, claim_version, seq, root_id, run_id in connection.execute(
-                _DEAD_LETTERS["walk_dead_letters"], _values(which, limit)
-            )
-        ]
-
-    @reads
-    def group(self, connection: apsw.Connection, which: DeadLetterFilter, limit: int) -> list[DeadLetterGroup]:
-        return [DeadLetterGroup(*row) for row in connection.execute(_DEAD_LETTERS["group_dead_letters"], _values(which, limit))]
-
-    @reads
-    def count(self, connection: apsw.Connection, which: DeadLetterFilter) -> tuple[int, int, int]:
-        name = "count_dead_letters_in" if which.by_lane_alone else "count_dead_letters"
-        count, of_runs, last_seq = read_row(connection, _DEAD_LETTERS[name], _values(which))
-        return count, of_runs, last_seq

@@ -218,13 +218,7 @@ from json_each(:lane_ids) as wanted cross join tasks as t on t.lane_id = wanted.
 where t.state = 'awaiting_external' and t.owner_id is null and t.wake_at is null and t.hold = 0
 limit :limit;
 
--- name: find_task
--- Find a task, live or finished.
-select task from live where id = :id
-union all
-select task from ended where id = :id;
-
--- name: find_tasks
+-- name: find_tasks as json
 -- Find tasks by id, live or finished.
 select coalesce('[' || group_concat(task, ',') || ']', '[]')
 from (
@@ -239,7 +233,7 @@ select t.unique_key, l.task_list
 from json_each(:keys) as wanted cross join tasks as t on t.namespace = :namespace and t.unique_key = wanted.value
   join lanes as l on l.id = t.lane_id;
 
--- name: find_finished
+-- name: find_finished as json
 -- Find finished tasks by id.
 select coalesce('[' || group_concat(f.task, ',') || ']', '[]')
 from json_each(:ids) as wanted cross join ended as f on f.id = wanted.value;

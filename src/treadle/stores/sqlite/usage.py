@@ -8,27 +8,16 @@ import apsw
 import msgspec
 
 from treadle.model.usage import Budget, Reservation, Usage
+from treadle.stores.shared.operators import Budgets
 from treadle.stores.sqlite.connection.connect import fetch_as
-from treadle.stores.sqlite.database import Part, reads, writes
+from treadle.stores.sqlite.database import Part, writes
 from treadle.stores.statements import load_statements
 
 _SQL = load_statements(__package__, "usage.sql")
 
 
-class UsageLedger(Part):
+class UsageLedger(Part, Budgets):
     """The `UsageStore` of SQLite."""
-
-    @writes
-    def set_budget(self, connection: apsw.Connection, run_id: str, limit_micros: int | None) -> None:
-        connection.execute(_SQL["set_budget"], {"run_id": run_id, "limit_micros": limit_micros})
-
-    @writes
-    def forget_budget(self, connection: apsw.Connection, run_id: str) -> None:
-        connection.execute(_SQL["forget_budget"], {"run_id": run_id})
-
-    @reads
-    def find_budget(self, connection: apsw.Connection, run_id: str) -> Budget | None:
-        return _budget(connection, run_id)
 
     @writes
     def reserve(self, connection: apsw.Connection, usage: Usage, default_limit: int | None) -> Reservation:
@@ -43,10 +32,6 @@ class UsageLedger(Part):
         for run_id, reserved in found:
             connection.execute(_SQL["correct"], {"run_id": run_id, "more": usage.cost_micros - reserved})
         return bool(found)
-
-    @reads
-    def list_requests(self, connection: apsw.Connection, run_id: str) -> list[Usage]:
-        return fetch_as(connection, Usage, _SQL["list_usage"], {"run_id": run_id})
 
 
 def _reserve(connection: apsw.Connection, usage: Usage) -> Usage | None:
