@@ -11,6 +11,7 @@ from tests.contract.protocol import Bench, open_bench
 from tests.limits import BOUND
 
 from treadle import ApprovalRequest, ExternalPollingLoop, ExternalProductionHandle, RetryPolicy
+from treadle.api.wire import Instant
 from treadle.kernel.remote_workers.held_work import HandedOut
 from treadle.model.errors import ClaimLost, InvalidInput, PollNotSupported, TaskNotFound, TreadleError, WorkerNotFound
 from treadle.model.external import InvalidHandle
@@ -128,7 +129,7 @@ async def test_heartbeats_keep_a_claim_and_silence_loses_it(bench: Bench) -> Non
         await bench.pass_(40)
         assert await bench.workers.claim(other) == []
         held = await bench.workers.heartbeat(worker_id, task_id, 1)
-        assert (held.state, held.lease_expires_at, held.lease_for) == ("held", bench.now() + 60_000, 60_000)
+        assert (held.state, held.lease_expires_at, held.lease_for) == ("held", Instant.of(bench.now() + 60_000), 60_000)
     await bench.pass_(60)
     assert (await bench.one(other)).claim_version == 2
     with pytest.raises(ClaimLost):
@@ -151,7 +152,7 @@ async def test_a_lease_never_reaches_past_the_bounds_of_the_task(bench: Bench, b
     assert (await bench.one(worker_id)).lease_expires_at == until_at
     await bench.pass_(20)
     held = await bench.workers.heartbeat(worker_id, task_id, 1)
-    assert (held.lease_expires_at, held.lease_for) == (until_at, 30_000)
+    assert (held.lease_expires_at, held.lease_for) == (Instant.of(until_at), 30_000)
     await bench.pass_(30)
     other = await bench.worker("job")
     again = await bench.workers.claim(other)
@@ -165,7 +166,7 @@ async def test_progress_moves_the_progress_deadline(bench: Bench) -> None:
     await bench.one(worker_id)
     await bench.pass_(40)
     held = await bench.workers.progress(worker_id, task_id, 1, 0.5, "half")
-    assert held.lease_expires_at == bench.now() + 50_000
+    assert held.lease_expires_at == Instant.of(bench.now() + 50_000)
     assert decode((await bench.task(task_id)).progress) == {"fraction": 0.5, "message": "half"}
 
 
@@ -191,8 +192,10 @@ async def test_a_beat_holds_all_claims_and_tells_how_each_stands(bench: Bench) -
     await bench.pass_(40)
     beaten = await bench.workers.beat(worker_id, claims=[(each, 1) for each in ids])
     assert [each.state for each in beaten.claims] == ["held", "lost", "canceled", "lost"]
-    assert beaten.claims[0].lease_expires_at == (await bench.task(ids[0])).wake_at == bench.now() + 60_000
-    assert (beaten.server.id, beaten.server.running, beaten.server.heartbeat_at) == (worker_id, 4, bench.now())
+    assert (await bench.task(ids[0])).wake_at == bench.now() + 60_000
+    assert (beaten.worker_id, beaten.claims[0].lease_expires_at) == (worker_id, Instant.of(bench.now() + 60_000))
+    server = await bench.engine.kernel.reads.get_server(worker_id)
+    assert (server.running, server.heartbeat_at) == (4, bench.now())
 
 
 # other ends
@@ -480,7 +483,8 @@ async def test_what_a_worker_has_handled_is_counted(bench: Bench) -> None:
     await bench.workers.complete(worker_id, ids[1], 1)
     await bench.workers.fail(worker_id, ids[2], 1, "no")
     await bench.workers.release(worker_id, ids[3], 1)
-    server = (await bench.workers.beat(worker_id, running=0)).server
+    await bench.workers.beat(worker_id, running=0)
+    server = await bench.engine.kernel.reads.get_server(worker_id)
     assert (server.handled, server.failed, server.running) == (3, 1, 0)
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import Flag, auto
 from typing import NamedTuple
 from uuid import UUID
@@ -446,28 +446,3 @@ class ClaimedTask:
     def approval_decision(self) -> dict[str, Json] | None:
         """The latest granted approval, for a task that asked; else None."""
         return self.approval_decisions[-1] if self.approval_decisions else None
-
-
-@dataclass(frozen=True, slots=True)
-class HeldClaim:
-    """The state of a claim: `held`, `canceled` with its task, or `lost` (it expired, or was settled)."""
-
-    task_id: str
-    claim_version: int
-    state: str
-    lease_expires_at: int | None = None
-    lease_for: int | None = None
-    """Milliseconds left of the lease."""
-
-    @property
-    def cancel_requested(self) -> bool:
-        """Whether the work should stop because its task was canceled; there is nothing to settle then."""
-        return self.state == CANCELED
-
-
-@dataclass(frozen=True, slots=True)
-class Beaten:
-    """The response to a heartbeat: the worker's row, and each claim it named, in that order."""
-
-    server: Server
-    claims: tuple[HeldClaim, ...] = field(default=())

@@ -17,6 +17,8 @@ from typing import Any, TypeVar
 
 from msgspec.structs import replace
 
+from treadle.api.wire import Instant
+from treadle.api.work import ClaimState
 from treadle.kernel.external.records import INTENT, intent_of, new_intent
 from treadle.kernel.external.service import ExternalJobs
 from treadle.kernel.queue.decide import TaskDecision, decide, settlement_of
@@ -54,7 +56,7 @@ from treadle.model.outcomes import (
 )
 from treadle.model.retry import NO_RETRY
 from treadle.model.states import TaskState
-from treadle.model.tasks import CANCELED, HELD, LOST, Claim, HeldClaim, Server, Task, progress_text
+from treadle.model.tasks import CANCELED, HELD, LOST, Claim, Server, Task, progress_text
 from treadle.model.values import Json, decode, encode, shown
 
 MOST_TASKS = 2000
@@ -233,7 +235,7 @@ class HeldWork:
 
     # operations that keep the claim
 
-    async def heartbeat(self, worker_id: str, task_id: Ref, claim_version: int, *, lease_for: Duration | None = None) -> HeldClaim:
+    async def heartbeat(self, worker_id: str, task_id: Ref, claim_version: int, *, lease_for: Duration | None = None) -> ClaimState:
         """Renew the lease from now, within the task's deadline, progress deadline and timeout.
 
         If the task was canceled meanwhile, the response has `cancel_requested`: stop, there is nothing to settle.
@@ -249,7 +251,7 @@ class HeldWork:
         message: str | None = None,
         *,
         lease_for: Duration | None = None,
-    ) -> HeldClaim:
+    ) -> ClaimState:
         """Report progress, which extends the progress deadline, and renew the lease like `heartbeat`."""
         claim = claim_of(worker_id, task_id, claim_version)
         return await self._renewed(Renewal(claim, True, progress_text(fraction, message)), lease_for)
@@ -364,13 +366,13 @@ class HeldWork:
 
     # helpers
 
-    async def _renewed(self, renewal: Renewal, lease_for: Duration | None) -> HeldClaim:
+    async def _renewed(self, renewal: Renewal, lease_for: Duration | None) -> ClaimState:
         (held,) = await self._renew([renewal], lease_of(lease_for, self._lease_for))
         if held.state == LOST:
             raise ClaimLost(held.task_id, held.claim_version)
         return held
 
-    async def _renew(self, renewals: Sequence[Renewal], lease_for: int) -> list[HeldClaim]:
+    async def _renew(self, renewals: Sequence[Renewal], lease_for: int) -> list[ClaimState]:
         """Renew the claims; return their states in the order given. A worker that holds a claim is alive."""
         extended = await self._store.tasks.extend(renewals, lease_for)
         named = Counter(renewal.claim.task_id for renewal in renewals)
@@ -380,7 +382,7 @@ class HeldWork:
             found = extended.get(claim.task_id)
             if found is not None and named[claim.task_id] == 1:
                 until, left_for = found.until_at, max(found.until_at - found.now, 0)
-                answers.append(HeldClaim(claim.task_id, claim.version, HELD, until, left_for))
+                answers.append(ClaimState(claim.task_id, claim.version, HELD, Instant.of(until), left_for, cancel_requested=False))
             else:
                 answers.append(await self._state_of(claim))
         if any(each.state == HELD for each in answers):
@@ -388,17 +390,17 @@ class HeldWork:
                 await self._presence.alive(renewals[0].claim.owner_id)
         return answers
 
-    async def _state_of(self, claim: Claim) -> HeldClaim:
+    async def _state_of(self, claim: Claim) -> ClaimState:
         """Return the state of a claim that was not renewed: its own settlement may be in flight (D6)."""
         task = await self._store.tasks.find(claim.task_id)
         if task is not None and not task.finished and task.claim == claim and task.wake_at is not None:
             left_for = max(task.wake_at - await self._store.now(), 0)
-            return HeldClaim(claim.task_id, claim.version, HELD, task.wake_at, left_for)
+            return ClaimState(claim.task_id, claim.version, HELD, Instant.of(task.wake_at), left_for, cancel_requested=False)
         canceled = task is not None and task.state == TaskState.CANCELED
         if task is not None:
             reason = "it was canceled" if canceled else "its lease expired, or it was settled"
             self._emit(LeaseLost(task.id, task.name, reason, task.trace_id))
-        return HeldClaim(claim.task_id, claim.version, CANCELED if canceled else LOST)
+        return ClaimState(claim.task_id, claim.version, CANCELED if canceled else LOST, None, 0, cancel_requested=canceled)
 
     async def _end(self, claim: Claim, outcome: Outcome, *moves: str) -> str | None:
         """Settle the task under the claim, unless the claim has already made one of the moves; return the final state, if any."""

@@ -73,8 +73,7 @@ class WorkOperations(WorkApi):
     ) -> Heartbeat:
         await self._own(worker_id, access)
         named = [(each.task_id, each.claim_version) for each in claims]
-        beaten = await self._workers.beat(worker_id, running=running, claims=named, lease_for=lease)
-        return Heartbeat(beaten.server.id, [_state(each) for each in beaten.claims])
+        return await self._workers.beat(worker_id, running=running, claims=named, lease_for=lease)
 
     async def leave(self, worker_id: str, *, access: Access = OPEN) -> WorkerLeft:
         await self._own(worker_id, access)
@@ -107,7 +106,7 @@ class WorkOperations(WorkApi):
         self, task_id: str, worker_id: str, claim_version: int, *, lease: float | None = None, access: Access = OPEN
     ) -> ClaimState:
         await self._own(worker_id, access)
-        return _state(await self._workers.heartbeat(worker_id, task_id, claim_version, lease_for=lease))
+        return await self._workers.heartbeat(worker_id, task_id, claim_version, lease_for=lease)
 
     async def progress(
         self,
@@ -121,7 +120,7 @@ class WorkOperations(WorkApi):
         access: Access = OPEN,
     ) -> ClaimState:
         await self._own(worker_id, access)
-        return _state(await self._workers.progress(worker_id, task_id, claim_version, fraction, message, lease_for=lease))
+        return await self._workers.progress(worker_id, task_id, claim_version, fraction, message, lease_for=lease)
 
     async def partial(
         self, task_id: str, worker_id: str, claim_version: int, results: dict[str, Json], *, access: Access = OPEN
@@ -232,7 +231,3 @@ class WorkOperations(WorkApi):
 
 def _claimed(each: model.ClaimedTask) -> ClaimedTask:
     return record_of(ClaimedTask, each, each.task, task_id=each.task.id)
-
-
-def _state(held: model.HeldClaim) -> ClaimState:
-    return record_of(ClaimState, held, lease_for=held.lease_for or 0)

@@ -12,6 +12,7 @@ from typing import Any
 
 import msgspec
 
+from treadle.api.work import Heartbeat
 from treadle.kernel.approvals.service import Tend
 from treadle.kernel.claims import take
 from treadle.kernel.external.decide import unregistered_text
@@ -44,7 +45,7 @@ from treadle.model.names import (
 from treadle.model.outcomes import Problem, Released
 from treadle.model.retry import NO_RETRY
 from treadle.model.states import TaskState
-from treadle.model.tasks import Beaten, ClaimedTask, Server, Task
+from treadle.model.tasks import ClaimedTask, Server, Task
 from treadle.model.values import shown
 
 LONGEST_WAIT_FOR = 60_000
@@ -152,7 +153,7 @@ class RemoteWorkers(HeldWork):
         running: int | None = None,
         claims: Iterable[tuple[str, int]] = (),
         lease_for: Duration | None = None,
-    ) -> Beaten:
+    ) -> Heartbeat:
         """Store a heartbeat and renew the claims (task id, claim version); return the state of each.
 
         `running` is the number of tasks in progress, for display (default: the number of claims, if any).
@@ -165,7 +166,7 @@ class RemoteWorkers(HeldWork):
         if running is not None and (type(running) is not int or running < 0):
             raise InvalidInput(f"running must be the number of tasks in progress, not {shown(running)}.")
         server = await self._presence.touch(worker_id, running if running is not None else len(renewals) if renewals else None)
-        return Beaten(server, tuple(await self._renew(renewals, lease)) if renewals else ())
+        return Heartbeat(server.id, await self._renew(renewals, lease) if renewals else [])
 
     async def leave(self, worker_id: str) -> int:
         """Remove the worker: end its waiting claims, and release the tasks that it holds; return their number."""
