@@ -136,7 +136,7 @@ async def test_who_never_hears_whether_a_commit_was_done_sends_it_again_and_it_i
         assert results == [*({"n": number} for number in range(TASKS)), list(range(5))]
         assert proxy.cuts >= 5
         assert (await direct.kernel.verify()).problems == ()
-        found = {task.id: task for task in await direct.tasks.list_matching(name="flaky", limit=1000)}
+        found = {task.id: task for task in await direct.list_tasks(name="flaky", limit=1000)}
         assert set(found) == {task.id for task in tasks}  # none lost, and none there twice
         for number, task in enumerate(tasks):
             moves = [move.move for move in await direct.kernel.reads.list_moves(task.id)]

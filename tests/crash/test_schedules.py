@@ -73,6 +73,6 @@ async def test_an_operator_who_dies_has_edited_all_or_nothing(scene: Scene) -> N
     assert (edited.when.every_for, edited.version) == (60 * SECOND, made.version + 1)
     task = await scene.engine.get_task(edited.task_id or "")
     assert task.wake_at is not None
-    assert task.wake_at < edited.updated_at + 3600 * SECOND
+    assert task.wake_at < edited.updated_at.ms + 3600 * SECOND
     assert (await scene.engine.get_task(made.task_id or "")).state == "canceled"
     assert (await scene.engine.kernel.verify()).problems == ()

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from tests.crash.scene import Scene, until
 
+from treadle.model.states import WATCHER
 from treadle.model.values import decode
 
 
@@ -30,7 +31,10 @@ async def test_a_looker_that_is_killed_loses_no_change_and_doubles_none(
     doomed = scene.start("worker", "--crash-at", f"{point}:{number}")
 
     async def begun() -> bool:
-        return (await scene.engine.watchers.get("inbox")).begun or doomed.exit_code is not None
+        kernel = scene.engine.kernel
+        record = await kernel.store.records.find_named("default", WATCHER.entity, "inbox")
+        assert record is not None
+        return (await kernel.value_store.unpack(record.body)).get("begun") or doomed.exit_code is not None
 
     await until(begun, doomed)
     names = [f"{index:02}" for index in range(30)]
