@@ -262,12 +262,12 @@ def test_without_the_packages_up_works_and_says_how_to_get_them(tmp_path: Path):
     script = (
         "import asyncio, sys\n"
         "sys.modules['uvicorn'] = None\n"
-        "from treadle.interfaces.cli import hosting, main\n"
+        "from treadle.interfaces.cli import host, main\n"
         "def stopped(at_eof=False):\n"
         "    event = asyncio.Event()\n"
         "    event.set()\n"
         "    return event\n"
-        "hosting.stop_signal = stopped\n"
+        "host.stop_signal = stopped\n"
         "main(['up', '--store', 'memory://'])\n"
     )
     ended = subprocess.run([sys.executable, "-c", script], cwd=tmp_path, capture_output=True, text=True, timeout=BOUND)

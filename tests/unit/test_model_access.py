@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from treadle.model.access import GRANTS, OPEN, Access, Scope, Token, check_token_name, granted, parse_scopes
+from treadle import Engine
+from treadle.model.access import GRANTS, OPEN, Access, Scope, check_token_name, granted, parse_scopes
 from treadle.model.errors import Forbidden, InvalidInput, ListForbidden, TooManyAttempts, TreadleError, Unauthorized
 
 READ, ENQUEUE, WORK, APPROVE, OPERATE, PUBLISH, REGISTER, ADMIN = Scope
@@ -62,9 +63,13 @@ def test_an_access_without_task_lists_is_for_all_of_them():
     assert (refused.value.code, refused.value.task_list) == ("list_forbidden", "invoices")
 
 
-def test_a_token_acts_under_its_name():
-    token = Token("t", "ada", "active", (OPERATE,), ("orders",), "root", 1, 2)
-    assert token.access() == Access("ada", frozenset({OPERATE, WORK, ENQUEUE, READ}), ("orders",), "t", 2)
+async def test_a_token_acts_under_its_name():
+    async with Engine("memory://") as engine:
+        token = await engine.kernel.tokens.create("ada", [OPERATE], expires=60, task_lists=["orders"], actor="root")
+        access = await engine.kernel.tokens.find_access(token.secret)
+    assert token.expires_at is not None
+    scopes = frozenset({OPERATE, WORK, ENQUEUE, READ})
+    assert access == Access("ada", scopes, ("orders",), token.id, token.expires_at.ms)
 
 
 def test_scopes_are_known_each_once_and_in_order():

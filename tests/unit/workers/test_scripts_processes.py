@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from tests.limits import BOUND
 
-from treadle.workers.scripts import ScriptError, ScriptKilled, ScriptLimits, ScriptRunner, ScriptUnavailable, exchange
+from treadle.workers.scripts import ScriptError, ScriptKilled, ScriptLimits, ScriptRunner, ScriptUnavailable
 from treadle.workers.scripts.runner import Host
 
 AROUND = "import random\nos = random._os\nsys = os.sys\n"
@@ -152,13 +152,13 @@ async def test_a_parent_that_does_not_answer_is_replaced(monkeypatch):
     give_up = Host.give_up
 
     def replace(host: Host, reason: str) -> None:
-        monkeypatch.setattr(exchange, "GRACE_FOR", BOUND)  # the next one may take its time
+        monkeypatch.setattr(runner, "GRACE_FOR", BOUND)  # the next one may take its time
         give_up(host, reason)
 
     monkeypatch.setattr(Host, "give_up", replace)
     async with ScriptRunner() as runner:
         first = await runner.warm()
-        monkeypatch.setattr(exchange, "GRACE_FOR", 0.1 - ScriptLimits().wall_for)
+        monkeypatch.setattr(runner, "GRACE_FOR", 0.1 - ScriptLimits().wall_for)
         os.kill(first, signal.SIGSTOP)
         assert await runner.run("result['n'] = 1", {}) == {"n": 1}
         assert await runner.warm() != first
