@@ -152,13 +152,13 @@ async def test_a_parent_that_does_not_answer_is_replaced(monkeypatch):
     give_up = Host.give_up
 
     def replace(host: Host, reason: str) -> None:
-        monkeypatch.setattr(runner, "GRACE_FOR", BOUND)  # the next one may take its time
+        monkeypatch.setattr("treadle.workers.scripts.runner.GRACE_FOR", BOUND)  # the next one may take its time
         give_up(host, reason)
 
     monkeypatch.setattr(Host, "give_up", replace)
     async with ScriptRunner() as runner:
         first = await runner.warm()
-        monkeypatch.setattr(runner, "GRACE_FOR", 0.1 - ScriptLimits().wall_for)
+        monkeypatch.setattr("treadle.workers.scripts.runner.GRACE_FOR", 0.1 - ScriptLimits().wall_for)
         os.kill(first, signal.SIGSTOP)
         assert await runner.run("result['n'] = 1", {}) == {"n": 1}
         assert await runner.warm() != first
