@@ -97,7 +97,6 @@ INDEXES = {
     },
     "log": {
         "list_lines": {"lines_task"},
-        "list_run_lines": {"lines_run"},
         "list_run_lines_before": {"lines_run"},
         "list_run_lines_after": {"lines_run"},
         "list_moves": set(),

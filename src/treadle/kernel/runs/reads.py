@@ -256,7 +256,8 @@ class RunReads:
     async def list_lines(self, run_id: Ref, limit: int = 1000) -> list[LogLine]:
         """The last log lines of the run (flow, handlers, agents), oldest first."""
         run = await self.get_run(run_id)
-        return sorted(await self._store.log.list_run_lines(run.id, limit), key=lambda line: line.at)
+        lines = [line for _, line in await self._store.log.page_run_lines(run.id, limit)]
+        return sorted(lines, key=lambda line: line.at)
 
     async def page_lines(
         self, run_id: Ref, limit: int, before: int | None = None, after: int | None = None

@@ -352,13 +352,10 @@ class LogStore(Protocol):
     async def list_lines(self, task_id: str, limit: int) -> list[LogLine]:
         """Return the task's last `limit` lines, oldest first."""
 
-    async def list_run_lines(self, run_id: str, limit: int) -> list[LogLine]:
-        """Return the last `limit` lines of a run (of its tasks and its flow), in the order of writing."""
-
     async def page_run_lines(
         self, run_id: str, limit: int, before: int | None = None, after: int | None = None
     ) -> list[tuple[int, LogLine]]:
-        """Return numbered lines of a run in the order of writing.
+        """Return numbered lines of a run (of its tasks and its flow) in the order of writing.
 
         These are the first `limit` lines after the number `after`, or else the last `limit` lines before the number
         `before` (by default, the last lines).

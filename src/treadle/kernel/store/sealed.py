@@ -254,10 +254,6 @@ class _SealedLogs(_Part):
         """Return log lines, opened."""
         return [self._texts.line(line) for line in await self._inner.list_lines(task_id, limit)]
 
-    async def list_run_lines(self, run_id: str, limit: int) -> list[LogLine]:
-        """Return log lines, opened."""
-        return [self._texts.line(line) for line in await self._inner.list_run_lines(run_id, limit)]
-
     async def page_run_lines(
         self, run_id: str, limit: int, before: int | None = None, after: int | None = None
     ) -> list[tuple[int, LogLine]]:

@@ -148,12 +148,6 @@ select task_id, at, level, message, details, run_id, step_id
 from (select * from lines where task_id = $1::uuid order by id desc limit $2::bigint) as newest
 order by id;
 
--- name: list_run_lines(run_id, limit)
--- List the last $2 lines of the run $1, oldest first.
-select task_id, at, level, message, details, run_id, step_id
-from (select * from lines where run_id = $1::uuid order by id desc limit $2::bigint) as newest
-order by id;
-
 -- name: list_run_lines_before(run_id, limit, before)
 -- List the last $2 lines of the run $1 before the number $3, the last one first.
 select id, task_id::text, at, level, message, details, run_id::text, step_id::text

@@ -34,9 +34,6 @@ class LogReads(Port):
     async def list_lines(self, task_id: str, limit: int) -> list[LogLine]:
         return await self._database.fetch_as(LogLine, "list_lines", task_id=task_id, limit=max(limit, 0))
 
-    async def list_run_lines(self, run_id: str, limit: int) -> list[LogLine]:
-        return await self._database.fetch_as(LogLine, "list_run_lines", run_id=run_id, limit=max(limit, 0))
-
     async def page_run_lines(
         self, run_id: str, limit: int, before: int | None = None, after: int | None = None
     ) -> list[tuple[int, LogLine]]:

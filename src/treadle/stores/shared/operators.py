@@ -23,7 +23,7 @@ class Settings(Port):
         return await self._database.fetch_as(TaskList, "list_lists")
 
     async def list_lane_rules(self) -> list[LaneRule]:
-        return [_lane_rule(*row) for row in await self._database.fetch("list_lane_rules")]
+        return [lane_rule(*row) for row in await self._database.fetch("list_lane_rules")]
 
     async def set_backlog_limit(self, lane_id: int, backlog_limit: int | None) -> None:
         await self._database.execute("set_backlog_limit", lane_id=lane_id, backlog_limit=backlog_limit)
@@ -58,7 +58,7 @@ class Settings(Port):
         return await self._database.execute("delete_handler", namespace=namespace, facet_name=facet_name) > 0
 
 
-def _lane_rule(
+def lane_rule(
     lane_id: int, namespace: str, kind: str, task_list: str, name: str, paused: Any, accepting: Any, *rest: Any
 ) -> LaneRule:
     """Return a row of the lanes as a rule; SQLite has numbers for truth values."""

@@ -11,6 +11,7 @@ import apsw
 
 from treadle.model.lists import HANDLER_KEY, LaneRule, Limit
 from treadle.model.names import Lane
+from treadle.stores.shared.operators import lane_rule
 from treadle.stores.sqlite.connection.connect import fetch_as, to_json, writing
 from treadle.stores.statements import load_statements
 
@@ -187,20 +188,7 @@ def list_rated_lanes(connection: apsw.Connection, lane_ids: Sequence[int]) -> li
 
 
 def _rules(connection: apsw.Connection, name: str, values: dict[str, Any] | None = None) -> Iterator[LaneRule]:
-    for lane_id, namespace, kind, task_list, lane_name, paused, accepting, *rest in connection.execute(_LANES[name], values):
-        rate, burst, tokens, tokens_at, backlog_limit, limit_key = rest
-        yield LaneRule(
-            lane_id=lane_id,
-            lane=Lane(namespace, kind, task_list, lane_name),
-            paused=bool(paused),
-            accepting=bool(accepting),
-            rate=rate,
-            burst=burst,
-            tokens=tokens,
-            tokens_at=tokens_at,
-            backlog_limit=backlog_limit,
-            limit_key=limit_key,
-        )
+    return (lane_rule(*row) for row in connection.execute(_LANES[name], values))
 
 
 def spend(connection: apsw.Connection, lane_id: int, tokens: float, now: int) -> None:

@@ -136,22 +136,6 @@ from (
   order by id
 );
 
--- name: list_run_lines as json
--- List the last lines of a run, oldest first.
-select coalesce('[' || group_concat(line, ',') || ']', '[]')
-from (
-  select line
-  from (
-    select id, json_object('task_id', task_id, 'at', at, 'level', level, 'message', message, 'details', details,
-      'run_id', run_id, 'step_id', step_id) as line
-    from lines
-    where run_id = :run_id
-    order by id desc
-    limit :limit
-  )
-  order by id
-);
-
 -- name: list_run_lines_before
 -- List the last lines of a run before a number, the last one first.
 select id, task_id, at, level, message, details, run_id, step_id
