@@ -36,8 +36,7 @@ class CallParser:
         cursor = self.cursor
         found: list[nodes.Mixin] = []
         while cursor.tok.text == "with" and not (in_block and cursor.names_something()):
-            word = cursor.keyword()
-            cursor.join()
+            word = cursor.leading_keyword()
             name = cursor.dotted()
             opener = cursor.tok.span
             if cursor.tok.kind != "(":
@@ -46,8 +45,7 @@ class CallParser:
             args, close = self.args(name)
             alias = None
             if cursor.tok.text == "as" and not (in_block and cursor.names_something()):
-                cursor.keyword()
-                cursor.join()
+                cursor.leading_keyword()
                 alias = cursor.name()
             end = alias.span if alias else close.span
             found.append(nodes.Mixin(name, args, alias, span=word.span.to(end), parens=opener.to(close.span)))

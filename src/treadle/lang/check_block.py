@@ -57,7 +57,7 @@ def check_block(block: nodes.Block, around: Surroundings, context: Context) -> N
     """Check one block and everything below it."""
     opening = around.root.opening
     if block.too_deep:
-        context.report_too_deep(block.span, opening.source, nodes.MAX_BLOCKS, "this block")
+        context.report("too-deep", opening.source, block.span, limit=nodes.MAX_BLOCKS, what="this block")
         return
     outside = around.parent or around.root
     if block.script is not None:

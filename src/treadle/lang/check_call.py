@@ -131,12 +131,7 @@ def _check_map(expr: nodes.MapLiteral, wanted: NamedType, what: str, scope: Scop
     missing = [name for name, each in fields.items() if name not in given and not isinstance(each.type, OptionalType)][:12]
     if missing:
         context.warn(
-            "missing-field:map",
-            source,
-            expr.span,
-            what=what,
-            schema=wanted.name,
-            names=", ".join(f"`{name}`" for name in missing),
+            "missing-field:map", source, expr.span, what=what, schema=wanted.name, names=", ".join(f"`{name}`" for name in missing)
         )
     context.bindings.types[id(expr)] = wanted
     return wanted

@@ -198,7 +198,7 @@ def _function(expr: nodes.Function, scope: Scope, context: Context) -> Type:
 
 
 def _too_deep(expr: nodes.TooDeep, scope: Scope, context: Context) -> Type:
-    context.report_too_deep(expr.span, scope.opening.source, nodes.MAX_DEPTH, "this expression")
+    context.report("too-deep", scope.opening.source, expr.span, limit=nodes.MAX_DEPTH, what="this expression")
     return UNKNOWN
 
 

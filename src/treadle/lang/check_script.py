@@ -19,14 +19,7 @@ from treadle.model.scripts import SCRIPT_MODULES
 _PLACEHOLDER = re.compile(r"\{([A-Za-z_][A-Za-z0-9_]*)\}")
 
 
-def check_script(
-    script: nodes.Script,
-    inputs: Inputs,
-    source: Source,
-    context: Context,
-    *,
-    pre: bool = False,
-) -> None:
+def check_script(script: nodes.Script, inputs: Inputs, source: Source, context: Context, *, pre: bool = False) -> None:
     """Report another language than Python, a script without code, and code that cannot run.
 
     `inputs` has the names of `params`; a pre-script (`pre`) cannot read what it adds itself.

@@ -90,6 +90,12 @@ class Cursor:
         token.role = KEYWORDS[token.text]
         return token
 
+    def leading_keyword(self) -> Token:
+        """Take the next token as a keyword; what follows must stand on the same line."""
+        token = self.keyword()
+        self.join()
+        return token
+
     def names_something(self) -> bool:
         """Return whether the next token is followed by `=` or `:` on its line, and so is a name and not a keyword."""
         after = self.ahead()

@@ -14,13 +14,12 @@ from msgspec.structs import replace
 
 from treadle.lang import nodes
 from treadle.lang.codec import Encoder, JsonDict, location_json
+from treadle.lang.expressions import COMPARISON, LEVELS
 from treadle.lang.literals import encode
 from treadle.lang.names import Opening
 from treadle.lang.scope import Context
 
 _RANKS = {nodes.FacetKind.FACET: 0, nodes.FacetKind.EVENT: 1, nodes.FacetKind.WORKFLOW: 2}
-_LEVELS = {"||": 1, "&&": 2, "++": 4, "+": 5, "-": 5, "*": 6, "/": 6, "%": 6}
-_COMPARISON = 3
 _UNARY = 7
 _POSTFIX = 8
 
@@ -126,11 +125,11 @@ def print_expr(expr: nodes.Expr, level: int = 0) -> str:
             text = " ++ ".join([print_expr(operand, 5) for operand in expr.operands])
             return _enclosed(text, 4, level)
         case nodes.Binary():
-            own = _LEVELS.get(expr.operator, _COMPARISON)
-            left = print_expr(expr.left, own if own != _COMPARISON else own + 1)
+            own = LEVELS.get(expr.operator, COMPARISON)
+            left = print_expr(expr.left, own if own != COMPARISON else own + 1)
             return _enclosed(f"{left} {expr.operator} {print_expr(expr.right, own + 1)}", own, level)
         case nodes.Chain():
-            own = _LEVELS[expr.operators[0]]
+            own = LEVELS[expr.operators[0]]
             parts = [print_expr(expr.operands[0], own)]
             parts += [f"{sign} {print_expr(each, own + 1)}" for sign, each in zip(expr.operators, expr.operands[1:], strict=True)]
             return _enclosed(" ".join(parts), own, level)

@@ -12,7 +12,7 @@ from treadle.lang.nodes import Name, Span
 from treadle.lang.tokens import KEYWORDS, LITERALS, WORDS, Token
 
 _T = TypeVar("_T", bound=nodes.Expression)
-_COMPARISON = 3
+COMPARISON = 3
 _CONCAT = 4
 LEVELS = {
     "||": 1, "&&": 2, "==": 3, "!=": 3, "<": 3, ">": 3, "<=": 3, ">=": 3, "in": 3, "not": 3, "contains": 3, "startsWith": 3,
@@ -58,9 +58,9 @@ class ExpressionParser:
         while (own := LEVELS.get(cursor.tok.text)) is not None and own >= level:
             if cursor.tok.kind == "name" and cursor.names_something():
                 break  # the next step, which has the name of an operator
-            if own == _COMPARISON:
+            if own == COMPARISON:
                 left = self._comparison(left)
-                if LEVELS.get(cursor.tok.text) == _COMPARISON:
+                if LEVELS.get(cursor.tok.text) == COMPARISON:
                     raise cursor.failed("second comparison", cursor.tok.span, token=cursor.tok.text)
                 continue
             if cursor.tok.kind == "-" and cursor.ahead().kind == ">":

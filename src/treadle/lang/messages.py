@@ -147,8 +147,8 @@ MESSAGES: Mapping[str, Message] = {
 }
 
 
-class SyntaxMessage(NamedTuple):
-    """With a `title`, the error has a fix of this title that writes `write` in place of a span."""
+class Form(NamedTuple):
+    """A form that cannot stand where it is. With a `title`, there is a fix, which puts `write` in place of a span."""
 
     text: str
     hint: str | None = None
@@ -156,162 +156,140 @@ class SyntaxMessage(NamedTuple):
     write: str = ""
 
 
-SYNTAX_ERRORS: Mapping[str, SyntaxMessage] = {
-    "line break": SyntaxMessage("unexpected line break before `{shown}`", "join the two lines"),
-    "left out": SyntaxMessage("unexpected `{token}`", "leave `{token}` out", "Remove `{token}`"),
-    "misspelled": SyntaxMessage(
+SYNTAX_ERRORS: Mapping[str, Form] = {
+    "line break": Form("unexpected line break before `{shown}`", "join the two lines"),
+    "left out": Form("unexpected `{token}`", "leave `{token}` out", "Remove `{token}`"),
+    "misspelled": Form(
         "unexpected `{token}`; expected {expected}", "did you mean `{meant}`?", "Change `{token}` to `{meant}`", "{meant}"
     ),
-    "semicolon in list": SyntaxMessage(
-        "unexpected `;`; expected `,` or `{sign}`", "a list is separated by commas", "Write `,`", ","
-    ),
-    "list comprehension": SyntaxMessage(
+    "semicolon in list": Form("unexpected `;`; expected `,` or `{sign}`", "a list is separated by commas", "Write `,`", ","),
+    "list comprehension": Form(
         "AFL has no list comprehensions", "collect a list in a loop: `andThen foreach x in $.items {{ yield F(list = [x]) }}`"
     ),
-    "no comma": SyntaxMessage("a comma is missing here", None, "Insert `,`", ","),
-    "nested declaration": SyntaxMessage("unexpected `{token}`: a declaration cannot stand inside a block"),
-    "foreign declaration": SyntaxMessage("unexpected `{token}`; expected a declaration"),
-    "nested namespace": SyntaxMessage(
+    "no comma": Form("a comma is missing here", None, "Insert `,`", ","),
+    "nested declaration": Form("unexpected `{token}`: a declaration cannot stand inside a block"),
+    "foreign declaration": Form("unexpected `{token}`; expected a declaration"),
+    "nested namespace": Form(
         "unexpected `namespace`: namespaces do not nest", "write the full name, such as `namespace a.b {{ ... }}`, beside the first"
     ),
-    "word outside": SyntaxMessage(
+    "word outside": Form(
         "unexpected `{token}`; expected {expected}",
         "`{token}` belongs to a declaration or a block; is there a `}}` too many before it?",
     ),
-    "extra brace": SyntaxMessage("unexpected `}}`; expected a declaration or the end of the file", "there is a `}}` too many"),
-    "import": SyntaxMessage("unexpected `{word}`; expected a declaration"),
-    "= before fields": SyntaxMessage(
-        "unexpected `=`; expected `{{`", "fields stand in braces: `schema {name} {{ ... }}`", "Remove it"
-    ),
-    "fields in parentheses": SyntaxMessage("unexpected `(`; expected `{{`", "fields stand in braces: `schema {name} {{ ... }}`"),
-    "field default": SyntaxMessage(
-        "unexpected `=`: a field has no default", "give the value where the schema is called", "Remove it"
-    ),
-    "mark after name": SyntaxMessage("unexpected `?` after a name", "the mark follows the type, as in `{name}: Long?`"),
-    "= before type": SyntaxMessage("unexpected `=`; expected `:`", "a parameter is written `{token}: {type}`", "Write `:`", ":"),
-    "no type": SyntaxMessage(
+    "extra brace": Form("unexpected `}}`; expected a declaration or the end of the file", "there is a `}}` too many"),
+    "import": Form("unexpected `{word}`; expected a declaration"),
+    "= before fields": Form("unexpected `=`; expected `{{`", "fields stand in braces: `schema {name} {{ ... }}`", "Remove it"),
+    "fields in parentheses": Form("unexpected `(`; expected `{{`", "fields stand in braces: `schema {name} {{ ... }}`"),
+    "field default": Form("unexpected `=`: a field has no default", "give the value where the schema is called", "Remove it"),
+    "mark after name": Form("unexpected `?` after a name", "the mark follows the type, as in `{name}: Long?`"),
+    "= before type": Form("unexpected `=`; expected `:`", "a parameter is written `{token}: {type}`", "Write `:`", ":"),
+    "no type": Form(
         "unexpected `{shown}`; expected `:`", "every parameter has a type, such as `{token}: Json`", "Insert `: Json`", ": Json"
     ),
-    ": after kind": SyntaxMessage("unexpected `:`; expected a name", "write `{words} F(...) => (...) andThen {{ ... }}`"),
-    "event without facet": SyntaxMessage(
-        "unexpected `{token}`; expected `facet`", "write `event facet`", "Insert `facet`", " facet"
-    ),
-    "no parameters": SyntaxMessage(
-        "expected `(`: the list of parameters is missing", "write `()` if there are none", "Insert `()`", "()"
-    ),
-    "-> before returns": SyntaxMessage("unexpected `->`; expected `=>`", "returns follow `=>`", "Write `=>`", "=>"),
-    ": before returns": SyntaxMessage("unexpected `:`; expected `=>`", "returns are named: `=> (result: Long)`"),
-    "unnamed return": SyntaxMessage("unexpected `{shown}`; expected `(`", "returns are named: `=> (result: Long)`"),
-    "no andThen": SyntaxMessage("unexpected `{{`; expected `andThen`", "a block follows `andThen`", "Insert `andThen`", "andThen "),
-    "= before block": SyntaxMessage(
-        "unexpected `=`; expected `andThen`", "a block follows `andThen`", "Write `andThen`", "andThen"
-    ),
-    "sign after directive": SyntaxMessage("unexpected `{kind}`", 'write `{directive} "..."`', "Remove it"),
-    "for": SyntaxMessage("unexpected `for`; expected `foreach`", None, "Write `foreach`", "foreach"),
-    "construct": SyntaxMessage("unexpected `{token}`"),
-    ": before block": SyntaxMessage("unexpected `:`; expected `{{`", "a block stands in braces: `andThen {{ ... }}`"),
-    "script in step": SyntaxMessage(
+    ": after kind": Form("unexpected `:`; expected a name", "write `{words} F(...) => (...) andThen {{ ... }}`"),
+    "event without facet": Form("unexpected `{token}`; expected `facet`", "write `event facet`", "Insert `facet`", " facet"),
+    "no parameters": Form("expected `(`: the list of parameters is missing", "write `()` if there are none", "Insert `()`", "()"),
+    "-> before returns": Form("unexpected `->`; expected `=>`", "returns follow `=>`", "Write `=>`", "=>"),
+    ": before returns": Form("unexpected `:`; expected `=>`", "returns are named: `=> (result: Long)`"),
+    "unnamed return": Form("unexpected `{shown}`; expected `(`", "returns are named: `=> (result: Long)`"),
+    "no andThen": Form("unexpected `{{`; expected `andThen`", "a block follows `andThen`", "Insert `andThen`", "andThen "),
+    "= before block": Form("unexpected `=`; expected `andThen`", "a block follows `andThen`", "Write `andThen`", "andThen"),
+    "sign after directive": Form("unexpected `{kind}`", 'write `{directive} "..."`', "Remove it"),
+    "for": Form("unexpected `for`; expected `foreach`", None, "Write `foreach`", "foreach"),
+    "construct": Form("unexpected `{token}`"),
+    ": before block": Form("unexpected `:`; expected `{{`", "a block stands in braces: `andThen {{ ... }}`"),
+    "script in step": Form(
         "unexpected `script` in the body of a step", "`andThen script` belongs to declarations; call a facet that has it"
     ),
-    "catch variable": SyntaxMessage(
+    "catch variable": Form(
         "unexpected `(`; expected `{{`", "the error has no name: read `step.error`, or `$.error` in the `catch` of a declaration"
     ),
-    "input as variable": SyntaxMessage("unexpected `{token}`; expected a name", "write `foreach x in {token}`"),
-    "of": SyntaxMessage("unexpected `{token}`; expected `in`", None, "Write `in`", "in"),
-    "foreach value": SyntaxMessage("unexpected `{shown}`; expected a reference such as `$.items`"),
-    "foreach parentheses": SyntaxMessage("unexpected `(`; expected a name", "write `foreach x in $.items {{ ... }}`"),
-    "foreach call": SyntaxMessage("unexpected call of `{token}`; expected a reference such as `$.items`"),
-    "collectErrors": SyntaxMessage(
+    "input as variable": Form("unexpected `{token}`; expected a name", "write `foreach x in {token}`"),
+    "of": Form("unexpected `{token}`; expected `in`", None, "Write `in`", "in"),
+    "foreach value": Form("unexpected `{shown}`; expected a reference such as `$.items`"),
+    "foreach parentheses": Form("unexpected `(`; expected a name", "write `foreach x in $.items {{ ... }}`"),
+    "foreach call": Form("unexpected call of `{token}`; expected a reference such as `$.items`"),
+    "collectErrors": Form(
         "expected `(` after `collectErrors`", "name the return that takes the errors, as in `collectErrors(failed)`"
     ),
-    "input as return": SyntaxMessage(
-        "unexpected `{token}`; expected a name", "name the return, without `$.`", "Write `{name}`", "{name}"
-    ),
-    "failFast": SyntaxMessage("unexpected `(`; expected `{{`", "`failFast` takes nothing", "Remove `()`"),
-    "two modes": SyntaxMessage("unexpected `{token}`", "a foreach has one error mode"),
-    "default case": SyntaxMessage("unexpected `{token}`; expected `case`", "the default is written `case _ => {{ ... }}`"),
-    "no arrow": SyntaxMessage("unexpected `{{`; expected `=>`", None, "Insert `=>`", "=> "),
-    "other arrow": SyntaxMessage("unexpected `{shown}`; expected `=>`", None, "Write `=>`", "=>"),
-    "case without braces": SyntaxMessage("unexpected `{first}`; expected `{{`", "each case has a block in braces"),
-    "comma after statement": SyntaxMessage("unexpected `,` after a statement", "statements need no separator", "Remove it"),
-    "yield without owner": SyntaxMessage(
+    "input as return": Form("unexpected `{token}`; expected a name", "name the return, without `$.`", "Write `{name}`", "{name}"),
+    "failFast": Form("unexpected `(`; expected `{{`", "`failFast` takes nothing", "Remove `()`"),
+    "two modes": Form("unexpected `{token}`", "a foreach has one error mode"),
+    "default case": Form("unexpected `{token}`; expected `case`", "the default is written `case _ => {{ ... }}`"),
+    "no arrow": Form("unexpected `{{`; expected `=>`", None, "Insert `=>`", "=> "),
+    "other arrow": Form("unexpected `{shown}`; expected `=>`", None, "Write `=>`", "=>"),
+    "case without braces": Form("unexpected `{first}`; expected `{{`", "each case has a block in braces"),
+    "comma after statement": Form("unexpected `,` after a statement", "statements need no separator", "Remove it"),
+    "yield without owner": Form(
         "unexpected `{token}`; expected {wanted}", "name the owner of the block and its returns: `yield {owner}({results})`"
     ),
-    "call in expression": SyntaxMessage(
+    "call in expression": Form(
         "unexpected call of `{target}` inside an expression",
         "a call is a step of its own: `name = F(...)`; then use its results, `name.result`",
     ),
-    "no andThen in step": SyntaxMessage(
+    "no andThen in step": Form(
         "unexpected `{{`; expected `andThen`", "the body of a step follows `andThen`", "Insert `andThen`", "andThen "
     ),
-    "no comma in after": SyntaxMessage("a comma is missing here", "write `after {found}, {token}`", "Insert `,`", ","),
-    "with after after": SyntaxMessage("unexpected `with` after `after`", "mixins stand before `after`"),
-    "attribute in after": SyntaxMessage(
+    "no comma in after": Form("a comma is missing here", "write `after {found}, {token}`", "Insert `,`", ","),
+    "with after after": Form("unexpected `with` after `after`", "mixins stand before `after`"),
+    "attribute in after": Form(
         "unexpected `{token}`; expected the name of a step", "write `after {name}`", "Write `{name}`", "{name}"
     ),
-    "misplaced after": SyntaxMessage("unexpected `after`"),
-    "= after yield": SyntaxMessage("unexpected `=` after `yield`", "write `yield F(...)`", "Remove `=`"),
-    "keyword as step": SyntaxMessage("`{token}` is a keyword and cannot name a step", "choose another name"),
-    "clause after value": SyntaxMessage(
+    "misplaced after": Form("unexpected `after`"),
+    "= after yield": Form("unexpected `=` after `yield`", "write `yield F(...)`", "Remove `=`"),
+    "keyword as step": Form("`{token}` is a keyword and cannot name a step", "choose another name"),
+    "clause after value": Form(
         "unexpected `{token}` after a value", "`{name}` is computed immediately; `{token}` belongs to a step that calls a facet"
     ),
-    "construct as call": SyntaxMessage("unexpected `{token}`; expected the call of a facet"),
-    "second comparison": SyntaxMessage(
+    "construct as call": Form("unexpected `{token}`; expected the call of a facet"),
+    "second comparison": Form(
         "unexpected `{token}` after a comparison", "combine comparisons with `&&`, or put one into parentheses"
     ),
-    "operator at start of line": SyntaxMessage(
+    "operator at start of line": Form(
         "a line cannot begin with the operator `{token}`", "end the previous line with `{token}` instead"
     ),
-    "===": SyntaxMessage("unexpected `{operator}=`", "write `{operator}`", "Write `{operator}`", "{operator}"),
-    "<>": SyntaxMessage("unexpected `<>`", "write `!=`", "Write `!=`", "!="),
-    "{ as map": SyntaxMessage("unexpected `{{`; expected a value", "a map is written `#{{key: value}}`", "Write `#{{`", "#{{"),
-    "no argument": SyntaxMessage("`{name}` needs an argument", "write `{form}`"),
-    "named argument": SyntaxMessage("the arguments of `{name}` have no names", "write `{form}`", "Remove the name"),
-    "= in map": SyntaxMessage("unexpected `=` in a map", "an entry is written `key: value`", "Write `:`", ":"),
-    "name after dot": SyntaxMessage("expected a name after `.`"),
-    "field by dot": SyntaxMessage("unexpected `.{name}`", "use an index after `]` or `)`: `{keys}`", "Write `{keys}`", "{keys}"),
-    "?": SyntaxMessage("unexpected `?{joint}`"),
-    "= in condition": SyntaxMessage("unexpected `=` in a condition", "comparison is written `==`", "Write `==`", "=="),
-    "foreign word": SyntaxMessage("unexpected `{token}`", "write `{meant}`", "Write `{meant}`", "{meant}"),
-    "method": SyntaxMessage("unexpected call of `.{name}`: values have no methods"),
-    "formatted string": SyntaxMessage("unexpected `{shown}`", "join texts with `++`: {meant}"),
-    "not": SyntaxMessage("unexpected `not` before a value", "write `!`", "Write `!`", "!"),
-    "word in expression": SyntaxMessage("unexpected `{token}` in an expression"),
-    "mark before type": SyntaxMessage("unexpected `?` before a type", "the mark follows the type, as in `Long?`"),
-    "or null": SyntaxMessage("unexpected `or` in a type", "an optional type is written `{shown}?`", "Write `?`", "?"),
-    "second mark": SyntaxMessage("unexpected second `?` after a type", None, "Remove it"),
-    "foreign type": SyntaxMessage("unexpected type `{shown}`", "write `{meant}`", "Write `{meant}`", "{meant}"),
-    "argument sign": SyntaxMessage(
-        "unexpected `{kind}`; expected `=`", "an argument is written `{token} = value`", "Write `=`", " ="
-    ),
-    "unnamed argument": SyntaxMessage("an argument needs a name", "arguments are named: `{example}`"),
-    "print": SyntaxMessage("unexpected `print`"),
-    "construct in block": SyntaxMessage("unexpected `{text}`; expected a step, `yield` or `}}`"),
-    "assignment operator": SyntaxMessage(
-        "unexpected `{kind}=`; expected `=`", "a step is assigned once; give the new value another name"
-    ),
-    ":=": SyntaxMessage("unexpected `:=`; expected `=`", None, "Write `=`", "="),
-    "step type": SyntaxMessage("unexpected `:`; expected `=`", "a step has no type; write `{token} = F(...)`", "Remove the type"),
-    ": after step": SyntaxMessage("unexpected `:`; expected `=`", "a step is written `{token} = F(...)`"),
-    "-> between steps": SyntaxMessage("unexpected `->` between steps", "a step runs after the steps that it reads", "Remove it"),
-    "--": SyntaxMessage("`--` does not begin a comment", "AFL comments begin with `//`", "Write `//`", "//"),
-    "return at end": SyntaxMessage(
+    "===": Form("unexpected `{operator}=`", "write `{operator}`", "Write `{operator}`", "{operator}"),
+    "<>": Form("unexpected `<>`", "write `!=`", "Write `!=`", "!="),
+    "{ as map": Form("unexpected `{{`; expected a value", "a map is written `#{{key: value}}`", "Write `#{{`", "#{{"),
+    "no argument": Form("`{name}` needs an argument", "write `{form}`"),
+    "named argument": Form("the arguments of `{name}` have no names", "write `{form}`", "Remove the name"),
+    "= in map": Form("unexpected `=` in a map", "an entry is written `key: value`", "Write `:`", ":"),
+    "name after dot": Form("expected a name after `.`"),
+    "field by dot": Form("unexpected `.{name}`", "use an index after `]` or `)`: `{keys}`", "Write `{keys}`", "{keys}"),
+    "?": Form("unexpected `?{joint}`"),
+    "= in condition": Form("unexpected `=` in a condition", "comparison is written `==`", "Write `==`", "=="),
+    "foreign word": Form("unexpected `{token}`", "write `{meant}`", "Write `{meant}`", "{meant}"),
+    "method": Form("unexpected call of `.{name}`: values have no methods"),
+    "formatted string": Form("unexpected `{shown}`", "join texts with `++`: {meant}"),
+    "not": Form("unexpected `not` before a value", "write `!`", "Write `!`", "!"),
+    "word in expression": Form("unexpected `{token}` in an expression"),
+    "mark before type": Form("unexpected `?` before a type", "the mark follows the type, as in `Long?`"),
+    "or null": Form("unexpected `or` in a type", "an optional type is written `{shown}?`", "Write `?`", "?"),
+    "second mark": Form("unexpected second `?` after a type", None, "Remove it"),
+    "foreign type": Form("unexpected type `{shown}`", "write `{meant}`", "Write `{meant}`", "{meant}"),
+    "argument sign": Form("unexpected `{kind}`; expected `=`", "an argument is written `{token} = value`", "Write `=`", " ="),
+    "unnamed argument": Form("an argument needs a name", "arguments are named: `{example}`"),
+    "print": Form("unexpected `print`"),
+    "construct in block": Form("unexpected `{text}`; expected a step, `yield` or `}}`"),
+    "assignment operator": Form("unexpected `{kind}=`; expected `=`", "a step is assigned once; give the new value another name"),
+    ":=": Form("unexpected `:=`; expected `=`", None, "Write `=`", "="),
+    "step type": Form("unexpected `:`; expected `=`", "a step has no type; write `{token} = F(...)`", "Remove the type"),
+    ": after step": Form("unexpected `:`; expected `=`", "a step is written `{token} = F(...)`"),
+    "-> between steps": Form("unexpected `->` between steps", "a step runs after the steps that it reads", "Remove it"),
+    "--": Form("`--` does not begin a comment", "AFL comments begin with `//`", "Write `//`", "//"),
+    "return at end": Form(
         "unexpected `return`", "a block ends with its last step; it passes values to its owner with `yield`", "Remove it"
     ),
-    "return of call": SyntaxMessage(
-        "unexpected `return`", "a block passes values to its owner with `yield`", "Write `yield`", "yield"
-    ),
-    "unnamed call": SyntaxMessage("this call is not a step; expected `=` after the name of a step"),
-    "type before name": SyntaxMessage(
-        "unexpected `{token}`; expected `:`", "a parameter is written `{text}`", "Write `{text}`", "{text}"
-    ),
-    "no colon": SyntaxMessage("unexpected `{token}`; expected `:`", None, "Insert `:`", ":"),
-    "unknown function": SyntaxMessage("unknown function `{name}`"),
-    "yield of value": SyntaxMessage(
+    "return of call": Form("unexpected `return`", "a block passes values to its owner with `yield`", "Write `yield`", "yield"),
+    "unnamed call": Form("this call is not a step; expected `=` after the name of a step"),
+    "type before name": Form("unexpected `{token}`; expected `:`", "a parameter is written `{text}`", "Write `{text}`", "{text}"),
+    "no colon": Form("unexpected `{token}`; expected `:`", None, "Insert `:`", ":"),
+    "unknown function": Form("unknown function `{name}`"),
+    "yield of value": Form(
         "unexpected value; expected the owner of the block",
         "a block passes values to its owner with `yield`: `yield {owner}({name} = ...)`",
     ),
-    "return of value": SyntaxMessage(
+    "return of value": Form(
         "unexpected `return`", "a block passes values to its owner with `yield`: `yield {owner}({name} = ...)`"
     ),
 }

@@ -216,8 +216,7 @@ class _Parser:
 
     def namespace(self) -> nodes.Namespace:
         cursor = self.cursor
-        word = cursor.keyword()
-        cursor.join()
+        word = cursor.leading_keyword()
         name = cursor.dotted()
         token = cursor.tok
         if token.kind != "{":
@@ -243,15 +242,13 @@ class _Parser:
 
     def use(self) -> nodes.Use:
         cursor = self.cursor
-        word = cursor.keyword()
-        cursor.join()
+        word = cursor.leading_keyword()
         name = cursor.dotted()
         return nodes.Use(name, span=word.span.to(name.span))
 
     def implicit(self) -> nodes.Implicit:
         cursor = self.cursor
-        word = cursor.keyword()
-        cursor.join()
+        word = cursor.leading_keyword()
         name = cursor.name()
         cursor.join_before("=")
         cursor.take("=")
@@ -260,8 +257,7 @@ class _Parser:
 
     def schema(self) -> nodes.Schema:
         cursor = self.cursor
-        word = cursor.keyword()
-        cursor.join()
+        word = cursor.leading_keyword()
         name = cursor.name()
         if cursor.tok.kind == "=" and cursor.ahead().kind == "{":
             cursor.report("= before fields", cursor.tok.span, name=name.text)
@@ -383,8 +379,7 @@ class _Parser:
     def _event_facet(self, first: Token) -> None:
         cursor = self.cursor
         if cursor.tok.text == "facet":
-            cursor.keyword()
-            cursor.join()
+            cursor.leading_keyword()
         elif cursor.tok.kind == "name" and cursor.ahead().kind == "(":
             at = first.span.end
             cursor.report("event without facet", cursor.tok.span, at=at, token=cursor.tok.text)

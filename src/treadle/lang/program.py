@@ -4,7 +4,7 @@
 name of the callee, `Step.depends` the steps of the same block that must be complete first (found in every expression of the
 step, its body and its catch), `LoopRef` a loop variable that was written without `$.`.
 
-Also types and values of parameters as texts, for forms, and whether a JSON value fits a type.
+Also values of parameters as texts, for forms, and whether a JSON value fits a type.
 """
 
 from __future__ import annotations
@@ -29,7 +29,6 @@ from treadle.lang.nodes import (
     Location,
     MapLiteral,
     Mixin,
-    NamedType,
     Namespace,
     Null,
     OptionalType,
@@ -124,18 +123,7 @@ def _built_in(name: str) -> Facet | None:
     return built_in_facets().get(name)
 
 
-# --- types and values of parameters, for forms -------------------------------------------------------------------------
-
-
-def type_words(wanted: Type) -> str:
-    """Return a type in AFL syntax."""
-    match wanted:
-        case ListType(element):
-            return f"[{type_words(element)}]"
-        case OptionalType(element):
-            return f"{type_words(element)}?"
-        case NamedType(name):
-            return name
+# --- values of parameters, for forms -------------------------------------------------------------------------
 
 
 def literal_of(expr: Expr) -> tuple[bool, Any]:

@@ -119,7 +119,7 @@ def check_type(type_: nodes.Type, opening: Opening, context: Context) -> None:
             context.extensions.append(("optional", opening.source, type_.span))
         type_ = type_.element
     if type_.too_deep:
-        context.report_too_deep(type_.span, opening.source, nodes.MAX_DEPTH, "this type")
+        context.report("too-deep", opening.source, type_.span, limit=nodes.MAX_DEPTH, what="this type")
         return
     if type_.name in BUILTIN:
         return

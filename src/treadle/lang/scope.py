@@ -161,7 +161,3 @@ class Context:
         options = {name: values[name] for name in ("valid", "near", "fixes") if name in values}
         text = message.text.format(**values)
         self.reporter.report(key.partition(":")[0], source, span, text, severity=severity, hint=hint, **options)
-
-    def report_too_deep(self, span: nodes.Span, source: Source, limit: int, what: str) -> None:
-        """Report nesting beyond the limit."""
-        self.report("too-deep", source, span, what=what, limit=limit)

@@ -90,8 +90,7 @@ class StatementParser:
 
     def foreach(self) -> nodes.Block:
         cursor = self.cursor
-        word = cursor.keyword()
-        cursor.join()
+        word = cursor.leading_keyword()
         paren = cursor.advance() if cursor.tok.kind == "(" and cursor.ahead(2).text == "in" else None
         if cursor.tok.kind == "input":
             raise cursor.failed("input as variable", cursor.tok.span, token=cursor.tok.text)
@@ -299,8 +298,7 @@ class StatementParser:
             if cursor.ahead().kind == "=":
                 return self.step(cursor.advance())
             if token.text == "yield":
-                word = cursor.keyword()
-                cursor.join()
+                word = cursor.leading_keyword()
                 if cursor.tok.text in hints.NOISE and cursor.ahead().kind in WORDS:
                     cursor.leave_out()
                 if not (cursor.tok.kind in WORDS and cursor.ahead().kind == "(") and not cursor.tok.broken:
@@ -407,8 +405,7 @@ class StatementParser:
         cursor = self.cursor
         if not self._follows():
             return ()
-        cursor.keyword()
-        cursor.join()
+        cursor.leading_keyword()
         found = [self._earlier()]
         while cursor.tok.kind == "," or self._another():
             if cursor.tok.kind == ",":

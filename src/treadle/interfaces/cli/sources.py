@@ -147,10 +147,10 @@ class Wanted:
 
     def _plan(self, flow: str | list[Source], program: Program) -> Plan:
         from treadle.kernel.runs.flows import check_inputs, find_workflow
-        from treadle.lang.program import type_words
+        from treadle.lang.types import words
 
         workflow = find_workflow(program, self.workflow)
-        kinds = {param.name: type_words(param.type) for param in workflow.params}
+        kinds = {param.name: words(param.type) for param in workflow.params}
         texts: dict[str, bool] = {name: _TEXTS[kind] for name, kind in kinds.items() if kind in _TEXTS}
         inputs = workflow_inputs(texts, self.whole, self.pairs)
         check_inputs(program, workflow, inputs, lenient=self.lenient)

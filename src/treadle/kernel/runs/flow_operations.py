@@ -31,7 +31,8 @@ from treadle.kernel.runs.shown import RunRecords
 from treadle.kernel.runs.steps import NodeCounts, StepReads
 from treadle.lang import CannotFormat, Compiled, Diagnostic, Graph, Program, format_source, graph
 from treadle.lang.nodes import Doc, Facet, Param
-from treadle.lang.program import literal_of, schemas_of, type_words
+from treadle.lang.program import literal_of, schemas_of
+from treadle.lang.types import words as type_words
 from treadle.model.access import OPEN, Access
 from treadle.model.errors import InvalidInput
 from treadle.model.names import is_function

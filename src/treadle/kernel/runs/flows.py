@@ -22,7 +22,8 @@ from treadle.kernel.store.queries import RunFilter
 from treadle.kernel.store.units import PutFlow, Unit
 from treadle.kernel.store.value_store import ValueStore
 from treadle.lang.nodes import Facet, OptionalType, Param
-from treadle.lang.program import Program, misfits, type_words
+from treadle.lang.program import Program, misfits
+from treadle.lang.types import words as type_words
 from treadle.model.errors import FlowNotFound, InvalidFlow, InvalidInput, InvalidInputs, UnreadableValue, WorkflowNotFound
 from treadle.model.names import DEFAULT_NAMESPACE, check_name, short_name
 from treadle.model.runs import Flow, FlowVersion
