@@ -13,7 +13,8 @@ from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
 
 from treadle.lang.nodes import Doc, Facet, ListType, OptionalType, Param, Type
-from treadle.lang.program import Program, type_words
+from treadle.lang.program import Program
+from treadle.lang.types import words as type_words
 from treadle.model.names import short_name
 from treadle.model.values import Json, error_text, type_name
 from treadle.workers.call import caught, origin, result_of, stops_caller
