@@ -302,12 +302,13 @@ class Evaluator:
         return row.run_id
 
 
-def _shown(found: KernelResult) -> ExecutionResult:
-    match found.status:
-        case KernelStatus.COMPLETED:
-            status = ExecutionStatus.COMPLETED
-        case KernelStatus.ERROR | KernelStatus.CANCELED:
-            status = ExecutionStatus.ERROR
-        case _:
-            status = ExecutionStatus.PAUSED
-    return ExecutionResult(found.success, found.workflow_id, found.outputs, found.error, found.iterations, status)
+_STATUSES = {
+    KernelStatus.COMPLETED: ExecutionStatus.COMPLETED,
+    KernelStatus.ERROR: ExecutionStatus.ERROR,
+    KernelStatus.CANCELED: ExecutionStatus.ERROR,
+}
+
+
+def _shown(result: KernelResult) -> ExecutionResult:
+    status = _STATUSES.get(result.status, ExecutionStatus.PAUSED)
+    return ExecutionResult(result.success, result.workflow_id, result.outputs, result.error, result.iterations, status)

@@ -12,7 +12,7 @@ import os
 import signal
 import sys
 from asyncio.subprocess import PIPE
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -41,7 +41,7 @@ def try_handler(
     task = Task(id=_NO_ID, lane_id=0, name=registration.facet_name)
     context = Context(task, now, lambda _: None)
     try:
-        returned = call_tool(function, payload_for(payload, context, _ignore, registration.metadata), registration.timeout_ms)
+        returned = call_tool(function, payload_for(payload, context, None, registration.metadata), registration.timeout_ms)
     except NonRetryable:
         raise
     except BaseException as error:
@@ -57,10 +57,6 @@ def try_handler(
     except InvalidInput as error:
         raise NonRetryable(str(error), error.code) from error
     return outcome.result
-
-
-def _ignore(_: str, __: Mapping[str, Any]) -> None:
-    """Discard partial results, because there is no step."""
 
 
 OUTPUT_LIMIT = 16 * 1024

@@ -17,7 +17,7 @@ from treadle.engine.machine import Machine
 from treadle.kernel.store.ports import SERVERS
 from treadle.kernel.takeover import Watch
 from treadle.kernel.telemetry.events import LeaseLost, LoopError
-from treadle.model.tasks import Claim, LogLine, Server, Task
+from treadle.model.tasks import Claim, Server, Task
 from treadle.version import VERSION
 from treadle.workers.context import Context
 from treadle.workers.lease_renewer import LeaseRenewer
@@ -119,7 +119,7 @@ class HeldJobs:
             self.owner_id,
             self._machine.identity,
             self._machine.has_ended,
-            _nobody_waits,
+            lambda: None,  # freed jobs wake nobody here: `dequeue` wakes what is due before it claims
             enabled=kernel.settings.fast_takeover,
         )
 
@@ -153,7 +153,7 @@ class HeldJobs:
         self.held[task.id] = holding
         self.lost.pop(task.id, None)
         if self._lease_renewer is not None:
-            self._lease_renewer.hold(Context(task, self._engine.kernel.clock.now, _no_line), claimed_at)
+            self._lease_renewer.hold(Context(task, self._engine.kernel.clock.now, lambda _: None), claimed_at)
             self._lease_renewer.start(task.claim)
         if task.timeout_for is not None:
             holding.watch = asyncio.get_running_loop().create_task(self._watch(holding, task.timeout_for / 1000))
@@ -201,11 +201,3 @@ class HeldJobs:
         if holding is not None and holding.task.claim == claim and not holding.settling:
             self._engine.kernel.emit(LeaseLost(claim.task_id, holding.task.name, reason, holding.task.trace_id))
             self.lose(holding)
-
-
-def _no_line(_: LogLine) -> None:
-    """Discard lines: none is written through the lease renewer's context."""
-
-
-def _nobody_waits() -> None:
-    """Freed jobs wake nobody here: `dequeue` wakes what is due before it claims."""

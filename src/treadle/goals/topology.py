@@ -243,6 +243,14 @@ Check = Callable[[Any], str | None]
 """Returns the problem of a value, if it has one."""
 
 
+def _wrong_name(value: Any, what: str) -> str | None:
+    try:
+        check_name(value, what)
+    except TreadleError as error:
+        return str(error).rstrip(".")
+    return None
+
+
 def _wrong_arguments(value: Any) -> str | None:
     if isinstance(value, list) and value and all(isinstance(word, str) and word for word in value):
         return None
@@ -301,6 +309,7 @@ _TYPE_RULES: dict[str, Check] = {
     "prompt": lambda value: (
         None if value is None or (isinstance(value, str) and value.strip()) else f"must be text, not {_kind(value)}"
     ),
+    "task_list": lambda value: _wrong_name(value, "task list"),
 }
 
 
@@ -403,17 +412,15 @@ class _Reader:
         rules = self._mapping(value, path, known, ("handler", "gates"))
         if not rules:
             return None
-        handler = rules.get("handler")
         if "handler" in rules:
-            self._name(handler, _join(path, "handler"), "handler name")
+            self._name(rules["handler"], _join(path, "handler"), "handler name")
         budget_for = self._budget(rules, path)
         self._check(rules, path, _TYPE_RULES)
         on_fail, prompt = rules.get("on_fail", str(Status.TODO)), rules.get("prompt")
         most = rules.get("max_workorders", MAX_WORKORDERS)
         task_list = rules.get("task_list", "default")
-        self._name(task_list, _join(path, "task_list"), "task list")
         gates = self._gates(rules.get("gates", []), _join(path, "gates"))
-        return TypeRules(str(handler), gates, budget_for, str(on_fail), most, prompt, str(task_list))
+        return TypeRules(str(rules.get("handler")), gates, budget_for, str(on_fail), most, prompt, str(task_list))
 
     def _budget(self, rules: dict[str, Any], path: str) -> int:
         if "budget" in rules and "budget_ms" in rules:
@@ -493,10 +500,8 @@ class _Reader:
         return round(found)
 
     def _name(self, value: Json, path: str, what: str) -> None:
-        try:
-            check_name(value, what)
-        except TreadleError as error:
-            self._wrong(path, str(error).rstrip("."))
+        if (problem := _wrong_name(value, what)) is not None:
+            self._wrong(path, problem)
 
 
 def _declares(value: Json) -> bool:

@@ -175,6 +175,8 @@ class LLMService:
         """Return a facet's returns, by one conversation."""
         prompt = facet.prompt or Prompt((Directive(Name("template"), _default_template(facet, description)),))
         parts = (self.config.system_prompt, description if facet.prompt is not None else None, fill(prompt.system or "", payload))
+        # without a prompt block, the arguments follow the purpose of the facet
+        text = fill(prompt.template or "", payload) if facet.prompt else f"{prompt.template}\n{as_text(dict(payload))}"
         conversation = Conversation(
             self._sender(),
             self.config,
@@ -184,7 +186,7 @@ class LLMService:
             "\n\n".join(part for part in parts if part),
             on_text,
         )
-        return await conversation.run(fill(prompt.template or "", payload) if facet.prompt else _plain_prompt(prompt, payload))
+        return await conversation.run(text)
 
     def _sender(self) -> Exchange:
         """Return the exchange for the running event loop, to which a client created here belongs."""
@@ -222,11 +224,6 @@ def _default_template(facet: Facet, description: str | None) -> str:
     doc = facet.doc.description if facet.doc is not None else ""
     parts = (description, doc, f"Do the step {facet.qualified_name} with these parameters:")
     return "\n\n".join(part for part in parts if part)
-
-
-def _plain_prompt(prompt: Prompt, payload: Mapping[str, Json]) -> str:
-    """Return the prompt of a facet without a prompt block: its purpose, and its arguments."""
-    return f"{prompt.template}\n{as_text(dict(payload))}"
 
 
 def use_llm(engine: Engine, *, client: Any = None, tools: Tools | None = None, concurrency: int = 16, **options: Any) -> LLMService:
