@@ -8,12 +8,11 @@ from typing import Any
 import msgspec
 import pytest
 
-from treadle.kernel.runs.shown import usage_sums
 from treadle.kernel.store.process import SystemIds
 from treadle.kernel.store.units import PutRun, Unit
 from treadle.model.names import HANDLER
 from treadle.model.runs import Run
-from treadle.model.usage import Budget, Usage
+from treadle.model.usage import Budget, Usage, total
 from treadle_conformance.task_steps import new_task
 
 IDS = SystemIds()
@@ -41,7 +40,7 @@ async def test_what_is_reserved_and_settled_counts_against_the_budget(store, clo
     assert (await store.usage.reserve(a_request(2), None)).budget == Budget(150, 130)
     first, second = await store.usage.list_requests(RUN)
     assert (first.state, first.input_tokens, first.output_tokens, first.cache_read_tokens) == ("settled", 7, 5, 3)
-    spent = usage_sums([first, second])
+    spent = total([first, second])
     assert (spent.requests, spent.cost_micros, spent.unsettled) == (2, 130, 1)
 
 

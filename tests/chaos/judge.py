@@ -205,7 +205,7 @@ class Judging:
             self._wrong(f"{submission.key} (objective {objective_id}) is {trail.objective.status}, not {submission.ends}")
         orders = min(submission.payload["failing"] + 1, 3)
         if len(trail.workorders) != orders:
-            errors = [order.output_bundle.error for order in trail.workorders if order.output_bundle is not None]
+            errors = [order.bundle.error for order in trail.workorders if order.bundle is not None]
             self._wrong(f"{submission.key} (objective {objective_id}) has {len(errors)} workorders, not {orders}: {errors}")
         for order in trail.workorders:
             if order.workorder.status != "EXECUTED" or order.run_record is None or order.pause_state is None:

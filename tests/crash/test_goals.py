@@ -73,8 +73,8 @@ async def check(scene: Scene, trails: list[ObjectiveTrail]) -> None:
         assert len(trail.workorders) == len(trail.events)
         for order in trail.workorders:
             assert order.workorder.status == "EXECUTED"
-            assert order.context_snapshot is not None
-            assert order.output_bundle is not None
+            assert order.snapshot is not None
+            assert order.bundle is not None
             assert order.run_record is not None
             assert order.pause_state is not None
             assert order.pause_state.terminal

@@ -109,9 +109,9 @@ async def test_the_scheduler_worker_claims_one_event_and_does_all_of_its_work(en
     (event,), (order,) = trail.events, trail.workorders
     assert (event.processed, event.processed_reason) == (True, "SCHEDULED")
     assert (trail.objective.status, order.workorder.status) == ("IN_PROGRESS", "CREATED")
-    assert order.context_snapshot is not None
-    assert order.context_snapshot.objective.objective_id == made.objective_id
-    for name, document in (("workorder", order.workorder), ("context_snapshot", order.context_snapshot), ("event", event)):
+    assert order.snapshot is not None
+    assert order.snapshot.objective.objective_id == made.objective_id
+    for name, document in (("workorder", order.workorder), ("context_snapshot", order.snapshot), ("event", event)):
         check_document(name, document.as_json())
 
 
@@ -133,12 +133,12 @@ async def test_the_runner_worker_dispatches_to_the_diazotroph_type_and_persists_
             (trail,) = await ended(engine, made)
         (order,) = trail.workorders
         ((payload, _),) = seen
-        assert order.output_bundle is not None
-        assert (order.workorder.status, order.output_bundle.content, order.output_bundle.notes) == ("EXECUTED", "ok", ["quick"])
+        assert order.bundle is not None
+        assert (order.workorder.status, order.bundle.content, order.bundle.notes) == ("EXECUTED", "ok", ["quick"])
         assert payload["prompt"] == "Do it\n\nIt is done when:\n- fast"
         assert payload["workorder"]["work_order_id"] == order.workorder.work_order_id
         assert payload["objective"]["title"] == "Do it"
-        check_document("output_bundle", order.output_bundle.as_json())
+        check_document("output_bundle", order.bundle.as_json())
 
 
 async def test_the_gate_worker_judges_moves_the_objective_and_emits_a_terminal_pause_state(engine: Engine) -> None:

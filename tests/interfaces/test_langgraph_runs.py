@@ -21,8 +21,8 @@ from tests.limits import BOUND
 
 from treadle import Engine, RetryPolicy, RunFailed
 from treadle.integrations.langgraph import durable_graph
-from treadle.kernel.runs.shown import usage_sums
 from treadle.model.errors import InvalidInput
+from treadle.model.usage import total
 from treadle.testing import crash_test
 
 
@@ -236,7 +236,7 @@ async def test_a_budget_stops_the_graph_before_the_request_that_could_exceed_it(
         async with engine.worker():
             with pytest.raises(RunFailed, match="may spend"):
                 await engine.run_result(run, timeout=BOUND)
-        spent = usage_sums(await engine.kernel.store.usage.list_requests(run.id))
+        spent = total(await engine.kernel.store.usage.list_requests(run.id))
         assert (len(requests), spent.requests, spent.cost_micros, spent.unsettled) == (2, 2, 3000, 0)
 
 

@@ -13,9 +13,8 @@ from tests.interfaces.engines import ALL, make_engine, url_of
 from tests.interfaces.llm_scene import FLOW, GOOD, KEY, OUTPUTS, TARGET, Words, desk
 from tests.limits import BOUND
 
-from treadle.kernel.runs.shown import usage_sums
 from treadle.model.errors import RunFailed
-from treadle.model.usage import Budget
+from treadle.model.usage import Budget, total
 from treadle.testing.llm import MessagesServer, status, text, uses
 
 MANY = """workflow SortAll(letters: [String]) => (urgent: Boolean) andThen foreach letter in $.letters {
@@ -85,7 +84,7 @@ async def test_a_run_with_two_tools_and_three_turns(server, url):
     assert [(row.request_no, row.state, row.input_tokens, row.output_tokens) for row in rows] == [
         (number, "settled", 100, 20) for number in (1, 2, 3)
     ]
-    assert usage_sums(rows).cost_micros == 3 * (100 * 1 + 20 * 5)
+    assert total(rows).cost_micros == 3 * (100 * 1 + 20 * 5)
 
 
 async def test_a_run_that_meets_429_and_529_completes(server):
@@ -250,4 +249,4 @@ async def test_two_workers_on_one_run_never_spend_more_than_its_budget(server, u
         failed = await two.list_tasks(states=("failed",))
     assert {task.error_code for task in failed} == {"budget_exhausted"}
     assert (len(server.requests), len(rows), len(failed)) == (2, 2, 4)
-    assert (40_000 < held.committed_micros <= 50_000, budget.committed_micros) == (True, usage_sums(rows).cost_micros)
+    assert (40_000 < held.committed_micros <= 50_000, budget.committed_micros) == (True, total(rows).cost_micros)

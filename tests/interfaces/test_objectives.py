@@ -178,8 +178,8 @@ async def test_an_edit_changes_what_is_given_until_it_is_done(engine: Engine):
     await play(engine, GATE, OK)
     trail = await engine.goals.objectives.show(made.objective_id)
     (order,) = trail.workorders
-    assert order.context_snapshot is not None
-    assert (order.context_snapshot.objective.title, trail.objective.title) == ("Do that", "Too late for this workorder")
+    assert order.snapshot is not None
+    assert (order.snapshot.objective.title, trail.objective.title) == ("Do that", "Too late for this workorder")
     with pytest.raises(IllegalMove):
         await engine.goals.objectives.edit(made.objective_id, actor="bea", title="No")
 
@@ -321,7 +321,7 @@ async def test_a_failing_gate_is_tried_three_times_then_blocked_and_a_person_may
     trail = await worked(engine, made)
     assert (trail.objective.status, len(trail.workorders), trail.objective.failed_workorders) == ("BLOCKED", 3, 3)
     assert [order.pause_state.reason for order in trail.workorders] == ["GATE_FAILED"] * 3
-    assert [len(order.context_snapshot.run_records) for order in trail.workorders] == [0, 1, 2]
+    assert [len(order.snapshot.run_records) for order in trail.workorders] == [0, 1, 2]
     assert "3 workorders failed; the last: says-ok: ok was not found" in trail.why
     unblocked = await engine.goals.objectives.unblock(made.objective_id, actor="bea")
     assert (unblocked.status, unblocked.failed_workorders) == ("TODO", 0)
@@ -349,8 +349,8 @@ async def test_a_final_failure_still_brings_a_bundle_and_fails(engine: Engine, h
     trail = await worked(engine, await approved(engine))
     assert (trail.objective.status, calls) == ("BLOCKED", 3)
     for order in trail.workorders:
-        assert (order.workorder.status, order.output_bundle.error.code, order.run_record.gate_result) == ("EXECUTED", code, "FAIL")
-        assert order.output_bundle.notes[-1].startswith(f"{code}: ")
+        assert (order.workorder.status, order.bundle.error.code, order.run_record.gate_result) == ("EXECUTED", code, "FAIL")
+        assert order.bundle.notes[-1].startswith(f"{code}: ")
         assert order.run_record.gates == []
         assert order.pause_state.reason == "GATE_FAILED"
 
@@ -382,7 +382,7 @@ async def test_a_spent_budget_is_the_end_of_the_workorder_whatever_retries_there
         engine.handler("do", retry=5)(slow if kind == "async" else blocking)
         trail = await worked(engine, await approved(engine))
         (order,) = trail.workorders
-        assert (trail.objective.status, order.output_bundle.error.code) == ("BLOCKED", "budget_exhausted")
+        assert (trail.objective.status, order.bundle.error.code) == ("BLOCKED", "budget_exhausted")
         assert (order.pause_state.reason, order.run_record.gate_result) == ("BUDGET_EXHAUSTED", "FAIL")
         assert 1 <= len(order.pause_state.actions) <= 3
 
@@ -407,9 +407,9 @@ async def test_the_budget_is_for_all_attempts_together_and_sleeping_costs_none_o
 
             await until(once)
         (first, *_) = (await engine.goals.objectives.show(made.objective_id)).workorders
-        assert first.output_bundle is not None
-        assert first.output_bundle.error is not None
-        assert first.output_bundle.error.code == "budget_exhausted"
+        assert first.bundle is not None
+        assert first.bundle.error is not None
+        assert first.bundle.error.code == "budget_exhausted"
         assert seen[0] is None
         assert [each for each in seen[1:4] if each is not None] == [{"slept": True}] * min(3, len(seen) - 1)
 
@@ -442,7 +442,7 @@ async def test_an_effect_of_a_workorder_is_made_once(engine: Engine):
         return {"content": "ok", "metadata": paid}
 
     trail = await worked(engine, await approved(engine))
-    assert (len(made), trail.objective.status, trail.workorders[0].output_bundle.metadata) == (1, "DONE", {"paid": 5})
+    assert (len(made), trail.objective.status, trail.workorders[0].bundle.metadata) == (1, "DONE", {"paid": 5})
 
 
 async def test_a_workorder_cannot_ask_for_an_approval(engine: Engine):
@@ -451,7 +451,7 @@ async def test_a_workorder_cannot_ask_for_an_approval(engine: Engine):
         return AwaitingApproval("May I?")
 
     trail = await worked(engine, await approved(engine))
-    assert [order.output_bundle.error.code for order in trail.workorders] == ["unexpected_result"] * 3
+    assert [order.bundle.error.code for order in trail.workorders] == ["unexpected_result"] * 3
 
 
 async def test_a_big_bundle_is_kept_whole(engine: Engine):
@@ -463,7 +463,7 @@ async def test_a_big_bundle_is_kept_whole(engine: Engine):
 
     trail = await worked(engine, await approved(engine))
     (order,) = trail.workorders
-    assert (order.output_bundle.content, order.output_bundle.metadata) == (big, {"y": "z" * 20_000})
+    assert (order.bundle.content, order.bundle.metadata) == (big, {"y": "z" * 20_000})
 
 
 class Backwards:
@@ -488,7 +488,7 @@ async def test_with_a_codec_nothing_of_an_objective_is_readable_in_the_store(tmp
 
     async with engine:
         trail = await worked(engine, await approved(engine, "a secret question"))
-        assert trail.workorders[0].output_bundle.content == "ok a secret answer"
+        assert trail.workorders[0].bundle.content == "ok a secret answer"
     stored = b"".join(path.read_bytes() for path in tmp_path.glob("treadle.db*"))  # noqa: ASYNC240
     assert b"secret" not in stored
 
@@ -543,9 +543,9 @@ async def test_canceling_the_task_of_a_workorder_fails_the_workorder(engine: Eng
         await engine.cancel(task.id, actor="bea", reason="changed my mind")
         (trail,) = await ended(engine, made)
     first, second = trail.workorders
-    assert first.output_bundle is not None
-    assert first.output_bundle.error is not None
-    assert (first.output_bundle.error.code, first.output_bundle.error.message) == ("canceled", "changed my mind")
+    assert first.bundle is not None
+    assert first.bundle.error is not None
+    assert (first.bundle.error.code, first.bundle.error.message) == ("canceled", "changed my mind")
     assert (second.run_record.gate_result if second.run_record else None, trail.objective.status) == ("PASS", "DONE")
 
 
@@ -640,9 +640,9 @@ async def test_a_specialist_is_no_handler_of_workorders(small: Engine):
         small.specialist("do", Farm())
         small.kernel.committer.notify(())
         (trail,) = await ended(small, made)
-        assert {
-            order.output_bundle.error.code for order in trail.workorders if order.output_bundle and order.output_bundle.error
-        } == {"unexpected_result"}
+        assert {order.bundle.error.code for order in trail.workorders if order.bundle and order.bundle.error} == {
+            "unexpected_result"
+        }
     with pytest.raises(InvalidTopology, match=r"types\.TICKET\.handler: do is a specialist"):
         async with small.worker():
             pass

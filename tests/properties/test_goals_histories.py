@@ -124,7 +124,7 @@ async def test_nothing_is_forgotten_whoever_does_what_in_whatever_order(tmp_path
             assert all(event.processed for event in trail.events)
             for order in trail.workorders:
                 orders += 1
-                assert (order.workorder.status, order.output_bundle is None, order.run_record is None) == ("EXECUTED", False, False)
+                assert (order.workorder.status, order.bundle is None, order.run_record is None) == ("EXECUTED", False, False)
                 assert order.pause_state is not None
         for entity in ("workorder", "run_record", "pause_state", "output_bundle"):
             assert sum((await engine.kernel.store.records.count("default", entity)).values()) == orders

@@ -15,7 +15,10 @@ from treadle.api.objectives import (
     ObjectiveDetail,
     ObjectivePage,
     ObjectivesApi,
+    WorkorderTrail,
 )
+from treadle.api.wire import record_of
+from treadle.goals import reads as kernel
 from treadle.goals.service import Objectives
 from treadle.kernel.reads.records import move_record
 from treadle.model.access import OPEN, Access, Scope
@@ -55,7 +58,7 @@ class ObjectiveOperations(ObjectivesApi):
             **{each.name: getattr(objective, each.name) for each in fields(objective)},
             why=trail.why,
             events=list(trail.events),
-            workorder_trails=trail.workorders,
+            workorder_trails=[_trail(each) for each in trail.workorders],
             overdue=trail.overdue,
             moves=[move_record(move) for move in trail.moves],
         )
@@ -114,6 +117,10 @@ def _with_statuses(objective: Objective, statuses: dict[str, str]) -> Objective:
         for each in objective.blockers
     ]
     return replace(objective, blockers=blockers)
+
+
+def _trail(trail: kernel.WorkorderTrail) -> WorkorderTrail:
+    return record_of(WorkorderTrail, trail, context_snapshot=trail.snapshot, output_bundle=trail.bundle)
 
 
 def make_operations(engine: Engine) -> ObjectiveOperations:

@@ -15,7 +15,6 @@ from treadle.api.objectives import (
     ReadinessEvent,
     RunRecord,
     Workorder,
-    WorkorderTrail,
 )
 from treadle.api.wire import Instant
 from treadle.engine.kernel import Kernel
@@ -50,6 +49,17 @@ _RESOURCES = {
     GOAL_RUN: ("WORKORDER", "work_order_id"),
     GOAL_GATE: ("WORKORDER", "work_order_id"),
 }
+
+
+@dataclass(frozen=True, slots=True)
+class WorkorderTrail:
+    """A workorder with its input, output and verdict; None for artifacts that do not exist yet or were pruned."""
+
+    workorder: Workorder
+    snapshot: ContextSnapshot | None
+    bundle: OutputBundle | None
+    run_record: RunRecord | None
+    pause_state: PauseState | None
 
 
 @dataclass(frozen=True, slots=True)

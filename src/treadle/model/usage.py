@@ -52,6 +52,32 @@ class Reservation(msgspec.Struct, frozen=True):
     budget: Budget
 
 
+class Spent(msgspec.Struct, frozen=True):
+    """Sums over requests."""
+
+    requests: int = 0
+    input_tokens: int = 0
+    output_tokens: int = 0
+    cache_write_tokens: int = 0
+    cache_read_tokens: int = 0
+    cost_micros: int = 0
+    unsettled: int = 0
+    """Requests whose end was never recorded: counted with their full reservation."""
+
+
+def total(rows: list[Usage]) -> Spent:
+    """Sum the rows."""
+    return Spent(
+        requests=len(rows),
+        input_tokens=sum(row.input_tokens for row in rows),
+        output_tokens=sum(row.output_tokens for row in rows),
+        cache_write_tokens=sum(row.cache_write_tokens for row in rows),
+        cache_read_tokens=sum(row.cache_read_tokens for row in rows),
+        cost_micros=sum(row.cost_micros for row in rows),
+        unsettled=sum(row.state == RESERVED for row in rows),
+    )
+
+
 _MOST_DOLLARS = 1_000_000_000
 
 

@@ -27,7 +27,7 @@ from treadle.model.names import DEFAULT_NAMESPACE, is_function
 from treadle.model.runs import Run
 from treadle.model.tags import decode_tags
 from treadle.model.tasks import LogLine
-from treadle.model.usage import RESERVED, Usage
+from treadle.model.usage import Usage, total
 from treadle.model.values import BlobRef, Json, decode
 
 R = TypeVar("R", bound=RunRecord)
@@ -41,15 +41,7 @@ def run_record(kind: type[R], run: Run, activity: Activity | None, took_for: int
 
 def usage_sums(rows: list[Usage]) -> UsageSums:
     """Sums over model requests."""
-    return UsageSums(
-        requests=len(rows),
-        input_tokens=sum(row.input_tokens for row in rows),
-        output_tokens=sum(row.output_tokens for row in rows),
-        cache_write_tokens=sum(row.cache_write_tokens for row in rows),
-        cache_read_tokens=sum(row.cache_read_tokens for row in rows),
-        cost_micros=sum(row.cost_micros for row in rows),
-        unsettled=sum(row.state == RESERVED for row in rows),
-    )
+    return record_of(UsageSums, total(rows))
 
 
 def usage_request(row: Usage, path: str | None) -> UsageRequest:
