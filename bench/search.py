@@ -28,6 +28,7 @@ from treadle.engine.operations import Operations
 from treadle.kernel.store.queries import RunFilter
 from treadle.model.access import OPEN
 from treadle.model.runs import Run
+from treadle.stores.statements import load_shared
 
 NAME = "search"
 TITLE = "Search"
@@ -179,34 +180,30 @@ async def fill(url: str, runs: int, at: int) -> None:
 
 def list_by_id(url: str, engine: Engine) -> Callable[[], Awaitable[Any]]:
     """The list in order of id."""
+    store: Any = engine.kernel.store
+    runs, database = store._inner.runs, store._inner._database
+    package = "treadle.stores.sqlite" if url.startswith("sqlite") else "treadle.stores.postgres"
+    statement = load_shared(package, "runs.sql")["list_runs"]
+    text = statement.text.replace("order by created_at desc, id desc", "order by id desc")
     if url.startswith("sqlite"):
-        from treadle.stores.sqlite import runs as sqlite
         from treadle.stores.sqlite.connection.connect import fetch_as
 
-        new = sqlite._SQL["list_runs"]
-        old = new.replace("runs_created", "sqlite_autoindex_runs_1").replace(
-            "(created_at, id) < (:before_at, :before_id)", "id < :before_id"
-        )
-        old = old.replace("order by created_at desc, id desc", "order by id desc")
-        inner: Any = engine.kernel.store
+        text = text.replace("runs_created", "sqlite_autoindex_runs_1")
+        text = text.replace("(created_at, id) < (:before_at, :before_id)", "id < :before_id")
 
-        def read(connection: Any) -> Any:
-            values = sqlite._values(connection, RunFilter(namespace="default")) | {"limit": 50}
-            return fetch_as(connection, Run, old, values)
+        async def by_id_in_sqlite() -> Any:
+            values = database._bind(await runs._values(RunFilter(namespace="default")) | {"limit": 50})
+            return await database.reader.call(lambda connection: fetch_as(connection, Run, text, values))
 
-        return lambda: inner._inner._database.reader.call(read)
-    from treadle.stores.postgres import runs as postgres
+        return by_id_in_sqlite
     from treadle.stores.postgres.connection.connect import fetch_as as fetch
 
-    newest = "(created_at, id) < ($13::bigint, $5::uuid)"
-    text = postgres._SQL["list_runs"].replace(newest, "$13::bigint is not null and id < $5::uuid")
-    text = text.replace("order by created_at desc, id desc", "order by id desc")
-    store: Any = engine.kernel.store
+    text = text.replace("(created_at, id) < ($13::bigint, $5::uuid)", "$13::bigint is not null and id < $5::uuid")
 
     async def by_id() -> Any:
-        async with store._inner._database.reading() as reading:
-            values = await postgres._values(reading, RunFilter(namespace="default"))
-            return await fetch(reading, Run, text, *values, 50)
+        values = await runs._values(RunFilter(namespace="default")) | {"limit": 50}
+        async with database.reading() as reading:
+            return await fetch(reading, Run, text, *[values[name] for name in statement.parameters])
 
     return by_id
 
