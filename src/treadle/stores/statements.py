@@ -151,19 +151,27 @@ class Statement(NamedTuple):
 
 def load_statements(package: str, file: str) -> dict[str, str]:
     """Return all statements of the file by name, with their comments and with column lists expanded."""
-    return {name: statement.text for name, statement in load_shared(package, file).items()}
+    return {name: statement.text for name, statement in _load(package, file).items()}
 
 
 def load_shared(package: str, *files: str) -> dict[str, Statement]:
     """Return all statements of the files by name, with their parameters; a name must not occur twice."""
     statements: dict[str, Statement] = {}
     for file in files:
-        for name, parameters, mode, body in _split((_folder(package) / file).read_text("utf-8")):
-            if name in statements:
-                raise RuntimeError(f"The statement {name} of {package} occurs twice")
-            names = tuple(parameters.split(", ")) if parameters else ()
-            statements[name] = Statement(_LIST.sub(_expand, body.strip().rstrip(";")), names, mode)
+        loaded = _load(package, file)
+        if repeated := statements.keys() & loaded.keys():
+            raise RuntimeError(f"These statements of {package} occur twice: {sorted(repeated)}")
+        statements |= loaded
     return statements
+
+
+@cache
+def _load(package: str, file: str) -> dict[str, Statement]:
+    text = (_folder(package) / file).read_text("utf-8")
+    return {
+        name: Statement(_LIST.sub(_expand, body.strip().rstrip(";")), tuple(parameters.split(", ")) if parameters else (), mode)
+        for name, parameters, mode, body in _split(text)
+    }
 
 
 class Migration(NamedTuple):
