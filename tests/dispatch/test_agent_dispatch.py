@@ -411,7 +411,7 @@ async def test_stopping_gives_back_what_is_held(coordinator):
     with pytest.raises(ClaimLost):
         await coordinator.update_status(task.id, "completed")
     (server,) = await coordinator.engine.kernel.reads.list_servers()
-    assert (server.server.name, server.state, server.server.service_name) == ("worker-1", "stopped", "dispatch")
+    assert (server.name, server.state, server.service_name) == ("worker-1", "stopped", "dispatch")
 
 
 async def test_illegal_moves_are_refused(coordinator):
