@@ -3,8 +3,8 @@
 import asyncio
 
 from treadle import Engine
-from treadle.kernel.runs.shown import usage_sums
 from treadle.llm import use_llm
+from treadle.model.usage import total
 from treadle.settings import Settings
 from treadle.testing.llm import ModelServer, uses
 
@@ -36,7 +36,7 @@ async def main(server: ModelServer) -> None:
             [("desk.afl", FLOW)], "desk.Sort", {"letter": "Dear all, ..."}, budget=0.50
         )
         print(await engine.run_result(run))
-        spent = usage_sums(await engine.kernel.store.usage.list_requests(run.id))
+        spent = total(await engine.kernel.store.usage.list_requests(run.id))
         tokens = f"{spent.input_tokens} tokens in, {spent.output_tokens} out"
         print(f"${spent.cost_micros / 1e6} for {tokens}")
 

@@ -46,7 +46,7 @@ async def test_a_worker_of_one_namespace_is_not_a_live_worker_of_another(both: t
         reason = await blue.kernel.reads.why(task.id)
         assert (reason.code, len(await blue.kernel.reads.list_servers())) == ("no_worker", 0)
         (server,) = await red.kernel.reads.list_servers()
-        assert server.server.namespace == "red"
+        assert server.namespace == "red"
         with pytest.raises(ServerNotFound):
             await blue.kernel.reads.get_server(server.id)
         there, here = Operations(blue, OPEN), Operations(red, OPEN)

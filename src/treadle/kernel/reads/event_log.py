@@ -108,7 +108,9 @@ def _page(moves: list[Move], next_after: int, resume_after: int, *, more: bool) 
 
 
 def canonical(which: Mapping[str, object]) -> EventConditions:
-    """The conditions, with their ids in canonical form."""
+    """The conditions, with their ids in canonical form; raise `TypeError` for one that does not exist."""
+    if unknown := which.keys() - EventConditions.__annotations__.keys():
+        raise TypeError(f"Events have no condition {', '.join(sorted(unknown))}.")
     ids = {"entity_id": "id", "run_id": "run id", "root_id": "root id"}
     conditions = {name: value for name, value in which.items() if value is not None}
     return cast(
