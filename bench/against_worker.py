@@ -6,6 +6,7 @@ import asyncio
 import gc
 import json
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -143,6 +144,12 @@ async def server() -> AsyncIterator[Server]:
         sys.executable, "-m", "treadle", "serve", "--port", "0", "--json",
         stdout=asyncio.subprocess.PIPE, stdin=asyncio.subprocess.DEVNULL,
     )  # fmt: skip
+
+    def end() -> None:
+        process.terminate()
+        os._exit(0)  # a thread still reads from the parent
+
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, end)
     try:
         assert process.stdout is not None
         started = json.loads(await process.stdout.readline())
