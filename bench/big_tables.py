@@ -121,7 +121,7 @@ async def open_full(url: str, rows: int, parts: int) -> Store:
     began = time.perf_counter()
     if isinstance(store, PostgresStore):
         start = await begin(store)
-        await store.split(start, start + (WEEKS + 2) * 7 * DAY, WEEKS * 7 * DAY // parts)
+        await store.retention.split(start, start + (WEEKS + 2) * 7 * DAY, WEEKS * 7 * DAY // parts)
         await store.retention.prepare(Retention(store).rules)
         await fill_partitions(url, rows, WEEKS * 7 * DAY, start + WEEKS * 7 * DAY)
     else:

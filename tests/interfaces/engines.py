@@ -15,8 +15,7 @@ from treadle.model.clock import Clock
 from treadle.model.errors import StoreUnavailable
 from treadle.settings import Settings
 from treadle.stores import make_store
-from treadle.stores.postgres.database import Part as PostgresPart
-from treadle.stores.sqlite.database import Part as SqlitePart
+from treadle.stores.shared.port import Port
 
 SHARED = ("sqlite", "postgres")
 """Databases that several engines can use at once."""
@@ -51,7 +50,7 @@ class WrappedPort:
 
 def port_of(member: Any, wrap: Callable[[str, Any], Any]) -> WrappedPort | None:
     """The attribute of a store with wrapped methods, if it is a port."""
-    return WrappedPort(member, wrap) if isinstance(member, SqlitePart | PostgresPart) else None
+    return WrappedPort(member, wrap) if isinstance(member, Port) else None
 
 
 class Refusing:

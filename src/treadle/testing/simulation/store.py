@@ -18,7 +18,7 @@ from treadle.kernel.store.units import Answer, Unit
 from treadle.model.errors import StoreBusy, StoreFull, StoreUnavailable
 from treadle.model.tasks import Claim, Server
 from treadle.stores.sqlite import SqliteStore
-from treadle.stores.sqlite.database import Part
+from treadle.stores.shared.port import Port
 from treadle.testing.simulation.process import Fault, Process
 
 READS = ("find", "list_", "load_", "count", "walk", "group", "next_", "now", "describe", "check", "read_")
@@ -65,7 +65,7 @@ class SimulatedStore:
 
     def __getattr__(self, name: str) -> Any:
         member = getattr(self._inner, name)
-        if isinstance(member, Part):
+        if isinstance(member, Port):
             port = (SimulatedServers if name == "servers" else SimulatedPort)(self, name, member)
             setattr(self, name, port)
             return port
