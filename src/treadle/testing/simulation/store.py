@@ -17,8 +17,8 @@ from treadle.kernel.store.queries import Renewal, Roll
 from treadle.kernel.store.units import Answer, Unit
 from treadle.model.errors import StoreBusy, StoreFull, StoreUnavailable
 from treadle.model.tasks import Claim, Server
-from treadle.stores.sqlite import SqliteStore
 from treadle.stores.shared.port import Port
+from treadle.stores.sqlite import SqliteStore
 from treadle.testing.simulation.process import Fault, Process
 
 READS = ("find", "list_", "load_", "count", "walk", "group", "next_", "now", "describe", "check", "read_")
