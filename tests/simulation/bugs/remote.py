@@ -85,7 +85,7 @@ def callbacks_are_acknowledged_and_dropped(patch: pytest.MonkeyPatch) -> None:
 
 def agents_forget_what_they_lost(patch: pytest.MonkeyPatch) -> None:
     """An agent that lost a job ends it all the same, whoever has it now."""
-    patch.setattr(HeldJobs, "find_lost", lambda self, task_id: None)
+    patch.setattr(HeldJobs, "lose", HeldJobs.drop)
     patch.setattr(coordinator, "check_worker", lambda task, worker_id, actor: None)
 
 
