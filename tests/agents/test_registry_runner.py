@@ -21,7 +21,7 @@ from treadle.agents import (
     RegistryRunner,
     RegistryRunnerConfig,
     TaskState,
-    registry_runner,
+    poller,
 )
 from treadle.agents.modules import Modules, OutsideRoots, runner_roots
 from treadle.model.errors import InvalidInput, NonRetryable
@@ -310,7 +310,7 @@ def test_a_module_that_cannot_be_used_fails_its_own_tasks_with_the_reason_and_no
 
 
 def test_an_import_that_hangs_fails_its_own_tasks_and_takes_no_room_from_others(memory, tmp_path, monkeypatch):
-    monkeypatch.setattr(registry_runner, "IMPORT_LIMIT", 0.2)
+    monkeypatch.setattr(poller, "IMPORT_LIMIT", 0.2)
     gate = tmp_path / "gate"
     write(
         tmp_path,
@@ -325,7 +325,7 @@ def test_an_import_that_hangs_fails_its_own_tasks_and_takes_no_room_from_others(
         hanging = [add(memory, "x.Hang") for _ in range(2)]
         until(lambda: all(memory.get_task(each).state == TaskState.FAILED for each in hanging))
         assert {error_of(memory, each)["code"] for each in hanging} == {"import_timeout"}
-        monkeypatch.setattr(registry_runner, "IMPORT_LIMIT", BOUND)
+        monkeypatch.setattr(poller, "IMPORT_LIMIT", BOUND)
         assert memory.run(memory.engine.result(add(memory, "x.Fine"), timeout=BOUND)) == {}
     gate.touch()
     until(lambda: not [thread for thread in threading.enumerate() if thread.name.startswith("treadle-import")])
