@@ -39,8 +39,8 @@ from treadle.model.outcomes import Retry
 from treadle.model.values import decode
 from treadle.testing.llm import MessagesServer, uses
 from treadle.workers.call import call
+from treadle.workers.context import make_handler
 from treadle.workers.executor import SystemExecutor
-from treadle.workers.handlers import make_handler
 
 each = pytest.mark.parametrize("kind", RAISED)
 Start = Callable[..., Agent]

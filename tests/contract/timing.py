@@ -30,8 +30,7 @@ from treadle.model.states import TaskState
 from treadle.model.tasks import Task
 from treadle.model.values import decode
 from treadle.testing import ManualClock
-from treadle.workers.context import Context
-from treadle.workers.handlers import Handler
+from treadle.workers.context import Context, Handler
 from treadle.workers.scanner import Scanner
 
 SECOND, MINUTE, HOUR, DAY = 1000, 60_000, 3_600_000, 86_400_000

@@ -27,8 +27,7 @@ from treadle.model.states import TaskState
 from treadle.model.tasks import Claim, LogLine, Task
 from treadle.model.text import safe_logger
 from treadle.model.values import decode
-from treadle.workers.context import Context
-from treadle.workers.handlers import Handler, Registry
+from treadle.workers.context import Context, Handler, Registry
 
 _log = safe_logger("treadle.agents")
 

@@ -19,8 +19,7 @@ from treadle.model.names import check_name
 from treadle.model.outcomes import Outcome
 from treadle.model.records import HandlerRegistration
 from treadle.model.text import safe_logger
-from treadle.workers.context import Context
-from treadle.workers.handlers import Handler, Registry, make_handler
+from treadle.workers.context import Context, Handler, Registry, make_handler
 
 Callback = Callable[[dict[str, Any]], Any]
 """Takes the payload and returns a dict; may be a coroutine function."""

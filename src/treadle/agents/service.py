@@ -21,8 +21,7 @@ from treadle.engine.status_server import StatusServer, json_route
 from treadle.model.errors import Contended, NonRetryable, NotFound, Refused
 from treadle.model.states import RunState
 from treadle.model.text import safe_logger
-from treadle.workers.context import Context
-from treadle.workers.handlers import Handler, Registry, make_handler
+from treadle.workers.context import Context, Handler, Registry, make_handler
 
 _log = safe_logger("treadle.agents")
 EXECUTE, RESUME = "afl:execute", "afl:resume"

@@ -20,8 +20,7 @@ from treadle.model.errors import ClaimLost, InvalidPolicy, NonRetryable, Treadle
 from treadle.model.names import HANDLER
 from treadle.model.outcomes import Problem, Retry, Succeeded, Waiting
 from treadle.model.values import decode, encode
-from treadle.workers.context import Context
-from treadle.workers.handlers import Handler, Registry, make_handler
+from treadle.workers.context import Context, Handler, Registry, make_handler
 
 JobHandler = Callable[..., Any]
 """Takes (task: TaskState) or (task, ctx); results and exceptions mean the same as for every handler, except that a result with

@@ -12,10 +12,9 @@ from typing import Any, ClassVar, Concatenate, ParamSpec, Protocol, TypeVar, Unp
 import msgspec
 
 from treadle.model.outcomes import AwaitingApproval, Failed, Paused, Retry, Succeeded, Waiting
-from treadle.workers.context import Context
+from treadle.workers.context import Context, HandlerOptions
 from treadle.workers.functions.context import FunctionContext
 from treadle.workers.functions.registry import RegistrationOptions
-from treadle.workers.handlers import HandlerOptions
 from treadle.workers.references import Function, Handler
 
 P = ParamSpec("P")

@@ -25,8 +25,8 @@ from treadle.model.names import DEFAULT_LIST, HANDLER, PLAN, check_name
 from treadle.model.tasks import Task
 from treadle.model.values import Json, shown
 from treadle.settings import Settings, load_settings
+from treadle.workers.context import Registry
 from treadle.workers.functions.registry import FunctionRegistry
-from treadle.workers.handlers import Registry
 from treadle.workers.references import ENQUEUE_OPTIONS, START_OPTIONS, Function, Handler
 
 if TYPE_CHECKING:

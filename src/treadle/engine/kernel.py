@@ -33,8 +33,8 @@ from treadle.model.tasks import Claim, NewTask, Task
 from treadle.model.values import Json
 from treadle.settings import Settings, read_alert_target
 from treadle.stores import make_store
+from treadle.workers.context import Registry
 from treadle.workers.functions.registry import FunctionRegistry
-from treadle.workers.handlers import Registry
 
 if TYPE_CHECKING:
     import apsw
@@ -73,7 +73,7 @@ if TYPE_CHECKING:
     from treadle.model.records import Record
     from treadle.model.tasks import Claim, NewTask, Task
     from treadle.workers.call import Executor
-    from treadle.workers.handlers import Handler
+    from treadle.workers.context import Handler
     from treadle.workers.keeper.link import KeptBy
     from treadle.workers.notifications import AlertSender, Notifier
 

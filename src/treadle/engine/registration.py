@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, TypeVar, Unpack, overload
 from treadle.api.options import ScheduleOptions
 from treadle.kernel.declarations.records import Declared
 from treadle.model.errors import InvalidInput
+from treadle.workers.context import HandlerOptions, make_handler
 from treadle.workers.functions.registry import RegistrationOptions, make_function
-from treadle.workers.handlers import HandlerOptions, make_handler
 from treadle.workers.references import Function, Handler
 from treadle.workers.signatures import Kind, unwrapped
 

@@ -36,11 +36,11 @@ from treadle.model.stored import write
 from treadle.model.tasks import Claim, Server
 from treadle.version import VERSION
 from treadle.workers.builtins import SCAN_CONCURRENCY, builtin_handlers
+from treadle.workers.context import Catalog, Handler, Registry
 from treadle.workers.effects import EffectKernel
 from treadle.workers.executor import SystemExecutor
 from treadle.workers.functions.execution import Runtime
 from treadle.workers.functions.runner import FunctionRunner
-from treadle.workers.handlers import Catalog, Handler, Registry
 from treadle.workers.lease_renewer import LeaseRenewer
 from treadle.workers.log_writer import LogWriter
 from treadle.workers.loop import Worker

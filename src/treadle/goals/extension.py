@@ -15,7 +15,7 @@ from treadle.model.clock import Duration
 from treadle.model.records import Record
 from treadle.model.states import OBJECTIVE
 from treadle.model.tasks import Claim, NewTask, Task
-from treadle.workers.handlers import make_handler
+from treadle.workers.context import make_handler
 
 if TYPE_CHECKING:
     from treadle.engine.kernel import Kernel

@@ -23,7 +23,7 @@ from treadle.goals.topology import SHIPPED_GATES, GateSpec, InvalidTopology, Top
 from treadle.model.errors import Refused, TreadleError
 from treadle.model.values import Json, storable
 from treadle.workers.call import Executor
-from treadle.workers.handlers import Handler, make_handler
+from treadle.workers.context import Handler, make_handler
 
 GATE_FOR = 600_000
 """Milliseconds that a gate may take, unless it has its own timeout."""

@@ -28,8 +28,7 @@ from treadle.model.retry import RetryPolicy
 from treadle.model.tasks import NewTask
 from treadle.model.values import Json, decode, encode, shown, text_of
 from treadle.workers.call import Executor, call
-from treadle.workers.context import Context
-from treadle.workers.handlers import Handler, make_handler
+from treadle.workers.context import Context, Handler, make_handler
 
 THREADS = 16
 PROCESSES = 4

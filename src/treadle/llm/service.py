@@ -27,8 +27,7 @@ from treadle.model.states import TaskState
 from treadle.model.tasks import Task
 from treadle.model.values import Json
 from treadle.workers.call import outcome_of, outcome_of_error, stops_caller
-from treadle.workers.context import Context
-from treadle.workers.handlers import Handler, make_handler
+from treadle.workers.context import Context, Handler, make_handler
 from treadle.workers.streams import StreamWriter
 
 if TYPE_CHECKING:

@@ -45,9 +45,8 @@ from treadle.model.states import TaskState
 from treadle.model.tasks import Task
 from treadle.model.values import error_code, error_text, shown, type_name
 from treadle.workers.call import attempt_handler, task_name
-from treadle.workers.context import Context, holder
+from treadle.workers.context import Context, Handler, Settled, holder
 from treadle.workers.functions.runner import FunctionRunner
-from treadle.workers.handlers import Handler, Settled
 from treadle.workers.lease_renewer import LeaseRenewer
 from treadle.workers.resources import LaneGroup, Resources, Services, WorkerOptions
 

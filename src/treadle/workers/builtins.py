@@ -14,8 +14,7 @@ from treadle.model.outcomes import AwaitingApproval, Failed, Problem, Waiting
 from treadle.model.retry import RetryPolicy
 from treadle.model.tasks import Task
 from treadle.model.values import Json
-from treadle.workers.context import Context
-from treadle.workers.handlers import Handler, Settled, make_handler
+from treadle.workers.context import Context, Handler, Settled, make_handler
 from treadle.workers.notifications import NOTIFY_RETRY, SEND_WITHIN, Notifier
 from treadle.workers.scripts import ScriptError, ScriptUnavailable
 

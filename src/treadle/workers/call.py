@@ -33,8 +33,7 @@ from treadle.model.outcomes import (
     Waiting,
 )
 from treadle.model.values import Encoded, decode, encode, error_code, error_text, shown, storable, type_name
-from treadle.workers.context import Context
-from treadle.workers.handlers import Handler, Settled
+from treadle.workers.context import Context, Handler, Settled
 from treadle.workers.signatures import Adapter
 
 

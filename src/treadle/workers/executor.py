@@ -11,8 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from treadle.workers.call import caught, noted_in_thread, result_of
-from treadle.workers.context import Context
-from treadle.workers.handlers import Handler
+from treadle.workers.context import Context, Handler
 
 
 class SystemExecutor:

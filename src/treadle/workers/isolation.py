@@ -23,8 +23,7 @@ from treadle.model.outcomes import AwaitingApproval, Failed, Outcome, Problem, S
 from treadle.model.tasks import LogLine, Task
 from treadle.model.values import decode, encode
 from treadle.workers.call import outcome_of, outcome_of_error
-from treadle.workers.context import Context
-from treadle.workers.handlers import Handler
+from treadle.workers.context import Context, Handler
 from treadle.workers.signatures import importable, unwrapped
 
 _SPAWN = multiprocessing.get_context("spawn")

@@ -23,7 +23,7 @@ from treadle.model.names import ENGINE_LIST, HANDLER, Lane
 from treadle.model.states import TaskState
 from treadle.model.tasks import Claim, Task
 from treadle.workers.attempt import Attempt, AttemptRunner
-from treadle.workers.handlers import Catalog, Handler
+from treadle.workers.context import Catalog, Handler
 from treadle.workers.lease_renewer import LeaseRenewer
 from treadle.workers.resources import MAX_CONCURRENCY, LaneGroup, Resources, Services, WorkerOptions
 

@@ -22,9 +22,9 @@ from treadle.model.names import DEFAULT_LIST, DEFAULT_NAMESPACE
 from treadle.model.tasks import Claim, LogLine, Task
 from treadle.model.values import PAYLOAD_LIMIT
 from treadle.workers.call import Executor
+from treadle.workers.context import Isolation
 from treadle.workers.effects import EffectKernel
 from treadle.workers.functions.runner import FunctionRunner
-from treadle.workers.handlers import Isolation
 
 MAX_CONCURRENCY = 2_000
 """Tasks in progress that a worker without a given concurrency allows at most, unless its settings say otherwise."""

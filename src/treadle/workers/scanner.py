@@ -19,7 +19,7 @@ from treadle.model.clock import Clock
 from treadle.model.errors import LookFailed
 from treadle.model.watchers import DIRECTORY, Item, Source, compile_pattern, is_allowed, normalize
 from treadle.workers.call import Executor
-from treadle.workers.handlers import Handler, make_handler
+from treadle.workers.context import Handler, make_handler
 
 _FETCH_CHUNK = 64 * 1024
 _NOT_FOUND = (404, 410)

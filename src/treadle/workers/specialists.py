@@ -33,8 +33,7 @@ from treadle.model.outcomes import AwaitingExternal, Failed, Outcome, Problem, P
 from treadle.model.states import TaskState
 from treadle.model.values import Json, decode, error_text, shown, text_of, type_name
 from treadle.workers.call import origin, stops_caller
-from treadle.workers.context import Context
-from treadle.workers.handlers import Handler, Isolation, Registry
+from treadle.workers.context import Context, Handler, Isolation, Registry
 
 if TYPE_CHECKING:
     from treadle.workers.call import Executor

@@ -18,8 +18,8 @@ from treadle.api.objectives import GateReport, OutputBundle
 from treadle.goals.gates import GateContext, GateError, GateExists, Gates, Judgement
 from treadle.goals.topology import GateSpec, InvalidTopology, read_topology
 from treadle.settings import Settings
+from treadle.workers.context import make_handler
 from treadle.workers.executor import SystemExecutor
-from treadle.workers.handlers import make_handler
 
 
 @pytest.fixture

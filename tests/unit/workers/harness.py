@@ -16,9 +16,8 @@ from treadle.kernel.telemetry.events import Event, TaskSettled
 from treadle.kernel.telemetry.observer import telemetry_of
 from treadle.model.tasks import LogLine, Task
 from treadle.testing import ManualClock, SeededIds
-from treadle.workers.context import Context
+from treadle.workers.context import Catalog, Context, Registry, make_handler
 from treadle.workers.executor import SystemExecutor
-from treadle.workers.handlers import Catalog, Registry, make_handler
 from treadle.workers.loop import Worker
 from treadle.workers.resources import Resources, Services, WorkerOptions
 

@@ -9,7 +9,7 @@ import pytest
 
 from treadle.model.errors import HandlerExists, InvalidInput, InvalidName, InvalidPolicy
 from treadle.model.retry import NO_RETRY, RetryPolicy
-from treadle.workers.handlers import Registry, make_handler
+from treadle.workers.context import Registry, make_handler
 
 
 def nothing() -> None: ...

@@ -18,9 +18,8 @@ from tests.unit.workers.harness import context
 from treadle.model.outcomes import Failed, Outcome, Retry, Succeeded, Waiting
 from treadle.model.tasks import LogLine
 from treadle.workers.call import call
-from treadle.workers.context import Context
+from treadle.workers.context import Context, make_handler
 from treadle.workers.executor import SystemExecutor
-from treadle.workers.handlers import make_handler
 
 
 @pytest.fixture

@@ -11,8 +11,7 @@ from treadle.kernel.watchers.decide import Content, Fetched, Scan
 from treadle.model.errors import LookFailed
 from treadle.model.values import Json, decode
 from treadle.model.watchers import Item, Source
-from treadle.workers.context import Context
-from treadle.workers.handlers import Handler
+from treadle.workers.context import Context, Handler
 from treadle.workers.scripts import ScriptError
 
 if TYPE_CHECKING:

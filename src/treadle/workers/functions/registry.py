@@ -29,7 +29,7 @@ from treadle.model.clock import Duration, milliseconds
 from treadle.model.errors import HandlerExists, InvalidInput, InvalidPolicy
 from treadle.model.names import check_name
 from treadle.model.values import shown
-from treadle.workers.handlers import Handler, make_handler
+from treadle.workers.context import Handler, make_handler
 from treadle.workers.signatures import is_async, unwrapped
 
 MAX_STEPS = 10_000

@@ -12,12 +12,11 @@ from treadle.model.names import PLAN
 from treadle.model.plans import INPUTS, read_plan, resolve
 from treadle.model.tasks import Task
 from treadle.model.values import Json
-from treadle.workers.context import Context
+from treadle.workers.context import Context, Handler
 from treadle.workers.functions.context import FunctionContext, current
 from treadle.workers.functions.driver import Driver, SetSettling, Settled
 from treadle.workers.functions.execution import Runtime, current_code
 from treadle.workers.functions.registry import Function, FunctionRegistry, make_function, watch
-from treadle.workers.handlers import Handler
 
 WARM_LIMIT = 1000
 """Suspended functions that a process keeps warm; it replays all others when they continue."""

@@ -44,12 +44,12 @@ from treadle.model.runs import Step
 from treadle.model.states import StepState
 from treadle.model.values import Json, arguments_text, call_text, decode, encode, error_text, type_name
 from treadle.workers.call import outcome_of_error, stops_caller
+from treadle.workers.context import Handler
 from treadle.workers.functions.driver import Driver
 from treadle.workers.functions.execution import Branch
 from treadle.workers.functions.inbox import Wait
 from treadle.workers.functions.journal import UNKNOWN_OUTCOME, error_of
 from treadle.workers.functions.wait_operations import CallOperation, interrupted, is_interrupted
-from treadle.workers.handlers import Handler
 from treadle.workers.signatures import is_async, result_converter
 
 _RESPONSE = "response"
