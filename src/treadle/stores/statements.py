@@ -1,7 +1,7 @@
 """Named SQL statements from `.sql` files: `-- name: claim` starts one, and the comment line after it states its purpose.
 
 The first line may also name the parameters in order ($1, $2, ...), and a mode of execution, for statements that shared code
-runs through `Database.fetch` (`stores/shared/port.py`): `-- name: find_run(id) on hot`.
+runs through `Database.fetch` (`stores/shared.py`): `-- name: find_run(id) on hot`.
 
 A statement may contain column lists of tasks, expanded when the file is loaded. `SET` is one of `COLUMN_SETS`:
 

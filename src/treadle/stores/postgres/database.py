@@ -17,7 +17,7 @@ from treadle.stores.postgres.connection.address import Address
 from treadle.stores.postgres.connection.connect import LISTS, Connection, Connector, Pool, row_count, texts
 from treadle.stores.postgres.connection.errors import translated
 from treadle.stores.postgres.limits import insert_lanes, list_lanes
-from treadle.stores.shared.port import FILES, Port
+from treadle.stores.shared import FILES, Port
 from treadle.stores.statements import load_shared
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from treadle.kernel.store.queries import Event, History
 from treadle.model.tasks import LogLine, Move
 from treadle.stores.postgres.connection.connect import Connection, texts
 from treadle.stores.postgres.database import Part, lists, works
-from treadle.stores.shared.log import LogReads
+from treadle.stores.shared import LogReads
 from treadle.stores.statements import load_statements
 
 _SQL = load_statements(__package__, "log.sql")

@@ -6,7 +6,7 @@ from treadle.stores.postgres import limits
 from treadle.stores.postgres.connection.connect import Connection
 from treadle.stores.postgres.database import Part, reads
 from treadle.stores.postgres.limits import lock_lists
-from treadle.stores.shared.operators import Settings
+from treadle.stores.shared import Settings
 from treadle.stores.statements import load_statements
 
 _SQL = load_statements(__package__, "operators.sql")

@@ -10,8 +10,7 @@ from treadle.model.runs import DOINGS, FlowVersion, Step
 from treadle.model.tasks import Task
 from treadle.stores.postgres.connection.connect import Connection, fetch_as, texts
 from treadle.stores.postgres.database import Part, reads, works
-from treadle.stores.shared.port import unique
-from treadle.stores.shared.runs import RunReads
+from treadle.stores.shared import RunReads, unique
 from treadle.stores.statements import load_statements
 
 _SQL = load_statements(__package__, "runs.sql")

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from treadle.kernel.store.ports import Span
 from treadle.kernel.store.queries import Place
-from treadle.stores.shared.search import SearchReads, places, values_of
+from treadle.stores.shared import SearchReads, places, values_of
 
 _FEW = 1_000
 """Errors with the same words that are read and sorted."""

@@ -29,9 +29,7 @@ from treadle.stores.postgres.search import Search
 from treadle.stores.postgres.servers import Attendance, Servers
 from treadle.stores.postgres.tasks import Tasks, read_clock
 from treadle.stores.postgres.usage import UsageLedger
-from treadle.stores.shared.records import Records
-from treadle.stores.shared.tasks import DeadLetters
-from treadle.stores.shared.traces import Streams, Traces
+from treadle.stores.shared import DeadLetters, Records, Streams, Traces
 
 LONGEST_COMMIT = LONGEST_STATEMENT_FOR / 1000
 """Seconds after which the store gives up a commit, to be sent again: followers of events wait no longer for a seq (D9)."""

@@ -26,7 +26,7 @@ from treadle.stores.postgres.connection.connect import Connection, texts
 from treadle.stores.postgres.database import Database, Part, lists, works
 from treadle.stores.postgres.limits import feed, next_token_for, take_turns
 from treadle.stores.rules.rates import earlier
-from treadle.stores.shared.tasks import TaskReads
+from treadle.stores.shared import TaskReads
 from treadle.stores.statements import COLUMN_SETS, load_statements
 
 _IS_SNAPSHOT_OLD = load_statements(__package__, "tasks.sql")["is_snapshot_old"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from treadle.model.usage import Budget, Reservation, Usage
 from treadle.stores.postgres.connection.connect import Connection, fetch_as
 from treadle.stores.postgres.database import Part, works
-from treadle.stores.shared.operators import Budgets
+from treadle.stores.shared import Budgets
 from treadle.stores.statements import load_statements
 
 _SQL = load_statements(__package__, "usage.sql")

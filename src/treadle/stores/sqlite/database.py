@@ -20,7 +20,7 @@ import msgspec
 from treadle.model.clock import Clock
 from treadle.model.errors import NotOpen, StoreError
 from treadle.model.names import Lane
-from treadle.stores.shared.port import FILES, Port
+from treadle.stores.shared import FILES, Port
 from treadle.stores.sqlite.connection.connect import Fuse, fetch_as, read_value, to_json, translated, writing
 from treadle.stores.sqlite.connection.schema import IN_MEMORY
 from treadle.stores.statements import load_shared

@@ -11,7 +11,7 @@ import apsw
 
 from treadle.model.lists import HANDLER_KEY, LaneRule, Limit
 from treadle.model.names import Lane
-from treadle.stores.shared.operators import lane_rule
+from treadle.stores.shared import lane_rule
 from treadle.stores.sqlite.connection.connect import fetch_as, to_json, writing
 from treadle.stores.statements import load_statements
 

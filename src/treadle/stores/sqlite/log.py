@@ -9,7 +9,7 @@ import msgspec
 
 from treadle.kernel.store.queries import Event, History
 from treadle.model.tasks import LogLine, Move
-from treadle.stores.shared.log import LogReads
+from treadle.stores.shared import LogReads
 from treadle.stores.sqlite.connection.connect import read_value, reading, to_json
 from treadle.stores.sqlite.database import Part, reads, writes
 from treadle.stores.statements import load_statements

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import apsw
 
-from treadle.stores.shared.operators import Settings
+from treadle.stores.shared import Settings
 from treadle.stores.sqlite import limits
 from treadle.stores.sqlite.database import Part, uses_writer, writes
 from treadle.stores.statements import load_statements

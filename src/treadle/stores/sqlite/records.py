@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from treadle.kernel.store.records import RecordFilter
-from treadle.stores.shared import records
+from treadle.stores import shared
 
 
-class Records(records.Records):
+class Records(shared.Records):
     """The `RecordStore` of SQLite."""
 
     def _list_statement(self, which: RecordFilter) -> str:

@@ -8,8 +8,7 @@ import apsw
 
 from treadle.kernel.store.queries import OpenWork
 from treadle.model.runs import DOINGS, FlowVersion, Step
-from treadle.stores.shared.port import unique
-from treadle.stores.shared.runs import RunReads
+from treadle.stores.shared import RunReads, unique
 from treadle.stores.sqlite.connection.connect import fetch_as, to_json
 from treadle.stores.sqlite.database import Part, reads, writes
 from treadle.stores.sqlite.tasks import decode_tasks

@@ -17,8 +17,7 @@ import msgspec
 from treadle.kernel.store.ports import CHANGED, Store
 from treadle.kernel.store.units import Answer, Unit
 from treadle.model.clock import Clock
-from treadle.stores.shared.tasks import DeadLetters
-from treadle.stores.shared.traces import Streams, Traces
+from treadle.stores.shared import DeadLetters, Streams, Traces
 from treadle.stores.sqlite.commit.commit import commit
 from treadle.stores.sqlite.connection.clocks import check_clocks
 from treadle.stores.sqlite.connection.commits import CommitCounter, check_gone, check_header

@@ -26,7 +26,7 @@ from treadle.model.names import Lane
 from treadle.model.states import FINAL_TASK_STATES
 from treadle.model.tasks import Claim, Task
 from treadle.stores.rules.rates import due_keys, earlier, keys_ahead, stuck_keys
-from treadle.stores.shared.tasks import TaskReads
+from treadle.stores.shared import TaskReads
 from treadle.stores.sqlite.commit.writes import doubt_effects
 from treadle.stores.sqlite.connection.connect import read_row, read_value, reading, to_json, writing
 from treadle.stores.sqlite.database import Part, reads, uses_writer, writes

@@ -8,7 +8,7 @@ import apsw
 import msgspec
 
 from treadle.model.usage import Budget, Reservation, Usage
-from treadle.stores.shared.operators import Budgets
+from treadle.stores.shared import Budgets
 from treadle.stores.sqlite.connection.connect import fetch_as
 from treadle.stores.sqlite.database import Part, writes
 from treadle.stores.statements import load_statements

@@ -1,0 +1,457 @@
+"""Ports written once for both stores, over the statements of their own `.sql` files, by name.
+
+A statement has the same name, parameters and columns in both. The ports of `treadle.kernel.store.ports` document the methods.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any, Protocol, TypeVar
+
+import msgspec
+
+from treadle.kernel.store.ports import Span
+from treadle.kernel.store.queries import (
+    LATEST_FAILURE,
+    NEWEST,
+    DeadLetter,
+    DeadLetterFilter,
+    DeadLetterGroup,
+    FailedRun,
+    LaneDepth,
+    Place,
+    RunFilter,
+    StepTask,
+    Tally,
+    TaskEnd,
+    TreeTask,
+)
+from treadle.kernel.store.records import EffectFilter, RecordFilter
+from treadle.kernel.store.units import Seen
+from treadle.model.ids import id_time
+from treadle.model.lists import LaneRule, Limit, TaskList
+from treadle.model.names import Lane
+from treadle.model.records import EffectOutcome, HandlerRegistration, Message, Record, Stream, StreamChunk
+from treadle.model.runs import DOINGS, Flow, FlowVersion, Run, Step
+from treadle.model.states import RunState
+from treadle.model.tasks import LogLine, Move, Task
+from treadle.model.usage import Budget, Usage
+from treadle.stores.rules.encoding import registration_of
+
+_NAMES = ("tasks", "dead_letters", "runs", "records", "log", "search", "traces", "streams", "operators", "usage")
+
+FILES = tuple(f"{name}.sql" for name in _NAMES)
+"""The files with these statements; a name occurs in only one of them."""
+
+
+class Database(Protocol):
+    """An open database. It ignores values that the statement has no parameter for; a list becomes an array."""
+
+    async def fetch(self, name: str, /, **values: Any) -> list[Any]:
+        """Run a statement that only reads; return its rows."""
+
+    async def fetch_as(self, kind: type[T], name: str, /, **values: Any) -> list[T]:
+        """Run a statement that only reads; return its rows as records with the columns as fields, and ids as text."""
+
+    async def execute(self, name: str, /, **values: Any) -> int:
+        """Run a statement in a transaction of its own; return the number of changed rows."""
+
+
+class Port:
+    """A port on a database."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    async def _find(self, kind: type[T], name: str, /, **values: Any) -> T | None:
+        """Return the first row as a record."""
+        return next(iter(await self._database.fetch_as(kind, name, **values)), None)
+
+    async def _list_ids(self, name: str, /, **values: Any) -> list[str]:
+        """Return the first column."""
+        return [row[0] for row in await self._database.fetch(name, **values)]
+
+    async def _place(self, statement: str, before: Place | None, before_id: str | None) -> dict[str, Any]:
+        """Return the position before a page, as values: that of the row `before_id` if there is no other."""
+        if before is None and before_id is not None:
+            rows = await self._database.fetch(statement, id=before_id)
+            before = Place(rows[0][0] if rows else id_time(before_id), before_id)
+        place = before or NEWEST
+        return {"before_at": place.created_at, "before_id": place.id}
+
+
+def unique(values: Iterable[str]) -> list[str]:
+    """Return the values without repetitions."""
+    return list(dict.fromkeys(values))
+
+
+class Records(Port):
+    """The `RecordStore` of both stores."""
+
+    async def find(self, record_id: str) -> Record | None:
+        return await self._find(Record, "find_record", id=record_id)
+
+    async def find_named(self, namespace: str, entity: str, name: str) -> Record | None:
+        return await self._find(Record, "find_record_named", namespace=namespace, entity=entity, name=name)
+
+    async def list_matching(self, which: RecordFilter, limit: int) -> list[Record]:
+        values = msgspec.structs.asdict(which) | {"states": which.states or None, "limit": max(limit, 0)}
+        return await self._database.fetch_as(Record, self._list_statement(which), **values)
+
+    def _list_statement(self, which: RecordFilter) -> str:
+        return "list_records"
+
+    async def count(self, namespace: str, entity: str) -> dict[str, int]:
+        return dict(await self._database.fetch("count_records", namespace=namespace, entity=entity))
+
+    async def list_items(self, record_id: str, after_key: str | None, limit: int) -> list[tuple[str, str]]:
+        rows = await self._database.fetch("list_items", record_id=record_id, after_key=after_key, limit=max(limit, 0))
+        return [(key, value) for key, value in rows]
+
+    async def find_items(self, record_id: str, keys: Sequence[str]) -> dict[str, str]:
+        return dict(await self._database.fetch("find_items", record_id=record_id, keys=keys))
+
+    async def list_messages(self, run_id: str, limit: int, after_seq: int = 0) -> list[Message]:
+        return await self._database.fetch_as(Message, "list_messages", run_id=run_id, limit=max(limit, 0), after_seq=after_seq)
+
+    async def find_outcomes(self, keys: Sequence[str]) -> list[EffectOutcome]:
+        return await self._database.fetch_as(EffectOutcome, "find_outcomes", keys=unique(keys))
+
+    async def list_outcomes(self, root_ids: Sequence[str], after_key: str | None, limit: int) -> list[EffectOutcome]:
+        values = {"roots": unique(root_ids), "after_key": after_key, "limit": max(limit, 0)}
+        return await self._database.fetch_as(EffectOutcome, "list_outcomes", **values)
+
+    async def list_unknown(self, which: EffectFilter, limit: int) -> list[EffectOutcome]:
+        unknown_at, key = which.before or (None, None)
+        values = {"namespace": which.namespace, "task_id": which.task_id, "run_id": which.run_id}
+        cursor = {"unknown_at": unknown_at, "key": key, "limit": max(limit, 0)}
+        return await self._database.fetch_as(EffectOutcome, "list_unknown", **values, **cursor)
+
+    async def count_unknown(self, root_ids: Sequence[str]) -> int:
+        ((count,),) = await self._database.fetch("count_unknown", roots=unique(root_ids))
+        return int(count)
+
+
+class Traces(Port):
+    """The `TraceStore` of both stores."""
+
+    async def list_roots(self, namespace: str, trace_id: str, limit: int) -> list[str]:
+        return await self._list_ids("list_trace_roots", namespace=namespace, trace_id=trace_id, limit=max(limit, 0))
+
+    async def list_runs(self, root_ids: Sequence[str], limit: int) -> list[Run]:
+        return await self._database.fetch_as(Run, "list_tree_runs", roots=unique(root_ids), limit=max(limit, 0))
+
+    async def list_tasks(self, root_ids: Sequence[str], limit: int) -> list[TreeTask]:
+        rows = await self._database.fetch("list_tree_tasks", roots=unique(root_ids), limit=max(limit, 0))
+        return [TreeTask(*row) for row in rows]
+
+    async def list_records(self, root_ids: Sequence[str], limit: int) -> list[Record]:
+        return await self._database.fetch_as(Record, "list_tree_records", roots=unique(root_ids), limit=max(limit, 0))
+
+
+class Streams(Port):
+    """The `StreamStore` of both stores; `streams.py` of each appends."""
+
+    async def list_of(self, owner_ids: Sequence[str]) -> list[Stream]:
+        return await self._database.fetch_as(Stream, "list_streams", ids=unique(owner_ids))
+
+    async def list_chunks(self, owner_id: str, name: str, offset: int, limit: int) -> list[StreamChunk]:
+        values = {"owner_id": owner_id, "name": name, "offset": offset, "limit": max(limit, 0)}
+        return await self._database.fetch_as(StreamChunk, "list_chunks", **values)
+
+    async def count_entries(self, owner_id: str, name: str, writer: str) -> int:
+        rows = await self._database.fetch("find_next_entry", owner_id=owner_id, name=name, writer=writer)
+        return int(rows[0][0]) if rows else 0
+
+
+class LogReads(Port):
+    """The reads of the `LogStore` that both stores have in common."""
+
+    async def list_moves(self, entity_id: str) -> list[Move]:
+        return await self._database.fetch_as(Move, "list_moves", entity_id=entity_id)
+
+    async def list_moves_of(self, entity_ids: Sequence[str]) -> list[Move]:
+        return await self._database.fetch_as(Move, "list_moves_of", ids=unique(entity_ids))
+
+    async def list_takeovers(self, run_id: str, limit: int) -> list[Move]:
+        return await self._database.fetch_as(Move, "list_takeovers", run_id=run_id, limit=max(limit, 0))
+
+    async def find_last_seq(self) -> int:
+        ((seq,),) = await self._database.fetch("find_last_seq")
+        return int(seq)
+
+    async def tally(self, after_seq: int, until_seq: int) -> list[Tally]:
+        return [Tally(*row) for row in await self._database.fetch("tally", after_seq=after_seq, until_seq=until_seq)]
+
+    async def list_ends(self, limit: int) -> list[TaskEnd]:
+        return [TaskEnd(*row) for row in await self._database.fetch("list_ends", limit=max(limit, 0))]
+
+    async def list_lines(self, task_id: str, limit: int) -> list[LogLine]:
+        return await self._database.fetch_as(LogLine, "list_lines", task_id=task_id, limit=max(limit, 0))
+
+    async def page_run_lines(
+        self, run_id: str, limit: int, before: int | None = None, after: int | None = None
+    ) -> list[tuple[int, LogLine]]:
+        name = "list_run_lines_before" if after is None else "list_run_lines_after"
+        rows = await self._database.fetch(name, run_id=run_id, limit=max(limit, 0), before=before, after=after)
+        fields = LogLine.__struct_fields__
+        lines = [(number, LogLine(**dict(zip(fields, line, strict=True)))) for number, *line in rows]
+        return lines[::-1] if after is None else lines
+
+
+_ID_STATEMENTS = {"run": "list_run_ids", "task": "list_task_ids", "step": "list_step_ids"}
+
+
+class SearchReads(Port):
+    """The reads of the `SearchStore` that both stores have in common: all but those by words."""
+
+    async def list_tags(self, owner_ids: Sequence[str]) -> dict[str, dict[str, str]]:
+        tags: dict[str, dict[str, str]] = {}
+        for owner_id, key, value in await self._database.fetch("list_tags", ids=unique(owner_ids)):
+            tags.setdefault(owner_id, {})[key] = value
+        return tags
+
+    async def list_tagged(self, span: Span, key: str, value: str, limit: int) -> list[Place]:
+        return places(await self._database.fetch("list_tagged", **values_of(span), key=key, value=value, limit=max(limit, 0)))
+
+    async def list_failing_tasks(self, span: Span, limit: int) -> list[Place]:
+        return places(await self._database.fetch("list_failing_tasks", **values_of(span), limit=max(limit, 0)))
+
+    async def list_run_names(self, prefix: str, limit: int) -> list[str]:
+        return await self._list_ids("list_run_names", prefix=prefix, limit=limit)
+
+    async def list_ids(self, entity: str, namespace: str, first: str, last: str, limit: int) -> list[str]:
+        values = {"namespace": namespace, "first": first, "last": last, "limit": limit, "entity": entity}
+        return await self._list_ids(_ID_STATEMENTS.get(entity, "list_record_ids"), **values)
+
+
+def values_of(span: Span) -> dict[str, Any]:
+    """Return the span as values of a statement."""
+    before_at, before_id = span.before
+    return {"entity": span.entity, "namespace": span.namespace, "after": span.after, "before_at": before_at, "before_id": before_id}
+
+
+def places(rows: Iterable[Any]) -> list[Place]:
+    """Return rows of times and ids."""
+    return [Place(created_at, owner_id) for created_at, owner_id in rows]
+
+
+_RULE_COLUMNS = ("rate", "burst", "tokens", "tokens_at", "backlog_limit", "limit_key")
+
+
+class Settings(Port):
+    """The common part of the `OperatorStore`."""
+
+    async def list_lists(self) -> list[TaskList]:
+        return await self._database.fetch_as(TaskList, "list_lists")
+
+    async def list_lane_rules(self) -> list[LaneRule]:
+        return [lane_rule(*row) for row in await self._database.fetch("list_lane_rules")]
+
+    async def set_backlog_limit(self, lane_id: int, backlog_limit: int | None) -> None:
+        await self._database.execute("set_backlog_limit", lane_id=lane_id, backlog_limit=backlog_limit)
+
+    async def list_limits(self, namespace: str) -> list[Limit]:
+        return await self._database.fetch_as(Limit, "list_limits", namespace=namespace)
+
+    async def list_admitted(self, namespace: str, key: str, limit: int) -> list[str]:
+        return await self._list_ids("list_admitted", namespace=namespace, key=key, limit=max(limit, 0))
+
+    async def list_handler_keys(self, namespace: str) -> dict[str, str]:
+        return dict(await self._database.fetch("list_handler_keys", namespace=namespace))
+
+    async def list_handlers(self, namespace: str) -> list[HandlerRegistration]:
+        return [registration_of(row) for row in await self._database.fetch("list_handlers", namespace=namespace)]
+
+    async def save_handler(self, namespace: str, registration: HandlerRegistration) -> None:
+        await self._database.execute(
+            "save_handler",
+            namespace=namespace,
+            facet_name=registration.facet_name,
+            module_uri=registration.module_uri,
+            entrypoint=registration.entrypoint,
+            version=registration.version,
+            checksum=registration.checksum,
+            timeout_for=registration.timeout_ms,
+            requirements=msgspec.json.encode(registration.requirements).decode(),
+            metadata=msgspec.json.encode(registration.metadata).decode(),
+        )
+
+    async def delete_handler(self, namespace: str, facet_name: str) -> bool:
+        return await self._database.execute("delete_handler", namespace=namespace, facet_name=facet_name) > 0
+
+
+def lane_rule(
+    lane_id: int, namespace: str, kind: str, task_list: str, name: str, paused: Any, accepting: Any, *rest: Any
+) -> LaneRule:
+    """Return a row of the lanes as a rule; SQLite has numbers for truth values."""
+    values = dict(zip(_RULE_COLUMNS, rest, strict=True))
+    lane = Lane(namespace, kind, task_list, name)
+    return LaneRule(lane_id=lane_id, lane=lane, paused=bool(paused), accepting=bool(accepting), **values)
+
+
+class Budgets(Port):
+    """The common part of the `UsageStore`: all but reservations and settlements."""
+
+    async def set_budget(self, run_id: str, limit_micros: int | None) -> None:
+        await self._database.execute("set_budget", run_id=run_id, limit_micros=limit_micros)
+
+    async def forget_budget(self, run_id: str) -> None:
+        await self._database.execute("forget_budget", run_id=run_id)
+
+    async def find_budget(self, run_id: str) -> Budget | None:
+        rows = await self._database.fetch("find_budget", run_id=run_id)
+        return Budget(*rows[0]) if rows else None
+
+    async def list_requests(self, run_id: str) -> list[Usage]:
+        return await self._database.fetch_as(Usage, "list_usage", run_id=run_id)
+
+
+class RunReads(Port):
+    """The reads of the `RunStore` that both stores have in common."""
+
+    async def find(self, run_id: str) -> Run | None:
+        return await self._find(Run, "find_run", id=run_id)
+
+    async def find_many(self, run_ids: Sequence[str], states: Sequence[str] = ()) -> list[Run]:
+        return await self._database.fetch_as(Run, "find_runs", ids=unique(run_ids), states=states or None)
+
+    async def find_last_link(self, chain_id: str) -> Run | None:
+        return await self._find(Run, "find_last_link", chain_id=chain_id)
+
+    async def find_finished(self, run_ids: Sequence[str]) -> list[Run]:
+        return await self._database.fetch_as(Run, "find_finished_runs", ids=unique(run_ids))
+
+    async def list_matching(self, which: RunFilter, limit: int) -> list[Run]:
+        return await self._database.fetch_as(Run, _list_statement(which), **await self._values(which), limit=max(limit, 0))
+
+    async def list_failed(self, namespace: str, after: int, limit: int, before: FailedRun = LATEST_FAILURE) -> list[FailedRun]:
+        values = {"namespace": namespace, "after": after, "limit": max(limit, 0)}
+        rows = await self._database.fetch("list_failed_runs", **values, before_at=before.finished_at, before_id=before.id)
+        return [FailedRun(*row) for row in rows]
+
+    async def count(self, namespace: str) -> dict[str, int]:
+        return dict(await self._database.fetch("count_runs", namespace=namespace))
+
+    async def count_matching(self, which: RunFilter) -> dict[str, int]:
+        return dict(await self._database.fetch("count_matching_runs", **await self._values(which)))
+
+    async def count_doing(self, which: RunFilter, limit: int) -> dict[str, int]:
+        rows = await self._database.fetch("count_doing", **await self._values(which), limit=max(limit, 0))
+        return {str(DOINGS[rank]): count for rank, count in rows}
+
+    async def _values(self, which: RunFilter) -> dict[str, Any]:
+        return msgspec.structs.asdict(which) | {
+            "states": which.states or None,
+            "flow_ids": which.flow_ids or None,
+            "created_after": which.created_after or 0,
+            "created_before": NEWEST.created_at if which.created_before is None else which.created_before,
+            **await self._place("find_run_created_at", which.before, which.before_id),
+        }
+
+    async def list_step_tasks(self, step_ids: Sequence[str]) -> list[StepTask]:
+        return [StepTask(*row) for row in await self._database.fetch("list_step_tasks", step_ids=unique(step_ids))]
+
+    async def list_children(self, run_id: str) -> list[str]:
+        return await self._list_ids("list_children", run_id=run_id)
+
+    async def list_inbox(self, run_id: str, limit: int) -> list[Step]:
+        return await self._database.fetch_as(Step, "list_inbox", run_id=run_id, limit=limit)
+
+    async def list_steps(self, run_id: str, after_id: str | None, limit: int) -> list[Step]:
+        return await self._database.fetch_as(Step, "list_steps", run_id=run_id, after_id=after_id, limit=max(limit, 0))
+
+    async def find_step(self, step_id: str) -> Step | None:
+        return await self._find(Step, "find_step", id=step_id)
+
+    async def find_flow(self, flow_id: str) -> Flow | None:
+        return await self._find(Flow, "find_flow", id=flow_id)
+
+    async def find_flow_version(self, namespace: str, name: str, version: int | None = None) -> FlowVersion | None:
+        return await self._find(FlowVersion, "find_flow_version", namespace=namespace, name=name, version=version)
+
+    async def list_flow_versions(self, namespace: str, name: str | None = None) -> list[FlowVersion]:
+        statement = "list_newest_flows" if name is None else "list_flow_versions"
+        return await self._database.fetch_as(FlowVersion, statement, namespace=namespace, name=name)
+
+    async def find_blobs(self, digests: Sequence[str]) -> dict[str, str]:
+        return dict(await self._database.fetch("find_blobs", digests=digests))
+
+
+def _list_statement(which: RunFilter) -> str:
+    """Return the statement that lists these runs through the most selective index."""
+    if which.namespace is not None and which.doing is not None:
+        return "list_runs_doing"
+    if which.namespace is not None and len(which.states) == 1 and which.states != (RunState.COMPLETED,):
+        return "list_runs_of_state"
+    return "list_runs" if which.workflow is None else "list_runs_of_workflow"
+
+
+_LAST_SEQ = 2**62
+
+
+class TaskReads(Port):
+    """The reads of the `TaskStore` that both stores have in common."""
+
+    async def expire_leases_of(self, owner_ids: Sequence[str]) -> int:
+        return await self._database.execute("expire_leases", owners=owner_ids)
+
+    async def list_unpolled(self, lane_ids: Sequence[int], limit: int) -> list[str]:
+        return await self._list_ids("list_unpolled", lane_ids=lane_ids, limit=max(limit, 0))
+
+    async def list_failing(self, lane_ids: Sequence[int], limit: int) -> list[str]:
+        return await self._list_ids("list_failing", lane_ids=lane_ids, limit=max(limit, 0))
+
+    async def find(self, task_id: str) -> Task | None:
+        return await self._find(Task, "find_tasks", ids=[task_id])
+
+    async def find_many(self, task_ids: Sequence[str]) -> list[Task]:
+        tasks = await self._database.fetch_as(Task, "find_tasks", ids=unique(task_ids))
+        return sorted(tasks, key=lambda task: (task.created_at, task.id), reverse=True)
+
+    async def find_unique(self, namespace: str, keys: Sequence[str]) -> dict[str, str]:
+        return dict(await self._database.fetch("find_unique", namespace=namespace, keys=keys))
+
+    async def find_finished(self, task_ids: Sequence[str]) -> list[Task]:
+        return await self._database.fetch_as(Task, "find_finished", ids=unique(task_ids))
+
+    async def list_depths(self) -> list[LaneDepth]:
+        return [
+            LaneDepth(lane_id, Lane(namespace, kind, task_list, name), *counts)
+            for lane_id, namespace, kind, task_list, name, *counts in await self._database.fetch("list_depths")
+        ]
+
+    async def count_finished(self) -> dict[str, int]:
+        return dict(await self._database.fetch("count_finished"))
+
+
+class DeadLetters(Port):
+    """The `DeadLetterStore` of both stores."""
+
+    async def list_newest(self, which: DeadLetterFilter, limit: int) -> list[Task]:
+        return await self._database.fetch_as(Task, "list_dead_letters", **_values(which), limit=max(limit, 0))
+
+    async def walk(self, which: DeadLetterFilter, limit: int) -> list[DeadLetter]:
+        return [
+            DeadLetter(Seen(task_id, version, claim_version), seq, root_id, run_id)
+            for task_id, version, claim_version, seq, root_id, run_id in await self._database.fetch(
+                "walk_dead_letters", **_values(which), limit=max(limit, 0)
+            )
+        ]
+
+    async def group(self, which: DeadLetterFilter, limit: int) -> list[DeadLetterGroup]:
+        rows = await self._database.fetch("group_dead_letters", **_values(which), limit=max(limit, 0))
+        return [DeadLetterGroup(*row) for row in rows]
+
+    async def count(self, which: DeadLetterFilter) -> tuple[int, int, int]:
+        name = "count_dead_letters_in" if which.by_lane_alone else "count_dead_letters"
+        ((count, of_runs, last_seq),) = await self._database.fetch(name, **_values(which))
+        return count, of_runs, last_seq
+
+
+def _values(which: DeadLetterFilter) -> dict[str, Any]:
+    until_seq = _LAST_SEQ if which.until_seq is None else which.until_seq
+    return msgspec.structs.asdict(which) | {"after_seq": which.after_seq or 0, "until_seq": until_seq}
+
+
+T = TypeVar("T")

@@ -1,1 +1,0 @@
-"""Ports, and parts of ports, that both stores implement alike: named statements, whose rows become records."""
