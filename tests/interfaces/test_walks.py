@@ -11,7 +11,7 @@ import treadle
 from treadle import Engine, FunctionContext
 
 ROOT = f"{Path(treadle.__file__).parent}/"
-LIMITS = {"enqueue": 33, "task": 54, "workflow run": 88, "function step": 32}
+LIMITS = {"enqueue": 20, "task": 30, "workflow run": 50, "function step": 20}
 """Files per walk; lower a limit when a walk gets shorter, never raise one."""
 AFL = """namespace o {
   event facet Pack(item: String) => (box: String)

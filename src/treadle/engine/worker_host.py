@@ -14,7 +14,6 @@ from treadle.kernel.queue.engine_tasks import cancel_with, expire_with
 from treadle.kernel.queue.service import PATIENCE
 from treadle.kernel.queue.waker import Waker
 from treadle.kernel.recovery import Place
-from treadle.kernel.store.ports import CHANGED, LATER, SERVERS, STREAM
 from treadle.kernel.store.units import Unit
 from treadle.kernel.takeover import Watch
 from treadle.kernel.telemetry.events import (
@@ -114,7 +113,7 @@ class WorkerHost:
         self._scripts = self._machine.scripts()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._tasks: list[asyncio.Task[None]] = []
-        self._unsubscribe: Callable[[], None] | None = None
+        self._unsubscribe: list[Callable[[], None]] = []
         self._lease_renewer: LeaseRenewer | None = None
         self._stop_renewing: Callable[[], Awaitable[None]] | None = None
         self._waker = Waker(
@@ -308,7 +307,9 @@ class WorkerHost:
         await self._watch.join()
 
     async def _listen(self) -> None:
-        self._unsubscribe = await self._kernel.store.subscribe(self._on_signal)
+        self._waker.on_servers = self._watch.stir
+        for part in (self._waker, self.worker):
+            self._unsubscribe.append(await self._kernel.store.subscribe(part.on_signal))
 
     async def _recover(self) -> None:
         """Clean up after crashed processes before anything is claimed."""
@@ -384,8 +385,8 @@ class WorkerHost:
     async def _release_all(self) -> None:
         """Undo as much of `start` as was done; the lease renewer's last heartbeat stores the state."""
         committer = self._kernel.committer
-        if self._unsubscribe is not None:
-            self._unsubscribe()
+        for unsubscribe in self._unsubscribe:
+            unsubscribe()
         if self._waker.expect in committer.on_parked:
             committer.on_parked.remove(self._waker.expect)
         if self.worker.wake in committer.on_ready:
@@ -398,17 +399,6 @@ class WorkerHost:
         self._executor.close()
         self._scan_executor.close()
         await self._kernel.registry.dependencies.stop()
-
-    def _on_signal(self, lane_ids: tuple[int, ...]) -> None:
-        if lane_ids and all(lane_id in (STREAM, CHANGED) for lane_id in lane_ids):
-            return
-        if SERVERS in lane_ids:
-            self._watch.stir()
-            self._waker.expect(0)
-        self._waker.stir()
-        ready = tuple(lane_id for lane_id in lane_ids if lane_id > LATER)
-        if ready or not lane_ids:
-            self.worker.wake(ready)
 
     def _lost(self, claim: Claim, reason: str) -> None:
         """Stop the attempt; called in the lease renewer's thread."""

@@ -12,6 +12,7 @@ from contextlib import suppress
 from treadle.kernel.external.service import ExternalJobs
 from treadle.kernel.queue.why import serves, shown_server_state
 from treadle.kernel.store.lookups import every_task
+from treadle.kernel.store.ports import LATER
 from treadle.kernel.store.process import reach
 from treadle.kernel.store.queries import TaskFilter
 from treadle.kernel.store.units import Unit, returned
@@ -381,6 +382,12 @@ class Worker:
         self._runner.lease_renewer = lease_renewer
 
     # signals
+
+    def on_signal(self, lane_ids: tuple[int, ...]) -> None:
+        """Wake after a signal that tasks are ready in these lanes (empty: in any)."""
+        ready = tuple(lane_id for lane_id in lane_ids if lane_id > LATER)
+        if ready or not lane_ids:
+            self.wake(ready)
 
     def wake(self, lane_ids: tuple[int, ...]) -> None:
         """Claim soon, because tasks may be ready in these lanes (empty: in any lane)."""

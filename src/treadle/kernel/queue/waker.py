@@ -7,7 +7,7 @@ import math
 from collections.abc import Awaitable, Callable
 
 from treadle.kernel.store.committer import uninterrupted
-from treadle.kernel.store.ports import Store
+from treadle.kernel.store.ports import CHANGED, SERVERS, STREAM, Store
 from treadle.kernel.store.process import reach
 from treadle.kernel.store.queries import Woken
 from treadle.kernel.telemetry.events import ClockJumped, Emit, LeasesExpired, LoopError, StoreBack, StoreTrouble
@@ -70,6 +70,8 @@ class Waker:
         self._guard = JumpGuard(lease_for)
         self._lease_for = lease_for
         self._notify = notify
+        self.on_servers: Callable[[], None] = lambda: None
+        """Called after a signal that the servers have changed."""
         self._emit = emit
         self._telemetry = telemetry_of(emit)
         self._poll_every, self._on_ready = poll_every, on_ready
@@ -143,6 +145,15 @@ class Waker:
     def expect(self, delay: int) -> None:
         """Poll when a task is due after `delay` milliseconds, if that is sooner than planned."""
         self._poll_at(self._clock.monotonic() + max(delay / 1000, SHORTEST_PAUSE))
+
+    def on_signal(self, lane_ids: tuple[int, ...]) -> None:
+        """Poll sooner after a signal that tasks may be due, or that servers have changed."""
+        if lane_ids and all(lane_id in (STREAM, CHANGED) for lane_id in lane_ids):
+            return
+        if SERVERS in lane_ids:
+            self.on_servers()
+            self.expect(0)
+        self.stir()
 
     def stir(self) -> None:
         """Report activity: polling returns to its normal interval."""

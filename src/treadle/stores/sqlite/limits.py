@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import apsw
 
-from treadle.model.lists import HANDLER_KEY, LaneRule, Limit
+from treadle.model.lists import HANDLER_KEY, Limit
 from treadle.model.names import Lane
-from treadle.stores.shared import lane_rule
 from treadle.stores.sqlite.connection.connect import fetch_as, to_json, writing
 from treadle.stores.statements import load_statements
 
@@ -175,20 +174,6 @@ def make_lanes(connection: apsw.Connection, lanes: Iterable[Lane]) -> dict[Lane,
     connection.execute(_LANES["insert_lanes"], {"rows": rows})
     connection.execute(_LANES["key_lanes"])
     return {lane: lane_id for lane_id, lane in list_lanes(connection).items()}
-
-
-def list_slowed(connection: apsw.Connection) -> dict[int, LaneRule]:
-    """Return the lanes that are paused or have a rate; usually there are none, and the query is nearly free."""
-    return {rule.lane_id: rule for rule in _rules(connection, "list_slowed")}
-
-
-def list_rated_lanes(connection: apsw.Connection, lane_ids: Sequence[int]) -> list[LaneRule]:
-    """Return those of the lanes that have a rate and ready tasks, and are not paused."""
-    return list(_rules(connection, "list_rated_lanes", {"lane_ids": to_json(list(lane_ids))}))
-
-
-def _rules(connection: apsw.Connection, name: str, values: dict[str, Any] | None = None) -> Iterator[LaneRule]:
-    return (lane_rule(*row) for row in connection.execute(_LANES[name], values))
 
 
 def spend(connection: apsw.Connection, lane_id: int, tokens: float, now: int) -> None:

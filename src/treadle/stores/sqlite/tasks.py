@@ -6,7 +6,7 @@ costs one step of the database and no lock.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import Any
 
 import apsw
@@ -22,11 +22,12 @@ from treadle.kernel.store.queries import (
 )
 from treadle.model.clock import Clock
 from treadle.model.ids import id_time
+from treadle.model.lists import LaneRule
 from treadle.model.names import Lane
 from treadle.model.states import FINAL_TASK_STATES
 from treadle.model.tasks import Claim, Task
 from treadle.stores.rules.rates import due_keys, earlier, keys_ahead, stuck_keys
-from treadle.stores.shared import TaskReads
+from treadle.stores.shared import TaskReads, lane_rule
 from treadle.stores.sqlite.commit.writes import doubt_effects
 from treadle.stores.sqlite.connection.connect import read_row, read_value, reading, to_json, writing
 from treadle.stores.sqlite.database import Part, reads, uses_writer, writes
@@ -37,8 +38,6 @@ from treadle.stores.sqlite.limits import (
     go_back,
     list_lanes,
     list_rated,
-    list_rated_lanes,
-    list_slowed,
     make_lanes,
     spend,
     take_turns,
@@ -46,6 +45,7 @@ from treadle.stores.sqlite.limits import (
 from treadle.stores.statements import load_statements
 
 _SQL = load_statements(__package__, "tasks.sql")
+_LANES = load_statements(__package__, "lanes.sql")
 _TAKE_SEQS = load_statements(__package__, "commit/settlements.sql")["take_seqs"]
 _FINAL = frozenset[str](FINAL_TASK_STATES)
 _HAS_KEY = '"limit_key":"'
@@ -228,3 +228,17 @@ def held(connection: apsw.Connection, claims: Sequence[Claim]) -> set[str]:
     """Return the ids of the tasks with an unchanged claim."""
     rows = [(claim.task_id, claim.version, claim.owner_id) for claim in claims]
     return set(_decode(read_value(connection, _SQL["list_held"], {"rows": to_json(rows)})))
+
+
+def list_slowed(connection: apsw.Connection) -> dict[int, LaneRule]:
+    """Return the lanes that are paused or have a rate; usually there are none, and the query is nearly free."""
+    return {rule.lane_id: rule for rule in _rules(connection, "list_slowed")}
+
+
+def list_rated_lanes(connection: apsw.Connection, lane_ids: Sequence[int]) -> list[LaneRule]:
+    """Return those of the lanes that have a rate and ready tasks, and are not paused."""
+    return list(_rules(connection, "list_rated_lanes", {"lane_ids": to_json(list(lane_ids))}))
+
+
+def _rules(connection: apsw.Connection, name: str, values: dict[str, Any] | None = None) -> Iterator[LaneRule]:
+    return (lane_rule(*row) for row in connection.execute(_LANES[name], values))
