@@ -8,7 +8,6 @@ from typing import Any, cast
 
 import pytest
 from tests.contract.databases import new_file
-from treadle.stores.shared.port import Port
 
 from treadle import Engine
 from treadle.kernel.store.ports import Store
@@ -16,6 +15,7 @@ from treadle.model.clock import Clock
 from treadle.model.errors import StoreUnavailable
 from treadle.settings import Settings
 from treadle.stores import make_store
+from treadle.stores.shared import Port
 
 SHARED = ("sqlite", "postgres")
 """Databases that several engines can use at once."""
