@@ -92,9 +92,12 @@ def test_a_clock_that_is_set_is_not_a_clock_that_is_apart() -> None:
 class WrongClock(SystemClock):
     def __init__(self, off_by: int) -> None:
         self._off_by = off_by
+        self._last = 0
 
     def now(self) -> int:
-        return super().now() + self._off_by
+        """A later time at each call, so that two heartbeats of one process are never the same."""
+        self._last = max(super().now() + self._off_by, self._last + 1)
+        return self._last
 
 
 @pytest.fixture

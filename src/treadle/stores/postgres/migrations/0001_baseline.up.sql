@@ -368,11 +368,11 @@ create table runs (
   link integer not null default 0
 ) with (fillfactor = 80);
 create unique index runs_idempotency_key on runs (namespace, idempotency_key) where idempotency_key is not null;
+create index runs_created on runs (created_at, id);
 create index runs_state on runs (namespace, state, created_at, id);
 create index runs_root on runs (root_id) where root_id <> id;
 create index runs_parent on runs (parent_id) where parent_step_id is not null;
 create index runs_failed on runs (namespace, finished_at) where state = 'failed';
-create index runs_created on runs (created_at, id);
 create index runs_workflow on runs (workflow collate "C", created_at, id);
 create index runs_error on runs (namespace, created_at, id) where error is not null;
 create index runs_words on runs using gin (treadle_words(error)) where error is not null;
