@@ -327,13 +327,13 @@ class AttemptRunner:
     async def _fail_unsettled(self, attempt: Attempt, error: Exception, started_at: float) -> None:
         """Settle as a failure under the same claim, because the outcome cannot be stored (D70)."""
         task = attempt.task
-        self._emit(_unsettled(task, error))
+        self._emit(LoopError("worker", _unsettled(task, error)))
         if attempt.lost or isinstance(error, StoreError):
             return
         try:
             await self._settle(attempt, turned_away(task, _unstorable(error)), started_at)
         except Exception as again:
-            self._emit(_unsettled(task, again))
+            self._emit(LoopError("worker", _unsettled(task, again)))
 
     def _submit(self, attempt: Attempt, unit: Unit, decided: TaskDecision, started_at: float) -> None:
         """Hand the unit to the committer without waiting for its answer; most attempts end like this."""
@@ -346,7 +346,7 @@ class AttemptRunner:
             again = False
             try:
                 if isinstance(answer, BaseException):
-                    self._emit(_unsettled(attempt.task, answer))
+                    self._emit(LoopError("worker", _unsettled(attempt.task, answer)))
                     if isinstance(answer, InvalidInput) and not attempt.refused:
                         attempt.refused = again = True
                         self._submit_failure(attempt, answer, started_at)
@@ -446,8 +446,8 @@ def _later(released: TaskDecision) -> TaskDecision:
     return msgspec.structs.replace(released, delay=_NO_HANDLER_FOR) if isinstance(released, Park) else released
 
 
-def _unsettled(task: Task, error: BaseException) -> LoopError:
-    return LoopError("worker", f"task {task.id} ({task.name}) could not be settled: {shown(error)}")
+def _unsettled(task: Task, error: BaseException) -> str:
+    return f"task {task.id} ({task.name}) could not be settled: {shown(error)}"
 
 
 def _unstorable(error: Exception) -> Problem:

@@ -1,10 +1,14 @@
-"""Typed events that the engine emits. `log_event` alone defines their wording and levels."""
+"""Typed events that the engine emits, each with its log level and wording. `log_event` writes them.
+
+An event without logic is a row: its name, its fields in order, its level, and its wording with fields in braces.
+"""
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable
 from contextvars import ContextVar
+from logging import DEBUG, ERROR, INFO, WARNING
+from typing import Any, ClassVar
 
 import msgspec
 
@@ -19,25 +23,47 @@ current_attempt: ContextVar[tuple[str, str | None] | None] = ContextVar("current
 """The task and trace of the running code, for its log lines."""
 
 
-class WorkerStarted(msgspec.Struct, frozen=True):
-    owner_id: str
-    handlers: tuple[str, ...]
+class Event(msgspec.Struct, frozen=True):
+    """An event: its fields are values for machines, `words` for people."""
+
+    level: ClassVar[int] = WARNING
+    """The highest level of its log line."""
+    wording: ClassVar[str] = ""
+
+    def words(self) -> tuple[int, str]:
+        """Return the level and the text of the log line; a list without entries is shown as `no NAME`."""
+        values = msgspec.structs.asdict(self)
+        lists = {name: ", ".join(value) or f"no {name}" for name, value in values.items() if isinstance(value, tuple)}
+        return self.level, self.wording.format(**(values | lists))
 
 
-class WorkerStopped(msgspec.Struct, frozen=True):
-    owner_id: str
-    handled: int
-    released: int
+Emit = Callable[[Event], None]
 
 
-class TaskTaken(msgspec.Struct, frozen=True, gc=False):
+def log_event(event: Event) -> None:
+    """The default subscriber: one line per event, through the logger `treadle`."""
+    if _log.isEnabledFor(event.level):
+        level, text = event.words()
+        _log.log(level, text, extra={"treadle_event": event})
+
+
+class TaskTaken(Event, frozen=True, gc=False):
+    """A worker has claimed a task."""
+
+    level = DEBUG
+    wording = "task {task_id} ({name}) claimed, attempt {attempt}"
+
     task_id: str
     name: str
     attempt: int
     trace_id: str | None = None
 
 
-class TaskSettled(msgspec.Struct, frozen=True, gc=False):
+class TaskSettled(Event, frozen=True, gc=False):
+    """An attempt has made a move of its task."""
+
+    level = ERROR
+
     task_id: str
     name: str
     move: str
@@ -54,83 +80,23 @@ class TaskSettled(msgspec.Struct, frozen=True, gc=False):
         """The event of a move that an attempt of the task made."""
         return TaskSettled(task.id, task.name, move, task.attempt, took_ms, error, task.kind, task.task_list, task.trace_id)
 
-
-class LeaseLost(msgspec.Struct, frozen=True):
-    task_id: str
-    name: str
-    reason: str
-    trace_id: str | None = None
-
-
-class ResultDropped(msgspec.Struct, frozen=True):
-    task_id: str
-    name: str
-    move: str
-    trace_id: str | None = None
+    def words(self) -> tuple[int, str]:
+        """Return the move, and the problem of a failed attempt."""
+        text = f"task {self.task_id} ({self.name}) attempt {self.attempt}, {self.took_ms:.0f} ms: {self.move}"
+        if self.error is None or self.move not in ("fail", "retry"):
+            return DEBUG, text
+        problem = decode(self.error)
+        return ERROR if self.move == "fail" else WARNING, f"{text}: {problem['message']} ({problem['code']})"
 
 
-class LeasesExpired(msgspec.Struct, frozen=True):
-    count: int
-
-
-class PresumedDead(msgspec.Struct, frozen=True):
-    """This process recorded the death of another server, before its leases expired."""
-
-    server_id: str
-    name: str
-    evidence: str
-    leases: int
-    """Leases that the dead server held."""
-
-
-class WronglyPresumedDead(msgspec.Struct, frozen=True):
-    """Another server took this one for dead; the work that it held was taken over."""
-
-    evidence: str
-
-
-class InterpreterHeld(msgspec.Struct, frozen=True):
-    """A handler held the interpreter lock of this process; the lease keeper renewed its leases meanwhile."""
-
-    handler: str | None
-    seconds: float
-    kept: int
-    """Leases that the keeper renewed."""
-    text: str
-
-
-class StoreTrouble(msgspec.Struct, frozen=True):
-    doing: str
-    error: str
-    again_in: float
-
-
-class StoreBack(msgspec.Struct, frozen=True):
-    doing: str
-
-
-class LoopError(msgspec.Struct, frozen=True):
-    loop: str
-    error: str
-
-
-class ClockJumped(msgspec.Struct, frozen=True):
-    by_ms: int
-    quiet_for: int
-
-
-class MetricsServed(msgspec.Struct, frozen=True):
-    """This process serves metrics."""
-
-    url: str
-
-
-class ShortLease(msgspec.Struct, frozen=True):
-    lease_for: int
-
-
-class Recovered(msgspec.Struct, frozen=True):
+class Recovered(Event, frozen=True):
     """A start-up found work of earlier processes and recovered it."""
+
+    level = WARNING
+    wording = (
+        "recovered: {expired_leases} expired lease(s), {own_tasks} task(s) of dead processes of this machine, "
+        "{unknown_effects} effect(s) with an unknown outcome, {orphaned_approvals} approval(s) without a task"
+    )
 
     expired_leases: int
     own_tasks: int
@@ -138,181 +104,100 @@ class Recovered(msgspec.Struct, frozen=True):
     orphaned_approvals: int
     missed: tuple[str, ...] = ()
 
-
-class Operated(msgspec.Struct, frozen=True):
-    """An operator changed a list, a lane or a limit."""
-
-    act: str
-    actor: str
+    def words(self) -> tuple[int, str]:
+        """Return the counts, and the missed work."""
+        level, text = Event.words(self)
+        return level, "; ".join((text, *self.missed))
 
 
-class DeclarationSynced(msgspec.Struct, frozen=True):
+class DeclarationSynced(Event, frozen=True):
     """A limit or schedule that a program declares was applied, or could not be (`kept`)."""
+
+    wording = "program {program}, release {release}: {text}"
 
     program: str
     release: str
     text: str
     kept: bool
 
-
-class WatcherTrouble(msgspec.Struct, frozen=True):
-    """A watcher cannot scan, or only in part; emitted once."""
-
-    name: str
-    error: str
+    def words(self) -> tuple[int, str]:
+        """Return the change; one that was not applied is a warning."""
+        return WARNING if self.kept else INFO, Event.words(self)[1]
 
 
-class WatcherBack(msgspec.Struct, frozen=True):
-    name: str
+def _event(name: str, fields: str, level: int, wording: str) -> Any:
+    """Return the class of an event with those fields, of which the last, `trace_id`, is optional."""
+    annotated = [(field, Any, None) if field == "trace_id" else (field, Any) for field in fields.split()]
+    return msgspec.defstruct(
+        name, annotated, bases=(Event,), module=__name__, namespace={"level": level, "wording": wording}, frozen=True
+    )
 
 
-class PollingStarted(msgspec.Struct, frozen=True):
-    """A worker polls the jobs of specialists."""
-
-    tick_seconds: float
-
-
-class PollingStopped(msgspec.Struct, frozen=True):
-    pass
-
-
-class PollRaised(msgspec.Struct, frozen=True):
-    """A poll of an external job raised; it is repeated after the interval."""
-
-    task_id: str
-    name: str
-    error: str
-
-
-class PollsFailing(msgspec.Struct, frozen=True):
-    """Several polls of an external job in a row raised."""
-
-    task_id: str
-    name: str
-    in_row: int
-    error: str
-
-
-class TickFailed(msgspec.Struct, frozen=True):
-    error: str
-
-
-class ExternalHint(msgspec.Struct, frozen=True):
-    """The progress hint of an external service."""
-
-    task_id: str
-    name: str
-    hint: str
-
-
-Event = (
-    PollingStarted
-    | PollingStopped
-    | PollRaised
-    | PollsFailing
-    | TickFailed
-    | ExternalHint
-    | WorkerStarted
-    | WorkerStopped
-    | TaskTaken
-    | TaskSettled
-    | LeaseLost
-    | ResultDropped
-    | LeasesExpired
-    | PresumedDead
-    | WronglyPresumedDead
-    | InterpreterHeld
-    | StoreTrouble
-    | StoreBack
-    | LoopError
-    | ClockJumped
-    | MetricsServed
-    | ShortLease
-    | Recovered
-    | Operated
-    | DeclarationSynced
-    | WatcherTrouble
-    | WatcherBack
+WorkerStarted = _event("WorkerStarted", "owner_id handlers", INFO, "worker {owner_id} started for {handlers}")
+WorkerStopped = _event(
+    "WorkerStopped", "owner_id handled released", INFO, "worker {owner_id} stopped: {handled} handled, {released} released"
 )
-Emit = Callable[[Event], None]
-
-
-def log_event(event: Event) -> None:
-    """The default subscriber: one line per event, through the logger `treadle`."""
-    level, text = _words(event)
-    if _log.isEnabledFor(level):
-        _log.log(level, text, extra={"treadle_event": event})
-
-
-def _words(event: Event) -> tuple[int, str]:
-    match event:
-        case WorkerStarted(owner_id, handlers):
-            return logging.INFO, f"worker {owner_id} started for {', '.join(handlers) or 'no handlers'}"
-        case WorkerStopped(owner_id, handled, released):
-            return logging.INFO, f"worker {owner_id} stopped: {handled} handled, {released} released"
-        case TaskTaken(task_id, name, attempt):
-            return logging.DEBUG, f"task {task_id} ({name}) claimed, attempt {attempt}"
-        case TaskSettled(task_id, name, move, attempt, took_ms, error):
-            text = f"task {task_id} ({name}) attempt {attempt}, {took_ms:.0f} ms: {move}"
-            if error is None or move not in ("fail", "retry"):
-                return logging.DEBUG, text
-            problem = decode(error)
-            return logging.ERROR if move == "fail" else logging.WARNING, f"{text}: {problem['message']} ({problem['code']})"
-        case PollingStarted(tick_seconds):
-            return logging.INFO, f"external_polling_loop.started tick_seconds={tick_seconds:g}"
-        case PollingStopped():
-            return logging.INFO, "external_polling_loop.stopped"
-        case PollRaised(task_id, name, error):
-            text = f"render_job_id={task_id} declared_render_type_id={name} exc={error}"
-            return logging.WARNING, f"external_polling_loop.poll_raised {text}"
-        case PollsFailing(task_id, name, in_row, error):
-            text = f"{in_row} polls in a row raised, its service or specialist may be broken: {error}"
-            return logging.WARNING, f"task {task_id} ({name}): {text}"
-        case TickFailed(error):
-            return logging.ERROR, f"external_polling_loop.tick_failed {error}"
-        case ExternalHint(task_id, name, hint):
-            return logging.INFO, f"task {task_id} ({name}): {hint}"
-        case LeaseLost(task_id, name, reason):
-            return logging.WARNING, f"task {task_id} ({name}) lost its lease: {reason}; stopping its handler"
-        case ResultDropped(task_id, name, move):
-            return logging.WARNING, f"task {task_id} ({name}): late {move} dropped, the claim was lost"
-        case LeasesExpired(count):
-            return logging.WARNING, f"{count} lease(s) expired; their tasks are ready for other workers"
-        case PresumedDead(server_id, name, evidence, leases):
-            return logging.WARNING, f"server {name} ({server_id}) is dead: {evidence}; {leases} lease(s) end now"
-        case WronglyPresumedDead(evidence):
-            return logging.WARNING, (
-                f"another server took this one for dead ({evidence}) and its work was taken over; this evidence does not count "
-                "for the next 10 minutes"
-            )
-        case InterpreterHeld(_, _, kept, text):
-            return logging.WARNING, f"{text}; the lease keeper renewed {kept} lease(s) meanwhile"
-        case StoreTrouble(doing, error, again_in):
-            return logging.WARNING, f"store error while {doing}: {error}; retry in {again_in:.1f} s"
-        case StoreBack(doing):
-            return logging.INFO, f"store available again: {doing}"
-        case LoopError(loop, error):
-            return logging.ERROR, f"{loop}: {error}"
-        case ClockJumped(by_ms, quiet_for):
-            return logging.WARNING, f"the store's clock jumped by {by_ms} ms; no lease expires for {quiet_for} ms"
-        case Recovered(expired_leases, own_tasks, unknown_effects, orphaned_approvals, missed):
-            return logging.WARNING, (
-                f"recovered: {expired_leases} expired lease(s), {own_tasks} task(s) of dead processes of this machine, "
-                f"{unknown_effects} effect(s) with an unknown outcome, {orphaned_approvals} approval(s) without a task"
-                + "".join(f"; {each}" for each in missed)
-            )
-        case WatcherTrouble(name, error):
-            return logging.WARNING, f"watcher {name}: {error} It will try again."
-        case WatcherBack(name):
-            return logging.INFO, f"watcher {name} can scan again"
-        case DeclarationSynced(program, release, text, kept):
-            return logging.WARNING if kept else logging.INFO, f"program {program}, release {release}: {text}"
-        case Operated(act, actor):
-            return logging.INFO, f"{act}, by {actor}"
-        case MetricsServed(url):
-            return logging.INFO, f"metrics are served at {url}"
-        case ShortLease(lease_for):
-            return logging.WARNING, (
-                f"a lease of {lease_for / 1000:g} s is for demos and tests: a short pause of this process looks like a crash; "
-                "use 30 to 120 s"
-            )
+LeaseLost = _event(
+    "LeaseLost", "task_id name reason trace_id", WARNING, "task {task_id} ({name}) lost its lease: {reason}; stopping its handler"
+)
+ResultDropped = _event(
+    "ResultDropped", "task_id name move trace_id", WARNING, "task {task_id} ({name}): late {move} dropped, the claim was lost"
+)
+LeasesExpired = _event("LeasesExpired", "count", WARNING, "{count} lease(s) expired; their tasks are ready for other workers")
+PresumedDead = _event(
+    "PresumedDead",
+    "server_id name evidence leases",
+    WARNING,
+    "server {name} ({server_id}) is dead: {evidence}; {leases} lease(s) end now",
+)
+"""This process recorded the death of another server, before its leases expired."""
+WronglyPresumedDead = _event(
+    "WronglyPresumedDead",
+    "evidence",
+    WARNING,
+    "another server took this one for dead ({evidence}) and its work was taken over; "
+    "this evidence does not count for the next 10 minutes",
+)
+InterpreterHeld = _event(
+    "InterpreterHeld", "handler seconds kept text", WARNING, "{text}; the lease keeper renewed {kept} lease(s) meanwhile"
+)
+"""A handler held the interpreter lock of this process; the lease keeper renewed its leases meanwhile."""
+StoreTrouble = _event(
+    "StoreTrouble", "doing error again_in", WARNING, "store error while {doing}: {error}; retry in {again_in:.1f} s"
+)
+StoreBack = _event("StoreBack", "doing", INFO, "store available again: {doing}")
+LoopError = _event("LoopError", "loop error", ERROR, "{loop}: {error}")
+ClockJumped = _event(
+    "ClockJumped", "by_ms quiet_for", WARNING, "the store's clock jumped by {by_ms} ms; no lease expires for {quiet_for} ms"
+)
+MetricsServed = _event("MetricsServed", "url", INFO, "metrics are served at {url}")
+ShortLease = _event(
+    "ShortLease",
+    "lease_for",
+    WARNING,
+    "a lease of {lease_for} ms is for demos and tests: a short pause of this process looks like a crash; use 30 to 120 s",
+)
+Operated = _event("Operated", "act actor", INFO, "{act}, by {actor}")
+"""An operator changed a list, a lane or a limit."""
+WatcherTrouble = _event("WatcherTrouble", "name error", WARNING, "watcher {name}: {error} It will try again.")
+"""A watcher cannot scan, or only in part; emitted once."""
+WatcherBack = _event("WatcherBack", "name", INFO, "watcher {name} can scan again")
+PollingStarted = _event("PollingStarted", "tick_seconds", INFO, "external_polling_loop.started tick_seconds={tick_seconds:g}")
+"""A worker polls the jobs of specialists."""
+PollingStopped = _event("PollingStopped", "", INFO, "external_polling_loop.stopped")
+TickFailed = _event("TickFailed", "error", ERROR, "external_polling_loop.tick_failed {error}")
+PollRaised = _event(
+    "PollRaised",
+    "task_id name error",
+    WARNING,
+    "external_polling_loop.poll_raised render_job_id={task_id} declared_render_type_id={name} exc={error}",
+)
+"""A poll of an external job raised; it is repeated after the interval."""
+PollsFailing = _event(
+    "PollsFailing",
+    "task_id name in_row error",
+    WARNING,
+    "task {task_id} ({name}): {in_row} polls in a row raised, its service or specialist may be broken: {error}",
+)
+ExternalHint = _event("ExternalHint", "task_id name hint", INFO, "task {task_id} ({name}): {hint}")
+"""The progress hint of an external service."""
