@@ -194,11 +194,11 @@ def errors_page() -> str:
     parts = [
         "# Error codes",
         _NOTE,
-        "Codes are stable; messages are for people and may change. In Python each is a class under `TreadleError` with the "
-        "attribute `code`; the command line prints `treadle: code: message` (or a JSON object with `--json`) and exits with the "
+        "Codes are stable; messages are for people and may change. In Python each is the attribute `code` of an error of the "
+        "class shown; the command line prints `treadle: code: message` (or a JSON object with `--json`) and exits with the "
         "number shown.",
         "## Raised",
-        _table(["code", "class", "is a", "exit", "meaning"], [_error_row(each) for each in error_classes()]),
+        _table(["code", "class", "is a", "exit", "meaning"], [row for each in error_classes() for row in _error_rows(each)]),
         "## Of failed tasks",
         "A failed task has an error with a code: that of the exception if it is one of the above, what the handler chose "
         '(`raise NonRetryable("...", "declined")`), or one of these.',
@@ -226,8 +226,24 @@ def error_classes() -> list[type[TreadleError]]:
         for sub in sorted(ours, key=lambda sub: sub.code):
             yield from walk(sub)
 
-    public = [each for each in walk(TreadleError) if "code" in vars(each)]
+    carried = {code for codes in errors.CODES.values() for code in codes}
+    public = [each for each in walk(TreadleError) if "code" in vars(each) and each.code not in carried]
     return list({each.code: each for each in reversed(public)}.values())[::-1]
+
+
+def error_codes() -> Iterator[tuple[str, type[TreadleError]]]:
+    """All codes, each with the class that carries it."""
+    for each in error_classes():
+        yield each.code, each
+        for code in errors.CODES.get(each, ()):
+            yield code, each
+
+
+def _error_rows(each: type[TreadleError]) -> list[list[str]]:
+    """The row of a class, and the rows of the codes that have no class of their own."""
+    own = _error_row(each)
+    codes = errors.CODES.get(each, {})
+    return [own, *([f"`{code}`", own[1], own[2], own[3], _capital(text)] for code, text in codes.items())]
 
 
 def _error_row(each: type[TreadleError]) -> list[str]:
@@ -244,6 +260,21 @@ def _error_row(each: type[TreadleError]) -> list[str]:
         str(exit_code_of(bare)),
         _capital(text).rstrip("."),
     ]
+
+
+def given_codes() -> set[str]:
+    """The constant codes that code gives to errors without a class of their own: `Refused(..., code="key_taken")`."""
+    return {
+        keyword.value.value
+        for path in SOURCES.rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text("utf-8")))
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in _CARRIERS
+        for keyword in node.keywords
+        if keyword.arg == "code" and isinstance(keyword.value, ast.Constant)
+    }
+
+
+_CARRIERS = {each.__name__ for each in errors.CODES}
 
 
 def used_codes(call: str) -> set[str]:
@@ -506,8 +537,8 @@ def _failures() -> list[list[str]]:
     from treadle.interfaces.http.problems import status_of
 
     found: dict[int, list[str]] = {}
-    for each in error_classes():
-        found.setdefault(status_of(each.__new__(each)), []).append(f"`{each.code}`")
+    for code, kind in error_codes():
+        found.setdefault(status_of(kind.__new__(kind)), []).append(f"`{code}`")
     return [[str(status), ", ".join(sorted(found[status]))] for status in sorted(found)]
 
 

@@ -9,13 +9,14 @@ from typing import Any
 import httpx
 import pytest
 from tests.api.conftest import Scene
+from tests.errors import raises_code
 from tests.limits import BOUND
 
 from treadle import ApprovalRequest, AwaitingApproval, Context, Engine
 from treadle.engine.operations import Operations
 from treadle.interfaces.http.app import make_app
 from treadle.model.access import OPEN
-from treadle.model.errors import AlreadyDecided, ApprovalNotFound, EditsNotAllowed, InvalidInput, MayNotDecide
+from treadle.model.errors import InvalidInput
 
 NOBODY = "01935b8e-7c3a-7000-8000-000000000000"
 
@@ -89,12 +90,12 @@ async def test_several_are_decided_each_by_itself(scene: Scene):
 
 async def test_what_cannot_be_decided_is_refused(scene: Scene):
     (approval_id,) = await ask(scene.engine)
-    with pytest.raises(ApprovalNotFound):
+    with raises_code("approval_not_found"):
         await scene.api.approvals.get(NOBODY)
-    with pytest.raises(EditsNotAllowed):
+    with raises_code("edits_not_allowed"):
         await scene.api.approvals.approve(approval_id, edits={"amount": 9})
     await scene.api.approvals.deny(approval_id)
-    with pytest.raises(AlreadyDecided):
+    with raises_code("already_decided"):
         await scene.api.approvals.approve(approval_id)
 
 
@@ -102,7 +103,7 @@ async def test_nobody_decides_under_another_name_or_for_a_group_that_they_claim(
     async with Engine("memory://") as engine:
         (approval_id,) = await ask(engine, deciders=["ada", "leads"])
         eve = Operations(engine, replace(OPEN, actor="eve"))
-        with pytest.raises(MayNotDecide):
+        with raises_code("may_not_decide"):
             await eve.approvals.approve(approval_id)
         transport = httpx.ASGITransport(make_app(engine, open_access=True))
         async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1/v1") as http:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import pytest
 from tests.api.conftest import Scene
+from tests.errors import raises_code
 
 from treadle.engine.operations import Operations
 from treadle.model.access import Access, Scope
-from treadle.model.errors import InvalidInput, NothingMatches, TaskNotFound
+from treadle.model.errors import InvalidInput, TaskNotFound
 
 
 async def fail(scene: Scene, count: int, task_list: str = "default") -> list[str]:
@@ -66,7 +67,7 @@ async def test_what_makes_no_sense_or_fits_nothing_is_refused(scene: Scene):
     for options in ({}, {"everything": True, "name": "fail"}, {"ids": ["x"], "everything": True}):
         with pytest.raises(InvalidInput, match="Give ids, a filter"):
             await letters.discard(**options)
-    with pytest.raises(NothingMatches):
+    with raises_code("nothing_matches"):
         await letters.retry(everything=True)
     with pytest.raises(InvalidInput, match="after"):
         await letters.retry(everything=True, after="1.2.x.4")

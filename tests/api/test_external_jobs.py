@@ -6,9 +6,10 @@ from typing import Any
 
 import pytest
 from tests.api.conftest import Scene
+from tests.errors import raises_code
 
 from treadle import ExternalPollingLoop, ExternalProductionHandle
-from treadle.model.errors import ExternalAlreadyResolved, ExternalJobNotFound, InvalidInput
+from treadle.model.errors import InvalidInput
 
 NOBODY = "01935b8e-7c3a-7000-8000-000000000000"
 
@@ -50,7 +51,7 @@ async def test_a_job_is_listed_and_shown_with_its_events_and_what_it_waits_for(s
     shown = await scene.api.external_jobs.get(task_id)
     assert (shown.id, shown.why.code) == (listed.id, "no_worker")  # no server is registered
     assert [event.kind for event in shown.events] == ["external_production_dispatched"]
-    with pytest.raises(ExternalJobNotFound):
+    with raises_code("external_job_not_found"):
         await scene.api.external_jobs.get(NOBODY)
 
 
@@ -72,7 +73,7 @@ async def test_a_job_that_is_made_due_is_polled_at_once(scene: Scene):
     await loop.tick()
     ended = await scene.api.external_jobs.get(task_id)
     assert (ended.state, [event.number for event in ended.events]) == ("completed", [0, 1, 2])
-    with pytest.raises(ExternalAlreadyResolved):
+    with raises_code("external_already_resolved"):
         await scene.api.external_jobs.poll_now(task_id)
 
 
@@ -83,7 +84,7 @@ async def test_a_canceled_job_has_ended(scene: Scene):
     assert (await scene.api.external_jobs.list()).jobs == []
     assert [job.id for job in (await scene.api.external_jobs.list(every=True)).jobs] == [done.id]
     assert (await scene.api.tasks.get(task_id)).actor == "local"
-    with pytest.raises(ExternalAlreadyResolved):
+    with raises_code("external_already_resolved"):
         await scene.api.external_jobs.cancel(task_id)
 
 

@@ -8,6 +8,7 @@ from functools import partial
 
 import pytest
 from tests.api.conftest import Scene
+from tests.errors import raises_code
 from tests.limits import BOUND
 
 from treadle import lang
@@ -15,15 +16,7 @@ from treadle.api.flows import SourceText
 from treadle.engine.operations import Operations
 from treadle.kernel.runs.flows import SOURCES_LIMIT
 from treadle.model.access import Access, Scope
-from treadle.model.errors import (
-    FlowNotFound,
-    Forbidden,
-    FunctionNotFound,
-    IdempotencyKeyReused,
-    InvalidFlow,
-    InvalidInput,
-    WorkflowNotFound,
-)
+from treadle.model.errors import Forbidden, IdempotencyKeyReused, InvalidFlow, InvalidInput, NotFound
 
 TEA = """\
 /** Tea. */
@@ -102,7 +95,7 @@ async def test_a_flow_is_published_version_by_version_and_says_what_a_form_needs
         ("tea.Cup", ["Long", "[tea.Note]"]),
         ("tea.Note", ["String"]),
     ]
-    with pytest.raises(FlowNotFound):
+    with raises_code("flow_not_found"):
         await scene.api.flows.get("nope")
     with pytest.raises(InvalidFlow):
         await scene.api.flows.publish("tea", BAD)
@@ -139,12 +132,12 @@ async def test_a_flow_is_drawn_and_a_run_of_it_with_its_states(scene: Scene):
         "again = tea.Boil": {"pending": 1},
         "yield Brew": {},
     }
-    with pytest.raises(WorkflowNotFound):
+    with raises_code("workflow_not_found"):
         await scene.api.flows.graph("tea", workflow="Milk")
 
 
 async def test_functions_are_known_started_and_adopted(scene: Scene):
-    with pytest.raises(FunctionNotFound):
+    with raises_code("function_not_found"):
         await scene.api.functions.start("order")
 
     @scene.engine.function("order", version=2)
@@ -169,10 +162,10 @@ async def test_functions_are_known_started_and_adopted(scene: Scene):
 async def test_what_is_no_version_and_what_is_no_text_are_refused(scene: Scene):
     await scene.api.flows.publish("tea", SOURCES)
     for version in (0, -1):
-        with pytest.raises(FlowNotFound):
+        with raises_code("flow_not_found"):
             await scene.api.flows.get("tea", version=version)
     for version in (2**31, 2**63):  # a server refuses such numbers before it looks
-        with pytest.raises((FlowNotFound, InvalidInput)):
+        with pytest.raises((NotFound, InvalidInput)):
             await scene.api.flows.get("tea", version=version)
     for source in (SourceText("a\0.afl", "namespace a {}"), SourceText("a.afl", "namespace a {}\0")):
         with pytest.raises(InvalidInput, match=r"U\+0000"):

@@ -8,11 +8,12 @@ from pathlib import Path
 
 import pytest
 from tests.api.conftest import Scene
+from tests.errors import raises_code
 
 from treadle.agents.modules import OutsideRoots
 from treadle.engine.operations import Operations
 from treadle.model.access import Access, Scope
-from treadle.model.errors import Forbidden, HandlerNotFound, InvalidInput
+from treadle.model.errors import Forbidden, InvalidInput
 
 MODULE = """
 import os, time
@@ -82,7 +83,7 @@ async def test_a_handler_is_registered_edited_listed_and_removed(scene: Scene, h
     assert (await handlers.list()).handlers == [await handlers.get("billing.Pay")] == [edited]
     assert (await handlers.remove("billing.Pay")).removed == "billing.Pay"
     for refused in (handlers.get, handlers.edit, handlers.remove, handlers.test):
-        with pytest.raises(HandlerNotFound):
+        with raises_code("handler_not_found"):
             await refused("billing.Pay")
 
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import pytest
 from tests.api.conftest import Scene
+from tests.errors import raises_code
 
 from treadle.engine.operations import Operations
 from treadle.model.access import Access, Scope
-from treadle.model.errors import InvalidName, InvalidPolicy, ListForbidden, ListNotFound, RestrictedToken
+from treadle.model.errors import InvalidName, InvalidPolicy, ListForbidden, RestrictedToken
 
 
 async def test_lists_are_shown_with_their_lanes_and_operated(scene: Scene):
@@ -62,7 +63,7 @@ async def test_names_with_slashes_are_names_like_others(scene: Scene):
 
 async def test_what_makes_no_sense_is_refused(scene: Scene):
     lists = scene.api.lists
-    with pytest.raises(ListNotFound, match="nosuch"):
+    with raises_code("list_not_found", match="nosuch"):
         await lists.pause("nosuch")
     with pytest.raises(InvalidPolicy):
         await lists.set_policy("default", "explode")

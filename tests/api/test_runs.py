@@ -6,20 +6,13 @@ from datetime import timedelta
 
 import pytest
 from tests.api.conftest import Scene
+from tests.errors import raises_code
 
 from treadle.api.flows import SourceText
 from treadle.api.runs import RunStarted
 from treadle.engine.operations import Operations
 from treadle.model.access import Access, Scope
-from treadle.model.errors import (
-    IdempotencyKeyReused,
-    IllegalMove,
-    InvalidFlow,
-    InvalidInput,
-    InvalidInputs,
-    RunNotFound,
-    StepNotFound,
-)
+from treadle.model.errors import IdempotencyKeyReused, IllegalMove, InvalidFlow, InvalidInput, RunNotFound
 from treadle.model.runs import Doing
 
 NOBODY = "01935b8e-7c3a-7000-8000-000000000000"
@@ -73,7 +66,7 @@ async def test_a_run_is_started_done_and_shown(scene: Scene):
 
 
 async def test_inputs_are_checked_unless_told_otherwise(scene: Scene):
-    with pytest.raises(InvalidInputs, match="litres"):
+    with raises_code("invalid_inputs", match="litres"):
         await scene.api.runs.start_from_source(SOURCES, "Brew", {})
     with pytest.raises(InvalidFlow):
         await scene.api.runs.start_from_source([SourceText("bad.afl", "workflow W(")])
@@ -144,7 +137,7 @@ async def test_operators_pause_resume_retry_rerun_and_fork(scene: Scene):
         assert (await scene.api.runs.outputs(started.id, wait_for=30)).state == "failed"
         with pytest.raises(IllegalMove):
             await scene.api.runs.resume(started.id)
-        with pytest.raises(InvalidInputs):
+        with raises_code("invalid_inputs"):
             await scene.api.runs.rerun(started.id, inputs={"litres": "much"})
         new = await scene.api.runs.rerun(started.id, inputs={"litres": 1.0})
         assert new.parent_id == started.id
@@ -198,7 +191,7 @@ async def test_steps_are_paged_in_the_order_of_the_program_and_folded(scene: Sce
 
     items = [(f"foreach-{n}", [("one", [])]) for n in range(3)]
     assert await tree(run_id) == [("Brew", [("block-0", [("water", []), ("poured", [("block-0", items)])])])]
-    with pytest.raises(StepNotFound):
+    with raises_code("step_not_found"):
         await steps.list(run_id, after=NOBODY)
     with pytest.raises(InvalidInput, match="limit"):
         await steps.list(run_id, limit=0)
@@ -222,7 +215,7 @@ async def test_a_step_is_shown_in_full_and_a_timeline_says_where_time_went(scene
     water = times["Brew.water"]
     assert [span.kind for span in water.spans if span.kind != "waiting"] == ["running"]
     assert water.ended_at is not None
-    with pytest.raises(StepNotFound):
+    with raises_code("step_not_found"):
         await scene.api.steps.get(run_id, "Brew.milk")
 
 
@@ -264,7 +257,7 @@ async def test_the_run_of_a_step_is_found_by_the_steps_id_alone(scene: Scene):
         assert step.statement_id == "tea.Brew/block-0/water"
     cook = Operations(scene.engine, Access("token:cook", frozenset([Scope.READ]), ("kitchen",)))
     for caller, step_id in ((scene.api, NOBODY), (cook, step.id)):
-        with pytest.raises(StepNotFound):
+        with raises_code("step_not_found"):
             await caller.steps.find(step_id)
 
 

@@ -6,8 +6,9 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 from tests.api.conftest import Scene
+from tests.errors import raises_code
 
-from treadle.model.errors import InvalidInput, InvalidPolicy, InvalidSchedule, ScheduleExists, ScheduleNotFound
+from treadle.model.errors import InvalidInput, InvalidPolicy, InvalidSchedule
 
 DAY = timedelta(days=1)
 
@@ -26,7 +27,7 @@ async def test_a_schedule_is_created_shown_paused_resumed_and_removed(scene: Sce
     assert (await api.remove("nightly")).state == "removed"
     assert (await api.list()).schedules == []
     assert [each.id for each in (await api.list(every=True)).schedules] == [made.id]
-    with pytest.raises(ScheduleNotFound):
+    with raises_code("schedule_not_found"):
         await api.get("nightly")
 
 
@@ -61,7 +62,7 @@ async def test_what_makes_no_schedule_is_refused(scene: Scene):
     await api.create("nightly", cron="@daily", task="greet")
     with pytest.raises(InvalidInput):
         await api.get("\0")
-    with pytest.raises(ScheduleExists):
+    with raises_code("schedule_exists"):
         await api.create("nightly", cron="@daily", task="greet")
     with pytest.raises(InvalidInput, match="limit"):
         await api.list(limit=1001)

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import pytest
 from tests.api.conftest import Scene
-
-from treadle.model.errors import ServerNotFound
+from tests.errors import raises_code
 
 
 async def test_servers_are_listed_shown_and_counted_together(scene: Scene):
@@ -29,5 +27,5 @@ async def test_servers_are_listed_shown_and_counted_together(scene: Scene):
 
 
 async def test_a_server_that_is_not_there_is_not_found(scene: Scene):
-    with pytest.raises(ServerNotFound, match="nobody"):
+    with raises_code("server_not_found", match="nobody"):
         await scene.api.servers.get("nobody")

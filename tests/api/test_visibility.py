@@ -6,13 +6,13 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
+from tests.errors import raises_code
 
 from treadle.api.flows import SourceText
 from treadle.api.tasks import TaskRequest
 from treadle.engine import Engine
 from treadle.engine.operations import Operations
 from treadle.model.access import OPEN, Access, Scope, granted
-from treadle.model.errors import FlowNotFound, HandlerNotFound, KeyTaken
 from treadle.settings import Settings
 
 SOURCES = [
@@ -35,7 +35,7 @@ async def test_a_flow_is_not_read_by_its_digest_from_another_namespace(both: tup
     digest = (await ours.flows.publish("shop", SOURCES)).flow_id
     assert (await ours.flows.get(digest)).id == digest
     for call in (theirs.flows.get, theirs.flows.graph, theirs.runs.start):
-        with pytest.raises(FlowNotFound):
+        with raises_code("flow_not_found"):
             await call(digest)
 
 
@@ -61,7 +61,7 @@ async def test_handlers_are_neither_seen_nor_removed_from_another_namespace(both
     await ours.handlers.register("a.Boil", "not_yet_written", entrypoint="loads")
     assert (await theirs.handlers.list()).handlers == []
     for call in (theirs.handlers.get, theirs.handlers.remove, theirs.handlers.test):
-        with pytest.raises(HandlerNotFound):
+        with raises_code("handler_not_found"):
             await call("a.Boil")
     await theirs.handlers.register("a.Boil", "not_yet_written", entrypoint="dumps")
     await theirs.handlers.remove("a.Boil")
@@ -73,12 +73,12 @@ async def test_who_is_held_to_a_list_is_not_told_which_task_of_another_has_a_key
     async with Engine("memory://") as engine:
         everybody, cook = Operations(engine, OPEN), Operations(engine, COOK)
         other = await everybody.tasks.enqueue("greet", **{key: "k"})
-        with pytest.raises(KeyTaken) as refused:
+        with raises_code("key_taken") as refused:
             await cook.tasks.enqueue("greet", task_list="kitchen", **{key: "k"})
-        with pytest.raises(KeyTaken):
+        with raises_code("key_taken"):
             await cook.tasks.enqueue_many([TaskRequest("greet", task_list="kitchen", **{key: "k"})])
         assert other.id not in str(refused.value)
-        with pytest.raises(KeyTaken):
+        with raises_code("key_taken"):
             await cook.tasks.enqueue_many(
                 [TaskRequest("greet", task_list="kitchen"), TaskRequest("greet", task_list="kitchen", **{key: "k"})]
             )

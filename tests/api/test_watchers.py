@@ -8,12 +8,13 @@ from pathlib import Path
 
 import pytest
 from tests.api.conftest import Scene
+from tests.errors import raises_code
 from tests.limits import BOUND
 
 from treadle import Engine
 from treadle.engine.operations import Operations
 from treadle.model.access import OPEN, Scope
-from treadle.model.errors import IllegalMove, InvalidInput, InvalidWatcher, WatcherExists, WatcherNotFound, WatchForbidden
+from treadle.model.errors import IllegalMove, InvalidInput, InvalidWatcher, WatchForbidden
 from treadle.model.watchers import is_allowed
 from treadle.settings import Settings
 
@@ -35,7 +36,7 @@ async def test_a_watcher_is_created_shown_edited_paused_resumed_and_removed(scen
     assert (await api.remove("inbox")).state == "removed"
     assert (await api.list()).watchers == []
     assert [each.id for each in (await api.list(every=True)).watchers] == [made.id]
-    with pytest.raises(WatcherNotFound):
+    with raises_code("watcher_not_found"):
         await api.get("inbox")
 
 
@@ -63,7 +64,7 @@ async def test_what_makes_no_watcher_is_refused(scene: Scene):
     with pytest.raises(InvalidInput):
         await api.create("x", directory="/srv")
     await api.create("inbox", directory="/srv", task="greet")
-    with pytest.raises(WatcherExists):
+    with raises_code("watcher_exists"):
         await api.create("inbox", directory="/srv", task="greet")
     with pytest.raises(InvalidInput, match="limit"):
         await api.list(limit=0)

@@ -6,12 +6,13 @@ from pathlib import Path
 
 import pytest
 from tests.api.conftest import Scene
+from tests.errors import raises_code
 
 from treadle.api.work import HeldClaim, NewLogLine
 from treadle.engine import Engine
 from treadle.engine.operations import Operations
 from treadle.model.access import OPEN, Access, Scope
-from treadle.model.errors import ClaimLost, Forbidden, ListForbidden, TaskNotFound, WorkerNotFound
+from treadle.model.errors import ClaimLost, Forbidden, ListForbidden, TaskNotFound
 from treadle.settings import Settings
 
 
@@ -78,7 +79,7 @@ async def test_a_task_can_wait_ask_and_be_given_back(scene: Scene):
 async def test_a_worker_is_its_callers_own(scene: Scene):
     ann, bob = [Operations(scene.engine, Access(name, frozenset({Scope.WORK}), ("default",))) for name in ("ann", "bob")]
     worker = await ann.work.register("w", ["images.*"])
-    with pytest.raises(WorkerNotFound):
+    with raises_code("worker_not_found"):
         await bob.work.claim(worker.worker_id)
     with pytest.raises(ListForbidden):
         await ann.work.register("w", ["images.*"], task_lists=["secret"])
@@ -91,7 +92,7 @@ async def test_a_worker_that_came_while_the_server_was_open_is_for_tokens_of_all
     worker = await Operations(scene.engine, OPEN).work.register("w", ["images.*"], task_lists=["default", "secret"])
     ann, bob = [Operations(scene.engine, Access("t", frozenset({Scope.WORK}), lists)) for lists in ((), ("default",))]
     assert (await ann.work.beat(worker.worker_id)).worker_id == worker.worker_id
-    with pytest.raises(WorkerNotFound):
+    with raises_code("worker_not_found"):
         await bob.work.beat(worker.worker_id)
 
 
@@ -105,11 +106,11 @@ async def test_a_worker_of_another_namespace_is_not_there_for_who_has_the_same_n
         worker = await own.register("w", ["images.*"])
         (claimed,) = (await own.claim(worker.worker_id)).tasks
         held = HeldClaim(task.id, claimed.claim_version)
-        with pytest.raises(WorkerNotFound):
+        with raises_code("worker_not_found"):
             await other.beat(worker.worker_id, claims=[held])
-        with pytest.raises(WorkerNotFound):
+        with raises_code("worker_not_found"):
             await other.heartbeat(task.id, worker.worker_id, claimed.claim_version)
-        with pytest.raises(WorkerNotFound):
+        with raises_code("worker_not_found"):
             await other.leave(worker.worker_id)
         assert [each.state for each in (await own.beat(worker.worker_id, claims=[held])).claims] == ["held"]
 

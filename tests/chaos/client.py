@@ -18,7 +18,7 @@ from tests.chaos.crew import SOURCES
 from tests.chaos.submissions import Submission, draw_submissions
 
 from treadle import Engine, TaskSpec
-from treadle.model.errors import AlreadyDecided, FunctionNotFound, NotFound, StoreError
+from treadle.model.errors import NotFound, Refused, StoreError
 
 T = TypeVar("T")
 
@@ -50,7 +50,11 @@ class Sender:
         while True:
             try:
                 return await ask()
-            except (StoreError, FunctionNotFound):  # no worker has said yet that it has the function
+            except StoreError:
+                await asyncio.sleep(AGAIN)
+            except NotFound as error:
+                if error.code != "function_not_found":  # no worker has registered the function yet
+                    raise
                 await asyncio.sleep(AGAIN)
 
     async def _enqueue(self, submissions: Sequence[Submission]) -> None:
@@ -91,7 +95,7 @@ class Sender:
         engine = self._engine
         while await self._insist(lambda: engine.kernel.store.runs.find(run_id)) is not None:  # or it is lost
             for asked in (await self._insist(lambda: engine.approvals.list(every=True, run_id=run_id))).approvals:
-                with suppress(AlreadyDecided, NotFound):  # by the same request, which was not answered; or it is lost
+                with suppress(Refused, NotFound):  # by the same request, which was not answered; or it is lost
                     await self._insist(lambda asked=asked: engine.approvals.decide(asked.id, "approve", actor="ada"))  # type: ignore[misc]
                 self._acknowledge(submission, run_id)
                 return

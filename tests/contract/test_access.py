@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 from tests.contract.databases import Database, StoreClock
+from tests.errors import raises_code
 
 from treadle.engine.codecs import Zlib
 from treadle.kernel.access import credentials
@@ -22,7 +23,7 @@ from treadle.kernel.store.sealed import sealed_store
 from treadle.kernel.store.units import Unit
 from treadle.kernel.store.verify import verify
 from treadle.model.access import Access, Scope, granted
-from treadle.model.errors import InvalidInput, InvalidName, InvalidPolicy, TokenExists, TokenNotFound, Unauthorized
+from treadle.model.errors import InvalidInput, InvalidName, InvalidPolicy, Unauthorized
 from treadle.testing import ManualClock
 from treadle.testing.clock import SeededIds
 from treadle_conformance.task_steps import UNKNOWN_ID, ids, moves_of
@@ -264,7 +265,7 @@ async def test_the_database_has_no_secret_and_after_the_end_no_digest_either(gat
 
 async def test_a_name_is_taken_while_its_token_is_valid(gate):
     await gate.make("ci")
-    with pytest.raises(TokenExists, match="ci already"):
+    with raises_code("token_exists", match="ci already"):
         await gate.make("ci", WORK)
     (token,) = (await gate.tokens.list()).tokens
     assert token.scopes == [READ]
@@ -284,17 +285,17 @@ async def test_namespaces_have_their_own_tokens(gate, store, clock):
     assert [token.scopes for token in (await other.tokens.list()).tokens] == [[WORK]]
     (mine,) = (await gate.tokens.list()).tokens
     for call in (other.tokens.get, other.tokens.revoke):
-        with pytest.raises(TokenNotFound):
+        with raises_code("token_not_found"):
             await call(mine.id)
     assert await gate.tokens.any_live()
 
 
 async def test_there_is_no_token_of_an_unknown_name_or_id(gate):
     for name in ("nobody", UNKNOWN_ID, "", "a b"):
-        with pytest.raises(TokenNotFound):
+        with raises_code("token_not_found"):
             await gate.tokens.revoke(name)
     opened = await gate.sessions.open(await gate.make())
-    with pytest.raises(TokenNotFound):
+    with raises_code("token_not_found"):
         await gate.tokens.get(opened.access.session_id or "")
 
 

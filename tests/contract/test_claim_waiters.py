@@ -9,9 +9,10 @@ from typing import Any
 import pytest
 from tests.contract.databases import Database, SqliteMemory, StoreClock
 from tests.contract.protocol import Bench, open_bench, until
+from tests.errors import raises_code
 from tests.limits import BOUND
 
-from treadle.model.errors import StoreUnavailable, WorkerNotFound
+from treadle.model.errors import StoreUnavailable
 
 
 @pytest.fixture
@@ -187,7 +188,7 @@ async def test_a_worker_that_has_left_elsewhere_waits_no_longer(bench: Bench) ->
     await bench.waits()
     await bench.engine.kernel.store.servers.touch([Touch(worker_id, state="stopped")])
     await bench.pass_until(waiting.done)
-    with pytest.raises(WorkerNotFound):
+    with raises_code("worker_not_found"):
         await waiting
 
 

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from tests.contract.databases import Database, SqliteMemory, StoreClock
 from tests.contract.external import SECOND, Stage, open_stage
+from tests.errors import raises_code
 
 from treadle import (
     ExternalJobLost,
@@ -25,14 +26,7 @@ from treadle.kernel.store.queries import TaskFilter
 from treadle.kernel.store.records import ChangeRecord, RecordFilter
 from treadle.kernel.store.units import Unit
 from treadle.kernel.telemetry.events import PollsFailing
-from treadle.model.errors import (
-    CallbackRefused,
-    ExternalAlreadyResolved,
-    ExternalJobNotFound,
-    HandlerExists,
-    InvalidInput,
-    Refused,
-)
+from treadle.model.errors import CallbackRefused, InvalidInput, Refused
 from treadle.model.external import DISPATCHED, POLLED, RESOLVED, RING
 from treadle.model.names import ENGINE_LIST, EXTERNAL_CANCEL
 from treadle.model.tasks import Server
@@ -68,7 +62,7 @@ async def test_a_canceled_job_is_resolved_and_its_service_told_by_a_task_of_its_
     assert stub.canceled == ["job-1"]
     (told,) = await stage.engine.kernel.store.tasks.list_matching(TaskFilter(kind=EXTERNAL_CANCEL, task_list=ENGINE_LIST), 10)
     assert (told.state, decode(told.result)) == ("completed", {"canceled": True, "external_job_id": "job-1"})
-    with pytest.raises(ExternalAlreadyResolved):
+    with raises_code("external_already_resolved"):
         await stage.engine.kernel.external_jobs.cancel(task_id, actor="ada")
 
 
@@ -123,7 +117,7 @@ async def test_a_callback_resolves_immediately_and_only_once(stage: Stage) -> No
     task = await stage.task(task_id)
     assert (done.state, task.state, decode(task.result), task.actor) == ("completed", "completed", {"url": "x.png"}, "callback")
     assert await stage.kinds(task_id) == [DISPATCHED, POLLED, RESOLVED]
-    with pytest.raises(ExternalAlreadyResolved):
+    with raises_code("external_already_resolved"):
         await external_jobs.resolve(stub.callback_token, {"url": "y.png"})
 
 
@@ -272,9 +266,9 @@ async def test_poll_now_makes_a_job_due(stage: Stage) -> None:
     await stage.engine.kernel.external_jobs.poll_now(task_id, actor="ada")
     await stage.tick()
     assert (await stage.task(task_id)).state == "completed"
-    with pytest.raises(ExternalAlreadyResolved):
+    with raises_code("external_already_resolved"):
         await stage.engine.kernel.external_jobs.poll_now(task_id, actor="ada")
-    with pytest.raises(ExternalJobNotFound):
+    with raises_code("external_job_not_found"):
         await stage.engine.kernel.external_jobs.get("00000000-0000-7000-8000-000000000000")
 
 
@@ -295,7 +289,7 @@ async def test_specialists_are_found_by_scope_and_name(stage: Stage) -> None:
     ours, theirs = StubExternalSpecialist(), StubExternalSpecialist()
     stage.engine.specialist("render", ours, scope="acme")
     stage.engine.specialist("render", theirs)
-    with pytest.raises(HandlerExists):
+    with raises_code("handler_exists"):
         stage.engine.specialist("render", ours, scope="acme")
     task_id = await stage.dispatch(scope="acme")
     await stage.dispatch(scope="umbrella")

@@ -8,12 +8,13 @@ from collections.abc import AsyncIterator
 import pytest
 from tests.contract.databases import Database, StoreClock
 from tests.contract.protocol import Bench, open_bench
+from tests.errors import raises_code
 from tests.limits import BOUND
 
 from treadle import ApprovalRequest, ExternalPollingLoop, ExternalProductionHandle, RetryPolicy
 from treadle.api.wire import Instant
 from treadle.kernel.remote_workers.held_work import HandedOut
-from treadle.model.errors import ClaimLost, InvalidInput, PollNotSupported, TaskNotFound, TreadleError, WorkerNotFound
+from treadle.model.errors import ClaimLost, InvalidInput, TaskNotFound, TreadleError
 from treadle.model.external import InvalidHandle
 from treadle.model.tasks import Task
 from treadle.model.values import decode
@@ -287,7 +288,7 @@ async def test_a_job_is_handed_off_where_a_specialist_can_poll_it(bench: Bench) 
     task_id = await bench.put("render")
     await bench.one(worker_id)
     handle = ExternalProductionHandle("farm/7", 30)
-    with pytest.raises(PollNotSupported):
+    with raises_code("poll_not_supported"):
         await bench.workers.hand_off(worker_id, task_id, 1, handle)
     assert (await bench.workers.heartbeat(worker_id, task_id, 1)).state == "held"
     bench.engine.specialist("render", StubExternalRenderSpecialist(poll_outcomes=[{"url": "a.png"}]))
@@ -471,7 +472,7 @@ async def test_workers_that_were_forgotten_are_looked_up_again(bench: Bench, mon
     assert await bench.workers.claim(workers[0]) == []
     await bench.workers.leave(workers[0])
     assert await bench.workers.registered_by(workers[0]) == "actor-0"  # what it has said, it may say again
-    with pytest.raises(WorkerNotFound):
+    with raises_code("worker_not_found"):
         await bench.workers.claim(workers[0])
 
 
@@ -498,7 +499,7 @@ async def test_a_worker_that_leaves_holds_nothing_and_is_not_known_any_more(benc
     assert await bench.workers.leave(worker_id) == 2
     assert await asyncio.wait_for(waiting, BOUND) == []
     for word in (bench.workers.claim(worker_id), bench.workers.beat(worker_id), bench.workers.leave(worker_id)):
-        with pytest.raises(WorkerNotFound):
+        with raises_code("worker_not_found"):
             await word
     assert {each.task.id for each in await bench.workers.claim(other, limit=10)} == ids - {kept.task.id}
 
@@ -506,7 +507,7 @@ async def test_a_worker_that_leaves_holds_nothing_and_is_not_known_any_more(benc
 async def test_a_server_that_hosts_workers_is_not_a_remote_worker(bench: Bench) -> None:
     async with bench.engine.worker() as host:
         for word in (bench.workers.claim(host.owner_id), bench.workers.leave(host.owner_id)):
-            with pytest.raises(WorkerNotFound):
+            with raises_code("worker_not_found"):
                 await word
         (shown,) = await bench.engine.kernel.reads.list_servers()
         assert shown.state == "running"

@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 import pytest
 from tests.contract.databases import Database, StoreClock
 from tests.contract.timing import DAY, HOUR, MINUTE, SECOND, Timing
+from tests.errors import raises_code
 
 from treadle.api.wire import Instant, to_builtins
 from treadle.kernel.schedules.ticks import make_cron
@@ -15,15 +16,7 @@ from treadle.kernel.store.ports import Store
 from treadle.kernel.store.queries import TaskFilter
 from treadle.kernel.triggers import Occasion, Prepared
 from treadle.model.clock import as_text
-from treadle.model.errors import (
-    IllegalMove,
-    InvalidInput,
-    InvalidName,
-    InvalidPolicy,
-    InvalidSchedule,
-    ScheduleExists,
-    ScheduleNotFound,
-)
+from treadle.model.errors import IllegalMove, InvalidInput, InvalidName, InvalidPolicy, InvalidSchedule
 from treadle.model.names import SCHEDULE
 from treadle.model.schedules import Started, Target
 from treadle.model.values import decode
@@ -96,7 +89,7 @@ async def test_a_time_that_is_asked_for_once_ends_the_schedule(timing: Timing) -
     await timing.schedules.create("launch", at=at, task="job")
     await timing.turns(2 * HOUR, 20 * MINUTE)
     assert await timing.ticks() == [as_text(round(at.timestamp() * 1000))]
-    with pytest.raises(ScheduleNotFound):
+    with raises_code("schedule_not_found"):
         await timing.schedules.get("launch")
     (ended,) = (await timing.schedules.list(every=True)).schedules
     assert (ended.state, ended.next_at) == ("finished", None)
@@ -525,7 +518,7 @@ async def test_bad_input_is_refused_with_words_and_changes_nothing(
 
 async def test_names_are_unique_and_edits_are_checked(timing: Timing) -> None:
     made = await timing.schedules.create("report", every=60, task="job")
-    with pytest.raises(ScheduleExists, match="report"):
+    with raises_code("schedule_exists", match="report"):
         await timing.schedules.create("report", every=60, task="job")
     with pytest.raises(InvalidSchedule):
         await timing.schedules.edit("report", cron="nonsense")
@@ -533,7 +526,7 @@ async def test_names_are_unique_and_edits_are_checked(timing: Timing) -> None:
         await timing.schedules.edit("report")
     assert (await timing.schedules.get("report")).version == made.version
     for act in (timing.schedules.pause, timing.schedules.remove, timing.schedules.run_now, timing.schedules.preview):
-        with pytest.raises(ScheduleNotFound, match="nobody"):
+        with raises_code("schedule_not_found", match="nobody"):
             await act("nobody")
     with pytest.raises(InvalidInput, match="still to come"):
         await timing.schedules.backfill("report", timing.in_(0), timing.in_(HOUR))

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from tests.contract.databases import StoreClock
 from tests.contract.timing import HOUR, MINUTE, SECOND, InThisThread, Timing
+from tests.errors import raises_code
 
 from treadle.kernel.queue.why import why
 from treadle.kernel.store.ports import Store
@@ -19,7 +20,7 @@ from treadle.kernel.store.queries import TaskFilter
 from treadle.kernel.telemetry.events import WatcherBack, WatcherTrouble
 from treadle.kernel.watchers.decide import Content, Fetched, Scan
 from treadle.kernel.watchers.scan import PAGE, ROTATE
-from treadle.model.errors import IllegalMove, InvalidInput, InvalidWatcher, WatcherExists, WatcherNotFound
+from treadle.model.errors import IllegalMove, InvalidInput, InvalidWatcher
 from treadle.model.names import WATCHER
 from treadle.model.values import decode
 from treadle.model.watchers import Item, Source
@@ -633,10 +634,10 @@ async def test_bad_input_is_refused_with_words_and_changes_nothing(timing: Timin
 
 async def test_names_are_unique_and_what_is_not_there_is_said(timing: Timing, inbox: Path) -> None:
     await timing.watchers.create("inbox", directory=str(inbox), task="job")
-    with pytest.raises(WatcherExists):
+    with raises_code("watcher_exists"):
         await timing.watchers.create("inbox", directory=str(inbox), task="job")
     for act in (timing.watchers.get, timing.watchers.pause, timing.watchers.look, timing.watchers.remove):
-        with pytest.raises(WatcherNotFound, match="nobody"):
+        with raises_code("watcher_not_found", match="nobody"):
             await act("nobody")
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import click
-from docs.generate import commands, error_classes, settings
+from docs.generate import commands, error_codes, settings
 
 import treadle
 from treadle import Context, Engine, FunctionContext
@@ -76,7 +76,7 @@ def surface() -> Iterator[str]:
         yield from (f"python {owner.__name__}.{name}" for name in sorted(dir(owner)) if name[0] != "_")
     for setting, default, _ in settings():
         yield f"setting {setting} = {default}"
-    yield from sorted(f"error {kind.code} {kind.__name__}" for kind in error_classes())
+    yield from sorted(f"error {code} {kind.__name__}" for code, kind in error_codes())
     yield from _metrics()
 
 

@@ -8,6 +8,7 @@ import logging
 from typing import Any
 
 import pytest
+from tests.errors import raises_code
 from tests.interfaces.receivers import Receiver
 from tests.limits import BOUND
 
@@ -15,7 +16,7 @@ from treadle import Engine
 from treadle.engine.operations import Operations
 from treadle.kernel.store.queries import TaskFilter
 from treadle.model.access import Access, Scope
-from treadle.model.errors import AlertRuleNotFound, InvalidInput
+from treadle.model.errors import InvalidInput
 from treadle.model.webhooks import verify
 from treadle.settings import Settings
 
@@ -180,5 +181,5 @@ async def test_an_edited_rule_keeps_its_condition_its_silence_and_what_was_not_g
             with pytest.raises(InvalidInput, match=message):
                 await engine.alerts.edit("old", **wrong)  # type: ignore[arg-type]
         assert await engine.alerts.get("old") == done
-        with pytest.raises(AlertRuleNotFound):
+        with raises_code("alert_rule_not_found"):
             await engine.alerts.edit("none", age=1)

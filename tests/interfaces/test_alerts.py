@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from tests.errors import raises_code
 from tests.interfaces.engines import url_of
 from tests.interfaces.function_driver import Died, Process, Scene, function_scene
 from tests.interfaces.test_problems import FAULTS
@@ -16,7 +17,7 @@ from treadle.kernel.alerts import evaluate
 from treadle.kernel.alerts.evaluate import CAUSES, AlertEvaluator
 from treadle.kernel.store.queries import TaskFilter
 from treadle.kernel.store.units import MoveRun, PutRun, Unit
-from treadle.model.errors import AlertRuleExists, AlertRuleNotFound, InvalidAlert, InvalidInput
+from treadle.model.errors import InvalidAlert, InvalidInput
 from treadle.model.names import ALERT, NOTIFY
 from treadle.model.runs import Run
 from treadle.model.tasks import Server
@@ -313,14 +314,14 @@ async def test_failures_while_no_worker_ran_are_reported(watch: Watch) -> None:
 async def test_a_removed_rule_ends_its_alerts_and_frees_its_name(watch: Watch) -> None:
     alerts = watch.scene.engine.alerts
     await alerts.create("r", when="run_failed", to=URL)
-    with pytest.raises(AlertRuleExists):
+    with raises_code("alert_rule_exists"):
         await alerts.create("r", when="run_failed", to=URL)
     await fail_runs(watch.scene, 1)
     await watch.evaluate()
     await alerts.remove("r")
     assert ((await alerts.list(firing=True)).alerts, (await alerts.rules()).rules) == ([], [])
     assert await watch.evaluate(after=60) == []
-    with pytest.raises(AlertRuleNotFound):
+    with raises_code("alert_rule_not_found"):
         await alerts.silence("r", 60)
     await alerts.create("r", when="run_failed", to=URL)
     assert len(await watch.evaluate()) == 1

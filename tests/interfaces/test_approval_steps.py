@@ -7,12 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.errors import raises_code
 from tests.interfaces.engines import SHARED, make_engine, url_of
 from tests.limits import BOUND
 
 from treadle import Engine, RunFailed
 from treadle.api.approvals import Approval
-from treadle.model.errors import AlreadyDecided
 
 FLOW = """
 workflow Ship(order: String, days: Double = null) => (by: String, reason: String?, order: Json, edited: Boolean, id: String)
@@ -96,7 +96,7 @@ async def test_an_expired_request_fails_the_step_and_a_canceled_run_withdraws_it
         (shown,) = await asked(engine)
         await engine.runs.cancel(run)
         assert (await engine.approvals.list()).approvals == []
-        with pytest.raises(AlreadyDecided):
+        with raises_code("already_decided"):
             await engine.approvals.decide(shown.id, "approve", actor="ada")
 
 

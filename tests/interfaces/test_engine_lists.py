@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.errors import raises_code
 from tests.interfaces.engines import ALL, SHARED, make_engine, url_of
 from tests.limits import BOUND
 
@@ -17,7 +18,7 @@ from treadle.agents.locks import Locks
 from treadle.kernel.store.queries import TaskFilter
 from treadle.kernel.store.units import Finish, Seen, Unit
 from treadle.kernel.telemetry.events import Event, Operated
-from treadle.model.errors import BacklogFull, InvalidInput, InvalidName, InvalidPolicy, ListDraining, ListNotFound, TaskIgnored
+from treadle.model.errors import BacklogFull, InvalidInput, InvalidName, InvalidPolicy, ListDraining, TaskIgnored
 from treadle.model.states import TaskState
 from treadle.settings import Settings
 
@@ -300,12 +301,12 @@ async def test_what_makes_no_sense_is_refused_and_changes_nothing(engine: Engine
     with pytest.raises(InvalidName):
         await lists.limit_handler("no good", 3)
     for act in (lists.pause, lists.resume, lists.drain, lists.get):
-        with pytest.raises(ListNotFound, match="the existing ones are: default") as caught:
+        with raises_code("list_not_found", match="the existing ones are: default") as caught:
             await act("nosuch")
         assert caught.value.code == "list_not_found"
-    with pytest.raises(ListNotFound):
+    with raises_code("list_not_found"):
         await lists.limit_rate("nosuch", "work", 1.0)
-    with pytest.raises(ListNotFound):
+    with raises_code("list_not_found"):
         await lists.limit_backlog("nosuch", "work", 1)
     assert await _everything(engine) == before
 

@@ -6,10 +6,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.errors import raises_code
 from tests.interfaces.engines import SHARED, make_engine, url_of
 from tests.limits import BOUND
 
-from treadle.model.errors import InvalidInputs, RunFailed
+from treadle.model.errors import RunFailed
 
 FLOW = """namespace shop {
     schema Order { id: Long, prices: [Double], note: String?, tags: [String]? }
@@ -43,6 +44,6 @@ async def test_a_run_computes_between_steps_and_knows_null(kind: str, request: p
         failing = await engine.start_run(source, "shop.Bill", {"id": 7, "least": 0.0, "coupon": None})
         with pytest.raises(RunFailed, match=r"Bill\.share: division by zero"):
             await engine.run_result(failing, timeout=BOUND)
-        with pytest.raises(InvalidInputs, match=r"coupon must be a String, not a number.*coupon: String\?"):
+        with raises_code("invalid_inputs", match=r"coupon must be a String, not a number.*coupon: String\?"):
             await engine.start_run(source, "shop.Bill", {"id": 7, "least": 1.0, "coupon": 3})
         assert (await engine.kernel.verify()).holds

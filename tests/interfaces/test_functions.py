@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.errors import raises_code
 from tests.interfaces.engines import ALL, make_engine, url_of
 from tests.interfaces.function_driver import Process, Scene, function_scene, parked, until
 from tests.limits import BOUND
@@ -19,14 +20,11 @@ from tests.limits import BOUND
 from treadle import Engine, RetryPolicy
 from treadle.kernel.functions.steps import StepIds, is_after, step_id
 from treadle.model.errors import (
-    FunctionNotFound,
-    HandlerExists,
     IdempotencyKeyReused,
     IllegalMove,
     InvalidInput,
     InvalidName,
     MisusedContext,
-    RepeatedKey,
     RunCanceled,
     RunFailed,
     SignalTimeout,
@@ -433,13 +431,15 @@ async def test_names_are_numbered_and_only_explicit_keys_must_not_repeat(scene: 
         await ctx.step(done, key="charge")
         try:
             await ctx.step(done, key="charge")
-        except RepeatedKey as error:
-            return str(error)
+        except InvalidInput as error:
+            return f"{error.code}: {error}"
         return None
 
     started = await scene.engine.start_function("names")
     await scene.process().quiet()
-    assert "'charge'" in await scene.engine.run_result(started)
+    answer = await scene.engine.run_result(started)
+    assert answer.startswith("repeated_key: ")
+    assert "'charge'" in answer
     assert await scene.steps(started.id) == [
         ("0", "step done", "completed"),
         ("1", "step done#2", "completed"),
@@ -669,7 +669,7 @@ async def test_new_starts_take_the_newest_version(scene: Scene):
     assert await scene.engine.run_result(chosen) == 2
     async with function_scene():
         pass
-    with pytest.raises(FunctionNotFound, match="nobody"):
+    with raises_code("function_not_found", match="nobody"):
         await scene.engine.start_function("nobody")
     with pytest.raises(InvalidInput, match="version"):
         await scene.engine.start_function("f", version=0)
@@ -860,7 +860,7 @@ def test_functions_are_checked_when_they_are_registered():
     with pytest.raises(InvalidInput, match="version"):
         engine.function("f", version=0)(done)
     engine.function("f")(done)
-    with pytest.raises(HandlerExists, match="another version"):
+    with raises_code("handler_exists", match="another version"):
         engine.function("f")(done)
 
 

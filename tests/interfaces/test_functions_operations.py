@@ -8,12 +8,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.errors import raises_code
 from tests.interfaces.engines import ALL, SHARED, make_engine, url_of
 from tests.interfaces.function_driver import LEASE_FOR, Scene, function_scene, parked, until
 from tests.limits import BOUND
 
 from treadle import Engine
-from treadle.model.errors import IllegalMove, Refused, RunCanceled, RunFailed, StepFailed, StepNotFound
+from treadle.model.errors import IllegalMove, Refused, RunCanceled, RunFailed, StepFailed
 
 COLD, WARM = 0, 1000
 
@@ -461,7 +462,7 @@ async def test_a_fork_keeps_the_finished_steps_before_one_and_does_the_rest_agai
     await process.quiet()
     assert await scene.engine.run_result(forked) == ["a", 1, "old"]
     assert executed == ["a", "old"]
-    with pytest.raises(StepNotFound):
+    with raises_code("step_not_found"):
         await scene.engine.runs.fork(started.id, started.id)
 
 

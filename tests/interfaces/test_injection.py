@@ -7,10 +7,11 @@ from collections.abc import AsyncIterator, Iterator
 from typing import Annotated, Any
 
 import pytest
+from tests.errors import raises_code
 from tests.limits import BOUND
 
 from treadle import Depends, Engine
-from treadle.model.errors import HandlerExists, InvalidInput
+from treadle.model.errors import InvalidInput
 from treadle.settings import Settings
 from treadle.workers.injection import StartFailed
 
@@ -144,7 +145,7 @@ def test_what_cannot_work_is_rejected_when_it_is_registered():
     with pytest.raises(InvalidInput, match="'worker' or 'task'"):
         engine.provide(Pool, later, scope="process")  # type: ignore[call-overload]
     engine.provide(Pool, later, scope="task")
-    with pytest.raises(HandlerExists):
+    with raises_code("handler_exists"):
         engine.provide(Pool, later)
     with pytest.raises(InvalidInput, match="cannot use a dependency of one task"):
         engine.provide(Session, session)

@@ -16,12 +16,13 @@ from langgraph.checkpoint.base import empty_checkpoint
 from langgraph.checkpoint.conformance import checkpointer_test, validate
 from langgraph.graph import END, START, StateGraph
 from pydantic import BaseModel
+from tests.errors import raises_code
 from tests.interfaces.engines import ALL, SHARED, make_engine, url_of
 
 from treadle import ClaimLost, Context, Engine, FunctionContext
 from treadle.engine.codecs import Zlib
 from treadle.integrations.langgraph import TreadleSaver
-from treadle.model.errors import MisusedContext, ThreadHeld
+from treadle.model.errors import MisusedContext
 from treadle.model.names import HANDLER, Lane
 from treadle.model.records import ThreadItem
 from treadle.model.states import THREAD
@@ -139,14 +140,14 @@ async def test_a_thread_belongs_to_its_task_until_that_ends(engine: Engine) -> N
     first, second = await claimed(engine, "first"), await claimed(engine, "second")
     with held(first):
         await saver.aput(thread("t"), empty_checkpoint(), {}, {})
-    with held(second), pytest.raises(ThreadHeld, match="has not ended"):
+    with held(second), raises_code("thread_held", match="has not ended"):
         await saver.aput(thread("t"), empty_checkpoint(), {}, {})
-    with pytest.raises(ThreadHeld):  # nor code outside of held work
+    with raises_code("thread_held"):  # nor code outside of held work
         await saver.adelete_thread("t")
     await engine.cancel(task)
     with held(second):
         await saver.aput(thread("t"), empty_checkpoint(), {}, {})
-    with pytest.raises(ThreadHeld):
+    with raises_code("thread_held"):
         await saver.aput(thread("t"), empty_checkpoint(), {}, {})
     assert len([key for key, _ in await items(engine, "t") if key.startswith("c/")]) == 2
 
@@ -164,7 +165,7 @@ async def test_a_writer_without_a_claim_is_refused_if_the_task_is_retried_meanwh
             await engine.retry(task)
         return dict.fromkeys((key for key, _ in before), None)
 
-    with pytest.raises(ThreadHeld):
+    with raises_code("thread_held"):
         await engine.kernel.threads.write("t", decide, None, None)
     assert await items(engine, "t") == before
     await engine.cancel(task)

@@ -8,13 +8,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.errors import raises_code
 from tests.interfaces.engines import SHARED, make_engine, url_of
 from tests.limits import BOUND
 
 from treadle import Engine
 from treadle.engine.operations import Operations
 from treadle.model.access import OPEN
-from treadle.model.errors import ServerNotFound, TaskIgnored, WorkerNotFound
+from treadle.model.errors import TaskIgnored
 from treadle.model.records import HandlerRegistration
 from treadle.model.tasks import Server
 
@@ -47,7 +48,7 @@ async def test_a_worker_of_one_namespace_is_not_a_live_worker_of_another(both: t
         assert (reason.code, len(await blue.kernel.reads.list_servers())) == ("no_worker", 0)
         (server,) = await red.kernel.reads.list_servers()
         assert server.namespace == "red"
-        with pytest.raises(ServerNotFound):
+        with raises_code("server_not_found"):
             await blue.kernel.reads.get_server(server.id)
         there, here = Operations(blue, OPEN), Operations(red, OPEN)
         assert [each.namespace for each in (await here.servers.list()).servers] == ["red"]
@@ -90,7 +91,7 @@ async def test_remote_workers_and_handler_registrations_belong_to_a_namespace(bo
     red, blue = both
     worker = await red.kernel.remote_workers.register("w", handlers=["work"])
     assert worker.namespace == "red"
-    with pytest.raises(WorkerNotFound):
+    with raises_code("worker_not_found"):
         await blue.kernel.remote_workers.beat(worker.id)
     await red.kernel.store.operators.save_handler("red", HandlerRegistration("work", "file:///x.py"))
     assert [each.facet_name for each in await red.kernel.store.operators.list_handlers("red")] == ["work"]

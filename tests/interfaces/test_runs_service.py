@@ -8,25 +8,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.errors import raises_code
 from tests.interfaces.engines import ALL, make_engine, url_of
 from tests.interfaces.run_driver import Hands, hands_on
 from tests.limits import BOUND
 
 from treadle import Context
 from treadle.kernel.store.units import RunGuard, Unit, Verdict
-from treadle.model.errors import (
-    FlowNotFound,
-    IllegalMove,
-    InvalidFlow,
-    InvalidInput,
-    InvalidInputs,
-    Refused,
-    RunCanceled,
-    RunFailed,
-    RunNotFound,
-    StepNotFound,
-    WorkflowNotFound,
-)
+from treadle.model.errors import IllegalMove, InvalidFlow, InvalidInput, Refused, RunCanceled, RunFailed, RunNotFound
 from treadle.model.names import ADVANCE
 from treadle.model.values import decode
 
@@ -124,7 +113,7 @@ async def moves(hands: Hands, run_id: str) -> list[tuple[str, str | None]]:
     ],
 )
 async def test_inputs_that_do_not_fit_are_named_and_nothing_is_stored(memory: Hands, given: dict[str, Any], said: str) -> None:
-    with pytest.raises(InvalidInputs, match=said):
+    with raises_code("invalid_inputs", match=said):
         await memory.engine.start_run(SHOP, "Checkout", given)
     assert await memory.engine.kernel.run_reads.list_runs() == []
     assert (await memory.engine.kernel.verify()).checked == 0
@@ -141,14 +130,14 @@ async def test_bad_flows_and_workflows_are_refused(memory: Hands) -> None:
     engine = memory.engine
     with pytest.raises(InvalidFlow, match="Lnog"):
         await engine.start_run([("bad.afl", "facet A(x: Lnog)")], "A", {})
-    with pytest.raises(WorkflowNotFound, match=r"shop\.Checkout"):
+    with raises_code("workflow_not_found", match=r"shop\.Checkout"):
         await engine.start_run(SHOP, "Chekcout", {})
     two = [("two.afl", "namespace a { workflow W() andThen { } }\nnamespace b { workflow W() andThen { } }")]
-    with pytest.raises(WorkflowNotFound, match=r"several workflows 'W'; give the qualified name: a\.W, b\.W\."):
+    with raises_code("workflow_not_found", match=r"several workflows 'W'; give the qualified name: a\.W, b\.W\."):
         await engine.start_run(two, "W", {})
-    with pytest.raises(WorkflowNotFound, match="Name the workflow"):
+    with raises_code("workflow_not_found", match="Name the workflow"):
         await engine.start_run(two)
-    with pytest.raises(FlowNotFound):
+    with raises_code("flow_not_found"):
         await engine.start_run("nothing", "W")
 
 
@@ -195,7 +184,7 @@ async def test_two_namespaces_may_have_the_same_flow(tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path / 'treadle.db'}"
     async with hands_on(url, namespace="one") as one, hands_on(url, namespace="two") as two:
         await one.engine.kernel.flows.publish("shop", SHOP)
-        with pytest.raises(FlowNotFound):
+        with raises_code("flow_not_found"):
             await two.engine.start_run("shop", "Checkout", {"item": "pen"})
         await two.engine.kernel.flows.publish("shop", SHOP)
         run = await two.engine.start_run("shop", "Checkout", {"item": "pen"})
@@ -446,7 +435,7 @@ async def test_what_has_not_failed_is_not_retried(memory: Hands) -> None:
         await memory.engine.runs.retry(run_id)
     with pytest.raises(Refused, match="has not failed"):
         await memory.engine.runs.retry(run_id, await step_id(memory, run_id, "Checkout.pay"))
-    with pytest.raises(StepNotFound):
+    with raises_code("step_not_found"):
         await memory.engine.runs.retry(run_id, NOBODY)
     assert (await memory.engine.runs.get_run(run_id)).state == "running"
 
@@ -507,9 +496,9 @@ async def test_a_fork_with_other_inputs(memory: Hands) -> None:
     assert await memory.engine.runs.inputs(await memory.engine.runs.get_run(forked.id)) == {"item": "pen", "amount": 9}
     await memory.work(answer)
     assert (await outputs(memory, forked.id))["parcel"] == "p-r9"
-    with pytest.raises(InvalidInputs):
+    with raises_code("invalid_inputs"):
         await memory.engine.runs.fork(run_id, pay, inputs={"amount": "much"})
-    with pytest.raises(StepNotFound):
+    with raises_code("step_not_found"):
         await memory.engine.runs.fork(run_id, NOBODY)
     with pytest.raises(RunNotFound):
         await memory.engine.runs.fork(NOBODY, pay)
@@ -592,7 +581,7 @@ async def test_what_is_no_waiting_event_step_is_refused(memory: Hands) -> None:
     run_id = await start(memory)
     runs = memory.engine.runs
     for act in (runs.continue_step, lambda *of: runs.fail_step(*of, "no"), lambda *of: runs.update_step(*of, {})):
-        with pytest.raises(StepNotFound):
+        with raises_code("step_not_found"):
             await act(run_id, NOBODY)
         with pytest.raises(InvalidInput, match="not a valid step id"):
             await act(run_id, "pay")

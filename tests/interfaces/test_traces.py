@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.errors import raises_code
 from tests.interfaces.commands import Treadle
 from tests.interfaces.engines import url_of
 from tests.limits import BOUND
@@ -19,7 +20,6 @@ from treadle.api.traces import Trace
 from treadle.api.wire import to_builtins
 from treadle.engine.operations import Operations
 from treadle.model.access import Access, Scope
-from treadle.model.errors import TraceNotFound
 from treadle.settings import Settings
 
 FLOW = """
@@ -140,9 +140,9 @@ async def test_every_id_of_a_trace_leads_to_it(engine: Engine) -> None:
         found = await engine.kernel.traces.get(each)
         assert [entry.id for entry in found.entries] == ids, each
     assert (trace.id, trace.trace_id, trace.ended_at, trace.total) == (run.id, "checkout-7", None, 5)
-    with pytest.raises(TraceNotFound):
+    with raises_code("trace_not_found"):
         await engine.kernel.traces.get("checkout-9")
-    with pytest.raises(TraceNotFound):
+    with raises_code("trace_not_found"):
         await engine.kernel.traces.get(engine.kernel.ids.new_id())
 
 

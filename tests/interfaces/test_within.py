@@ -13,15 +13,7 @@ from tests.interfaces.engines import make_engine
 from tests.limits import BOUND
 
 from treadle import ApprovalRequest, AwaitingApproval, Engine
-from treadle.model.errors import (
-    FunctionNotFound,
-    IdempotencyKeyReused,
-    InvalidInput,
-    ListDraining,
-    RunNotFound,
-    TreadleError,
-    Unsupported,
-)
+from treadle.model.errors import IdempotencyKeyReused, InvalidInput, ListDraining, NotFound, RunNotFound, TreadleError, Unsupported
 
 FLOW = [
     (
@@ -160,7 +152,7 @@ async def test_a_refused_call_changes_nothing_and_the_transaction_goes_on(engine
         (IdempotencyKeyReused, "enqueue", ("work", {"n": 2}), {"idempotency_key": "k"}),
         (InvalidInput, "enqueue", ("no good!",), {}),
         (InvalidInput, "enqueue", ("work", {"n": "\x00"}), {}),
-        (FunctionNotFound, "start_function", ("nobody",), {}),
+        (NotFound, "start_function", ("nobody",), {}),
         (RunNotFound, "signal", ("0190a000-0000-7000-8000-000000000000", "go"), {}),
     ]
     async with driver(postgres_server) as opened:

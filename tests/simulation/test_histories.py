@@ -38,7 +38,7 @@ SIGNS = (
     "resumes",
     "approve",
     "deny",
-    "MayNotDecide",
+    "may_not_decide",
     "tells w",
     ": False",
     "forks",

@@ -10,7 +10,7 @@ import pytest
 from docs import generate, sql_features
 
 from treadle.lang import RULES, compile_sources
-from treadle.model import states
+from treadle.model import errors, states
 
 ROOT = Path(__file__).parents[2]
 REFERENCE = ROOT / "docs" / "reference"
@@ -141,6 +141,9 @@ def test_every_error_code_has_a_row():
     text = text_of("errors.md")
     for each in generate.error_classes():
         assert f"| `{each.code}` |" in text
+    codes = {code for codes in errors.CODES.values() for code in codes}
+    assert generate.given_codes() - codes == set(), "say what they mean in treadle.model.errors.CODES"
+    assert all(f"| `{code}` |" in text for code in codes)
     assert generate.used_codes("Problem") - set(generate.PROBLEMS) == set(), "say what they mean in docs/generate.py"
     assert generate.used_codes("Reason") - set(generate.REASONS) == set(), "say what they mean in docs/generate.py"
 

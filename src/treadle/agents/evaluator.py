@@ -20,7 +20,7 @@ from treadle.kernel.runs.flows import Source, find_workflow
 from treadle.kernel.runs.records import ExecutionResult as KernelResult
 from treadle.kernel.runs.records import ExecutionStatus as KernelStatus
 from treadle.lang.codec import qualified_name_of
-from treadle.model.errors import InvalidInput, Refused, StepNotFound
+from treadle.model.errors import InvalidInput, NotFound, Refused
 from treadle.model.ids import parse_id
 from treadle.model.names import DEFAULT_LIST, HANDLER
 from treadle.model.outcomes import Failed, Problem, Succeeded
@@ -84,8 +84,10 @@ class InlineDispatcher(Protocol):
     def dispatch(self, facet_name: str, payload: dict[str, Any]) -> dict[str, Any] | None: ...
 
 
-class UnknownStep(StepNotFound, ValueError):
+class UnknownStep(NotFound, ValueError):
     """There is no step with that id."""
+
+    code = "step_not_found"
 
 
 class Evaluator:

@@ -16,7 +16,7 @@ from treadle.engine import Engine
 from treadle.kernel.queue.why import find_hold, shown_server_state
 from treadle.kernel.telemetry.events import Operated
 from treadle.model.clock import milliseconds
-from treadle.model.errors import HandlerNotFound, InvalidInput
+from treadle.model.errors import InvalidInput, not_found
 from treadle.model.records import HandlerRegistration
 from treadle.model.tasks import LIVE_SERVER_STATES
 from treadle.model.values import Json
@@ -88,7 +88,7 @@ class HandlerOperations(HandlersApi):
 
     async def remove(self, facet_name: str, *, actor: str = "operator") -> HandlerRemoved:
         if not await self._kernel.store.operators.delete_handler(self._kernel.settings.namespace, facet_name):
-            raise HandlerNotFound(facet_name)
+            raise not_found("handler", facet_name)
         self._kernel.emit(Operated(f"handler of {facet_name} removed", actor))
         return HandlerRemoved(facet_name)
 
@@ -115,10 +115,10 @@ class HandlerOperations(HandlersApi):
         return await self._kernel.store.operators.list_handlers(self._kernel.settings.namespace)
 
     async def _find(self, facet_name: str) -> HandlerRegistration:
-        """The registration of the facet, or `HandlerNotFound`."""
+        """The registration of the facet, or `NotFound`."""
         match = next((each for each in await self._registrations() if each.facet_name == facet_name), None)
         if match is None:
-            raise HandlerNotFound(facet_name)
+            raise not_found("handler", facet_name)
         return match
 
     async def _problems(self) -> dict[str, str]:

@@ -187,12 +187,7 @@ _BY_STATUS: dict[int, type[TreadleError]] = {
 }
 
 
-def _known() -> dict[str, type[TreadleError]]:
-    named = [each for module in (errors, external, goals) for each in vars(module).values() if isinstance(each, type)]
-    return {each.code: each for each in named if issubclass(each, TreadleError)}
-
-
-_BY_CODE = _known()
+_BY_CODE = errors.classes_by_code(errors, external, goals)
 
 
 def error_of(status: int, body: bytes) -> TreadleError:
@@ -204,7 +199,6 @@ def error_of(status: int, body: bytes) -> TreadleError:
         return UnexpectedAnswer(f"The server returned {status} without a problem report. Is it a Treadle server?")
     kind = _BY_CODE.get(code) or _BY_STATUS.get(status, TreadleError)
     error = kind.__new__(kind)  # only the server has its constructor arguments
-    Exception.__init__(error, detail)
-    error.code = code  # type: ignore[misc]
+    TreadleError.__init__(error, detail, code=code)
     error.problem = told  # type: ignore[attr-defined]
     return error

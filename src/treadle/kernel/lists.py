@@ -12,7 +12,7 @@ from treadle.kernel.store.committer import Committer
 from treadle.kernel.store.ports import LATER, Store
 from treadle.kernel.telemetry.events import Emit, Operated, log_event
 from treadle.model.access import Access
-from treadle.model.errors import InvalidPolicy, ListNotFound
+from treadle.model.errors import InvalidPolicy, NotFound
 from treadle.model.lists import (
     MOST_WORKERS,
     NO_HANDLER_POLICIES,
@@ -52,7 +52,7 @@ class Lists:
         return TaskLists(await self._status([settings[name] for name in names]))
 
     async def get(self, task_list: str) -> TaskListStatus:
-        """Return one task list with its tasks by handler, or raise `ListNotFound`."""
+        """Return one task list with its tasks by handler, or raise `NotFound`."""
         (status,) = await self._status([await self._find(task_list)])
         return status
 
@@ -69,7 +69,9 @@ class Lists:
         check_name(task_list, "task list")
         settings = await self._settings()
         if task_list not in settings:
-            raise ListNotFound(task_list, tuple(sorted(settings)))
+            raise NotFound(
+                f"There is no task list {task_list}; the existing ones are: {', '.join(sorted(settings))}.", code="list_not_found"
+            )
         return settings[task_list]
 
     async def limits(self, *, access: Access | None = None) -> KeyLimits:

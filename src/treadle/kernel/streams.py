@@ -20,7 +20,7 @@ from treadle.kernel.store.lookups import check_limit, find_short, is_short
 from treadle.kernel.store.ports import Store
 from treadle.model.access import Access
 from treadle.model.clock import Clock
-from treadle.model.errors import AmbiguousId, InvalidInput, RunNotFound, StreamNotFound, UnreadableValue
+from treadle.model.errors import AmbiguousId, InvalidInput, NotFound, RunNotFound, UnreadableValue
 from treadle.model.ids import Ref, parse_id
 from treadle.model.records import ABANDONED, ENTRIES, TRUNCATED, StreamChunk, check_stream_name
 from treadle.model.values import Json, decode
@@ -66,7 +66,7 @@ class StreamReads:
     ) -> StreamPage:
         """Return up to `limit` entries from an offset on; waits up to `wait_for` seconds for the first one, or for the end.
 
-        Raises `StreamNotFound` if the work has ended and has no such stream.
+        Raises `NotFound` (`stream_not_found`) if the work has ended and has no such stream.
         """
         if not 0 <= wait_for <= WAIT_LIMIT:
             raise InvalidInput(f"wait_for must be from 0 to {WAIT_LIMIT:g} seconds, not {wait_for:g}.")
@@ -82,7 +82,8 @@ class StreamReads:
         if page.ended and not page.entries:
             written = [stream.name for stream in await self._store.streams.list_of([owner.id])]
             if name not in written:
-                raise StreamNotFound(owner.id, name, written)
+                streams = f"It has written {', '.join(written)}." if written else "It has written no streams."
+                raise NotFound(f"There is no stream {name!r} of {owner.id}, which has ended. {streams}", code="stream_not_found")
         return page
 
     async def _read(self, owner: _Owner, name: str, offset: int, limit: int) -> StreamPage:

@@ -14,7 +14,7 @@ from treadle.kernel.store.ports import Store
 from treadle.kernel.store.process import reach
 from treadle.kernel.store.records import ChangeRecord, PutItems, PutRecord, RecordFilter
 from treadle.kernel.store.units import Row, Seen, Unit, Verdict
-from treadle.model.errors import ClaimLost, PayloadTooLarge, ThreadHeld
+from treadle.model.errors import ClaimLost, PayloadTooLarge, Refused
 from treadle.model.ids import Ids
 from treadle.model.names import DEFAULT_NAMESPACE, check_key
 from treadle.model.records import Record, ThreadItem
@@ -83,8 +83,8 @@ class Threads:
     async def write(self, thread_id: str, decide: Decide, task: Task | None, claim: Claim | None) -> None:
         """Change items of the thread, which is created if there are any to store.
 
-        `claim` is the one under which `task` is held now. Raises `ClaimLost` if it is not held any more, and `ThreadHeld` if
-        the thread belongs to another task that has not ended; nothing is written then.
+        `claim` is the one under which `task` is held now. Raises `ClaimLost` if it is not held any more, and `Refused`
+        (`thread_held`) if the thread belongs to another task that has not ended; nothing is written then.
         """
 
         async def attempt() -> None:
@@ -123,7 +123,11 @@ class Threads:
             return claim
         task = await self._store.tasks.find(record.task_id)
         if task is not None and not task.finished:
-            raise ThreadHeld(thread_id, record.task_id)
+            raise Refused(
+                f"The thread {thread_id} belongs to the task {record.task_id}, which has not ended: only its worker may write it. "
+                "Wait for its end or cancel it, or use another thread.",
+                code="thread_held",
+            )
         return claim if claim is not None or task is None else Seen.of(task)
 
     def _rows(self, record: Record | None, thread_id: str, items: Items, task: Task | None) -> tuple[Row, ...]:

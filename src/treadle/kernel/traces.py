@@ -20,7 +20,7 @@ from treadle.kernel.store.lookups import check_limit, find_by_name_or_id
 from treadle.kernel.store.ports import Store
 from treadle.kernel.store.queries import TreeTask
 from treadle.kernel.store.value_store import ValueStore
-from treadle.model.errors import InvalidInput, StepNotFound, TraceNotFound, TreadleError
+from treadle.model.errors import InvalidInput, NotFound, TreadleError, not_found
 from treadle.model.ids import parse_id
 from treadle.model.names import ADVANCE, FUNCTION, is_function
 from treadle.model.records import Record
@@ -72,14 +72,14 @@ class TraceReads:
         self._namespace = namespace
 
     async def get(self, any_id: str, *, group: str | None = None, limit: int = 200, after: str | None = None) -> Trace:
-        """Return a page of the trace that any id in it, or its trace id, names; raises `TraceNotFound`."""
+        """Return a page of the trace that any id in it, or its trace id, names; raises `NotFound`."""
         check_limit(limit)
         roots, trace_id = await self._find_roots(any_id)
         runs = await self._store.traces.list_runs(roots, RUNS)
         tasks = await self._store.traces.list_tasks(roots, TASKS)
         records = await self._store.traces.list_records(roots, RECORDS)
         if not runs and not tasks:
-            raise TraceNotFound(any_id)
+            raise not_found("trace", any_id)
         now = await self._store.now()
         nodes = _Tree(runs, tasks, records, group).nodes()
         entries = [entry for node in sorted(nodes, key=_order) for entry in node.flat()]
@@ -116,7 +116,7 @@ class TraceReads:
         others = [] if shared else await self._store.traces.list_roots(self._namespace, str(trace_id), ROOTS)
         roots = list(dict.fromkeys((*([root_id] if root_id else []), *others)))
         if not roots:
-            raise TraceNotFound(any_id)
+            raise not_found("trace", any_id)
         return roots, trace_id
 
     async def _find_root(self, known: str) -> tuple[str | None, str | None]:
@@ -127,7 +127,7 @@ class TraceReads:
         if found is None:
             try:
                 found = await self._store.runs.find((await self._steps.find(known)).run_id)
-            except StepNotFound:
+            except NotFound:
                 found = None
         if found is None or found.namespace != self._namespace:
             return None, None

@@ -25,17 +25,7 @@ from treadle.kernel.store.queries import Rules
 from treadle.kernel.store.records import ChangeRecord, PutItems, PutRecord, RecordFilter
 from treadle.kernel.store.units import Finish, Row, Seen, Unit, Verdict
 from treadle.model.clock import milliseconds
-from treadle.model.errors import (
-    AlertRuleNotFound,
-    IllegalMove,
-    InvalidInput,
-    NotFound,
-    Refused,
-    ScheduleNotFound,
-    StoreError,
-    UnreadableValue,
-    WatcherNotFound,
-)
+from treadle.model.errors import IllegalMove, InvalidInput, NotFound, Refused, StoreError, UnreadableValue, not_found
 from treadle.model.ids import Ids, parse_id
 from treadle.model.lists import MOST
 from treadle.model.names import DEFAULT_NAMESPACE, check_key, check_name
@@ -73,8 +63,6 @@ class Triggers(ABC, Generic[B]):
     """The live records of one entity in one namespace; `B` is the type of their bodies."""
 
     machine: ClassVar[Machine]
-    not_found: ClassVar[type[ScheduleNotFound | WatcherNotFound | AlertRuleNotFound]]
-    exists: ClassVar[type[Refused]]
 
     def __init__(
         self,
@@ -168,7 +156,7 @@ class Triggers(ABC, Generic[B]):
         """Return the live record of that name, or the record of that id; see `find_by_name_or_id`."""
         record = await find_by_name_or_id(self._store, self._namespace, self.machine.entity, name, exact=exact)
         if record is None:
-            raise self.not_found(name)
+            raise not_found(self.machine.entity, name)
         return record
 
     async def _put(self, name: str, body: B, *, paused: bool, actor: str, items: tuple[tuple[str, str | None], ...] = ()) -> str:
@@ -191,8 +179,11 @@ class Triggers(ABC, Generic[B]):
         answer = await self._committer.submit(Unit(tasks=tasks, rows=rows), self._patience)
         reach("operate.after_commit")
         if name in answer.existing:
-            what = self.machine.entity.replace("_", " ")
-            raise self.exists(f"Another {what} has the name {name} already; remove it first, or choose another name.")
+            entity = self.machine.entity
+            raise Refused(
+                f"Another {entity.replace('_', ' ')} has the name {name} already; remove it first, or choose another name.",
+                code=f"{entity}_exists",
+            )
         return record_id
 
     async def _operate(self, name: str, move: str, actor: str, decide: Callable[[B, int], B], unless: str | None = None) -> Record:

@@ -14,7 +14,7 @@ from treadle.kernel.effects.decide import current_keys
 from treadle.kernel.store.units import Answer, Row
 from treadle.model.approvals import split_checkpoint
 from treadle.model.clock import Duration, milliseconds
-from treadle.model.errors import HandlerExists, InvalidInput, InvalidPolicy, NonRetryable
+from treadle.model.errors import InvalidInput, InvalidPolicy, NonRetryable, Refused
 from treadle.model.external import Production
 from treadle.model.names import EXTERNAL_CANCEL, FUNCTION, HANDLER, check_key, check_name, short_name
 from treadle.model.retry import NO_RETRY, RetryPolicy, as_policy
@@ -141,9 +141,11 @@ class Registry:
         self._handlers[handler.name] = handler
 
     def add(self, handler: Handler) -> None:
-        """Add the handler; a second one of the same name raises `HandlerExists`."""
+        """Add the handler; a second one of the same name raises `Refused` (`handler_exists`)."""
         if handler.name in self._handlers:
-            raise HandlerExists(f"There is already a handler for {handler.name}; each name has one handler in a process.")
+            raise Refused(
+                f"There is already a handler for {handler.name}; each name has one handler in a process.", code="handler_exists"
+            )
         self._handlers[handler.name] = handler
 
     def find(self, name: str) -> Handler | None:

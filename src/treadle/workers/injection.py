@@ -15,7 +15,7 @@ from typing import Annotated, Any, Literal, TypeVar, get_args, get_origin
 
 import msgspec
 
-from treadle.model.errors import HandlerExists, InvalidInput, TreadleError
+from treadle.model.errors import InvalidInput, Refused, TreadleError
 from treadle.model.values import error_text, shown
 from treadle.workers.signatures import importable, is_async
 
@@ -80,7 +80,7 @@ class Dependencies:
         if not callable(factory):
             raise InvalidInput(f"The factory of {_name(kind)} must be a function, not {shown(factory)}.")
         if kind in self._providers:
-            raise HandlerExists(f"There is already a provider of {_name(kind)}.")
+            raise Refused(f"There is already a provider of {_name(kind)}.", code="handler_exists")
         self._providers[kind] = self._provider(factory, scope)
         self._known.clear()
 

@@ -19,7 +19,7 @@ from treadle.kernel.triggers import ACTIVE
 from treadle.model.alerts import FAILED_TEST, RESOLVED, TEST, VARIABLE
 from treadle.model.approvals import Approval
 from treadle.model.clock import as_text
-from treadle.model.errors import AlertRuleNotFound, ApprovalNotFound, InvalidAlert, NonRetryable, TreadleError
+from treadle.model.errors import InvalidAlert, NonRetryable, NotFound, TreadleError
 from treadle.model.records import Record
 from treadle.model.retry import RetryPolicy
 from treadle.model.values import Json
@@ -62,7 +62,7 @@ class Notifier:
         event: str = payload["event"]
         try:
             record, approval = await self._approvals.find_request(payload["approval_id"])
-        except ApprovalNotFound:
+        except NotFound:
             return {"skipped": "the approval is gone"}
         if record.state != "pending" and event not in _EVENTS_AFTER_END:
             return {"skipped": f"the approval is {record.state}"}
@@ -205,7 +205,7 @@ class AlertSender:
     async def _send(self, payload: dict[str, Any], ctx: Context) -> dict[str, Json]:
         try:
             state, rule = await self._alerts.find_target(payload["rule_id"])
-        except AlertRuleNotFound:
+        except NotFound:
             return {"skipped": "the alert rule is gone"}
         if state != ACTIVE:
             return {"skipped": f"the alert rule is {state}"}

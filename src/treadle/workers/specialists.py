@@ -13,7 +13,7 @@ from treadle.kernel.external.decide import copy_of, problem_of, unregistered_tex
 from treadle.kernel.external.service import CANCEL_RETRY, ExternalJobs, Intent
 from treadle.kernel.store.process import reach
 from treadle.model.clock import Duration, milliseconds
-from treadle.model.errors import ClaimLost, HandlerExists, InvalidInput, InvalidPolicy, StoreError
+from treadle.model.errors import ClaimLost, InvalidInput, InvalidPolicy, Refused, StoreError
 from treadle.model.external import (
     FATE_UNKNOWN,
     LOST,
@@ -120,12 +120,15 @@ class Specialists:
         self._by_scope: dict[str | None, SpecialistMethods] = {}
 
     def add(self, scope: str | None, methods: SpecialistMethods) -> None:
-        """Add a specialist; a second one for the same scope raises `HandlerExists`."""
+        """Add a specialist; a second one for the same scope raises `Refused` (`handler_exists`)."""
         if scope is not None:
             check_key(scope, "scope")
         if scope in self._by_scope:
             of = "" if scope is None else f" in the scope {scope}"
-            raise HandlerExists(f"There is already a specialist for {self.name}{of}; each name and scope has one in a process.")
+            raise Refused(
+                f"There is already a specialist for {self.name}{of}; each name and scope has one in a process.",
+                code="handler_exists",
+            )
         self._by_scope[scope] = methods
 
     def find(self, scope: str | None) -> SpecialistMethods | None:

@@ -22,7 +22,7 @@ from treadle.kernel.runs.flows import check_inputs
 from treadle.lang import Program, compile_sources
 from treadle.lang.declare import built_in_facets
 from treadle.lang.nodes import Facet, ListType, OptionalType, Type
-from treadle.model.errors import InvalidInputs
+from treadle.model.errors import InvalidInput
 from treadle.testing.workflows import WorkflowFailed, run_workflow
 
 RIGHT = read("right.txt")
@@ -101,7 +101,7 @@ def test_no_mutant_changes_its_meaning_silently(case: Case, half: int) -> None:
             if started is None:
                 continue
             check_inputs(loaded, started, inputs)
-        except InvalidInputs:
+        except InvalidInput:
             continue
         found = outputs(mutant.text, loaded)
         if found != original and "returned a wrong value" not in str(found):  # reported at the handler, whose facet has changed

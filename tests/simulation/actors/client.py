@@ -15,7 +15,7 @@ from tests.simulation.wire import Disconnected
 from treadle import Engine
 from treadle.interfaces.http.routes import once
 from treadle.kernel.access.requests import RequestBody, Requests
-from treadle.model.errors import FunctionNotFound, ListDraining, RequestInProgress, StoreError
+from treadle.model.errors import ListDraining, NotFound, RequestInProgress, StoreError
 from treadle.testing.simulation import Process
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ class Client:
                     try:
                         submission.id = await (self._ask(submission) if submission.kind == "request" else submission.send(engine))
                         process.tell(f"{submission.key} is {submission.id[-6:]}")
-                    except (StoreError, FunctionNotFound, ListDraining, Disconnected, RequestInProgress) as error:
+                    except (StoreError, NotFound, ListDraining, Disconnected, RequestInProgress) as error:
                         process.tell(
                             f"{submission.key}: {type(error).__name__}"
                         )  # no server may have said yet that it has the function

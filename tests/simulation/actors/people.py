@@ -47,7 +47,7 @@ class People:
                 await engine.approvals.decide(approval.id, decision, actor=who, groups=GROUPS[who])
                 process.tell(f"{who}: {decision} {approval.id[-6:]}")
             except TreadleError as error:
-                process.tell(f"{who}: {type(error).__name__}")
+                process.tell(f"{who}: {getattr(error, 'code', type(error).__name__)}")
 
     async def _tell(self, engine: Engine, process: Process, submission: Submission) -> None:
         """One thing of several; what was heard is sometimes said again, and must be known then."""

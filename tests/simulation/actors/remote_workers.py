@@ -12,7 +12,7 @@ from treadle import ApprovalRequest, Engine
 from treadle.kernel.queue.claim_waiters import POLL_EVERY
 from treadle.kernel.remote_workers.service import RemoteWorkers
 from treadle.kernel.store.queries import TaskFilter
-from treadle.model.errors import ClaimLost, StoreError, TaskNotFound, WorkerNotFound
+from treadle.model.errors import ClaimLost, NotFound, StoreError, TaskNotFound
 from treadle.model.names import HANDLER
 from treadle.model.tasks import ClaimedTask, Task
 from treadle.testing.simulation import Process
@@ -43,7 +43,7 @@ class RemoteWorker:
             process.tell(f"is the worker {worker_id.id[-6:]}")
             try:
                 await self._work(process, worker_id.id)
-            except WorkerNotFound:
+            except NotFound:
                 process.tell("is not known any more")
 
     async def _work(self, process: Process, worker_id: str) -> None:

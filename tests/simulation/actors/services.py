@@ -9,7 +9,7 @@ from tests.simulation.wire import Disconnected
 from tests.simulation.world import Job
 
 from treadle import Engine
-from treadle.model.errors import CallbackRefused, CallbackTooEarly, ExternalAlreadyResolved, NotFound, Refused, StoreError
+from treadle.model.errors import CallbackRefused, NotFound, Refused, StoreError
 from treadle.testing.simulation import Process
 
 if TYPE_CHECKING:
@@ -47,12 +47,11 @@ class CallingService:
                 if job.told:
                     history.simulation.wrong(f"{job.id} could be resolved twice")
                 job.told = True
-        except (ExternalAlreadyResolved, NotFound):
-            job.told = True  # or it was pruned before that could be said
-        except CallbackTooEarly as error:
-            process.tell(f"{job.id} is done: {error}")
+        except NotFound:
+            job.told = True  # it was pruned before that could be said
         except CallbackRefused as error:
             process.tell(f"{job.id} is done: {error}")
             job.told = True  # an operator has it done again, under another token
         except (Refused, StoreError, Disconnected) as error:
-            process.tell(f"{job.id} is done: {type(error).__name__}")
+            job.told = job.told or (isinstance(error, Refused) and error.code == "external_already_resolved")
+            process.tell(f"{job.id} is done: {error if isinstance(error, Refused) else type(error).__name__}")

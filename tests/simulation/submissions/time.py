@@ -9,7 +9,7 @@ from typing import Any
 from tests.simulation.submissions.submission import Submission
 
 from treadle import Engine
-from treadle.model.errors import InvalidSchedule, ScheduleExists, WatcherExists
+from treadle.model.errors import InvalidSchedule, Refused
 
 
 def schedule(dice: random.Random, key: str) -> Submission:
@@ -25,8 +25,9 @@ def schedule(dice: random.Random, key: str) -> Submission:
         options: dict[str, Any] = {"every": every, "end": ends[0], "task": "tick", "inputs": {"key": key}}
         try:
             await engine.schedules.create(key, **options, overlap="allow", catch_up="all", catch_up_limit=1000)
-        except ScheduleExists:
-            pass  # it was there, and the answer was lost
+        except Refused as error:
+            if error.code != "schedule_exists":  # it was there, and the answer was lost
+                raise
         except InvalidSchedule:
             pass  # the clock went past its end
         return key
@@ -42,8 +43,9 @@ def watch(dice: random.Random, key: str) -> Submission:
         options: dict[str, Any] = {"directory": f"/{key}", "every": every, "settle": settle, "existing": "new"}
         try:
             await engine.watchers.create(key, **options, changes=("created", "modified", "deleted"), task="noticed")
-        except WatcherExists:
-            pass  # it was there, and the answer was lost
+        except Refused as error:
+            if error.code != "watcher_exists":  # it was there, and the answer was lost
+                raise
         return key
 
     every, settle = dice.choice((1, 3)), dice.choice((0, 2))

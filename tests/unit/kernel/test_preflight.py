@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from treadle.kernel.runs.flows import check_inputs
-from treadle.model.errors import InvalidInputs
+from treadle.model.errors import InvalidInput
 from treadle.testing.workflows import compile_program
 
 PROGRAM = compile_program(
@@ -30,8 +30,8 @@ def problems(given: dict[str, Any], workflow: str = "in.W") -> str:
     assert facet is not None
     try:
         check_inputs(PROGRAM, facet, given)
-    except InvalidInputs as error:
-        return str(error)
+    except InvalidInput as error:
+        return str(error) if error.code == "invalid_inputs" else error.code
     return ""
 
 

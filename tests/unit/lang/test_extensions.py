@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from tests.errors import raises_code
 from tests.unit.lang.programs import compiled
 
 from treadle.evaluator import Limits
@@ -14,7 +15,6 @@ from treadle.lang import Program, compile_sources, format_source
 from treadle.lang.compiler import EXTENSIONS
 from treadle.lang.graphs import graph
 from treadle.llm.tools import check_object, object_schema
-from treadle.model.errors import InvalidInputs
 from treadle.testing.workflows import WorkflowFailed, run_workflow
 
 PEOPLE = """namespace people {
@@ -215,7 +215,7 @@ def test_inputs_and_answers_are_checked_against_optional_types(person: dict[str,
     if problem is None:
         check_inputs(program, workflow, {"person": person})
         return
-    with pytest.raises(InvalidInputs) as failed:
+    with raises_code("invalid_inputs") as failed:
         check_inputs(program, workflow, {"person": person})
     assert problem in str(failed.value)
     assert "It takes person: people.Person, note: String?" in str(failed.value)

@@ -6,8 +6,9 @@ import functools
 from typing import Any
 
 import pytest
+from tests.errors import raises_code
 
-from treadle.model.errors import HandlerExists, InvalidInput, InvalidName, InvalidPolicy
+from treadle.model.errors import InvalidInput, InvalidName, InvalidPolicy
 from treadle.model.retry import NO_RETRY, RetryPolicy
 from treadle.workers.context import Registry, make_handler
 
@@ -124,7 +125,7 @@ def test_without_a_policy_nothing_is_retried() -> None:
 def test_a_name_has_one_handler() -> None:
     registry = Registry()
     registry.add(make_handler("work", payload_only))
-    with pytest.raises(HandlerExists, match="work"):
+    with raises_code("handler_exists", match="work"):
         registry.add(make_handler("work", both))
     assert registry.names() == ["work"]
     assert len(registry) == 1

@@ -7,9 +7,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from tests.errors import raises_code
 
 from treadle import Context, Engine, Retry
-from treadle.model.errors import HandlerExists, InvalidInput, InvalidPayload, NonRetryable
+from treadle.model.errors import InvalidInput, InvalidPayload, NonRetryable
 from treadle.workers.signatures import Kind, signature_of
 
 if TYPE_CHECKING:
@@ -178,5 +179,5 @@ def test_types_of_an_enclosing_function_are_found() -> None:
     assert double.payload(Local(2)) == {"local": {"n": 2}}
     assert double(Local(2)) == Local(4), "a reference is still the plain function"
     assert double.name == "double"
-    with pytest.raises(HandlerExists):
+    with raises_code("handler_exists"):
         engine.task(double)

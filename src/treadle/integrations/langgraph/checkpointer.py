@@ -1,7 +1,7 @@
 """A LangGraph checkpointer on the engine's store.
 
 In a handler or a durable function, the claim of its task guards every write: a worker that lost its lease gets `ClaimLost` and
-writes nothing, and no other task can write the thread until this one ends (`ThreadHeld`).
+writes nothing, and no other task can write the thread until this one ends (`thread_held`).
 
 Keys of a thread's items (all parts are quoted):
 

@@ -23,7 +23,7 @@ from treadle.interfaces.cli.process import on_sigint
 from treadle.interfaces.cli.session import Session, no_directory
 from treadle.kernel.store.process import end_with
 from treadle.kernel.telemetry.events import StoreTrouble
-from treadle.model.errors import NamespaceNotFound, Refused, StoreFailed, StoreUnavailable, TreadleError
+from treadle.model.errors import Refused, StoreFailed, StoreUnavailable, TreadleError, not_found
 from treadle.model.names import DEFAULT_LIST
 from treadle.model.retry import Backoff
 from treadle.model.text import printable, safe_logger
@@ -132,7 +132,7 @@ def _engines_beside(engine: Engine, options: Serving) -> list[Engine]:
     for name in options.also:
         url = directory.find(name)
         if url is None:
-            raise NamespaceNotFound(name)
+            raise not_found("namespace", name)
         made.append(engine_beside(engine, url, replace(settings, namespace=name, store=url)))
     return made
 

@@ -74,8 +74,8 @@ def exit_code_of(error: TreadleError) -> int:
 
 def exit_code_of_code(code: str) -> int:
     """Return the exit code for an error code."""
-    known = [each for each in vars(errors).values() if isinstance(each, type) and issubclass(each, TreadleError)]
-    return next((exit_code_of(kind.__new__(kind)) for kind in known if kind.code == code), FAILED)
+    kind = errors.classes_by_code(errors).get(code)
+    return FAILED if kind is None else exit_code_of(kind.__new__(kind))
 
 
 def tell_error(code: str, message: str, *, as_json: bool) -> None:

@@ -26,7 +26,7 @@ from treadle.interfaces.http.app_state import state_of
 from treadle.interfaces.http.problems import problem_of
 from treadle.model.access import OPEN
 from treadle.model.access import Scope as AccessScope
-from treadle.model.errors import NamespaceNotFound, TreadleError
+from treadle.model.errors import TreadleError, not_found
 from treadle.settings import Directory, read_directory
 
 PATH = "/ns"
@@ -100,7 +100,7 @@ class NamespaceApps:
     async def _find(self, name: str) -> _Place:
         url = self._read().namespaces.get(name)
         if url is None:
-            raise NamespaceNotFound(name)
+            raise not_found("namespace", name)
         async with self._opening.setdefault(name, asyncio.Lock()):
             found = self._places.get(name)
             if found is not None and found.url == url:

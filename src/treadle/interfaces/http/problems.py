@@ -16,7 +16,6 @@ from treadle.interfaces.http.parameters import InvalidRequest
 from treadle.model.errors import (
     BacklogFull,
     CallbackRefused,
-    CallbackTooEarly,
     ClaimLost,
     Forbidden,
     IllegalMove,
@@ -48,7 +47,6 @@ STATUSES: tuple[tuple[type[TreadleError], int], ...] = (
     (BacklogFull, 429),
     (ClaimLost, 409),
     (IllegalMove, 409),
-    (CallbackTooEarly, 409),
     (CallbackRefused, 403),
     (Refused, 409),
     (Unsupported, 501),

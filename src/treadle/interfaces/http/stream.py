@@ -22,7 +22,7 @@ from treadle.interfaces.http.parameters import Query
 from treadle.interfaces.http.routes import Routes
 from treadle.kernel.reads.event_log import LAST_SEQ, canonical
 from treadle.model.access import Access, Scope
-from treadle.model.errors import InvalidInput, StreamNotFound
+from treadle.model.errors import InvalidInput, NotFound
 
 MEDIA_TYPE = "text/event-stream"
 LAG_GRACE = 10.0
@@ -195,7 +195,7 @@ class RunStream(Response):
                 return
             try:
                 page = await self._service.streams.read(*self._work, offset=page.next_offset, wait_for=HEARTBEAT_EVERY)
-            except StreamNotFound:  # the work has ended without writing to it
+            except NotFound:  # the work has ended without writing to it
                 return
 
 

@@ -18,7 +18,7 @@ from treadle.interfaces.web.forms import described, each_field, number, options_
 from treadle.interfaces.web.site import HEADERS, Visit, action, page
 from treadle.lang.tokens import KEYWORDS, TYPES
 from treadle.model.access import Scope
-from treadle.model.errors import FunctionNotFound, InvalidInput
+from treadle.model.errors import InvalidInput, not_found
 
 NEW = """\
 namespace hello {
@@ -109,7 +109,7 @@ async def function(visit: Visit) -> Response:
     name = visit.path["name"]
     versions = [each for each in (await visit.api.functions.list()).functions if each.name == name]
     if not versions:
-        raise FunctionNotFound(name)
+        raise not_found("function", name)
     return await visit.render("function_start.html", name=name, versions=versions, fields=_FUNCTION_FIELDS)
 
 

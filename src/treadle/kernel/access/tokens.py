@@ -24,7 +24,7 @@ from treadle.kernel.store.records import ChangeRecord, PutRecord, RecordFilter
 from treadle.kernel.store.units import Unit, Verdict
 from treadle.model.access import ONCE_OPERATE, Access, Scope, check_token_name, granted, parse_scopes
 from treadle.model.clock import Clock, Duration, as_text, milliseconds
-from treadle.model.errors import InvalidInput, TokenExists, TokenNotFound, Unauthorized, UnreadableValue
+from treadle.model.errors import InvalidInput, Refused, Unauthorized, UnreadableValue, not_found
 from treadle.model.ids import Ids
 from treadle.model.names import DEFAULT_NAMESPACE, check_key, check_name
 from treadle.model.records import UNREADABLE, Record
@@ -85,7 +85,7 @@ class Tokens:
         task_lists: Iterable[str] = (),
         actor: str = "operator",
     ) -> TokenCreated:
-        """Create a token; its name is the actor in the log. Raises `TokenExists` if a live token has the name.
+        """Create a token; its name is the actor in the log. Raises `Refused` (`token_exists`) if a live token has the name.
 
         It is valid for `expires` (None: until revoked) and only for `task_lists`, if given. A token with `admin` cannot be
         restricted to lists: it could create another one that is not.
@@ -119,7 +119,7 @@ class Tokens:
         answer = await self._committer.submit(Unit(rows=(PutRecord(record), made)), self._patience)
         reach("operate.after_commit")
         if name in answer.existing:
-            raise TokenExists(f"A token {name} already exists; revoke it first, or choose another name.")
+            raise Refused(f"A token {name} already exists; revoke it first, or choose another name.", code="token_exists")
         return record_of(TokenCreated, await self.get(record.id), secret=credential.text(PREFIX))
 
     async def revoke(self, token: str, *, actor: str = "operator") -> Token:
@@ -137,7 +137,7 @@ class Tokens:
         return await self._committer.transact(attempt, f"revoke the token {token}")
 
     async def get(self, id_or_name: str) -> Token:
-        """Return the live token of that name, or the token of that id; or raise `TokenNotFound`."""
+        """Return the live token of that name, or the token of that id; or raise `NotFound`."""
         return _shown(await self._get_record(id_or_name), await self._store.now())
 
     async def list(self, *, every: bool = False) -> TokenList:
@@ -176,7 +176,7 @@ class Tokens:
     async def _get_record(self, id_or_name: str, *, exact: bool = False) -> Record:
         record = await find_by_name_or_id(self._store, self._namespace, ENTITY, id_or_name, exact=exact)
         if record is None:
-            raise TokenNotFound(id_or_name)
+            raise not_found("token", id_or_name)
         return record
 
     def _records(self, *, live: bool | None) -> AsyncIterator[Record]:

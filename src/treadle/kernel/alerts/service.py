@@ -40,7 +40,7 @@ from treadle.model.alerts import (
     AlertRuleBody,
 )
 from treadle.model.clock import Duration, as_text, milliseconds
-from treadle.model.errors import AlertRuleExists, AlertRuleNotFound, InvalidAlert, InvalidInput, UnreadableValue
+from treadle.model.errors import InvalidAlert, InvalidInput, UnreadableValue
 from treadle.model.ids import parse_id
 from treadle.model.names import ALERT, ENGINE_LIST, NOTIFY, Lane, check_name, check_pattern
 from treadle.model.records import UNREADABLE, Record
@@ -63,8 +63,6 @@ class Alerts(Triggers[AlertRuleBody]):
     """The alert rules and alerts of one namespace."""
 
     machine = MACHINE
-    not_found = AlertRuleNotFound
-    exists = AlertRuleExists
     seal: Callable[[str], str] = staticmethod(str)
     """Seals the text of messages with the engine's codec."""
     wait: Callable[[str], Awaitable[Task]]
@@ -135,11 +133,11 @@ class Alerts(Triggers[AlertRuleBody]):
     # reads
 
     async def get(self, name: str) -> AlertRule:
-        """Return the live rule of that name, or the rule of that id; or raise `AlertRuleNotFound`."""
+        """Return the live rule of that name, or the rule of that id; or raise `NotFound`."""
         return self._shown(await self._get_record(name))
 
     async def find_target(self, rule_id: str) -> tuple[str, AlertRuleBody]:
-        """Return the state of a rule and its body, with its whole target; or raise `AlertRuleNotFound`."""
+        """Return the state of a rule and its body, with its whole target; or raise `NotFound`."""
         return self.load_shown(await self._get_record(rule_id))
 
     async def rules(self) -> AlertRules:

@@ -16,7 +16,7 @@ from treadle.kernel.store.units import Finish, Park, PutBlob, Row
 from treadle.kernel.store.value_store import ValueStore
 from treadle.model.approvals import APPROVE, DENY, Approval, with_decision
 from treadle.model.clock import as_text
-from treadle.model.errors import AlreadyDecided, AlreadyVoted, DecidedTooLate, EditsNotAllowed, InvalidInput, MayNotDecide
+from treadle.model.errors import InvalidInput, Refused
 from treadle.model.ids import Ids
 from treadle.model.names import ENGINE_LIST, NOTIFY, Lane, check_key
 from treadle.model.outcomes import Problem
@@ -116,15 +116,29 @@ def check_vote(
 ) -> None:
     """Raise the error that forbids this vote, if any."""
     if record.state == "expired" or (record.state == PENDING and approval.expires_at is not None and approval.expires_at <= now):
-        raise DecidedTooLate(record.id, as_text(approval.expires_at) or "")
+        raise Refused(
+            f"The time to decide approval {record.id} passed at {as_text(approval.expires_at)}; nothing was changed.",
+            code="decided_too_late",
+        )
     if record.state != PENDING:
-        raise AlreadyDecided(record.id, record.state, approval.ended_by)
+        decided_by = f" by {approval.ended_by}" if approval.ended_by else ""
+        raise Refused(f"Approval {record.id} is already {record.state}{decided_by}; a decision is final.", code="already_decided")
     if not approval.may_decide(actor, groups):
-        raise MayNotDecide(record.id, actor, approval.deciders)
+        deciders = ", ".join(approval.deciders)
+        raise Refused(
+            f"{actor} may not decide approval {record.id}; the deciders are {deciders}. Nothing was changed.", code="may_not_decide"
+        )
     if any(each.actor == actor for each in approval.votes):
-        raise AlreadyVoted(record.id, actor, len(approval.votes), approval.request.quorum)
+        raise Refused(
+            f"{actor} has already decided approval {record.id} ({len(approval.votes)} of {approval.request.quorum} votes); each "
+            "decider has one vote.",
+            code="already_voted",
+        )
     if edits and not approval.request.edits:
-        raise EditsNotAllowed(record.id)
+        raise Refused(
+            f"The context of approval {record.id} may not be changed; approve it without edits, or deny it.",
+            code="edits_not_allowed",
+        )
     if edits is not None and (keys := approval.request.edit_keys) and edits.keys() != set(keys):
         wanted, given = ", ".join(map(repr, keys)), ", ".join(map(repr, edits)) or "no key"
         raise InvalidInput(

@@ -51,7 +51,7 @@ from treadle.model.approvals import (
     open_approval,
     vote,
 )
-from treadle.model.errors import ApprovalNotFound, InvalidInput, NotFound, TreadleError, UnreadableValue
+from treadle.model.errors import InvalidInput, NotFound, TreadleError, UnreadableValue, not_found
 from treadle.model.ids import Ids, Ref, parse_id
 from treadle.model.names import DEFAULT_NAMESPACE
 from treadle.model.outcomes import Problem
@@ -143,7 +143,7 @@ class Approvals:
         return run_id if run is None else (await current_run(self._store, run)).id
 
     async def get(self, approval_id: Ref) -> ApprovalDetail:
-        """Return one approval with its history, or raise `ApprovalNotFound`."""
+        """Return one approval with its history, or raise `NotFound`."""
         record = await self._get(approval_id)
         approval = await self._any_approval(record)
         reason = why_waiting(record.id, approval) if record.state == PENDING else why_ended(record.state, approval)
@@ -156,7 +156,7 @@ class Approvals:
         )
 
     async def find_request(self, approval_id: str) -> tuple[Record, Approval]:
-        """Return the record and the body of an approval, or raise `ApprovalNotFound`."""
+        """Return the record and the body of an approval, or raise `NotFound`."""
         record = await self._get(approval_id)
         return record, await self._any_approval(record)
 
@@ -189,7 +189,7 @@ class Approvals:
         approval_id = await find_id(self._store, self._namespace, ENTITY, approval_id)
         record = await self._store.records.find(approval_id)
         if record is None or record.entity != ENTITY or record.namespace != self._namespace:
-            raise ApprovalNotFound(approval_id)
+            raise not_found("approval", approval_id)
         return record
 
     async def _find_pending(self, task: Task) -> Record | None:
@@ -255,8 +255,8 @@ class Approvals:
         """Vote `approve` or `deny`; a deciding vote settles the waiting task in the same unit. Returns the approval after it.
 
         `edits` are merged into the context, if the request allows it; the work receives the approved context. `groups` are the
-        actor's groups. Raises `MayNotDecide`, `AlreadyVoted`, `AlreadyDecided`, `DecidedTooLate` or `EditsNotAllowed` without
-        changing anything.
+        actor's groups. Raises `Refused` with the code `may_not_decide`, `already_voted`, `already_decided`, `decided_too_late` or
+        `edits_not_allowed` without changing anything.
         """
         check_decision(decision, actor, reason, edits)
         approval_id = await find_id(self._store, self._namespace, ENTITY, approval_id)

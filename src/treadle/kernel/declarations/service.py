@@ -42,7 +42,7 @@ from treadle.kernel.store.ports import Store
 from treadle.kernel.store.records import ChangeRecord, PutRecord
 from treadle.kernel.store.units import Unit
 from treadle.kernel.telemetry.events import DeclarationSynced, Emit, log_event
-from treadle.model.errors import IllegalMove, InvalidInput, ScheduleExists, ScheduleNotFound, UnreadableValue
+from treadle.model.errors import IllegalMove, InvalidInput, NotFound, Refused, UnreadableValue
 from treadle.model.ids import uuid7
 from treadle.model.names import DEFAULT_NAMESPACE
 from treadle.model.records import Record
@@ -205,12 +205,14 @@ class Declarations:
         elif value is not None:
             try:
                 await self._schedules.define(name, body_of(value), actor=actor)
-            except ScheduleExists:  # another start has just created it
-                raise Stale from None
+            except Refused as error:
+                if error.code != "schedule_exists":
+                    raise
+                raise Stale from None  # another start has just created it
         else:
             found = await self._schedules.find(name)
             if found is not None:
                 try:
                     await self._schedules.remove(found[0], actor=actor)
-                except (ScheduleNotFound, IllegalMove):
+                except (NotFound, IllegalMove):
                     pass

@@ -15,7 +15,7 @@ from treadle.kernel.store.lookups import check_limit, every_record, find_id
 from treadle.kernel.store.ports import Store
 from treadle.kernel.store.records import RecordFilter
 from treadle.model.clock import as_text
-from treadle.model.errors import ExternalJobNotFound, UnreadableValue
+from treadle.model.errors import UnreadableValue, not_found
 from treadle.model.external import RING, ExternalEvent, UnexpectedSpecialistResultError, project
 from treadle.model.ids import Ref, parse_id
 from treadle.model.records import UNREADABLE, Record
@@ -50,7 +50,7 @@ class ExternalJobReads:
         return ExternalJobPage(page, page[-1].id if len(page) == limit else None)
 
     async def get(self, job_id: Ref) -> ExternalJobDetail:
-        """Return a job with its events, by its own id or its task's (its newest job); or raise `ExternalJobNotFound`."""
+        """Return a job with its events, by its own id or its task's (its newest job); or raise `NotFound`."""
         job = await self._get(job_id)
         record, state = job.record, state_of(job.record)
         reason = await self._explain(job.stored.task_id or record.render_job_id)  # a newer record's text may be of any kind
@@ -95,7 +95,7 @@ class ExternalJobReads:
             which = RecordFilter(ENTITY, namespace=self._namespace, task_id=job_id)
             stored = next(iter(await self._store.records.list_matching(which, 1)), None)
         if stored is None or stored.entity != ENTITY or stored.namespace != self._namespace:
-            raise ExternalJobNotFound(job_id)
+            raise not_found("external_job", job_id)
         return read_any_job(stored)
 
     async def _find_job(self, task: Task) -> Job | None:
@@ -118,7 +118,7 @@ class ExternalJobReads:
         if job is not None and job.record.error_code == UNREADABLE:
             raise UnreadableValue(str(job.record.failure_detail))
         if job is None:
-            raise ExternalJobNotFound(task.id)
+            raise not_found("external_job", task.id)
         return job
 
     async def _jobs_of_run(self, run: Run) -> tuple[Job, ...]:

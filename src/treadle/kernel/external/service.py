@@ -59,14 +59,7 @@ from treadle.kernel.store.units import Answer, Finish, Keep, Park, Row, Seen, Un
 from treadle.kernel.store.value_store import ValueStore
 from treadle.kernel.telemetry.events import Emit, ExternalHint, PollRaised, PollsFailing, log_event
 from treadle.kernel.telemetry.observer import JobPolled, telemetry_of
-from treadle.model.errors import (
-    CallbackRefused,
-    CallbackTooEarly,
-    ClaimLost,
-    ExternalAlreadyResolved,
-    InvalidInput,
-    Refused,
-)
+from treadle.model.errors import CallbackRefused, ClaimLost, InvalidInput, Refused
 from treadle.model.external import (
     FATE_UNKNOWN,
     RAISES_IN_ROW,
@@ -224,7 +217,7 @@ class ExternalJobs(ExternalJobReads):
         await self._keep(token, None, submission_rows(task, intent_of(task), "failed"))
 
     async def open(self, task: Task) -> ExternalProductionRecord:
-        """Return the record of the task's job for a poll; or raise `ExternalJobNotFound`."""
+        """Return the record of the task's job for a poll; or raise `NotFound`."""
         job = await self._job_of(task)
         self._opened[task.id] = _Opened(task.claim_version, job)
         if self._telemetry.observe is not None and task.claimed_at is not None and job.record.due_at is not None:
@@ -328,7 +321,7 @@ class ExternalJobs(ExternalJobReads):
         """Apply a service's callback under the job's signed token: done, failed, or progress.
 
         Raises `CallbackRefused` for a wrong token, or while the job is not recorded yet (it may be sent again soon), and
-        `ExternalAlreadyResolved` after the end. A concurrent poll is fenced off.
+        `Refused` (`external_already_resolved`) after the end. A concurrent poll is fenced off.
         """
 
         async def attempt() -> ExternalJob:
@@ -361,9 +354,11 @@ class ExternalJobs(ExternalJobReads):
         if task is None or intent is None or not is_signed(task.id, intent, signature):
             raise CallbackRefused(_WRONG)
         if task.finished:
-            raise ExternalAlreadyResolved(task.id, task.state)
+            raise _resolved(task.id, task.state)
         if task.state != TaskState.AWAITING_EXTERNAL:
-            raise CallbackTooEarly("The job is not recorded yet; send the callback again in a moment. Nothing was changed.")
+            raise Refused(
+                "The job is not recorded yet; send the callback again in a moment. Nothing was changed.", code="callback_too_early"
+            )
         return task
 
     async def rebuild(self, *, limit: int = 500, before: str | None = None) -> ExternalJobsRebuilt:
@@ -374,7 +369,7 @@ class ExternalJobs(ExternalJobReads):
         """Cancel the task; a separate, retried task cancels the job at its service."""
         job = await self._get(job_id)
         if job.stored.ended_at is not None:
-            raise ExternalAlreadyResolved(job.record.render_job_id, "ended")
+            raise _resolved(job.record.render_job_id, "ended")
         assert self._cancel is not None
         await self._cancel(job.record.render_job_id, actor=actor, reason=reason)
         return show_job(await self._get(job.stored.id))
@@ -387,7 +382,7 @@ class ExternalJobs(ExternalJobReads):
             job = await self._get(job_id)
             task = await self._store.tasks.find(job.record.render_job_id)
             if task is None or task.state != TaskState.AWAITING_EXTERNAL:
-                raise ExternalAlreadyResolved(job.record.render_job_id, "gone" if task is None else task.state)
+                raise _resolved(job.record.render_job_id, "gone" if task is None else task.state)
             if task.owner_id is not None:
                 raise Refused(f"Task {task.id} is being polled right now.")
             unit = Unit(Seen.of(task), poll_now(task, actor))
@@ -497,3 +492,10 @@ class ExternalJobs(ExternalJobReads):
             root_id=root_id,
             trace_id=trace_id,
         )
+
+
+def _resolved(task_id: str, state: str) -> Refused:
+    return Refused(
+        f"The external job of task {task_id} is already resolved: the task is {state}. Nothing was changed.",
+        code="external_already_resolved",
+    )

@@ -50,7 +50,7 @@ from treadle.kernel.store.process import reach
 from treadle.kernel.store.queries import TaskFilter
 from treadle.kernel.store.units import Dismiss, Finish, HoldRun, MoveRun, PutSteps, Revive, Row, RunGuard, Seen, Unit, Verdict
 from treadle.kernel.store.value_store import ValueStore
-from treadle.model.errors import IllegalMove, Refused, StepNotFound
+from treadle.model.errors import IllegalMove, Refused, not_found
 from treadle.model.ids import Ids, Ref, derived_id
 from treadle.model.runs import Run
 from treadle.model.states import RUN, RunState, TaskState
@@ -225,7 +225,7 @@ class FunctionRuns:
         blamed = [chosen] if chosen else (decode(run.error) or {}).get("step_ids") or [run.failed_step_id]
         failed = [each for each in recorded if each.id in blamed]
         if chosen and not failed:
-            raise StepNotFound(chosen)
+            raise not_found("step", chosen)
         if chosen and failed[0].state != "failed":
             raise Refused(
                 f"The step {failed[0].name} is {failed[0].state}, not failed; repeat it in a new run with `treadle runs fork`."
@@ -288,7 +288,7 @@ class FunctionRuns:
         recorded = [each for each in rows_of_run if each.kind not in HIDDEN]
         target = next((each for each in recorded if each.id == chosen), None)
         if target is None:
-            raise StepNotFound(chosen)
+            raise not_found("step", chosen)
         kept = [each for each in recorded if each is not target and is_finished(each) and not is_after(each.place, target.place)]
         awaited = {each.of for each in kept if each.kind == RESULT}
         kept = [each for each in kept if each.kind != START or each.id in awaited]

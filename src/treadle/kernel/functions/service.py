@@ -57,15 +57,15 @@ from treadle.kernel.store.value_store import ValueStore
 from treadle.model.clock import Clock, Duration, milliseconds
 from treadle.model.conversion import plain_object
 from treadle.model.errors import (
-    FunctionNotFound,
     IllegalMove,
     InvalidInput,
-    NothingPublished,
+    NotFound,
     RunNotFound,
     StoreError,
     UnreadableValue,
     UpdateRejected,
     UpdateUnanswered,
+    not_found,
 )
 from treadle.model.ids import Ids, Ref, derived_id
 from treadle.model.names import DEFAULT_LIST, DEFAULT_NAMESPACE, FUNCTION, check_key, check_name, is_function
@@ -220,7 +220,7 @@ class Functions:
             return here
         known = [version for (each, version) in await self.list_known() if each == name]
         if not known:
-            raise FunctionNotFound(name)
+            raise not_found("function", name)
         return max(known)
 
     async def list_known(self) -> dict[tuple[str, int], list[str]]:
@@ -530,10 +530,14 @@ class Functions:
         return found
 
     async def query(self, run_id: Ref, name: str) -> Json:
-        """The value that the function last published under the name, also after its end; raises `NothingPublished`."""
+        """The value that the function last published under the name, also after its end; or `NotFound` (`nothing_published`)."""
         found = await self.list_published(run_id)
         if name not in found:
-            raise NothingPublished(str(run_id), name, list(found))
+            published = f"It has published {', '.join(found)}." if found else "It has published nothing."
+            raise NotFound(
+                f"The function of the run {run_id} has not called `ctx.publish({name!r}, ...)`. {published}",
+                code="nothing_published",
+            )
         return found[name].get("value")
 
     async def _loaded(self, value: Any) -> Any:

@@ -15,7 +15,7 @@ from msgspec import UNSET
 
 from treadle.kernel.store.units import PutBlob
 from treadle.kernel.store.value_store import BIG, ValueStore, ref_json, small_text, unwrapped, wrapped
-from treadle.model.errors import FunctionNotFound, InvalidInput, UnreadableValue
+from treadle.model.errors import InvalidInput, UnreadableValue, not_found
 from treadle.model.ids import derived_id
 from treadle.model.runs import Step
 from treadle.model.states import StepState
@@ -62,7 +62,7 @@ def parse_lane_name(text: str) -> tuple[str, int]:
     """Name and version of a lane name, or of a flow id without its prefix."""
     name, _, version = text.rpartition("@")
     if not name or not version.isdecimal():
-        raise FunctionNotFound(text)
+        raise not_found("function", text)
     return name, int(version)
 
 

@@ -14,7 +14,7 @@ from treadle.kernel.store.lookups import CANDIDATES, LAST, check_limit, find_id,
 from treadle.kernel.store.ports import Store
 from treadle.kernel.store.queries import LaneDepth, TaskFilter
 from treadle.model.clock import Duration, milliseconds
-from treadle.model.errors import AmbiguousId, InvalidInput, ServerNotFound, TaskNotFound
+from treadle.model.errors import AmbiguousId, InvalidInput, TaskNotFound, not_found
 from treadle.model.ids import Ref, parse_id
 from treadle.model.lists import MOST_WORKERS, TARGET_LATENCY, WAIT, LaneRule
 from treadle.model.names import DEFAULT_LIST, DEFAULT_NAMESPACE, HANDLER, check_name
@@ -138,7 +138,7 @@ class Reads:
         return shown_servers(await self._store.servers.list_all(self._namespace), await self._store.now())
 
     async def get_server(self, server_id: str) -> Server:
-        """The server, or `ServerNotFound`."""
+        """The server, or `NotFound`."""
         servers = await self.list_servers()
         matches = [server for server in servers if server.id == server_id]
         if not matches and is_short(server_id):
@@ -146,7 +146,7 @@ class Reads:
         if len(matches) > 1:
             raise AmbiguousId("server", server_id, [server.id for server in matches[:CANDIDATES]], more=len(matches) > CANDIDATES)
         if not matches:
-            raise ServerNotFound(server_id)
+            raise not_found("server", server_id)
         return matches[0]
 
     async def why(self, task_id: Ref) -> Reason:

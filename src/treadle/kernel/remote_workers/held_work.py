@@ -33,14 +33,7 @@ from treadle.kernel.telemetry.events import Emit, LeaseLost, ResultDropped, Task
 from treadle.kernel.telemetry.observer import AttemptEnded, SettleAnswered, telemetry_of
 from treadle.model.approvals import ApprovalRequest, check_request, split_checkpoint, with_decisions_of
 from treadle.model.clock import Clock, Duration, milliseconds
-from treadle.model.errors import (
-    ClaimLost,
-    InvalidInput,
-    InvalidPayload,
-    PollNotSupported,
-    TaskNotFound,
-    WorkerNotFound,
-)
+from treadle.model.errors import ClaimLost, InvalidInput, InvalidPayload, NotFound, Refused, TaskNotFound, not_found
 from treadle.model.external import ExternalProductionHandle, check_handle
 from treadle.model.ids import Ids, Ref
 from treadle.model.outcomes import (
@@ -110,7 +103,7 @@ class Presence:
         self._known: dict[str, _Known] = {}
 
     async def get(self, worker_id: str) -> Server:
-        """Return the worker's row, possibly slightly out of date; or raise `WorkerNotFound`."""
+        """Return the worker's row, possibly slightly out of date; or raise `NotFound`."""
         known = self._known.get(worker_id) or self._remember(await self._find(worker_id))
         return known.server
 
@@ -120,12 +113,12 @@ class Presence:
         return known.server if known is not None and not self._is_due(known) else await self.touch(worker_id)
 
     async def touch(self, worker_id: str, running: int | None = None, state: str | None = None) -> Server:
-        """Store a heartbeat and the counts since the last one; or raise `WorkerNotFound`."""
+        """Store a heartbeat and the counts since the last one; or raise `NotFound`."""
         known = self._known.get(worker_id) or await self._find(worker_id)
         found = await self._store.servers.touch([replace(self._touch_of(known), running=running, state=state)])
         if not found:
             self._known.pop(worker_id, None)
-            raise WorkerNotFound(worker_id)
+            raise not_found("worker", worker_id)
         self._learn(found[0])
         return found[0]
 
@@ -165,7 +158,7 @@ class Presence:
         for server in await self._store.servers.list_all(self._namespace):
             if server.id == worker_id and server.pid == 0:
                 return _Known(server, float("-inf"), Counter())
-        raise WorkerNotFound(worker_id)
+        raise not_found("worker", worker_id)
 
     def _touch_of(self, known: _Known) -> Touch:
         """Return the heartbeat to store, and reset the counts."""
@@ -345,7 +338,7 @@ class HeldWork:
     ) -> None:
         """Hand the work off to an external service, polled by a specialist for the task's name; `specialist` is for display.
 
-        Raises `PollNotSupported` if no live server has one.
+        Raises `Refused` (`poll_not_supported`) if no live server has one.
         """
         claim = claim_of(worker_id, task_id, claim_version)
         check_handle(handle)
@@ -353,7 +346,11 @@ class HeldWork:
         if task is None:
             return
         if not await self._external_jobs.is_offered(task):
-            raise PollNotSupported(task.name)
+            raise Refused(
+                f"No live server has a specialist for {task.name} to poll the job, so the task was not handed off; the worker "
+                "still holds it. Wait for the job in the worker, or register a specialist that has a `poll` method.",
+                code="poll_not_supported",
+            )
         intent = intent_of(task) or new_intent(self._ids, task)
         task.checkpoint = encode({INTENT: intent})
         awaiting = AwaitingExternal(handle, intent["token"], check_text(specialist, "specialist"))
@@ -386,7 +383,7 @@ class HeldWork:
             else:
                 answers.append(await self._state_of(claim))
         if any(each.state == HELD for each in answers):
-            with suppress(WorkerNotFound):  # a claim is valid without its worker's row
+            with suppress(NotFound):  # a claim is valid without its worker's row
                 await self._presence.alive(renewals[0].claim.owner_id)
         return answers
 

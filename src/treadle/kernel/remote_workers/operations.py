@@ -23,7 +23,7 @@ from treadle.kernel.remote_workers.service import RemoteWorkers
 from treadle.model import tasks as model
 from treadle.model.access import OPEN, Access
 from treadle.model.approvals import ApprovalRequest
-from treadle.model.errors import WorkerNotFound
+from treadle.model.errors import not_found
 from treadle.model.external import ExternalProductionHandle
 from treadle.model.ids import parse_id
 from treadle.model.names import DEFAULT_LIST
@@ -213,13 +213,13 @@ class WorkOperations(WorkApi):
         return await self._accepted(task_id)
 
     async def _own(self, worker_id: str, access: Access) -> None:
-        """Raise `WorkerNotFound` unless the caller registered the worker.
+        """Raise `NotFound` unless the caller registered the worker.
 
         A worker that registered while the server was open may continue under any token that is not restricted to task lists.
         """
         by = await self._workers.registered_by(worker_id)
         if by != access.actor and (by != OPEN.actor or access.task_lists):
-            raise WorkerNotFound(worker_id)
+            raise not_found("worker", worker_id)
 
     async def _accepted(self, task_id: str, ended: str | None = None) -> ReportAccepted:
         """The current state of the task, which is read unless the task has just ended."""

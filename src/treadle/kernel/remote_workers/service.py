@@ -31,7 +31,7 @@ from treadle.kernel.store.value_store import ValueStore
 from treadle.kernel.telemetry.events import Emit, LoopError, TaskSettled, TaskTaken, WorkerStarted, WorkerStopped
 from treadle.kernel.telemetry.observer import TasksClaimed, timed
 from treadle.model.clock import Clock, Duration, milliseconds
-from treadle.model.errors import ClaimLost, InvalidInput, StoreError, TreadleError, WorkerNotFound
+from treadle.model.errors import ClaimLost, InvalidInput, StoreError, TreadleError, not_found
 from treadle.model.external import UNREGISTERED
 from treadle.model.ids import Ids, parse_id
 from treadle.model.lists import check_count
@@ -139,11 +139,11 @@ class RemoteWorkers(HeldWork):
         return await self._presence.touch(server.id)
 
     async def registered_by(self, worker_id: str) -> str:
-        """Return the actor that registered the worker; raise `WorkerNotFound`, also for a worker of another namespace."""
+        """Return the actor that registered the worker; raise `NotFound`, also for a worker of another namespace."""
         worker_id = parse_id(worker_id, "worker id")
         server = await self._presence.get(worker_id)
         if not server.service_name.endswith(self._suffix):
-            raise WorkerNotFound(worker_id)
+            raise not_found("worker", worker_id)
         return server.service_name.removesuffix(self._suffix)
 
     async def beat(
@@ -292,7 +292,7 @@ class RemoteWorkers(HeldWork):
     async def _keep_alive(self, worker_ids: Collection[str]) -> None:
         """Keep waiting workers alive; end the wait of one that has left through another process."""
         for worker_id in await self._presence.touch_all(worker_ids):
-            self._waiters.dismiss(worker_id, WorkerNotFound(worker_id))
+            self._waiters.dismiss(worker_id, not_found("worker", worker_id))
 
     async def _list_held(self, worker_id: str) -> list[Task]:
         which = TaskFilter(states=(TaskState.RUNNING,), namespace=self._namespace, kind=HANDLER)

@@ -24,7 +24,7 @@ from treadle.kernel.store.value_store import ValueStore
 from treadle.lang.nodes import Facet, OptionalType, Param
 from treadle.lang.program import Program, misfits
 from treadle.lang.types import words as type_words
-from treadle.model.errors import FlowNotFound, InvalidFlow, InvalidInput, InvalidInputs, UnreadableValue, WorkflowNotFound
+from treadle.model.errors import InvalidFlow, InvalidInput, NotFound, UnreadableValue, not_found
 from treadle.model.names import DEFAULT_NAMESPACE, check_name, short_name
 from treadle.model.runs import Flow, FlowVersion
 from treadle.model.tasks import Server
@@ -170,7 +170,7 @@ class Flows:
             published = await self._store.runs.find_flow_version(self._namespace, name, version)
             flow = None if published is None else await self._store.runs.find_flow(published.flow_id)
         if flow is None:
-            raise FlowNotFound(name if version is None else f"{name} version {version}")
+            raise not_found("flow", name if version is None else f"{name} version {version}")
         return flow
 
     async def _is_own(self, flow: Flow) -> bool:
@@ -189,7 +189,7 @@ class Flows:
         return await self._store.runs.list_flow_versions(self._namespace, name)
 
     async def list_ids(self, name: str) -> list[str]:
-        """The digests of all versions of a name, or the digest itself; raises `FlowNotFound`."""
+        """The digests of all versions of a name, or the digest itself; raises `NotFound`."""
         if versions := await self._store.runs.list_flow_versions(self._namespace, name):
             return list(dict.fromkeys(each.flow_id for each in versions))
         return [(await self.get_flow(name)).id]
@@ -209,7 +209,7 @@ class Flows:
             return program
         flow = await self._store.runs.find_flow(flow_id)
         if flow is None:
-            raise FlowNotFound(flow_id)
+            raise not_found("flow", flow_id)
         program = self._load(flow)
         self._remember(flow_id, program)
         return program
@@ -279,13 +279,15 @@ def find_workflow(program: Program, name: str | None) -> Facet:
     names = sorted(each.qualified_name for each in program.workflows)
     same = [each for each in names if name is not None and short_name(each) == name]
     if len(same) > 1:
-        raise WorkflowNotFound(f"There are several workflows {name!r}; give the qualified name: {', '.join(same)}.")
+        raise NotFound(
+            f"There are several workflows {name!r}; give the qualified name: {', '.join(same)}.", code="workflow_not_found"
+        )
     wanted = "Name the workflow" if name is None else f"There is no workflow {name!r}"
-    raise WorkflowNotFound(f"{wanted}; the flow has: {', '.join(names) or 'none'}.")
+    raise NotFound(f"{wanted}; the flow has: {', '.join(names) or 'none'}.", code="workflow_not_found")
 
 
 def check_inputs(program: Program, workflow: Facet, inputs: dict[str, Json], *, lenient: bool = False) -> None:
-    """Raise `InvalidInputs` with every missing, unknown or mistyped input; `lenient` checks nothing."""
+    """Raise `InvalidInput` (`invalid_inputs`) with every missing, unknown or mistyped input; `lenient` checks nothing."""
     if lenient:
         return
     params: dict[str, Param] = {param.name: param for param in workflow.params}
@@ -302,7 +304,9 @@ def check_inputs(program: Program, workflow: Facet, inputs: dict[str, Json], *, 
             problems.append(f"{name} is not a parameter" + (f"; did you mean {near[0]}?" if near else ""))
     if problems:
         takes = ", ".join(f"{param.name}: {type_words(param.type)}" for param in workflow.params) or "nothing"
-        raise InvalidInputs(f"{workflow.qualified_name} cannot start: {'; '.join(problems)}. It takes {takes}.")
+        raise InvalidInput(
+            f"{workflow.qualified_name} cannot start: {'; '.join(problems)}. It takes {takes}.", code="invalid_inputs"
+        )
 
 
 def check_result(

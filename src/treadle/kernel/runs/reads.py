@@ -20,7 +20,7 @@ from treadle.kernel.store.ports import Store
 from treadle.kernel.store.queries import OpenWork, RunFilter, TaskFilter
 from treadle.kernel.store.value_store import ValueStore
 from treadle.model.clock import as_text
-from treadle.model.errors import AmbiguousId, InvalidInput, RunNotFound, StepNotFound
+from treadle.model.errors import AmbiguousId, InvalidInput, RunNotFound, not_found
 from treadle.model.ids import Ref, parse_id
 from treadle.model.names import ADVANCE, DEFAULT_NAMESPACE, FUNCTION, is_function
 from treadle.model.runs import RANKS, STOPPED_AT_LIMIT, Doing, Run, Step, depth_first
@@ -231,18 +231,18 @@ class RunReads:
         return [each for each in work.show_unrecorded() if each.row.id not in ids]
 
     async def get_step(self, run_id: Ref, step: str) -> StepRow:
-        """A step by its id or its path (`Checkout.orders[3].pay`), or `StepNotFound`."""
+        """A step by its id or its path (`Checkout.orders[3].pay`), or `NotFound`."""
         if "-" in step and "." not in step and "[" not in step and not is_short(step):
             rows = await self._store.runs.load_steps((await self.get_run(run_id)).id, rows=[parse_id(step, "step id")])
             if rows:
                 return show_step(rows[0], self._value_store)
-            raise StepNotFound(step)
+            raise not_found("step", step)
         steps = [shown.row for shown in await self.list_steps(run_id) if shown.row.is_step]
         found = [row for row in steps if row.path == step] or [row for row in steps if is_short(step) and row.id.startswith(step)]
         if len(found) > 1 and found[0].path != step:
             raise AmbiguousId("step", step, [row.id for row in found[:CANDIDATES]], more=len(found) > CANDIDATES)
         if not found:
-            raise StepNotFound(step)
+            raise not_found("step", step)
         return found[0]
 
     async def list_live_tasks(self, run_id: Ref, limit: int = 50) -> list[Task]:

@@ -55,7 +55,7 @@ from treadle.kernel.store.value_store import ValueStore
 from treadle.lang import Program
 from treadle.lang.nodes import Step
 from treadle.model.clock import Duration, milliseconds
-from treadle.model.errors import IllegalMove, InvalidInput, Refused, RunNotFound, StepNotFound, UnreadableValue, Unsupported
+from treadle.model.errors import IllegalMove, InvalidInput, Refused, RunNotFound, UnreadableValue, Unsupported, not_found
 from treadle.model.ids import Ids, Ref, parse_id
 from treadle.model.names import (
     ADVANCE,
@@ -261,11 +261,11 @@ class Runs:
         return sorted(await self._repairs.all_steps(run.id), key=lambda row: (row.depth, row.place))
 
     async def get_step(self, run_id: Ref, step_id: str) -> StepRow:
-        """One step of a run, or `StepNotFound`."""
+        """One step of a run, or `NotFound`."""
         run = await self.get_run(run_id)
         steps = await self._store.runs.load_steps(run.id, rows=[parse_id(step_id, "step id")])
         if not steps:
-            raise StepNotFound(step_id)
+            raise not_found("step", step_id)
         return load_step(steps[0], self._value_store)
 
     async def status(self, run_id: Ref) -> ExecutionResult:
@@ -587,7 +587,7 @@ class Runs:
     async def query(self, run_id: Ref, name: str) -> Json:
         """Return the value that the function last published (`ctx.publish(name, value)`); needs no worker.
 
-        Raises `NothingPublished` if there is none.
+        Raises `NotFound` (`nothing_published`) if there is none.
         """
         return await self._functions().query(run_id, name)
 

@@ -47,7 +47,7 @@ from treadle.lang.nodes import Facet
 from treadle.lang.nodes import Step as ProgramStep
 from treadle.lang.program import Program
 from treadle.model.access import OPEN, Access
-from treadle.model.errors import IllegalMove, InvalidInput, Refused, RunNotFound, StepNotFound, TaskNotFound, UnreadableValue
+from treadle.model.errors import IllegalMove, InvalidInput, Refused, RunNotFound, TaskNotFound, UnreadableValue, not_found
 from treadle.model.ids import parse_id
 from treadle.model.names import is_function
 from treadle.model.runs import Run, depth_first
@@ -159,7 +159,7 @@ class StepReads:
         return list(in_order(await self._runs.shown(work, await self._store.runs.load_steps(run.id, children_of=[parent]))))
 
     async def get(self, run: Run, step: str) -> ShownStep:
-        """A step by its id or its path, or `StepNotFound`."""
+        """A step by its id or its path, or `NotFound`."""
         work = await self._runs.work_of(run)
         if (found := next((each for each in work.show_unrecorded() if step in (each.row.id, each.row.path)), None)) is not None:
             row = found.row
@@ -169,14 +169,14 @@ class StepReads:
         if not stored and found is not None:
             return found
         if not stored:
-            raise StepNotFound(step)
+            raise not_found("step", step)
         return (await self._finished(work, stored))[0]
 
     async def find(self, step_id: str) -> StepRow:
-        """The step of that id in any run and namespace, or `StepNotFound`."""
+        """The step of that id in any run and namespace, or `NotFound`."""
         step = await self._store.runs.find_step(parse_id(step_id, "step id"))
         if step is None or step.kind in HIDDEN:
-            raise StepNotFound(step_id)
+            raise not_found("step", step_id)
         return show_step(step, self._value_store)
 
     async def opened(self, values: dict[str, Json]) -> dict[str, Json]:
@@ -227,7 +227,7 @@ def _page_of(
     if cursor is not None:
         start = next((number for number, shown in enumerate(found, 1) if shown.row.id == cursor), -1)
         if start < 0:
-            raise StepNotFound(cursor)
+            raise not_found("step", cursor)
     kept = [shown for shown in found[start:] if _fits(shown, states, blocks)]
     return kept[:limit], kept[limit - 1].row.id if len(kept) > limit else None
 
@@ -264,7 +264,7 @@ class StepOperations(StepsApi):
         try:
             await self._records.find(row.run_id, access)
         except RunNotFound:
-            raise StepNotFound(step_id) from None
+            raise not_found("step", step_id) from None
         return StepLocation(row.run_id, row.id, row.path)
 
     async def list(
@@ -419,7 +419,7 @@ class StepOperations(StepsApi):
         recorded = [each for each in await self._functions.recorded(run.id) if each.kind not in HIDDEN]
         target = next((each for each in recorded if each.id == step_id), None)
         if target is None:
-            raise StepNotFound(step_id)
+            raise not_found("step", step_id)
         if not is_finished(target):
             raise Refused(f"The step {target.name} has not ended.")
         again = [each for each in recorded if each is target or (is_finished(each) and is_after(each.place, target.place))]

@@ -44,7 +44,7 @@ from treadle.kernel.triggers import (
 )
 from treadle.model import schedules as model
 from treadle.model.clock import as_text, instant
-from treadle.model.errors import IllegalMove, InvalidInput, InvalidSchedule, ScheduleExists, ScheduleNotFound
+from treadle.model.errors import IllegalMove, InvalidInput, InvalidSchedule
 from treadle.model.names import ENGINE_LIST, SCHEDULE, Lane, check_name
 from treadle.model.records import Record
 from treadle.model.schedules import ALLOW, Firing, ScheduleBody, Target, When, describe_catch_up
@@ -73,8 +73,6 @@ class Schedules(Triggers[ScheduleBody]):
     """The schedules of one namespace."""
 
     machine = MACHINE
-    not_found = ScheduleNotFound
-    exists = ScheduleExists
 
     # changes by operators
 
@@ -83,7 +81,7 @@ class Schedules(Triggers[ScheduleBody]):
     ) -> Schedule:
         """Start a task, a workflow or a function at certain times; see `ScheduleOptions`.
 
-        Raises `InvalidSchedule` for invalid options, `ScheduleExists` if the name is taken.
+        Raises `InvalidSchedule` for invalid options, `Refused` (`schedule_exists`) if the name is taken.
         """
         check_name(name, "schedule name")
         now = await self._store.now()
@@ -245,7 +243,7 @@ class Schedules(Triggers[ScheduleBody]):
         return SchedulePage(page, page[-1].id if len(page) == limit else None)
 
     async def get(self, name: str) -> Schedule:
-        """Return the live schedule of that name, or the schedule of that id; or raise `ScheduleNotFound`."""
+        """Return the live schedule of that name, or the schedule of that id; or raise `NotFound`."""
         return self._shown(await self._get_record(name))
 
     async def moves(self, name: str) -> ScheduleMoves:

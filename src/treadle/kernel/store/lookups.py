@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 import uuid
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from functools import partial
 
 from msgspec.structs import replace
 
@@ -16,17 +17,7 @@ from treadle.kernel.store.ports import Store
 from treadle.kernel.store.queries import RunFilter, TaskFilter
 from treadle.kernel.store.records import RecordFilter
 from treadle.kernel.store.value_store import ValueStore
-from treadle.model.errors import (
-    AmbiguousId,
-    ApprovalNotFound,
-    ExternalJobNotFound,
-    IdempotencyKeyReused,
-    InvalidInput,
-    NotFound,
-    RunNotFound,
-    StepNotFound,
-    TaskNotFound,
-)
+from treadle.model.errors import AmbiguousId, IdempotencyKeyReused, InvalidInput, NotFound, RunNotFound, TaskNotFound, not_found
 from treadle.model.ids import Ref, derived_id, parse_id
 from treadle.model.names import HANDLER
 from treadle.model.records import Record
@@ -45,9 +36,9 @@ _NAMES = {EXTERNAL.entity: "job", TASK.entity: "task", RUN.entity: "run"}
 _NOT_FOUND: dict[str, Callable[[str], NotFound]] = {
     RUN.entity: RunNotFound,
     TASK.entity: TaskNotFound,
-    STEP.entity: StepNotFound,
-    APPROVAL.entity: ApprovalNotFound,
-    EXTERNAL.entity: ExternalJobNotFound,
+    STEP.entity: partial(not_found, "step"),
+    APPROVAL.entity: partial(not_found, "approval"),
+    EXTERNAL.entity: partial(not_found, "external_job"),
 }
 RECORDS = (APPROVAL.entity, EXTERNAL.entity, OBJECTIVE.entity, SCHEDULE.entity, WATCHER.entity, TOKEN.entity)
 

@@ -40,16 +40,7 @@ from treadle.kernel.store.units import Amend, PutBlob, Revive, Settlement, Unit,
 from treadle.kernel.store.value_store import ValueLost
 from treadle.kernel.tasks.records import TaskRecords
 from treadle.model.access import OPEN, Access
-from treadle.model.errors import (
-    Contended,
-    IllegalMove,
-    InvalidInput,
-    NotFound,
-    NothingMatches,
-    Refused,
-    TaskNotFound,
-    UnreadableValue,
-)
+from treadle.model.errors import Contended, IllegalMove, InvalidInput, NotFound, Refused, TaskNotFound, UnreadableValue
 from treadle.model.ids import Ref
 from treadle.model.names import DEFAULT_NAMESPACE
 from treadle.model.states import TASK, TaskState
@@ -269,7 +260,9 @@ class DeadLetters(DeadLettersApi):
     async def _count(self, which: DeadLetterFilter, *, refuse_runs: bool = False) -> tuple[int, int, int]:
         matched, of_runs, last_seq = await self._store.dead_letters.count(which)
         if not matched:
-            raise NothingMatches("No dead letter matches; nothing was changed. `treadle dlq show` lists the groups.")
+            raise NotFound(
+                "No dead letter matches; nothing was changed. `treadle dlq show` lists the groups.", code="nothing_matches"
+            )
         if refuse_runs and of_runs == matched:
             raise Refused(f"All {matched} belong to runs, which keep their inputs: retry them without another payload.")
         return matched, of_runs, last_seq

@@ -31,7 +31,7 @@ from treadle.kernel.store.ports import Store
 from treadle.kernel.store.value_store import ValueStore
 from treadle.kernel.tasks.records import TaskRecords
 from treadle.model.access import OPEN, Access
-from treadle.model.errors import IdempotencyKeyReused, InvalidInput, KeyTaken, TaskCanceled, TaskFailed, TaskIgnored, TaskNotFound
+from treadle.model.errors import IdempotencyKeyReused, InvalidInput, Refused, TaskCanceled, TaskFailed, TaskIgnored, TaskNotFound
 from treadle.model.names import DEFAULT_NAMESPACE, HANDLER
 from treadle.model.values import Json, decode
 
@@ -149,7 +149,7 @@ class Tasks(TasksApi):
         )
 
     async def _enqueue(self, specs: Sequence[TaskSpec], access: Access) -> Sequence[Enqueued]:
-        """Enqueue; `KeyTaken`, and nothing is stored, if a key stands for a task or request that the caller may not see."""
+        """Enqueue; refuse it with `key_taken`, storing nothing, if a key stands for a task that the caller may not see."""
         await self._check_unique(specs, access)
         try:
             return await self._queue.enqueue(specs)
@@ -157,7 +157,7 @@ class Tasks(TasksApi):
             if access.task_lists and error.stored_id is not None:
                 stored = await self._store.tasks.find(error.stored_id)
                 if stored is not None and not access.may_use(stored.task_list):
-                    raise KeyTaken(next(spec.name for spec in specs if spec.idempotency_key == error.key)) from None
+                    raise _key_taken(next(spec.name for spec in specs if spec.idempotency_key == error.key)) from None
             raise
 
     async def _check_unique(self, specs: Sequence[TaskSpec], access: Access) -> None:
@@ -166,15 +166,15 @@ class Tasks(TasksApi):
             holders = await self._store.tasks.find_unique(self._namespace, list(named))
             for key, task_list in holders.items():
                 if not access.may_use(task_list):
-                    raise KeyTaken(named[key])
+                    raise _key_taken(named[key])
 
     async def _created(self, enqueued: Enqueued, name: str, access: Access) -> TaskCreated:
-        """The new task, or the one that its keys stand for; `KeyTaken` if the caller may not see that one."""
+        """The new task, or the one that its keys stand for; `Refused` (`key_taken`) if the caller may not see that one."""
         if not enqueued.created:
             with suppress(TaskNotFound):  # the task may have been pruned
                 stored = await self._reads.get_task(enqueued.id)
                 if not access.may_use(stored.task_list):
-                    raise KeyTaken(name)
+                    raise _key_taken(name)
                 name = stored.name
         return TaskCreated(enqueued.id, name, enqueued.created)
 
@@ -230,3 +230,12 @@ class Tasks(TasksApi):
         task = await self._records.find(task_id, access)
         await change(task.id)
         return (await self._records.show_all([await self._reads.get_task(task.id)]))[0]
+
+
+def _key_taken(name: str) -> Refused:
+    """The key belongs to a task that the caller may not see: the error reveals nothing about it."""
+    return Refused(
+        f"No task {name} was enqueued: a task in another task list has its unique or idempotency key. Keys are shared by all task "
+        "lists; choose another one.",
+        code="key_taken",
+    )

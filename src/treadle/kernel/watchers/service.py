@@ -22,16 +22,7 @@ from treadle.kernel.triggers import ACTIVE, PAUSED, Recovery, Triggers, is_place
 from treadle.kernel.watchers.decide import Scan
 from treadle.model.access import Access, Scope
 from treadle.model.clock import milliseconds
-from treadle.model.errors import (
-    IllegalMove,
-    InvalidInput,
-    InvalidWatcher,
-    LookFailed,
-    UnreadableValue,
-    WatcherExists,
-    WatcherNotFound,
-    WatchForbidden,
-)
+from treadle.model.errors import IllegalMove, InvalidInput, InvalidWatcher, LookFailed, UnreadableValue, WatchForbidden
 from treadle.model.lists import check_count
 from treadle.model.names import ENGINE_LIST, WATCHER, Lane, check_name
 from treadle.model.records import Record
@@ -64,8 +55,6 @@ class Watchers(Triggers[WatcherBody]):
     """The watchers of one namespace."""
 
     machine = MACHINE
-    not_found = WatcherNotFound
-    exists = WatcherExists
     survey: Callable[[Source], Awaitable[Scan]] | None = None
     """Lists the files of a source on this machine, or raises `LookFailed`."""
     allowed: tuple[str, ...] = ()
@@ -167,7 +156,7 @@ class Watchers(Triggers[WatcherBody]):
     # reads
 
     async def get(self, name: str) -> Watcher:
-        """Return the live watcher of that name, or the watcher of that id; or raise `WatcherNotFound`."""
+        """Return the live watcher of that name, or the watcher of that id; or raise `NotFound`."""
         return self._shown(await self._get_record(name))
 
     async def list(self, *, every: bool = False, limit: int = 100, before: str | None = None) -> WatcherPage:

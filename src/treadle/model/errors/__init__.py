@@ -12,58 +12,22 @@
     │   ├── InvalidSchedule     an invalid cron line, time zone, interval or policy of a schedule
     │   ├── InvalidWatcher      an invalid path, address or option of a watcher
     │   ├── InvalidAlert        an invalid condition, target or option of an alert rule
-    │   ├── InvalidInputs       inputs that do not fit the parameters of a workflow
     │   ├── InvalidPlan         a declarative plan with invalid steps
     │   ├── InvalidTag          a tag with an invalid key or value, or too many tags
     │   ├── InvalidQuery        a query that cannot be parsed; carries the position
     │   ├── AmbiguousId         the beginning of several ids, where one is needed
     │   ├── IdempotencyKeyReused  the key was already used for a different request
-    │   ├── RepeatedKey         an explicit key that a function has given to two steps
     │   └── MisusedContext      a `ctx` operation called where it is not available
     ├── NotFound                the named entity does not exist
     │   ├── TaskNotFound
-    │   ├── RunNotFound
-    │   ├── StepNotFound
-    │   ├── NothingPublished    the function has published no value of that name
-    │   ├── StreamNotFound      the work has ended without writing to a stream of that name
-    │   ├── ScheduleNotFound
-    │   ├── WatcherNotFound
-    │   ├── AlertRuleNotFound
-    │   ├── TraceNotFound       no run, task, step, approval or external job has the id
-    │   ├── FlowNotFound
-    │   ├── WorkflowNotFound    the flow has no such workflow
-    │   ├── ApprovalNotFound
-    │   ├── ExternalJobNotFound
-    │   ├── ListNotFound        no task, setting or worker uses that task list
-    │   ├── TokenNotFound
-    │   ├── NamespaceNotFound   the directory lists no such namespace
-    │   ├── ServerNotFound      no such server, or it stopped long ago
-    │   ├── HandlerNotFound     no registration for that facet
-    │   ├── FunctionNotFound    no durable function of that name is known
-    │   ├── WorkerNotFound      no such remote worker, or it has left
-    │   └── NothingMatches      the filter of a bulk operation matches nothing
+    │   └── RunNotFound
     ├── IllegalMove             the state table has no such move from the current state
     ├── Refused                 a valid request that a rule forbids now
     │   ├── BacklogFull         the cap on waiting tasks is reached
     │   ├── ListDraining        the task list accepts no new work
-    │   ├── KeyTaken            a task in a list outside the token's lists has the key
     │   ├── RetriesUsedUp       the task's retry policy allows no further attempt
-    │   ├── MayNotDecide        the actor is not a decider of the approval
-    │   ├── AlreadyDecided      the approval is no longer pending
-    │   ├── AlreadyVoted        the same person decides a second time
-    │   ├── DecidedTooLate      the time to decide has passed
-    │   ├── EditsNotAllowed     the approval does not allow edits to its context
     │   ├── CallbackRefused     a callback with an unknown token
-    │   │   └── CallbackTooEarly  the job of a callback is not recorded yet; it may be sent again
-    │   ├── ExternalAlreadyResolved  the external job has ended
-    │   ├── PollNotSupported    no live server could poll the job that was handed off
-    │   ├── RequestInProgress   a request with the same idempotency key is still running
-    │   ├── ThreadHeld          a thread of checkpoints belongs to another task that has not ended
-    │   ├── HandlerExists       two handlers of one name in one process
-    │   ├── ScheduleExists      a schedule of that name exists
-    │   ├── TokenExists         a token of that name exists
-    │   ├── WatcherExists       a watcher of that name exists
-    │   └── AlertRuleExists     an alert rule of that name exists
+    │   └── RequestInProgress   a request with the same idempotency key is still running
     ├── Unauthorized            no valid token or session; the message never gives the reason, `reason` does
     ├── Forbidden               the token lacks the required scope
     │   ├── ListForbidden       the token is restricted to other task lists
@@ -82,7 +46,6 @@
     ├── UpdateUnanswered        raised to the caller of an update when the run ended or continued without answering it
     ├── ApprovalDenied          raised in a durable function whose approval was denied
     ├── ApprovalExpired         raised in a durable function whose approval expired undecided
-    ├── TooManySteps            raised in a durable function that has reached its limit on steps
     ├── UnreadableValue         a stored value is damaged, or another codec or a newer version wrote it
     ├── LookFailed              a watcher cannot scan its source
     ├── NonRetryable            raised by handlers: this attempt failed and no retry can help
@@ -108,10 +71,70 @@
         ├── MissingDependency   an optional package is not installed
         └── Unsupported         this store cannot keep that promise
 
-A message states what happened and what to do. Interfaces map codes; nothing here depends on HTTP.
+A message states what happened and what to do. Interfaces map codes; nothing here depends on HTTP. An error that callers
+distinguish only by its code has no class of its own: `CODES` lists the codes of such errors, by class.
 """
 
+from types import ModuleType
+
 from treadle.model.errors.base import *  # noqa: F403
+from treadle.model.errors.base import TreadleError
 from treadle.model.errors.inputs import *  # noqa: F403
+from treadle.model.errors.inputs import InvalidInput, NotFound
 from treadle.model.errors.refusals import *  # noqa: F403
+from treadle.model.errors.refusals import Refused
 from treadle.model.errors.results import *  # noqa: F403
+
+CODES: dict[type[TreadleError], dict[str, str]] = {
+    TreadleError: {"too_many_steps": "raised in a durable function that has reached its limit on steps"},
+    InvalidInput: {
+        "invalid_inputs": "inputs that do not fit the parameters of a workflow",
+        "repeated_key": "an explicit key that a function has given to two steps",
+    },
+    NotFound: {
+        "alert_rule_not_found": "no such alert rule",
+        "approval_not_found": "no such approval",
+        "external_job_not_found": "no such external job",
+        "flow_not_found": "no such flow",
+        "function_not_found": "no durable function of that name is known",
+        "handler_not_found": "no registration for that facet",
+        "list_not_found": "no task, setting or worker uses that task list",
+        "namespace_not_found": "the directory lists no such namespace",
+        "nothing_matches": "the filter of a bulk operation matches nothing",
+        "nothing_published": "the function has published no value of that name",
+        "schedule_not_found": "no such schedule",
+        "server_not_found": "no such server, or it stopped long ago",
+        "step_not_found": "no such step",
+        "stream_not_found": "the work has ended without writing to a stream of that name",
+        "token_not_found": "no such token",
+        "trace_not_found": "no run, task, step, approval or external job has the id",
+        "watcher_not_found": "no such watcher",
+        "worker_not_found": "no such remote worker, or it has left",
+        "workflow_not_found": "the flow has no such workflow",
+    },
+    Refused: {
+        "alert_rule_exists": "an alert rule of that name exists",
+        "already_decided": "the approval is no longer pending",
+        "already_voted": "the same person decides a second time",
+        "callback_too_early": "the job of a callback is not recorded yet; the callback may be sent again",
+        "decided_too_late": "the time to decide has passed",
+        "edits_not_allowed": "the approval does not allow edits to its context",
+        "external_already_resolved": "the external job has ended",
+        "handler_exists": "two handlers of one name in one process",
+        "key_taken": "a task in a list outside the token's lists has the key",
+        "may_not_decide": "the actor is not a decider of the approval",
+        "poll_not_supported": "no live server could poll the job that was handed off",
+        "schedule_exists": "a schedule of that name exists",
+        "thread_held": "a thread of checkpoints belongs to another task that has not ended",
+        "token_exists": "a token of that name exists",
+        "watcher_exists": "a watcher of that name exists",
+    },
+}
+"""Codes of errors that have no class of their own, with their meanings, by the class that carries them."""
+
+
+def classes_by_code(*modules: ModuleType) -> dict[str, type[TreadleError]]:
+    """Return the classes of errors in these modules by their codes, and those of `CODES`."""
+    kinds = [kind for module in modules for kind in vars(module).values() if isinstance(kind, type)]
+    own = {kind.code: kind for kind in kinds if issubclass(kind, TreadleError)}
+    return own | {code: kind for kind, codes in CODES.items() for code in codes}

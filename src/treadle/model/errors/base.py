@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
-
 
 class TreadleError(Exception):
     """Base of all errors that Treadle raises on purpose; `code` is stable, the message may change."""
 
-    code: ClassVar[str] = "error"
+    code: str = "error"
+
+    def __init__(self, message: str = "", *, code: str | None = None) -> None:
+        """`code` is one of `errors.CODES`, for an error that has no class of its own."""
+        super().__init__(message)
+        if code is not None:
+            self.code = code

@@ -65,10 +65,6 @@ class InvalidAlert(InvalidInput):
     code = "invalid_alert"
 
 
-class InvalidInputs(InvalidInput):
-    code = "invalid_inputs"
-
-
 class InvalidPlan(InvalidInput):
     code = "invalid_plan"
 
@@ -98,16 +94,35 @@ class AmbiguousId(InvalidInput):
         self.candidates = candidates
 
 
-class RepeatedKey(InvalidInput):
-    code = "repeated_key"
-
-
 class MisusedContext(InvalidInput):
     code = "misused_context"
 
 
 class NotFound(TreadleError, LookupError):
     code = "not_found"
+
+
+_NOT_FOUND = {
+    "alert_rule": "There is no alert rule {!r}; `treadle alerts list` shows the existing ones.",
+    "approval": "There is no approval {}; `treadle approvals list` shows the pending ones.",
+    "external_job": "There is no external job {}; `treadle external list --all` shows the existing ones.",
+    "flow": "There is no flow {}; `treadle flows list` shows the published ones.",
+    "function": "No durable function {} is known; `treadle functions list` shows the known ones.",
+    "handler": "There is no registration for {}; `treadle handlers list` shows the existing ones.",
+    "namespace": "The directory does not list a namespace {!r}; `treadle namespaces list` shows the existing ones.",
+    "schedule": "There is no schedule {!r}; `treadle schedules list` shows the existing ones.",
+    "server": "There is no server {}; `treadle servers` shows the existing ones.",
+    "step": "There is no step {}; `treadle runs show` lists the steps of a run.",
+    "token": "There is no token {!r}; `treadle token list --all` shows the existing ones.",
+    "trace": "Nothing has the id or trace id {!r}; it may have been pruned.",
+    "watcher": "There is no watcher {!r}; `treadle watchers list` shows the existing ones.",
+    "worker": "There is no remote worker {}, or it has left; register again.",
+}
+
+
+def not_found(kind: str, name: str) -> NotFound:
+    """Return the error that nothing of a kind has an id or a name; its code is that of the kind, such as `step_not_found`."""
+    return NotFound(_NOT_FOUND[kind].format(name), code=f"{kind}_not_found")
 
 
 class TaskNotFound(NotFound):
@@ -124,154 +139,6 @@ class RunNotFound(NotFound):
     def __init__(self, run_id: str) -> None:
         super().__init__(f"There is no run {run_id}. It may have been pruned; `treadle runs list` shows the existing ones.")
         self.run_id = run_id
-
-
-class NothingPublished(NotFound):
-    code = "nothing_published"
-
-    def __init__(self, run_id: str, name: str, published: list[str]) -> None:
-        known = f"It has published {', '.join(published)}." if published else "It has published nothing."
-        super().__init__(f"The function of the run {run_id} has not called `ctx.publish({name!r}, ...)`. {known}")
-        self.run_id, self.name = run_id, name
-
-
-class StreamNotFound(NotFound):
-    code = "stream_not_found"
-
-    def __init__(self, work_id: str, name: str, written: list[str]) -> None:
-        known = f"It has written {', '.join(written)}." if written else "It has written no streams."
-        super().__init__(f"There is no stream {name!r} of {work_id}, which has ended. {known}")
-        self.name = name
-
-
-class ScheduleNotFound(NotFound):
-    code = "schedule_not_found"
-
-    def __init__(self, name: str) -> None:
-        super().__init__(f"There is no schedule {name!r}; `treadle schedules list` shows the existing ones.")
-        self.name = name
-
-
-class WatcherNotFound(NotFound):
-    code = "watcher_not_found"
-
-    def __init__(self, name: str) -> None:
-        super().__init__(f"There is no watcher {name!r}; `treadle watchers list` shows the existing ones.")
-        self.name = name
-
-
-class AlertRuleNotFound(NotFound):
-    code = "alert_rule_not_found"
-
-    def __init__(self, name: str) -> None:
-        super().__init__(f"There is no alert rule {name!r}; `treadle alerts list` shows the existing ones.")
-        self.name = name
-
-
-class TraceNotFound(NotFound):
-    code = "trace_not_found"
-
-    def __init__(self, any_id: str) -> None:
-        super().__init__(f"Nothing has the id or trace id {any_id!r}; it may have been pruned.")
-
-
-class StepNotFound(NotFound):
-    code = "step_not_found"
-
-    def __init__(self, step_id: str) -> None:
-        super().__init__(f"There is no step {step_id}; `treadle runs show` lists the steps of a run.")
-        self.step_id = step_id
-
-
-class FlowNotFound(NotFound):
-    code = "flow_not_found"
-
-    def __init__(self, name: str) -> None:
-        super().__init__(f"There is no flow {name}; `treadle flows list` shows the published ones.")
-        self.name = name
-
-
-class ApprovalNotFound(NotFound):
-    code = "approval_not_found"
-
-    def __init__(self, approval_id: str) -> None:
-        super().__init__(f"There is no approval {approval_id}; `treadle approvals list` shows the pending ones.")
-        self.approval_id = approval_id
-
-
-class ExternalJobNotFound(NotFound):
-    code = "external_job_not_found"
-
-    def __init__(self, job_id: str) -> None:
-        super().__init__(f"There is no external job {job_id}; `treadle external list --all` shows the existing ones.")
-        self.job_id = job_id
-
-
-class TokenNotFound(NotFound):
-    code = "token_not_found"
-
-    def __init__(self, name: str) -> None:
-        super().__init__(f"There is no token {name!r}; `treadle token list --all` shows the existing ones.")
-        self.name = name
-
-
-class NamespaceNotFound(NotFound):
-    code = "namespace_not_found"
-
-    def __init__(self, namespace: str) -> None:
-        super().__init__(
-            f"The directory does not list a namespace {namespace!r}; `treadle namespaces list` shows the existing ones."
-        )
-        self.namespace = namespace
-
-
-class ServerNotFound(NotFound):
-    code = "server_not_found"
-
-    def __init__(self, server_id: str) -> None:
-        super().__init__(f"There is no server {server_id}; `treadle servers` shows the existing ones.")
-        self.server_id = server_id
-
-
-class HandlerNotFound(NotFound):
-    code = "handler_not_found"
-
-    def __init__(self, facet: str) -> None:
-        super().__init__(f"There is no registration for {facet}; `treadle handlers list` shows the existing ones.")
-        self.facet = facet
-
-
-class WorkflowNotFound(NotFound):
-    code = "workflow_not_found"
-
-
-class NothingMatches(NotFound):
-    code = "nothing_matches"
-
-
-class ListNotFound(NotFound):
-    code = "list_not_found"
-
-    def __init__(self, task_list: str, known: tuple[str, ...]) -> None:
-        super().__init__(f"There is no task list {task_list}; the existing ones are: {', '.join(known)}.")
-        self.task_list, self.known = task_list, known
-
-
-class FunctionNotFound(NotFound):
-    code = "function_not_found"
-
-    def __init__(self, name: str, version: int | None = None) -> None:
-        which = name if version is None else f"{name}@{version}"
-        super().__init__(f"No durable function {which} is known; `treadle functions list` shows the known ones.")
-        self.name, self.version = name, version
-
-
-class WorkerNotFound(NotFound):
-    code = "worker_not_found"
-
-    def __init__(self, worker_id: str) -> None:
-        super().__init__(f"There is no remote worker {worker_id}, or it has left; register again.")
-        self.worker_id = worker_id
 
 
 _ACTS = {

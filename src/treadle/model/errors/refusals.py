@@ -20,19 +20,6 @@ class BacklogFull(Refused):
         self.task_list, self.name, self.backlog_limit = task_list, name, backlog_limit
 
 
-class KeyTaken(Refused):
-    """The unique or idempotency key belongs to a task that the caller may not see: nothing was created, and nothing is revealed."""
-
-    code = "key_taken"
-
-    def __init__(self, name: str) -> None:
-        super().__init__(
-            f"No task {name} was enqueued: a task in another task list has its unique or idempotency key. Keys are shared by "
-            "all task lists; choose another one."
-        )
-        self.name = name
-
-
 class ListDraining(Refused):
     code = "list_draining"
 
@@ -63,109 +50,8 @@ class RequestInProgress(Refused):
         self.key = key
 
 
-class ThreadHeld(Refused):
-    code = "thread_held"
-
-    def __init__(self, thread_id: str, task_id: str) -> None:
-        super().__init__(
-            f"The thread {thread_id} belongs to the task {task_id}, which has not ended: only its worker may write it. "
-            "Wait for its end or cancel it, or use another thread."
-        )
-        self.thread_id, self.task_id = thread_id, task_id
-
-
-class HandlerExists(Refused):
-    code = "handler_exists"
-
-
-class ScheduleExists(Refused):
-    code = "schedule_exists"
-
-
-class TokenExists(Refused):
-    code = "token_exists"
-
-
-class WatcherExists(Refused):
-    code = "watcher_exists"
-
-
-class AlertRuleExists(Refused):
-    code = "alert_rule_exists"
-
-
 class CallbackRefused(Refused):
     code = "callback_refused"
-
-
-class CallbackTooEarly(CallbackRefused):
-    """The job is not recorded yet; the same callback may be sent again."""
-
-    code = "callback_too_early"
-
-
-class ExternalAlreadyResolved(Refused):
-    code = "external_already_resolved"
-
-    def __init__(self, task_id: str, state: str) -> None:
-        super().__init__(f"The external job of task {task_id} is already resolved: the task is {state}. Nothing was changed.")
-        self.task_id, self.state = task_id, state
-
-
-class PollNotSupported(Refused):
-    code = "poll_not_supported"
-
-    def __init__(self, name: str) -> None:
-        super().__init__(
-            f"No live server has a specialist for {name} to poll the job, so the task was not handed off; the worker still holds "
-            "it. Wait for the job in the worker, or register a specialist that has a `poll` method."
-        )
-        self.name = name
-
-
-class MayNotDecide(Refused):
-    code = "may_not_decide"
-
-    def __init__(self, approval_id: str, actor: str, deciders: tuple[str, ...]) -> None:
-        super().__init__(
-            f"{actor} may not decide approval {approval_id}; the deciders are {', '.join(deciders)}. Nothing was changed."
-        )
-        self.approval_id, self.actor, self.deciders = approval_id, actor, deciders
-
-
-class AlreadyDecided(Refused):
-    code = "already_decided"
-
-    def __init__(self, approval_id: str, state: str, by: str | None) -> None:
-        decided_by = f" by {by}" if by else ""
-        super().__init__(f"Approval {approval_id} is already {state}{decided_by}; a decision is final.")
-        self.approval_id, self.state = approval_id, state
-
-
-class AlreadyVoted(Refused):
-    code = "already_voted"
-
-    def __init__(self, approval_id: str, actor: str, votes: int, quorum: int) -> None:
-        super().__init__(
-            f"{actor} has already decided approval {approval_id} ({votes} of {quorum} votes); each decider has one vote."
-        )
-        self.approval_id, self.actor = approval_id, actor
-
-
-class DecidedTooLate(Refused):
-    code = "decided_too_late"
-
-    def __init__(self, approval_id: str, expired_at: str) -> None:
-        super().__init__(f"The time to decide approval {approval_id} passed at {expired_at}; nothing was changed.")
-        self.approval_id, self.expired_at = approval_id, expired_at
-
-
-class EditsNotAllowed(Refused):
-    code = "edits_not_allowed"
-
-    def __init__(self, approval_id: str) -> None:
-        super().__init__(f"The context of approval {approval_id} may not be changed; approve it without edits, or deny it.")
-        self.approval_id = approval_id
 
 
 class Unauthorized(TreadleError):

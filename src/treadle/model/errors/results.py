@@ -101,17 +101,6 @@ class ApprovalExpired(TreadleError):
     code = "approval_expired"
 
 
-class TooManySteps(TreadleError):
-    code = "too_many_steps"
-
-    def __init__(self, limit: int) -> None:
-        super().__init__(
-            f"This run has reached its function's limit of {limit} steps (each one makes replay longer). Continue with "
-            "`ctx.continue_as_new(...)`, or raise max_steps."
-        )
-        self.limit = limit
-
-
 class LookFailed(TreadleError):
     """A watcher cannot scan its source; `reason` is the code shown in its record."""
 

@@ -251,7 +251,7 @@ class Runtime:
     ids: Ids
     executor: Executor
     resolve: Callable[[str, int | None], Awaitable[int]]
-    """Returns the version of a function for a new run; raises `FunctionNotFound`."""
+    """Returns the version of a function for a new run; raises `NotFound`."""
     on_finished: Callable[[str], None]
     """Called with the id of each run that ended here."""
     namespace: str

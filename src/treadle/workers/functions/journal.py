@@ -38,7 +38,6 @@ from treadle.model.errors import (
     Canceled,
     InvalidInput,
     PayloadTooLarge,
-    RepeatedKey,
     RunCanceled,
     RunFailed,
     SignalTimeout,
@@ -46,7 +45,6 @@ from treadle.model.errors import (
     TaskCanceled,
     TaskFailed,
     TaskIgnored,
-    TooManySteps,
     TreadleError,
 )
 from treadle.model.runs import Step
@@ -287,7 +285,11 @@ class Journal:
     def _check_room(self) -> None:
         max_steps = self._execution.function.max_steps
         if self.count >= max_steps:
-            raise TooManySteps(max_steps)
+            raise TreadleError(
+                f"This run has reached its function's limit of {max_steps} steps (each one makes replay longer). Continue with "
+                "`ctx.continue_as_new(...)`, or raise max_steps.",
+                code="too_many_steps",
+            )
 
     def reach_gather(self, branch: Branch, size: int, now: str = "", kind: str = "") -> str:
         """Return the place of a gather of that size, which has no row of its own; or of that `kind`, which may have one."""
@@ -336,7 +338,9 @@ class Journal:
         if key is None:
             return branch.number(name)
         if key in self._keys:
-            raise RepeatedKey(f"The key {key!r} was given to an earlier step of this run; each key is used once.")
+            raise InvalidInput(
+                f"The key {key!r} was given to an earlier step of this run; each key is used once.", code="repeated_key"
+            )
         self._keys.add(key)
         return key
 

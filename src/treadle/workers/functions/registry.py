@@ -26,7 +26,7 @@ import msgspec
 from treadle.kernel.functions.decide import CLEANUP_FOR
 from treadle.kernel.functions.steps import check_version, lane_name
 from treadle.model.clock import Duration, milliseconds
-from treadle.model.errors import HandlerExists, InvalidInput, InvalidPolicy
+from treadle.model.errors import InvalidInput, InvalidPolicy, Refused
 from treadle.model.names import check_name
 from treadle.model.values import shown
 from treadle.workers.context import Handler, make_handler
@@ -105,9 +105,11 @@ class FunctionRegistry:
         self._newest[name] = version
 
     def add(self, function: Function) -> None:
-        """Add a function; a second one with the same version raises `HandlerExists`."""
+        """Add a function; a second one with the same version raises `Refused` (`handler_exists`)."""
         if function.lane_name in self._functions or function.lane_name in self._own:
-            raise HandlerExists(f"There is already a function {function.lane_name}; give the new one another version.")
+            raise Refused(
+                f"There is already a function {function.lane_name}; give the new one another version.", code="handler_exists"
+            )
         self._functions[function.lane_name] = function
         self._newest[function.name] = max(function.version, self._newest.get(function.name, 0))
 

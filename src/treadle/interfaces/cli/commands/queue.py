@@ -24,7 +24,7 @@ from treadle.interfaces.cli.session import Session
 from treadle.interfaces.cli.values import Params, Payload, wait_limit
 from treadle.interfaces.cli.values import payload as parse_payload
 from treadle.kernel.queue.service import TaskSpec
-from treadle.model.errors import Forbidden, InvalidInput, NothingMatches, TaskFailed
+from treadle.model.errors import Forbidden, InvalidInput, NotFound, TaskFailed
 from treadle.model.lists import check_count, check_rate, parse_rate
 from treadle.model.names import DEFAULT_LIST
 from treadle.model.states import TaskState
@@ -174,7 +174,10 @@ async def show(  # type: ignore[misc]  # its fingerprint is an argument, not an 
     async with session.api() as api:
         groups = (await api.dead_letters.groups(**conditions, limit=limit)).groups
         if fingerprint is not None and not groups:
-            raise NothingMatches(f"No dead letter has the fingerprint {fingerprint}; `treadle dlq show` lists the fingerprints.")
+            raise NotFound(
+                f"No dead letter has the fingerprint {fingerprint}; `treadle dlq show` lists the fingerprints.",
+                code="nothing_matches",
+            )
         letters = [] if fingerprint is None else (await api.dead_letters.list(**conditions, limit=_LATEST)).letters
         now = (await api.system.time()).now
     if fingerprint is None:
