@@ -247,9 +247,16 @@ async def test_a_statement_that_takes_too_long_is_abandoned_and_not_canceled(thr
         line = await store._database.connector.connect(HOT, timeout=1.0)
         with pytest.raises(TimeoutError):
             await line.execute("update treadle_schema set version = version")
-        await asyncio.gather(*line._cancellations, return_exceptions=True)  # type: ignore[attr-defined]
         assert line.is_closed()
-        assert three.primary.ask(WAITS_FOR_A_STANDBY) == 1
+        other = await store._database.connector.connect(HOT)
+        stopped = asyncio.ensure_future(other.execute("select pg_logical_emit_message(true, 'test', '')"))
+        while three.primary.ask(WAITS_FOR_A_STANDBY) < 2:  # noqa: ASYNC110
+            await asyncio.sleep(0.05)
+        stopped.cancel()
+        await asyncio.gather(stopped, return_exceptions=True)
+        assert other.is_closed()
+        await asyncio.sleep(0.5)  # a request to cancel would arrive within it
+        assert three.primary.ask(WAITS_FOR_A_STANDBY) == 2
 
 
 async def test_the_log_says_why_no_server_can_be_used(three: Cluster, caplog: pytest.LogCaptureFixture) -> None:

@@ -19,7 +19,7 @@ from treadle.model.errors import NotOpen, SchemaBehind, SchemaTooNew, StoreReadO
 from treadle.model.names import Lane
 from treadle.model.tasks import NewTask, Server, Task
 from treadle.stores.postgres import PostgresStore
-from treadle.stores.postgres.connection import connect, schema
+from treadle.stores.postgres.connection import schema
 from treadle.stores.postgres.connection.address import parse_address
 from treadle.stores.postgres.connection.connect import HOT, LISTS, READS, Connector, Pool, plain, words
 from treadle.stores.postgres.connection.schema import LATEST
@@ -438,35 +438,6 @@ async def test_two_revived_tasks_of_one_key_share_it_with_nobody(store: Postgres
     assert [answer.verdict for answer in answers] == [Verdict.DONE, Verdict.DONE]
     keys = [(await find(store, task.id)).unique_key for task in failed]
     assert sorted(keys, key=str) == [None, "key"]
-
-
-NUMBERS = "select $1::bigint[]"
-
-
-async def asked(url: str, statement: str, given: object, back: object) -> list[str]:
-    """All that a new connection asks the server for before it has the answer."""
-    connection = await Connector(parse_address(url)).connect(HOT)
-    try:
-        heard: list[str] = []
-        connection.add_query_logger(lambda record: heard.append(record.query))
-        assert await connection.fetchval(statement, given) == back
-        return heard
-    finally:
-        await connection.close()
-
-
-async def test_what_types_of_postgresql_are_is_asked_once_for_all_connections(postgres_url: str, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(connect, "_types", {})
-    assert len(await asked(postgres_url, NUMBERS, [1, 2], [1, 2])) > 1
-    assert await asked(postgres_url, NUMBERS, [1, 2], [1, 2]) == [NUMBERS]
-
-
-async def test_what_types_that_somebody_made_are_is_asked_by_each_connection(
-    store: PostgresStore, postgres_admin: psycopg.Connection[Any], postgres_schema: str, postgres_url: str
-):
-    for change, value in (("create type {} as (a int)", (1,)), ("alter type {} add attribute b text", (1, "x"))):
-        postgres_admin.execute(change.format(f'"{postgres_schema}".pair'))
-        assert len(await asked(postgres_url, "select $1::pair", value, value)) > 1
 
 
 async def test_one_enqueue_is_one_statement_and_one_transaction(store: PostgresStore) -> None:

@@ -5,10 +5,9 @@ from __future__ import annotations
 import asyncio
 import threading
 import weakref
-from collections.abc import AsyncIterator, Iterable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Iterable, Sequence
 from contextlib import asynccontextmanager, suppress
 from ssl import SSLCertVerificationError
-from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 from uuid import UUID
 
@@ -74,59 +73,44 @@ _CLOCK = "treadle.clock_offset_ms"
 _SQL = load_statements(__package__, "connect.sql")
 
 
-_FIRST_OWN_TYPE = 10_000
-"""Types with smaller ids are built into PostgreSQL, and the same in every database."""
-
-_types: dict[frozenset[int], tuple[Any, Any]] = {}
-"""Built-in types that the driver has looked up, by their ids."""
-
-
 class Connection(_Connection):
-    """A connection that knows its clock offset and shares type lookups of the driver."""
+    """A connection that knows its settings, its clock offset and its event loop.
+
+    If a commit may be under way, a statement that takes too long or is canceled ends the connection, before the driver requests its
+    cancellation: PostgreSQL answers the cancellation of a commit that waits for a standby by completing it without the standby, so
+    that others see, and may acknowledge, a commit that a failover loses. Abandoned, it stays invisible until the standby has it.
+    """
 
     clock_offset_for = 0
     settings: dict[str, str]
     """The settings in force, without those of a transaction."""
     standing: Standing
+    event_loop: asyncio.AbstractEventLoop
     for_commits = True
-    """Whether a commit may be under way: then a statement that takes too long is abandoned with its connection, not canceled."""
+    """Whether a commit may be under way."""
 
-    async def _cancel(self, waiter: asyncio.Future[None], *rest: Any) -> None:
-        """Cancel the statement, or end the connection if that may be a commit.
+    async def execute(self, query: str, *args: Any, timeout: float | None = None) -> str:
+        return await self._end_if_abandoned(super().execute(query, *args, timeout=timeout))
 
-        PostgreSQL answers the cancellation of a commit that waits for a standby by completing it without the standby, so that
-        others see, and may acknowledge, a commit that a failover loses. Abandoned, it stays invisible until the standby has it.
-        This overrides a private method of asyncpg, as the next one does.
-        """
-        if not self.for_commits:
-            await super()._cancel(waiter, *rest)  # type: ignore[misc]
-            return
-        self.terminate()
-        self._cancellations.discard(asyncio.current_task())  # type: ignore[attr-defined]
-        if not waiter.done():
-            waiter.set_result(None)
+    async def fetch(self, query: str, *args: Any, **options: Any) -> list[asyncpg.Record]:  # type: ignore[override]
+        return await self._end_if_abandoned(super().fetch(query, *args, **options))
 
-    @property
-    def loop(self) -> asyncio.AbstractEventLoop:
-        """The event loop that the connection belongs to."""
-        return self._loop  # type: ignore[attr-defined,no-any-return]
+    async def fetchrow(self, query: str, *args: Any, **options: Any) -> asyncpg.Record | None:  # type: ignore[override]
+        return await self._end_if_abandoned(super().fetchrow(query, *args, **options))
 
-    def cut(self) -> None:
-        """End the connection under those who use it: unlike `terminate`, each of them gets the error of a lost connection."""
-        self._transport.abort()  # type: ignore[attr-defined]
+    async def fetchval(self, query: str, *args: Any, **options: Any) -> Any:
+        return await self._end_if_abandoned(super().fetchval(query, *args, **options))
 
-    async def _introspect_types(self, typeoids: Iterable[int], timeout: float | None) -> tuple[Any, Any]:
-        """Look up types once for all connections: the driver's own query on each connection is slower than most of ours.
+    async def executemany(self, command: str, args: Iterable[Sequence[Any]], **options: Any) -> None:
+        await self._end_if_abandoned(super().executemany(command, args, **options))
 
-        This overrides a private method of asyncpg; `pyproject.toml` bounds its version, and `test_driver.py` checks it.
-        """
-        wanted = frozenset(typeoids)
-        if wanted in _types:
-            return _types[wanted]
-        found, statement = await super()._introspect_types(wanted, timeout)  # type: ignore[misc]
-        if max(wanted) < _FIRST_OWN_TYPE:
-            _types[wanted] = found, SimpleNamespace(name=statement.name)
-        return found, statement
+    async def _end_if_abandoned(self, statement: Awaitable[T]) -> T:
+        try:
+            return await statement
+        except (asyncio.CancelledError, TimeoutError):
+            if self.for_commits:
+                self.terminate()
+            raise
 
 
 class Connector:
@@ -186,7 +170,7 @@ class Connector:
         for connection in opened:
             if not connection.is_closed() and (everything or connection.standing.overtaken):
                 with suppress(RuntimeError):  # its loop is closed
-                    connection.loop.call_soon_threadsafe(connection.cut)
+                    connection.event_loop.call_soon_threadsafe(connection.terminate)
 
     def _search(self, settings: dict[str, str], *, direct: bool, timeout: float) -> Search[Connection]:
         servers = self.address.direct_servers if direct else self.address.servers
@@ -213,7 +197,8 @@ class Connector:
                 raise InvalidStoreUrl(
                     "The store URL cannot be used; it looks like postgresql://user:password@host:5432/database."
                 ) from None
-            connection.settings, connection.for_commits = settings, settings is not READS and settings is not LISTS
+            connection.settings, connection.event_loop = settings, asyncio.get_running_loop()
+            connection.for_commits = settings is not READS and settings is not LISTS
             try:
                 connection.standing = await _identify(connection)
             except BaseException:
