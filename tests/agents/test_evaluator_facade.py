@@ -85,10 +85,10 @@ def test_continuing_without_a_claim_takes_the_task_from_whoever_holds_it(persist
     evaluator = Evaluator(persistence)
     run_id, step_id = one(evaluator)
     task = persistence.claim_task(["Pay"])
-    held = persistence.claims.take(task.uuid)
+    held = persistence.claims.pop(task.uuid, None)
     evaluator.continue_step(step_id, {"id": "mine", "status": ""})
     assert evaluator.resume(run_id).outputs == {"receipt": "mine"}
-    persistence.claims.add(held)
+    persistence.claims[held.id] = held
     evaluator.continue_step(step_id, {"id": "late", "status": ""})
     assert evaluator.resume(run_id).outputs == {"receipt": "mine"}
 

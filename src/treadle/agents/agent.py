@@ -57,7 +57,7 @@ class EvaluatorSettler:
                 if is_interrupt(error):
                     raise
                 _log.error("the evaluator raised for step %s, whose task is settled without it: %r", task.step_id, error)
-        if self._persistence.claims.take(task.id) is not None:
+        if self._persistence.claims.pop(task.id, None) is not None:
             self._settle(task, outcome)
 
     def _settle(self, task: Task, outcome: Outcome) -> None:
@@ -65,7 +65,7 @@ class EvaluatorSettler:
         try:
             persistence.run(persistence.settle(task, outcome))
         except InvalidInput as error:
-            persistence.claims.take(task.id)
+            persistence.claims.pop(task.id, None)
             persistence.run(persistence.settle(task, _unstorable(error)))
 
     def _call_evaluator(self, step_id: str, outcome: Succeeded | Failed | Retry) -> None:
@@ -95,7 +95,7 @@ class EvaluatorSettler:
         """Settle for the worker of `start` through an overriding evaluator, in a thread, because its methods block."""
         if not _of_flow(task) or task.step_id is None or not isinstance(decided, Finish):
             return await self._persistence.engine.kernel.run_services.settler.settle(task, claim, decided)
-        self._persistence.claims.add(task)
+        self._persistence.claims[task.id] = task
         await asyncio.to_thread(self._end_and_resume, task, _outcome_of(decided))
         return DONE
 

@@ -16,7 +16,7 @@ from typing import Any, Concatenate, ParamSpec, Self, TypeVar
 import msgspec
 
 from treadle.agents.entities import without_kept
-from treadle.agents.locks import Lock, Locks
+from treadle.agents.locks import Locks
 from treadle.engine import Engine
 from treadle.engine.sync import BlockingEngine
 from treadle.evaluator import StepRow
@@ -24,7 +24,7 @@ from treadle.kernel.claims import take
 from treadle.kernel.queue.decide import decide, refusal
 from treadle.kernel.queue.waker import Waker
 from treadle.kernel.runs.decide import load_step
-from treadle.kernel.store.units import Verdict
+from treadle.kernel.store.units import Seen, Verdict
 from treadle.model.errors import InvalidInput, TreadleError
 from treadle.model.ids import parse_id
 from treadle.model.names import (
@@ -42,38 +42,6 @@ from treadle.workers.builtins import builtin_handlers
 from treadle.workers.call import call
 from treadle.workers.context import Context
 from treadle.workers.scripts import ScriptRunner
-
-
-class Claims:
-    """The tasks that are claimed here; thread-safe. A later claim on a task replaces the earlier one."""
-
-    def __init__(self) -> None:
-        self._tasks: dict[str, Task] = {}
-        self._lock = threading.Lock()
-
-    def add(self, task: Task) -> None:
-        """Add a claimed task."""
-        with self._lock:
-            self._tasks[task.id] = task
-
-    def find(self, task_id: str) -> Task | None:
-        """Return the task, if it is claimed here."""
-        return self._tasks.get(task_id)
-
-    def take(self, task_id: str) -> Task | None:
-        """Remove and return the claimed task, which is about to be settled."""
-        with self._lock:
-            return self._tasks.pop(task_id, None)
-
-    def take_of_step(self, step_id: str) -> Task | None:
-        """Remove and return the claimed task of the step."""
-        with self._lock:
-            task_id = next((task.id for task in self._tasks.values() if task.step_id == step_id), "")
-            return self._tasks.pop(task_id, None)
-
-    def __len__(self) -> int:
-        return len(self._tasks)
-
 
 C = TypeVar("C", bound="Connection")
 P = ParamSpec("P")
@@ -110,14 +78,15 @@ class Connection:
         self.engine = engine or Engine(url, settings=settings)
         self.kernel = self.engine.kernel
         self.owner_id = self.kernel.ids.new_id()
-        self.claims = Claims()
+        self.claims: dict[str, Task] = {}
+        """The tasks that are claimed here, by id."""
         self._blocking = BlockingEngine(self.engine)
         self._blocking.__enter__()
         self._thread = self._loop_thread()
         self._waker = Waker(self.kernel.store, self.kernel.clock, LEASE_FOR, self.kernel.committer.notify, self.kernel.emit)
         self._scripts: ScriptRunner | None = None
         self.locks = Locks(self.kernel.store, self.kernel.committer, self.kernel.ids, namespace=self.kernel.settings.namespace)
-        self._held_locks: dict[str, Lock] = {}
+        self._held_locks: dict[str, Seen] = {}
         self._closed = False
         _close_at_exit(self)
 
@@ -182,7 +151,7 @@ class Connection:
                 break
             await self._waker.tick()
         for task in tasks:
-            self.claims.add(task)
+            self.claims[task.id] = task
         return tasks
 
     async def payload_of(self, task: Task) -> dict[str, Json]:
@@ -203,14 +172,14 @@ class Connection:
         try:
             decided = decide(task, outcome, policy, self.kernel.ids.random, self.kernel.settings.payload_limit)
         except InvalidInput:
-            self.claims.add(task)
+            self.claims[task.id] = task
             raise
         answer = await self.kernel.run_services.settler.settle(task, task.claim, decided)
         return answer.verdict is Verdict.DONE
 
     async def release(self, task: Task, reason: str) -> None:
         """Release the task immediately."""
-        self.claims.take(task.id)
+        self.claims.pop(task.id, None)
         await self.settle(task, Released(reason))
 
     async def work_own_kinds(self, limit: int = 16) -> int:
@@ -220,7 +189,7 @@ class Connection:
         handlers = builtin_handlers(self._scripts, self.kernel.retention)
         tasks = await self.claim_where(lambda kind, _: kind in (ADVANCE, APPROVAL, SCRIPT), None, limit)
         for task in tasks:
-            self.claims.take(task.id)
+            self.claims.pop(task.id, None)
             problem = refusal(task, 2**31 if task.kind == ADVANCE else 5)
             if problem is not None:
                 await self.settle(task, Failed(problem))

@@ -283,7 +283,8 @@ class Evaluator:
 
     async def _end_step(self, step_id: str, outcome: Succeeded | Failed) -> None:
         step_id = parse_id(step_id, "step id")
-        task = self.persistence.claims.take_of_step(step_id)
+        claims = self.persistence.claims
+        task = claims.pop(next((task.id for task in list(claims.values()) if task.step_id == step_id), ""), None)
         if task is not None:
             if not await self.persistence.settle(task, outcome):
                 _log.warning("step %s: the claim on its task was lost, so its outcome is dropped", step_id)

@@ -152,11 +152,7 @@ class ToolRegistry:
 
     def register(self, name: str, handler: Tool) -> None:
         """Add a handler, or replace the one of that name; raise `InvalidInput` for an object that cannot be called."""
-        check_name(name)
-        if name.startswith("afl:"):
-            raise InvalidInput(f"{name!r}: names that start with afl: are reserved for the engine.")
-        if not callable(handler):
-            raise InvalidInput(f"The handler {name} must be a function, not {type(handler).__name__}.")
+        check_handler(name, handler)
         self._tools[name] = handler
 
     def register_default(self, handler: Default) -> None:
@@ -209,6 +205,20 @@ class ToolRegistry:
 
     def __len__(self) -> int:
         return len(self._tools)
+
+
+def check_handler(name: str, handler: object) -> None:
+    """Reject a name that tasks of facets cannot have, and an object that cannot be called."""
+    check_facet_name(name)
+    if not callable(handler):
+        raise InvalidInput(f"The handler of {name} must be a function, not {type(handler).__name__}.")
+
+
+def check_facet_name(name: str) -> None:
+    """Reject a name that facets cannot have."""
+    check_name(name, "facet name")
+    if name.startswith("afl:"):
+        raise InvalidInput(f"{name!r}: names that start with afl: are reserved for the engine.")
 
 
 def _takes_name(handler: Callable[..., Any]) -> bool:

@@ -1,11 +1,10 @@
 """Locks of agents: each is a task of kind `lock` (D54), which expires when its time comes.
 
-Only the holder knows the guard of a lock: the versions of its task, under which it extends and releases the lock.
+A lock is held as the guard of its task, the versions that only its holder knows, under which it is extended and released.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 from treadle.kernel.store.committer import Committer, Stale
@@ -24,14 +23,6 @@ _TRIES = 5
 _PREFIX = "lock:"
 
 
-@dataclass(frozen=True, slots=True)
-class Lock:
-    """A held lock; its guard is known to the holder only."""
-
-    key: str
-    seen: Seen
-
-
 class Locks:
     """The locks of one namespace."""
 
@@ -41,12 +32,12 @@ class Locks:
         self._ids = ids
         self._namespace = namespace
 
-    async def acquire(self, key: str, duration_ms: int, meta: dict[str, Json] | None = None) -> Lock | None:
+    async def acquire(self, key: str, duration_ms: int, meta: dict[str, Json] | None = None) -> Seen | None:
         """Take the lock for the duration if it is free or expired; otherwise return None without waiting."""
         unique_key = _PREFIX + check_key(key, "lock key")
         hold_for = milliseconds(duration_ms, "duration", positive=True, unit=1)
 
-        async def attempt() -> Lock | None:
+        async def attempt() -> Seen | None:
             task = NewTask(
                 id=self._ids.new_id(),
                 lane=Lane(self._namespace, LOCK, ENGINE_LIST, LOCK),
@@ -57,13 +48,13 @@ class Locks:
             answer = await self._committer.submit(Unit(tasks=(task,)))
             holder = answer.existing.get(unique_key)
             if holder is None:
-                return Lock(key, Seen(task.id, 0, 0))
+                return Seen(task.id, 0, 0)
             current = await self._store.tasks.find(holder)
             if current is None or current.finished:
                 raise Stale  # released between the commit and this read
             if not self._free(current, await self._store.now()):
                 return None
-            if (lock := await self._move(key, Seen.of(current), _hold(current, hold_for))) is None:
+            if (lock := await self._move(Seen.of(current), _hold(current, hold_for))) is None:
                 raise Stale
             return lock
 
@@ -72,17 +63,17 @@ class Locks:
         except Contended:
             return None  # others acquired and released it meanwhile
 
-    async def extend(self, lock: Lock, duration_ms: int) -> Lock | None:
+    async def extend(self, lock: Seen, duration_ms: int) -> Seen | None:
         """Extend the lock to the duration from now; None if no longer held."""
-        task = await self._store.tasks.find(lock.seen.task_id)
-        if task is None or task.finished or Seen.of(task) != lock.seen or self._free(task, await self._store.now()):
+        task = await self._store.tasks.find(lock.task_id)
+        if task is None or task.finished or Seen.of(task) != lock or self._free(task, await self._store.now()):
             return None
-        return await self._move(lock.key, lock.seen, _hold(task, milliseconds(duration_ms, "duration", positive=True, unit=1)))
+        return await self._move(lock, _hold(task, milliseconds(duration_ms, "duration", positive=True, unit=1)))
 
-    async def release(self, lock: Lock) -> bool:
+    async def release(self, lock: Seen) -> bool:
         """Release the lock; False if no longer held."""
         finish = Finish("succeed", TaskState.COMPLETED, actor="lock")
-        return (await self._committer.submit(Unit(lock.seen, finish))).verdict is Verdict.DONE
+        return (await self._committer.submit(Unit(lock, finish))).verdict is Verdict.DONE
 
     async def find(self, key: str) -> tuple[int, int, dict[str, Any]] | None:
         """Return when the lock was taken, when it expires, and its holder's metadata; None if it is free."""
@@ -97,7 +88,7 @@ class Locks:
         now = await self._store.now()
         expired = [task for task in await self._list(limit) if self._free(task, now - older_for)]
         old = [task for task in expired if task.due_at <= now - older_for]
-        return sum([await self.release(Lock("", Seen.of(task))) for task in old])
+        return sum([await self.release(Seen.of(task)) for task in old])
 
     async def _list(self, limit: int) -> list[Task]:
         """Return locks, held or expired."""
@@ -109,11 +100,11 @@ class Locks:
         """Whether the lock has expired, woken or not."""
         return task.wake_at is None or task.wake_at <= now
 
-    async def _move(self, key: str, seen: Seen, settlement: Settlement) -> Lock | None:
+    async def _move(self, seen: Seen, settlement: Settlement) -> Seen | None:
         answer = await self._committer.submit(Unit(seen, settlement))
         if answer.verdict is not Verdict.DONE:
             return None
-        return Lock(key, Seen(seen.task_id, seen.version + 1, seen.claim_version))
+        return Seen(seen.task_id, seen.version + 1, seen.claim_version)
 
 
 def _hold(task: Task, hold_for: int) -> Park:

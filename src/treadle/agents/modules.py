@@ -19,7 +19,7 @@ import sys
 import sysconfig
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from concurrent.futures import Future
 from importlib.metadata import Distribution, PackageNotFoundError, distribution
 from pathlib import Path
 from types import BuiltinFunctionType, CodeType, FunctionType, ModuleType
@@ -31,8 +31,8 @@ from packaging.specifiers import SpecifierSet
 from packaging.utils import canonicalize_name
 from packaging.version import InvalidVersion, Version
 
+from treadle.agents.invoke import check_facet_name
 from treadle.model.errors import InvalidInput, NonRetryable
-from treadle.model.names import check_name
 from treadle.model.records import HandlerRegistration
 from treadle.model.values import encode
 
@@ -125,9 +125,7 @@ _TEXTS = {"module_uri": 1000, "entrypoint": 200, "version": 200, "checksum": 200
 
 def check_registration(registration: HandlerRegistration) -> None:
     """Reject a registration that no runner could use, regardless of the module's location."""
-    check_name(registration.facet_name, "facet name")
-    if registration.facet_name.startswith("afl:"):
-        raise InvalidInput("Names that start with afl: are reserved for the engine.")
+    check_facet_name(registration.facet_name)
     if not isinstance(registration.module_uri, str) or not registration.module_uri.strip():
         raise InvalidInput("A handler needs a module_uri: package.module, or file:///path/to/module.py.")
     for name, limit in _TEXTS.items():
@@ -156,17 +154,6 @@ class OutsideRoots(InvalidInput):
     code = "module_outside_roots"
 
 
-@dataclass(slots=True, eq=False)
-class _Load:
-    """One import: in progress until `done`, then a module or an error."""
-
-    since: float
-    done: threading.Event = field(default_factory=threading.Event)
-    module: ModuleType | None = None
-    error: BaseException | None = None
-    hangs: bool = False
-
-
 def runner_roots(configured: Sequence[str | Path]) -> tuple[str, ...]:
     """The configured roots, or else the folder in which an administrator starts the runner, unless that is `/`."""
     here = Path.cwd()
@@ -176,10 +163,10 @@ def runner_roots(configured: Sequence[str | Path]) -> tuple[str, ...]:
 class Modules:
     """The handler modules of one process; thread-safe."""
 
-    def __init__(self, roots: Sequence[str | Path] = (), monotonic: Callable[[], float] = lambda: 0.0) -> None:
+    def __init__(self, roots: Sequence[str | Path] = ()) -> None:
         self.roots = tuple(Path(root).resolve() for root in roots)
-        self._monotonic = monotonic
-        self._loads: dict[tuple[str, str], _Load] = {}
+        self._loads: dict[tuple[str, str], Future[ModuleType]] = {}
+        self._hanging: set[Future[ModuleType]] = set()
         self._lock = threading.Lock()
 
     def find(
@@ -268,38 +255,38 @@ class Modules:
     def _module(self, registration: HandlerRegistration, in_thread: bool, limit: float) -> ModuleType:
         uri, key = registration.module_uri, (registration.module_uri, registration.checksum)
         with self._lock:
-            load = self._loads.get(key)
-            first = load is None
-            if load is None:
-                load = self._loads[key] = _Load(self._monotonic())
+            first = key not in self._loads
+            load = self._loads.setdefault(key, Future())
         if first and in_thread:
             threading.Thread(target=self._load, args=(key, load), name=f"treadle-import-{uri}", daemon=True).start()
         elif first:
             self._load(key, load)
-        if not load.hangs and not load.done.wait(limit):
-            load.hangs = True
-        if not load.done.is_set():
-            raise NonRetryable(f"The import of {uri} did not finish within {limit:g} s and was abandoned.", "import_timeout")
-        if load.module is None:
-            error = load.error
+        try:
+            error = load.exception(0 if load in self._hanging else limit)
+        except TimeoutError:
+            self._hanging.add(load)
+            raise NonRetryable(
+                f"The import of {uri} did not finish within {limit:g} s and was abandoned.", "import_timeout"
+            ) from None
+        if error is not None:
             code = error.code if isinstance(error, OutsideRoots) else "import_failed"
             reason = str(error) if isinstance(error, InvalidInput) else f"{type(error).__name__}: {error}"
             raise NonRetryable(f"The module {uri} cannot be loaded: {reason}", code) from error
-        return load.module
+        return load.result()
 
-    def _load(self, key: tuple[str, str], load: _Load) -> None:
+    def _load(self, key: tuple[str, str], load: Future[ModuleType]) -> None:
         uri = key[0]
         try:
-            load.module = _module(uri, self.locate(uri), self.roots, key[1])
+            module = _module(uri, self.locate(uri), self.roots, key[1])
         except BaseException as error:
-            load.error = error
-        with self._lock:
-            if load.module is None:
+            with self._lock:
                 self._loads.pop(key, None)  # it may be repaired: the next task tries again
-            else:
-                for other in [each for each in self._loads if each[0] == uri and each != key and self._loads[each].done.is_set()]:
-                    del self._loads[other]
-        load.done.set()
+            load.set_exception(error)
+            return
+        with self._lock:
+            for other in [each for each in self._loads if each[0] == uri and each != key and self._loads[each].done()]:
+                del self._loads[other]
+        load.set_result(module)
 
 
 class _FreshLoader(importlib.machinery.SourceFileLoader):

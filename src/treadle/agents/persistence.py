@@ -11,7 +11,7 @@ import socket
 import uuid
 from dataclasses import asdict, fields
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import msgspec
 
@@ -33,13 +33,12 @@ from treadle.agents.entities import (
     task_of,
     with_kept,
 )
-from treadle.agents.locks import Lock
 from treadle.agents.modules import check_registration
 from treadle.evaluator import StepRow
 from treadle.evaluator.draft import task_id_of
 from treadle.kernel.queue.service import PATIENCE, TaskSpec
 from treadle.kernel.store.queries import Renewal
-from treadle.kernel.store.units import Unit
+from treadle.kernel.store.units import Seen, Unit
 from treadle.model.errors import InvalidInput, InvalidPayload, Refused, RunNotFound, TaskNotFound, UnreadableValue
 from treadle.model.ids import parse_id
 from treadle.model.names import DEFAULT_LIST, HANDLER, short_name
@@ -49,118 +48,20 @@ from treadle.model.tasks import Preclaimed, Server, Task
 from treadle.model.values import BlobRef, Json, decode, encode, unreadable_json
 from treadle.settings import Settings
 
-
-class PersistenceAPI(Protocol):
-    """The store of an agent: tasks, steps, runs, locks, servers and handler registrations."""
-
-    # tasks
-
-    def claim_task(self, task_names: list[str], task_list: str = "default") -> TaskDefinition | None:
-        """Atomically move the oldest pending task of those names to RUNNING and return it; None if there is none.
-
-        A short name also matches qualified tasks. No two callers, in any process, receive the same task. This object remembers
-        the claim and settles under it; the claim expires after two minutes, unless `extend_task` extends it.
-        """
-
-    def extend_task(self, task_id: str, duration_ms: int = 120_000) -> bool:
-        """Extend the claim on a task claimed here to that duration from now; False if the claim was lost."""
-
-    def get_task(self, task_id: str) -> TaskDefinition | None:
-        """Return the task in any state."""
-
-    def get_pending_tasks(self, task_list: str = "default") -> list[TaskDefinition]:
-        """Return up to 1000 tasks of the list that wait to be claimed, newest first."""
-
-    def get_tasks_by_state(self, state: str) -> list[TaskDefinition]:
-        """Return up to 1000 tasks in that state, newest first."""
-
-    def get_task_for_step(self, step_id: str) -> TaskDefinition | None:
-        """Return the latest task of the step."""
-
-    def save_task(self, task: TaskDefinition) -> None:
-        """Store a new task in any state but ignored and canceled; or end, release or cancel a stored one."""
-
-    # steps and runs
-
-    def get_step(self, step_id: str) -> StepDefinition | None:
-        """Return the step."""
-
-    def step_exists(self, step_id: str) -> bool:
-        """Whether the step exists."""
-
-    def get_steps_by_workflow(self, workflow_id: str) -> list[StepDefinition]:
-        """Return all steps and blocks of the run, in program order."""
-
-    def get_steps_by_state(self, workflow_id: str, state: str) -> list[StepDefinition]:
-        """Return the steps of the run in that state."""
-
-    def get_steps_by_container(self, workflow_id: str, container_id: str) -> list[StepDefinition]:
-        """Return the steps of the run directly below that step or block."""
-
-    def get_workflow_root(self, workflow_id: str) -> StepDefinition | None:
-        """Return the root step of the run."""
-
-    def get_runner(self, runner_id: str) -> RunnerDefinition | None:
-        """Return the run."""
-
-    def get_runners_by_state(self, state: str) -> list[RunnerDefinition]:
-        """Return up to 1000 runs in that state, newest first."""
-
-    def get_step_logs(self, step_id: str) -> list[dict[str, Any]]:
-        """Return the log lines of the step's latest task, oldest first."""
-
-    # locks
-
-    def acquire_lock(self, key: str, duration_ms: int, meta: LockMetaData | None = None) -> bool:
-        """Acquire the lock if it is free or expired; never waits."""
-
-    def extend_lock(self, key: str, duration_ms: int) -> bool:
-        """Extend the lock to that duration from now; False if this object no longer holds it."""
-
-    def release_lock(self, key: str) -> bool:
-        """Release the lock; False if this object no longer held it."""
-
-    def check_lock(self, key: str) -> LockDefinition | None:
-        """Return the lock, if it is held."""
-
-    # servers
-
-    def save_server(self, server: ServerDefinition) -> None:
-        """Insert or update the server; its `ping_time` becomes now."""
-
-    def get_server(self, server_id: str) -> ServerDefinition | None:
-        """Return the server."""
-
-    def list_servers(self) -> list[ServerDefinition]:
-        """Return all servers, newest first."""
-
-    def ping_server(self, server_id: str) -> bool:
-        """Set its `ping_time` to now; False if there is no such server."""
-
-    # handler registrations
-
-    def save_handler_registration(self, registration: HandlerRegistration) -> None:
-        """Insert the registration, or replace the one of that facet."""
-
-    def get_handler_registration(self, facet_name: str) -> HandlerRegistration | None:
-        """Return the registration of exactly that name."""
-
-    def list_handler_registrations(self) -> list[HandlerRegistration]:
-        """Return all registrations, by name."""
-
-    def delete_handler_registration(self, facet_name: str) -> bool:
-        """Delete the registration; False if there was none."""
-
-
 _PAGE = 1000
 _LIMIT = 2**31
 
 
 class Persistence(Connection):
-    """A store for agents; `PersistenceAPI` documents the methods."""
+    """The store of an agent: tasks, steps, runs, locks, servers and handler registrations."""
 
     @on_loop
     async def claim_task(self, task_names: list[str], task_list: str = DEFAULT_LIST) -> TaskDefinition | None:
+        """Atomically move the oldest pending task of those names to RUNNING and return it; None if there is none.
+
+        A short name also matches qualified tasks. No two callers, in any process, receive the same task. This object remembers
+        the claim and settles under it; the claim expires after two minutes, unless `extend_task` extends it.
+        """
         wanted = set(task_names)
 
         def matches(kind: str, name: str) -> bool:
@@ -174,22 +75,25 @@ class Persistence(Connection):
     async def extend_task(self, task_id: str, duration_ms: int = LEASE_FOR) -> bool:
         """Extend the claim on a task claimed here to that duration from now; False if the claim was lost."""
         task_id = id_of(task_id)
-        held = self.claims.find(task_id)
+        held = self.claims.get(task_id)
         if held is None:
             return False
         return task_id in await self.kernel.store.tasks.extend([Renewal(held.claim)], duration_ms)
 
     @on_loop
     async def get_task(self, task_id: str) -> TaskDefinition | None:
+        """Return the task in any state."""
         try:
             return await self._shown(await self.engine.get_task(id_of(task_id)))
         except (TaskNotFound, InvalidInput):
             return None
 
     def get_pending_tasks(self, task_list: str = DEFAULT_LIST) -> list[TaskDefinition]:
+        """Return up to 1000 tasks of the list that wait to be claimed, newest first."""
         return self.run(self._list(task_list=task_list, states=(TaskState.PENDING,)))
 
     def get_tasks_by_state(self, state: str) -> list[TaskDefinition]:
+        """Return up to 1000 tasks in that state, newest first."""
         return self.run(self._list(states=(state,)))
 
     def get_tasks_by_facet(self, name: str) -> list[TaskDefinition]:
@@ -198,6 +102,7 @@ class Persistence(Connection):
 
     @on_loop
     async def get_task_for_step(self, step_id: str) -> TaskDefinition | None:
+        """Return the latest task of the step."""
         row = await self.find_step_row(step_id)
         task = None if row is None else await self.kernel.store.tasks.find(row.task_id or task_id_of(row))
         return None if task is None else await self._shown(task)
@@ -220,7 +125,7 @@ class Persistence(Connection):
             found = TaskDefinition(task.uuid, task.name, state=TaskState.RUNNING if begun else TaskState.PENDING)
         if found.state in (*ends, TaskState.IGNORED, TaskState.CANCELED, task.state):
             return
-        held = self.claims.find(found.uuid)
+        held = self.claims.get(found.uuid)
         if task.state == TaskState.CANCELED:
             self.run(self.engine.cancel(found.uuid, actor=self.owner_id))
         elif task.state == TaskState.PENDING and held is not None:
@@ -242,7 +147,7 @@ class Persistence(Connection):
             stored = await self.engine.get_task(new.id)
             if stored.owner_id != self.owner_id:
                 raise Refused(f"{task.name} is paused or limited, so the task {new.id} was stored as pending.")
-            self.claims.add(stored)
+            self.claims[stored.id] = stored
         return new.id
 
     def complete_task(self, task_id: str, result: dict[str, Json] | None = None) -> bool:
@@ -263,7 +168,7 @@ class Persistence(Connection):
             await self.engine.retry(task_id, actor=actor)
 
     async def _end(self, task_id: str, outcome: Outcome) -> bool:
-        held = self.claims.take(id_of(task_id))
+        held = self.claims.pop(id_of(task_id), None)
         return held is not None and await self.settle(held, outcome)
 
     async def _list(self, **which: Any) -> list[TaskDefinition]:
@@ -279,27 +184,34 @@ class Persistence(Connection):
 
     @on_loop
     async def get_step(self, step_id: str) -> StepDefinition | None:
+        """Return the step."""
         row = await self.find_step_row(step_id)
         return None if row is None else await self._step(row)
 
     def step_exists(self, step_id: str) -> bool:
+        """Whether the step exists."""
         return self.get_step(step_id) is not None
 
     @on_loop
     async def get_steps_by_workflow(self, workflow_id: str) -> list[StepDefinition]:
+        """Return all steps and blocks of the run, in program order."""
         return [await self._step(shown.row) for shown in await self.kernel.run_reads.list_steps(workflow_id)]
 
     def get_steps_by_state(self, workflow_id: str, state: str) -> list[StepDefinition]:
+        """Return the steps of the run in that state."""
         return [step for step in self.get_steps_by_workflow(workflow_id) if step.state == state]
 
     def get_steps_by_container(self, workflow_id: str, container_id: str) -> list[StepDefinition]:
+        """Return the steps of the run directly below that step or block."""
         return [step for step in self.get_steps_by_workflow(workflow_id) if step.container_id == container_id]
 
     def get_workflow_root(self, workflow_id: str) -> StepDefinition | None:
+        """Return the root step of the run."""
         return next((step for step in self.get_steps_by_workflow(workflow_id) if step.container_id is None), None)
 
     @on_loop
     async def get_runner(self, runner_id: str) -> RunnerDefinition | None:
+        """Return the run."""
         try:
             return await self._runner(await self.engine.runs.get_run(runner_id))
         except RunNotFound:
@@ -307,10 +219,12 @@ class Persistence(Connection):
 
     @on_loop
     async def get_runners_by_state(self, state: str) -> list[RunnerDefinition]:
+        """Return up to 1000 runs in that state, newest first."""
         return [await self._runner(run) for run in await self.kernel.run_reads.list_runs(states=(state,), limit=_PAGE)]
 
     @on_loop
     async def get_step_logs(self, step_id: str) -> list[dict[str, Any]]:
+        """Return the log lines of the step's latest task, oldest first."""
         row = await self.find_step_row(step_id)
         lines = [] if row is None else await self.kernel.store.log.list_lines(row.task_id or task_id_of(row), _PAGE)
         return [
@@ -321,17 +235,21 @@ class Persistence(Connection):
     # servers
 
     def save_server(self, server: ServerDefinition) -> None:
+        """Insert or update the server; its `ping_time` becomes now."""
         self.run(self.kernel.store.servers.save(_stored(server, self.kernel.settings.namespace)))
 
     def get_server(self, server_id: str) -> ServerDefinition | None:
+        """Return the server."""
         return next((server for server in self.list_servers() if server.uuid == server_id), None)
 
     @on_loop
     async def list_servers(self) -> list[ServerDefinition]:
+        """Return all servers, newest first."""
         return [server_of(server) for server in await self.kernel.reads.list_servers()]
 
     @on_loop
     async def ping_server(self, server_id: str) -> bool:
+        """Set its `ping_time` to now; False if there is no such server."""
         for server in await self.kernel.store.servers.list_all(self.kernel.settings.namespace):
             if server.id == server_id:
                 await self.kernel.store.servers.save(server)
@@ -341,34 +259,42 @@ class Persistence(Connection):
     # handler registrations
 
     def save_handler_registration(self, registration: HandlerRegistration) -> None:
+        """Insert the registration, or replace the one of that facet."""
         check_registration(registration)
         self.run(self.kernel.store.operators.save_handler(self.kernel.settings.namespace, registration))
 
     register_handler = save_handler_registration
 
     def get_handler_registration(self, facet_name: str) -> HandlerRegistration | None:
+        """Return the registration of exactly that name."""
         return next((each for each in self.list_handler_registrations() if each.facet_name == facet_name), None)
 
     def list_handler_registrations(self) -> list[HandlerRegistration]:
+        """Return all registrations, by name."""
         return self.run(self.kernel.store.operators.list_handlers(self.kernel.settings.namespace))
 
     def delete_handler_registration(self, facet_name: str) -> bool:
+        """Delete the registration; False if there was none."""
         return self.run(self.kernel.store.operators.delete_handler(self.kernel.settings.namespace, facet_name))
 
     # locks
 
     def acquire_lock(self, key: str, duration_ms: int, meta: LockMetaData | None = None) -> bool:
+        """Acquire the lock if it is free or expired; never waits."""
         return self._keep_lock(key, self.run(self.locks.acquire(key, duration_ms, None if meta is None else asdict(meta))))
 
     def extend_lock(self, key: str, duration_ms: int) -> bool:
+        """Extend the lock to that duration from now; False if this object no longer holds it."""
         held = self._held_locks.get(key)
         return held is not None and self._keep_lock(key, self.run(self.locks.extend(held, duration_ms)))
 
     def release_lock(self, key: str) -> bool:
+        """Release the lock; False if this object no longer held it."""
         held = self._held_locks.pop(key, None)
         return held is not None and self.run(self.locks.release(held))
 
     def check_lock(self, key: str) -> LockDefinition | None:
+        """Return the lock, if it is held."""
         found = self.run(self.locks.find(key))
         if found is None:
             return None
@@ -377,7 +303,7 @@ class Persistence(Connection):
         meta = LockMetaData(**{name: value for name, value in details.items() if name in known})
         return LockDefinition(key, acquired_at, expires_at, meta)
 
-    def _keep_lock(self, key: str, lock: Lock | None) -> bool:
+    def _keep_lock(self, key: str, lock: Seen | None) -> bool:
         if lock is not None:
             self._held_locks[key] = lock
         return lock is not None
@@ -395,6 +321,10 @@ class Persistence(Connection):
 
     async def _runner(self, run: Run) -> RunnerDefinition:
         return runner_of(run, await self.engine.runs.inputs(run), await self.engine.runs.outputs(run))
+
+
+PersistenceAPI = Persistence
+"""The name in the specification."""
 
 
 class MemoryStore(Persistence):

@@ -10,12 +10,11 @@ from typing import Any
 from treadle.agents.agent import Agent, matches_topics
 from treadle.agents.config import AgentPollerConfig, RegistryRunnerConfig
 from treadle.agents.evaluator import Evaluator
-from treadle.agents.invoke import call_tool, payload_for
+from treadle.agents.invoke import call_tool, check_handler, payload_for
 from treadle.agents.modules import IMPORT_LIMIT, Modules, OutsideRoots, check_registration, missing_requirements, runner_roots
 from treadle.agents.persistence import Persistence
 from treadle.agents.step_log import call_logged
 from treadle.model.errors import InvalidInput
-from treadle.model.names import check_name
 from treadle.model.outcomes import Outcome
 from treadle.model.records import HandlerRegistration
 from treadle.model.text import safe_logger
@@ -39,11 +38,7 @@ class AgentPoller(Agent):
 
     def register(self, facet_name: str, callback: Callback) -> None:
         """Register the callback for tasks of a qualified or short name, or replace the one of that name."""
-        check_name(facet_name, "facet name")
-        if facet_name.startswith("afl:"):
-            raise InvalidInput(f"{facet_name!r}: names that start with afl: are reserved for the engine.")
-        if not callable(callback):
-            raise InvalidInput(f"The callback of {facet_name} must be a function, not {type(callback).__name__}.")
+        check_handler(facet_name, callback)
         self._registry.put(agent_handler(facet_name, lambda _: callback, self._evaluator.update_step, self._monotonic))
 
     register_async = register
@@ -98,8 +93,7 @@ class RegistryRunner(Agent):
         super().__init__(persistence, evaluator, config, tuple(config.topics))
         self._registry = LiveRegistry()
         self._registrations: list[HandlerRegistration] = []
-        engine = persistence.engine
-        self.modules = Modules(runner_roots(engine.kernel.settings.handler_roots), engine.kernel.clock.monotonic)
+        self.modules = Modules(runner_roots(persistence.kernel.settings.handler_roots))
 
     def register_handler(
         self,

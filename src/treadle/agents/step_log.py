@@ -16,19 +16,15 @@ from treadle.workers.context import Context
 
 
 class StepLog:
-    """Writes log lines about one attempt at a step's task; a task without a step has none."""
+    """Writes log lines about one attempt at a step's task, which begins now; a task without a step has none."""
 
     def __init__(self, context: Context, monotonic: Callable[[], float]) -> None:
         self._context = context
         self._monotonic = monotonic
-        self._started = monotonic()
-
-    def begin(self) -> None:
-        """Log that the task was claimed and its handler is called."""
-        task = self._context.task
+        task = context.task
         self._write("Task claimed", "info", attempt=task.attempt, owner_id=task.owner_id)
         self._write("Dispatching handler", "info", name=task.name)
-        self._started = self._monotonic()
+        self._started = monotonic()
 
     def end(self, outcome: Outcome, timeout_for: int | None = None) -> Outcome:
         """Log the outcome; a timeout or an abandoned call counts as a failure."""
@@ -50,13 +46,12 @@ class StepLog:
 
 def call_logged(context: Context, monotonic: Callable[[], float], timeout_for: int | None, work: Callable[[], Any]) -> Outcome:
     """Call a handler's function in this thread, with log lines around it; every end but KeyboardInterrupt is an outcome."""
-    narrator = StepLog(context, monotonic)
-    narrator.begin()
+    step_log = StepLog(context, monotonic)
     try:
         outcome = outcome_of(work())
     except KeyboardInterrupt as error:
-        narrator.end(outcome_of_error(error), timeout_for)
+        step_log.end(outcome_of_error(error), timeout_for)
         raise  # the caller knows whether it is Ctrl-C
     except BaseException as error:
         outcome = outcome_of_error(error)
-    return narrator.end(outcome, timeout_for)
+    return step_log.end(outcome, timeout_for)

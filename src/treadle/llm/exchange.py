@@ -20,14 +20,6 @@ from treadle.model.retry import Backoff
 from treadle.model.values import Json
 
 
-class Malformed(Exception):
-    """The response is not a message of the Messages API; `partial` if it started well and then broke off."""
-
-    def __init__(self, message: str, *, partial: bool = False) -> None:
-        super().__init__(message)
-        self.partial = partial
-
-
 @dataclass(frozen=True, slots=True)
 class ToolUse:
     """A tool call of the model; `input` is None if its JSON is invalid."""
@@ -40,62 +32,50 @@ class ToolUse:
 
 @dataclass(slots=True)
 class Answer:
-    """One message of the model, with its usage."""
+    """One message of the model, with its usage; made of the events that `add` takes."""
 
-    model: str = ""
     stop_reason: str = ""
     content: list[dict[str, Any]] = field(default_factory=list)
     """Blocks in the form in which the next request sends them back."""
     uses: list[ToolUse] = field(default_factory=list)
     tokens: TokenCounts = field(default_factory=TokenCounts)
+    begun: bool = False
+    ended: bool = False
+    _open: dict[int, dict[str, Any]] = field(default_factory=dict)
+    _inputs: dict[int, str] = field(default_factory=dict)
 
     @property
     def text(self) -> str:
         """The text of the message."""
         return "".join(block.get("text", "") for block in self.content if block.get("type") == "text")
 
-
-class Assembler:
-    """Collects the events; `answer` returns the message when they are complete."""
-
-    def __init__(self) -> None:
-        self._answer = Answer()
-        self._open: dict[int, dict[str, Any]] = {}
-        self._inputs: dict[int, str] = {}
-        self.begun = False
-        self.ended = False
-
     def add(self, event: Any) -> str:
         """Add an event; return the readable text that it adds: text, or the JSON of a tool's input."""
         match getattr(event, "type", None):
             case "message_start":
                 self.begun = True
-                self._answer.model = str(event.message.model)
                 self._count(event.message.usage)
             case "content_block_start":
-                self._open[event.index] = _plain(event.content_block)
+                self._open[event.index] = event.content_block.model_dump(mode="json", exclude_none=True, exclude_unset=True)
             case "content_block_delta":
                 return self._delta(event.index, event.delta)
             case "content_block_stop":
                 self._close(event.index)
             case "message_delta":
-                self._answer.stop_reason = event.delta.stop_reason or ""
+                self.stop_reason = event.delta.stop_reason or ""
                 self._count(event.usage)
             case "message_stop":
                 self.ended = True
             case None:
-                raise Malformed("an event without a type")
-            case _:
-                pass  # event types newer than this code
-        return ""
+                raise ValueError("an event without a type")
+        return ""  # also for event types newer than this code
 
-    def answer(self) -> Answer:
-        """Return the complete message, or raise `Malformed`."""
+    def check(self) -> None:
+        """Raise `ValueError` unless the message is complete."""
         if not self.begun:
-            raise Malformed("the response is not a stream of message events")
+            raise ValueError("the response is not a stream of message events")
         if not self.ended or self._open:
-            raise Malformed("the stream ended within the message", partial=True)
-        return self._answer
+            raise ValueError("the stream ended within the message")
 
     def _delta(self, index: int, delta: Any) -> str:
         block = self._open[index]
@@ -110,8 +90,6 @@ class Assembler:
                 block["thinking"] = block.get("thinking", "") + delta.thinking
             case "signature_delta":
                 block["signature"] = delta.signature
-            case _:
-                pass
         return ""
 
     def _close(self, index: int) -> None:
@@ -119,27 +97,22 @@ class Assembler:
         if block.get("type") == "tool_use":
             raw = self._inputs.pop(index, "")
             parsed = _object(raw) if raw else block.get("input") or {}
-            self._answer.uses.append(ToolUse(str(block["id"]), str(block["name"]), parsed, raw))
+            self.uses.append(ToolUse(str(block["id"]), str(block["name"]), parsed, raw))
             block["input"] = parsed or {}
         if block.get("type") == "text":
             block["text"] = block.get("text", "").encode("utf-8", "replace").decode()
         if block.get("type") != "text" or block["text"]:  # empty text blocks must not be sent back
-            self._answer.content.append(block)
+            self.content.append(block)
 
     def _count(self, usage: Any) -> None:
         """Take over token counts, which are cumulative."""
-        before = self._answer.tokens
-        self._answer.tokens = TokenCounts(
+        before = self.tokens
+        self.tokens = TokenCounts(
             _number(usage, "input_tokens", before.input_tokens),
             _number(usage, "output_tokens", before.output_tokens),
             _number(usage, "cache_creation_input_tokens", before.cache_write_tokens),
             _number(usage, "cache_read_input_tokens", before.cache_read_tokens),
         )
-
-
-def _plain(block: Any) -> dict[str, Any]:
-    found: dict[str, Any] = block.model_dump(mode="json", exclude_none=True, exclude_unset=True)
-    return found
 
 
 def _number(usage: Any, name: str, before: int) -> int:
@@ -164,7 +137,7 @@ _MALFORMED_SENDS = 3
 _LONGEST_MESSAGE = 500
 _BUSY_TYPES = ("overloaded_error", "rate_limit_error", "api_error", "timeout_error")
 _BUSY_STATES = (408, 409, 429)
-_MALFORMED = (Malformed, ValueError, AttributeError, KeyError, TypeError, IndexError)
+_MALFORMED = (ValueError, AttributeError, KeyError, TypeError, IndexError)
 
 
 class SendFailed(LLMError):
@@ -222,13 +195,13 @@ class Exchange:
         return _BACKOFF.delay(number - 1, self._random())
 
     async def _send(self, request: dict[str, Any], on_text: OnText | None) -> Answer:
-        assembler = Assembler()
-        text = ""
+        answer, text = Answer(), ""
         async for event in self._events(request):
-            if (more := assembler.add(event)) and on_text is not None:
+            if (more := answer.add(event)) and on_text is not None:
                 text += more
                 await on_text(text)
-        return assembler.answer()
+        answer.check()
+        return answer
 
     async def _events(self, request: dict[str, Any]) -> AsyncIterator[Any]:
         create = self._client.messages.create

@@ -136,10 +136,9 @@ class ClaudeAgentRunner:
         engine = self._persistence.engine
         lines: list[LogLine] = []
         ctx = Context(task, engine.kernel.clock.now, lines.append, effects=self._streaming())
-        narrator = StepLog(ctx, engine.kernel.clock.monotonic)
-        narrator.begin()
+        step_log = StepLog(ctx, engine.kernel.clock.monotonic)
         try:
-            outcome = narrator.end(await self._outcome(ctx, description))
+            outcome = step_log.end(await self._outcome(ctx, description))
         except RuntimeError:
             await self._settle(task, Released("neither a handler nor a model"))
             raise

@@ -139,9 +139,8 @@ class LLMService:
         if found is None or found[1].prompt is None:
             ctx.log(f"{ctx.task.name} has no prompt in this flow, and no handler here", "warning")
             return Waiting(_ELSEWHERE_FOR)
-        narrator = StepLog(ctx, self._engine.kernel.clock.monotonic)
-        narrator.begin()
-        return narrator.end(await outcome_of_work(self.answer(*found, payload, ctx)))
+        step_log = StepLog(ctx, self._engine.kernel.clock.monotonic)
+        return step_log.end(await outcome_of_work(self.answer(*found, payload, ctx)))
 
     # called by others
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import signal
 import sys
 from contextlib import AsyncExitStack
 from dataclasses import replace
@@ -145,6 +144,8 @@ async def _wait_for_store(settings: Settings) -> bool:
 def _serve(session: Session, agent: Agent, url: str) -> None:
     """Run the agent; announce its start and stop."""
 
+    from treadle.agents.service import stopped_by_signals
+
     def started() -> None:
         names = agent.registry().names()
         port = getattr(agent, "http_port", None)
@@ -161,12 +162,8 @@ def _serve(session: Session, agent: Agent, url: str) -> None:
         announce(session, event, [*lines, f"Stop:     Ctrl-C or kill {os.getpid()}; running work gets {agent.grace:g} s"])
 
     agent.on_started = started
-    before = {number: signal.signal(number, lambda *_: agent.stop()) for number in (signal.SIGTERM, signal.SIGINT)}
-    try:
+    with stopped_by_signals(agent.stop):
         agent.start()
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
     announce(session, {"event": "stopped", "pid": os.getpid()}, ["Stopped"])
 
 
