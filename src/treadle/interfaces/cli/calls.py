@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import fields, is_dataclass
+from dataclasses import fields, is_dataclass, replace
 from datetime import datetime
 from importlib import import_module
 from types import MappingProxyType
@@ -22,7 +22,7 @@ from treadle.api.view import View, fill, view_of
 from treadle.interfaces.cli.command import make_param, option
 from treadle.interfaces.cli.flags import flag, flags, parse, positional, with_flags
 from treadle.interfaces.cli.format import details, plain, table
-from treadle.interfaces.cli.messages import WaitTimedOut
+from treadle.interfaces.cli.messages import WaitTimedOut, end_progress, tell_progress
 from treadle.interfaces.cli.session import Session
 
 if TYPE_CHECKING:
@@ -170,6 +170,28 @@ def show_page(session: Session, page: Any, now: datetime, value: Any = None) -> 
     ways = ("before", "after") if getattr(page, "more", True) else ()
     following = {way: getattr(page, f"next_{way}") for way in ways if hasattr(page, f"next_{way}")}
     session.show_page(value or page, rows, empty, lambda: table(view, rows, now), **following)
+
+
+R = TypeVar("R")
+
+
+async def until_end(session: Session, call: Callable[..., Awaitable[R]], doing: Callable[[R], str], /, **arguments: Any) -> R:
+    """Repeat a call until nothing is left, showing progress; return the sum of its results.
+
+    Numbers are added and lists joined, except `matched`, which the first call counts.
+    """
+    total = part = await call(**arguments)
+    while following := {way: getattr(part, f"next_{way}") for way in ("before", "after") if getattr(part, f"next_{way}", None)}:
+        tell_progress(session, doing(total))
+        part = await call(**arguments, **following)
+        total = _sum(total, part)
+    end_progress(session)
+    return total
+
+
+def _sum(total: Any, part: Any) -> Any:
+    summed = [field.name for field in fields(part) if type(getattr(part, field.name)) in (int, list) and field.name != "matched"]
+    return replace(total, **{name: getattr(total, name) + getattr(part, name) for name in summed})
 
 
 E = TypeVar("E", "TaskResult", "RunOutputs")

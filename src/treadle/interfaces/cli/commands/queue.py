@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, Unpack
 
 from click.exceptions import Exit
@@ -15,10 +16,10 @@ from treadle.api.lists import LIMIT, LIST, LimitChange, TaskLists, TaskListStatu
 from treadle.api.options import EnqueueOptions
 from treadle.api.tasks import TaskCreated, TaskResult
 from treadle.api.wire import to_builtins
-from treadle.interfaces.cli.calls import wait_for_end
+from treadle.interfaces.cli.calls import until_end, wait_for_end
 from treadle.interfaces.cli.command import argument, option
 from treadle.interfaces.cli.format import details, plain, pretty, table, together
-from treadle.interfaces.cli.messages import FAILED, end_progress, tell_error, tell_progress, tell_warning
+from treadle.interfaces.cli.messages import FAILED, tell_error, tell_warning
 from treadle.interfaces.cli.process import arm_crash
 from treadle.interfaces.cli.session import Session
 from treadle.interfaces.cli.values import Params, Payload, wait_limit
@@ -198,7 +199,7 @@ async def retry(
     """Retry dead letters, by id or by filter, in batches. For those of runs, everything that failed in the run is retried."""
     edited, batches = parse_payload(payload), _batches(ids, everything, dry_run, conditions)
     async with session.api() as api:
-        await _tell(session, "retried", _changes(batches, lambda **batch: api.dead_letters.retry(payload=edited, **batch)))
+        await _change(session, "retried", partial(api.dead_letters.retry, payload=edited), batches)
 
 
 async def discard(
@@ -211,7 +212,7 @@ async def discard(
     """Discard dead letters, by id or by filter: they end as canceled and keep their error."""
     batches = _batches(ids, everything, dry_run, conditions)
     async with session.api() as api:
-        await _tell(session, "discarded", _changes(batches, api.dead_letters.discard))
+        await _change(session, "discarded", api.dead_letters.discard, batches)
 
 
 def _batches(ids: list[str] | None, everything: bool, dry_run: bool, conditions: DeadLetterConditions) -> list[dict[str, Any]]:
@@ -226,34 +227,21 @@ def _batches(ids: list[str] | None, everything: bool, dry_run: bool, conditions:
     return [{**conditions, "everything": everything, "dry_run": dry_run}]
 
 
-async def _changes(
-    batches: Sequence[dict[str, Any]], act: Callable[..., Awaitable[DeadLettersChanged]]
-) -> AsyncIterator[DeadLettersChanged]:
-    """Call `act` for each batch until all pages are done."""
-    for batch in batches:
-        after: str | None = None
-        while True:
-            changed = await act(**batch, after=after)
-            yield changed
-            if (after := changed.next_after) is None:
-                break
+async def _change(
+    session: Session, word: str, call: Callable[..., Awaitable[DeadLettersChanged]], batches: Sequence[dict[str, Any]]
+) -> None:
+    """Call it for each batch until nothing is left, and show the totals."""
 
+    def doing(total: DeadLettersChanged) -> str:
+        return f"{total.done + total.passed_over} of {total.matched} {word}"
 
-async def _tell(session: Session, word: str, changes: AsyncIterator[DeadLettersChanged]) -> None:
-    """Show progress, then the totals."""
-    done = of_runs = passed_over = matched = met = 0
-    dry_run = False
-    async for part in changes:
-        done, of_runs, passed_over = done + part.done, of_runs + part.of_runs, passed_over + part.passed_over
-        matched, dry_run = max(matched, part.matched), part.dry_run
-        met = done + passed_over
-        if part.next_after is not None:
-            tell_progress(session, f"{met} of {matched} {word}")
-    end_progress(session)
-    lines = [f"{done} {'would be ' if dry_run else ''}{word}"]
-    if of_runs:
-        lines.append(f"{of_runs} of them with their runs")
-    if passed_over:
-        lines.append(f"{passed_over} skipped: changed meanwhile, or of runs that cannot be retried so")
-    value = {"matched": met, "done": done, "of_runs": of_runs, "passed_over": passed_over, "dry_run": dry_run}
+    parts = [await until_end(session, call, doing, **batch) for batch in batches]
+    sums = {name: sum(getattr(part, name) for part in parts) for name in ("done", "of_runs", "passed_over")}
+    dry_run = parts[0].dry_run
+    lines = [f"{sums['done']} {'would be ' if dry_run else ''}{word}"]
+    if sums["of_runs"]:
+        lines.append(f"{sums['of_runs']} of them with their runs")
+    if sums["passed_over"]:
+        lines.append(f"{sums['passed_over']} skipped: changed meanwhile, or of runs that cannot be retried so")
+    value = {"matched": max(part.matched for part in parts), **sums, "dry_run": dry_run}
     session.show(value, lambda: plain("; ".join(lines)))

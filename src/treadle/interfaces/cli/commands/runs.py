@@ -4,18 +4,19 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, Unpack
 
 from treadle.api.runs import USAGE, RunFilter, dollars, is_unpriced
 from treadle.api.wire import to_builtins
 from treadle.engine import Engine
+from treadle.interfaces.cli.calls import until_end
 from treadle.interfaces.cli.command import argument, option
 from treadle.interfaces.cli.commands.run import HandlersHere, opened, watch_run, work_on
 from treadle.interfaces.cli.engines import load_engines
 from treadle.interfaces.cli.format import facts, plain, table, together
 from treadle.interfaces.cli.format import line as shown_line
 from treadle.interfaces.cli.host import stop_signal
-from treadle.interfaces.cli.messages import tell_note
 from treadle.interfaces.cli.run_view import is_shown, list_steps, live_tasks, show_run, steps_table
 from treadle.interfaces.cli.session import NotOverHttp, Session
 from treadle.interfaces.cli.sources import texts_of
@@ -223,34 +224,23 @@ async def bulk(
         raise InvalidInput(f"Unknown action {action!r}; use pause, resume, cancel or retry.")
     if not (every or states or which):
         raise InvalidInput("Select runs by --where, --state, --workflow, --flow, --list, --since, --until or --search, or --all.")
-    done: list[str] = []
-    refused: list[Json] = []
-    matched: int | None = None
-    before: str | None = None
     async with session.api() as api:
-        while True:
-            page = await api.runs.bulk(
-                action,  # type: ignore[arg-type]
-                dry_run=dry_run,
-                state=states or (),
-                **which,
-                reason=reason,
-                before=before,
-            )
-            matched = page.matched if matched is None else matched
-            done += page.done
-            refused += [to_builtins(each) for each in page.refused]
-            before = page.next_before
-            if before is None:
-                break
-            if not session.json:
-                tell_note(f"{action}: {len(done)} of {matched} runs")
-    value = {"action": action, "dry_run": dry_run, "matched": matched, "done": done, "refused": refused}
-    if dry_run:
-        session.show(value, lambda: plain(f"{action} would apply to {matched} runs"))
-        return
-    said = "".join(f"\n  {each['id']}: {each['message']}" for each in refused)
-    session.show(value, lambda: plain(f"{action}: {len(done)} runs done, {len(refused)} refused{said}"))
+        made = await until_end(
+            session,
+            partial(api.runs.bulk, action),  # type: ignore[arg-type]
+            lambda total: f"{action}: {len(total.done)} of {total.matched} runs",
+            dry_run=dry_run,
+            state=states or (),
+            **which,
+            reason=reason,
+        )
+    value = to_builtins(made)
+    del value["next_before"]
+    text = f"{action} would apply to {made.matched} runs"
+    if not dry_run:
+        refusals = "".join(f"\n  {refusal.id}: {refusal.message}" for refusal in made.refused)
+        text = f"{action}: {len(made.done)} runs done, {len(made.refused)} refused{refusals}"
+    session.show(value, lambda: plain(text))
 
 
 @asynccontextmanager

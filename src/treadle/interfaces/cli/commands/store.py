@@ -15,6 +15,7 @@ from click.exceptions import Exit
 
 from treadle.api.store import FINDING, LANE, TABLE
 from treadle.api.wire import to_builtins
+from treadle.interfaces.cli.calls import until_end
 from treadle.interfaces.cli.command import argument, option
 from treadle.interfaces.cli.format import facts, grid, plain, state, table, together
 from treadle.interfaces.cli.messages import FAILED, end_progress, tell_progress
@@ -81,16 +82,9 @@ _PROBLEMS = 1000
 
 async def verify(session: Session) -> None:
     """Check that the log explains every row, and that every stored body can be read; list the problems and exit 1 if not."""
-    checked, problems, after = 0, list[str](), None
     async with session.api() as api:
-        while True:
-            page = await api.store.verify(after=after)
-            checked, after = checked + page.checked, page.next_after
-            problems = (problems + page.problems)[:_PROBLEMS]
-            if after is None:
-                break
-            tell_progress(session, f"{checked} histories checked")
-    end_progress(session)
+        done = await until_end(session, api.store.verify, lambda part: f"{part.checked} histories checked")
+    checked, problems = done.checked, done.problems[:_PROBLEMS]
     session.show({"holds": not problems, "checked": checked, "problems": problems}, lambda: _report(checked, problems))
     if problems:
         raise Exit(FAILED)
@@ -172,7 +166,11 @@ async def prune(
     if compact and session.chosen.remote:
         raise NotOverHttp("--compact rewrites the file on the store's own machine: omit --server.")
     async with session.api() as api:
-        total = to_builtins(await (_prune(session, api, age, dry_run) if tree is None else api.store.prune_tree(tree)))
+        if tree is not None:
+            done = await api.store.prune_tree(tree)
+        else:
+            done = await until_end(session, api.store.prune, _doing, older_than=age, dry_run=dry_run)
+    total = to_builtins(done)
     if compact:
         async with session.engine() as engine:
             total["freed"] += await engine.kernel.store.retention.compact(whole=True)
@@ -180,16 +178,8 @@ async def prune(
     session.show(total, lambda: plain(_words(total)))
 
 
-async def _prune(session: Session, api: Api, older_than: float | None, dry_run: bool) -> PruneStep:
-    """Run a whole pass, step by step."""
-    total = step = await api.store.prune(older_than=older_than, dry_run=dry_run)
-    while step.next_after is not None:
-        tell_progress(session, f"{total.trees} trees, {total.tasks} tasks")
-        step = await api.store.prune(older_than=older_than, dry_run=dry_run, after=step.next_after)
-        added = {name: getattr(total, name) + getattr(step, name) for name in _COUNTS}
-        total = replace(total, **added)
-    end_progress(session)
-    return total
+def _doing(total: PruneStep) -> str:
+    return f"{total.trees} trees, {total.tasks} tasks"
 
 
 def _words(total: dict[str, Any]) -> str:

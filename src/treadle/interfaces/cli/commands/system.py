@@ -19,6 +19,7 @@ from treadle.api.store import StoreFinding as Check
 from treadle.api.system import STATUS
 from treadle.api.wire import to_builtins
 from treadle.engine import Engine
+from treadle.interfaces.cli.calls import until_end
 from treadle.interfaces.cli.command import argument, option
 from treadle.interfaces.cli.format import details, facts, ms, plain, table, together
 from treadle.interfaces.cli.messages import FAILED, tell_note
@@ -252,17 +253,10 @@ async def _work(engine: Engine) -> AsyncIterator[Check]:
 
 async def rebuild(session: Session) -> None:
     """Rebuild every job's record from its events; `store verify` reports whether that is needed."""
-    records = changed = 0
-    before: str | None = None
     async with session.api() as api:
-        while True:
-            page = await api.external_jobs.rebuild(before=before)
-            records, changed, before = records + page.records, changed + page.changed, page.next_before
-            if before is None:
-                break
-            if not session.json:
-                tell_note(f"{records} record(s) so far")
-    session.show({"records": records, "changed": changed}, lambda: plain(f"{records} record(s), {changed} of them rebuilt."))
+        done = await until_end(session, api.external_jobs.rebuild, lambda total: f"{total.records} record(s) so far")
+    value = {"records": done.records, "changed": done.changed}
+    session.show(value, lambda: plain(f"{done.records} record(s), {done.changed} of them rebuilt."))
 
 
 _SCOPES = (
