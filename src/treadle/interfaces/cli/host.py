@@ -11,16 +11,17 @@ import signal
 import sys
 import threading
 from asyncio.subprocess import DEVNULL, PIPE, Process
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, nullcontext, suppress
 from dataclasses import dataclass, replace
 from itertools import count
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from treadle.engine import Engine, engine_beside, twin_of
+from treadle.interfaces.cli.local_token import entrance
 from treadle.interfaces.cli.messages import INTERRUPTED, STORE_TROUBLE, tell_error, tell_note
 from treadle.interfaces.cli.process import on_sigint
-from treadle.interfaces.cli.session import Session, no_directory
+from treadle.interfaces.cli.session import Session
 from treadle.kernel.store.process import end_with
 from treadle.kernel.telemetry.events import StoreTrouble
 from treadle.model.errors import Refused, StoreFailed, StoreUnavailable, TreadleError, not_found
@@ -247,6 +248,26 @@ async def registered_handlers(engine: Engine, grace: float, task_list: str = DEF
         await asyncio.to_thread(persistence.close)
 
 
+async def serve_http(
+    session: Session, engine: Engine, server: HttpServer, stop: asyncio.Event, *, path: str = "", pages: bool = True
+) -> None:
+    """Serve until `stop`; announce the start, with the address of `path` if only that is served, and the end."""
+    calm_collector()
+    async with server:
+        event, shown = await entrance(engine, server, pages=pages)
+        own: dict[str, Json] = {"url": f"{server.url}{path}"} if path else {}
+        event = {"event": "started", "store": engine.kernel.store.url, **event, **own, "pid": os.getpid()}
+        address = [f"MCP:      {server.url}{path}"] if path else []
+        lines = [f"Store:    {engine.kernel.store.url}", *address, *shown, f"Stop:     Ctrl-C or kill {os.getpid()}"]
+        announce(session, event, lines)
+        await stop.wait()
+
+
+def announce_stop(session: Session) -> None:
+    """Announce the end of this process."""
+    announce(session, {"event": "stopped", "pid": os.getpid()}, ["Stopped"])
+
+
 async def listening(engine: Engine, options: HttpOptions | None) -> HttpServer | None:
     """Bind a server for the engine, which responds once it is entered; a failure to bind stops everything else."""
     if options is None:
@@ -341,42 +362,56 @@ _RESTARTS = Backoff(1.0, 30.0)
 _log = safe_logger("treadle")
 
 
-def worker_command(handlers: list[str], options: Serving) -> list[str]:
-    """The command line of one worker process; its environment names the store."""
+async def start_worker(
+    session: Session,
+    handlers: Sequence[str],
+    options: Serving,
+    *,
+    stdout: int = DEVNULL,
+    stderr: Any = None,
+    environment: Mapping[str, str] | None = None,
+) -> Process:
+    """Start a worker process on the session's store, for this process to stop; `environment` has further variables."""
+    flags = {
+        "handlers": handlers,
+        "list": options.task_lists,
+        "concurrency": options.concurrency,
+        "threads": options.threads,
+        "isolated": options.isolated,
+        "lease": options.lease,
+        "poll-interval": options.poll_interval,
+        "topology": options.topology,
+        "role": options.roles,
+        "also": options.also,
+        "grace": options.grace,
+        "name": options.name,
+    }
     command = [sys.executable, "-m", "treadle", "worker", "--json", "--stop-at-eof"]
-    for name in handlers:
-        command += ["--handlers", name]
-    for name in options.task_lists:
-        command += ["--list", name]
-    if options.lease is not None:
-        command += ["--lease", str(options.lease)]
-    if options.poll_interval is not None:
-        command += ["--poll-interval", str(options.poll_interval)]
-    numbers = {"concurrency": options.concurrency, "threads": options.threads, "isolated": options.isolated}
-    for option, number in numbers.items():
-        if number is not None:
-            command += [f"--{option}", str(number)]
-    if options.topology is not None:
-        command += ["--topology", options.topology]
-    for name in options.roles:
-        command += ["--role", name]
-    for name in options.also:
-        command += ["--also", name]
-    if options.llm:
-        command.append("--llm")
-    return [*command, "--grace", str(options.grace)]
+    for flag, value in flags.items():
+        values = value if isinstance(value, list | tuple) else [] if value is None else [value]
+        command += [word for each in values for word in (f"--{flag}", str(each))]
+    command += ["--llm"] * options.llm + ["--verbose"] * session.chosen.verbose
+    chosen = {"TREADLE_STORE": session.chosen.store, "TREADLE_NAMESPACE": session.chosen.namespace}
+    typed = {"TREADLE_DIRECTORY": ""} if session.chosen.typed_store else {}  # it is the store, whatever a directory says
+    own = {name: value for name, value in chosen.items() if value} | typed | dict(environment or {})
+    return await asyncio.create_subprocess_exec(
+        *command,
+        stdin=PIPE,
+        stdout=stdout,
+        stderr=stderr,
+        env=child_environment(TREADLE_SERVER="", **own),  # workers need the store, not a server
+        start_new_session=True,
+    )
 
 
 class Fleet:
     """The child processes."""
 
     def __init__(self, session: Session, handlers: list[str], options: Serving, count: int) -> None:
-        self._command = worker_command(handlers, options) + (["--verbose"] if session.chosen.verbose else [])
-        chosen = {"TREADLE_STORE": session.chosen.store, "TREADLE_NAMESPACE": session.chosen.namespace}
-        given = {name: value for name, value in chosen.items() if value} | no_directory(session)
-        self._environment = child_environment(TREADLE_SERVER="", **given)  # workers need the store, not a server
+        self._session = session
+        self._handlers = handlers
+        self._options = options
         self._count = count
-        self._name = options.name
         self._children: set[Process] = set()
         self._interrupts = 0
         self._stopping = asyncio.Event()
@@ -394,10 +429,8 @@ class Fleet:
             self._kill()
 
     async def _start(self, number: int) -> Process:
-        named = [] if self._name is None else ["--name", f"{self._name}-{number}"]
-        child = await asyncio.create_subprocess_exec(
-            *self._command, *named, stdin=PIPE, stdout=DEVNULL, env=self._environment, start_new_session=True
-        )
+        name = None if self._options.name is None else f"{self._options.name}-{number}"
+        child = await start_worker(self._session, self._handlers, replace(self._options, name=name))
         self._children.add(child)
         return child
 

@@ -240,11 +240,6 @@ def make_session(chosen: Common, *, quiet: bool = True) -> Session:
     return Session(chosen, settings, default)
 
 
-def no_directory(session: Session) -> dict[str, str]:
-    """Return the environment in which a child process uses the typed store, whatever a directory says."""
-    return {"TREADLE_DIRECTORY": ""} if session.chosen.typed_store else {}
-
-
 def _on_the_store(server: str, why: str = "") -> str:
     return (
         f"This command needs the store and cannot use the server {server}{': ' if why else ''}{why}. Omit --server (and unset "

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import Annotated, Literal
 
 from click.exceptions import Exit
 
@@ -15,9 +15,6 @@ from treadle.interfaces.cli.values import edits as parse_edits
 from treadle.model.approvals import APPROVE
 from treadle.model.errors import InvalidInput
 from treadle.model.values import Json
-
-if TYPE_CHECKING:
-    pass
 
 Ids = Annotated[list[str], argument(metavar="ID...", help="The approvals' ids")]
 Reason = Annotated[str | None, option(help="Reason, stored with the approval and passed to the waiting work")]

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Iterable, Sequence
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import click
 from click.shell_completion import ShellComplete
@@ -15,9 +15,6 @@ from treadle.interfaces.cli.command import argument, option
 from treadle.interfaces.cli.format import plain
 from treadle.interfaces.cli.session import Session, common_of, make_session
 from treadle.model.errors import TreadleError
-
-if TYPE_CHECKING:
-    pass
 
 _ENTITIES = {"tasks": "task", "runs": "run", "approvals": "approval"}
 """The entity whose states `STATE` stands for, by group; for `runs steps` it is the step."""

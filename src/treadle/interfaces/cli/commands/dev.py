@@ -17,15 +17,14 @@ from treadle.engine import Engine
 from treadle.interfaces.cli.command import option
 from treadle.interfaces.cli.commands.serve import Host, Port, http_options
 from treadle.interfaces.cli.commands.worker import Grace, Handlers, Llm
-from treadle.interfaces.cli.host import Serving, announce, listening, opened, stop_signal, worker_command
+from treadle.interfaces.cli.host import Serving, announce, announce_stop, listening, opened, start_worker, stop_signal
 from treadle.interfaces.cli.local_token import entrance
 from treadle.interfaces.cli.messages import tell_error, tell_flow_error, tell_note
 from treadle.interfaces.cli.project import FILE, Project, find_project
-from treadle.interfaces.cli.session import Session, no_directory
+from treadle.interfaces.cli.session import Session
 from treadle.interfaces.cli.sources import SourceNotFound, compile_here, read_sources
 from treadle.model.errors import InvalidFlow, InvalidInput
 from treadle.model.names import DEFAULT_LIST
-from treadle.settings import child_environment
 
 if TYPE_CHECKING:
     from treadle.interfaces.http.server import HttpServer
@@ -77,7 +76,7 @@ async def dev(
                 await _reload(session, engine, worker, project, [each for each in files if not each.endswith(".afl")])
             if not all(each.endswith(".py") for each in files):
                 version = await _publish(session, engine, project, version)
-    announce(session, {"event": "stopped", "pid": os.getpid()}, ["Stopped"])
+    announce_stop(session)
 
 
 def _project(handlers: Sequence[str] | None, flows: Sequence[str] | None) -> Project:
@@ -230,15 +229,10 @@ class ReloadedWorker:
         return again
 
     async def _start(self, handlers: list[str]) -> _Child | None:
-        chosen = {"TREADLE_STORE": self._session.chosen.store, "TREADLE_NAMESPACE": self._session.chosen.namespace}
-        given = {name: value for name, value in chosen.items() if value} | no_directory(self._session)
         # without compiled files: Python takes those of two versions in one second for the same
-        environment = child_environment(TREADLE_SERVER="", PYTHONDONTWRITEBYTECODE="1", **given)
-        verbose = ["--verbose"] if self._session.chosen.verbose else []
-        process = await asyncio.create_subprocess_exec(
-            *worker_command(handlers, self._options), *verbose,
-            stdin=PIPE, stdout=PIPE, stderr=PIPE, env=environment, start_new_session=True,
-        )  # fmt: skip
+        process = await start_worker(
+            self._session, handlers, self._options, stdout=PIPE, stderr=PIPE, environment={"PYTHONDONTWRITEBYTECODE": "1"}
+        )
         relaying = asyncio.create_task(self._relay(process))
         assert process.stdout is not None
         try:

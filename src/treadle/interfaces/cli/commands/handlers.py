@@ -16,7 +16,7 @@ from treadle.interfaces.cli.calls import show
 from treadle.interfaces.cli.command import argument, option
 from treadle.interfaces.cli.commands.worker import Llm
 from treadle.interfaces.cli.format import plain, pretty
-from treadle.interfaces.cli.host import announce, enable_llm, leave_threads_behind, observed, opened, stop_signal
+from treadle.interfaces.cli.host import announce, announce_stop, enable_llm, leave_threads_behind, observed, opened, stop_signal
 from treadle.interfaces.cli.messages import tell_warning
 from treadle.interfaces.cli.process import arm_crash
 from treadle.interfaces.cli.session import Session
@@ -164,7 +164,7 @@ def _serve(session: Session, agent: Agent, url: str) -> None:
     agent.on_started = started
     with stopped_by_signals(agent.stop):
         agent.start()
-    announce(session, {"event": "stopped", "pid": os.getpid()}, ["Stopped"])
+    announce_stop(session)
 
 
 def with_roots(session: Session, roots: list[Path] | None) -> Settings:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import gc
-import os
 import sys
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -15,17 +14,16 @@ from treadle.engine import Engine
 from treadle.interfaces.cli.command import option
 from treadle.interfaces.cli.engines import load_engines
 from treadle.interfaces.cli.host import (
-    announce,
-    calm_collector,
+    announce_stop,
     enable_llm,
     has_mcp,
     listening,
     opened,
     registered_handlers,
+    serve_http,
     stop_signal,
     worker_starter,
 )
-from treadle.interfaces.cli.local_token import entrance
 from treadle.interfaces.cli.messages import tell_note
 from treadle.interfaces.cli.session import Session
 from treadle.model.access import Access, Scope, granted, parse_scopes
@@ -91,18 +89,8 @@ async def serve(
     async with opened(load_engines(session, handlers or [])[0], stop) as engine:
         server = await listening(engine, options)
         assert server is not None
-        calm_collector()
-        async with server:
-            event, shown = await entrance(engine, server)
-            event = {"event": "started", "store": engine.kernel.store.url, **event, "pid": os.getpid()}
-            lines = [
-                f"Store:    {engine.kernel.store.url}",
-                *shown,
-                f"Stop:     Ctrl-C or kill {os.getpid()}",
-            ]
-            announce(session, event, lines)
-            await stop.wait()
-    announce(session, {"event": "stopped", "pid": os.getpid()}, ["Stopped"])
+        await serve_http(session, engine, server, stop)
+    announce_stop(session)
 
 
 def http_options(
@@ -242,20 +230,8 @@ async def _over_http(
     async with _working(load_engines(session, handlers), work, llm, stop) as engine:
         server = HttpServer(engine, options, more=(add_mcp,))
         await server.listen()
-        calm_collector()
-        async with server:
-            url = f"{server.url}{PATH}"
-            event, shown = await entrance(engine, server, pages=False)
-            event = {"event": "started", "store": engine.kernel.store.url, **event, "url": url, "pid": os.getpid()}
-            lines = [
-                f"Store:    {engine.kernel.store.url}",
-                f"MCP:      {url}",
-                *shown,
-                f"Stop:     Ctrl-C or kill {os.getpid()}",
-            ]
-            announce(session, event, lines)
-            await stop.wait()
-    announce(session, {"event": "stopped", "pid": os.getpid()}, ["Stopped"])
+        await serve_http(session, engine, server, stop, path=PATH, pages=False)
+    announce_stop(session)
 
 
 @asynccontextmanager

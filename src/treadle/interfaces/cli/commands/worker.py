@@ -10,7 +10,7 @@ from treadle.interfaces.cli.command import option
 from treadle.interfaces.cli.commands.serve import ForwardedAllow, Host, LogRequests, Open, Port, http_options
 from treadle.interfaces.cli.engines import load_engines
 from treadle.interfaces.cli.format import grid, plain, state
-from treadle.interfaces.cli.host import Fleet, Serving, announce, leave_threads_behind, opened, serve, stop_signal
+from treadle.interfaces.cli.host import Fleet, Serving, announce, announce_stop, leave_threads_behind, opened, serve, stop_signal
 from treadle.interfaces.cli.local_token import entrance
 from treadle.interfaces.cli.process import arm_crash
 from treadle.interfaces.cli.session import Session
@@ -200,7 +200,7 @@ async def _run_fleet(session: Session, engines: list[Engine], handlers: list[str
         announce(session, {"event": "started", "store": url, "pid": os.getpid(), "processes": pids}, lines)
 
     await fleet.run(started)
-    announce(session, {"event": "stopped", "pid": os.getpid()}, ["Stopped"])
+    announce_stop(session)
 
 
 def _of_namespace(engine: Engine) -> str:

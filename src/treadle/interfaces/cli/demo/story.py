@@ -14,7 +14,7 @@ import json
 import shutil
 import signal
 import tempfile
-from asyncio.subprocess import DEVNULL, PIPE, Process
+from asyncio.subprocess import Process
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -24,11 +24,10 @@ from typing import TYPE_CHECKING, Any
 
 from treadle.engine import Engine, use_store
 from treadle.interfaces.cli.format import grid, plain, state, together
-from treadle.interfaces.cli.host import Serving, worker_command
+from treadle.interfaces.cli.host import Serving, start_worker
 from treadle.interfaces.cli.session import NotOverHttp, Session
 from treadle.kernel.queue.service import TaskSpec
 from treadle.model.errors import TreadleError
-from treadle.settings import child_environment
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -40,6 +39,7 @@ LEASE = 2.0
 REST = 1.5
 """Seconds that the cloth rests before the function asks its question."""
 ACTOR = "demo"
+_HANDLERS = "treadle.interfaces.cli.demo.handlers"
 _TIMEOUT = 45.0
 _POLL_INTERVAL = 0.15
 _KILL_AT = 0.25
@@ -120,16 +120,11 @@ class Story:
     async def _workers(self) -> AsyncIterator[None]:
         """Start the worker processes and stop them afterwards; none is left behind."""
         options = Serving(("default",), concurrency=4, threads=4, isolated=1, grace=5, lease=LEASE)
-        environment = child_environment(
-            TREADLE_SERVER="", TREADLE_STORE=self._url, TREADLE_NAMESPACE=self._namespace, TREADLE_CRASH_AT=""
-        )
-        command = worker_command(["treadle.interfaces.cli.demo.handlers"], options)
+        environment = {"TREADLE_STORE": self._url, "TREADLE_NAMESPACE": self._namespace, "TREADLE_CRASH_AT": ""}
         try:
             with self._log.open("ab") as log:
                 for _ in range(WORKERS):
-                    process = await asyncio.create_subprocess_exec(
-                        *command, stdin=PIPE, stdout=DEVNULL, stderr=log, env=environment, start_new_session=True
-                    )
+                    process = await start_worker(self._session, [_HANDLERS], options, stderr=log, environment=environment)
                     self._processes[process.pid] = process
             async with asyncio.timeout(_TIMEOUT):
                 while len(self._pids) < WORKERS:
