@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import Protocol, TypeVar
+from typing import Any, TypeVar
 
 from treadle.api.facade import Api
 from treadle.model.access import Access, Scope
@@ -22,18 +22,11 @@ _EVERY = 2.0
 """Seconds between progress notifications."""
 
 
-class Report(Protocol):
-    """Sends a progress notification to the client, if it asked for them."""
+Report = Callable[[float, float | None, str | None], Awaitable[None]]
+"""Sends a progress notification to the client, if it asked for them: the progress, the total and a message."""
 
-    async def __call__(self, progress: float, total: float | None = None, message: str | None = None) -> None:
-        """Send it."""
-
-
-class Patience(Protocol):
-    """How a server lets its callers wait."""
-
-    async def __call__(self, call: Callable[[], Awaitable[T]], at_once: Callable[[], Awaitable[T]], /) -> T:
-        """Run the call; if the server stops, return the result of `at_once` instead. Refuses if too many callers wait."""
+Patience = Callable[[Callable[[], Awaitable[Any]], Callable[[], Awaitable[Any]]], Awaitable[Any]]
+"""Runs the first call; if the server stops meanwhile, returns the result of the second one. Refuses if too many callers wait."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +64,8 @@ class RequestContext:
         try:
             if self.patience is None:
                 return await call(wait_for)
-            return await self.patience(partial(call, wait_for), partial(call, 0.0))
+            result: T = await self.patience(partial(call, wait_for), partial(call, 0.0))
+            return result
         finally:
             if reports is not None:
                 reports.cancel()

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from types import MappingProxyType
+from typing import Any, get_args, get_origin
 
 import mcp_types as wire
 from mcp.shared.exceptions import MCPError
@@ -23,7 +24,7 @@ from treadle.interfaces.mcp.operate import handler_list
 from treadle.interfaces.mcp.operations import BY_NAME
 from treadle.interfaces.mcp.request_context import RequestContext
 from treadle.interfaces.mcp.runs import run_show
-from treadle.interfaces.mcp.tool import details
+from treadle.interfaces.mcp.tool import Tool, details
 from treadle.model.errors import InvalidInput, NotFound, TreadleError
 
 _PAGE = 50
@@ -121,18 +122,27 @@ def _step(run_id: str, step: Step) -> Fields:
     }
 
 
-@resource("afl://runners{?state,before,limit}", "runners")
-async def runners(
-    context: RequestContext, state: str | None = None, before: str | None = None, limit: str | None = None
-) -> ApiRecord | Fields:
-    """Runs, newest first; pass `next_before` as `before` for the next page."""
-    return await BY_NAME["run_list"].perform(context, state=[state] if state else (), limit=_limit(limit), before=before)
+def tool_resource(
+    uri: str, name: str, description: str, tool: Tool, variables: Mapping[str, str] = MappingProxyType({}), **values: Any
+) -> Resource:
+    """Make a resource that is the result of a tool with these `values`; `variables` has its arguments by those of the URI."""
+    arguments = {parameter.name: parameter.hint for parameter in tool.parameters}
+
+    async def body(context: RequestContext, **filled: str) -> ApiRecord | Fields:
+        page = {"limit": _limit(filled.pop("limit", None))} if "limit" in arguments else {}
+        given = {variables.get(variable, variable): text for variable, text in filled.items()}
+        parsed = {argument: _parsed(text, arguments[argument]) for argument, text in given.items()}
+        return await tool.perform(context, **values, **page, **parsed)
+
+    return Resource(uri, name, description, JSON, body)
 
 
-@resource("afl://runners/{runner_id}", "runner")
-async def runner(context: RequestContext, runner_id: str) -> ApiRecord | Fields:
-    """One run: inputs, outputs, error, and the reason for its state."""
-    return await run_show.perform(context, runner_id)
+def _parsed(text: str, hint: Any) -> Any:
+    """The value of a URI's variable for an argument: a number, the one member of a sequence, or the text."""
+    kind = get_args(hint)[0]
+    if get_origin(kind) is Sequence:
+        return [text]
+    return _number(text) if int in (kind, *get_args(kind)) else text
 
 
 @resource("afl://runners/{runner_id}/steps{?state,after,limit}", "runner steps")
@@ -144,33 +154,11 @@ async def runner_steps(
     return {"steps": [_step(page.run_id, step) for step in page.steps], "next_after": page.next_after}
 
 
-@resource("afl://runners/{runner_id}/logs{?before,after,limit}", "runner logs")
-async def runner_logs(
-    context: RequestContext, runner_id: str, before: str | None = None, after: str | None = None, limit: str | None = None
-) -> ApiRecord | Fields:
-    """The latest log lines of a run, or those before or after a number."""
-    return await BY_NAME["run_logs"].perform(
-        context, run_id=runner_id, limit=_limit(limit), before=_number(before), after=_number(after)
-    )
-
-
 @resource("afl://steps/{step_id}", "step")
 async def step(context: RequestContext, step_id: str) -> ApiRecord | Fields:
     """One step."""
     address = await context.api.steps.find(step_id)
     return _step(address.run_id, await context.api.steps.get(address.run_id, address.step_id))
-
-
-@resource("afl://flows{?after,limit}", "flows")
-async def flows(context: RequestContext, after: str | None = None, limit: str | None = None) -> ApiRecord | Fields:
-    """The newest version of each published flow."""
-    return await flow_list.perform(context, limit=_limit(limit), after=after)
-
-
-@resource("afl://flows/{flow_id}{?version}", "flow")
-async def flow(context: RequestContext, flow_id: str, version: str | None = None) -> ApiRecord | Fields:
-    """A flow by name or digest: its workflows with parameters and outputs, and the handlers it needs."""
-    return await flow_show.perform(context, flow_id, _number(version), with_sources=False)
 
 
 @resource("afl://flows/{flow_id}/source{?version}", "flow source", TEXT)
@@ -188,36 +176,10 @@ async def servers(context: RequestContext) -> ApiRecord | Fields:
     return ServerList((await context.api.servers.list()).servers[:PAGE_LIMIT])
 
 
-@resource("afl://tasks{?state,before,limit}", "tasks")
-async def tasks(
-    context: RequestContext, state: str | None = None, before: str | None = None, limit: str | None = None
-) -> ApiRecord | Fields:
-    """Tasks, newest first; pass `next_before` as `before` for the next page."""
-    return await BY_NAME["task_list"].perform(context, state=[state] if state else (), limit=_limit(limit), before=before)
-
-
-@resource("afl://tasks/{task_id}", "task")
-async def task(context: RequestContext, task_id: str) -> ApiRecord | Fields:
-    """One task: payload, result, error, history, and the reason for its state."""
-    return await BY_NAME["task_show"].perform(context, task_id=task_id)
-
-
-@resource("afl://handlers{?after,limit}", "handlers")
-async def handlers(context: RequestContext, after: str | None = None, limit: str | None = None) -> ApiRecord | Fields:
-    """Handler registrations by name; pass `next_after` as `after` for the next page."""
-    return await handler_list.perform(context, limit=_limit(limit), after=after)
-
-
 @resource("afl://handlers/{facet_name}", "handler")
 async def handler(context: RequestContext, facet_name: str) -> ApiRecord | Fields:
     """The handler registration of a facet, by its qualified name."""
     return await context.api.handlers.get(facet_name)
-
-
-@resource("afl://status", "status")
-async def status(context: RequestContext) -> ApiRecord | Fields:
-    """Status of the system and its problems."""
-    return await context.api.system.status()
 
 
 @resource("afl://language", "language", MARKDOWN)
@@ -227,20 +189,59 @@ async def language(context: RequestContext) -> str:
 
 
 RESOURCES = (
-    runners,
-    runner,
+    tool_resource(
+        "afl://runners{?state,before,limit}",
+        "runners",
+        "Runs, newest first; pass `next_before` as `before` for the next page.",
+        BY_NAME["run_list"],
+    ),
+    tool_resource(
+        "afl://runners/{runner_id}",
+        "runner",
+        "One run: inputs, outputs, error, and the reason for its state.",
+        run_show,
+        {"runner_id": "run_id"},
+    ),
     runner_steps,
-    runner_logs,
+    tool_resource(
+        "afl://runners/{runner_id}/logs{?before,after,limit}",
+        "runner logs",
+        "The latest log lines of a run, or those before or after a number.",
+        BY_NAME["run_logs"],
+        {"runner_id": "run_id"},
+    ),
     step,
-    flows,
-    flow,
+    tool_resource("afl://flows{?after,limit}", "flows", "The newest version of each published flow.", flow_list),
+    tool_resource(
+        "afl://flows/{flow_id}{?version}",
+        "flow",
+        "A flow by name or digest: its workflows with parameters and outputs, and the handlers it needs.",
+        flow_show,
+        {"flow_id": "name"},
+        with_sources=False,
+    ),
     flow_source,
     servers,
-    tasks,
-    task,
-    handlers,
+    tool_resource(
+        "afl://tasks{?state,before,limit}",
+        "tasks",
+        "Tasks, newest first; pass `next_before` as `before` for the next page.",
+        BY_NAME["task_list"],
+    ),
+    tool_resource(
+        "afl://tasks/{task_id}",
+        "task",
+        "One task: payload, result, error, history, and the reason for its state.",
+        BY_NAME["task_show"],
+    ),
+    tool_resource(
+        "afl://handlers{?after,limit}",
+        "handlers",
+        "Handler registrations by name; pass `next_after` as `after` for the next page.",
+        handler_list,
+    ),
     handler,
-    status,
+    tool_resource("afl://status", "status", "Status of the system and its problems.", BY_NAME["system_status"]),
     language,
 )
 

@@ -7,7 +7,7 @@ import os
 import sys
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, TextIO
 
 import anyio
@@ -101,12 +101,8 @@ def make_server(context_of: ContextOf) -> Server[Any]:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class Wire:
-    """The original stdin and stdout."""
-
-    incoming: TextIO
-    outgoing: TextIO
+Wire = tuple[TextIO, TextIO]
+"""The original stdin and stdout."""
 
 
 @contextmanager
@@ -121,7 +117,7 @@ def kept_wire() -> Iterator[Wire]:
     os.close(nothing)
     os.dup2(2, 1)
     try:
-        yield Wire(
+        yield (
             open(incoming, encoding="utf-8", errors="replace", closefd=False),  # noqa: SIM115 - a thread may still read it
             open(outgoing, "w", encoding="utf-8", closefd=False),  # noqa: SIM115
         )
@@ -143,7 +139,7 @@ async def serve_stdio(opening: AbstractAsyncContextManager[RequestContext], wire
             return context
 
         server = make_server(context_of)
-        async with stdio_server(anyio.wrap_file(wire.incoming), anyio.wrap_file(wire.outgoing)) as (read_stream, write_stream):
+        async with stdio_server(anyio.wrap_file(wire[0]), anyio.wrap_file(wire[1])) as (read_stream, write_stream):
             running = asyncio.ensure_future(server.run(read_stream, write_stream, server.create_initialization_options()))
             stopping = asyncio.ensure_future(stop.wait())
             await asyncio.wait({running, stopping}, return_when=asyncio.FIRST_COMPLETED)
