@@ -7,7 +7,6 @@ from functools import cache
 import click
 
 from treadle.interfaces.cli.command import Branch, Group, Leaf, common_options, leaves, make
-from treadle.interfaces.cli.messages import EXIT_CODES
 from treadle.version import VERSION
 
 
@@ -254,14 +253,6 @@ COMMANDS: tuple[Leaf | Branch, ...] = (
 )
 
 
-class Root(Group):
-    """The command `treadle`."""
-
-    def more_help(self) -> dict[str, list[tuple[str, str]]]:
-        """The commands, and their exit codes."""
-        return super().more_help() | {"Exit codes": [(str(code), meaning) for code, meaning in EXIT_CODES.items()]}
-
-
 def _print_version(ctx: click.Context, _: click.Parameter, wanted: bool) -> None:
     if wanted and not ctx.resilient_parsing:
         click.echo(f"treadle {VERSION}")
@@ -274,7 +265,7 @@ def make_app() -> Group:
     version = click.Option(
         ["--version"], is_flag=True, expose_value=False, is_eager=True, callback=_print_version, help="Print the version"
     )
-    return Root(
+    return Group(
         COMMANDS,
         name="treadle",
         params=[*common_options(environment=True), version],

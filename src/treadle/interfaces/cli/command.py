@@ -10,7 +10,6 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
-from enum import Enum
 from functools import cache, partial
 from importlib import import_module
 from pathlib import Path
@@ -20,7 +19,7 @@ from typing import Any, get_args, get_origin, get_type_hints
 import click
 from click.exceptions import Exit
 
-from treadle.interfaces.cli.messages import BAD_INPUT
+from treadle.interfaces.cli.messages import BAD_INPUT, EXIT_CODES
 
 COMMON = "Common options"
 _EMPTY = inspect.Parameter.empty
@@ -39,6 +38,8 @@ class Parameter:
     panel: str = ""
     min: float | None = None
     max: float | None = None
+    choices: tuple[str, ...] = ()
+    """The accepted values; empty: any."""
     hidden: bool = False
     positional: bool = False
     former: tuple[str, ...] = ()
@@ -52,16 +53,17 @@ def option(
     panel: str = "",
     min: float | None = None,  # noqa: A002
     max: float | None = None,  # noqa: A002
+    choices: tuple[str, ...] = (),
     hidden: bool = False,
     former: tuple[str, ...] = (),
 ) -> Parameter:
     """An option; without names, the flag is derived from the parameter. `panel` is the help section that lists it."""
-    return Parameter(names, help, metavar, panel, min, max, hidden, former=former)
+    return Parameter(names, help, metavar, panel, min, max, choices, hidden, former=former)
 
 
-def argument(*, help: str, metavar: str | None = None) -> Parameter:  # noqa: A002
+def argument(*, help: str, metavar: str | None = None, choices: tuple[str, ...] = ()) -> Parameter:  # noqa: A002
     """A positional argument; a list takes all remaining ones."""
-    return Parameter((), help, metavar, positional=True)
+    return Parameter((), help, metavar, choices=choices, positional=True)
 
 
 class Option(click.Option):
@@ -93,13 +95,10 @@ def make_param(name: str, hint: Any, default: Any = _EMPTY) -> click.Parameter:
     inner = get_args(kind)[0] if several else kind
     settings: dict[str, Any] = {"type": _click_type(inner, spec), "metavar": spec.metavar, "required": default is _EMPTY}
     if default is not _EMPTY and not several:
-        settings["default"] = default.value if isinstance(default, Enum) else default
-    make = inner if issubclass(inner, Enum) else lambda value: value
+        settings["default"] = default
 
     def convert(_: click.Context, __: click.Parameter, value: Any) -> Any:
-        if several:
-            return [make(each) for each in value or ()] or (None if default is _EMPTY else default)
-        return None if value is None else make(value)
+        return (list(value or ()) or (None if default is _EMPTY else default)) if several else value
 
     settings |= {"callback": convert, "shell_complete": _complete}
     if spec.positional:
@@ -115,8 +114,8 @@ def make_param(name: str, hint: Any, default: Any = _EMPTY) -> click.Parameter:
 
 
 def _click_type(kind: Any, spec: Parameter) -> Any:
-    if issubclass(kind, Enum):
-        return click.Choice([each.value for each in kind])
+    if spec.choices:
+        return click.Choice(spec.choices)
     if spec.min is not None or spec.max is not None:
         bounded: Any = click.IntRange if kind is int else click.FloatRange
         return bounded(spec.min, spec.max)
@@ -178,14 +177,14 @@ class Command(click.Command):
                 sections["Arguments"].append((param.make_metavar(ctx), param.help))
             elif (record := param.get_help_record(ctx)) is not None:
                 sections.setdefault(getattr(param, "panel", "") or "Options", []).append(record)
-        for title, rows in (sections | self.more_help()).items():
+        if isinstance(self, Group):
+            sections["Commands"] = list(self.summaries())
+        if ctx.parent is None:
+            sections["Exit codes"] = [(str(code), meaning) for code, meaning in EXIT_CODES.items()]
+        for title, rows in sections.items():
             if rows:
                 with formatter.section(title):
                     formatter.write_dl(rows)
-
-    def more_help(self) -> dict[str, list[tuple[str, str]]]:
-        """Sections after the options."""
-        return {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -264,13 +263,10 @@ class Group(Command, click.Group):
             return []
         if incomplete.startswith("-"):
             return click.Command.shell_complete(self, ctx, incomplete)
-        return [CompletionItem(name, help=text) for name, text in self._summaries() if name.startswith(incomplete)]
+        return [CompletionItem(name, help=text) for name, text in self.summaries() if name.startswith(incomplete)]
 
-    def more_help(self) -> dict[str, list[tuple[str, str]]]:
-        """The commands."""
-        return {"Commands": list(self._summaries())}
-
-    def _summaries(self) -> Iterator[tuple[str, str]]:
+    def summaries(self) -> Iterator[tuple[str, str]]:
+        """Yield the names of the commands with the first paragraphs of their help."""
         for name, entry in self.table.items():
             yield name, " ".join((entry.help or make(entry).help or "").split("\n\n")[0].split())
 

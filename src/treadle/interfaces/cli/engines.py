@@ -34,9 +34,6 @@ def load_engines(session: Session, places: Sequence[str]) -> list[Engine]:
 
     Without `--store` and `TREADLE_STORE`, each keeps the store set in its module. Returns at least one engine.
     """
-    here = str(Path.cwd())
-    if here not in sys.path:
-        sys.path.insert(0, here)
     engines = []
     for place in dict.fromkeys(places):
         engine = _find_engine(place)
@@ -71,7 +68,7 @@ def _find_engine(place: str) -> Engine:
     target, colon, name = place.rpartition(":")
     if not colon:
         target, name = place, ""
-    module = _load_file(Path(target)) if target.endswith(".py") or "/" in target else _load_module(target)
+    module = load_place(target)
     if name:
         engine = getattr(module, name, None)
         if not isinstance(engine, Engine):

@@ -6,12 +6,12 @@ import difflib
 import json
 import sys
 from dataclasses import dataclass
-from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from click.exceptions import Exit
 
+from treadle.api.wire import to_builtins
 from treadle.engine import Engine
 from treadle.interfaces.cli.command import argument, option
 from treadle.interfaces.cli.format import facts, plain, when
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from rich.console import RenderableType
 
-    from treadle.api.flows import FlowDetail, FlowGraph, SourceText, WorkflowSignature
+    from treadle.api.flows import FlowDetail, SourceText, WorkflowSignature
     from treadle.lang import Compiled, Diagnostic, Fixed
 
 
@@ -237,19 +237,13 @@ def _fixed_text(changed: list[_Rewritten], fixed: Fixed, *, write: bool, check: 
     return "\n".join([*shown, f"{_count(len(fixed.applied), 'problem') or 'Nothing'} {verb}{rest}"])
 
 
-class GraphFormat(StrEnum):
-    """Output formats of `treadle graph`."""
-
-    JSON = "json"
-    DOT = "dot"
-    MERMAID = "mermaid"
-
-
 async def graph(
     session: Session,
     places: Places,
     workflow: Annotated[str | None, option(help="Only this workflow; default: all workflows of the flow")] = None,
-    form: Annotated[GraphFormat, option("--format", help="Output format; dot is for Graphviz")] = GraphFormat.MERMAID,
+    form: Annotated[
+        str, option("--format", choices=("json", "dot", "mermaid"), help="Output format; dot is for Graphviz")
+    ] = "mermaid",
 ) -> None:
     """Print the steps of workflows and their dependencies as a graph."""
     from treadle.api.flows import SourceText
@@ -262,23 +256,17 @@ async def graph(
     else:
         async with session.api() as api:
             made = await api.flows.graph(name, workflow=workflow)
-    match GraphFormat.JSON if session.json else form:
-        case GraphFormat.JSON:
-            text = json.dumps(_graph_json(made), ensure_ascii=False, indent=2) + "\n"
-        case GraphFormat.DOT:
-            text = made.dot
-        case GraphFormat.MERMAID:
-            text = made.mermaid
+    if session.json or form == "json":
+        value = {
+            "nodes": [{"id": node.id, "label": node.label, "kind": node.kind, "group": node.group} for node in made.nodes],
+            "edges": to_builtins(made.edges),
+            "groups": [{"id": block.id, "label": block.label, "parent": block.parent} for block in made.groups],
+        }
+        text = json.dumps(value, ensure_ascii=False, indent=2) + "\n"
+    else:
+        text = made.dot if form == "dot" else made.mermaid
     sys.stdout.write(text)
     sys.stdout.flush()
-
-
-def _graph_json(made: FlowGraph) -> dict[str, Json]:
-    return {
-        "nodes": [{"id": each.id, "label": each.label, "kind": each.kind, "group": each.group} for each in made.nodes],
-        "edges": [{"source": each.source, "target": each.target, "kind": each.kind} for each in made.edges],
-        "groups": [{"id": each.id, "label": each.label, "parent": each.parent} for each in made.groups],
-    }
 
 
 Name = Annotated[str, argument(metavar="NAME", help="The flow's name, or its digest")]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Sequence
-from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
@@ -62,25 +61,17 @@ complete -c treadle -F -n 'test -z "$(__treadle_complete)"'
 """
 
 
-class Shell(StrEnum):
-    """Supported shells."""
-
-    BASH = "bash"
-    ZSH = "zsh"
-    FISH = "fish"
-
-
-_SCRIPTS = {Shell.BASH: _BASH, Shell.ZSH: _ZSH, Shell.FISH: _FISH}
+_SCRIPTS = {"bash": _BASH, "zsh": _ZSH, "fish": _FISH}
 _HOMES = {
-    Shell.BASH: (".local/share/bash-completion/completions/treadle", "Open a new shell; it needs the package bash-completion."),
-    Shell.ZSH: (".zfunc/_treadle", "Add to ~/.zshrc if missing: fpath+=(~/.zfunc); autoload -Uz compinit; compinit"),
-    Shell.FISH: (".config/fish/completions/treadle.fish", "Open a new shell."),
+    "bash": (".local/share/bash-completion/completions/treadle", "Open a new shell; it needs the package bash-completion."),
+    "zsh": (".zfunc/_treadle", "Add to ~/.zshrc if missing: fpath+=(~/.zfunc); autoload -Uz compinit; compinit"),
+    "fish": (".config/fish/completions/treadle.fish", "Open a new shell."),
 }
 
 
 def completion(
     session: Session,
-    shell: Annotated[Shell, argument(metavar="bash|zsh|fish", help="The shell")],
+    shell: Annotated[str, argument(metavar="bash|zsh|fish", choices=tuple(_SCRIPTS), help="The shell")],
     words: Annotated[
         list[str] | None, argument(metavar="[WORD]...", help="Words typed so far, after --; passed by the script")
     ] = None,
@@ -89,7 +80,7 @@ def completion(
     """Print the script that completes commands, options, states and names in a shell: `source <(treadle completion bash)`."""
     if words:
         for value, meaning in possible(words):
-            click.echo(f"{value}\t{meaning}" if meaning and shell is not Shell.BASH else value)
+            click.echo(f"{value}\t{meaning}" if meaning and shell != "bash" else value)
         return
     script = _SCRIPTS[shell]
     if not install:

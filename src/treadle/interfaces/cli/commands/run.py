@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
-from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, Any
 
 from click.exceptions import Exit
@@ -205,13 +204,6 @@ def _tell_paused(session: Session, engine: Engine, run_id: str, handlers: Sequen
     tell_error("interrupted", message, as_json=session.json)
 
 
-class OnFailure(StrEnum):
-    """The effect of a failure on the other branches of a run."""
-
-    STOP = "stop"
-    FINISH = "finish"
-
-
 async def submit(
     session: Session,
     places: Places,
@@ -225,8 +217,11 @@ async def submit(
     priority: Annotated[int, option(help="Smaller numbers run first")] = 0,
     tag_pairs: TagPairs = None,
     on_failure: Annotated[
-        OnFailure | None,
-        option(help="Once the run cannot succeed: start nothing new (stop, the default), or run the other branches to their end"),
+        str | None,
+        option(
+            choices=("stop", "finish"),
+            help="Once the run cannot succeed: start nothing new (stop, the default), or run the other branches to their end",
+        ),
     ] = None,
     deadline: Deadline = None,
     fairness_key: FairnessKey = None,
@@ -260,7 +255,7 @@ async def submit(
             task_list=task_list,
             priority=priority,
             tags=tags(tag_pairs),
-            on_failure=None if on_failure is None else on_failure.value,
+            on_failure=on_failure,
             fairness_key=fairness_key,
             **deadline_option(deadline),
         )

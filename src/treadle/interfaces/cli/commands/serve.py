@@ -129,8 +129,12 @@ _GRACE = 1.0
 async def mcp(
     session: Session,
     scopes: Annotated[
-        list[Scope] | None,
-        option("--scope", help="Over stdio on a store: allow only this scope; repeatable; default: all scopes"),
+        list[str] | None,
+        option(
+            "--scope",
+            choices=tuple(scope.value for scope in Scope),
+            help="Over stdio on a store: allow only this scope; repeatable; default: all scopes",
+        ),
     ] = None,
     handlers: Annotated[
         list[str] | None,
@@ -192,7 +196,7 @@ async def _far_desk(session: Session, toolsets: frozenset[str]) -> AsyncIterator
 
 @asynccontextmanager
 async def _near_desk(
-    session: Session, scopes: Sequence[Scope] | None, engines: Sequence[Engine], work: bool, llm: bool, toolsets: frozenset[str]
+    session: Session, scopes: Sequence[str] | None, engines: Sequence[Engine], work: bool, llm: bool, toolsets: frozenset[str]
 ) -> AsyncIterator[RequestContext]:
     from treadle.engine.operations import Operations
     from treadle.interfaces.mcp.request_context import RequestContext
@@ -209,7 +213,7 @@ async def _near_desk(
 
 async def _over_http(
     session: Session,
-    scopes: Sequence[Scope] | None,
+    scopes: Sequence[str] | None,
     handlers: Sequence[str],
     host: str | None,
     port: int | None,
