@@ -64,7 +64,7 @@ async def test_two_schedulers_and_a_dead_one_fire_each_tick_once(timing: Timing,
     (late,) = await timing.claim(SCHEDULE, lease_for=10 * SECOND)  # it dies now, or so it seems
     await timing.pass_(11 * SECOND)
     assert len(await other.turn()) == 1
-    answer = await timing.firer.fire(late)
+    answer = await timing.firer.run(late)
     assert answer.verdict == "claim_lost"
     for _ in range(5):
         await timing.pass_(MINUTE)
@@ -329,7 +329,7 @@ async def test_an_edit_fences_off_whoever_is_about_to_fire(timing: Timing) -> No
     await timing.pass_(MINUTE)
     (task,) = await timing.claim(SCHEDULE)
     await timing.schedules.edit("report", every=3600)
-    assert (await timing.firer.fire(task)).verdict == "claim_lost"
+    assert (await timing.firer.run(task)).verdict == "claim_lost"
     assert await timing.started() == []
     await timing.check()
 

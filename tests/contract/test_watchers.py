@@ -568,7 +568,7 @@ async def test_edits_and_removal_take_effect_at_once(timing: Timing, inbox: Path
     (task,) = await timing.claim(WATCHER)
     await timing.watchers.remove("inbox")
     (inbox / "a").touch()
-    assert (await timing.looker.scan(task)).verdict == "claim_lost"
+    assert (await timing.looker.run(task)).verdict == "claim_lost"
     await again(timing, 2)
     assert await timing.started() == []
     assert [move.move for move in await timing.store.log.list_moves(made.id)] == ["edit", "remove"]
@@ -584,7 +584,7 @@ async def test_a_look_by_who_has_lost_the_claim_changes_nothing(timing: Timing, 
     await timing.pass_(11 * SECOND)
     other = Timing(timing.store, clock)
     await other.look()
-    assert (await timing.looker.scan(late)).verdict == "claim_lost"
+    assert (await timing.looker.run(late)).verdict == "claim_lost"
     assert await timing.changes() == [("created", "a")]
     await timing.check()
 

@@ -64,11 +64,10 @@ class Timing:
         self.runs = Runs(store, self.committer, advancer, self.flows, value_store, ids)
         self.starters = Starters(store, self.queue, lambda: self.runs)
         self.schedules = Schedules(store, self.committer, ids, self.starters)
-        self.firer = Firer(store, self.committer, self.schedules, self.starters)
+        self.firer = Firer(self.schedules)
         self.watchers = Watchers(store, self.committer, ids, self.starters)
         self.events: list[Event] = []
         self.looks: SourceReader = Scanner(InThisThread(), SystemClock())
-        self._ids = ids
 
     # time
 
@@ -92,15 +91,15 @@ class Timing:
 
     async def turn(self) -> list[Answer]:
         """Fire the due schedules, each once."""
-        return [await self.firer.fire(task) for task in await self.claim(SCHEDULE)]
+        return [await self.firer.run(task) for task in await self.claim(SCHEDULE)]
 
     @property
     def looker(self) -> WatcherScanner:
-        return WatcherScanner(self.store, self.committer, self.watchers, self.starters, self._ids, self.events.append, self.looks)
+        return WatcherScanner(self.watchers, self.events.append, self.looks)
 
     async def look(self) -> list[Answer]:
         """Look for all watchers that are due, each once."""
-        return [await self.looker.scan(task) for task in await self.claim(WATCHER)]
+        return [await self.looker.run(task) for task in await self.claim(WATCHER)]
 
     async def changes(self, name: str = "job") -> list[tuple[str, str]]:
         """The changes that tasks were started for: the kind of change and the name."""

@@ -15,6 +15,7 @@ from tests.interfaces.test_problems import FAULTS
 
 from treadle.kernel.alerts import evaluate
 from treadle.kernel.alerts.evaluate import CAUSES, AlertEvaluator
+from treadle.kernel.alerts.service import Alerts
 from treadle.kernel.store.queries import TaskFilter
 from treadle.kernel.store.units import MoveRun, PutRun, Unit
 from treadle.model.errors import InvalidAlert, InvalidInput
@@ -56,7 +57,7 @@ class Watch:
         await pass_(self.scene, after)
         await self.scene.engine.kernel.store.tasks.wake(1000)
         for task in await self.process.claim(ALERT):
-            await self.evaluator.evaluate(task)
+            await self.evaluator.run(task)
         return await self.messages()
 
     async def messages(self) -> list[dict[str, Any]]:
@@ -338,14 +339,8 @@ async def test_an_alert_and_its_message_are_stored_together_or_not_at_all(scene:
     for after in (False, True):
         doomed = Process(scene.engine, dies_at=1, after=after)
         services = kernel.trigger_services
-        evaluator = AlertEvaluator(
-            kernel.store,
-            doomed.committer,  # type: ignore[arg-type]
-            services.alerts,
-            services.alert_evaluator._reads,
-            kernel.ids,
-            namespace="default",
-        )
+        alerts = Alerts(kernel.store, doomed.committer, kernel.ids, services.starters)  # type: ignore[arg-type]
+        evaluator = AlertEvaluator(alerts, services.alert_evaluator._reads)
         with pytest.raises(Died):
             await Watch(scene, evaluator).evaluate(after=60)
         scene.clock.advance(61)

@@ -34,22 +34,21 @@ class TriggerServices:
         self.watchers = Watchers(store, committer, ids, self.starters, namespace=namespace)
         self.watchers.survey = _survey
         self.watchers.allowed = kernel.settings.watch_allow
-        self.firer = Firer(store, committer, self.schedules, self.starters)
+        self.firer = Firer(self.schedules)
         self.declarations = Declarations(store, committer, kernel.reads, self.schedules, kernel.emit, namespace=namespace)
         self.alerts = Alerts(store, committer, ids, self.starters, namespace=namespace)
         self.alerts.seal = kernel.value_store.seal
         self.alerts.wait = self._wait
         self.status = StatusReads(store, kernel.clock, self.schedules, self.watchers, namespace=namespace)
         reads = AlertReads(store, self.status.read, namespace=namespace)
-        self.alert_evaluator = AlertEvaluator(store, committer, self.alerts, reads, ids, namespace=namespace)
+        self.alert_evaluator = AlertEvaluator(self.alerts, reads)
 
     async def _wait(self, task_id: str) -> Task:
         return await self._kernel.value_store.open_task(await self._kernel.results.tasks.wait(task_id))
 
     def scanner(self, source_reader: SourceReader) -> WatcherScanner:
         """Return the service that scans for watchers with the given file and network access."""
-        kernel = self._kernel
-        return WatcherScanner(kernel.store, kernel.committer, self.watchers, self.starters, kernel.ids, kernel.emit, source_reader)
+        return WatcherScanner(self.watchers, self._kernel.emit, source_reader)
 
 
 async def _survey(source: Source) -> Scan:

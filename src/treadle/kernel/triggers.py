@@ -9,37 +9,39 @@ A target is the work that a tick or a change starts: a task of a handler, a run 
 
 from __future__ import annotations
 
+import builtins
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Generic, TypeVar
 
 import msgspec
 
+from treadle.api.options import TargetOptions
 from treadle.kernel.queue.service import PATIENCE, Queue, TaskSpec, check_priority
+from treadle.kernel.record_service import B, RecordService
 from treadle.kernel.store.committer import Committer
 from treadle.kernel.store.lookups import check_limit, current_run, every_record, find_by_name_or_id
 from treadle.kernel.store.ports import Store
 from treadle.kernel.store.process import reach
 from treadle.kernel.store.queries import Rules
 from treadle.kernel.store.records import ChangeRecord, PutItems, PutRecord, RecordFilter
-from treadle.kernel.store.units import Finish, Row, Seen, Unit, Verdict
+from treadle.kernel.store.units import Answer, Finish, Row, Seen, Unit, Verdict
 from treadle.model.clock import milliseconds
 from treadle.model.errors import IllegalMove, InvalidInput, NotFound, Refused, StoreError, UnreadableValue, not_found
 from treadle.model.ids import Ids, parse_id
 from treadle.model.lists import MOST
-from treadle.model.names import DEFAULT_NAMESPACE, check_key, check_name
+from treadle.model.names import DEFAULT_NAMESPACE, ENGINE_LIST, Lane, check_key, check_name
 from treadle.model.records import UNREADABLE, Record
 from treadle.model.retry import as_policy
-from treadle.model.schedules import FUNCTION, TASK, WORKFLOW, ScheduleBody, Started, Target
-from treadle.model.states import Machine, TaskState
-from treadle.model.stored import Stored
+from treadle.model.schedules import FUNCTION, TARGETS, TASK, WORKFLOW, ScheduleBody, Started, Target
+from treadle.model.states import TaskState
 from treadle.model.tags import check_tags, decode_tags
-from treadle.model.tasks import Move, NewTask, Task
-from treadle.model.values import Json, encode, shown
+from treadle.model.tasks import NewTask, Task
+from treadle.model.values import Json, decode, encode, shown
 from treadle.model.watchers import WatcherBody
 
-B = TypeVar("B", bound=Stored)
+S = TypeVar("S")
 
 ACTIVE, PAUSED = "active", "paused"
 
@@ -59,43 +61,30 @@ class Recovery:
     text: str
 
 
-class Triggers(ABC, Generic[B]):
-    """The live records of one entity in one namespace; `B` is the type of their bodies."""
+class Triggers(RecordService[B], ABC, Generic[B, S]):
+    """The live records of one entity in one namespace; `B` is the type of their bodies, `S` the record that the API returns."""
 
-    machine: ClassVar[Machine]
+    kind: ClassVar[str]
+    """The kind of their tasks."""
 
     def __init__(
-        self,
-        store: Store,
-        committer: Committer,
-        ids: Ids,
-        starters: Starters,
-        *,
-        namespace: str = DEFAULT_NAMESPACE,
-        patience: float = PATIENCE,
+        self, store: Store, committer: Committer, ids: Ids, starters: Starters, *, namespace: str = DEFAULT_NAMESPACE
     ) -> None:
-        self._store = store
-        self._committer = committer
-        self._ids = ids
-        self._starters = starters
-        self._namespace = namespace
-        self._patience = patience
-
-    @abstractmethod
-    def next_task(self, record_id: str, body: B, now: int) -> NewTask:
-        """Return the task for the next due action, with its delay."""
-
-    @abstractmethod
-    def load(self, record: Record) -> B:
-        """Decode the body of a record."""
-
-    @abstractmethod
-    def save(self, body: B) -> str:
-        """Encode the body of a record."""
+        super().__init__(store, committer, ids, namespace=namespace)
+        self.starters = starters
 
     @abstractmethod
     def placeholder(self, problem: dict[str, Any]) -> B:
         """Return the body that is displayed in place of one that cannot be read."""
+
+    @abstractmethod
+    def show(self, record: Record) -> S:
+        """Return the record of the API."""
+
+    @property
+    def words(self) -> str:
+        """The entity for people."""
+        return self.machine.entity.replace("_", " ")
 
     def load_shown(self, record: Record) -> tuple[str, B]:
         """Return the displayed state and the body; `unreadable` and a placeholder if the body cannot be read."""
@@ -105,6 +94,40 @@ class Triggers(ABC, Generic[B]):
             state = record.state if record.state in self.machine.final else UNREADABLE
             return state, self.placeholder({"code": error.code, "message": str(error)})
 
+    # operations
+
+    async def get(self, name: str) -> S:
+        """Return the live record of that name, or the record of that id; or raise `NotFound`."""
+        return self.show(await self._get_record(name))
+
+    async def pause(self, name: str, *, actor: str = "python") -> S:
+        """Fire no ticks, or scan no more, until it is resumed; started work continues. Pausing a paused one is a no-op."""
+        return await self._operate(name, "pause", actor, unless=PAUSED)
+
+    async def resume(self, name: str, *, actor: str = "python") -> S:
+        """Resume a paused one: the policy of a schedule applies to missed ticks, a watcher reports the changes made meanwhile."""
+        return await self._operate(name, "resume", actor, unless=ACTIVE)
+
+    async def remove(self, name: str, *, actor: str = "python") -> S:
+        """End it; started work continues, alerts end without a message, and the name becomes free."""
+        return await self._operate(name, "remove", actor)
+
+    # tasks
+
+    def next_task(self, record_id: str, body: B, now: int) -> NewTask:
+        """Return the task for the next due action, with its delay."""
+        return self.make_task(record_id)
+
+    def make_task(self, record_id: str, delay: int = 0, task_list: str = ENGINE_LIST) -> NewTask:
+        """Return a task of the record."""
+        return NewTask(
+            id=self.ids.new_id(),
+            lane=Lane(self.namespace, self.kind, task_list, self.kind),
+            payload=encode({f"{self.machine.entity}_id": record_id}),
+            delay=delay,
+            trace_id=f"{self.machine.entity}:{record_id}",
+        )
+
     def is_late(self, record_id: str, body: B, task: Task) -> bool:
         """Return whether the live task is due later than it should be."""
         return False
@@ -113,25 +136,42 @@ class Triggers(ABC, Generic[B]):
         """Return further rows of an operator's move to that state."""
         return ()
 
+    # recovery
+
+    async def describe_recovery(self) -> Sequence[Recovery]:
+        """Return the active records that have missed work, and the action that follows."""
+        return ()
+
     async def repair(self) -> list[str]:
         """Give a new task to active records whose task was canceled or is due too late; return their names. Idempotent."""
         repaired = []
         for record in await self._list_active():
             body = self.load(record)
-            task = None if record.task_id is None else await self._store.tasks.find(record.task_id)
+            task = await self.find_task(record)
             if task is not None and not task.finished and not self.is_late(record.id, body, task):
                 continue
-            guard, settlement = replacing(task, "repair", f"The {record.entity} {record.name} has another task.")
-            new = self.next_task(record.id, body, await self._store.now())
-            change = ChangeRecord(record.id, record.version, record.body, task_id=new.id)
-            answer = await self._committer.submit(Unit(guard, settlement, (new,), rows=(change,)), self._patience)
+            unit = await self._replace_task(record, body, task, "repair", f"The {record.entity} {record.name} has another task.")
+            answer = await self.committer.submit(unit, PATIENCE)
             if answer.verdict is Verdict.DONE:
                 repaired.append(record.name or record.id)
         return repaired
 
+    async def _replace_task(self, record: Record, body: B, task: Task | None, actor: str, reason: str) -> Unit:
+        """Return the unit that gives the record another task."""
+        new = self.next_task(record.id, body, await self.store.now())
+        guard, settlement = replacing(task, actor, reason)
+        change = ChangeRecord(record.id, record.version, record.body, task_id=new.id)
+        return Unit(guard, settlement, (new,), rows=(change,))
+
+    # records
+
+    async def find_task(self, record: Record) -> Task | None:
+        """Return the task of the record."""
+        return None if record.task_id is None else await self.store.tasks.find(record.task_id)
+
     async def _list_active(self) -> list[Record]:
-        which = RecordFilter(self.machine.entity, self._namespace, states=(ACTIVE,), live=True)
-        return [record async for record in every_record(self._store, which) if self._readable(record)]
+        which = RecordFilter(self.machine.entity, self.namespace, states=(ACTIVE,), live=True)
+        return [record async for record in every_record(self.store, which) if self._readable(record)]
 
     def _readable(self, record: Record) -> bool:
         """Return whether this process can read the body; if not, a process with its codec handles the record."""
@@ -141,31 +181,28 @@ class Triggers(ABC, Generic[B]):
             return False
         return True
 
-    async def list_moves(self, name: str) -> list[Move]:
-        """Return its moves, oldest first."""
-        return await self._store.log.list_moves((await self._get_record(name)).id)
-
-    async def _page(self, ended: bool, limit: int, before_id: str | None) -> list[Record]:
-        """Return a page of records, newest first: the live ones, with `ended` also those that have ended."""
+    async def _page(self, ended: bool, limit: int, before_id: str | None) -> tuple[builtins.list[S], str | None]:
+        """Return a page of records, newest first (the live ones, with `ended` also those that have ended), and its cursor."""
         check_limit(limit)
         before_id = None if before_id is None else parse_id(before_id, "cursor")
-        which = RecordFilter(self.machine.entity, self._namespace, live=None if ended else True, before_id=before_id)
-        return await self._store.records.list_matching(which, limit)
+        which = RecordFilter(self.machine.entity, self.namespace, live=None if ended else True, before_id=before_id)
+        page = await self.store.records.list_matching(which, limit)
+        return [self.show(record) for record in page], page[-1].id if len(page) == limit else None
 
     async def _get_record(self, name: str, *, exact: bool = False) -> Record:
         """Return the live record of that name, or the record of that id; see `find_by_name_or_id`."""
-        record = await find_by_name_or_id(self._store, self._namespace, self.machine.entity, name, exact=exact)
+        record = await find_by_name_or_id(self.store, self.namespace, self.machine.entity, name, exact=exact)
         if record is None:
             raise not_found(self.machine.entity, name)
         return record
 
     async def _put(self, name: str, body: B, *, paused: bool, actor: str, items: tuple[tuple[str, str | None], ...] = ()) -> str:
         """Store a new record with its items, and its task unless it begins paused; return its id."""
-        record_id, text = self._ids.new_id(), self.save(body)
-        tasks = () if paused else (self.next_task(record_id, body, await self._store.now()),)
+        record_id, text = self.ids.new_id(), self.save(body)
+        tasks = () if paused else (self.next_task(record_id, body, await self.store.now()),)
         record = Record(
             id=record_id,
-            namespace=self._namespace,
+            namespace=self.namespace,
             entity=self.machine.entity,
             name=name,
             state=ACTIVE,
@@ -175,29 +212,24 @@ class Triggers(ABC, Generic[B]):
         rows: tuple[Row, ...] = (PutRecord(record), *((PutItems(record_id, items),) if items else ()))
         if paused:
             rows = (*rows, ChangeRecord(record_id, 0, text, "pause", ACTIVE, PAUSED, actor=actor))
-        reach("operate.before_commit")
-        answer = await self._committer.submit(Unit(tasks=tasks, rows=rows), self._patience)
-        reach("operate.after_commit")
+        answer = await self.operate(Unit(tasks=tasks, rows=rows))
         if name in answer.existing:
-            entity = self.machine.entity
-            raise Refused(
-                f"Another {entity.replace('_', ' ')} has the name {name} already; remove it first, or choose another name.",
-                code=f"{entity}_exists",
-            )
+            text = f"Another {self.words} has the name {name} already; remove it first, or choose another name."
+            raise Refused(text, code=f"{self.machine.entity}_exists")
         return record_id
 
-    async def _operate(self, name: str, move: str, actor: str, decide: Callable[[B, int], B], unless: str | None = None) -> Record:
+    async def _operate(
+        self, name: str, move: str, actor: str, decide: Callable[[B, int], B] = lambda body, _: body, unless: str | None = None
+    ) -> S:
         """Make an operator's move on the record and replace its task, guarded by the version that was read."""
         entity = self.machine.entity
 
-        async def attempt() -> Record:
+        async def attempt() -> S:
             record = await self._get_record(name, exact=move == "remove")
             if record.state == unless:
-                return record
-            state = self.machine.target(record.state, move)
-            if state is None:
-                raise IllegalMove(entity, record.name or record.id, record.state, move, self.machine.possible(record.state))
-            now = await self._store.now()
+                return self.show(record)
+            state = self.check_move(record, move)
+            now = await self.store.now()
             if state in self.machine.final and not self._readable(record):
                 text, tasks = record.body, []  # it is kept as it was found
             else:
@@ -214,13 +246,70 @@ class Triggers(ABC, Generic[B]):
                 actor=actor,
                 task_id=tasks[0].id if tasks else None,
             )
-            task = None if record.task_id is None else await self._store.tasks.find(record.task_id)
-            guard, settlement = replacing(task, actor, f"The {entity} {record.name}: {move} by {actor}.")
+            guard, settlement = replacing(await self.find_task(record), actor, f"The {entity} {record.name}: {move} by {actor}.")
             rows = (change, *await self.follow(record, state, actor))
-            await self._committer.commit(Unit(guard, settlement, tuple(tasks), rows=rows), self._patience)
-            return await self._get_record(record.id)
+            await self.committer.commit(Unit(guard, settlement, tuple(tasks), rows=rows), PATIENCE)
+            return await self.get(record.id)
 
-        return await self._committer.transact(attempt, f"{move} the {entity} {name}")
+        return await self.committer.transact(attempt, f"{move} the {entity} {name}")
+
+    def check_move(self, record: Record, move: str) -> str:
+        """Return the state to which the move leads, or raise `IllegalMove`."""
+        state = self.machine.target(record.state, move)
+        if state is None:
+            name = record.name or record.id
+            raise IllegalMove(self.machine.entity, name, record.state, move, self.machine.possible(record.state))
+        return state
+
+
+T = TypeVar("T", bound=Triggers[Any, Any])
+
+
+class Turns(ABC, Generic[T]):
+    """The turns of the tasks of one kind of trigger. One object is enough for all of them, and any number may run concurrently."""
+
+    point: ClassVar[str]
+    """The name of its crash points."""
+
+    def __init__(self, triggers: T) -> None:
+        self.triggers = triggers
+
+    @abstractmethod
+    async def act(self, record: Record, task: Task) -> Answer:
+        """Perform the due actions of the record, and settle the task."""
+
+    async def run(self, task: Task) -> Answer:
+        """Perform the due actions of a claimed task's record, and settle the task."""
+        answer = await self._turn(task)
+        while answer.verdict is Verdict.DEFERRED:  # the record changed concurrently
+            answer = await self._turn(task)
+        return answer
+
+    async def _turn(self, task: Task) -> Answer:
+        triggers = self.triggers
+        record = await triggers.store.records.find(decode(task.payload)[f"{triggers.machine.entity}_id"])
+        if record is None or record.state != ACTIVE or record.task_id != task.id:
+            return await self.commit(Unit(task.claim, succeeded({"note": f"the {triggers.words} has another task now"})))
+        return await self.act(record, task)
+
+    async def commit(self, unit: Unit) -> Answer:
+        """Commit a unit of the turn."""
+        reach(f"{self.point}.before_commit")
+        answer = await self.triggers.committer.submit(unit)
+        reach(f"{self.point}.after_commit")
+        return answer
+
+    async def forget(self, task: Task) -> None:
+        """Remove the finished task of a turn without changes, and its moves, immediately."""
+        try:
+            await self.triggers.store.retention.prune_trees(Rules(task.namespace, 0, 0), [task.root_id], _PAGE)
+        except StoreError:
+            pass  # retention prunes it later
+
+
+def succeeded(result: dict[str, Json]) -> Finish:
+    """Return the settlement of a task that ends with this result."""
+    return Finish("succeed", TaskState.COMPLETED, result=encode(result, "result"))
 
 
 def is_placeholder(body: ScheduleBody | WatcherBody) -> bool:
@@ -237,18 +326,10 @@ def replacing(task: Task | None, actor: str, reason: str) -> tuple[Seen | None, 
     return Seen.of(task), finish
 
 
-async def forget(store: Store, task: Task) -> None:
-    """Remove the finished task of a turn without changes, and its moves, immediately."""
-    try:
-        await store.retention.prune_trees(Rules(task.namespace, 0, 0), [task.root_id], _PAGE)
-    except StoreError:
-        pass  # retention prunes it later
-
-
 def unit_of(prepared: list[Prepared], rows: tuple[Row, ...], tasks: tuple[NewTask, ...] = (), **more: Any) -> Unit:
     """Return a unit that starts the prepared work, with further rows and tasks."""
-    new = (*(task for each in prepared for task in each.tasks), *tasks)
-    return Unit(tasks=new, rows=(*(row for each in prepared for row in each.rows), *rows), **more)
+    new = (*(task for work in prepared for task in work.tasks), *tasks)
+    return Unit(tasks=new, rows=(*(row for work in prepared for row in work.rows), *rows), **more)
 
 
 RUN = "run"
@@ -380,65 +461,56 @@ def _task_spec(target: Target, inputs: dict[str, Json], occasion: Occasion | Non
     )
 
 
-def make_target(
-    *,
-    task: str | None = None,
-    workflow: str | None = None,
-    function: str | None = None,
-    flow: str | None = None,
-    version: int | None = None,
-    inputs: Mapping[str, Json] | None = None,
-    given_as: str | None = None,
-    **options: Any,
-) -> Target:
-    """Return the single given target, or raise `InvalidInput`."""
-    named = {TASK: task, WORKFLOW: workflow, FUNCTION: function}
-    given = [(kind, name) for kind, name in named.items() if name is not None]
-    if len(given) != 1:
-        wrong = f", not {' and '.join(kind for kind, _ in given)} together" if given else ""
+def check_options(options: Mapping[str, Any], known: Any, what: str, example: str) -> None:
+    """Raise `InvalidInput` for options that the `TypedDict` does not have, and for none at all."""
+    if not options:
+        raise InvalidInput(f"Give at least one option, e.g. {example}.")
+    if unknown := [name for name in options if name not in known.__annotations__]:
+        raise InvalidInput(f"{what} has no option {unknown[0]!r}; it has {', '.join(known.__annotations__)}.")
+
+
+def named_targets(options: Mapping[str, Any]) -> dict[str, str]:
+    """Return the targets among the options of a schedule or watcher, by kind."""
+    return {kind: options[kind] for kind in TARGETS if options.get(kind) is not None}
+
+
+def edit_target(options: Mapping[str, Any], old: Target, option: str, kept_of: Callable[[Target, str], Target]) -> Target:
+    """Return the target of the options; those that are not given stay as in `old`, whose kind is empty for a new target.
+
+    `option` names the input that receives the tick or the change. `kept_of` returns what stays of a target of another kind.
+    """
+    if old.kind and option not in options and options.keys().isdisjoint(TargetOptions.__annotations__):
+        return old
+    names = named_targets(options) or ({old.kind: old.name} if old.kind else {})
+    if len(names) != 1:
+        wrong = f", not {' and '.join(names)} together" if names else ""
         raise InvalidInput(f"Name one target to start: a task, a workflow or a function{wrong}.")
-    ((kind, name),) = given
+    ((kind, name),) = names.items()
+    kept = old if kind == old.kind else kept_of(old, kind)
+    flow, version = options.get("flow", kept.flow), options.get("version", kept.version)
+    inputs, given_as = options.get("inputs", kept.inputs), options.get(option) or kept.given_as
+    timeout, deadline = options.get("timeout"), options.get("deadline")
+    fairness_key = options.get("fairness_key", kept.fairness_key)
     if kind != WORKFLOW and flow is not None:
         raise InvalidInput("Only a workflow has a flow.")
     if inputs is not None and not isinstance(inputs, Mapping):
         raise InvalidInput(f"Inputs must be a dict (a JSON object), not {type(inputs).__name__}.")
     if version is not None and (isinstance(version, bool) or not isinstance(version, int) or not 0 < version <= MOST):
         raise InvalidInput(f"version must be a whole number from 1 to {MOST}, not {shown(version)}.")
-    check_priority(options.get("priority", 0))
-    if given_as is not None:
-        check_key(given_as, "name of an input")
-    return Target(
+    check_priority(options.get("priority", kept.priority))
+    return msgspec.structs.replace(
+        kept,
         kind=kind,
         name=check_name(name, f"{kind} name"),
         flow=None if flow is None else check_key(flow, "flow"),
         version=version,
         inputs=dict(inputs or {}),
-        given_as=given_as,
-        **options,
-    )
-
-
-def named_targets(given: Mapping[str, Any]) -> dict[str, str]:
-    """Return the targets among the options of a schedule or watcher, by kind."""
-    return {kind: given[kind] for kind in (TASK, WORKFLOW, FUNCTION) if given.get(kind) is not None}
-
-
-def target_from(given: Mapping[str, Any], names: Mapping[str, str], kept: Target, given_as: str | None) -> Target:
-    """Return the target of the options; those that are not given stay as in `kept`."""
-    timeout, deadline = given.get("timeout"), given.get("deadline")
-    fairness_key = given.get("fairness_key", kept.fairness_key)
-    made = make_target(
-        **names,
-        flow=given.get("flow", kept.flow),
-        version=given.get("version", kept.version),
-        inputs=given.get("inputs", kept.inputs),
-        given_as=given_as,
-        task_list=check_name(given.get("task_list", kept.task_list), "task list"),
-        priority=given.get("priority", kept.priority),
-        retry=as_policy(given["retry"]) if "retry" in given else kept.retry,
+        given_as=None if given_as is None else check_key(given_as, "name of an input"),
+        task_list=check_name(options.get("task_list", kept.task_list), "task list"),
+        priority=options.get("priority", kept.priority),
+        retry=as_policy(options["retry"]) if "retry" in options else kept.retry,
         timeout_for=kept.timeout_for if timeout is None else milliseconds(timeout, "timeout", positive=True),
         deadline_for=kept.deadline_for if deadline is None else milliseconds(deadline, "deadline", positive=True),
         fairness_key=None if fairness_key is None else check_key(fairness_key, "fairness key"),
-        tags=decode_tags(check_tags(given["tags"])) if "tags" in given else kept.tags,
+        tags=decode_tags(check_tags(options["tags"])) if "tags" in options else kept.tags,
     )
-    return msgspec.structs.replace(made, more=kept.more)

@@ -89,15 +89,15 @@ def builtin_handlers(
         handlers[PRUNE] = make_handler(PRUNE, _prune_with(retention), retry=_PERSISTENT)
     if firer is not None:
         handlers[SCHEDULE] = make_handler(
-            SCHEDULE, _settling(firer, lambda service, task: service.fire(task)), retry=_PATIENT, concurrency=16
+            SCHEDULE, _settling(firer, lambda service, task: service.run(task)), retry=_PATIENT, concurrency=16
         )
     if looker is not None:
         handlers[WATCHER] = make_handler(
-            WATCHER, _settling(looker, lambda service, task: service.scan(task)), retry=_PATIENT, concurrency=SCAN_CONCURRENCY
+            WATCHER, _settling(looker, lambda service, task: service.run(task)), retry=_PATIENT, concurrency=SCAN_CONCURRENCY
         )
     if evaluator is not None:
         handlers[ALERT] = make_handler(
-            ALERT, _settling(evaluator, lambda service, task: service.evaluate(task)), retry=_PATIENT, concurrency=4
+            ALERT, _settling(evaluator, lambda service, task: service.run(task)), retry=_PATIENT, concurrency=4
         )
     if expire is not None:
         handlers[RUN_DEADLINE] = make_handler(RUN_DEADLINE, expire, retry=_PATIENT, concurrency=16)

@@ -10,8 +10,7 @@ from tests.simulation.bugs.bug import Plants
 from treadle.api.external_jobs import ExternalJob
 from treadle.dispatch import coordinator
 from treadle.dispatch.held_jobs import HeldJobs
-from treadle.kernel.access import requests
-from treadle.kernel.access.requests import RequestBody
+from treadle.kernel.access.requests import RequestBody, Requests
 from treadle.kernel.external.service import ExternalJobs
 from treadle.kernel.functions.service import Functions
 from treadle.kernel.queue.claim_waiters import ClaimWaiters
@@ -48,7 +47,7 @@ def what_is_seen_is_stored_before_it_is_told(patch: pytest.MonkeyPatch) -> None:
 
     async def write(self: WatcherScanner, look: Any, chunk: Any) -> None:
         if chunk.puts:
-            await self._commit(Unit(look.task.claim, rows=(PutItems(look.record.id, tuple(chunk.puts)),)))
+            await self.commit(Unit(look.task.claim, rows=(PutItems(look.record.id, tuple(chunk.puts)),)))
         await real(self, look, chunk)
 
     patch.setattr(WatcherScanner, "_write", write)
@@ -71,7 +70,7 @@ def functions_park_whatever_has_come(patch: pytest.MonkeyPatch) -> None:
 
 def answers_are_forgotten(patch: pytest.MonkeyPatch) -> None:
     """A request that has an answer is carried out again."""
-    patch.setattr(requests, "_load", lambda record: RequestBody())
+    patch.setattr(Requests, "load", lambda self, record: RequestBody())
 
 
 def callbacks_are_acknowledged_and_dropped(patch: pytest.MonkeyPatch) -> None:

@@ -10,14 +10,24 @@ import base64
 import hashlib
 import hmac
 import re
-from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from functools import lru_cache
+from typing import ClassVar, NamedTuple, TypeVar, cast
 
+import msgspec
+
+from treadle.kernel.record_service import RecordService
+from treadle.kernel.store.committer import Committer
 from treadle.kernel.store.ports import Store
+from treadle.kernel.store.records import ChangeRecord, PutRecord
+from treadle.kernel.store.units import Answer, Unit, Verdict
 from treadle.model.clock import Clock
-from treadle.model.errors import Unauthorized
+from treadle.model.errors import Unauthorized, UnreadableValue
+from treadle.model.ids import Ids
+from treadle.model.names import DEFAULT_NAMESPACE
 from treadle.model.records import Record
+from treadle.model.stored import Stored, read
+from treadle.model.values import Json, encode
 
 RECENT_FOR = 5.0
 """Seconds for which a record is cached."""
@@ -133,13 +143,71 @@ class Shown(NamedTuple):
     known: bool
 
 
-async def find_shown(prefix: str, text: str, recent: RecentRecords, digest_of: Callable[[Record], str | None]) -> Shown:
-    """Find the record of a credential, or raise `Unauthorized`; the secret is always compared first."""
-    credential = read_credential(prefix, text)
-    found = None if credential is None else await recent.find(credential.record_id)
-    known = fits(credential, None if found is None else digest_of(found[0]))
-    if credential is None:
-        raise Unauthorized("malformed" if text else "missing")
-    if found is None:
-        raise Unauthorized("unknown")
-    return Shown(credential, *found, known)
+class CredentialBody(Stored, frozen=True, kw_only=True):
+    """The stored state of a credential; the digest is removed when it ends."""
+
+    digest: str | None = None
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}(...)"
+
+
+C = TypeVar("C", bound=CredentialBody)
+
+
+@lru_cache(maxsize=RECENT_COUNT)
+def _decode(kind: type[C], text: str) -> C:
+    try:
+        return read(kind, text)
+    except UnreadableValue:
+        return kind()
+
+
+def load_body(kind: type[C], record: Record) -> C:
+    """Decode a body (a busy server reads the same few with every request); one that cannot be read fits no secret."""
+    return cast(C, _decode(kind, record.body))
+
+
+class CredentialService(RecordService[C]):
+    """Records that are found by a credential, which only their callers have."""
+
+    prefix: ClassVar[str]
+
+    def __init__(self, store: Store, committer: Committer, ids: Ids, clock: Clock, *, namespace: str = DEFAULT_NAMESPACE) -> None:
+        super().__init__(store, committer, ids, namespace=namespace)
+        self.recent = RecentRecords(store, clock, self.machine.entity, namespace)
+
+    def load(self, record: Record) -> C:
+        """Decode the body of a record; one that cannot be read fits no secret and grants nothing."""
+        body: C = load_body(self.body, record)
+        return body
+
+    async def find_shown(self, text: str) -> Shown:
+        """Find the record of a credential, or raise `Unauthorized`; the secret is always compared first."""
+        credential = read_credential(self.prefix, text)
+        match = None if credential is None else await self.recent.find(credential.record_id)
+        known = fits(credential, None if match is None else self.load(match[0]).digest)
+        if credential is None:
+            raise Unauthorized("malformed" if text else "missing")
+        if match is None:
+            raise Unauthorized("unknown")
+        return Shown(credential, *match, known)
+
+    async def put(self, credential: Credential, body: C, move: str, actor: str, data: Json, name: str | None = None) -> Answer:
+        """Store the new record of a credential, which that move makes valid."""
+        text, state = self.save(body), self.machine.initial
+        record = Record(
+            id=credential.record_id, namespace=self.namespace, entity=self.machine.entity, name=name, state=state, body=text
+        )
+        to_state = self.machine.moves[state, move]
+        change = ChangeRecord(record.id, 0, text, move, state, to_state, actor=actor, data=encode(data))
+        return await self.operate(Unit(rows=(PutRecord(record), change)))
+
+    async def end(self, record: Record, move: str, actor: str | None) -> bool:
+        """End the credential and remove its digest; return whether it was done: not if the record has changed since."""
+        text = self.save(msgspec.structs.replace(self.load(record), digest=None))
+        state = self.machine.moves[record.state, move]
+        change = ChangeRecord(record.id, record.version, text, move, record.state, state, ended=True, actor=actor)
+        answer = await self.operate(Unit(rows=(change,)))
+        self.recent.forget(record.id)
+        return answer.verdict is Verdict.DONE

@@ -13,18 +13,17 @@ import hashlib
 from dataclasses import dataclass
 
 from treadle.kernel.queue.service import PATIENCE
-from treadle.kernel.store.committer import Committer, Stale
-from treadle.kernel.store.ports import Store
-from treadle.kernel.store.process import reach
+from treadle.kernel.record_service import RecordService
+from treadle.kernel.store.committer import Stale
 from treadle.kernel.store.records import ChangeRecord, PutRecord
 from treadle.kernel.store.units import Unit, Verdict
 from treadle.model.errors import IdempotencyKeyReused, InvalidInput, RequestInProgress, UnreadableValue
-from treadle.model.ids import Ids, uuid7
-from treadle.model.names import DEFAULT_NAMESPACE, check_key
+from treadle.model.ids import uuid7
+from treadle.model.names import check_key
 from treadle.model.records import Record
 from treadle.model.states import REQUEST as MACHINE
-from treadle.model.stored import Stored, plain, read
-from treadle.model.values import PAYLOAD_LIMIT, encode
+from treadle.model.stored import Stored
+from treadle.model.values import PAYLOAD_LIMIT
 
 ENTITY = MACHINE.entity
 KEPT_FOR = 7 * 86_400_000
@@ -66,17 +65,20 @@ class RequestBody(Stored, frozen=True, kw_only=True):
     """In base 64, because it may be binary."""
 
 
-class Requests:
+class Requests(RecordService[RequestBody]):
     """The requests of one namespace."""
 
-    def __init__(
-        self, store: Store, committer: Committer, ids: Ids, *, namespace: str = DEFAULT_NAMESPACE, patience: float = PATIENCE
-    ) -> None:
-        self._store = store
-        self._committer = committer
-        self._ids = ids
-        self._namespace = namespace
-        self._patience = patience
+    machine = MACHINE
+    body = RequestBody
+
+    def load(self, record: Record) -> RequestBody:
+        """Decode the body of a request."""
+        try:
+            return super().load(record)
+        except UnreadableValue:
+            raise InvalidInput(
+                "The response under this idempotency key cannot be read: it is damaged, or this server does not have its codec."
+            ) from None
 
     async def begin(self, actor: str, route: str, key: str, request: bytes) -> Begun | Answer:
         """Begin the request, or return the response to the earlier one.
@@ -85,19 +87,19 @@ class Requests:
         """
         check_key(key, "idempotency key")
         digest = hashlib.sha256(request).hexdigest()
-        record_id = _id(self._namespace, actor, route, key)
+        record_id = _id(self.namespace, actor, route, key)
 
         async def attempt() -> Begun | Answer:
-            now = await self._store.now()
-            mine = RequestBody(digest=digest, begun_at=now, nonce=self._ids.new_id())
-            record = await self._store.records.find(record_id)
+            now = await self.store.now()
+            mine = RequestBody(digest=digest, begun_at=now, nonce=self.ids.new_id())
+            record = await self.store.records.find(record_id)
             if record is None:
                 await self._put(record_id, mine)
-                record = await self._store.records.find(record_id)
-                if record is not None and _load(record).nonce == mine.nonce:
+                record = await self.store.records.find(record_id)
+                if record is not None and self.load(record).nonce == mine.nonce:
                     return Begun(record_id, record.version, digest)
                 raise Stale
-            body = _load(record)
+            body = self.load(record)
             if body.nonce and body.begun_at + KEPT_FOR > now:
                 if body.digest != digest:
                     raise IdempotencyKeyReused(key)
@@ -109,7 +111,7 @@ class Requests:
                 raise Stale
             return Begun(record_id, record.version + 1, digest)
 
-        return await self._committer.transact(attempt, f"begin the request with the key {key}")
+        return await self.committer.transact(attempt, f"begin the request with the key {key}")
 
     async def finish(self, begun: Begun, answer: Answer) -> None:
         """Store the response, unless the request was begun again meanwhile. A response that is too large frees the key."""
@@ -117,7 +119,7 @@ class Requests:
             await self.forget(begun)
             return
         text = base64.b64encode(answer.body).decode()
-        body = RequestBody(digest=begun.digest, begun_at=await self._store.now(), nonce="-", status=answer.status, answer=text)
+        body = RequestBody(digest=begun.digest, begun_at=await self.store.now(), nonce="-", status=answer.status, answer=text)
         await self._change(begun.record_id, begun.version, body)
 
     async def forget(self, begun: Begun) -> None:
@@ -126,31 +128,16 @@ class Requests:
 
     async def _put(self, record_id: str, body: RequestBody) -> None:
         """Store a new record. It counts as ended, so that only its age keeps it from being pruned."""
-        text = _save(body)
-        record = Record(id=record_id, namespace=self._namespace, entity=ENTITY, state=MACHINE.initial, body=text)
-        reach("operate.before_commit")
-        await self._committer.submit(Unit(rows=(PutRecord(record), ChangeRecord(record_id, 0, text, ended=True))), self._patience)
-        reach("operate.after_commit")
+        text = self.save(body)
+        record = Record(id=record_id, namespace=self.namespace, entity=ENTITY, state=MACHINE.initial, body=text)
+        await self.operate(Unit(rows=(PutRecord(record), ChangeRecord(record_id, 0, text, ended=True))))
 
     async def _change(self, record_id: str, version: int, body: RequestBody) -> bool:
-        change = ChangeRecord(record_id, version, _save(body), ended=True)
-        answer = await self._committer.submit(Unit(rows=(change,)), self._patience)
+        change = ChangeRecord(record_id, version, self.save(body), ended=True)
+        answer = await self.committer.submit(Unit(rows=(change,)), PATIENCE)
         return answer.verdict is Verdict.DONE
 
 
 def _id(*parts: str) -> str:
     """Return the record id, derived from caller, route and key."""
     return uuid7(0, hashlib.sha256("\0".join(parts).encode()).digest())
-
-
-def _load(record: Record) -> RequestBody:
-    try:
-        return read(RequestBody, record.body)
-    except UnreadableValue:
-        raise InvalidInput(
-            "The response under this idempotency key cannot be read: it is damaged, or this server does not have its codec."
-        ) from None
-
-
-def _save(body: RequestBody) -> str:
-    return encode(plain(body), "request")

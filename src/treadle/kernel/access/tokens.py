@@ -14,23 +14,16 @@ import msgspec
 
 from treadle.api.tokens import Token, TokenCreated, TokenList
 from treadle.api.wire import record_of
-from treadle.kernel.access.credentials import RECENT_COUNT, RecentRecords, find_shown, new_credential
-from treadle.kernel.queue.service import PATIENCE
-from treadle.kernel.store.committer import Committer, Stale
+from treadle.kernel.access.credentials import RECENT_COUNT, CredentialBody, CredentialService, load_body, new_credential
+from treadle.kernel.store.committer import Stale
 from treadle.kernel.store.lookups import every_record, find_by_name_or_id
-from treadle.kernel.store.ports import Store
-from treadle.kernel.store.process import reach
-from treadle.kernel.store.records import ChangeRecord, PutRecord, RecordFilter
-from treadle.kernel.store.units import Unit, Verdict
+from treadle.kernel.store.records import RecordFilter
 from treadle.model.access import ONCE_OPERATE, Access, Scope, check_token_name, granted, parse_scopes
-from treadle.model.clock import Clock, Duration, as_text, milliseconds
-from treadle.model.errors import InvalidInput, Refused, Unauthorized, UnreadableValue, not_found
-from treadle.model.ids import Ids
-from treadle.model.names import DEFAULT_NAMESPACE, check_key, check_name
+from treadle.model.clock import Duration, as_text, milliseconds
+from treadle.model.errors import InvalidInput, Refused, Unauthorized, not_found
+from treadle.model.names import check_key, check_name
 from treadle.model.records import UNREADABLE, Record
 from treadle.model.states import TOKEN as MACHINE
-from treadle.model.stored import Stored, plain, read
-from treadle.model.values import encode
 
 ENTITY = MACHINE.entity
 PREFIX = "tdl"
@@ -39,40 +32,23 @@ NEW, ACTIVE, EXPIRED = "new", "active", "expired"
 _PAGE = 1000
 
 
-class TokenBody(Stored, frozen=True, kw_only=True):
-    """The stored state of a token; the digest is removed when it ends."""
+class TokenBody(CredentialBody, frozen=True, kw_only=True):
+    """The stored state of a token."""
 
     scopes: tuple[Scope, ...] = ()
     task_lists: tuple[str, ...] = ()
     created_by: str = ""
     expires_at: int | None = None
-    digest: str | None = None
     separate: bool = False
     """Whether `operate` excludes `approve` and `publish`; tokens of older versions include them."""
 
-    def __repr__(self) -> str:
-        return "TokenBody(...)"
 
-
-class Tokens:
+class Tokens(CredentialService[TokenBody]):
     """The tokens of one namespace."""
 
-    def __init__(
-        self,
-        store: Store,
-        committer: Committer,
-        ids: Ids,
-        clock: Clock,
-        *,
-        namespace: str = DEFAULT_NAMESPACE,
-        patience: float = PATIENCE,
-    ) -> None:
-        self._store = store
-        self._committer = committer
-        self._ids = ids
-        self._namespace = namespace
-        self._patience = patience
-        self._recent = RecentRecords(store, clock, ENTITY, namespace)
+    machine = MACHINE
+    body = TokenBody
+    prefix = PREFIX
 
     # changes by operators
 
@@ -100,27 +76,22 @@ class Tokens:
         if body.task_lists and Scope.ADMIN in body.scopes:
             raise InvalidInput("A token with the scope admin cannot be restricted to task lists: it could create one that is not.")
         expires_for = None if expires is None else milliseconds(expires, "expires", positive=True)
-        now = await self._store.now()
+        now = await self.store.now()
         await self._end_expired(now)
-        credential = new_credential(self._ids.new_id(), self._ids.secret())
+        credential = new_credential(self.ids.new_id(), self.ids.secret())
         body = msgspec.structs.replace(
             body, expires_at=None if expires_for is None else now + expires_for, digest=credential.digest()
         )
-        text = _save(body)
-        record = Record(id=credential.record_id, namespace=self._namespace, entity=ENTITY, name=name, state=NEW, body=text)
         data = {
             "name": name,
             "scopes": list(body.scopes),
             "task_lists": list(body.task_lists),
             "expires_at": as_text(body.expires_at),
         }
-        made = ChangeRecord(record.id, 0, text, "create", NEW, ACTIVE, actor=actor, data=encode(data))
-        reach("operate.before_commit")
-        answer = await self._committer.submit(Unit(rows=(PutRecord(record), made)), self._patience)
-        reach("operate.after_commit")
+        answer = await self.put(credential, body, "create", actor, data, name)
         if name in answer.existing:
             raise Refused(f"A token {name} already exists; revoke it first, or choose another name.", code="token_exists")
-        return record_of(TokenCreated, await self.get(record.id), secret=credential.text(PREFIX))
+        return record_of(TokenCreated, await self.get(credential.record_id), secret=credential.text(PREFIX))
 
     async def revoke(self, token: str, *, actor: str = "operator") -> Token:
         """Revoke the token and the sessions opened with it; an ended token does not change."""
@@ -129,26 +100,26 @@ class Tokens:
         async def attempt() -> Token:
             record = await self._get_record(token, exact=True)
             if record.state != ACTIVE:
-                return _shown(record, await self._store.now())
-            if not await self._end(record, "revoke", actor):
+                return _shown(record, await self.store.now())
+            if not await self.end(record, "revoke", actor):
                 raise Stale
             return await self.get(record.id)
 
-        return await self._committer.transact(attempt, f"revoke the token {token}")
+        return await self.committer.transact(attempt, f"revoke the token {token}")
 
     async def get(self, id_or_name: str) -> Token:
         """Return the live token of that name, or the token of that id; or raise `NotFound`."""
-        return _shown(await self._get_record(id_or_name), await self._store.now())
+        return _shown(await self._get_record(id_or_name), await self.store.now())
 
     async def list(self, *, every: bool = False) -> TokenList:
         """Return the valid tokens, newest first; with `every` also expired and revoked ones."""
-        now = await self._store.now()
+        now = await self.store.now()
         tokens = [_shown(record, now) async for record in self._records(live=None if every else True)]
         return TokenList([token for token in tokens if every or token.state in (ACTIVE, UNREADABLE)])
 
     async def any_live(self) -> bool:
         """Return whether a valid token exists: without one, nobody can use a server from another machine."""
-        now = await self._store.now()
+        now = await self.store.now()
         async for record in self._records(live=True):
             if _state(record, _load(record), now) in (ACTIVE, UNREADABLE):
                 return True
@@ -158,7 +129,7 @@ class Tokens:
 
     async def find_access(self, secret: str) -> Access:
         """Return the access of a secret, or raise `Unauthorized` with a message that does not reveal the reason."""
-        shown = await find_shown(PREFIX, secret, self._recent, lambda record: _load(record).digest)
+        shown = await self.find_shown(secret)
         access = _valid(shown.record, shown.now)
         if not shown.known:
             raise Unauthorized("wrong")
@@ -166,7 +137,7 @@ class Tokens:
 
     async def find_access_of(self, token_id: str, *, afresh: bool = False) -> Access:
         """Return the current access of a known token, or raise `Unauthorized`. `afresh` bypasses the cache."""
-        found = await self._recent.find(token_id, afresh=afresh)
+        found = await self.recent.find(token_id, afresh=afresh)
         if found is None:
             raise Unauthorized("unknown")
         return _valid(*found)
@@ -174,47 +145,23 @@ class Tokens:
     # records
 
     async def _get_record(self, id_or_name: str, *, exact: bool = False) -> Record:
-        record = await find_by_name_or_id(self._store, self._namespace, ENTITY, id_or_name, exact=exact)
+        record = await find_by_name_or_id(self.store, self.namespace, ENTITY, id_or_name, exact=exact)
         if record is None:
             raise not_found("token", id_or_name)
         return record
 
     def _records(self, *, live: bool | None) -> AsyncIterator[Record]:
-        return every_record(self._store, RecordFilter(ENTITY, self._namespace, live=live))
+        return every_record(self.store, RecordFilter(ENTITY, self.namespace, live=live))
 
     async def _end_expired(self, now: int) -> None:
         """Record the expiry of tokens, so that their names become free and retention prunes them."""
         for record in [record async for record in self._records(live=True)]:
             if _state(record, _load(record), now) == EXPIRED:
-                await self._end(record, "expire", None)
-
-    async def _end(self, record: Record, move: str, actor: str | None) -> bool:
-        """Return whether it was done: not if the record has changed since it was read."""
-        body = _save(msgspec.structs.replace(_load(record), digest=None))
-        change = ChangeRecord(record.id, record.version, body, move, ACTIVE, MACHINE.moves[(ACTIVE, move)], ended=True, actor=actor)
-        reach("operate.before_commit")
-        answer = await self._committer.submit(Unit(rows=(change,)), self._patience)
-        reach("operate.after_commit")
-        self._recent.forget(record.id)
-        return answer.verdict is Verdict.DONE
+                await self.end(record, "expire", None)
 
 
 def _load(record: Record) -> TokenBody:
-    """Decode the body; if it cannot be read here, return one that fits no secret and grants nothing."""
-    return _decode(record.body)
-
-
-@lru_cache(maxsize=RECENT_COUNT)
-def _decode(body: str) -> TokenBody:
-    """The decoded body; a busy server reads the same few with every request."""
-    try:
-        return read(TokenBody, body)
-    except UnreadableValue:
-        return TokenBody()
-
-
-def _save(body: TokenBody) -> str:
-    return encode(plain(body), "token")
+    return load_body(TokenBody, record)
 
 
 def _lists(task_lists: Iterable[str]) -> tuple[str, ...]:

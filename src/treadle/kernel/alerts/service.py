@@ -17,11 +17,12 @@ import msgspec
 from treadle.api.alerts import Alert, AlertDelivery, AlertPage, AlertRule, AlertRules, AlertTest
 from treadle.api.options import AlertOptions
 from treadle.api.wire import Instant, record_of
+from treadle.kernel.queue.service import PATIENCE
 from treadle.kernel.queue.why import OPEN_SERVICE, shown_server_state
 from treadle.kernel.store.lookups import check_limit, every_record
 from treadle.kernel.store.records import ChangeRecord, RecordFilter, read_body
 from treadle.kernel.store.units import Row, Unit
-from treadle.kernel.triggers import Recovery, Triggers
+from treadle.kernel.triggers import Triggers, check_options
 from treadle.model.alerts import (
     AGE_FOR,
     BUDGET_SPENT,
@@ -47,7 +48,7 @@ from treadle.model.records import UNREADABLE, Record
 from treadle.model.retry import RetryPolicy
 from treadle.model.states import ALERT as ALERT_MACHINE
 from treadle.model.states import ALERT_RULE as MACHINE
-from treadle.model.stored import plain, write
+from treadle.model.stored import write
 from treadle.model.tasks import LIVE_SERVER_STATES, NewTask, Task
 from treadle.model.values import Json, decode, decode_object, encode, shown
 
@@ -59,10 +60,12 @@ TEST_WITHIN = 15.0
 _PAGE = 1000
 
 
-class Alerts(Triggers[AlertRuleBody]):
+class Alerts(Triggers[AlertRuleBody, AlertRule]):
     """The alert rules and alerts of one namespace."""
 
     machine = MACHINE
+    body = AlertRuleBody
+    kind = ALERT
     seal: Callable[[str], str] = staticmethod(str)
     """Seals the text of messages with the engine's codec."""
     wait: Callable[[str], Awaitable[Task]]
@@ -79,11 +82,7 @@ class Alerts(Triggers[AlertRuleBody]):
         """Change options of a rule, except its condition; the next evaluation uses them, and alerts that fire stay."""
         if not changes:
             raise InvalidInput("Give at least one option to change.")
-        return self._shown(await self._operate(name, "edit", actor, lambda body, _: edit_body(body, changes)))
-
-    async def remove(self, name: str, *, actor: str = "python") -> AlertRule:
-        """End the rule and its alerts without a message; the name becomes free."""
-        return self._shown(await self._operate(name, "remove", actor, lambda body, _: body))
+        return await self._operate(name, "edit", actor, lambda body, _: edit_body(body, changes))
 
     async def silence(self, name: str, lasting: Duration, *, actor: str = "python") -> AlertRule:
         """Send no messages of the rule for that time; 0 ends the silence. Causes that last longer are reported at its end."""
@@ -92,23 +91,23 @@ class Alerts(Triggers[AlertRuleBody]):
         def silenced(body: AlertRuleBody, now: int) -> AlertRuleBody:
             return msgspec.structs.replace(body, silenced_until=now + silence_for if silence_for else None)
 
-        return self._shown(await self._operate(name, "silence", actor, silenced))
+        return await self._operate(name, "silence", actor, silenced)
 
     async def test(self, name: str, *, actor: str = "python") -> AlertTest:
         """Send a test message through a worker, without retries; wait up to `TEST_WITHIN` seconds for the response."""
         record = await self._get_record(name)
         if self.load_shown(record)[0] == UNREADABLE:
             raise InvalidAlert(f"The alert rule {name} cannot be read: remove it, and create another.")
-        task = self.message(record, TEST, await self._store.now(), [], 0, text=f"A test message, requested by {actor}.")
+        task = self.message(record, TEST, await self.store.now(), [], 0, text=f"A test message, requested by {actor}.")
         task = msgspec.structs.replace(task, policy=write(RetryPolicy()))
-        await self._committer.submit(Unit(tasks=(task,)), self._patience)
+        await self.committer.submit(Unit(tasks=(task,)), PATIENCE)
         return await self._test_result(task.id)
 
     async def _test_result(self, task_id: str) -> AlertTest:
-        now = await self._store.now()
+        now = await self.store.now()
         live = any(
             shown_server_state(server, now) in LIVE_SERVER_STATES and server.service_name != OPEN_SERVICE
-            for server in await self._store.servers.list_all(self._namespace)
+            for server in await self.store.servers.list_all(self.namespace)
         )
         try:
             async with asyncio.timeout(TEST_WITHIN if live else 0):
@@ -127,14 +126,10 @@ class Alerts(Triggers[AlertRuleBody]):
         if state not in MACHINE.final or self.load_shown(record)[0] == UNREADABLE:
             return ()
         ids = [each.alert_id for each in self.load(record).causes.values() if each.alert_id]
-        found = [await self._store.records.find(each) for each in ids]
+        found = [await self.store.records.find(each) for each in ids]
         return tuple(resolution(each, None, actor) for each in found if each is not None and each.ended_at is None)
 
     # reads
-
-    async def get(self, name: str) -> AlertRule:
-        """Return the live rule of that name, or the rule of that id; or raise `NotFound`."""
-        return self._shown(await self._get_record(name))
 
     async def find_target(self, rule_id: str) -> tuple[str, AlertRuleBody]:
         """Return the state of a rule and its body, with its whole target; or raise `NotFound`."""
@@ -142,7 +137,8 @@ class Alerts(Triggers[AlertRuleBody]):
 
     async def rules(self) -> AlertRules:
         """Return the live rules, newest first."""
-        return AlertRules([self._shown(record) for record in await self._page(False, _PAGE, None)])
+        rules, _ = await self._page(False, _PAGE, None)
+        return AlertRules(rules)
 
     async def list(
         self, *, firing: bool = False, rule: str | None = None, limit: int = 100, before: str | None = None
@@ -151,46 +147,25 @@ class Alerts(Triggers[AlertRuleBody]):
         check_limit(limit)
         before_id = None if before is None else parse_id(before, "cursor")
         rule_id = None if rule is None else (await self._get_record(rule)).id
-        which = RecordFilter(ALERT_MACHINE.entity, self._namespace, live=True if firing else None, before_id=before_id)
+        which = RecordFilter(ALERT_MACHINE.entity, self.namespace, live=True if firing else None, before_id=before_id)
         if rule_id is None:
-            page = await self._store.records.list_matching(which, limit)
+            page = await self.store.records.list_matching(which, limit)
         else:
             page = []
-            async for record in every_record(self._store, which):
+            async for record in every_record(self.store, which):
                 if load_alert(record).rule_id == rule_id:
                     page.append(record)
                     if len(page) == limit:
                         break
         ids = [task_id for record in page for task_id in load_alert(record).deliveries]
-        tasks = {task.id: task for task in await self._store.tasks.find_many(ids)} if ids else {}
+        tasks = {task.id: task for task in await self.store.tasks.find_many(ids)} if ids else {}
         return AlertPage([_alert(record, tasks) for record in page], page[-1].id if len(page) == limit else None)
 
-    async def describe_recovery(self) -> Sequence[Recovery]:
-        """Return nothing: a late evaluation finds everything that the missed ones would have."""
-        return []
-
     # records and tasks
-
-    def load(self, record: Record) -> AlertRuleBody:
-        """Decode the body of a rule's record."""
-        return read_body(AlertRuleBody, record)
-
-    def save(self, body: AlertRuleBody) -> str:
-        """Encode the body of a rule's record."""
-        return encode(plain(body), "alert rule")
 
     def placeholder(self, problem: dict[str, Any]) -> AlertRuleBody:
         """Return the body that is displayed in place of one that cannot be read."""
         return AlertRuleBody(when=PROBLEM, to="")
-
-    def next_task(self, record_id: str, body: AlertRuleBody, now: int) -> NewTask:
-        """Return a task that evaluates the rule immediately."""
-        return NewTask(
-            id=self._ids.new_id(),
-            lane=Lane(self._namespace, ALERT, ENGINE_LIST, ALERT),
-            payload=encode({"alert_rule_id": record_id}),
-            trace_id=f"alert_rule:{record_id}",
-        )
 
     def message(
         self, rule: Record, event: str, now: int, alerts: Sequence[tuple[str, AlertBody]], count: int, text: str = ""
@@ -199,13 +174,14 @@ class Alerts(Triggers[AlertRuleBody]):
         shown = [_for_message(alert_id, body, event, now) for alert_id, body in alerts[:LISTED]]
         payload = {"event": event, "rule_id": rule.id, "rule": rule.name, "at": as_text(now), "count": count, "alerts": shown}
         return NewTask(
-            id=self._ids.new_id(),
-            lane=Lane(self._namespace, NOTIFY, ENGINE_LIST, NOTIFY),
+            id=self.ids.new_id(),
+            lane=Lane(self.namespace, NOTIFY, ENGINE_LIST, NOTIFY),
             payload=self.seal(encode(payload | ({"text": text} if text else {}), "alert message")),
             trace_id=f"alert_rule:{rule.id}",
         )
 
-    def _shown(self, record: Record) -> AlertRule:
+    def show(self, record: Record) -> AlertRule:
+        """Return the rule of the API."""
         state, body = self.load_shown(record)
         firing = sum(cause.alert_id is not None for cause in body.causes.values()) if state != "removed" else 0
         return record_of(AlertRule, record, body, name=record.name or "", state=state, to=shown_target(body.to), firing=firing)
@@ -275,8 +251,7 @@ _OF_CONDITION = {
 
 def make_body(given: Mapping[str, Any]) -> AlertRuleBody:
     """Return the body of a new rule; checks each option."""
-    if unknown := [name for name in given if name not in AlertOptions.__annotations__]:
-        raise InvalidInput(f"An alert rule has no option {unknown[0]!r}; it has {', '.join(AlertOptions.__annotations__)}.")
+    check_options(given, AlertOptions, "An alert rule", "when='run_failed'")
     when = given.get("when")
     if when not in CONDITIONS:
         raise InvalidAlert(f"when must be one of {', '.join(CONDITIONS)}, not {shown(when)}.")

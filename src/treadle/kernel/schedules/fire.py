@@ -15,12 +15,9 @@ import msgspec
 from treadle.kernel.schedules.decide import Due, decide, jitter_of
 from treadle.kernel.schedules.service import RECENT, Schedules, prepare_tick
 from treadle.kernel.schedules.ticks import make_calendar
-from treadle.kernel.store.committer import Committer
-from treadle.kernel.store.ports import Store
-from treadle.kernel.store.process import reach
 from treadle.kernel.store.records import ChangeRecord
-from treadle.kernel.store.units import Answer, Finish, Park, Unit, Verdict
-from treadle.kernel.triggers import ACTIVE, Prepared, Starters, forget, unit_of
+from treadle.kernel.store.units import Answer, Park, Unit, Verdict
+from treadle.kernel.triggers import ACTIVE, Prepared, Turns, succeeded, unit_of
 from treadle.model.clock import as_text
 from treadle.model.errors import StoreError, TreadleError
 from treadle.model.names import SCHEDULE
@@ -30,7 +27,7 @@ from treadle.model.schedules import ALLOW, Firing, ScheduleBody, Started
 from treadle.model.states import SCHEDULE as MACHINE
 from treadle.model.states import TaskState
 from treadle.model.tasks import NewTask, Task
-from treadle.model.values import Json, decode, encode
+from treadle.model.values import Json, encode
 
 _LOOK_BACKOFF = Backoff(500, 15_000)
 """Delay until the next check whether the earlier work of a queued tick has ended; it doubles each time."""
@@ -63,26 +60,13 @@ class _Turn:
         self.skipped += 1
 
 
-class Firer:
-    """Fires schedules. One is enough for all of them, and any number may run concurrently."""
+class Firer(Turns[Schedules]):
+    """Fires schedules."""
 
-    def __init__(self, store: Store, committer: Committer, schedules: Schedules, starters: Starters) -> None:
-        self._store = store
-        self._committer = committer
-        self._schedules = schedules
-        self._starters = starters
+    point = "fire"
 
-    async def fire(self, task: Task) -> Answer:
-        """Perform the due actions for the schedule of a claimed task, and settle the task."""
-        answer = await self._fire(task)
-        while answer.verdict is Verdict.DEFERRED:  # a concurrent run now or backfill changed the record
-            answer = await self._fire(task)
-        return answer
-
-    async def _fire(self, task: Task) -> Answer:
-        record = await self._store.records.find(decode(task.payload)["schedule_id"])
-        if record is None or record.state != ACTIVE or record.task_id != task.id:
-            return await self._commit(Unit(task.claim, _finish({"note": "the schedule has another task now"})))
+    async def act(self, record: Record, task: Task) -> Answer:
+        """Perform the due actions for a schedule, and settle the task."""
         try:
             turn = await self._work_out(record, task.claimed_at or 0)
         except StoreError:
@@ -92,8 +76,8 @@ class Firer:
         return await self._settle(turn, task)
 
     async def _work_out(self, record: Record, now: int) -> _Turn:
-        body = self._schedules.load(record)
-        before = [] if body.overlap == ALLOW else [await self._starters.find_live(each) for each in body.live]
+        body = self.triggers.load(record)
+        before = [] if body.overlap == ALLOW else [await self.triggers.starters.find_live(each) for each in body.live]
         live = [each for each in before if each is not None]
         due = decide(body, make_calendar(body.when), record.id, now, busy=bool(live))
         planned, admitted = due.plan, due.admission
@@ -105,10 +89,10 @@ class Firer:
             turn.note(tick, "skipped: a newer tick fires" if overtaken else "skipped: earlier work is still live")
         if admitted.cancel:
             for each in live:
-                await self._starters.cancel(each, f"The next tick of the schedule {record.name} is due.", "schedule")
+                await self.triggers.starters.cancel(each, f"The next tick of the schedule {record.name} is due.", "schedule")
             turn.live = []
         for tick in admitted.start:
-            started, prepared = await prepare_tick(self._starters, record, body, tick)
+            started, prepared = await prepare_tick(self.triggers.starters, record, body, tick)
             turn.started.append(started)
             turn.prepared.append(prepared)
             turn.firings.append(Firing(tick=tick, at=now, kind=started.kind, id=started.id))
@@ -135,7 +119,7 @@ class Firer:
         change = ChangeRecord(
             record.id,
             record.version,
-            self._schedules.save(new),
+            self.triggers.save(new),
             move="finish" if over else None,
             from_state=ACTIVE if over else None,
             to_state=MACHINE.target(ACTIVE, "finish") if over else None,
@@ -143,19 +127,19 @@ class Firer:
             actor="schedule" if over else None,
             task_id=tasks[0].id if tasks else None,
         )
-        finish = _finish(_result(turn))
-        answer = await self._commit(unit_of(turn.prepared, (change,), tasks, guard=task.claim, settlement=finish))
+        finish = succeeded(_result(turn))
+        answer = await self.commit(unit_of(turn.prepared, (change,), tasks, guard=task.claim, settlement=finish))
         if answer.verdict is Verdict.DONE:
             for prepared in turn.prepared:
                 prepared.committed()
             if not turn.firings:
-                await forget(self._store, task)
+                await self.forget(task)
         return answer
 
     def _next(self, turn: _Turn, body: ScheduleBody) -> NewTask:
         """Return the task for the next tick, or for an earlier check if ticks wait."""
         next_at = turn.due.plan.next_at
-        made = self._schedules.next_task(turn.record.id, body, turn.now, next_at)
+        made = self.triggers.next_task(turn.record.id, body, turn.now, next_at)
         if not turn.waiting or body.overlap == ALLOW:
             return made
         look_for = _LOOK_BACKOFF.delay_for(body.looks)
@@ -165,7 +149,7 @@ class Firer:
     async def _put_off(self, record: Record, task: Task, error: TreadleError) -> Answer:
         """Retry later: the tick stays due, and the record and the task show the error."""
         problem: dict[str, Json] = {"code": error.code, "message": str(error)}
-        body = msgspec.structs.replace(self._schedules.load(record), error=problem)
+        body = msgspec.structs.replace(self.triggers.load(record), error=problem)
         delay = _RETRY_BACKOFF.delay_for(task.failures)
         park = Park(
             "retry",
@@ -177,18 +161,8 @@ class Firer:
             error=encode(problem),
             data=encode(problem),
         )
-        change = ChangeRecord(record.id, record.version, self._schedules.save(body))
-        return await self._commit(Unit(task.claim, park, rows=(change,)))
-
-    async def _commit(self, unit: Unit) -> Answer:
-        reach("fire.before_commit")
-        answer = await self._committer.submit(unit)
-        reach("fire.after_commit")
-        return answer
-
-
-def _finish(result: dict[str, Json]) -> Finish:
-    return Finish("succeed", TaskState.COMPLETED, result=encode(result, "result"))
+        change = ChangeRecord(record.id, record.version, self.triggers.save(body))
+        return await self.commit(Unit(task.claim, park, rows=(change,)))
 
 
 def _result(turn: _Turn) -> dict[str, Json]:

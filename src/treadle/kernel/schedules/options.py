@@ -7,14 +7,16 @@ from typing import Any
 
 import msgspec
 
-from treadle.api.options import CatchUpOptions, ScheduleOptions, TargetOptions, TimeOptions
-from treadle.kernel.triggers import named_targets, target_from
+from treadle.api.options import CatchUpOptions, ScheduleOptions, TimeOptions
+from treadle.kernel import triggers
+from treadle.kernel.triggers import edit_target
 from treadle.model.clock import instant, milliseconds
-from treadle.model.errors import InvalidInput, InvalidSchedule
+from treadle.model.errors import InvalidSchedule
 from treadle.model.lists import check_count
 from treadle.model.schedules import (
     CATCH_UP_POLICIES,
     OVERLAP_POLICIES,
+    TASK,
     WINDOW,
     CatchUp,
     ScheduleBody,
@@ -27,19 +29,14 @@ MOST_CAUGHT_UP = 10_000
 
 
 def check_options(given: Mapping[str, Any]) -> None:
-    """Raise `InvalidInput` for unknown options, and for an edit without any."""
-    known = ScheduleOptions.__annotations__
-    if not given:
-        raise InvalidInput("Give at least one option, e.g. cron='0 3 * * *'.")
-    if unknown := [name for name in given if name not in known]:
-        raise InvalidInput(f"A schedule has no option {unknown[0]!r}; it has {', '.join(known)}.")
+    """Raise `InvalidInput` for unknown options, and for none at all."""
+    triggers.check_options(given, ScheduleOptions, "A schedule", "cron='0 3 * * *'")
 
 
 def make_body(given: Mapping[str, Any], now: int) -> ScheduleBody:
     """Return the body of a new schedule; checks each option, but not their combination."""
     check_options(given)
-    target = _target(given, None)
-    empty = ScheduleBody(when=When(), target=target, cursor=now)
+    empty = ScheduleBody(when=When(), target=_target(given, Target(kind="", name="")), cursor=now)
     return _times(_rest(empty, given), given, now)
 
 
@@ -97,16 +94,12 @@ def redefine(body: ScheduleBody, new: ScheduleBody, now: int) -> ScheduleBody:
     return begin(msgspec.structs.replace(changed, when=new.when, start_at=new.start_at, end_at=new.end_at), now)
 
 
-def _target(given: Mapping[str, Any], old: Target | None) -> Target:
-    if old is not None and "tick_as" not in given and not any(name in given for name in TargetOptions.__annotations__):
-        return old
-    names = named_targets(given) or ({} if old is None else {old.kind: old.name})
-    if old is None or old.kind not in names:
-        kept = Target(kind="", name="", given_as="tick" if "task" in names else None)
-        kept = kept if old is None else msgspec.structs.replace(kept, inputs=old.inputs, task_list=old.task_list, more=old.more)
-    else:
-        kept = old
-    return target_from(given, names, kept, given.get("tick_as") or kept.given_as)
+def _target(given: Mapping[str, Any], old: Target) -> Target:
+    def kept(old: Target, kind: str) -> Target:
+        given_as = "tick" if kind == TASK else None
+        return Target(kind="", name="", given_as=given_as, inputs=old.inputs, task_list=old.task_list, more=old.more)
+
+    return edit_target(given, old, "tick_as", kept)
 
 
 def _catch_up(given: Mapping[str, Any], old: CatchUp) -> CatchUp:

@@ -25,31 +25,20 @@ from treadle.api.schedules import (
     Started,
 )
 from treadle.api.wire import Instant, record_of
+from treadle.kernel.queue.service import PATIENCE
 from treadle.kernel.reads.records import move_record
 from treadle.kernel.schedules.decide import Due, decide, jitter_of, tick_id
 from treadle.kernel.schedules.options import begin, check_options, edit_body, make_body, redefine
 from treadle.kernel.schedules.ticks import Calendar, find_zone, make_calendar, ticks_after
-from treadle.kernel.store.records import ChangeRecord, read_body, unreadable
-from treadle.kernel.triggers import (
-    ACTIVE,
-    PAUSED,
-    Occasion,
-    Prepared,
-    Recovery,
-    Starters,
-    Triggers,
-    is_placeholder,
-    named_targets,
-    unit_of,
-)
+from treadle.kernel.store.records import ChangeRecord, unreadable
+from treadle.kernel.triggers import Occasion, Prepared, Recovery, Starters, Triggers, is_placeholder, named_targets, unit_of
 from treadle.model import schedules as model
 from treadle.model.clock import as_text, instant
-from treadle.model.errors import IllegalMove, InvalidInput, InvalidSchedule
-from treadle.model.names import ENGINE_LIST, SCHEDULE, Lane, check_name
+from treadle.model.errors import InvalidInput, InvalidSchedule
+from treadle.model.names import SCHEDULE, check_name
 from treadle.model.records import Record
 from treadle.model.schedules import ALLOW, Firing, ScheduleBody, Target, When, describe_catch_up
 from treadle.model.states import SCHEDULE as MACHINE
-from treadle.model.stored import plain
 from treadle.model.tasks import NewTask, Task
 from treadle.model.values import encode
 
@@ -69,10 +58,12 @@ _ANY_TARGET = {"task": "preview"}
 """The target of a previewed schedule without one."""
 
 
-class Schedules(Triggers[ScheduleBody]):
+class Schedules(Triggers[ScheduleBody, Schedule]):
     """The schedules of one namespace."""
 
     machine = MACHINE
+    body = ScheduleBody
+    kind = SCHEDULE
 
     # changes by operators
 
@@ -84,7 +75,7 @@ class Schedules(Triggers[ScheduleBody]):
         Raises `InvalidSchedule` for invalid options, `Refused` (`schedule_exists`) if the name is taken.
         """
         check_name(name, "schedule name")
-        now = await self._store.now()
+        now = await self.store.now()
         body = make_body(options, now)
         self.check(body)
         return await self.get(await self._put(name, body, paused=paused, actor=actor))
@@ -98,7 +89,7 @@ class Schedules(Triggers[ScheduleBody]):
         first = calendar.next_after(body.cursor)
         if first is None or (body.end_at is not None and first > body.end_at):
             raise InvalidSchedule("The schedule would never fire: it has no tick before its end, or its time has already passed.")
-        self._starters.check(body.target)
+        self.starters.check(body.target)
         encode(body.target.inputs, "inputs")
         return calendar
 
@@ -118,7 +109,7 @@ class Schedules(Triggers[ScheduleBody]):
             self.check(new)
             return new
 
-        return self._shown(await self._operate(name, "edit", actor, edited))
+        return await self._operate(name, "edit", actor, edited)
 
     async def define(self, name: str, wanted: ScheduleBody, *, actor: str) -> None:
         """Create the schedule of that name, or give it this definition; it stays paused, and equal times continue."""
@@ -128,36 +119,24 @@ class Schedules(Triggers[ScheduleBody]):
             self.check(new)
             return new
 
-        record = await self._store.records.find_named(self._namespace, SCHEDULE, name)
+        record = await self.store.records.find_named(self.namespace, SCHEDULE, name)
         if record is not None:
             await self._operate(record.id, "edit", actor, defined)
             return
-        body = begin(wanted, await self._store.now())
+        body = begin(wanted, await self.store.now())
         self.check(body)
         await self._put(name, body, paused=False, actor=actor)
 
     async def find(self, name: str) -> tuple[str, ScheduleBody] | None:
         """Return the id and the body of the live schedule of that name, if there is one."""
-        record = await self._store.records.find_named(self._namespace, SCHEDULE, name)
+        record = await self.store.records.find_named(self.namespace, SCHEDULE, name)
         return None if record is None else (record.id, self.load_shown(record)[1])
-
-    async def pause(self, name: str, *, actor: str = "python") -> Schedule:
-        """Stop firing ticks; started work continues. Pausing a paused schedule is a no-op."""
-        return self._shown(await self._operate(name, "pause", actor, lambda body, _: body, unless=PAUSED))
-
-    async def resume(self, name: str, *, actor: str = "python") -> Schedule:
-        """Resume a paused schedule; its catch-up policy applies to missed ticks."""
-        return self._shown(await self._operate(name, "resume", actor, lambda body, _: body, unless=ACTIVE))
-
-    async def remove(self, name: str, *, actor: str = "python") -> Schedule:
-        """End the schedule; started work continues, and the name becomes free."""
-        return self._shown(await self._operate(name, "remove", actor, lambda body, _: body))
 
     async def run_now(self, name: str, *, actor: str = "python") -> Started:
         """Start the target once, now, independently of ticks and of the overlap policy."""
         record = await self._get_record(name)
-        tick = await self._store.now()
-        (started,) = await self._start(record.id, [(tick, self._ids.new_id())], actor, "run now")
+        tick = await self.store.now()
+        (started,) = await self._start(record.id, [(tick, self.ids.new_id())], actor, "run now")
         return record_of(Started, started)
 
     async def backfill(
@@ -171,7 +150,7 @@ class Schedules(Triggers[ScheduleBody]):
         record = await self._get_record(name)
         body = self.load_shown(record)[1]
         since, until = instant(start, "start"), instant(end, "end")
-        now = await self._store.now()
+        now = await self.store.now()
         if until > now:
             raise InvalidInput(f"A backfill must be in the past: {as_text(until)} is still to come.")
         if since > until:
@@ -180,9 +159,9 @@ class Schedules(Triggers[ScheduleBody]):
         ticks = ticks_after(calendar, since - 1, until, BACKFILL_LIMIT + 1)
         if len(ticks) > BACKFILL_LIMIT:
             raise InvalidInput(f"There are more than {BACKFILL_LIMIT} ticks in that range; split it.")
-        kind = self._starters.kind_of(body.target)
+        kind = self.starters.kind_of(body.target)
         ids = {tick: tick_id(record.id, tick) for tick in ticks}
-        wanted = [(tick, ids[tick]) for tick in ticks if not await self._starters.was_started(kind, ids[tick])]
+        wanted = [(tick, ids[tick]) for tick in ticks if not await self.starters.was_started(kind, ids[tick])]
         if dry_run:
             started = [model.Started(kind=kind, id=start_id, tick=tick) for tick, start_id in wanted]
         else:
@@ -197,17 +176,16 @@ class Schedules(Triggers[ScheduleBody]):
 
         async def attempt() -> list[model.Started]:
             record = await self._get_record(schedule_id)
-            if MACHINE.target(record.state, "fire") is None:
-                raise IllegalMove("schedule", record.name or record.id, record.state, "fire", MACHINE.possible(record.state))
+            self.check_move(record, "fire")
             body = self.load(record)
-            now = await self._store.now()
+            now = await self.store.now()
             wanted = starts
             if note == _BACKFILL:  # another backfill may run concurrently
-                kind = self._starters.kind_of(body.target)
-                wanted = [each for each in starts if not await self._starters.was_started(kind, each[1])]
+                kind = self.starters.kind_of(body.target)
+                wanted = [each for each in starts if not await self.starters.was_started(kind, each[1])]
                 if not wanted:
                     return []
-            made = [await prepare_tick(self._starters, record, body, tick, start_id, actor) for tick, start_id in wanted]
+            made = [await prepare_tick(self.starters, record, body, tick, start_id, actor) for tick, start_id in wanted]
             started = [each for each, _ in made]
             firings = tuple(Firing(tick=each.tick, at=now, kind=each.kind, id=each.id, note=note) for each in started)
             body = msgspec.structs.replace(
@@ -228,27 +206,23 @@ class Schedules(Triggers[ScheduleBody]):
                 data=encode(data),
             )
             unit = unit_of([prepared for _, prepared in made], (change,))
-            await self._committer.commit(unit, self._patience)
+            await self.committer.commit(unit, PATIENCE)
             for _, prepared in made:
                 prepared.committed()
             return started
 
-        return await self._committer.transact(attempt, f"start the schedule {schedule_id}")
+        return await self.committer.transact(attempt, f"start the schedule {schedule_id}")
 
     # reads
 
     async def list(self, *, every: bool = False, limit: int = 100, before: str | None = None) -> SchedulePage:
         """Return a page of schedules, newest first: the live ones, with `every` also those that have ended."""
-        page = [self._shown(record) for record in await self._page(every, limit, before)]
-        return SchedulePage(page, page[-1].id if len(page) == limit else None)
-
-    async def get(self, name: str) -> Schedule:
-        """Return the live schedule of that name, or the schedule of that id; or raise `NotFound`."""
-        return self._shown(await self._get_record(name))
+        return SchedulePage(*await self._page(every, limit, before))
 
     async def moves(self, name: str) -> ScheduleMoves:
         """Return its moves, oldest first."""
-        return ScheduleMoves([move_record(move) for move in await self.list_moves(name)])
+        record = await self._get_record(name)
+        return ScheduleMoves([move_record(move) for move in await self.store.log.list_moves(record.id)])
 
     async def preview(self, name: str, count: int = 10) -> SchedulePreview:
         """Return the upcoming actions of the schedule: due ticks that fire now or one after another, and the next ticks."""
@@ -257,14 +231,14 @@ class Schedules(Triggers[ScheduleBody]):
 
     async def preview_new(self, *, count: int = 10, **options: Unpack[ScheduleOptions]) -> SchedulePreview:
         """Preview a schedule with these options, which need not name a target; nothing is stored."""
-        body = make_body(options if named_targets(options) else {**_ANY_TARGET, **options}, await self._store.now())
+        body = make_body(options if named_targets(options) else {**_ANY_TARGET, **options}, await self.store.now())
         self.check(body)
         return await self._preview("", body, count)
 
     async def _preview(self, schedule_id: str, body: ScheduleBody, count: int) -> SchedulePreview:
         if not 0 < count <= _PREVIEW_LIMIT:
             raise InvalidInput(f"A preview has from 1 to {_PREVIEW_LIMIT} ticks, not {count}.")
-        now = await self._store.now()
+        now = await self.store.now()
         due = await self._due(schedule_id, body, now)
         upto = body.end_at if body.end_at is not None else 2**62
         ticks = ticks_after(make_calendar(body.when), max(due.plan.cursor, now), upto, count)
@@ -279,12 +253,12 @@ class Schedules(Triggers[ScheduleBody]):
     async def _due(self, schedule_id: str, body: ScheduleBody, now: int) -> Due:
         busy = False
         if body.overlap != ALLOW:
-            busy = any([await self._starters.find_live(work) is not None for work in body.live])
+            busy = any([await self.starters.find_live(work) is not None for work in body.live])
         return decide(body, make_calendar(body.when), schedule_id, now, busy=busy)
 
     async def describe_recovery(self) -> Sequence[Recovery]:
         """Return the active schedules that have missed ticks, and the effect of their policies, for start-up."""
-        now, recoveries = await self._store.now(), []
+        now, recoveries = await self.store.now(), []
         for record in await self._list_active():
             body = self.load(record)
             due = await self._due(record.id, body, now)
@@ -296,9 +270,10 @@ class Schedules(Triggers[ScheduleBody]):
             recoveries.append(Recovery(SCHEDULE, record.id, record.name or "", due.plan.cursor, count, due.fire, text))
         return recoveries
 
-    def _shown(self, record: Record) -> Schedule:
+    def show(self, record: Record) -> Schedule:
+        """Return the schedule of the API."""
         state, body = self.load_shown(record)
-        following = make_calendar(body.when).next_after(body.cursor) if state == ACTIVE else None
+        following = make_calendar(body.when).next_after(body.cursor) if state == MACHINE.initial else None
         if following is not None and body.end_at is not None and following > body.end_at:
             following = None
         return record_of(
@@ -316,7 +291,7 @@ class Schedules(Triggers[ScheduleBody]):
 
     def load(self, record: Record) -> ScheduleBody:
         """Decode the body of a schedule's record; a time that this version cannot interpret makes it unreadable."""
-        body = read_body(ScheduleBody, record)
+        body = super().load(record)
         try:
             make_calendar(body.when)
         except InvalidSchedule as error:
@@ -326,10 +301,6 @@ class Schedules(Triggers[ScheduleBody]):
     def placeholder(self, problem: dict[str, Any]) -> ScheduleBody:
         """Return the body that is displayed in place of one that cannot be read."""
         return ScheduleBody(when=When(at=0), target=Target(kind="", name=""), cursor=0, error=problem)
-
-    def save(self, body: ScheduleBody) -> str:
-        """Encode the body of a schedule's record."""
-        return encode(plain(body), "schedule")
 
     def is_late(self, record_id: str, body: ScheduleBody, task: Task) -> bool:
         """Return whether its next tick is before its task is due: the rules of its time zone have changed."""
@@ -346,13 +317,7 @@ class Schedules(Triggers[ScheduleBody]):
         elif due_at is None:
             due_at = make_calendar(body.when).next_after(body.cursor)
         delay = 0 if due_at is None else max(due_at + jitter_of(schedule_id, body.jitter_for) - now, 0)
-        return NewTask(
-            id=self._ids.new_id(),
-            lane=Lane(self._namespace, SCHEDULE, ENGINE_LIST, SCHEDULE),
-            payload=encode({"schedule_id": schedule_id}),
-            delay=delay,
-            trace_id=f"schedule:{schedule_id}",
-        )
+        return self.make_task(schedule_id, delay)
 
 
 def _time(when: When) -> ScheduleTime:

@@ -13,13 +13,10 @@ from typing import Protocol
 
 import msgspec
 
-from treadle.kernel.store.committer import Committer
-from treadle.kernel.store.ports import Store
-from treadle.kernel.store.process import reach
 from treadle.kernel.store.records import ChangeRecord, PutItems
 from treadle.kernel.store.units import Answer, Finish, Park, Row, Unit, Verdict
 from treadle.kernel.telemetry.events import Emit, WatcherBack, WatcherTrouble
-from treadle.kernel.triggers import ACTIVE, Occasion, Prepared, Starters, forget, unit_of
+from treadle.kernel.triggers import Occasion, Prepared, Turns, succeeded, unit_of
 from treadle.kernel.watchers.decide import (
     Content,
     Fetched,
@@ -36,13 +33,12 @@ from treadle.kernel.watchers.decide import (
 from treadle.kernel.watchers.service import RECENT, Watchers, read_item
 from treadle.model.clock import as_text
 from treadle.model.errors import LookFailed, StoreError, TreadleError
-from treadle.model.ids import Ids
 from treadle.model.records import Record
 from treadle.model.retry import Backoff
 from treadle.model.states import TaskState
 from treadle.model.stored import write
 from treadle.model.tasks import NewTask, Task
-from treadle.model.values import Json, decode, encode
+from treadle.model.values import Json, encode
 from treadle.model.watchers import DIRECTORY, HTTP, SEEN, Item, Noticed, Source, WatcherBody
 
 PAGE = 1000
@@ -112,39 +108,19 @@ class _Chunk:
     prepared: list[Prepared] = field(default_factory=list)
 
 
-class WatcherScanner:
-    """Scans for watchers. One is enough for all of them, and any number may run concurrently."""
+class WatcherScanner(Turns[Watchers]):
+    """Scans for watchers."""
 
-    def __init__(
-        self,
-        store: Store,
-        committer: Committer,
-        watchers: Watchers,
-        starters: Starters,
-        ids: Ids,
-        emit: Emit,
-        sources: SourceReader,
-    ) -> None:
-        self._store = store
-        self._committer = committer
-        self._watchers = watchers
-        self._starters = starters
-        self._ids = ids
+    point = "look"
+
+    def __init__(self, watchers: Watchers, emit: Emit, sources: SourceReader) -> None:
+        super().__init__(watchers)
         self._emit = emit
         self._sources = sources
 
-    async def scan(self, task: Task) -> Answer:
-        """Scan for the watcher of a claimed task, start the work for changes, and settle the task."""
-        answer = await self._scan(task)
-        while answer.verdict is Verdict.DEFERRED:  # the record changed concurrently
-            answer = await self._scan(task)
-        return answer
-
-    async def _scan(self, task: Task) -> Answer:
-        record = await self._store.records.find(decode(task.payload)["watcher_id"])
-        if record is None or record.state != ACTIVE or record.task_id != task.id:
-            return await self._commit(Unit(task.claim, _finish({"note": "the watcher has another task now"})))
-        body = self._watchers.load(record)
+    async def act(self, record: Record, task: Task) -> Answer:
+        """Scan for a watcher, start the work for changes, and settle the task."""
+        body = self.triggers.load(record)
         turn = _Turn(record, body, record.version, task, task.claimed_at or 0, body.every_for)
         try:
             await (self._scan_address(turn) if body.source.kind == HTTP else self._scan_files(turn))
@@ -173,7 +149,7 @@ class WatcherScanner:
         after: str | None = None
         begin = 0
         while True:
-            stored = await self._store.records.list_items(turn.record.id, after, PAGE)
+            stored = await self.triggers.store.records.list_items(turn.record.id, after, PAGE)
             bound = stored[-1][0] if len(stored) == PAGE else None
             end = len(keys) if bound is None else bisect_right(keys, bound)
             if end - begin > PAGE:
@@ -220,7 +196,7 @@ class WatcherScanner:
     async def _scan_address(self, turn: _Turn) -> None:
         source = turn.body.source
         key = key_of(source.place)
-        stored = await self._store.records.find_items(turn.record.id, [key])
+        stored = await self.triggers.store.records.find_items(turn.record.id, [key])
         item = read_item(stored[key]) if key in stored else None
         fetched = await self._sources.fetch(source, item)
         turn.items = 0 if fetched.gone else 1
@@ -242,12 +218,12 @@ class WatcherScanner:
             return
         name = found.name if found is not None else judged.key
         occasion = Occasion(
-            self._ids.new_id(),
+            self.triggers.ids.new_id(),
             f"watcher:{turn.record.name}",
             change_value(turn.record.name or "", turn.body.source, judged.change, name, judged.item or old),
             actor=f"watcher:{turn.record.name}",
         )
-        started, prepared = await self._starters.prepare(turn.body.target, occasion)
+        started, prepared = await self.triggers.starters.prepare(turn.body.target, occasion)
         chunk.prepared.append(prepared)
         chunk.noticed.append(Noticed(at=turn.now, change=judged.change, name=name, kind=started.kind, id=started.id))
 
@@ -263,9 +239,9 @@ class WatcherScanner:
             body = msgspec.structs.replace(
                 body, fired=body.fired + len(chunk.noticed), recent=(*body.recent, *chunk.noticed)[-RECENT:]
             )
-            change = (ChangeRecord(turn.record.id, turn.version, self._watchers.save(body)),)
+            change = (ChangeRecord(turn.record.id, turn.version, self.triggers.save(body)),)
         rows: tuple[Row, ...] = (PutItems(turn.record.id, tuple(chunk.puts)), *change)
-        answer = await self._commit(unit_of(chunk.prepared, rows, guard=turn.task.claim))
+        answer = await self.commit(unit_of(chunk.prepared, rows, guard=turn.task.claim))
         if answer.verdict is not Verdict.DONE:
             raise _Lost(answer)
         turn.body = body
@@ -288,19 +264,19 @@ class WatcherScanner:
         tasks: tuple[NewTask, ...] = ()
         settlement: Finish | Park
         if replaced:
-            made = self._watchers.next_task(turn.record.id, body, turn.now)
+            made = self.triggers.next_task(turn.record.id, body, turn.now)
             tasks = (msgspec.structs.replace(made, delay=turn.delay),)
-            settlement = _finish({"watcher": turn.record.name, "changes": turn.fired, "items": turn.items})
+            settlement = succeeded({"watcher": turn.record.name, "changes": turn.fired, "items": turn.items})
         else:
             failures = 0 if turn.problem is None else task.failures + 1
             settlement = _parked(task, failures, turn.delay, turn.problem)
-        change = ChangeRecord(turn.record.id, turn.version, self._watchers.save(new), task_id=tasks[0].id if tasks else None)
+        change = ChangeRecord(turn.record.id, turn.version, self.triggers.save(new), task_id=tasks[0].id if tasks else None)
         rows = (change,) if new != body or tasks else ()
-        answer = await self._commit(Unit(task.claim, settlement, tasks, rows=rows))
+        answer = await self.commit(Unit(task.claim, settlement, tasks, rows=rows))
         if answer.verdict is Verdict.DONE:
             self._tell(turn, new)
             if replaced and not turn.fired:
-                await forget(self._store, task)
+                await self.forget(task)
         return answer
 
     async def _put_off(self, turn: _Turn, code: str, message: str) -> Answer:
@@ -311,9 +287,9 @@ class WatcherScanner:
         if body.error != problem:
             new = msgspec.structs.replace(body, error=problem, error_at=turn.now, digest=None)
         delay = max(_RETRY_BACKOFF.delay_for(turn.task.failures), body.every_for)
-        change = ChangeRecord(turn.record.id, turn.version, self._watchers.save(new))
+        change = ChangeRecord(turn.record.id, turn.version, self.triggers.save(new))
         park = _parked(turn.task, turn.task.failures + 1, delay, problem)
-        answer = await self._commit(Unit(turn.task.claim, park, rows=(change,) if new is not body else ()))
+        answer = await self.commit(Unit(turn.task.claim, park, rows=(change,) if new is not body else ()))
         if answer.verdict is Verdict.DONE:
             self._tell(turn, new)
         return answer
@@ -326,12 +302,6 @@ class WatcherScanner:
         elif new.error is None and old is not None:
             self._emit(WatcherBack(name))
 
-    async def _commit(self, unit: Unit) -> Answer:
-        reach("look.before_commit")
-        answer = await self._committer.submit(unit)
-        reach("look.after_commit")
-        return answer
-
 
 def change_value(watcher: str, source: Source, change: str, name: str, item: Item | None) -> dict[str, Json]:
     """Return the value passed to the work for a change."""
@@ -343,10 +313,6 @@ def change_value(watcher: str, source: Source, change: str, name: str, item: Ite
     about |= {"path": path, "name": name, "size": item.size if item else None}
     mtime = None if item is None or item.mtime is None else as_text(item.mtime // 1_000_000)
     return about | {"modified_at": mtime, "hash": item.hash if item else None}
-
-
-def _finish(result: dict[str, Json]) -> Finish:
-    return Finish("succeed", TaskState.COMPLETED, result=encode(result, "result"))
 
 
 def _parked(task: Task, failures: int, delay: int, problem: dict[str, Json] | None) -> Park:

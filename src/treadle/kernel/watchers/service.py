@@ -12,23 +12,28 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from treadle.api.options import SourceOptions, TargetOptions, WatcherChanges, WatcherOptions
+from treadle.api.options import SourceOptions, WatcherChanges, WatcherOptions
 from treadle.api.watchers import SeenItem, SeenPage, WatchedSource, Watcher, WatcherPage
 from treadle.api.wire import record_of
+from treadle.kernel.queue.service import PATIENCE
 from treadle.kernel.store.lookups import check_limit
-from treadle.kernel.store.records import ChangeRecord, read_body
-from treadle.kernel.store.units import Unit
-from treadle.kernel.triggers import ACTIVE, PAUSED, Recovery, Triggers, is_placeholder, named_targets, replacing, target_from
+from treadle.kernel.triggers import ACTIVE, Recovery, Triggers, check_options, edit_target, is_placeholder
 from treadle.kernel.watchers.decide import Scan
 from treadle.model.access import Access, Scope
 from treadle.model.clock import milliseconds
-from treadle.model.errors import IllegalMove, InvalidInput, InvalidWatcher, LookFailed, UnreadableValue, WatchForbidden
+from treadle.model.errors import (
+    IllegalMove,
+    InvalidWatcher,
+    LookFailed,
+    UnreadableValue,
+    WatchForbidden,
+)
 from treadle.model.lists import check_count
-from treadle.model.names import ENGINE_LIST, WATCHER, Lane, check_name
+from treadle.model.names import ENGINE_LIST, WATCHER, check_name
 from treadle.model.records import Record
 from treadle.model.schedules import GRACE_FOR, Target
 from treadle.model.states import WATCHER as MACHINE
-from treadle.model.stored import plain, read, write
+from treadle.model.stored import read, write
 from treadle.model.tasks import NewTask
 from treadle.model.values import encode
 from treadle.model.watchers import (
@@ -51,10 +56,12 @@ RECENT = 20
 """Number of recent changes kept in the record."""
 
 
-class Watchers(Triggers[WatcherBody]):
+class Watchers(Triggers[WatcherBody, Watcher]):
     """The watchers of one namespace."""
 
     machine = MACHINE
+    body = WatcherBody
+    kind = WATCHER
     survey: Callable[[Source], Awaitable[Scan]] | None = None
     """Lists the files of a source on this machine, or raises `LookFailed`."""
     allowed: tuple[str, ...] = ()
@@ -91,7 +98,7 @@ class Watchers(Triggers[WatcherBody]):
             scan = await self.survey(body.source)
         except LookFailed as error:
             problem = {"code": error.reason, "message": str(error)}
-            return msgspec.structs.replace(body, error=problem, error_at=await self._store.now()), ()
+            return msgspec.structs.replace(body, error=problem, error_at=await self.store.now()), ()
         if body.existing != SEEN or len(scan.found) > BASELINE_LIMIT:
             return body, ()
         body = msgspec.structs.replace(body, listed=True)
@@ -99,7 +106,7 @@ class Watchers(Triggers[WatcherBody]):
 
     def check(self, body: WatcherBody) -> None:
         """Raise the error of an invalid watcher."""
-        self._starters.check(body.target)
+        self.starters.check(body.target)
         encode(body.target.inputs, "inputs")
 
     async def edit(
@@ -110,7 +117,7 @@ class Watchers(Triggers[WatcherBody]):
         The source is fixed: create another watcher.
         """
         changes: dict[str, Any] = dict.fromkeys(clear) | {**options}
-        check_options(changes)
+        check_options(changes, WatcherOptions, "A watcher", "every=60")
         if fixed := [each for each in SourceOptions.__annotations__ if each in changes]:
             raise InvalidWatcher(f"The source of a watcher cannot change ({fixed[0]}): remove it, and create another.")
 
@@ -121,19 +128,7 @@ class Watchers(Triggers[WatcherBody]):
             self.check(new)
             return new
 
-        return self._shown(await self._operate(name, "edit", actor, edited))
-
-    async def pause(self, name: str, *, actor: str = "python") -> Watcher:
-        """Stop scanning; started work continues."""
-        return self._shown(await self._operate(name, "pause", actor, lambda body, _: body, unless=PAUSED))
-
-    async def resume(self, name: str, *, actor: str = "python") -> Watcher:
-        """Resume a paused watcher immediately; it reports the changes made meanwhile."""
-        return self._shown(await self._operate(name, "resume", actor, lambda body, _: body, unless=ACTIVE))
-
-    async def remove(self, name: str, *, actor: str = "python") -> Watcher:
-        """End the watcher; started work continues, and the name becomes free."""
-        return self._shown(await self._operate(name, "remove", actor, lambda body, _: body))
+        return await self._operate(name, "edit", actor, edited)
 
     async def look(self, name: str, *, actor: str = "python") -> Watcher:
         """Scan as soon as a worker is free, instead of when it is due."""
@@ -142,27 +137,20 @@ class Watchers(Triggers[WatcherBody]):
             record = await self._get_record(name)
             if record.state != ACTIVE:
                 raise IllegalMove(WATCHER, record.name or record.id, record.state, "look", MACHINE.possible(record.state))
-            task = None if record.task_id is None else await self._store.tasks.find(record.task_id)
+            task = await self.find_task(record)
             if task is not None and task.owner_id is not None:
-                return self._shown(record)  # a worker is scanning now
-            new = self.next_task(record.id, self.load(record), await self._store.now())
-            guard, settlement = replacing(task, actor, f"The watcher {record.name} scans immediately, on request of {actor}.")
-            change = ChangeRecord(record.id, record.version, record.body, task_id=new.id)
-            await self._committer.commit(Unit(guard, settlement, (new,), rows=(change,)), self._patience)
+                return self.show(record)  # a worker is scanning now
+            reason = f"The watcher {record.name} scans immediately, on request of {actor}."
+            await self.committer.commit(await self._replace_task(record, self.load(record), task, actor, reason), PATIENCE)
             return await self.get(record.id)
 
-        return await self._committer.transact(attempt, f"scan with the watcher {name}")
+        return await self.committer.transact(attempt, f"scan with the watcher {name}")
 
     # reads
 
-    async def get(self, name: str) -> Watcher:
-        """Return the live watcher of that name, or the watcher of that id; or raise `NotFound`."""
-        return self._shown(await self._get_record(name))
-
     async def list(self, *, every: bool = False, limit: int = 100, before: str | None = None) -> WatcherPage:
         """Return a page of watchers, newest first: the live ones, with `every` also those that have ended."""
-        page = [self._shown(record) for record in await self._page(every, limit, before)]
-        return WatcherPage(page, page[-1].id if len(page) == limit else None)
+        return WatcherPage(*await self._page(every, limit, before))
 
     async def seen(self, name: str, *, after: str | None = None, limit: int = 100) -> SeenPage:
         """Return a page of seen items, in order of name."""
@@ -170,16 +158,16 @@ class Watchers(Triggers[WatcherBody]):
         if after is not None:
             encode(after, "cursor")  # refuses text that the stores cannot compare
         record = await self._get_record(name)
-        items = [(key, read_item(value)) for key, value in await self._store.records.list_items(record.id, after, limit)]
+        items = [(key, read_item(value)) for key, value in await self.store.records.list_items(record.id, after, limit)]
         seen = [record_of(SeenItem, item, name=key, settling=item.pending is not None) for key, item in items]
         return SeenPage(seen, seen[-1].name if len(seen) == limit else None)
 
     async def describe_recovery(self) -> Sequence[Recovery]:
         """Return the watchers with overdue scans, for start-up; their next scan reports all changes."""
-        now = await self._store.now()
+        now = await self.store.now()
         found = []
         for record in await self._list_active():
-            task = None if record.task_id is None else await self._store.tasks.find(record.task_id)
+            task = await self.find_task(record)
             due_at = now if task is None or task.finished else task.wake_at or task.due_at
             if task is None or task.owner_id is not None or now - due_at <= GRACE_FOR:
                 continue
@@ -189,7 +177,8 @@ class Watchers(Triggers[WatcherBody]):
             found.append(Recovery(WATCHER, record.id, record.name or "", due_at, missed, (), text))
         return found
 
-    def _shown(self, record: Record) -> Watcher:
+    def show(self, record: Record) -> Watcher:
+        """Return the watcher of the API."""
         state, body = self.load_shown(record)
         source = record_of(
             WatchedSource,
@@ -201,26 +190,13 @@ class Watchers(Triggers[WatcherBody]):
 
     # records and tasks
 
-    def load(self, record: Record) -> WatcherBody:
-        """Decode the body of a watcher's record."""
-        return read_body(WatcherBody, record)
-
     def placeholder(self, problem: dict[str, Any]) -> WatcherBody:
         """Return the body that is displayed in place of one that cannot be read."""
         return WatcherBody(source=Source(kind="", place=""), target=Target(kind="", name=""), error=problem)
 
-    def save(self, body: WatcherBody) -> str:
-        """Encode the body of a watcher's record."""
-        return encode(plain(body), "watcher")
-
     def next_task(self, record_id: str, body: WatcherBody, now: int) -> NewTask:
         """Return a task that scans immediately."""
-        return NewTask(
-            id=self._ids.new_id(),
-            lane=Lane(self._namespace, WATCHER, body.looked_by, WATCHER),
-            payload=encode({"watcher_id": record_id}),
-            trace_id=f"watcher:{record_id}",
-        )
+        return self.make_task(record_id, task_list=body.looked_by)
 
 
 def read_item(text: str) -> Item:
@@ -236,22 +212,13 @@ SHORTEST_EVERY_FOR = 1000
 _LONGEST_PATH = 4096
 
 
-def check_options(given: Mapping[str, Any]) -> None:
-    """Raise `InvalidInput` for unknown options, and for an edit without any."""
-    known = WatcherOptions.__annotations__
-    if not given:
-        raise InvalidInput("Give at least one option, e.g. every=60.")
-    if unknown := [name for name in given if name not in known]:
-        raise InvalidInput(f"A watcher has no option {unknown[0]!r}; it has {', '.join(known)}.")
-
-
 def make_body(given: Mapping[str, Any]) -> WatcherBody:
     """Return the body of a new watcher; checks each option."""
-    check_options(given)
+    check_options(given, WatcherOptions, "A watcher", "every=60")
     existing = given.get("existing", "seen")
     if existing not in EXISTING:
         raise InvalidWatcher(f"existing must be one of {', '.join(EXISTING)}, not {existing!r}.")
-    body = WatcherBody(source=_source(given), target=Target(kind="", name=""), existing=existing)
+    body = WatcherBody(source=_source(given), target=Target(kind="", name="", given_as="change"), existing=existing)
     return edit_body(body, given)
 
 
@@ -306,17 +273,9 @@ def edit_body(body: WatcherBody, given: Mapping[str, Any]) -> WatcherBody:
     return msgspec.structs.replace(
         body,
         source=source,
-        target=_target(given, body.target),
+        target=edit_target(given, body.target, "change_as", lambda old, _: msgspec.structs.replace(old, flow=None, version=None)),
         changes=changes,
         every_for=every_for,
         settle_for=milliseconds(given["settle"], "settle") if "settle" in given else body.settle_for,
         looked_by=check_name(given.get("looked_by", body.looked_by), "task list"),
     )
-
-
-def _target(given: Mapping[str, Any], old: Target) -> Target:
-    if old.kind and "change_as" not in given and not any(name in given for name in TargetOptions.__annotations__):
-        return old
-    names = named_targets(given) or ({old.kind: old.name} if old.kind else {})
-    kept = old if old.kind in names else msgspec.structs.replace(old, flow=None, version=None)
-    return target_from(given, names, kept, given.get("change_as") or old.given_as or "change")

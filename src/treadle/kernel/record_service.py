@@ -1,0 +1,50 @@
+"""Base of the services over one entity of records: tokens, sessions, requests, schedules, watchers and alert rules."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar, Generic, TypeVar
+
+from treadle.kernel.queue.service import PATIENCE
+from treadle.kernel.store.committer import Committer
+from treadle.kernel.store.ports import Store
+from treadle.kernel.store.process import reach
+from treadle.kernel.store.records import read_body
+from treadle.kernel.store.units import Answer, Unit
+from treadle.model.ids import Ids
+from treadle.model.names import DEFAULT_NAMESPACE
+from treadle.model.records import Record
+from treadle.model.states import Machine
+from treadle.model.stored import Stored, plain
+from treadle.model.values import encode
+
+B = TypeVar("B", bound=Stored)
+
+
+class RecordService(Generic[B]):
+    """The records of one entity in one namespace; `B` is the type of their bodies."""
+
+    machine: ClassVar[Machine]
+    body: ClassVar[Any]
+    """The type of the bodies, as `B`."""
+
+    def __init__(self, store: Store, committer: Committer, ids: Ids, *, namespace: str = DEFAULT_NAMESPACE) -> None:
+        self.store = store
+        self.committer = committer
+        self.ids = ids
+        self.namespace = namespace
+
+    def load(self, record: Record) -> B:
+        """Decode the body of a record; raises `UnreadableValue`."""
+        body: B = read_body(self.body, record)
+        return body
+
+    def save(self, body: B) -> str:
+        """Encode the body of a record."""
+        return encode(plain(body), self.machine.entity.replace("_", " "))
+
+    async def operate(self, unit: Unit) -> Answer:
+        """Commit an operator's change."""
+        reach("operate.before_commit")
+        answer = await self.committer.submit(unit, PATIENCE)
+        reach("operate.after_commit")
+        return answer
