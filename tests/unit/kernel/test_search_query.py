@@ -14,14 +14,11 @@ from tests.sizes import examples
 from treadle.kernel.search.plan import Subject, has_words, matches, plan
 from treadle.kernel.search.query import (
     Ago,
-    And,
-    Compare,
-    Exists,
+    Condition,
     Field,
-    In,
+    Group,
     Instant,
     Not,
-    Or,
     Prefix,
     Query,
     parse,
@@ -42,28 +39,44 @@ _values = st.one_of(
 )
 _conditions: st.SearchStrategy[Query] = st.one_of(
     st.builds(
-        Compare,
+        Condition,
         st.builds(Field, st.sampled_from(["input", "output"]), st.lists(_parts, min_size=1, max_size=3).map(tuple)),
         st.sampled_from(["=", "!="]),
-        _values,
+        st.tuples(_values),
     ),
     st.builds(
-        In, st.just(Field("tag", ("customer",))), st.lists(_text.filter(lambda t: not t[:4].isdigit()), min_size=1).map(tuple)
+        Condition,
+        st.just(Field("tag", ("customer",))),
+        st.just("in"),
+        st.lists(_text.filter(lambda t: not t[:4].isdigit()), min_size=1).map(tuple),
     ),
-    st.builds(Exists, st.just(Field("tag", ("a.b-c",)))),
-    st.builds(Compare, st.just(Field("created")), st.sampled_from(["<", ">="]), st.builds(Instant, st.integers(0, 10**12))),
+    st.builds(Condition, st.just(Field("tag", ("a.b-c",))), st.just("exists")),
     st.builds(
-        Compare, st.just(Field("finished")), st.sampled_from(["<", ">="]), st.integers(0, 10**6).map(lambda s: Ago(s * 1000))
+        Condition,
+        st.just(Field("created")),
+        st.sampled_from(["<", ">="]),
+        st.tuples(st.builds(Instant, st.integers(0, 10**12))),
     ),
-    st.builds(Compare, st.just(Field("name")), st.just("="), st.builds(Prefix, st.sampled_from(["import", "shop.", "a-b"]))),
-    st.builds(Compare, st.just(Field("state")), st.just("="), st.sampled_from(["failed", "running"])),
+    st.builds(
+        Condition,
+        st.just(Field("finished")),
+        st.sampled_from(["<", ">="]),
+        st.tuples(st.integers(0, 10**6).map(lambda s: Ago(s * 1000))),
+    ),
+    st.builds(
+        Condition,
+        st.just(Field("name")),
+        st.just("="),
+        st.tuples(st.builds(Prefix, st.sampled_from(["import", "shop.", "a-b"]))),
+    ),
+    st.builds(Condition, st.just(Field("state")), st.just("="), st.tuples(st.sampled_from(["failed", "running"]))),
 )
 _queries = st.recursive(
     _conditions,
     lambda inner: st.one_of(
         st.builds(Not, inner),
-        st.lists(inner, min_size=2, max_size=3).map(lambda parts: And(tuple(parts))),
-        st.lists(inner, min_size=2, max_size=3).map(lambda parts: Or(tuple(parts))),
+        st.lists(inner, min_size=2, max_size=3).map(lambda parts: Group("and", tuple(parts))),
+        st.lists(inner, min_size=2, max_size=3).map(lambda parts: Group("or", tuple(parts))),
     ),
     max_leaves=6,
 )

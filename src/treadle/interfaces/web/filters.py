@@ -12,7 +12,7 @@ from zoneinfo import ZoneInfo
 from markupsafe import Markup
 
 from treadle.api.system import StatusProblem
-from treadle.kernel.search.query import Compare, Field, print_query
+from treadle.kernel.search.query import Condition, Field, print_query
 from treadle.model.clock import span
 from treadle.model.lists import Bucket
 from treadle.model.runs import words
@@ -29,7 +29,7 @@ def ago(at: datetime | None, now: datetime) -> str:
 
 def tag_query(key: str, value: Any) -> str:
     """The query for all records with this tag."""
-    return print_query(Compare(Field("tag", (key,)), "=", value))
+    return print_query(Condition(Field("tag", (key,)), "=", (value,)))
 
 
 def after(at: datetime, for_ms: float) -> datetime:

@@ -19,17 +19,15 @@ from treadle.kernel.search.query import (
     RUN_STATES,
     WORD_LIMIT,
     Ago,
-    And,
-    Compare,
-    Exists,
+    Condition,
     Field,
-    In,
+    Group,
     Instant,
     Not,
-    Or,
     Prefix,
     Query,
     Value,
+    parts_of,
     words,
 )
 from treadle.model.errors import InvalidTag
@@ -63,19 +61,16 @@ def error_text(error: Mapping[str, Json] | None) -> str | None:
 def matches(query: Query, subject: Subject, now: int) -> bool:
     """Whether the record matches; a condition on a value that it does not have is false, also with `!=`."""
     match query:
-        case And(parts):
-            return all(matches(part, subject, now) for part in parts)
-        case Or(parts):
-            return any(matches(part, subject, now) for part in parts)
+        case Group(op, parts):
+            results = (matches(part, subject, now) for part in parts)
+            return all(results) if op == "and" else any(results)
         case Not(part):
             return not matches(part, subject, now)
-        case Exists(where):
+        case Condition(where, "exists"):
             return _find(where, subject) is not _MISSING
-        case In(where, values):
-            found = _find(where, subject)
-            return any(_compare(where, found, "=", value, now) for value in values)
-        case Compare(where, op, value):
-            return _compare(where, _find(where, subject), op, value, now)
+        case Condition(where, op, values):
+            value = _find(where, subject)
+            return any(_compare(where, value, "=" if op == "in" else op, wanted, now) for wanted in values)
         case _:
             assert_never(query)
 
@@ -189,18 +184,16 @@ class Plan:
 
 def plan(query: Query, now: int, *, words_indexed: bool = True) -> Plan:
     """Choose the index; without `words_indexed` (errors are sealed) errors are not found by their words."""
-    parts = query.parts if isinstance(query, And) else (query,)
+    parts = parts_of(query)
     after, before = _bounds(parts, now)
     found: dict[str, Plan] = {}
     for part in parts:
         match part:
-            case Compare(where, "~", str(text)) if where.root == "error" and words_indexed:
+            case Condition(Field("error"), "~", (str(text),)) if words_indexed:
                 indexed = [word for word in words(text) if len(word.removesuffix("*")) < WORD_LIMIT]
                 if indexed:
                     found.setdefault("words", Plan("words", (" ".join(indexed),)))
-            case Compare(where, "=", value):
-                _add(found, where.root, where.path, (value,), now)
-            case In(where, values):
+            case Condition(where, "=" | "in", values):
                 _add(found, where.root, where.path, values, now)
     chosen = next((found[by] for by in ("words", "tag", "state", "name", "prefix") if by in found), Plan())
     others = sum(set(roots(part)) != {"created"} for part in parts)
@@ -212,12 +205,10 @@ def _states(parts: tuple[Query, ...]) -> tuple[str, ...]:
     allowed = set(RUN_STATES)
     for part in parts:
         match part:
-            case Compare(Field("state"), "=", str(state)):
-                allowed &= {state}
-            case Compare(Field("state"), "!=", str(state)):
-                allowed -= {state}
-            case In(Field("state"), values) if all(isinstance(each, str) for each in values):
-                allowed &= {str(each) for each in values}
+            case Condition(Field("state"), "!=", values):
+                allowed -= {str(state) for state in values}
+            case Condition(Field("state"), "=" | "in", values) if all(isinstance(state, str) for state in values):
+                allowed &= {str(state) for state in values}
     return tuple(sorted(allowed)) if len(allowed) < len(RUN_STATES) else ()
 
 
@@ -242,22 +233,23 @@ def _bounds(parts: tuple[Query, ...], now: int) -> tuple[int | None, int | None]
     after: list[int] = []
     before: list[int] = []
     for part in parts:
-        if isinstance(part, Compare) and part.field.root == "created" and isinstance(part.value, Instant | Ago):
-            at = part.value.at if isinstance(part.value, Instant) else now - part.value.ms
-            if part.op in (">", ">="):
-                after.append(at + (part.op == ">"))
-            elif part.op in ("<", "<="):
-                before.append(at + (part.op == "<="))
+        match part:
+            case Condition(Field("created"), op, (Instant() | Ago() as value,)):
+                at = value.at if isinstance(value, Instant) else now - value.ms
+                if op in (">", ">="):
+                    after.append(at + (op == ">"))
+                elif op in ("<", "<="):
+                    before.append(at + (op == "<="))
     return max(after, default=None), min(before, default=None)
 
 
 def roots(query: Query) -> Iterator[str]:
     """The roots of all fields in the query."""
     match query:
-        case And(parts) | Or(parts):
+        case Group(_, parts):
             for part in parts:
                 yield from roots(part)
         case Not(part):
             yield from roots(part)
-        case Compare(where) | In(where) | Exists(where):
+        case Condition(where):
             yield where.root

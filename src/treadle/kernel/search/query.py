@@ -8,7 +8,7 @@
     FIELD     := state | doing | name | kind | list | id | run | created | finished | error | tag.KEY | input.PATH | output.PATH
     VALUE     := "text" | word | prefix* | 12.5 | true | false | null | 2026-11-01 | 2d ago
 
-`parse` returns a tree of `Compare`, `In`, `Exists`, `Not`, `And` and `Or`; `print_query` is its inverse. `kernel.search.match`
+`parse` returns a tree of `Condition`, `Not` and `Group`; `print_query` is its inverse. `kernel.search.match`
 decides whether a record matches, `kernel.search.plan` which index finds candidates.
 """
 
@@ -68,27 +68,15 @@ class Field:
 
 
 @dataclass(frozen=True, slots=True)
-class Compare:
-    """The field compares with the value; `~` means that it contains all words of a text."""
+class Condition:
+    """The field compares with the values: `in` with any of several, `exists` with none, every other operator with one.
+
+    `~` means that the field contains all words of a text.
+    """
 
     field: Field
     op: str
-    value: Value
-
-
-@dataclass(frozen=True, slots=True)
-class In:
-    """The field has one of the values."""
-
-    field: Field
-    values: tuple[Value, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Exists:
-    """The field has a value."""
-
-    field: Field
+    values: tuple[Value, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,16 +85,20 @@ class Not:
 
 
 @dataclass(frozen=True, slots=True)
-class And:
+class Group:
+    """All parts match (`and`), or any of them (`or`)."""
+
+    op: str
     parts: tuple[Query, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Or:
-    parts: tuple[Query, ...]
+Query = Condition | Not | Group
 
 
-Query = Compare | In | Exists | Not | And | Or
+def parts_of(query: Query) -> tuple[Query, ...]:
+    """The conditions that must all match."""
+    return query.parts if isinstance(query, Group) and query.op == "and" else (query,)
+
 
 # --- fields ---
 
@@ -201,23 +193,18 @@ class _Parser:
     def parse(self) -> Query:
         if self._peek().kind == "end":
             raise self._error("it is empty; write a condition like state = failed.")
-        found = self._any()
+        query = self._group()
         token = self._peek()
         if token.kind != "end":
             raise self._error(f"expected and, or, or the end of the query, not {token.text!r}; put text with spaces in quotes.")
-        return found
+        return query
 
-    def _any(self) -> Query:
-        parts = [self._all()]
-        while self._keyword("or"):
-            parts.append(self._all())
-        return parts[0] if len(parts) == 1 else Or(tuple(parts))
-
-    def _all(self) -> Query:
-        parts = [self._one()]
-        while self._keyword("and"):
-            parts.append(self._one())
-        return parts[0] if len(parts) == 1 else And(tuple(parts))
+    def _group(self, op: str = "or") -> Query:
+        """A sequence of parts with that operator between them; `or` binds less than `and`."""
+        parts = [self._group("and") if op == "or" else self._one()]
+        while self._keyword(op):
+            parts.append(self._group("and") if op == "or" else self._one())
+        return parts[0] if len(parts) == 1 else Group(op, tuple(parts))
 
     def _one(self) -> Query:
         self._depth += 1
@@ -228,11 +215,11 @@ class _Parser:
                 return Not(self._one())
             if self._peek().text == "(" and self._peek().kind == "mark":
                 self._take()
-                found = self._any()
+                query = self._group()
                 if self._peek().text != ")":
                     raise self._error("a closing parenthesis is missing.")
                 self._take()
-                return found
+                return query
             return self._condition()
         finally:
             self._depth -= 1
@@ -243,7 +230,7 @@ class _Parser:
             raise self._error(f"a field was expected: one of {', '.join(FIELDS)}.", token.at)
         field = self._field(token)
         if self._keyword("exists"):
-            return Exists(field)
+            return Condition(field, "exists")
         if self._keyword("not"):
             if not self._keyword("in"):
                 raise self._error("in was expected after not: state not in (failed, canceled).")
@@ -261,7 +248,7 @@ class _Parser:
         at = self._peek().at
         value = self._value(field)
         self._check(field, sign, value, op.at, at)
-        return Compare(field, sign, value)
+        return Condition(field, sign, (value,))
 
     def _in(self, field: Field) -> Query:
         if self._take().text != "(":
@@ -273,7 +260,7 @@ class _Parser:
             self._check(field, "=", values[-1], at, at)
             mark = self._take()
             if mark.text == ")":
-                return In(field, tuple(values))
+                return Condition(field, "in", tuple(values))
             if mark.text != ",":
                 raise self._error("a comma or a closing parenthesis was expected.", mark.at)
 
@@ -427,24 +414,22 @@ def words(text: str) -> list[str]:
 def print_query(query: Query) -> str:
     """Return the query as text; `parse` returns the same tree."""
     match query:
-        case Compare(field, op, value):
-            return f"{_shown_field(field)} {op} {_shown(value)}"
-        case In(field, values):
-            return f"{_shown_field(field)} in ({', '.join(map(_shown, values))})"
-        case Exists(field):
-            return f"{_shown_field(field)} exists"
-        case Not(In(field, values)):
+        case Condition(field, op, values):
+            listed = ", ".join(map(_shown, values))
+            return f"{_shown_field(field)} {op} {f'({listed})' if op == 'in' else listed}".rstrip()
+        case Not(Condition(field, "in", values)):
             return f"{_shown_field(field)} not in ({', '.join(map(_shown, values))})"
         case Not(part):
             return f"not {_grouped(part)}"
-        case And(parts):
+        case Group("or", parts):
+            return " or ".join(_grouped(part, "or") for part in parts)
+        case Group(_, parts):
             return " and ".join(map(_grouped, parts))
-        case Or(parts):
-            return " or ".join(f"({print_query(each)})" if isinstance(each, Or) else print_query(each) for each in parts)
 
 
-def _grouped(query: Query) -> str:
-    return f"({print_query(query)})" if isinstance(query, And | Or) else print_query(query)
+def _grouped(query: Query, *ops: str) -> str:
+    """Return the text of a part, in parentheses if it is a group with one of these operators (none: any)."""
+    return f"({print_query(query)})" if isinstance(query, Group) and query.op in (ops or ("and", "or")) else print_query(query)
 
 
 def _shown_field(field: Field) -> str:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from treadle.kernel.search.plan import KEYS_LIMIT, Plan, Subject, error_text, matches, plan, roots
-from treadle.kernel.search.query import And, Compare, Field, In, Instant, Query, parse
+from treadle.kernel.search.query import Condition, Field, Group, Instant, Query, parse, parts_of
 from treadle.kernel.store.lookups import check_limit
 from treadle.kernel.store.ports import Span, Store
 from treadle.kernel.store.queries import NEWEST, Place, RunFilter, TaskFilter
@@ -128,14 +128,12 @@ class Search:
         if not loaded:
             return left
         tags = await self._store.search.list_tags([each.id for each in left]) if "tag" in loaded and left else {}
-        every: Sequence[Run | Task] = left
-        runs = [each for each in every if isinstance(each, Run)]
+        records: Sequence[Run | Task] = left
+        runs = [record for record in records if isinstance(record, Run)]
         doing = await self._list_doing(runs) if "doing" in loaded else {}
         kept = []
         for each in left:
-            more: dict[str, Any] = {"tags": tags.get(each.id, {})}
-            if each.id in doing:
-                more["doing"] = doing[each.id]
+            more: dict[str, Any] = {"tags": tags.get(each.id, {}), "doing": doing.get(each.id)}
             values = (
                 {"input": each.inputs, "output": each.outputs}
                 if isinstance(each, Run)
@@ -178,51 +176,63 @@ class _Source(Generic[T]):
         self._store = store
         self._namespace = namespace
 
+    async def find(self, record_id: str) -> T | None:
+        """The record of that id."""
+        raise NotImplementedError
+
+    async def find_many(self, ids: Sequence[str], states: Sequence[str]) -> list[T]:
+        """Those of the records that exist; those in other states may be left out."""
+        raise NotImplementedError
+
+    async def list_after(self, at: Place, after: int, size: int, **which: Any) -> list[T]:
+        """Records after a position, of those created at an instant or later."""
+        raise NotImplementedError
+
     async def position(self, record_id: str) -> Place:
         """The position of a record in lists."""
-        raise NotImplementedError
+        record = await self.find(record_id)
+        return Place(id_time(record_id) if record is None else record.created_at, record_id)
 
     async def streams(self, chosen: Plan) -> list[Stream[T]]:
         """The streams whose candidates together are those of the plan."""
+        search = self._store.search
         match chosen.by:
             case "tag":
-                return [self._tagged(chosen.tag, key, chosen.states) for key in chosen.keys]
+                return [self._indexed(search.list_tagged, chosen.tag, key, states=chosen.states) for key in chosen.keys]
             case "words":
-                return [self._with_words(chosen.keys[0].split(), chosen.states)]
+                return [self._indexed(search.list_with_words, chosen.keys[0].split(), states=chosen.states)]
             case _:
                 return [self._listed()]
 
-    def _tagged(self, key: str, value: str, states: Sequence[str]) -> Stream[T]:
+    def _indexed(self, read: Callable[..., Awaitable[list[Place]]], *keys: Any, states: Sequence[str] = ()) -> Stream[T]:
         async def stream(at: Place, after: int, size: int) -> _Batch[T]:
-            found = await self._store.search.list_tagged(Span(self.entity, self._namespace, at, after), key, value, size)
-            return await self._found(found, states, size)
+            places = await read(Span(self.entity, self._namespace, at, after), *keys, size)
+            records = await self.find_many([place.id for place in places], states) if places else []
+            return _Batch(places, records, len(places) < size)
 
         return stream
 
-    def _with_words(self, words: list[str], states: Sequence[str]) -> Stream[T]:
+    def _listed(self, **which: Any) -> Stream[T]:
         async def stream(at: Place, after: int, size: int) -> _Batch[T]:
-            found = await self._store.search.list_with_words(Span(self.entity, self._namespace, at, after), words, size)
-            return await self._found(found, states, size)
+            records = await self.list_after(at, after, size, **which)
+            return _Batch([_place(record) for record in records], records, len(records) < size or records[-1].created_at < after)
 
         return stream
-
-    async def _found(self, places: list[Place], states: Sequence[str], size: int) -> _Batch[T]:
-        return _Batch(places, await self._find([each.id for each in places], states) if places else [], len(places) < size)
-
-    def _listed(self) -> Stream[T]:
-        raise NotImplementedError
-
-    async def _find(self, ids: Sequence[str], states: Sequence[str]) -> list[T]:
-        """Those of the records that exist; those in other states may be left out."""
-        raise NotImplementedError
 
 
 class _Runs(_Source[Run]):
     entity = "run"
 
-    async def position(self, record_id: str) -> Place:
-        run = await self._store.runs.find(record_id)
-        return Place(id_time(record_id) if run is None else run.created_at, record_id)
+    async def find(self, record_id: str) -> Run | None:
+        return await self._store.runs.find(record_id)
+
+    async def find_many(self, ids: Sequence[str], states: Sequence[str]) -> list[Run]:
+        return await self._store.runs.find_many(ids, states)
+
+    async def list_after(self, at: Place, after: int, size: int, **which: Any) -> list[Run]:
+        return await self._store.runs.list_matching(
+            RunFilter(namespace=self._namespace, before=at, created_after=after, **which), size
+        )
 
     async def streams(self, chosen: Plan) -> list[Stream[Run]]:
         match chosen.by:
@@ -236,46 +246,22 @@ class _Runs(_Source[Run]):
             case _:
                 return await super().streams(chosen)
 
-    def _listed(self, **which: Any) -> Stream[Run]:
-        async def stream(at: Place, after: int, size: int) -> _Batch[Run]:
-            runs = await self._store.runs.list_matching(
-                RunFilter(namespace=self._namespace, before=at, created_after=after, **which), size
-            )
-            return _Batch([_place(each) for each in runs], runs, len(runs) < size)
-
-        return stream
-
-    async def _find(self, ids: Sequence[str], states: Sequence[str]) -> list[Run]:
-        return await self._store.runs.find_many(ids, states)
-
 
 class _Tasks(_Source[Task]):
     entity = "task"
 
-    async def position(self, record_id: str) -> Place:
-        task = await self._store.tasks.find(record_id)
-        return Place(id_time(record_id) if task is None else task.created_at, record_id)
+    async def find(self, record_id: str) -> Task | None:
+        return await self._store.tasks.find(record_id)
+
+    async def find_many(self, ids: Sequence[str], states: Sequence[str]) -> list[Task]:
+        return await self._store.tasks.find_many(ids)
+
+    async def list_after(self, at: Place, after: int, size: int, **which: Any) -> list[Task]:
+        return await self._store.tasks.list_matching(TaskFilter(namespace=self._namespace, before=at), size)
 
     async def streams(self, chosen: Plan) -> list[Stream[Task]]:
         streams = await super().streams(chosen)
-        return [*streams, self._failing()] if chosen.by == "words" else streams
-
-    def _failing(self) -> Stream[Task]:
-        async def stream(at: Place, after: int, size: int) -> _Batch[Task]:
-            found = await self._store.search.list_failing_tasks(Span(self.entity, self._namespace, at, after), size)
-            return await self._found(found, (), size)
-
-        return stream
-
-    def _listed(self) -> Stream[Task]:
-        async def stream(at: Place, after: int, size: int) -> _Batch[Task]:
-            tasks = await self._store.tasks.list_matching(TaskFilter(namespace=self._namespace, before=at), size)
-            return _Batch([_place(each) for each in tasks], tasks, len(tasks) < size or tasks[-1].created_at < after)
-
-        return stream
-
-    async def _find(self, ids: Sequence[str], states: Sequence[str]) -> list[Task]:
-        return await self._store.tasks.find_many(ids)
+        return [*streams, self._indexed(self._store.search.list_failing_tasks)] if chosen.by == "words" else streams
 
 
 def _place(record: Run | Task) -> Place:
@@ -292,9 +278,9 @@ def _merged(batches: Sequence[_Batch[T]], size: int, after: int) -> _Batch[T]:
     return _Batch(places[:size], [records[place] for place in places[:size] if place in records], done)
 
 
-def _subject(record: Run | Task, wants_error: bool, **more: Any) -> Subject:
+def _subject(record: Run | Task, wants_error: bool, doing: str | None = None, **more: Any) -> Subject:
     if isinstance(record, Run):
-        facts = {"state": str(record.state), "name": record.workflow, "doing": more.pop("doing", None), "flow": record.flow_id}
+        facts = {"state": str(record.state), "name": record.workflow, "doing": doing, "flow": record.flow_id}
     else:
         facts = {"state": str(record.shown_state), "name": record.name, "run": record.run_id}
     facts |= {"kind": record.kind, "list": record.task_list, "id": record.id, "root": record.root_id}
@@ -304,25 +290,21 @@ def _subject(record: Run | Task, wants_error: bool, **more: Any) -> Subject:
 
 def _plain_part(query: Query) -> Query | None:
     """The conditions of the query that the row of a record decides."""
-    parts = query.parts if isinstance(query, And) else (query,)
-    plain = tuple(part for part in parts if not _LOADED.intersection(roots(part)))
-    return And(plain) if plain else None
+    plain = tuple(part for part in parts_of(query) if not _LOADED.intersection(roots(part)))
+    return Group("and", plain) if plain else None
 
 
 def _joined(query: Query, more: Sequence[Query]) -> Query:
-    parts = query.parts if isinstance(query, And) else (query,)
-    return And((*parts, *more)) if more else query
+    return Group("and", (*parts_of(query), *more)) if more else query
 
 
 def one_of(root: str, values: Sequence[str | None]) -> list[Query]:
     """The condition that a field has one of the values, as a list; empty for no values. `root` may also be `flow` or `root`."""
     given = tuple(value for value in values if value is not None)
-    if not given:
-        return []
-    return [Compare(Field(root), "=", given[0]) if len(given) == 1 else In(Field(root), given)]
+    return [Condition(Field(root), "=" if len(given) == 1 else "in", given)] if given else []
 
 
 def created_within(after: int | None, before: int | None) -> list[Query]:
     """The conditions that a record was created at an instant or later, and before another."""
     given = ((">=", after), ("<", before))
-    return [Compare(Field("created"), op, Instant(at)) for op, at in given if at is not None]
+    return [Condition(Field("created"), op, (Instant(at),)) for op, at in given if at is not None]
