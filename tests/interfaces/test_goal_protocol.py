@@ -37,7 +37,7 @@ from tests.limits import BOUND
 
 from treadle import Context, Engine
 from treadle.api.objectives import ReadinessEvent, RunRecord, Workorder
-from treadle.goals.records import event_id_of, run_record_id_of, work_order_id_of
+from treadle.goals.records import event_id_of, follow_up_id
 from treadle.goals.schemas import check_document
 from treadle.kernel.store.queries import Renewal
 from treadle.kernel.store.units import Verdict
@@ -422,8 +422,8 @@ async def test_the_gate_worker_upserts_by_work_order_id(engine: Engine) -> None:
     await again(engine, task)
     await play(engine, GATE, error={"code": "gate_error", "message": "too late"})
     assert await image(engine) == before
-    order_id = work_order_id_of(event_id_of(made.objective_id, 1))
-    record = await engine.goals.services.artifacts.find(RunRecord, run_record_id_of(order_id))
+    order_id = follow_up_id(event_id_of(made.objective_id, 1), "workorder")
+    record = await engine.goals.services.artifacts.find(RunRecord, follow_up_id(order_id, "run_record"))
     assert record is not None
     assert (record.gate_result, record.work_order_id) == ("PASS", order_id)
     assert await count(engine, "run_record") == await count(engine, "pause_state") == 1
@@ -567,6 +567,6 @@ async def test_workorders_carry_what_the_artifacts_say(engine: Engine) -> None:
     made = await approved(engine)
     await play_all(engine, READINESS)
     await play(engine, SCHEDULE)
-    order = await engine.goals.services.artifacts.find(Workorder, work_order_id_of(event_id_of(made.objective_id, 1)))
+    order = await engine.goals.services.artifacts.find(Workorder, follow_up_id(event_id_of(made.objective_id, 1), "workorder"))
     assert order is not None
     assert (order.diazotroph_type, order.budget_ms, order.objective_id) == ("do", 30_000, made.objective_id)

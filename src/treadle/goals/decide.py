@@ -41,16 +41,8 @@ from treadle.goals.records import (
     UNSERVED,
     PauseReason,
     Status,
-    bundle_id_of,
     event_id_of,
-    gate_task_id,
-    overdue_pause_id_of,
-    pause_state_id_of,
-    run_record_id_of,
-    run_task_id,
-    schedule_task_id,
-    snapshot_id_of,
-    work_order_id_of,
+    follow_up_id,
 )
 from treadle.goals.topology import Topology, TypeRules
 from treadle.model.ids import derived_id
@@ -217,7 +209,7 @@ def decide_readiness(
 
 def _schedule_task(namespace: str, event: ReadinessEvent, objective_type: str) -> NewTask:
     return NewTask(
-        id=schedule_task_id(event.event_id),
+        id=follow_up_id(event.event_id, "schedule"),
         lane=role_lane(namespace, GOAL_SCHEDULE, objective_type),
         payload=encode({"event_id": event.event_id}),
         root_id=event.resource_id,
@@ -252,11 +244,11 @@ def decide_schedule(
         decision.changed.append(Changed(seen.record, after, "block", "scheduler", {"reason": why}))
         return decision
     workorder = Workorder(
-        work_order_id=work_order_id_of(event.event_id),
+        work_order_id=follow_up_id(event.event_id, "workorder"),
         objective_id=objective.objective_id,
         event_id=event.event_id,
         diazotroph_type=rules.handler,
-        snapshot_id=snapshot_id_of(event.event_id),
+        snapshot_id=follow_up_id(event.event_id, "snapshot"),
         budget_ms=rules.budget_for,
         created_at=now,
     )
@@ -285,13 +277,17 @@ def _processed(event: ReadinessEvent, record: Record, reason: str, now: Instant)
 def _snapshot(objective: Objective, event: ReadinessEvent, rules: TypeRules, topology: Topology, now: Instant) -> ContextSnapshot:
     past = objective.workorders
     return ContextSnapshot(
-        snapshot_id=snapshot_id_of(event.event_id),
+        snapshot_id=follow_up_id(event.event_id, "snapshot"),
         event_id=event.event_id,
         objective_id=objective.objective_id,
         objective=objective,
         blockers=objective.blockers,
-        run_records=[ArtifactDigest(id=run_record_id_of(each.work_order_id), digest=each.run_record_digest) for each in past],
-        output_bundles=[ArtifactDigest(id=bundle_id_of(each.work_order_id), digest=each.output_bundle_digest) for each in past],
+        run_records=[
+            ArtifactDigest(id=follow_up_id(each.work_order_id, "run_record"), digest=each.run_record_digest) for each in past
+        ],
+        output_bundles=[
+            ArtifactDigest(id=follow_up_id(each.work_order_id, "bundle"), digest=each.output_bundle_digest) for each in past
+        ],
         topology_name=topology.name,
         topology_digest=topology.digest,
         prompt=prompt_of(objective, rules),
@@ -311,7 +307,7 @@ def prompt_of(objective: Objective, rules: TypeRules) -> str:
 
 def _run_task(namespace: str, workorder: Workorder, rules: TypeRules) -> NewTask:
     return NewTask(
-        id=run_task_id(workorder.work_order_id),
+        id=follow_up_id(workorder.work_order_id, "run"),
         lane=Lane(namespace, GOAL_RUN, rules.task_list, workorder.diazotroph_type),
         payload=encode({"work_order_id": workorder.work_order_id}),
         root_id=workorder.objective_id,
@@ -335,7 +331,7 @@ def decide_executed(
 
     A workorder that is already EXECUTED changes nothing.
     """
-    ids: dict[str, Json] = {"work_order_id": workorder.work_order_id, "bundle_id": bundle_id_of(workorder.work_order_id)}
+    ids: dict[str, Json] = {"work_order_id": workorder.work_order_id, "bundle_id": follow_up_id(workorder.work_order_id, "bundle")}
     if workorder.status != "CREATED":
         return Decision({**ids, "repeated": True})
     bundle = _bundle(workorder, title, result or {}, error, now)
@@ -344,7 +340,7 @@ def decide_executed(
     decision.changed.append(Changed(record, after, "execute", "runner", None if error is None else {"error": error.get("code")}))
     decision.tasks.append(
         NewTask(
-            id=gate_task_id(workorder.work_order_id),
+            id=follow_up_id(workorder.work_order_id, "gate"),
             lane=role_lane(namespace, GOAL_GATE, objective_type or GOAL_GATE),
             payload=encode({"work_order_id": workorder.work_order_id}),
             root_id=workorder.objective_id,
@@ -365,7 +361,7 @@ def _bundle(workorder: Workorder, title: str, result: dict[str, Json], error: di
         failed = BundleError(code=str(error.get("code") or "failed"), message=str(error.get("message") or ""))
         notes.append(f"{failed.code}: {failed.message}")
     return OutputBundle(
-        bundle_id=bundle_id_of(workorder.work_order_id),
+        bundle_id=follow_up_id(workorder.work_order_id, "bundle"),
         work_order_id=workorder.work_order_id,
         objective_id=workorder.objective_id,
         title=parts.get("title") or title,
@@ -431,7 +427,7 @@ def _judged(
     else:
         result, reason = PASS, f"{len(reports)} of {len(reports)} gates passed" if reports else "its type has no gates"
     return RunRecord(
-        run_record_id=run_record_id_of(workorder.work_order_id),
+        run_record_id=follow_up_id(workorder.work_order_id, "run_record"),
         work_order_id=workorder.work_order_id,
         objective_id=workorder.objective_id,
         bundle_id=bundle.bundle_id,
@@ -482,7 +478,7 @@ def _pause(workorder: Workorder, record: RunRecord, bundle: OutputBundle, after:
         elif after is not None:
             actions.append("None if another attempt may help: a new workorder follows.")
     return PauseState(
-        pause_state_id=pause_state_id_of(workorder.work_order_id),
+        pause_state_id=follow_up_id(workorder.work_order_id, "pause_state"),
         objective_id=objective_id,
         work_order_id=workorder.work_order_id,
         reason=reason,
@@ -504,7 +500,7 @@ def decide_overdue(seen: Seen, now: Instant) -> Decision:
     }
     first = actions.get(Status(objective.status), "Start workers for its type, or resolve its blockers: `treadle objectives show`.")
     pause = PauseState(
-        pause_state_id=overdue_pause_id_of(objective.objective_id),
+        pause_state_id=follow_up_id(objective.objective_id, "overdue"),
         objective_id=objective.objective_id,
         reason=PauseReason.DEADLINE_PASSED,
         terminal=False,

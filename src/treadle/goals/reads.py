@@ -23,16 +23,8 @@ from treadle.goals.kinds import GOAL_GATE, GOAL_RUN, GOAL_SCHEDULE
 from treadle.goals.records import (
     ObjectiveNotFound,
     Status,
-    bundle_id_of,
     event_id_of,
-    gate_task_id,
-    overdue_pause_id_of,
-    pause_state_id_of,
-    run_record_id_of,
-    run_task_id,
-    schedule_task_id,
-    snapshot_id_of,
-    work_order_id_of,
+    follow_up_id,
 )
 from treadle.goals.schemas import check_document
 from treadle.kernel.store.lookups import find_id
@@ -99,13 +91,13 @@ class GoalReads:
             if event is None:
                 continue
             events.append(event)
-            trail = await self.find_trail(work_order_id_of(event_id), problems)
+            trail = await self.find_trail(follow_up_id(event_id, "workorder"), problems)
             trails += [] if trail is None else [trail]
         return ObjectiveTrail(
             objective,
             events,
             trails,
-            await self._find_readable(PauseState, overdue_pause_id_of(objective.objective_id), problems),
+            await self._find_readable(PauseState, follow_up_id(objective.objective_id, "overdue"), problems),
             await self._store.log.list_moves(objective.objective_id),
             " ".join([await self.why(objective), *problems]),
         )
@@ -117,10 +109,10 @@ class GoalReads:
             return None
         return WorkorderTrail(
             workorder,
-            await self._find_readable(ContextSnapshot, snapshot_id_of(workorder.event_id), problems),
-            await self._find_readable(OutputBundle, bundle_id_of(work_order_id), problems),
-            await self._find_readable(RunRecord, run_record_id_of(work_order_id), problems),
-            await self._find_readable(PauseState, pause_state_id_of(work_order_id), problems),
+            await self._find_readable(ContextSnapshot, follow_up_id(workorder.event_id, "snapshot"), problems),
+            await self._find_readable(OutputBundle, follow_up_id(work_order_id, "bundle"), problems),
+            await self._find_readable(RunRecord, follow_up_id(work_order_id, "run_record"), problems),
+            await self._find_readable(PauseState, follow_up_id(work_order_id, "pause_state"), problems),
         )
 
     async def _find_readable(self, kind: type[D], record_id: str, problems: list[str]) -> D | None:
@@ -173,10 +165,10 @@ class GoalReads:
     @staticmethod
     def _tasks_of(objective: Objective) -> Iterator[tuple[str, str]]:
         if objective.work_order_id is not None:
-            yield run_task_id(objective.work_order_id), "in progress"
-            yield gate_task_id(objective.work_order_id), "being judged"
+            yield follow_up_id(objective.work_order_id, "run"), "in progress"
+            yield follow_up_id(objective.work_order_id, "gate"), "being judged"
         else:
-            yield schedule_task_id(event_id_of(objective.objective_id, objective.status_version)), "to be scheduled"
+            yield follow_up_id(event_id_of(objective.objective_id, objective.status_version), "schedule"), "to be scheduled"
 
     async def claims(self, kind: str | None = None) -> list[ClaimHeld]:
         """Return the claims held now, each a valid `claim_record`: of events, of workorders, and of all other tasks (D40)."""
@@ -185,7 +177,7 @@ class GoalReads:
         for task in await self._store.tasks.list_matching(which, CLAIMS_SHOWN):
             earlier = None
             if task.kind == GOAL_GATE:  # the runner claimed the same workorder before
-                earlier = await self._store.tasks.find(run_task_id(decode(task.payload)["work_order_id"]))
+                earlier = await self._store.tasks.find(follow_up_id(decode(task.payload)["work_order_id"], "run"))
             found.append(claim_of(task, 0 if earlier is None else earlier.claim_version))
         for claim in found:
             check_document("claim_record", claim.as_json())

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import fields
 from enum import StrEnum
 from functools import cache
-from typing import Any, TypeVar, get_args, get_type_hints
+from typing import Any, Literal, TypeVar, get_args, get_type_hints
 
 import msgspec
 
@@ -115,47 +115,20 @@ def _hints(kind: Any) -> dict[str, Any]:
 
 # --- ids derived from the preceding artifact ---
 
+FollowUp = Literal["schedule", "snapshot", "workorder", "run", "gate", "bundle", "run_record", "pause_state", "overdue"]
+"""The one artifact or task that follows from another one.
+
+An event has its `schedule` task, its `snapshot` and its `workorder`; a workorder its `run` and `gate` tasks, its `bundle`,
+`run_record` and `pause_state`; an objective the pause state that flags it `overdue`. The claim of an event or a workorder is the
+claim of its task.
+"""
+
 
 def event_id_of(objective_id: str, status_version: int) -> str:
     """Return the id of the one readiness event for that status of the objective (D41)."""
     return derived_id(objective_id, f"ready/{status_version}")
 
 
-def schedule_task_id(event_id: str) -> str:
-    """Return the id of the task whose claim is the claim of the event."""
-    return derived_id(event_id, "schedule")
-
-
-def snapshot_id_of(event_id: str) -> str:
-    return derived_id(event_id, "snapshot")
-
-
-def work_order_id_of(event_id: str) -> str:
-    return derived_id(event_id, "workorder")
-
-
-def run_task_id(work_order_id: str) -> str:
-    """Return the id of the task whose claim is the claim of a CREATED workorder."""
-    return derived_id(work_order_id, "run")
-
-
-def gate_task_id(work_order_id: str) -> str:
-    """Return the id of the task whose claim is the claim of an EXECUTED workorder."""
-    return derived_id(work_order_id, "gate")
-
-
-def bundle_id_of(work_order_id: str) -> str:
-    return derived_id(work_order_id, "bundle")
-
-
-def run_record_id_of(work_order_id: str) -> str:
-    return derived_id(work_order_id, "run_record")
-
-
-def pause_state_id_of(work_order_id: str) -> str:
-    return derived_id(work_order_id, "pause_state")
-
-
-def overdue_pause_id_of(objective_id: str) -> str:
-    """Return the id of the pause state that flags the objective, once."""
-    return derived_id(objective_id, "overdue")
+def follow_up_id(source_id: str, follow_up: FollowUp) -> str:
+    """Return the id of what follows from the artifact."""
+    return derived_id(source_id, follow_up)

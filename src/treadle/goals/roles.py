@@ -18,7 +18,7 @@ from treadle.engine.kernel import Kernel
 from treadle.goals.artifacts import Artifacts
 from treadle.goals.gates import Gates
 from treadle.goals.kinds import GOAL_DEADLINE, GOAL_GATE, GOAL_READINESS, GOAL_ROLE, GOAL_RUN, GOAL_SCHEDULE
-from treadle.goals.records import BUDGET_CODE, Status, bundle_id_of, run_record_id_of
+from treadle.goals.records import BUDGET_CODE, Status, follow_up_id
 from treadle.goals.schemas import need_jsonschema
 from treadle.goals.settler import GoalSettler
 from treadle.goals.topology import MONITOR_EVERY_FOR, InvalidTopology, Topology, TopologyProblem, suggestion
@@ -168,8 +168,8 @@ class Roles:
         work_order_id = payload["work_order_id"]
         try:
             workorder = await artifacts.find(Workorder, work_order_id)
-            bundle = await artifacts.find(OutputBundle, bundle_id_of(work_order_id))
-            judged = await artifacts.find(RunRecord, run_record_id_of(work_order_id))
+            bundle = await artifacts.find(OutputBundle, follow_up_id(work_order_id, "bundle"))
+            judged = await artifacts.find(RunRecord, follow_up_id(work_order_id, "run_record"))
             seen = None if workorder is None else await artifacts.find_objective(workorder.objective_id)
         except StoreError as error:
             return Released(f"the workorder could not be read: {error}")

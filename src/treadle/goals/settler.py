@@ -34,7 +34,7 @@ from treadle.goals.decide import (
     unblocked,
 )
 from treadle.goals.kinds import GOAL_DEADLINE, GOAL_READINESS, GOAL_ROLE, GOAL_RUN
-from treadle.goals.records import FAIL, Status, artifact_of, bundle_id_of, run_record_id_of
+from treadle.goals.records import FAIL, Status, artifact_of, follow_up_id
 from treadle.goals.topology import Topology
 from treadle.kernel.queue.decide import TaskDecision, backed_off, settlement, settlement_of
 from treadle.kernel.store.committer import Stale
@@ -293,10 +293,10 @@ class GoalSettler:
     async def _gate(self, work_order_id: str, finish: Finish) -> Decision:
         topology = self._need_topology()
         workorder = await self._artifacts.find(Workorder, work_order_id)
-        bundle = await self._artifacts.find(OutputBundle, bundle_id_of(work_order_id))
+        bundle = await self._artifacts.find(OutputBundle, follow_up_id(work_order_id, "bundle"))
         if workorder is None or bundle is None or workorder.status != "EXECUTED":
             return Decision({"work_order_id": work_order_id, "reason": "GONE" if workorder is None else "NOT_EXECUTED"})
-        if (judged := await self._artifacts.find(RunRecord, run_record_id_of(work_order_id))) is not None:
+        if (judged := await self._artifacts.find(RunRecord, follow_up_id(work_order_id, "run_record"))) is not None:
             return Decision({"work_order_id": work_order_id, "gate_result": judged.gate_result, "repeated": True})
         seen = await self._artifacts.find_objective(workorder.objective_id)
         rules = None if seen is None else topology.types.get(seen.objective.type)

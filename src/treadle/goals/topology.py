@@ -128,10 +128,6 @@ BUDGET_FOR = 600_000
 MAX_WORKORDERS = 3
 MONITOR_EVERY_FOR = 60_000
 SHIPPED_GATES = ("exit_code", "json_schema", "regex")
-_DAY_FOR = 86_400_000
-_UNITS = {"ms": 1, "s": 1_000, "m": 60_000, "min": 60_000, "h": 3_600_000, "d": _DAY_FOR}
-_DURATION = re.compile(r"\s*(\d+(?:\.\d+)?)\s*(ms|s|min|m|h|d)\s*")
-_PARTS = ("title", "content", "metadata", "notes")
 
 
 class InvalidTopology(InvalidInput):
@@ -226,11 +222,19 @@ def read_topology(
     document: Json, *, name: str = "topology", folder: str = ".", line_of: Callable[[str], int | None] = lambda _: None
 ) -> Topology:
     """Read a topology from a mapping, or raise `InvalidTopology` with all its problems."""
-    reader = _Reader(line_of)
-    topology = reader.topology(document, name, folder)
-    if reader.troubles or topology is None:
-        raise InvalidTopology(name, tuple(reader.troubles))
-    return topology
+    problems: list[TopologyProblem] = []
+
+    def report(path: str, message: str) -> None:
+        problems.append(TopologyProblem(path, message, line_of(path)))
+
+    parts = _TOPOLOGY(document, "", report)
+    if problems:
+        raise InvalidTopology(name, tuple(problems))
+    digest = hashlib.sha256(encode(_plain(document), "topology").encode()).hexdigest()
+    roles = parts["roles"] if "roles" in parts else _roles(None, "roles", report)
+    additional = {name: role for name, role in roles.items() if role.handler is not None}
+    deadlines, reviewer = parts.get("deadlines", {}), parts.get("reviewer")
+    return Topology(parts.get("name", name), roles, parts["types"], deadlines, reviewer, digest, folder, additional)
 
 
 def suggestion(word: object, known: Iterable[str]) -> str:
@@ -241,14 +245,82 @@ def suggestion(word: object, known: Iterable[str]) -> str:
 
 Check = Callable[[Any], str | None]
 """Returns the problem of a value, if it has one."""
+Report = Callable[[str, str], None]
+"""Adds a problem: its path and its message."""
+Read = Callable[[Any, str, Report], Any]
+"""Reads the value at a path, and reports its problems."""
 
 
-def _wrong_name(value: Any, what: str) -> str | None:
-    try:
-        check_name(value, what)
-    except TreadleError as error:
-        return str(error).rstrip(".")
-    return None
+def _fields(known: Mapping[str, Read], required: Iterable[str] = ()) -> Read:
+    """Read a mapping with these keys."""
+
+    def read(value: Any, path: str, report: Report) -> dict[str, Any]:
+        if not isinstance(value, dict):
+            report(path, f"must be a mapping with {', '.join(known)}, not {_kind(value)}")
+            return {}
+        for key in value:
+            if key not in known:
+                report(_join(path, key), f"is unknown here; known are {', '.join(known)}{suggestion(key, known)}")
+        for key in required:
+            if key not in value:
+                report(path, f"needs {key}")
+        return {name: read_field(value[name], _join(path, name), report) for name, read_field in known.items() if name in value}
+
+    return read
+
+
+def _checked(check: Check) -> Read:
+    def read(value: Any, path: str, report: Report) -> Any:
+        if (problem := check(value)) is not None:
+            report(path, problem)
+        return value
+
+    return read
+
+
+def _duration(least: int, most: int) -> Read:
+    """Read a duration in milliseconds; null is None."""
+
+    def read(value: Any, path: str, report: Report) -> int | None:
+        if value is None:
+            return None
+        duration_for: float | None = None
+        if isinstance(value, int | float) and not isinstance(value, bool):
+            duration_for = value * 1000
+        elif isinstance(value, str) and (match := _DURATION.fullmatch(value)):
+            duration_for = float(match[1]) * _UNITS[match[2]]
+        if duration_for is None:
+            report(path, f"must be a duration, such as 30 (seconds), 500ms, 10m, 8h or 2d, not {shown(value)}")
+        elif least <= duration_for <= most:
+            return round(duration_for)
+        else:
+            report(path, f"must be from {_span(least)} to {_span(most)}, not {shown(value)}")
+        return None
+
+    return read
+
+
+def _number(least: int, most: int, message: str) -> Read:
+    return _checked(lambda value: None if type(value) is int and least <= value <= most else f"{message}, not {value!r}")
+
+
+def _name(what: str) -> Read:
+    """Read a name, as `check_name` checks it."""
+
+    def check(value: Any) -> str | None:
+        try:
+            check_name(value, what)
+        except TreadleError as error:
+            return str(error).rstrip(".")
+        return None
+
+    return _checked(check)
+
+
+def _word(*known: str) -> Read:
+    return _checked(
+        lambda value: None if value in known else f"must be one of {', '.join(known)}, not {value!r}{suggestion(value, known)}"
+    )
 
 
 def _wrong_arguments(value: Any) -> str | None:
@@ -273,235 +345,171 @@ def _wrong_pattern(value: Any) -> str | None:
     return None
 
 
-def _number(least: int, most: int, message: str) -> Check:
-    return lambda value: None if type(value) is int and least <= value <= most else f"{message}, not {value!r}"
+def _wrong_text(value: Any) -> str | None:
+    return None if isinstance(value, str) and value.strip() else f"must be text, not {_kind(value)}"
 
 
-def _part(value: Any) -> str | None:
-    return None if value in _PARTS else f"must be one of {', '.join(_PARTS)}, not {value!r}{suggestion(value, _PARTS)}"
+def _gate(value: Any, path: str, report: Report) -> GateSpec | None:
+    if isinstance(value, str):
+        value = {"use": value}
+    if not isinstance(value, dict) or not isinstance(value.get("use"), str):
+        report(path, f"must be the name of a gate, or a mapping with use: NAME, not {_kind(value)}")
+        return None
+    use, name = value["use"], value.get("name", value["use"])
+    options = {key: option for key, option in value.items() if key not in ("use", "name", "timeout")}
+    _name("gate name")(name, _join(path, "name") if "name" in value else path, report)
+    if use in _GATE_OPTIONS:
+        _GATE_OPTIONS[use](options, path, report)
+    timeout_for = _duration(1, _DAY_FOR)(value.get("timeout"), _join(path, "timeout"), report)
+    return GateSpec(str(name), use, options, timeout_for)
 
 
-_GATE_OPTIONS: dict[str, dict[str, Check]] = {
-    "exit_code": {
-        "argv": _wrong_arguments,
-        "cwd": _wrong_folder,
-        "expect": _number(0, 255, "must be an exit code from 0 to 255"),
-    },
-    "json_schema": {
-        "schema": lambda value: None if isinstance(value, dict | bool) else f"must be a JSON Schema, not {_kind(value)}",
-        "of": _part,
-    },
-    "regex": {
-        "pattern": _wrong_pattern,
-        "of": _part,
-        "forbid": lambda value: None if isinstance(value, bool) else f"must be true or false, not {value!r}",
-    },
+def _gates(value: Any, path: str, report: Report) -> tuple[GateSpec, ...]:
+    if not isinstance(value, list):
+        report(path, f"must be a list of gates ([] passes every result without an error), not {_kind(value)}")
+        return ()
+    gates: dict[str, GateSpec] = {}
+    for number, each in enumerate(value):
+        gate = _gate(each, f"{path}[{number}]", report)
+        if gate is not None and gates.setdefault(gate.name, gate) is not gate:
+            report(f"{path}[{number}]", f"an earlier gate is already named {gate.name}; choose another name")
+    return tuple(gates.values())
+
+
+def _type(value: Any, path: str, report: Report) -> TypeRules:
+    rules = _TYPE(value, path, report)
+    if {"budget", "budget_ms"} <= rules.keys():
+        report(_join(path, "budget"), "give either budget or budget_ms, not both")
+    budgets = rules.pop("budget", None), rules.pop("budget_ms", None)
+    return TypeRules(**{"handler": "", "gates": (), **rules}, budget_for=budgets[0] or budgets[1] or BUDGET_FOR)
+
+
+def _types(value: Any, path: str, report: Report) -> dict[str, TypeRules]:
+    if not isinstance(value or {}, dict):
+        report(path, f"must be a mapping from types, such as TICKET, to their rules, not {_kind(value)}")
+        return {}
+    if not value:
+        report(path, "needs at least one type, such as TICKET")
+    known = [TICKET, STANDING]
+    types: dict[str, TypeRules] = {}
+    for name, rules in (value or {}).items():
+        where = _join(path, name)
+        _name("type")(name, where, report)
+        if name not in known and (near := difflib.get_close_matches(str(name), known, 1, 0.9)):
+            report(where, f"is too similar to a built-in type; did you mean {near[0]}?")
+            continue
+        types[str(name)] = _type(rules, where, report)
+    return types
+
+
+def _deadlines(value: Any, path: str, report: Report) -> dict[int, int]:
+    if not isinstance({} if value is None else value, dict):
+        report(path, f"must map urgencies (0 to 4) to durations, such as 4: 1h, not {_kind(value)}")
+        return {}
+    deadlines: dict[int, int] = {}
+    for urgency, duration in (value or {}).items():
+        where = _join(path, urgency)
+        if type(urgency) is not int or urgency not in LEVELS:
+            report(where, "an urgency is a whole number from 0 to 4")
+        elif duration is None:
+            report(where, "needs a duration, such as 1h")
+        else:
+            deadlines[urgency] = _duration(1, 3650 * _DAY_FOR)(duration, where, report)
+    return deadlines
+
+
+def _events(value: Any, path: str, report: Report) -> tuple[str, ...]:
+    if not isinstance(value, list) or not value:
+        report(path, f"must be a list of events, such as [objective.approve], not {_kind(value)}")
+        return ()
+    for number, event in enumerate(value):
+        if event not in ROLE_EVENTS:
+            known = f"known are {', '.join(ROLE_EVENTS)}{suggestion(event, ROLE_EVENTS)}"
+            report(f"{path}[{number}]", f"is not an event; {known}")
+    return tuple(map(str, value))
+
+
+def _roles(value: Any, path: str, report: Report) -> dict[str, Role]:
+    if value is None:
+        return {name: Role() for name in ROLES}
+    if isinstance(value, list) and all(isinstance(name, str) for name in value):
+        value = dict.fromkeys(value)
+    own = [name for name, options in value.items() if name not in ROLES and _declares(options)] if isinstance(value, dict) else []
+    read = _fields(dict.fromkeys(ROLES, _role) | dict.fromkeys(own, _additional_role))(value, path, report)
+    for name in own:
+        _name("role")(name, _join(path, name), report)
+        if "/" in str(name):
+            report(_join(path, name), "the name of a role contains no /")
+    roles = {name: Role() for name in ROLES} if own and not set(read) & set(ROLES) else {}
+    return roles | {name: read[name] for name in (value if isinstance(value, dict) else ()) if name in read}
+
+
+def _role(value: Any, path: str, report: Report) -> Role:
+    options = _fields(_POLLING)({} if value is None else value, path, report)
+    return Role(options.get("interval"), options.get("lease"))
+
+
+def _additional_role(value: Any, path: str, report: Report) -> Role:
+    options = _fields(_POLLING | {"handler": _name("handler name"), "events": _events}, ("handler", "events"))(value, path, report)
+    return Role(options.get("interval"), options.get("lease"), str(options.get("handler")), options.get("events", ()))
+
+
+_DAY_FOR = 86_400_000
+_UNITS = {"ms": 1, "s": 1_000, "m": 60_000, "min": 60_000, "h": 3_600_000, "d": _DAY_FOR}
+_DURATION = re.compile(r"\s*(\d+(?:\.\d+)?)\s*(ms|s|min|m|h|d)\s*")
+_PART = _word("title", "content", "metadata", "notes")
+_GATE_OPTIONS = {
+    "exit_code": _fields(
+        {
+            "argv": _checked(_wrong_arguments),
+            "cwd": _checked(_wrong_folder),
+            "expect": _number(0, 255, "must be an exit code from 0 to 255"),
+        },
+        ("argv",),
+    ),
+    "json_schema": _fields(
+        {
+            "schema": _checked(
+                lambda value: None if isinstance(value, dict | bool) else f"must be a JSON Schema, not {_kind(value)}"
+            ),
+            "of": _PART,
+        },
+        ("schema",),
+    ),
+    "regex": _fields(
+        {
+            "pattern": _checked(_wrong_pattern),
+            "of": _PART,
+            "forbid": _checked(lambda value: None if isinstance(value, bool) else f"must be true or false, not {value!r}"),
+        },
+        ("pattern",),
+    ),
 }
 """The options of the built-in gates."""
-_REQUIRED_OPTIONS = ("argv", "schema", "pattern")
-
-_AFTER_FAIL = ("TODO", "BLOCKED")
-_TYPE_RULES: dict[str, Check] = {
-    "on_fail": lambda value: (
-        None if value in _AFTER_FAIL else f"must be TODO or BLOCKED, not {value!r}{suggestion(value, _AFTER_FAIL)}"
-    ),
-    "max_workorders": _number(1, 1000, "must be a whole number from 1 to 1000"),
-    "prompt": lambda value: (
-        None if value is None or (isinstance(value, str) and value.strip()) else f"must be text, not {_kind(value)}"
-    ),
-    "task_list": lambda value: _wrong_name(value, "task list"),
-}
-
-
-class _Reader:
-    """Reads a document part by part, and continues after a problem."""
-
-    def __init__(self, line_of: Callable[[str], int | None]) -> None:
-        self._line_of = line_of
-        self.troubles: list[TopologyProblem] = []
-
-    def _wrong(self, path: str, message: str) -> None:
-        self.troubles.append(TopologyProblem(path, message, self._line_of(path)))
-
-    def _mapping(self, value: Json, path: str, known: Iterable[str], required: Iterable[str] = ()) -> dict[str, Any]:
-        if not isinstance(value, dict):
-            self._wrong(path, f"must be a mapping with {', '.join(known)}, not {_kind(value)}")
-            return {}
-        for key in value:
-            if key not in known:
-                self._wrong(_join(path, key), f"is unknown here; known are {', '.join(known)}{suggestion(key, known)}")
-        for key in required:
-            if key not in value:
-                self._wrong(path, f"needs {key}")
-        return value
-
-    def topology(self, document: Json, name: str, folder: str) -> Topology | None:
-        known = ("name", "roles", "types", "deadlines", "reviewer")
-        top = self._mapping(document, "", known, ("types",))
-        roles = self._roles(top.get("roles"))
-        types = self._types(top["types"] or {}) if "types" in top else {}
-        deadlines = self._deadlines(top.get("deadlines"))
-        reviewer = top.get("reviewer")
-        if reviewer is not None:
-            self._name(reviewer, "reviewer", "handler name")
-        given = top.get("name", name)
-        if not isinstance(given, str) or not given.strip():
-            self._wrong("name", f"must be text, not {_kind(given)}")
-        if self.troubles:
-            return None
-        digest = hashlib.sha256(encode(_plain(document), "topology").encode()).hexdigest()
-        additional = {name: role for name, role in roles.items() if role.handler is not None}
-        return Topology(given, roles, types, deadlines, reviewer, digest, folder, additional)
-
-    def _roles(self, value: Json) -> dict[str, Role]:
-        if value is None:
-            return {name: Role() for name in ROLES}
-        if isinstance(value, list):
-            value = {name: None for name in value if isinstance(name, str)} if all(isinstance(n, str) for n in value) else value
-        own = [name for name, given in value.items() if name not in ROLES and _declares(given)] if isinstance(value, dict) else []
-        given_roles = self._mapping(value, "roles", (*ROLES, *own))
-        roles = {name: Role() for name in ROLES} if own and not set(given_roles) & set(ROLES) else {}
-        for name, given in given_roles.items():
-            path = _join("roles", name)
-            known = ("interval", "lease", "handler", "events") if name in own else ("interval", "lease")
-            parts = self._mapping({} if given is None else given, path, known, known[2:])
-            interval_for = self._duration(parts.get("interval"), _join(path, "interval"), 10, _DAY_FOR)
-            lease_for = self._duration(parts.get("lease"), _join(path, "lease"), 1_000, 3_600_000)
-            if name in ROLES:
-                roles[name] = Role(interval_for, lease_for)
-            elif name in own:
-                roles[name] = Role(interval_for, lease_for, str(parts.get("handler")), self._additional(name, parts, path))
-        return roles
-
-    def _additional(self, name: str, parts: dict[str, Any], path: str) -> tuple[str, ...]:
-        """Check an additional role, and return its events."""
-        self._name(name, path, "role")
-        if "/" in str(name):
-            self._wrong(path, "the name of a role contains no /")
-        if "handler" in parts:
-            self._name(parts["handler"], _join(path, "handler"), "handler name")
-        events = parts.get("events", [])
-        if not isinstance(events, list) or ("events" in parts and not events):
-            self._wrong(_join(path, "events"), f"must be a list of events, such as [objective.approve], not {_kind(events)}")
-            return ()
-        for number, event in enumerate(events):
-            if event not in ROLE_EVENTS:
-                known = f"known are {', '.join(ROLE_EVENTS)}{suggestion(event, ROLE_EVENTS)}"
-                self._wrong(f"{_join(path, 'events')}[{number}]", f"is not an event; {known}")
-        return tuple(map(str, events))
-
-    def _types(self, value: Json) -> dict[str, TypeRules]:
-        known = [TICKET, STANDING]
-        types: dict[str, TypeRules] = {}
-        if not isinstance(value, dict):
-            self._wrong("types", f"must be a mapping from types, such as TICKET, to their rules, not {_kind(value)}")
-            return {}
-        if not value:
-            self._wrong("types", "needs at least one type, such as TICKET")
-        for name, rules in value.items():
-            self._name(name, _join("types", name), "type")
-            if name not in known and (near := difflib.get_close_matches(str(name), known, 1, 0.9)):
-                self._wrong(_join("types", name), f"is too similar to a built-in type; did you mean {near[0]}?")
-                continue
-            if (made := self._type(rules, _join("types", name))) is not None:
-                types[str(name)] = made
-        return types
-
-    def _type(self, value: Json, path: str) -> TypeRules | None:
-        known = ("handler", "gates", "budget", "budget_ms", "on_fail", "max_workorders", "prompt", "task_list")
-        rules = self._mapping(value, path, known, ("handler", "gates"))
-        if not rules:
-            return None
-        if "handler" in rules:
-            self._name(rules["handler"], _join(path, "handler"), "handler name")
-        budget_for = self._budget(rules, path)
-        self._check(rules, path, _TYPE_RULES)
-        on_fail, prompt = rules.get("on_fail", str(Status.TODO)), rules.get("prompt")
-        most = rules.get("max_workorders", MAX_WORKORDERS)
-        task_list = rules.get("task_list", "default")
-        gates = self._gates(rules.get("gates", []), _join(path, "gates"))
-        return TypeRules(str(rules.get("handler")), gates, budget_for, str(on_fail), most, prompt, str(task_list))
-
-    def _budget(self, rules: dict[str, Any], path: str) -> int:
-        if "budget" in rules and "budget_ms" in rules:
-            self._wrong(_join(path, "budget"), "give either budget or budget_ms, not both")
-        if "budget_ms" in rules:
-            given = rules["budget_ms"]
-            if type(given) is not int or not 1 <= given <= 30 * _DAY_FOR:
-                self._wrong(_join(path, "budget_ms"), f"must be a whole number of milliseconds from 1, not {given!r}")
-                return BUDGET_FOR
-            return given
-        return self._duration(rules.get("budget"), _join(path, "budget"), 1, 30 * _DAY_FOR) or BUDGET_FOR
-
-    def _gates(self, value: Json, path: str) -> tuple[GateSpec, ...]:
-        if not isinstance(value, list):
-            self._wrong(path, f"must be a list of gates ([] passes every result without an error), not {_kind(value)}")
-            return ()
-        gates = [self._gate(each, f"{path}[{number}]") for number, each in enumerate(value)]
-        names = [gate.name for gate in gates if gate is not None]
-        for number, gate in enumerate(gates):
-            if gate is not None and names.index(gate.name) != number and names.count(gate.name) > 1:
-                self._wrong(f"{path}[{number}]", f"an earlier gate is already named {gate.name}; choose another name")
-        return tuple(gate for gate in gates if gate is not None)
-
-    def _gate(self, value: Json, path: str) -> GateSpec | None:
-        if isinstance(value, str):
-            value = {"use": value}
-        if not isinstance(value, dict) or not isinstance(value.get("use"), str):
-            self._wrong(path, f"must be the name of a gate, or a mapping with use: NAME, not {_kind(value)}")
-            return None
-        use = value["use"]
-        options = {key: each for key, each in value.items() if key not in ("use", "name", "timeout")}
-        name = value.get("name", use)
-        self._name(name, _join(path, "name") if "name" in value else path, "gate name")
-        if (checks := _GATE_OPTIONS.get(use)) is not None:
-            self._mapping(options, path, checks, [name for name in checks if name in _REQUIRED_OPTIONS])
-            self._check(options, path, checks)
-        timeout_for = self._duration(value.get("timeout"), _join(path, "timeout"), 1, _DAY_FOR)
-        return GateSpec(str(name), use, options, timeout_for)
-
-    def _check(self, fields: dict[str, Any], path: str, checks: Mapping[str, Check]) -> None:
-        """Check the fields that the mapping has."""
-        for name, check in checks.items():
-            if name in fields and (problem := check(fields[name])) is not None:
-                self._wrong(_join(path, name), problem)
-
-    def _deadlines(self, value: Json) -> dict[int, int]:
-        deadlines: dict[int, int] = {}
-        if value is None:
-            return deadlines
-        if not isinstance(value, dict):
-            self._wrong("deadlines", f"must map urgencies (0 to 4) to durations, such as 4: 1h, not {_kind(value)}")
-            return deadlines
-        for urgency, given in value.items():
-            path = _join("deadlines", urgency)
-            if type(urgency) is not int or urgency not in LEVELS:
-                self._wrong(path, "an urgency is a whole number from 0 to 4")
-            elif (span := self._duration(given, path, 1, 3650 * _DAY_FOR)) is not None:
-                deadlines[urgency] = span
-            elif given is None:
-                self._wrong(path, "needs a duration, such as 1h")
-        return deadlines
-
-    def _duration(self, value: Json, path: str, least: int, most: int) -> int | None:
-        if value is None:
-            return None
-        found: float | None = None
-        if isinstance(value, int | float) and not isinstance(value, bool):
-            found = value * 1000
-        elif isinstance(value, str) and (match := _DURATION.fullmatch(value)):
-            found = float(match[1]) * _UNITS[match[2]]
-        if found is None:
-            self._wrong(path, f"must be a duration, such as 30 (seconds), 500ms, 10m, 8h or 2d, not {shown(value)}")
-            return None
-        if not least <= found <= most:
-            self._wrong(path, f"must be from {_span(least)} to {_span(most)}, not {shown(value)}")
-            return None
-        return round(found)
-
-    def _name(self, value: Json, path: str, what: str) -> None:
-        if (problem := _wrong_name(value, what)) is not None:
-            self._wrong(path, problem)
+_POLLING: dict[str, Read] = {"interval": _duration(10, _DAY_FOR), "lease": _duration(1_000, 3_600_000)}
+_TYPE = _fields(
+    {
+        "handler": _name("handler name"),
+        "budget": _duration(1, 30 * _DAY_FOR),
+        "budget_ms": _number(1, 30 * _DAY_FOR, "must be a whole number of milliseconds from 1"),
+        "on_fail": _word("TODO", "BLOCKED"),
+        "max_workorders": _number(1, 1000, "must be a whole number from 1 to 1000"),
+        "prompt": _checked(lambda value: None if value is None else _wrong_text(value)),
+        "task_list": _name("task list"),
+        "gates": _gates,
+    },
+    ("handler", "gates"),
+)
+_TOPOLOGY = _fields(
+    {
+        "name": _checked(_wrong_text),
+        "roles": _roles,
+        "types": _types,
+        "deadlines": _deadlines,
+        "reviewer": lambda value, path, report: None if value is None else _name("handler name")(value, path, report),
+    },
+    ("types",),
+)
 
 
 def _declares(value: Json) -> bool:

@@ -6,8 +6,7 @@ from typing import Any
 
 from treadle.api.objectives import Objective, OutputBundle, ReadinessEvent, Workorder
 from treadle.goals.decide import Seen
-from treadle.goals.records import bundle_id_of, event_id_of, snapshot_id_of
-from treadle.goals.records import work_order_id_of as order_id
+from treadle.goals.records import event_id_of, follow_up_id
 from treadle.goals.topology import Topology, read_topology
 from treadle.model.records import Record
 
@@ -47,8 +46,8 @@ def event_record(what: ReadinessEvent) -> Record:
 
 def workorder(**fields: Any) -> Workorder:
     event_id = event_id_of(ID, 1)
-    said = {"work_order_id": order_id(event_id), "objective_id": ID, "event_id": event_id, "diazotroph_type": "do"}
-    return Workorder(**said | {"snapshot_id": snapshot_id_of(event_id), "budget_ms": 1000, "created_at": NOW} | fields)
+    said = {"work_order_id": follow_up_id(event_id, "workorder"), "objective_id": ID, "event_id": event_id, "diazotroph_type": "do"}
+    return Workorder(**said | {"snapshot_id": follow_up_id(event_id, "snapshot"), "budget_ms": 1000, "created_at": NOW} | fields)
 
 
 def workorder_record(what: Workorder) -> Record:
@@ -57,7 +56,7 @@ def workorder_record(what: Workorder) -> Record:
 
 def bundle(**fields: Any) -> OutputBundle:
     order = workorder()
-    said = {"bundle_id": bundle_id_of(order.work_order_id), "work_order_id": order.work_order_id, "objective_id": ID}
+    said = {"bundle_id": follow_up_id(order.work_order_id, "bundle"), "work_order_id": order.work_order_id, "objective_id": ID}
     return OutputBundle(**said | {"title": "Do it", "content": {"n": 1}, "created_at": NOW} | fields)
 
 
