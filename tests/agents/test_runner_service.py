@@ -29,8 +29,7 @@ from treadle.agents import (
     TaskState,
     ToolRegistry,
 )
-from treadle.agents.service import NoFreePort
-from treadle.model.errors import InvalidInput, InvalidPolicy
+from treadle.model.errors import InvalidInput, InvalidPolicy, Refused
 from treadle.model.tasks import Task
 from treadle.settings import Settings
 
@@ -169,7 +168,7 @@ def test_a_port_range_that_is_full_is_said_before_anything_is_claimed(memory):
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         service = a_service(memory, ToolRegistry(), http_port=taken.getsockname()[1], http_max_port_attempts=1)
-        with pytest.raises(NoFreePort, match="http_port"):
+        with pytest.raises(Refused, match="http_port"):
             service.start()
     assert memory.list_servers() == []
 

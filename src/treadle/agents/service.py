@@ -30,12 +30,6 @@ _SWEPT_AT_ONCE = 20
 _REMEMBERED_RUNS = 10_000
 
 
-class NoFreePort(Refused):
-    """All candidate ports are in use."""
-
-    code = "no_free_port"
-
-
 class _ServiceRegistry(Registry):
     """The tools selected by the topics, and the engine's own tasks."""
 
@@ -122,7 +116,7 @@ class RunnerService(Agent):
         return self._config.http_host
 
     def start(self) -> None:
-        """Serve until `stop`, SIGTERM or SIGINT; blocks. Raises `NoFreePort` before anything is claimed."""
+        """Serve until `stop`, SIGTERM or SIGINT; blocks. Raises `Refused` before anything is claimed."""
         config = self._config
         self._started_at = self._persistence.engine.kernel.clock.monotonic()
         status = StatusServer(
@@ -133,8 +127,9 @@ class RunnerService(Agent):
         try:
             self._persistence.run(status.listen(config.http_host, range(first, last + 1)))
         except OSError as error:
-            raise NoFreePort(
-                f"No port from {first} to {last} of {config.http_host} is free; set http_port to another one. ({error})"
+            raise Refused(
+                f"No port from {first} to {last} of {config.http_host} is free; set http_port to another one. ({error})",
+                code="no_free_port",
             ) from None
         self._status = status
         try:

@@ -17,18 +17,6 @@ from treadle.interfaces.cli.session import Session
 from treadle.model.errors import InvalidInput, TreadleError
 
 
-class HandlersNotFound(InvalidInput):
-    """The module of `--handlers` cannot be loaded, or contains no engine."""
-
-    code = "handlers_not_found"
-
-
-class HandlersBroken(HandlersNotFound):
-    """The module of `--handlers` raises when it is imported."""
-
-    code = "handlers_broken"
-
-
 def load_engines(session: Session, places: Sequence[str]) -> list[Engine]:
     """Load the engines of the modules onto the chosen store; the first one gets the handlers of all.
 
@@ -72,27 +60,36 @@ def _find_engine(place: str) -> Engine:
     if name:
         engine = getattr(module, name, None)
         if not isinstance(engine, Engine):
-            raise HandlersNotFound(f"{name} in {target} is not an Engine; give one as --handlers {target}:NAME.")
+            raise InvalidInput(
+                f"{name} in {target} is not an Engine; give one as --handlers {target}:NAME.", code="handlers_not_found"
+            )
         return engine
     found = {id(value): (key, value) for key, value in vars(module).items() if isinstance(value, Engine)}
     if not found:
-        raise HandlersNotFound(
-            f"There is no Engine in {target}. Add `engine = Engine()` and decorate functions with `@engine.handler(...)`."
+        raise InvalidInput(
+            f"There is no Engine in {target}. Add `engine = Engine()` and decorate functions with `@engine.handler(...)`.",
+            code="handlers_not_found",
         )
     if len(found) > 1:
         names = ", ".join(key for key, _ in found.values())
-        raise HandlersNotFound(f"There are several engines in {target} ({names}); choose one with --handlers {target}:NAME.")
+        raise InvalidInput(
+            f"There are several engines in {target} ({names}); choose one with --handlers {target}:NAME.", code="handlers_not_found"
+        )
     return next(iter(found.values()))[1]
 
 
 def _load_module(name: str) -> ModuleType:
     if not all(part.isidentifier() for part in name.split(".")):
-        raise HandlersNotFound(f"{name!r} is neither a module like package.module nor a file like path/to/file.py.")
+        raise InvalidInput(
+            f"{name!r} is neither a module like package.module nor a file like path/to/file.py.", code="handlers_not_found"
+        )
     try:
         return importlib.import_module(name)
     except ModuleNotFoundError as error:
         if error.name and (name == error.name or name.startswith(f"{error.name}.")):
-            raise HandlersNotFound(f"There is no module {name} in {Path.cwd()} or among the installed packages.") from None
+            raise InvalidInput(
+                f"There is no module {name} in {Path.cwd()} or among the installed packages.", code="handlers_not_found"
+            ) from None
         raise _broken(name, error) from error
     except TreadleError:
         raise
@@ -103,19 +100,25 @@ def _load_module(name: str) -> ModuleType:
 def _load_file(path: Path) -> ModuleType:
     """Import the file under its own name from its own folder, so that other processes find the handlers too."""
     if not path.is_file():
-        raise HandlersNotFound(f"There is no file {path}.")
+        raise InvalidInput(f"There is no file {path}.", code="handlers_not_found")
     name, folder = path.stem, str(path.resolve().parent)
     if not name.isidentifier():
-        raise HandlersNotFound(f"{path} cannot be imported: its name must be letters, digits and underscores.")
+        raise InvalidInput(
+            f"{path} cannot be imported: its name must be letters, digits and underscores.", code="handlers_not_found"
+        )
     if folder not in sys.path:
         sys.path.insert(0, folder)
     module = _load_module(name)
     if Path(module.__file__ or "").resolve() != path.resolve():
-        raise HandlersNotFound(f"{path} cannot be imported: there is another module {name}; rename the file.")
+        raise InvalidInput(
+            f"{path} cannot be imported: there is another module {name}; rename the file.", code="handlers_not_found"
+        )
     return module
 
 
-def _broken(name: str, error: Exception) -> HandlersBroken:
+def _broken(name: str, error: Exception) -> InvalidInput:
     last = traceback.extract_tb(error.__traceback__)[-1]
     place = "" if isinstance(error, SyntaxError) else f" ({last.filename}:{last.lineno})"
-    return HandlersBroken(f"{name} raised on import: {type(error).__name__}: {error}{place}. --verbose shows the traceback.")
+    return InvalidInput(
+        f"{name} raised on import: {type(error).__name__}: {error}{place}. --verbose shows the traceback.", code="handlers_broken"
+    )

@@ -75,12 +75,6 @@ _NEXT = (
 )
 
 
-class ProjectExists(InvalidInput):
-    """A file that `treadle init` would write is already there."""
-
-    code = "project_exists"
-
-
 def init(
     session: Session,
     folder: Annotated[
@@ -94,7 +88,9 @@ def init(
     name = _checked(name) if name is not None else _named_after(folder)
     taken = [place for place in _PLACES if (folder / place).exists()]
     if taken:
-        raise ProjectExists(f"{folder} already has {', '.join(taken)}; nothing was written. Choose another folder.")
+        raise InvalidInput(
+            f"{folder} already has {', '.join(taken)}; nothing was written. Choose another folder.", code="project_exists"
+        )
     template = files("treadle.interfaces.cli") / "template"
     for place, source in _PLACES.items():
         path = folder / place
@@ -124,12 +120,6 @@ _MARK = re.compile(r"^# Treadle (\S+)$", re.MULTILINE)
 FOLDER = Path(".claude/skills")
 
 
-class SkillExists(Refused):
-    """A file that `treadle skill install` did not write is already there."""
-
-    code = "skill_exists"
-
-
 def install(
     session: Session,
     folder: Annotated[
@@ -141,7 +131,10 @@ def install(
     path = folder / "treadle" / "SKILL.md"
     before = _MARK.search(path.read_text("utf-8")) if path.exists() else None
     if path.exists() and before is None:
-        raise SkillExists(f"{path} exists and was not written by `treadle skill install`; remove it, or choose another --dir.")
+        raise Refused(
+            f"{path} exists and was not written by `treadle skill install`; remove it, or choose another --dir.",
+            code="skill_exists",
+        )
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(skill_text(), encoding="utf-8")
     replaced = None if before is None or before[1] == VERSION else before[1]

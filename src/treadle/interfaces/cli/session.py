@@ -32,12 +32,6 @@ if TYPE_CHECKING:
 _COMMON = ("store", "namespace", "json", "verbose", "server", "token")
 
 
-class NotOverHttp(InvalidInput):
-    """A command that needs the store was given a server."""
-
-    code = "not_over_http"
-
-
 @dataclass(frozen=True)
 class Common:
     """The options that can stand before or after the command's name."""
@@ -134,7 +128,7 @@ class Session:
     def need_store(self) -> None:
         """Refuse a command that opens the store itself if a server was chosen."""
         if self.chosen.remote:
-            raise NotOverHttp(_on_the_store(self.chosen.remote))
+            raise InvalidInput(_on_the_store(self.chosen.remote), code="not_over_http")
 
     @asynccontextmanager
     async def engine(self, *, migrate: bool = False, first: Callable[[Engine], None] | None = None) -> AsyncIterator[Engine]:
@@ -254,7 +248,7 @@ def run_command(body: Callable[..., Any], given: dict[str, Any], *, quiet: bool,
     """
     chosen = common_of(click.get_current_context())
     if store_only and chosen.remote:
-        raise NotOverHttp(_on_the_store(chosen.remote, store_only))
+        raise InvalidInput(_on_the_store(chosen.remote, store_only), code="not_over_http")
     running = body(make_session(chosen, quiet=quiet), **given)
     if running is not None:
         from treadle.interfaces.cli.process import run_interruptibly

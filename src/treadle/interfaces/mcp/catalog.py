@@ -67,12 +67,6 @@ _TOOLSETS: dict[Toolset, str] = {
 """The tools of each toolset."""
 
 
-class ToolNotFound(NotFound):
-    """Raised for the name of a tool that does not exist."""
-
-    code = "tool_not_found"
-
-
 _SUMMARY = record_type("ToolSummary", {"name": str, "toolset": Toolset, "description": str, "input_schema": dict[str, Json] | None})
 
 
@@ -134,7 +128,7 @@ TOOLS: dict[str, Tool] = {name: {tool.name: tool for tool in _ALL}[name] for nam
 def get_tool(name: str) -> Tool:
     """Return the tool, or raise `ToolNotFound`."""
     if name not in TOOLS:
-        raise ToolNotFound(f"There is no tool {name!r}; `tool_find` lists them.")
+        raise NotFound(f"There is no tool {name!r}; `tool_find` lists them.", code="tool_not_found")
     return TOOLS[name]
 
 

@@ -86,9 +86,16 @@ from treadle.model.errors.refusals import Refused
 from treadle.model.errors.results import *  # noqa: F403
 
 CODES: dict[type[TreadleError], dict[str, str]] = {
-    TreadleError: {"too_many_steps": "raised in a durable function that has reached its limit on steps"},
+    TreadleError: {
+        "demo_failed": "a claim of the story of `treadle demo` does not hold, or a worker process misbehaved",
+        "too_many_steps": "raised in a durable function that has reached its limit on steps",
+    },
     InvalidInput: {
+        "handlers_broken": "the module of `--handlers` raises when it is imported",
+        "handlers_not_found": "the module of `--handlers` cannot be loaded, or contains no engine",
         "invalid_inputs": "inputs that do not fit the parameters of a workflow",
+        "not_over_http": "a command that needs the store was given a server",
+        "project_exists": "a file that `treadle init` would write is already there",
         "repeated_key": "an explicit key that a function has given to two steps",
     },
     NotFound: {
@@ -107,6 +114,7 @@ CODES: dict[type[TreadleError], dict[str, str]] = {
         "step_not_found": "no such step",
         "stream_not_found": "the work has ended without writing to a stream of that name",
         "token_not_found": "no such token",
+        "tool_not_found": "no such MCP tool",
         "trace_not_found": "no run, task, step, approval or external job has the id",
         "watcher_not_found": "no such watcher",
         "worker_not_found": "no such remote worker, or it has left",
@@ -123,8 +131,10 @@ CODES: dict[type[TreadleError], dict[str, str]] = {
         "handler_exists": "two handlers of one name in one process",
         "key_taken": "a task in a list outside the token's lists has the key",
         "may_not_decide": "the actor is not a decider of the approval",
+        "no_free_port": "all candidate ports are in use",
         "poll_not_supported": "no live server could poll the job that was handed off",
         "schedule_exists": "a schedule of that name exists",
+        "skill_exists": "a file that `treadle skill install` did not write is already there",
         "thread_held": "a thread of checkpoints belongs to another task that has not ended",
         "token_exists": "a token of that name exists",
         "watcher_exists": "a watcher of that name exists",

@@ -21,7 +21,7 @@ from treadle.interfaces.cli.host import enable_llm, leave_threads_behind, stop_s
 from treadle.interfaces.cli.messages import FAILED, INTERRUPTED, tell_error, tell_note
 from treadle.interfaces.cli.process import arm_crash
 from treadle.interfaces.cli.run_view import Watcher
-from treadle.interfaces.cli.session import NotOverHttp, Session
+from treadle.interfaces.cli.session import Session
 from treadle.interfaces.cli.sources import (
     LenientOption,
     Places,
@@ -105,7 +105,7 @@ async def run(
     check_name(task_list, "task list")
     if session.chosen.remote:
         if handlers or llm:
-            raise NotOverHttp("Handlers need a store, not a server: omit --handlers and --llm, or --server.")
+            raise InvalidInput("Handlers need a store, not a server: omit --handlers and --llm, or --server.", code="not_over_http")
         await _run_there(session, Wanted(places, workflow, pairs or (), whole, lenient, strict=strict), task_list, tags(tag_pairs))
         return
     engines = load_engines(session, handlers or [])

@@ -18,7 +18,7 @@ from treadle.interfaces.cli.format import facts, plain, table, together
 from treadle.interfaces.cli.format import line as shown_line
 from treadle.interfaces.cli.host import stop_signal
 from treadle.interfaces.cli.run_view import is_shown, list_steps, live_tasks, show_run, steps_table
-from treadle.interfaces.cli.session import NotOverHttp, Session
+from treadle.interfaces.cli.session import Session
 from treadle.interfaces.cli.sources import texts_of
 from treadle.interfaces.cli.values import Params, Payload, workflow_inputs
 from treadle.interfaces.cli.values import payload as parse_payload
@@ -251,7 +251,7 @@ async def _api(session: Session, handlers: list[str] | None) -> AsyncIterator[tu
             yield api, None
         return
     if session.chosen.remote:
-        raise NotOverHttp("Handlers need a store, not a server: omit --handlers or --server.")
+        raise InvalidInput("Handlers need a store, not a server: omit --handlers or --server.", code="not_over_http")
     engines = load_engines(session, handlers)
     async with opened(engines):
         yield session.on(engines[0]), engines[0]

@@ -19,7 +19,7 @@ from treadle.interfaces.cli.calls import until_end
 from treadle.interfaces.cli.command import argument, option
 from treadle.interfaces.cli.format import facts, grid, plain, state, table, together
 from treadle.interfaces.cli.messages import FAILED, end_progress, tell_progress
-from treadle.interfaces.cli.session import NotOverHttp, Session
+from treadle.interfaces.cli.session import Session
 from treadle.interfaces.cli.values import seconds
 from treadle.model.errors import InvalidInput, Refused, TreadleError
 from treadle.settings import read_directory
@@ -164,7 +164,7 @@ async def prune(
     if dry_run and compact:
         raise InvalidInput("--compact changes the file and cannot be combined with --dry-run.")
     if compact and session.chosen.remote:
-        raise NotOverHttp("--compact rewrites the file on the store's own machine: omit --server.")
+        raise InvalidInput("--compact rewrites the file on the store's own machine: omit --server.", code="not_over_http")
     async with session.api() as api:
         if tree is not None:
             done = await api.store.prune_tree(tree)

@@ -20,7 +20,7 @@ from treadle.engine import Engine
 from treadle.interfaces.cli.command import argument, option
 from treadle.interfaces.cli.format import ago, details, facts, grid, plain, table, together, when
 from treadle.interfaces.cli.messages import FAILED, TIME_RAN_OUT, tell_note
-from treadle.interfaces.cli.session import NotOverHttp, Session
+from treadle.interfaces.cli.session import Session
 from treadle.interfaces.cli.values import moment
 from treadle.model.errors import InvalidInput, InvalidWatcher, TaskNotFound
 from treadle.model.names import ENGINE_LIST, check_name
@@ -262,7 +262,9 @@ def _try_out(session: Session, name: str, options: Mapping[str, Any]) -> None:
     from treadle.workers.scanner import fetch, scan
 
     if session.chosen.remote:
-        raise NotOverHttp("A dry run scans this machine, not the server's: omit --server (and TREADLE_SERVER).")
+        raise InvalidInput(
+            "A dry run scans this machine, not the server's: omit --server (and TREADLE_SERVER).", code="not_over_http"
+        )
     engine = Engine("memory://", settings=session.settings)
     body = _check_watcher(engine, name, options)
     if body.source.kind == HTTP:

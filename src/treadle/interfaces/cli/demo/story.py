@@ -25,9 +25,9 @@ from typing import TYPE_CHECKING, Any
 from treadle.engine import Engine, use_store
 from treadle.interfaces.cli.format import grid, plain, state, together
 from treadle.interfaces.cli.host import Serving, start_worker
-from treadle.interfaces.cli.session import NotOverHttp, Session
+from treadle.interfaces.cli.session import Session
 from treadle.kernel.queue.service import TaskSpec
-from treadle.model.errors import TreadleError
+from treadle.model.errors import InvalidInput, TreadleError
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -49,19 +49,13 @@ _CARPET, _DYE = "the carpet", "the dye"
 _CLOTHS = {f"cloth {number}": 1.5 + 0.4 * (number % 5) for number in range(1, 11)}
 
 
-class DemoFailed(TreadleError):
-    """A claim of the story does not hold, or a worker process misbehaved."""
-
-    code = "demo_failed"
-
-
 async def demo(session: Session) -> None:
     """Show the engine at work: parallel tasks, a retry, a killed worker, a repaired workflow, a sleeping function. Ten seconds.
 
     Runs on SQLite in a temporary folder, regardless of TREADLE_STORE; with --store, there in its own namespace.
     """
     if session.chosen.typed_server:
-        raise NotOverHttp("The demo starts and kills workers on its own store: omit --server.")
+        raise InvalidInput("The demo starts and kills workers on its own store: omit --server.", code="not_over_http")
     folder = Path(tempfile.mkdtemp(prefix="treadle-demo-"))
     task = asyncio.current_task()
     if task is not None:
@@ -140,7 +134,9 @@ class Story:
             async with asyncio.timeout(_TIMEOUT):
                 await asyncio.gather(*(process.wait() for process in self._processes.values()))
         except TimeoutError:
-            raise DemoFailed(f"The workers did not start, work or stop within {_TIMEOUT:g} s. {self._log_tail()}") from None
+            raise TreadleError(
+                f"The workers did not start, work or stop within {_TIMEOUT:g} s. {self._log_tail()}", code="demo_failed"
+            ) from None
         finally:
             for process in self._processes.values():
                 if process.returncode is None:
@@ -158,7 +154,7 @@ class Story:
         """Raise if a worker died unexpectedly."""
         for pid, process in self._processes.items():
             if process.returncode is not None and pid != self._pids.get(self._killed_owner):
-                raise DemoFailed(f"Worker {pid} ended with code {process.returncode}. {self._log_tail()}")
+                raise TreadleError(f"Worker {pid} ended with code {process.returncode}. {self._log_tail()}", code="demo_failed")
 
     async def _start(self) -> None:
         """Start the workflow and the function, and enqueue the tasks."""
@@ -270,7 +266,7 @@ class Story:
         if self._session.chosen.typed_store:
             self._say(f"All of it stays in the store: treadle --namespace {self._namespace} runs list --store ...")
         if broken := [claim for claim, holds in claims if not holds]:
-            raise DemoFailed(f"The story did not happen as told: {'; '.join(broken)}. {self._log_tail()}")
+            raise TreadleError(f"The story did not happen as told: {'; '.join(broken)}. {self._log_tail()}", code="demo_failed")
 
     async def _check(
         self, moves: dict[str, list[str]], order_moves: list[str], outputs: dict[str, Any], result: Any
