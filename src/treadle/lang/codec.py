@@ -42,7 +42,6 @@ _KINDS = {
     nodes.FacetKind.FACET: "FacetDecl", nodes.FacetKind.EVENT: "EventFacetDecl", nodes.FacetKind.WORKFLOW: "WorkflowDecl",
 }  # fmt: skip
 _FACET_KINDS = {name: kind for kind, name in _KINDS.items()}
-_DIRECTIVES = ("system", "template", "model")
 
 
 def encode_program(program: Program, *, locations: bool = True) -> JsonDict:
@@ -139,7 +138,7 @@ class Encoder:
         blocks = [self._block(block, f"{path}/block-{n}") for n, block in enumerate(node.blocks)]
         body: Any = blocks if len(blocks) > 1 else blocks[0] if blocks else None
         if node.prompt is not None:
-            prompt, texts = f"{path}/prompt", {kind: getattr(node.prompt, kind) for kind in _DIRECTIVES}
+            prompt, texts = f"{path}/prompt", {kind: getattr(node.prompt, kind) for kind in nodes.DIRECTIVES}
             body = self.node("PromptBlock", node.prompt, prompt, **texts)
         return self.node(
             _KINDS[node.kind], node, path, name=str(node.name), doc=_doc_json(node.doc), params=self._params(node.params),
@@ -420,7 +419,9 @@ class _Decoder:
         if isinstance(body, list):
             blocks = tuple(self._block(each, f"{path}/block-{n}") for n, each in enumerate(body))
         elif body is not None and body["type"] == "PromptBlock":
-            directives = tuple(nodes.Directive(nodes.Name(kind), body[kind]) for kind in _DIRECTIVES if body.get(kind) is not None)
+            directives = tuple(
+                nodes.Directive(nodes.Name(kind), body[kind]) for kind in nodes.DIRECTIVES if body.get(kind) is not None
+            )
             prompt = self._node(nodes.Prompt(directives, **_place(body, f"{path}/prompt")))
         elif body is not None:
             blocks = (self._block(body, f"{path}/block-0"),)

@@ -40,14 +40,15 @@ class Names:
     inputs: frozenset[str] = frozenset()
     bound: set[str] = field(default_factory=set)
 
-    def restore(self, other: Names) -> None:
-        self.owner, self.results, self.inputs, self.bound = other.owner, other.results, other.inputs, other.bound
-
 
 class Cursor:
-    """Reads tokens from first to last. `tok` is the next one; `brackets` are those that are open."""
+    """The state of the parser, which reads tokens from first to last.
 
-    def __init__(self, source: Source, lexed: Lexed, reporter: Reporter) -> None:
+    `tok` is the next token; `brackets` are those that are open. `nested_item` parses a declaration that wrongly stands in a block.
+    """
+
+    def __init__(self, source: Source, lexed: Lexed, reporter: Reporter, nested_item: Callable[[Cursor], None]) -> None:
+        self.nested_item = nested_item
         self.source = source
         self.reporter = reporter
         self.tokens = lexed.tokens + lexed.tokens[-1:] * 3  # so that looking ahead never leaves them
@@ -61,6 +62,16 @@ class Cursor:
         self.silent_at = -1  # the token at which an error has been reported
         self.unclosed: tuple[int, str] | None = None  # a quote at which a string went wrong, and the message
         self.skipped: list[tuple[Span, Span]] = []  # from the token that could not be read to the one where parsing went on
+
+        self.names = Names()
+        self.depth = 0  # how many groups, or lists of a type, are open
+        self.blocks = 0  # how many blocks are open
+        self.comparing = False  # within a condition, where `=` is a typo for `==`
+        self.callee: Name | None = None  # of the current call
+        self.arguments = 0  # of the current call so far
+        self.unnamed: list[tuple[int, str, int, Span]] = []  # arguments without a name: diagnostic, callee, position, place
+        self.failed_item: Token | None = None  # the declaration at which the last error was
+        self.file_scoped = False  # a namespace without braces has begun
 
     # --- tokens
 
@@ -76,6 +87,10 @@ class Cursor:
         """Advance past tokens of which none is the last."""
         self.index += count
         self.tok = self.tokens[self.index]
+
+    def remove_ahead(self, count: int) -> None:
+        """Remove tokens behind the next one."""
+        del self.tokens[self.index + 1 : self.index + 1 + count]
 
     def ahead(self, count: int = 1) -> Token:
         return self.tokens[self.index + count]
@@ -117,23 +132,25 @@ class Cursor:
         self.advance()
         return Name(token.text, token.span)
 
-    def take(self, kind: str, *expected: str) -> Token:
-        """Take a sign."""
+    def need(self, kind: str, *expected: str) -> None:
+        """Check that a sign comes next."""
         if self.tok.kind != kind:
             raise self.unexpected(f"`{kind}`", *expected)
+
+    def take(self, kind: str, *expected: str) -> Token:
+        """Take a sign."""
+        self.need(kind, *expected)
         return self.advance()
 
     def join(self) -> None:
         """Report a line break before the next token."""
         if self.tok.broken and self.tok.kind not in CLOSERS and self.tok.kind != "end":
-            self.report("line break", self.tok.span, shown=self.shown(self.tok))
+            self.report("line break", shown=self.shown(self.tok))
 
     # --- words
 
     def leave_out(self) -> None:
-        token = self.tok
-        self.report("left out", token.span, at=token.span.until(self.ahead().span), token=token.text)
-        self.advance()
+        self.drop("left out", at=self.tok.span.until(self.ahead().span))
 
     def respell(self, words: set[str]) -> None:
         """Report a misspelled keyword and continue as if it were right."""
@@ -147,9 +164,8 @@ class Cursor:
 
     def correct(self, meant: str, expected: str) -> None:
         """Report the next word as misspelled and continue as if it were right."""
-        token = self.tok
-        self.report("misspelled", token.span, token=token.text, expected=expected, meant=meant)
-        token.text = meant
+        self.report("misspelled", expected=expected, meant=meant)
+        self.tok.text = meant
 
     def join_before(self, sign: str) -> None:
         """Report a line break before this sign."""
@@ -192,7 +208,7 @@ class Cursor:
         return len(line) - len(line.lstrip()) + 1
 
     def sequence(
-        self, item: Callable[[], _T], begins: Callable[[], bool], *expected: str, lines: bool = False
+        self, item: Callable[[Cursor], _T], begins: Callable[[Cursor], bool], *expected: str, lines: bool = False
     ) -> tuple[tuple[_T, ...], Token]:
         """Parse items between brackets, separated by commas, of which the last may be followed by one; return the last bracket.
 
@@ -204,19 +220,17 @@ class Cursor:
         found: list[_T] = []
         try:
             while self.tok.kind != sign:
-                found.append(item())
+                found.append(item(self))
                 if self.tok.kind == ",":
                     self.skip(1)
                 elif self.tok.kind == ";":
-                    self.report("semicolon in list", self.tok.span, sign=sign)
-                    self.advance()
+                    self.drop("semicolon in list", sign=sign)
                 elif self.tok.kind != sign and not (lines and self.tok.broken):
-                    if not begins() or (self.tok.broken and self.tok.span.column <= self.column):
+                    if not begins(self) or (self.tok.broken and self.tok.span.column <= self.column):
                         raise self.unexpected(*expected, "`,`", f"`{sign}`")
                     if self.tok.text == "for":
-                        raise self.failed("list comprehension", self.tok.span)
-                    at = self.previous.span.end
-                    self.report("no comma", at)
+                        raise self.failed("list comprehension")
+                    self.report("no comma", self.previous.span.end)
         except Failed:
             inner = len(self.brackets) - level
             del self.brackets[level:]
@@ -323,15 +337,24 @@ class Cursor:
         self.silent_at = self.index
 
     def report(
-        self, key: str, span: Span, *, at: Span | None = None, hint: str | None = None, fixes: Iterable[Fix] = (), **values: object
-    ) -> None:
-        """Report an error from `SYNTAX_ERRORS`, after which parsing goes on; a fix that it has changes the text `at` a place."""
-        error = SYNTAX_ERRORS[key]
+        self, key: str, span: Span | None = None, *, at: Span | None = None, hint: str | None = None, fixes: Iterable[Fix] = (),
+        **values: object,
+    ) -> None:  # fmt: skip
+        """Report an error from `SYNTAX_ERRORS`, after which parsing goes on; a fix that it has changes the text `at` a place.
+
+        Without a span, the error is the next token, which is also the default of the text's `token`.
+        """
+        error, span, values = SYNTAX_ERRORS[key], span or self.tok.span, {"token": self.tok.text, **values}
         if error.title is not None:
             fixes = [replace(error.title.format(**values), at or span, error.write.format(**values))]
         self._report(span, error.text.format(**values), hint or (error.hint and error.hint.format(**values)), fixes)
 
-    def failed(self, key: str, span: Span, **values: Any) -> Failed:
+    def drop(self, key: str, **values: Any) -> Token:
+        """Report the next token in the same way, and take it."""
+        self.report(key, **values)
+        return self.advance()
+
+    def failed(self, key: str, span: Span | None = None, **values: Any) -> Failed:
         """Report an error in the same way, and return the exception to raise."""
         if not self._is_silent():
             self.report(key, span, **values)

@@ -226,6 +226,11 @@ def replace(title: str, span: Span, text: str) -> Fix:
     return Fix(title, (Edit(span, text),))
 
 
+def enclose(title: str, first: Span, before: str, last: Span, after: str) -> Fix:
+    """Return the fix that inserts texts at the start of one span and at the end of another."""
+    return Fix(title, (Edit(first.start, before), Edit(last.end, after)))
+
+
 def _respelled(source: Source, span: Span, wrong: str, right: str) -> tuple[Fix, ...]:
     """Return the fix that replaces a name, if it stands exactly once in the span."""
     if span.line != span.end_line:

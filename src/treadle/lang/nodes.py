@@ -39,6 +39,11 @@ class Span(NamedTuple):
         return Span(self.line, self.column, other.line, other.column)
 
     @property
+    def start(self) -> Span:
+        """The empty span at the start of this one."""
+        return Span(self.line, self.column, self.line, self.column)
+
+    @property
     def end(self) -> Span:
         """The empty span at the end of this one."""
         return Span(self.end_line, self.end_column, self.end_line, self.end_column)
@@ -387,10 +392,13 @@ class Script(Part):
 
 
 class Directive(Placed):
-    """One of `system`, `template`, `model`."""
+    """`kind` is one of `DIRECTIVES`."""
 
     kind: Name
     text: str
+
+
+DIRECTIVES = ("system", "template", "model")
 
 
 class Prompt(Part):
@@ -564,6 +572,11 @@ class Schema(Member):
     name: Name
     fields: tuple[Param, ...] = ()
     doc: Doc | None = None
+
+    @property
+    def params(self) -> tuple[Param, ...]:
+        """The fields: what a call gives."""
+        return self.fields
 
 
 class Implicit(Member):
