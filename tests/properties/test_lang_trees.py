@@ -28,11 +28,11 @@ step_names = st.sampled_from([word for word in WORDS if word not in NOT_STEPS]).
 texts = st.text(st.characters(codec="utf-8", exclude_characters="\r\0"), max_size=8)
 
 literals = st.one_of(
-    texts.map(lambda value: nodes.String(value, span=AT)),
-    st.integers(0, 10**20).map(lambda value: nodes.Int(value, span=AT)),
-    st.floats(0, 1e300, allow_nan=False).map(lambda value: nodes.Double(abs(value), span=AT)),
-    st.booleans().map(lambda value: nodes.Boolean(value, span=AT)),
-    st.just(nodes.Null(None, span=AT)),
+    texts.map(lambda value: nodes.Literal(value, span=AT)),
+    st.integers(0, 10**20).map(lambda value: nodes.Literal(value, span=AT)),
+    st.floats(0, 1e300, allow_nan=False).map(lambda value: nodes.Literal(abs(value), span=AT)),
+    st.booleans().map(lambda value: nodes.Literal(value, span=AT)),
+    st.just(nodes.Literal(None, span=AT)),
 )
 paths = st.lists(st.sampled_from(WORDS), min_size=2, max_size=3).map(tuple)
 references: st.SearchStrategy[Any] = st.one_of(
@@ -46,7 +46,7 @@ functions = st.sampled_from(sorted(FUNCTIONS))
 
 
 def _grow(inner: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
-    entries = st.builds(nodes.Entry, st.one_of(names, texts.map(lambda text: Name(text, AT))), inner)
+    entries = st.builds(nodes.Arg, st.one_of(names, texts.map(lambda text: Name(text, AT))), inner)
     return st.one_of(
         st.builds(
             lambda operator, left, right: nodes.Binary(operator, left, right, span=AT), st.sampled_from(OPERATORS), inner, inner

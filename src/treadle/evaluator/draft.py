@@ -11,8 +11,6 @@ from dataclasses import dataclass, field
 from enum import Enum, auto
 from typing import Any
 
-from msgspec.structs import astuple
-
 from treadle.evaluator.operators import EvaluationError, Sizes
 from treadle.evaluator.records import (
     NOT_STARTED,
@@ -44,34 +42,21 @@ from treadle.evaluator.states import (
     StepKind,
 )
 from treadle.lang.nodes import (
-    ArrayLiteral,
-    Binary,
     Block,
-    Boolean,
-    Chain,
-    Concat,
-    Double,
     Expr,
     Facet,
-    Function,
-    Index,
     InputRef,
-    Int,
-    LoopRef,
-    MapLiteral,
     Mixin,
     Node,
-    Null,
     OptionalType,
     Param,
     Schema,
     Script,
     Step,
     StepRef,
-    String,
     Sys,
     SysKind,
-    Unary,
+    walk,
 )
 from treadle.lang.program import Program
 from treadle.model.ids import derived_id
@@ -305,15 +290,10 @@ def plan_of(program: Program) -> Plan:
 
 
 def _step_reads(program: Program) -> Iterator[tuple[str, ...]]:
-    left: list[object] = [program.declarations]
-    while left:
-        each = left.pop()
-        if isinstance(each, StepRef):
-            yield each.path[:2]
-        elif isinstance(each, tuple | list):
-            left.extend(each)
-        elif isinstance(each, Node) and not (isinstance(each, Sys) and each.kind is SysKind.LOG):  # which never does harm
-            left.extend(astuple(each))
+    def is_log(node: Node) -> bool:  # a missing value does no harm there
+        return isinstance(node, Sys) and node.kind is SysKind.LOG
+
+    return (node.path[:2] for node in walk(program.declarations, is_log) if isinstance(node, StepRef))
 
 
 def _plan_block(program: Plan, block: Block) -> BlockPlan:
@@ -389,27 +369,7 @@ def is_retry(mixin: Mixin) -> bool:
 
 def inputs_in(expr: Expr) -> Iterator[str]:
     """Yield the names that an expression reads as `$.name`."""
-    left: list[Expr] = [expr]
-    while left:
-        match left.pop():
-            case InputRef(path):
-                yield path[0]
-            case Concat(operands) | Chain(operands):
-                left.extend(operands)
-            case Binary(_, one, other):
-                left += [one, other]
-            case Unary(_, operand):
-                left.append(operand)
-            case ArrayLiteral(elements):
-                left.extend(elements)
-            case MapLiteral(entries):
-                left.extend(value for _, value in entries)
-            case Index(target, key):
-                left += [target, key]
-            case Function(_, args):
-                left.extend(args)
-            case String() | Int() | Double() | Boolean() | Null() | StepRef() | LoopRef():
-                pass
+    return (node.path[0] for node in walk(expr) if isinstance(node, InputRef))
 
 
 _PATH_SHOWN = 160

@@ -21,22 +21,18 @@ from treadle.evaluator.states import CASE, ITEM, STATEMENT_COMPLETE
 from treadle.lang.nodes import (
     ArrayLiteral,
     Binary,
-    Boolean,
     Chain,
     Concat,
-    Double,
     Expr,
     Function,
     Index,
     InputRef,
-    Int,
+    Literal,
     LoopRef,
     MapLiteral,
-    Null,
     Ref,
     Step,
     StepRef,
-    String,
     TooDeep,
     Unary,
 )
@@ -223,10 +219,8 @@ def follow(draft: Draft, value: Value, path: tuple[str, ...], shown: str) -> Val
 def evaluate(expr: Expr, scope: Scope) -> Value:
     """Return the value; raise `EvaluationError` if it has none, `Missing` if a row or value must be loaded first."""
     match expr:
-        case String(value) | Int(value) | Double(value) | Boolean(value):
+        case Literal(value):
             return value
-        case Null():
-            return None
         case InputRef(path):
             return follow(scope.draft, scope.input(path[0]), path[1:], f"$.{path[0]}")
         case LoopRef(path):
@@ -250,7 +244,7 @@ def evaluate(expr: Expr, scope: Scope) -> Value:
         case ArrayLiteral(elements):
             return scope.draft.sizes.checked([evaluate_json(element, scope) for element in elements])
         case MapLiteral(entries):
-            return scope.draft.sizes.checked({key: evaluate_json(value, scope) for key, value in entries})
+            return scope.draft.sizes.checked({entry.name: evaluate_json(entry.value, scope) for entry in entries})
         case Index(target, key, optional):
             return operators.index(evaluate_json(target, scope), evaluate_json(key, scope), optional=optional)
         case Function(name, args):

@@ -44,7 +44,7 @@ from treadle.evaluator.states import (
     State,
 )
 from treadle.lang.builtins import LONGEST_TIMEOUT, RETRY_RANGES, TIMEOUT_UNITS
-from treadle.lang.nodes import Arg, Block, Entry, Expr, Facet, MapLiteral, Mixin, Schema, Step
+from treadle.lang.nodes import Arg, Block, Expr, Facet, MapLiteral, Mixin, Schema, Step
 from treadle.lang.program import misfits
 from treadle.model.retry import RetryPolicy
 from treadle.model.stored import write
@@ -64,7 +64,7 @@ def _mixed_in(mixins: Iterable[Mixin]) -> Iterable[tuple[str, Expr]]:
         if is_built_in(mixin):
             continue
         if mixin.alias is not None:
-            yield mixin.alias, MapLiteral(tuple(Entry(arg.name, arg.value) for arg in mixin.args))
+            yield mixin.alias, MapLiteral(mixin.args)
         else:
             yield from ((arg.name, arg.value) for arg in mixin.args)
 

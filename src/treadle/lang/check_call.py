@@ -84,12 +84,11 @@ def check_argument(arg: nodes.Arg, definition: Definition, what: str, scope: Sco
     return check_value(arg.value, wanted, what, scope, context, hint=hint)
 
 
-def misspelt(unknown: Iterable[nodes.Arg | nodes.Entry], names: Iterable[str], given: set[str], context: Context) -> set[str]:
+def misspelt(unknown: Iterable[nodes.Arg], names: Iterable[str], given: set[str], context: Context) -> set[str]:
     """Return the names without a value that unknown ones probably mean, as one mistake should cause one diagnostic."""
     found: set[str] = set()
     for each in unknown if context.reporter.detailed else ():
-        name = each.name if isinstance(each, nodes.Arg) else each.key
-        near = nearest(name.text, [name for name in names if name not in given])
+        near = nearest(each.name.text, [name for name in names if name not in given])
         found |= {near} if near else set()
     return found
 
@@ -110,19 +109,19 @@ def _check_map(expr: nodes.MapLiteral, wanted: NamedType, what: str, scope: Scop
     check_keys_once(expr, scope, context)
     declared = context.symbols.schemas.exact[wanted.name]
     fields = context.tables.params(declared)
-    given = {entry.key.text for entry in expr.entries}
-    unknown = [entry for entry in expr.entries if entry.key.text not in fields]
+    given = {entry.name.text for entry in expr.entries}
+    unknown = [entry for entry in expr.entries if entry.name.text not in fields]
     for entry in expr.entries:
-        name = entry.key.text
+        name = entry.name.text
         if name in fields:
-            context.use(source, entry.key, fields[name])
+            context.use(source, entry.name, fields[name])
             check_value(entry.value, fields[name].type, f"field `{name}` of `{wanted.name}`", scope, context)
         else:
             infer(entry.value, scope, context)
             context.warn(
                 "unknown-field",
                 source,
-                entry.key.span,
+                entry.name.span,
                 valid=[each for each in fields if each not in given],
                 near=name,
                 schema=wanted.name,

@@ -75,13 +75,7 @@ def key_of(expr: nodes.Expr, scope: Scope) -> Known | None:
     return None if owner is None else (id(owner), expr.path)
 
 
-_LITERALS: dict[type[nodes.Literal], Type] = {
-    nodes.String: STRING,
-    nodes.Int: LONG,
-    nodes.Double: DOUBLE,
-    nodes.Boolean: BOOLEAN,
-    nodes.Null: NULL,
-}
+_LITERALS: dict[type, Type] = {str: STRING, int: LONG, float: DOUBLE, bool: BOOLEAN, type(None): NULL}
 
 # Words before a reference in other languages, which AFL does not need.
 _OWNERS = frozenset(["this", "self", "params", "inputs", "input", "args", "ctx", "context", "steps", "results", "outputs"])
@@ -122,11 +116,12 @@ def _check_range(expr: nodes.Expr, value: int, scope: Scope, context: Context) -
 
 
 def _literal(expr: nodes.Literal, scope: Scope, context: Context) -> Type:
-    if isinstance(expr, nodes.Int):
-        return _check_range(expr, expr.value, scope, context)
-    if scope.filled is not None and isinstance(expr, nodes.String) and ("{" in expr.value or "." in expr.value):
+    value = expr.value
+    if type(value) is int:
+        return _check_range(expr, value, scope, context)
+    if scope.filled is not None and isinstance(value, str) and ("{" in value or "." in value):
         check_placeholders(expr, scope.filled, scope, context)
-    return _LITERALS[type(expr)]
+    return _LITERALS[type(value)]
 
 
 def _concat(expr: nodes.Concat, scope: Scope, context: Context) -> Type:
@@ -177,14 +172,14 @@ def check_keys_once(expr: nodes.MapLiteral, scope: Scope, context: Context) -> N
     """Warn about keys that a map has twice, of which the last value counts."""
     seen: set[str] = set()
     for entry in expr.entries:
-        if entry.key.text in seen:
-            context.warn("duplicate-key", scope.opening.source, entry.key.span, name=entry.key.text)
-        seen.add(entry.key.text)
+        if entry.name.text in seen:
+            context.warn("duplicate-key", scope.opening.source, entry.name.span, name=entry.name.text)
+        seen.add(entry.name.text)
 
 
 def _map(expr: nodes.MapLiteral, scope: Scope, context: Context) -> Type:
     check_keys_once(expr, scope, context)
-    found = {entry.key.text: infer(entry.value, scope, context) for entry in expr.entries}
+    found = {entry.name.text: infer(entry.value, scope, context) for entry in expr.entries}
     return RecordType(tuple(found.items()))
 
 
@@ -415,7 +410,7 @@ def _report_unknown_step(expr: nodes.Ref, scope: Scope, context: Context, *, inp
 
 
 _INFER: dict[type, Callable[[Any, Scope, Context], Type]] = {
-    **dict.fromkeys(_LITERALS, _literal),
+    nodes.Literal: _literal,
     nodes.InputRef: _input,
     nodes.Ref: _reference,
     nodes.Concat: _concat,

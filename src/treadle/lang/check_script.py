@@ -124,7 +124,7 @@ def filled_by(args: Iterable[nodes.Arg]) -> frozenset[str]:
     for arg in args:
         found.add(arg.name.text)
         if isinstance(arg.value, nodes.MapLiteral):
-            found.update(entry.key.text for entry in arg.value.entries)
+            found.update(entry.name.text for entry in arg.value.entries)
     return frozenset(found)
 
 

@@ -44,6 +44,25 @@ _KINDS = {
 _FACET_KINDS = {name: kind for kind, name in _KINDS.items()}
 
 
+_LITERALS = {str: "String", int: "Int", float: "Double", bool: "Boolean", type(None): "Null"}
+_LITERAL_KINDS = frozenset(_LITERALS.values())
+_REFERENCES: dict[str, type[nodes.InputRef | nodes.StepRef | nodes.LoopRef]] = {
+    "InputRef": nodes.InputRef, "StepRef": nodes.StepRef, "LoopRef": nodes.LoopRef,
+}  # fmt: skip
+_EXPRESSIONS: dict[type[nodes.Expression], tuple[str, tuple[str, ...]]] = {
+    nodes.Concat: ("ConcatExpr", ("operands",)),
+    nodes.Binary: ("BinaryExpr", ("operator", "left", "right")),
+    nodes.Chain: ("ChainExpr", ("operators", "operands")),
+    nodes.Unary: ("UnaryExpr", ("operator", "operand")),
+    nodes.ArrayLiteral: ("ArrayLiteral", ("elements",)),
+    nodes.MapLiteral: ("MapLiteral", ("entries",)),
+    nodes.Index: ("IndexExpr", ("target", "index")),
+    nodes.Function: ("FunctionExpr", ("name", "args")),
+}
+"""The name of each kind in JSON, and its parts."""
+_CLASSES: dict[str, Any] = {name: class_ for class_, (name, _) in _EXPRESSIONS.items()}
+
+
 def encode_program(program: Program, *, locations: bool = True) -> JsonDict:
     """Return the JSON of a program; without locations it depends only on the meaning."""
     encoder = Encoder()
@@ -224,36 +243,24 @@ class Encoder:
     # --- expressions
 
     def _expr(self, expr: nodes.Expr) -> JsonDict:
-        match expr:
-            case nodes.InputRef() | nodes.Ref() | nodes.StepRef() | nodes.LoopRef():
-                return self.reference(expr)
-            case nodes.Null():
-                return {"type": "Null"}
-            case nodes.Literal(value):
-                return {"type": type(expr).__name__, "value": value}
-            case nodes.Concat(operands):
-                return {"type": "ConcatExpr", "operands": self._exprs(operands)}
-            case nodes.Binary(operator, left, right):
-                return {"type": "BinaryExpr", "operator": operator, "left": self._expr(left), "right": self._expr(right)}
-            case nodes.Chain(operands, operators):
-                return {"type": "ChainExpr", "operators": list(operators), "operands": self._exprs(operands)}
-            case nodes.Unary(operator, operand):
-                return {"type": "UnaryExpr", "operator": operator, "operand": self._expr(operand)}
-            case nodes.ArrayLiteral(elements):
-                return {"type": "ArrayLiteral", "elements": self._exprs(elements)}
-            case nodes.MapLiteral(entries):
-                return {"type": "MapLiteral", "entries": [{"key": str(key), "value": self._expr(item)} for key, item in entries]}
-            case nodes.Index(target, index):
-                json = {"type": "IndexExpr", "target": self._expr(target), "index": self._expr(index)}
-                return {**json, "optional": True} if self.optional(expr) else json
-            case nodes.Function(name, args):
-                return {"type": "FunctionExpr", "name": str(name), "args": self._exprs(args)}
-            case nodes.TooDeep():
-                raise AssertionError("a checked source has no expressions that are too deep")
-        assert_never(expr)
+        if isinstance(expr, nodes.Reference):
+            return self.reference(expr)
+        if isinstance(expr, nodes.Literal):
+            kind = _LITERALS[type(expr.value)]
+            return {"type": kind} if kind == "Null" else {"type": kind, "value": expr.value}
+        kind, names = _EXPRESSIONS[type(expr)]
+        json = {"type": kind, **{name: self._part(getattr(expr, name)) for name in names}}
+        if isinstance(expr, nodes.Index) and self.optional(expr):
+            json["optional"] = True
+        return json
 
-    def _exprs(self, exprs: tuple[nodes.Expr, ...]) -> list[JsonDict]:
-        return [self._expr(expr) for expr in exprs]
+    def _part(self, part: Any) -> Any:
+        """Return a part of an expression: an operator, an expression, a map's entry, or several of them."""
+        if isinstance(part, tuple):
+            return [self._part(each) for each in part]
+        if isinstance(part, str):
+            return str(part)
+        return {"key": str(part.name), "value": self._expr(part.value)} if isinstance(part, nodes.Arg) else self._expr(part)
 
 
 def _type_json(type_: nodes.Type) -> str | JsonDict:
@@ -600,42 +607,27 @@ def decode_type(json: str | Json, resolve: Callable[[str], str] = str) -> nodes.
 
 def decode_expr(json: Json, note: Note = lambda _: False) -> nodes.Expr:
     """Return an expression from its JSON."""
+    kind: str = json["type"]
+    if kind in _REFERENCES:
+        is_loop = kind == "StepRef" and note(json["path"][0])
+        return (nodes.LoopRef if is_loop else _REFERENCES[kind])(tuple(json["path"]))
+    if kind == "Null":
+        return nodes.Literal(None)
+    if kind in _LITERAL_KINDS:
+        return nodes.Literal(float(json["value"]) if kind == "Double" else json["value"])
+    if kind not in _CLASSES:
+        raise InvalidProgram(f"unknown kind of expression: {kind!r}")
+    class_ = _CLASSES[kind]
+    parts = {name: _decode_part(json[name], note) for name in _EXPRESSIONS[class_][1]}
+    if class_ is nodes.Index:
+        parts["optional"] = json.get("optional", False)
+    expression: nodes.Expr = class_(**parts)
+    return expression
 
-    def inner(each: Json) -> nodes.Expr:
-        return decode_expr(each, note)
 
-    match json["type"]:
-        case "String":
-            return nodes.String(json["value"])
-        case "Int":
-            return nodes.Int(json["value"])
-        case "Double":
-            return nodes.Double(float(json["value"]))
-        case "Boolean":
-            return nodes.Boolean(json["value"])
-        case "Null":
-            return nodes.Null()
-        case "InputRef":
-            return nodes.InputRef(tuple(json["path"]))
-        case "StepRef":
-            return (nodes.LoopRef if note(json["path"][0]) else nodes.StepRef)(tuple(json["path"]))
-        case "LoopRef":
-            return nodes.LoopRef(tuple(json["path"]))
-        case "ConcatExpr":
-            return nodes.Concat(tuple(map(inner, json["operands"])))
-        case "BinaryExpr":
-            return nodes.Binary(json["operator"], inner(json["left"]), inner(json["right"]))
-        case "ChainExpr":
-            return nodes.Chain(tuple(map(inner, json["operands"])), tuple(json["operators"]))
-        case "UnaryExpr":
-            return nodes.Unary(json["operator"], inner(json["operand"]))
-        case "ArrayLiteral":
-            return nodes.ArrayLiteral(tuple(map(inner, json["elements"])))
-        case "MapLiteral":
-            return nodes.MapLiteral(tuple(nodes.Entry(entry["key"], inner(entry["value"])) for entry in json["entries"]))
-        case "IndexExpr":
-            return nodes.Index(inner(json["target"]), inner(json["index"]), json.get("optional", False))
-        case "FunctionExpr":
-            return nodes.Function(json["name"], tuple(map(inner, json["args"])))
-        case other:
-            raise InvalidProgram(f"unknown kind of expression: {other!r}")
+def _decode_part(part: Any, note: Note) -> Any:
+    if isinstance(part, list):
+        return tuple(_decode_part(each, note) for each in part)
+    if isinstance(part, str):
+        return part
+    return nodes.Arg(part["key"], decode_expr(part["value"], note)) if "key" in part else decode_expr(part, note)

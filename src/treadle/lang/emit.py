@@ -91,7 +91,7 @@ class _Encoder(Encoder):
     def param(self, node: nodes.Param) -> nodes.Param:
         type_, default = self._symbols.type_of(node.type, self.opening), node.default
         if isinstance(type_, nodes.OptionalType):
-            default = default or nodes.Null()
+            default = default or nodes.Literal(None)
         return nodes.Param(node.name, type_, default, nodes.named_type(type_).name in self._symbols.facets.exact)
 
     def reference(self, node: nodes.InputRef | nodes.Ref | nodes.StepRef | nodes.LoopRef) -> JsonDict:
@@ -138,7 +138,7 @@ def print_expr(expr: nodes.Expr, level: int = 0) -> str:
         case nodes.ArrayLiteral():
             return "[" + ", ".join([print_expr(element) for element in expr.elements]) + "]"
         case nodes.MapLiteral():
-            return "#{" + ", ".join([f"{encode(key)}: {print_expr(value)}" for key, value in expr.entries]) + "}"
+            return "#{" + ", ".join([f"{encode(entry.name)}: {print_expr(entry.value)}" for entry in expr.entries]) + "}"
         case nodes.Index():
             return f"{print_expr(expr.target, _POSTFIX)}[{print_expr(expr.index)}]"
         case nodes.Function():

@@ -26,8 +26,8 @@ _ENDS = frozenset([",", ")", "}", "]", "++", "+", "-", "*"])  # what follows mos
 _VALUE_STARTS = frozenset(["string", "float", "integer", "input", "name", "dotted", "[", "#{", "(", "-", "!"])
 
 
-def _constant(word: str, span: Span) -> nodes.Boolean | nodes.Null:
-    return nodes.Null(None, span=span) if word == "null" else nodes.Boolean(word == "true", span=span)
+def _constant(word: str, span: Span) -> nodes.Literal:
+    return nodes.Literal(None if word == "null" else word == "true", span=span)
 
 
 def _limited_type(type_: nodes.Type) -> nodes.Type:
@@ -116,13 +116,13 @@ def parse_operand(cursor: Cursor) -> nodes.Expr:
         value = _parse_word(cursor, token)
     elif kind == "string":
         cursor.skip(1)
-        value = nodes.String(token.value, span=token.span)
+        value = nodes.Literal(token.value, span=token.span)
     elif kind == "integer":
         cursor.skip(1)
-        value = nodes.Int(int(token.text), span=token.span)
+        value = nodes.Literal(int(token.text), span=token.span)
     elif kind == "float":
         cursor.skip(1)
-        value = nodes.Double(float(token.text), span=token.span)
+        value = nodes.Literal(float(token.text), span=token.span)
     elif kind in ("[", "#{", "("):
         value = _parse_group(cursor, kind)
     elif kind in ("-", "+", "!"):
@@ -246,7 +246,7 @@ def _begins_entry(cursor: Cursor) -> bool:
     return cursor.ahead().kind == ":"
 
 
-def _parse_entry(cursor: Cursor) -> nodes.Entry:
+def _parse_entry(cursor: Cursor) -> nodes.Arg:
     key = cursor.tok
     if key.kind not in ("name", "string"):
         raise cursor.unexpected("a name", "a string in double quotes", "`}`")
@@ -255,7 +255,7 @@ def _parse_entry(cursor: Cursor) -> nodes.Entry:
         cursor.report("= in map", cursor.previous.span.end.to(cursor.advance().span))
     else:
         cursor.take(":")
-    return nodes.Entry(Name(key.value if key.kind == "string" else key.text, key.span), parse_expr(cursor))
+    return nodes.Arg(Name(key.value if key.kind == "string" else key.text, key.span), parse_expr(cursor))
 
 
 def _parse_index(cursor: Cursor, target: nodes.Expr) -> nodes.Expr:
@@ -370,7 +370,7 @@ def _formatted_string(cursor: Cursor) -> nodes.Expr:
     quote = cursor.source.text[token.start]
     cursor.report("formatted string", span, fixes=fixes, shown="`...`" if quote == "`" else f'{quote}"..."', meant=meant)
     cursor.skipped.append((token.span, string.span.end))
-    return nodes.String("", span=span)
+    return nodes.Literal("", span=span)
 
 
 # --- types

@@ -12,11 +12,12 @@ stack.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from enum import StrEnum
 from typing import Any, NamedTuple
 
 import msgspec
+from msgspec.structs import astuple
 
 MAX_DEPTH = 100
 MAX_BLOCKS = 50
@@ -90,6 +91,18 @@ class Location(msgspec.Struct, gc=False):
     code_line: int | None = None
 
 
+def walk(root: object, skip: Callable[[Node], bool] = lambda _: False) -> Iterator[Node]:
+    """Yield all nodes at or below a node, or a tuple of nodes; of those to skip, nothing."""
+    left = [root]
+    while left:
+        part = left.pop()
+        if isinstance(part, Node) and not skip(part):
+            yield part
+            left += astuple(part)
+        elif type(part) is tuple:
+            left += part
+
+
 class Name(str):
     """An identifier or a dotted name, with its place. In a program that was loaded from JSON, names are plain strings.
 
@@ -141,27 +154,12 @@ class Expression(Placed, kw_only=True):
 
 
 class Literal(Expression):
+    """A text, a number, a Boolean or null. Values of different types are different, as `1` and `true`."""
+
     value: str | int | float | bool | None
 
-
-class String(Literal):
-    value: str
-
-
-class Int(Literal):
-    value: int
-
-
-class Double(Literal):
-    value: float
-
-
-class Boolean(Literal):
-    value: bool
-
-
-class Null(Literal):
-    value: None = None
+    def _parts(self) -> list[Any]:
+        return [type(self.value), self.value]
 
 
 class Reference(Expression):
@@ -222,17 +220,8 @@ class ArrayLiteral(Expression):
     elements: tuple[Expr, ...]
 
 
-class Entry(NamedTuple):
-    key: Name
-    value: Expr
-
-    @property
-    def span(self) -> Span:
-        return self.key.span.to(self.value.span)
-
-
 class MapLiteral(Expression):
-    entries: tuple[Entry, ...]
+    entries: tuple[Arg, ...]
 
 
 class Index(Expression):
@@ -255,7 +244,7 @@ class TooDeep(Expression):
 
 
 Expr = (
-    String | Int | Double | Boolean | Null | InputRef | Ref | StepRef | LoopRef | Concat | Binary | Chain | Unary | ArrayLiteral
+    Literal | InputRef | Ref | StepRef | LoopRef | Concat | Binary | Chain | Unary | ArrayLiteral
     | MapLiteral | Index | Function | TooDeep
 )  # fmt: skip
 
@@ -323,6 +312,8 @@ class Param(Node):
 
 
 class Arg(Node):
+    """An argument of a call, or an entry of a map."""
+
     name: Name
     value: Expr
 

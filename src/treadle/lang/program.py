@@ -17,26 +17,22 @@ from typing import Any
 from treadle.lang.nodes import (
     ArrayLiteral,
     Block,
-    Boolean,
     Call,
     Declaration,
-    Double,
     Expr,
     Facet,
     Implicit,
-    Int,
     ListType,
+    Literal,
     Location,
     MapLiteral,
     Mixin,
     Namespace,
-    Null,
     OptionalType,
     Prompt,
     Schema,
     Script,
     Step,
-    String,
     Sys,
     Type,
     Unary,
@@ -129,18 +125,16 @@ def _built_in(name: str) -> Facet | None:
 def literal_of(expr: Expr) -> tuple[bool, Any]:
     """Return whether the expression is a constant, and its value."""
     match expr:
-        case String(value) | Int(value) | Double(value) | Boolean(value):
+        case Literal(value):
             return True, value
-        case Null():
-            return True, None
-        case Unary("-", Int(value) | Double(value)):
+        case Unary("-", Literal(int() | float() as value)):
             return True, -value
         case ArrayLiteral(elements):
             parts = [literal_of(each) for each in elements]
             known = all(found for found, _ in parts)
             return known, [value for _, value in parts] if known else None
         case MapLiteral(entries):
-            named = [(name, *literal_of(each)) for name, each in entries]
+            named = [(entry.name, *literal_of(entry.value)) for entry in entries]
             known = all(found for _, found, _ in named)
             return known, {name: value for name, _, value in named} if known else None
         case _:

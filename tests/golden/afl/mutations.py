@@ -239,7 +239,7 @@ class Mutator:
                 places += [(element, wanted.element) for element in expr.elements]
             elif isinstance(expr, nodes.MapLiteral) and isinstance(wanted, NamedType):
                 known = self.tables.fields(wanted.name) or {}
-                places += [(entry.value, known[entry.key.text]) for entry in expr.entries if entry.key.text in known]
+                places += [(entry.value, known[entry.name.text]) for entry in expr.entries if entry.name.text in known]
         for node in self.of(nodes.Binary):
             if node.operator in ("in", "not in", "contains"):
                 continue

@@ -8,8 +8,8 @@ from tests.unit.lang.programs import block, clean, compiled, default, error, fac
 from treadle.lang import nodes as p
 
 
-def num(value: int) -> p.Int:
-    return p.Int(value)
+def num(value: int) -> p.Literal:
+    return p.Literal(value)
 
 
 @pytest.mark.parametrize(
@@ -49,7 +49,8 @@ def test_every_comparison_is_a_binary_expression(operator: str) -> None:
 
 
 def test_maps_take_strings_and_names_as_keys() -> None:
-    assert default('#{a: 1, "b c": #{}}') == p.MapLiteral((("a", num(1)), ("b c", p.MapLiteral(()))))
+    entries = (p.Arg(p.Name("a"), num(1)), p.Arg(p.Name("b c"), p.MapLiteral(())))
+    assert default('#{a: 1, "b c": #{}}') == p.MapLiteral(entries)
 
 
 def test_index_binds_tightest_and_repeats() -> None:

@@ -9,7 +9,7 @@ from treadle.lang import nodes as p
 
 
 def test_t1_non_ascii_text_survives_in_strings_prompts_and_scripts() -> None:
-    assert default('"Grüße \\n 日本 😀"') == p.String("Grüße \n 日本 😀")
+    assert default('"Grüße \\n 日本 😀"') == p.Literal("Grüße \n 日本 😀")
     prompt = facet('event facet A() prompt { template "é\\t日" }', "A").prompt
     assert prompt is not None
     assert prompt.template == "é\t日"
@@ -54,8 +54,8 @@ def test_t7_a_reference_below_a_minus_is_a_dependency() -> None:
 
 
 def test_t8_defaults_that_are_no_literals_are_compiled_as_expressions() -> None:
-    assert default("-3") == p.Unary("-", p.Int(3))
-    assert default("[1, null]") == p.ArrayLiteral((p.Int(1), p.Null()))
+    assert default("-3") == p.Unary("-", p.Literal(3))
+    assert default("[1, null]") == p.ArrayLiteral((p.Literal(1), p.Literal(None)))
 
 
 def test_t10_a_loop_over_a_step_makes_a_dependency() -> None:
