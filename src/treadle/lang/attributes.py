@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import cache
 
 from treadle.lang import nodes
 from treadle.lang.diagnostics import Source
@@ -50,39 +51,28 @@ class AttributeTables:
 
     def __init__(self, symbols: Symbols) -> None:
         self._symbols = symbols
-        self._inside: dict[int, Attributes] = {}
-        self._outside: dict[int, Attributes] = {}
-        self._params: dict[int, dict[str, Definition]] = {}
-        self._returns: dict[int, dict[str, Definition]] = {}
-        self._required: dict[int, list[str]] = {}
-        self._fields: dict[str, Mapping[str, Type] | None] = {}
+        self.params = cache(self._params)
+        self.returns = cache(self._returns)
+        self.fields = cache(self._fields)
+        self.required = cache(self._required)
+        self.inputs = cache(self._inputs)
+        self.attributes = cache(self._attributes)
 
-    def params(self, declared: Declared) -> dict[str, Definition]:
+    def _params(self, declared: Declared) -> dict[str, Definition]:
         """Return the parameters of a facet, or the fields of a schema, by name."""
-        node = declared.node
-        found = self._params.get(id(node))
-        if found is None:
-            params, kind = (node.params, Kind.PARAMETER) if isinstance(node, nodes.Facet) else (node.fields, Kind.FIELD)
-            found = self._params[id(node)] = self._define(params, kind, declared.opening)
-        return found
+        kind = Kind.PARAMETER if isinstance(declared.node, nodes.Facet) else Kind.FIELD
+        return self._define(declared.node.params, kind, declared)
 
-    def returns(self, declared: Declared) -> dict[str, Definition]:
+    def _returns(self, declared: Declared) -> dict[str, Definition]:
         """Return the returns of a facet, or the fields of a schema, by name."""
-        node = declared.node
-        if isinstance(node, nodes.Schema):
+        if isinstance(declared.node, nodes.Schema):
             return self.params(declared)
-        found = self._returns.get(id(node))
-        if found is None:
-            found = self._returns[id(node)] = self._define(node.returns, Kind.RETURN, declared.opening)
-        return found
+        return self._define(declared.node.returns, Kind.RETURN, declared)
 
-    def fields(self, name: str) -> Mapping[str, Type] | None:
+    def _fields(self, name: str) -> Mapping[str, Type] | None:
         """Return the types of the fields of the schema with this qualified name."""
-        if name not in self._fields:
-            declared = self._symbols.schemas.exact.get(name)
-            found = None if declared is None else {each: one.type for each, one in self.params(declared).items()}
-            self._fields[name] = found
-        return self._fields[name]
+        declared = self._symbols.schemas.exact.get(name)
+        return None if declared is None else {field: definition.type for field, definition in self.params(declared).items()}
 
     def members(self, type_: Type) -> Attributes | None:
         """Return the names that can follow a dot after a value of this type; None if any name can."""
@@ -92,53 +82,42 @@ class AttributeTables:
         declared = self._symbols.schemas.exact.get(type_.name) or self._symbols.facets.exact.get(type_.name)
         return None if declared is None else self.attributes(declared)
 
-    def required(self, declared: Declared) -> list[str]:
+    def _required(self, declared: Declared) -> list[str]:
         """Return the parameters of a facet that have neither a default nor a value from a signature mixin."""
-        key = id(declared.node)
-        if key not in self._required:
-            facet = declared.node
-            assert isinstance(facet, nodes.Facet)
-            mixed = {arg.name.text for mixin in facet.mixins for arg in mixin.args}
-            names = (param.name.text for param in facet.params if param.is_needed)
-            self._required[key] = [name for name in names if name not in mixed]
-        return self._required[key]
+        mixed = {arg.name.text for mixin in declared.mixins for arg in mixin.args}
+        names = (param.name.text for param in declared.node.params if param.is_needed)
+        return [name for name in names if name not in mixed]
 
-    def inputs(self, declared: Declared) -> Attributes:
+    def _inputs(self, declared: Declared) -> Attributes:
         """Return the attributes that `$.` reads in a declaration's blocks: parameters, signature mixins, pre-script results."""
-        key = id(declared.node)
-        if key not in self._inside:
-            facet = declared.node
-            assert isinstance(facet, nodes.Facet)
-            self._inside[key] = found = Attributes()
-            self._add_mixins(found, facet, declared.opening)
-            self._add_script(found, facet.pre_script, declared.opening)
-            found.own.update(self.params(declared))
-        return self._inside[key]
+        inputs = Attributes()
+        self._add_mixins(inputs, declared)
+        if isinstance(declared.node, nodes.Facet):
+            self._add_script(inputs, declared.node.pre_script, declared.opening)
+        inputs.own.update(self.params(declared))
+        return inputs
 
-    def attributes(self, declared: Declared) -> Attributes:
+    def _attributes(self, declared: Declared) -> Attributes:
         """Return the attributes that `step.` reads of a step that calls the declaration; a return shadows a parameter."""
-        key = id(declared.node)
-        if key not in self._outside:
-            node, opening = declared.node, declared.opening
-            if isinstance(node, nodes.Schema):
-                self._outside[key] = Attributes(dict(self.params(declared)))
-            else:
-                yields = not node.returns and (bool(node.blocks) or node.catch is not None)
-                self._outside[key] = found = Attributes(open=yields, lenient=not node.returns)
-                self._add_mixins(found, node, opening)
-                for script in (node.pre_script, *(block.script for block in node.blocks)):
-                    self._add_script(found, script, opening)
-                found.own.update(self.params(declared))
-                found.own.update(self.returns(declared))
-        return self._outside[key]
+        node = declared.node
+        if isinstance(node, nodes.Schema):
+            return Attributes(dict(self.params(declared)))
+        yields = not node.returns and (bool(node.blocks) or node.catch is not None)
+        attributes = Attributes(open=yields, lenient=not node.returns)
+        self._add_mixins(attributes, declared)
+        for script in (node.pre_script, *(block.script for block in node.blocks)):
+            self._add_script(attributes, script, declared.opening)
+        attributes.own.update(self.params(declared))
+        attributes.own.update(self.returns(declared))
+        return attributes
 
-    def _define(self, params: tuple[nodes.Param, ...], kind: Kind, opening: Opening) -> dict[str, Definition]:
+    def _define(self, params: tuple[nodes.Param, ...], kind: Kind, owner: Declared) -> dict[str, Definition]:
         found: dict[str, Definition] = {}
-        symbols, source = self._symbols, opening.source
+        symbols, opening = self._symbols, owner.opening
         for param in params:
             type_ = symbols.type_of(param.type, opening)
             declared = None if type(type_) is NamedType and type_.name in BUILTIN else symbols.declared_type(param.type, opening)
-            found.setdefault(param.name.text, Definition(kind, param.name, type_, source, param, declared))
+            found.setdefault(param.name.text, Definition(kind, param.name, type_, opening.source, param, declared, owner))
         return found
 
     def _add_script(self, found: Attributes, script: nodes.Script | None, opening: Opening) -> None:
@@ -150,8 +129,9 @@ class AttributeTables:
         for name in code.writes:
             found.own[name] = Definition(Kind.SCRIPT, nodes.Name(name, script.span), UNKNOWN, opening.source, script)
 
-    def _add_mixins(self, found: Attributes, facet: nodes.Facet, opening: Opening) -> None:
-        for mixin in facet.mixins:
+    def _add_mixins(self, found: Attributes, declared: Declared) -> None:
+        opening = declared.opening
+        for mixin in declared.mixins:
             target = self._symbols.resolve_facet(mixin.target, opening).found
             if mixin.alias is not None:
                 type_: Type = UNKNOWN if target is None else NamedType(target.qualified_name)

@@ -35,7 +35,7 @@ def check(symbols: Symbols, reporter: Reporter) -> Context:
         for item in opening.items:
             match item:
                 case nodes.Facet():
-                    _check_facet(Declared(item, opening), item, context)
+                    _check_facet(symbols.declarations[id(item)], item, context)
                 case nodes.Schema():
                     _check_fields(item.fields, "duplicate-field", "field", opening, context)
                 case nodes.Implicit():
@@ -64,7 +64,7 @@ def _check_keys(context: Context) -> None:
         if item.pre_script is not None:
             check_keys(item, item.pre_script, opening.source, context)
         if scripts:
-            returns = _returns(Declared(item, opening), item, context)
+            returns = _returns(context.symbols.declarations[id(item)], context)
             for script in scripts:
                 check_results(script, returns, opening.source, context)
 
@@ -73,10 +73,10 @@ def _scripts(facet: nodes.Facet) -> list[nodes.Script]:
     return [block.script for block in facet.blocks if block.script is not None]
 
 
-def _returns(declared: Declared, facet: nodes.Facet, context: Context) -> set[str]:
+def _returns(declared: Declared, context: Context) -> set[str]:
     """Return the names that blocks of a declaration can give: its returns, and those of its mixins without an alias."""
     found = set(context.tables.returns(declared))
-    for mixin in facet.mixins:
+    for mixin in declared.mixins:
         target = context.symbols.resolve_facet(mixin.target, declared.opening).found
         if mixin.alias is None and target is not None:
             found.update(context.tables.returns(target))

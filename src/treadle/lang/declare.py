@@ -92,7 +92,8 @@ def declare(files: list[tuple[Source, nodes.File]], reporter: Reporter) -> Symbo
             symbols.namespaces.setdefault(opening.namespace, opening)
         for item in opening.items:
             if isinstance(item, nodes.Facet | nodes.Schema):
-                _declare(Declared(item, opening), symbols, reporter)
+                declared = symbols.declarations[id(item)] = Declared(item, opening)
+                _declare(declared, symbols, reporter)
     for opening in symbols.openings:
         _check_uses(opening, symbols, reporter)
     return symbols

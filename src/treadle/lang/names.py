@@ -44,23 +44,19 @@ Node = (
 
 @dataclass(slots=True, eq=False)
 class Definition:
-    """One meaning of a name. `name` has the place in `source`; `declared` is the facet or schema that it is, calls or refers to."""
+    """One meaning of a name. `name` has the place in `source`.
+
+    `declared` is the facet or schema that it is, calls or refers to; `owner` that of a parameter, return or field. `node` is None
+    for a name that is built in.
+    """
 
     kind: Kind
     name: nodes.Name
     type: Type
     source: Source
-    node: Node
+    node: Node | None
     declared: Declared | None = None
-
-
-@dataclass(slots=True, unsafe_hash=True)
-class Use:
-    """A place that names a definition; the definition's own place is one of its uses."""
-
-    source: Source
-    span: nodes.Span
-    definition: Definition
+    owner: Declared | None = None
 
 
 _KINDS = {nodes.FacetKind.FACET: Kind.FACET, nodes.FacetKind.EVENT: Kind.EVENT, nodes.FacetKind.WORKFLOW: Kind.WORKFLOW}
@@ -90,6 +86,11 @@ class Declared:
 
     def __post_init__(self) -> None:
         self.qualified_name = self.opening.qualify(self.node.name.text)
+
+    @property
+    def mixins(self) -> tuple[nodes.Mixin, ...]:
+        """The mixins of its signature."""
+        return self.node.mixins if isinstance(self.node, nodes.Facet) else ()
 
     @property
     def place(self) -> str:
@@ -161,6 +162,7 @@ class Symbols:
     openings: list[Opening] = field(default_factory=list)
     facets: Table = field(default_factory=lambda: Table(strict=True))
     schemas: Table = field(default_factory=lambda: Table(strict=False))
+    declarations: dict[int, Declared] = field(default_factory=dict)  # by the identity of the node
     namespaces: dict[str, Opening] = field(default_factory=dict)  # the first opening of each
     taken: dict[str, Declared] = field(default_factory=dict)
     _definitions: dict[int, Definition] = field(default_factory=dict)

@@ -14,12 +14,14 @@ from typing import Any
 from msgspec.structs import astuple
 
 from treadle.lang import nodes
-from treadle.lang.analysis import Analysis, analyse
+from treadle.lang.analysis import list_uses
+from treadle.lang.check import check
+from treadle.lang.declare import declare
 from treadle.lang.diagnostics import Edit, Reporter, Source
 from treadle.lang.names import Declared
 from treadle.lang.nodes import ListType, NamedType, Span
 from treadle.lang.parse import parse
-from treadle.lang.types import Type, is_anything, misfit
+from treadle.lang.types import UNKNOWN, Type, is_anything, misfit
 
 _OTHER_TYPES = {"Long": ("String", "[Long]"), "Int": ("String",), "String": ("Long", "[String]"), "Double": ("String",)}
 _SCRIPT_KEYS = re.compile(r"""(?:params|result)\[["'](\w+)["']\]""")
@@ -51,9 +53,8 @@ class Mutator:
         file = parse(self.source, reporter).file
         assert file is not None
         self.file = file
-        self.analysis: Analysis = analyse([(self.source, file)], reporter)
-        self.tables = self.analysis.context.tables
-        self.symbols = self.analysis.context.symbols
+        self.context = check(declare([(self.source, file)], reporter), reporter)
+        self.tables, self.symbols = self.context.tables, self.context.symbols
         self.nodes = list(_walk(file))
         self.facets = [node for node in self.nodes if isinstance(node, nodes.Facet)]
         self.declared: dict[int, Declared] = {id(each.node): each for each in self.symbols.taken.values()}
@@ -83,12 +84,12 @@ class Mutator:
         yields = {id(node.call) for node in self.of(nodes.Yield)}
         for node in self.nodes:
             if isinstance(node, nodes.Call | nodes.Mixin) and id(node) not in yields:
-                callee = self.analysis.callee(node)
+                callee = self.callee(node)
                 if callee is not None:
                     yield node, callee
 
     def dropped_arguments(self) -> Iterator[tuple[Edit, ...]]:
-        implied = self.analysis.context.implied
+        implied = self.context.implied
         for call, callee in self.calls():
             if isinstance(call, nodes.Mixin):
                 continue
@@ -115,7 +116,7 @@ class Mutator:
         """Whether nothing else gives this return a value: no default, no handler, no other block."""
         facet = block.facet
         if block.step is not None:
-            callee = self.analysis.callee(block.step.call)
+            callee = self.callee(block.step.call)
             if callee is None or not isinstance(callee.node, nodes.Facet):
                 return False
             facet = callee.node
@@ -138,14 +139,20 @@ class Mutator:
                         if self.wrong(one.value, second) or self.wrong(other.value, first):
                             yield Edit(one.name.span, other.name.text), Edit(other.name.span, one.name.text)
 
+    def type_of(self, expr: nodes.Expr) -> Type:
+        return self.context.bindings.types.get(id(expr), UNKNOWN)
+
+    def callee(self, node: nodes.Call | nodes.Mixin) -> Declared | None:
+        return self.symbols.taken.get(self.context.bindings.callees.get(id(node), ""))
+
     def wrong(self, expr: nodes.Expr, wanted: Type) -> bool:
-        return misfit(self.analysis.type_of(expr), wanted, self.tables.fields) is not None
+        return misfit(self.type_of(expr), wanted, self.tables.fields) is not None
 
     # --- names
 
     def renamed(self) -> Iterator[tuple[Edit, ...]]:
         """Misspell every name that has a meaning in the program, at one place."""
-        for use in self.analysis.uses("x.afl"):
+        for use in list_uses(self.context)["x.afl"]:
             yield (Edit(use.span.end, "x"),)
         for node in self.nodes:
             if isinstance(node, nodes.Call | nodes.Mixin) and node.target.text != nodes.WRITTEN_VALUE:
@@ -193,7 +200,7 @@ class Mutator:
                 if found is not None and not is_anything(found.type):
                     yield arg, found.type
         for _, statement in self.yields():
-            callee = self.analysis.callee(statement.call)
+            callee = self.callee(statement.call)
             for arg in statement.call.args:
                 found = None if callee is None else self.tables.returns(callee).get(arg.name.text)
                 if found is not None and not is_anything(found.type):
@@ -244,7 +251,7 @@ class Mutator:
             if node.operator in ("in", "not in", "contains"):
                 continue
             for one, other in ((node.left, node.right), (node.right, node.left)):
-                if isinstance(one, nodes.Literal) and not is_anything(self.analysis.type_of(other)):
+                if isinstance(one, nodes.Literal) and not is_anything(self.type_of(other)):
                     yield one
 
     def unwrapped_lists(self) -> Iterator[tuple[Edit, ...]]:
@@ -253,7 +260,7 @@ class Mutator:
             value = arg.value
             if isinstance(value, nodes.ArrayLiteral) and len(value.elements) == 1 and isinstance(wanted, ListType):
                 element = value.elements[0]
-                if not is_anything(self.analysis.type_of(element)):
+                if not is_anything(self.type_of(element)):
                     yield (Edit(value.span, self.source.part(element.span)),)
             elif not isinstance(wanted, ListType) and wanted.__class__ is NamedType:
                 yield (Edit(value.span, f"[{self.source.part(value.span)}]"),)

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 from treadle.lang import nodes
-from treadle.lang.analysis import Analysis, Kind, Use, analyse
+from treadle.lang.analysis import Use, list_uses
+from treadle.lang.check import check
+from treadle.lang.declare import declare
 from treadle.lang.diagnostics import Reporter, Source
+from treadle.lang.names import Definition, Kind
 from treadle.lang.parse import parse
+from treadle.lang.scope import Context
 from treadle.lang.types import words
 
 LIBRARY = """\
@@ -28,14 +32,14 @@ namespace app {
 """
 
 
-def analysed(*texts: str) -> tuple[Analysis, list[nodes.File]]:
+def analysed(*texts: str) -> tuple[Context, list[nodes.File]]:
     reporter, files = Reporter(), []
     for name, text in zip(("lib.afl", "main.afl"), texts, strict=True):
         source = Source(name, text)
         file = parse(source, reporter).file
         assert file is not None
         files.append((source, file))
-    found = analyse(files, reporter)
+    found = check(declare(files, reporter), reporter)
     assert reporter.found == [], [each.render() for _, each in reporter.found]
     return found, [file for _, file in files]
 
@@ -46,10 +50,15 @@ def place(text: str, mark: str, offset: int = 0) -> tuple[int, int]:
     return before.count("\n") + 1, len(before) - before.rfind("\n")
 
 
-def at(found: Analysis, mark: str, offset: int = 0) -> Use:
-    use = found.at("main.afl", *place(MAIN, mark, offset))
-    assert use is not None, mark
-    return use
+def at(found: Context, mark: str, offset: int = 0) -> Use:
+    line, column = place(MAIN, mark, offset)
+    uses = list_uses(found)["main.afl"]
+    return next(use for use in uses if use.span.line == line and use.span.column <= column <= use.span.end_column)
+
+
+def references(found: Context, definition: Definition) -> list[Use]:
+    uses = list_uses(found)
+    return [use for source in ("lib.afl", "main.afl") for use in uses[source] if use.definition.node is definition.node]
 
 
 def test_every_name_leads_to_its_definition_with_its_type() -> None:
@@ -75,7 +84,7 @@ def test_every_name_leads_to_its_definition_with_its_type() -> None:
 
 def test_references_include_the_place_of_the_declaration_and_other_files() -> None:
     found, _ = analysed(LIBRARY, MAIN)
-    net = found.references(at(found, "price.net, qty", 6).definition)
+    net = references(found, at(found, "price.net, qty", 6).definition)
     assert [(use.source.name, use.span.line) for use in net] == [
         ("lib.afl", 3), ("main.afl", 5), ("main.afl", 6), ("main.afl", 6), ("main.afl", 8),
     ]  # fmt: skip
@@ -95,8 +104,7 @@ def test_every_expression_has_a_type() -> None:
     assert isinstance(price, nodes.Step)
     assert isinstance(note, nodes.Step)
     assert isinstance(result, nodes.Yield)
-    assert [words(found.type_of(arg.value)) for arg in price.call.args] == ["shop.Line", "Double"]
-    assert [words(found.type_of(arg.value)) for arg in (*note.call.args, *result.call.args)] == ["shop.Line", "[Double]"]
-    callee = found.callee(note.call)
-    assert callee is not None
-    assert (list(found.params(callee)), list(found.returns(callee))) == (["line", "factor"], ["net", "lines"])
+    assert [words(found.bindings.types[id(arg.value)]) for arg in price.call.args] == ["shop.Line", "Double"]
+    assert [words(found.bindings.types[id(arg.value)]) for arg in (*note.call.args, *result.call.args)] == ["shop.Line", "[Double]"]
+    callee = found.symbols.taken[found.bindings.callees[id(note.call)]]
+    assert (list(found.tables.params(callee)), list(found.tables.returns(callee))) == (["line", "factor"], ["net", "lines"])

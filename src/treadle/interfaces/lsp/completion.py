@@ -8,10 +8,10 @@ from lsprotocol import types
 
 from treadle.interfaces.lsp import description
 from treadle.interfaces.lsp.context import Bracket, Context
-from treadle.interfaces.lsp.index import Index, Symbol
+from treadle.interfaces.lsp.index import Index, built_in
 from treadle.lang import nodes
 from treadle.lang.builtins import BUILTIN_MIXINS, FUNCTIONS
-from treadle.lang.names import Declared, Kind, Opening
+from treadle.lang.names import Declared, Definition, Kind, Opening
 from treadle.lang.statements import MODES
 from treadle.lang.tokens import OPERATORS, TYPES
 from treadle.lang.types import UNKNOWN, ListType, Type, required
@@ -60,10 +60,10 @@ class _Completer:
         if context.path:
             yield from self.members()
         elif before == "use" or before == "uses":
-            yield from (_item(Symbol(Kind.NAMESPACE, name)) for name in sorted(self.index.namespaces))
+            yield from (_item(built_in(Kind.NAMESPACE, name)) for name in sorted(self.index.namespaces))
         elif before == "with":
             yield from self.callables(schemas=False)
-            yield from (_item(Symbol(Kind.MIXIN, name), call=True) for name in sorted(BUILTIN_MIXINS))
+            yield from (_item(built_in(Kind.MIXIN, name), call=True) for name in sorted(BUILTIN_MIXINS))
         elif before == "namespace" or before in ("facet", "workflow", "schema", "implicit", "as", "foreach"):
             return
         elif before == "event":
@@ -109,12 +109,12 @@ class _Completer:
         prefix = ".".join(self.context.path)
         for each in (self.index.symbols.taken | self.index.symbols.facets.exact).values():
             if each.opening.namespace == prefix:
-                yield _item(self.index.declaration(each), call=not self.wants_type())
+                yield _item(self.index.symbols.definition(each), call=not self.wants_type())
         if prefix == "sys" and self.context.before is not None and self.context.before.text != "=":
             yield from map(_word, ("log", "assert"))
         for name in sorted(self.index.namespaces):
             if name.startswith(prefix + "."):
-                yield _item(Symbol(Kind.NAMESPACE, name.removeprefix(prefix + ".").partition(".")[0]))
+                yield _item(built_in(Kind.NAMESPACE, name.removeprefix(prefix + ".").partition(".")[0]))
 
     def wants_type(self) -> bool:
         """Return whether a type comes next, directly or within `[`."""
@@ -140,7 +140,7 @@ class _Completer:
 
     def params(self, before: str) -> Iterator[Item]:
         if before in (":", "["):
-            yield from (_item(Symbol(Kind.TYPE, name)) for name in sorted(TYPES))
+            yield from (_item(built_in(Kind.TYPE, name)) for name in sorted(TYPES))
             yield from (_item(each) for each in self.visible(schemas=True) if each.kind is Kind.SCHEMA)
         elif before == "=":
             yield from self.values(before)
@@ -207,7 +207,7 @@ class _Completer:
         else:
             declared = self.index.resolve_callee(self.context.facet, self.opening)
         if declared is not None:
-            yield _item(self.index.declaration(declared), call=True)
+            yield _item(self.index.symbols.definition(declared), call=True)
         for symbol in inputs_at(self.index, self.opening, self.context).values():
             if symbol.kind is Kind.ALIAS:
                 yield _item(symbol, call=True)
@@ -225,22 +225,22 @@ class _Completer:
             item.label = f"$.{name}"
             item.filter_text = f"$.{name}"
             yield item
-        yield from (_item(Symbol(Kind.FUNCTION, name), call=True) for name in FUNCTIONS)
+        yield from (_item(built_in(Kind.FUNCTION, name), call=True) for name in FUNCTIONS)
         yield from map(_word, _VALUES)
 
     # --- declared names
 
-    def visible(self, *, schemas: bool) -> Iterator[Symbol]:
+    def visible(self, *, schemas: bool) -> Iterator[Definition]:
         tables = [self.index.symbols.facets] + ([self.index.symbols.schemas] if schemas else [])
         for table in tables:
             for each in table.exact.values():
-                yield self.index.declaration(each)
+                yield self.index.symbols.definition(each)
 
     def callables(self, *, schemas: bool = True) -> Iterator[Item]:
         """Complete callable names, in the short form where that is enough."""
         for symbol in self.visible(schemas=schemas):
             assert symbol.declared is not None
-            short = self.index.resolve_callee(symbol.name, self.opening)
+            short = self.index.resolve_callee(symbol.name.text, self.opening)
             item = _item(symbol, call=True)
             if short is None or short.node is not symbol.declared.node:
                 item.label = symbol.declared.qualified_name
@@ -255,16 +255,16 @@ def _word(text: str) -> Item:
     return Item(text, kind=_Kinds.Keyword, sort_text=f"5{text}")
 
 
-def _item(symbol: Symbol, *, call: bool = False) -> Item:
+def _item(symbol: Definition, *, call: bool = False) -> Item:
     text = description.documentation(symbol)
     item = Item(
-        symbol.name,
+        symbol.name.text,
         kind=_ITEMS[symbol.kind],
         detail=description.heading(symbol),
         documentation=types.MarkupContent(types.MarkupKind.Markdown, text) if text else None,
     )
     if call:
-        item.insert_text = f"{symbol.name}($0)"
+        item.insert_text = f"{symbol.name.text}($0)"
         item.insert_text_format = types.InsertTextFormat.Snippet
     return item
 
@@ -272,20 +272,20 @@ def _item(symbol: Symbol, *, call: bool = False) -> Item:
 # --- names that can be read at the cursor ----------------------------------------------------------------------------
 
 
-def steps_at(index: Index, opening: Opening, context: Context) -> dict[str, Symbol]:
+def steps_at(index: Index, opening: Opening, context: Context) -> dict[str, Definition]:
     """Return the steps and loop variables that are visible, inner ones over outer ones."""
-    found: dict[str, Symbol] = {}
+    found: dict[str, Definition] = {}
     for number, bracket in enumerate(context.brackets):
         if bracket.kind != "block":
             continue
         if bracket.loop is not None:
             name, over = bracket.loop
-            found[name] = Symbol(Kind.LOOP, name, type=_element(index, opening, context, number, over, found))
+            found[name] = built_in(Kind.LOOP, name, _element(index, opening, context, number, over, found))
         current = next(reversed(bracket.steps), "") if _in_step(context, number) else ""
         for name, callee in bracket.steps.items():
             if name != current:
                 value = None if callee else index.value(opening.source.name, name)
-                found[name] = value or Symbol(Kind.STEP, name, declared=index.resolve_callee(callee, opening))
+                found[name] = value or built_in(Kind.STEP, name, declared=index.resolve_callee(callee, opening))
     return found
 
 
@@ -297,7 +297,7 @@ def _in_step(context: Context, number: int) -> bool:
     return inner.kind not in ("block", "cases", "yield") and not inner.name.startswith("sys.")
 
 
-def inputs_at(index: Index, opening: Opening, context: Context) -> dict[str, Symbol]:
+def inputs_at(index: Index, opening: Opening, context: Context) -> dict[str, Definition]:
     """Return the names that `$.` reads: those of the facet, of the steps whose bodies are open, and loop variables."""
     facet = index.resolve_callee(context.facet, opening) if context.facet else None
     found = {} if facet is None else index.inputs(facet)
@@ -311,7 +311,7 @@ def inputs_at(index: Index, opening: Opening, context: Context) -> dict[str, Sym
     return found
 
 
-def _element(index: Index, opening: Opening, context: Context, number: int, over: str, steps: dict[str, Symbol]) -> Type:
+def _element(index: Index, opening: Opening, context: Context, number: int, over: str, steps: dict[str, Definition]) -> Type:
     """Return the type of the elements of what a loop runs over."""
     first, *rest = over.split(".")
     known = steps
@@ -326,7 +326,7 @@ def _element(index: Index, opening: Opening, context: Context, number: int, over
                 known = known | {bracket.loop[0]: steps[bracket.loop[0]]}
     else:
         rest = [first, *rest]
-    symbol: Symbol | None = None
+    symbol: Definition | None = None
     for name in rest:
         symbol = known.get(name)
         if symbol is None:

@@ -6,10 +6,10 @@ from lsprotocol import types
 
 from treadle.interfaces.lsp.context import Context
 from treadle.interfaces.lsp.document import Document
-from treadle.interfaces.lsp.index import DECLARATIONS, Index, Symbol
+from treadle.interfaces.lsp.index import DECLARATIONS, Index
 from treadle.lang import nodes
 from treadle.lang.builtins import FUNCTIONS
-from treadle.lang.names import Declared, Kind
+from treadle.lang.names import Declared, Definition, Kind
 from treadle.lang.types import UNKNOWN, Type, words
 
 _DOCUMENTED = DECLARATIONS | {Kind.STEP, Kind.ALIAS}
@@ -57,28 +57,28 @@ def type_text(type_: Type) -> str:
     return "" if type_ == UNKNOWN else words(type_)
 
 
-def heading(symbol: Symbol) -> str:
+def heading(symbol: Definition) -> str:
     """Return a name with its type, in the form of AFL."""
     if symbol.kind in DECLARATIONS and symbol.declared is not None:
         return signature(symbol.declared)
     if isinstance(symbol.node, nodes.Param) and symbol.owner is not None:
         return f"({symbol.kind}) {param_text(symbol.node, symbol.owner)}"
     if symbol.kind in (Kind.STEP, Kind.ALIAS) and symbol.declared is not None:
-        return f"({symbol.kind}) {symbol.name} = {signature(symbol.declared)}"
+        return f"({symbol.kind}) {symbol.name.text} = {signature(symbol.declared)}"
     if symbol.kind is Kind.FUNCTION:
-        known = FUNCTIONS[symbol.name]
+        known = FUNCTIONS[symbol.name.text]
         return f"({symbol.kind}) {known.form} => {known.result}"
     type_ = type_text(symbol.type)
-    return f"({symbol.kind}) {symbol.name}" + (f": {type_}" if type_ and symbol.kind is not Kind.TYPE else "")
+    return f"({symbol.kind}) {symbol.name.text}" + (f": {type_}" if type_ and symbol.kind is not Kind.TYPE else "")
 
 
-def documentation(symbol: Symbol) -> str:
+def documentation(symbol: Definition) -> str:
     """Return the doc comment as Markdown: the description, then parameters and returns."""
     if symbol.kind is Kind.TYPE:
-        return TYPES.get(symbol.name, "")
+        return TYPES.get(symbol.name.text, "")
     if symbol.kind is Kind.FUNCTION:
-        return FUNCTIONS[symbol.name].doc
-    doc = symbol.doc if symbol.owner is not None or symbol.kind in _DOCUMENTED else None
+        return FUNCTIONS[symbol.name.text].doc
+    doc = _doc(symbol)
     if doc is None:
         return ""
     lines = [doc.description] if doc.description else []
@@ -87,11 +87,21 @@ def documentation(symbol: Symbol) -> str:
     return "\n\n".join([lines[0], "\n".join(lines[1:])] if len(lines) > 1 else lines)
 
 
-def hover_text(symbol: Symbol, index: Index) -> str:
+def _doc(symbol: Definition) -> nodes.Doc | None:
+    """Return the doc comment of a facet or schema, also of a step that calls it; of a parameter or return its line there."""
+    if symbol.owner is None:
+        return symbol.declared.node.doc if symbol.declared is not None and symbol.kind in _DOCUMENTED else None
+    doc = symbol.owner.node.doc
+    lines = () if doc is None else doc.returns if symbol.kind is Kind.RETURN else doc.params
+    texts = [text for name, text in lines if name == symbol.name]
+    return nodes.Doc("\n".join(texts)) if texts else None
+
+
+def hover_text(symbol: Definition, index: Index) -> str:
     """Return the text of a hover."""
     parts = [f"```afl\n{heading(symbol)}\n```", documentation(symbol)]
     if symbol.kind is Kind.NAMESPACE:
-        names = sorted(each.node.name.text for each in index.symbols.taken.values() if each.opening.namespace == symbol.name)
+        names = sorted(each.node.name.text for each in index.symbols.taken.values() if each.opening.namespace == symbol.name.text)
         parts.append(", ".join(f"`{each}`" for each in names))
     elif symbol.owner is not None:
         parts.append(f"of `{symbol.owner.qualified_name}`")
@@ -115,7 +125,7 @@ def signature_help(index: Index, path: str, context: Context) -> types.Signature
     head = f"yield {name}" if call.kind == "yield" else name
     returned = result(declared)
     returns = f" => {returned}" if returned and call.kind != "yield" and isinstance(declared.node, nodes.Facet) else ""
-    symbol = index.declaration(declared)
+    symbol = index.symbols.definition(declared)
     docs = documentation(symbol)
     return types.SignatureHelp(
         [

@@ -78,6 +78,9 @@ class Document:
     def offsets(self, span: Span) -> tuple[int, int]:
         return self.source_offset(span.line, span.column), self.source_offset(span.end_line, span.end_column)
 
+    def range_offsets(self, range_: types.Range) -> tuple[int, int]:
+        return self.offset(range_.start), self.offset(range_.end)
+
     def span_range(self, span: Span) -> types.Range:
         return self.range(*self.offsets(span))
 
@@ -87,7 +90,7 @@ class Document:
         for change in changes:
             text = change.text
             if isinstance(change, types.TextDocumentContentChangePartial):
-                start, end = document.offset(change.range.start), document.offset(change.range.end)
+                start, end = document.range_offsets(change.range)
                 text = document.text[:start] + text + document.text[max(start, end) :]
             document = Document(text, version, self.encoding)
         return document

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 from lsprotocol import types
@@ -17,15 +17,16 @@ from treadle.interfaces.lsp import description, outline
 from treadle.interfaces.lsp.completion import complete
 from treadle.interfaces.lsp.context import context_at
 from treadle.interfaces.lsp.document import Document
-from treadle.interfaces.lsp.index import Index, Occurrence, Parser, Symbol, analyse
+from treadle.interfaces.lsp.index import Index, Occurrence, Parser, analyse, key_of
 from treadle.interfaces.lsp.workspace import Workspace, path_of, uri_of
 from treadle.lang import CannotFormat, format_source
 from treadle.lang.declare import SOURCE
 from treadle.lang.diagnostics import Diagnostic, Severity
-from treadle.lang.names import Kind
+from treadle.lang.names import Definition, Kind
 from treadle.lang.tokens import KEYWORDS, TYPES
 from treadle.version import VERSION
 
+Handler = Callable[..., Any]
 _PAUSE = 0.02  # seconds after the last keystroke before diagnostics are computed
 
 
@@ -86,190 +87,6 @@ class Server(LanguageServer):
                 self.text_document_publish_diagnostics(types.PublishDiagnosticsParams(uri_of(path), []))
 
 
-def make_server() -> Server:
-    """Return a server with all requests registered."""
-    server = Server()
-    _add_documents(server)
-    _add_outline(server)
-    _add_names(server)
-    _add_writing(server)
-    return server
-
-
-def _add_documents(server: Server) -> None:
-    files = server.files
-
-    @server.feature(types.INITIALIZED)
-    def initialized(_: types.InitializedParams) -> None:
-        files.encoding = str(server.workspace.position_encoding or "utf-16")
-        folders = [path_of(uri) for uri in server.workspace.folders]
-        if not folders and server.workspace.root_uri:
-            folders = [path_of(server.workspace.root_uri)]
-        files.folders = folders
-        for folder in folders:
-            files.scan(folder)
-        watched = server.client_capabilities.workspace and server.client_capabilities.workspace.did_change_watched_files
-        if watched and watched.dynamic_registration:
-            options = types.DidChangeWatchedFilesRegistrationOptions([types.FileSystemWatcher("**/*.afl")])
-            wanted = types.Registration("watch", types.WORKSPACE_DID_CHANGE_WATCHED_FILES, options)
-            server.client_register_capability(types.RegistrationParams([wanted]))
-
-    @server.feature(types.TEXT_DOCUMENT_DID_OPEN)
-    def did_open(params: types.DidOpenTextDocumentParams) -> None:
-        item = params.text_document
-        path = path_of(item.uri)
-        files.open.add(path)
-        files.set(path, Document(item.text, item.version, files.encoding))
-        server.publish_soon()
-
-    @server.feature(types.TEXT_DOCUMENT_DID_CHANGE)
-    def did_change(params: types.DidChangeTextDocumentParams) -> None:
-        path, document = server.open(params.text_document.uri)
-        files.set(path, document.changed(list(params.content_changes), params.text_document.version))
-        server.publish_soon()
-
-    @server.feature(types.TEXT_DOCUMENT_DID_CLOSE)
-    def did_close(params: types.DidCloseTextDocumentParams) -> None:
-        path = path_of(params.text_document.uri)
-        files.open.discard(path)
-        files.read(path)
-        server.publish_soon()
-
-    @server.feature(types.WORKSPACE_DID_CHANGE_WATCHED_FILES)
-    def did_change_watched_files(params: types.DidChangeWatchedFilesParams) -> None:
-        for change in params.changes:
-            files.read(path_of(change.uri))
-        server.publish_soon()
-
-    @server.feature(types.TEXT_DOCUMENT_FORMATTING)
-    def formatting(params: types.DocumentFormattingParams) -> list[types.TextEdit] | None:
-        _, document = server.open(params.text_document.uri)
-        try:
-            text = format_source(document.text)
-        except CannotFormat:
-            return None
-        return [] if text == document.text else [types.TextEdit(document.range(0, len(document.text)), text)]
-
-
-def _add_outline(server: Server) -> None:
-    @server.feature(types.TEXT_DOCUMENT_DOCUMENT_SYMBOL)
-    def document_symbol(params: types.DocumentSymbolParams) -> list[types.DocumentSymbol]:
-        path, document = server.open(params.text_document.uri)
-        return outline.document_symbols(server.files.analysis(path).files[path].tree, document)
-
-    @server.feature(types.WORKSPACE_SYMBOL)
-    def workspace_symbol(params: types.WorkspaceSymbolParams) -> list[types.WorkspaceSymbol]:
-        found: list[types.WorkspaceSymbol] = []
-        for path, document in sorted(server.files.documents.items()):
-            symbols = outline.document_symbols(server.files.analysis(path).files[path].tree, document)
-            for container, symbol in outline.flat(symbols):
-                if params.query.lower() in symbol.name.lower():
-                    place = types.Location(uri_of(path), symbol.selection_range)
-                    found.append(types.WorkspaceSymbol(place, symbol.name, symbol.kind, container_name=container or None))
-        return found
-
-    @server.feature(types.TEXT_DOCUMENT_FOLDING_RANGE)
-    def folding_range(params: types.FoldingRangeParams) -> list[types.FoldingRange]:
-        return outline.folding(server.open(params.text_document.uri)[1])
-
-
-def _add_names(server: Server) -> None:
-    def name_at(params: Any) -> tuple[Index, str, Document, Occurrence | None]:
-        path, document = server.open(params.text_document.uri)
-        index = server.files.index(path)
-        return index, path, document, index.at(path, document.offset(params.position))
-
-    @server.feature(types.TEXT_DOCUMENT_HOVER)
-    def hover(params: types.HoverParams) -> types.Hover | None:
-        index, _, document, found = name_at(params)
-        if found is None:
-            return None
-        text = description.hover_text(found.symbol, index)
-        return types.Hover(types.MarkupContent(types.MarkupKind.Markdown, text), document.range(found.start, found.end))
-
-    @server.feature(types.TEXT_DOCUMENT_DEFINITION)
-    def definition(params: types.DefinitionParams) -> list[types.Location]:
-        index, _, _, found = name_at(params)
-        return [] if found is None else list(definitions(index, found.symbol))
-
-    @server.feature(types.TEXT_DOCUMENT_REFERENCES)
-    def references(params: types.ReferenceParams) -> list[types.Location]:
-        index, _, _, found = name_at(params)
-        return [
-            types.Location(uri_of(path), server.files.documents[path].range(each.start, each.end))
-            for path, each in (everywhere(server.files, index, found.symbol) if found else ())
-            if params.context.include_declaration or not each.is_declaration
-        ]
-
-    @server.feature(types.TEXT_DOCUMENT_DOCUMENT_HIGHLIGHT)
-    def document_highlight(params: types.DocumentHighlightParams) -> list[types.DocumentHighlight]:
-        index, path, document, found = name_at(params)
-        kinds = types.DocumentHighlightKind
-        return [
-            types.DocumentHighlight(document.range(each.start, each.end), kinds.Write if each.is_declaration else kinds.Read)
-            for place, each in (index.references(found.symbol) if found else ())
-            if place == path
-        ]
-
-    @server.feature(types.TEXT_DOCUMENT_PREPARE_RENAME)
-    def prepare_rename(params: types.PrepareRenameParams) -> types.Range | None:
-        _, _, document, found = name_at(params)
-        if found is None:
-            return None
-        with _refused():
-            check_rename(found.symbol)
-        return document.range(found.start, found.end)
-
-    @server.feature(types.TEXT_DOCUMENT_RENAME, types.RenameOptions(prepare_provider=True))
-    def rename(params: types.RenameParams) -> types.WorkspaceEdit | None:
-        index, _, _, found = name_at(params)
-        if found is None:
-            return None
-        with _refused():
-            return types.WorkspaceEdit(rename_edits(server.files, index, found.symbol, params.new_name))
-
-    @server.feature(types.TEXT_DOCUMENT_SEMANTIC_TOKENS_FULL, outline.LEGEND)
-    def semantic_tokens_full(params: types.SemanticTokensParams) -> types.SemanticTokens:
-        path, document = server.open(params.text_document.uri)
-        return types.SemanticTokens(outline.semantic_tokens(server.files.index(path), path, document))
-
-    @server.feature(types.TEXT_DOCUMENT_INLAY_HINT)
-    def inlay_hint(params: types.InlayHintParams) -> list[types.InlayHint]:
-        path, document = server.open(params.text_document.uri)
-        start, end = document.offset(params.range.start), document.offset(params.range.end)
-        return description.inlay_hints(server.files.index(path), path, document, start, end)
-
-
-def _add_writing(server: Server) -> None:
-    @server.feature(types.TEXT_DOCUMENT_COMPLETION, types.CompletionOptions(trigger_characters=[".", "$", "(", ",", ":", "="]))
-    def completion(params: types.CompletionParams) -> list[types.CompletionItem]:
-        path, document = server.open(params.text_document.uri)
-        context = context_at(document.text, document.offset(params.position))
-        return complete(server.files.surroundings(path), path, context)
-
-    @server.feature(types.TEXT_DOCUMENT_SIGNATURE_HELP, types.SignatureHelpOptions(["(", ","], ["="]))
-    def signature_help(params: types.SignatureHelpParams) -> types.SignatureHelp | None:
-        path, document = server.open(params.text_document.uri)
-        context = context_at(document.text, document.offset(params.position))
-        return description.signature_help(server.files.surroundings(path), path, context)
-
-    @server.feature(types.TEXT_DOCUMENT_CODE_ACTION, types.CodeActionOptions([types.CodeActionKind.QuickFix]))
-    def code_action(params: types.CodeActionParams) -> list[types.CodeAction]:
-        path, document = server.open(params.text_document.uri)
-        start, end = document.offset(params.range.start), document.offset(params.range.end)
-        found = server.files.diagnostics(path)
-        return code_actions(found, document, params.text_document.uri, start, end)
-
-
-@contextmanager
-def _refused() -> Iterator[None]:
-    """Report a refused rename to the client as a failed request."""
-    try:
-        yield
-    except CannotRename as error:
-        raise JsonRpcException(str(error), types.LSPErrorCodes.RequestFailed) from None
-
-
 # --- code actions ----------------------------------------------------------------------------------------------------
 
 _SEVERITIES = {Severity.ERROR: types.DiagnosticSeverity.Error, Severity.WARNING: types.DiagnosticSeverity.Warning}
@@ -320,35 +137,35 @@ class CannotRename(ValueError):
     """A name that cannot be changed, or not to this one."""
 
 
-def definitions(index: Index, symbol: Symbol) -> Iterator[types.Location]:
+def definitions(index: Index, symbol: Definition) -> Iterator[types.Location]:
     """Yield the place of a declaration; of a namespace, every place that opens it."""
-    if symbol.span is not None and symbol.path in index.documents:
-        yield types.Location(uri_of(symbol.path), index.documents[symbol.path].span_range(symbol.span))
+    if symbol.source.name in index.documents:
+        yield types.Location(uri_of(symbol.source.name), index.documents[symbol.source.name].span_range(symbol.name.span))
     elif symbol.kind is Kind.NAMESPACE:
         for path, each in index.references(symbol):
             if each.is_declaration:
                 yield types.Location(uri_of(path), index.documents[path].range(each.start, each.end))
 
 
-def everywhere(workspace: Workspace, index: Index, symbol: Symbol) -> list[tuple[str, Occurrence]]:
+def everywhere(workspace: Workspace, index: Index, symbol: Definition) -> list[tuple[str, Occurrence]]:
     """Return all occurrences of a name, in all programs that contain its declaration."""
     found: dict[tuple[str, int], Occurrence] = {}
     for each in workspace.indexes():
-        known = each is index or symbol.path in each.documents
+        known = each is index or symbol.source.name in each.documents
         if known or (symbol.kind is Kind.NAMESPACE and not set(each.documents).isdisjoint(index.documents)):
             for path, occurrence in each.references(symbol):
                 found[path, occurrence.start] = occurrence
     return [(path, each) for (path, _), each in sorted(found.items())]
 
 
-def check_rename(symbol: Symbol) -> None:
+def check_rename(symbol: Definition) -> None:
     """Raise `CannotRename` for a name that is built in."""
-    if symbol.kind in _FIXED or symbol.path == SOURCE.name:
+    if symbol.kind in _FIXED or symbol.source is SOURCE:
         sort = "a value of a script" if symbol.kind is Kind.SCRIPT else "built in"
-        raise CannotRename(f"`{symbol.name}` is {sort} and cannot be renamed.")
+        raise CannotRename(f"`{symbol.name.text}` is {sort} and cannot be renamed.")
 
 
-def rename_edits(workspace: Workspace, index: Index, symbol: Symbol, name: str) -> dict[str, list[types.TextEdit]]:
+def rename_edits(workspace: Workspace, index: Index, symbol: Definition, name: str) -> dict[str, list[types.TextEdit]]:
     """Return the edits that rename a name everywhere, by URI."""
     check_rename(symbol)
     pattern = _QUALIFIED if symbol.kind is Kind.NAMESPACE else _IDENTIFIER
@@ -377,16 +194,220 @@ def rename_edits(workspace: Workspace, index: Index, symbol: Symbol, name: str) 
 def _same_meaning(before: Index, texts: dict[str, str]) -> bool:
     """Return whether each name of the new texts means what it meant before, and there is no new error."""
     parser = Parser()
-    analysis = analyse({path: parser.parse(path, texts[path]) for path in before.documents})
-    after = Index(analysis, {path: Document(texts[path]) for path in before.documents})
+    documents = {path: Document(texts[path]) for path in before.documents}
+    after = analyse({path: parser.parse(path, texts[path]) for path in before.documents}, documents)
     pairs = set()
     for path in before.documents:
         old, new = before.occurrences(path), after.occurrences(path)
         if len(old) != len(new) or _errors(after, path) > _errors(before, path):
             return False
-        pairs |= {(one.symbol.key, other.symbol.key) for one, other in zip(old, new, strict=True)}
+        pairs |= {(key_of(one.symbol), key_of(other.symbol)) for one, other in zip(old, new, strict=True)}
     return len(pairs) == len({one for one, _ in pairs}) == len({other for _, other in pairs})
 
 
 def _errors(index: Index, path: str) -> int:
-    return sum(each.severity is Severity.ERROR for each in index.analysis.diagnostics[path])
+    return sum(each.severity is Severity.ERROR for each in index.diagnostics[path])
+
+
+# --- documents -------------------------------------------------------------------------------------------------------
+
+
+def initialized(ls: Server, _: types.InitializedParams) -> None:
+    """Read the sources of the folders, and ask the client to report changed files."""
+    files = ls.files
+    files.encoding = str(ls.workspace.position_encoding or "utf-16")
+    files.folders = [path_of(uri) for uri in ls.workspace.folders]
+    if not files.folders and ls.workspace.root_uri:
+        files.folders = [path_of(ls.workspace.root_uri)]
+    for folder in files.folders:
+        files.scan(folder)
+    watched = ls.client_capabilities.workspace and ls.client_capabilities.workspace.did_change_watched_files
+    if watched and watched.dynamic_registration:
+        options = types.DidChangeWatchedFilesRegistrationOptions([types.FileSystemWatcher("**/*.afl")])
+        wanted = types.Registration("watch", types.WORKSPACE_DID_CHANGE_WATCHED_FILES, options)
+        ls.client_register_capability(types.RegistrationParams([wanted]))
+
+
+def did_open(ls: Server, params: types.DidOpenTextDocumentParams) -> None:
+    item = params.text_document
+    path = path_of(item.uri)
+    ls.files.open.add(path)
+    ls.files.set(path, Document(item.text, item.version, ls.files.encoding))
+    ls.publish_soon()
+
+
+def did_change(ls: Server, params: types.DidChangeTextDocumentParams) -> None:
+    path, document = ls.open(params.text_document.uri)
+    ls.files.set(path, document.changed(list(params.content_changes), params.text_document.version))
+    ls.publish_soon()
+
+
+def did_close(ls: Server, params: types.DidCloseTextDocumentParams) -> None:
+    path = path_of(params.text_document.uri)
+    ls.files.open.discard(path)
+    ls.files.read(path)
+    ls.publish_soon()
+
+
+def did_change_watched_files(ls: Server, params: types.DidChangeWatchedFilesParams) -> None:
+    for change in params.changes:
+        ls.files.read(path_of(change.uri))
+    ls.publish_soon()
+
+
+def workspace_symbol(ls: Server, params: types.WorkspaceSymbolParams) -> list[types.WorkspaceSymbol]:
+    found: list[types.WorkspaceSymbol] = []
+    for path, document in sorted(ls.files.documents.items()):
+        symbols = outline.document_symbols(ls.files.index(path).files[path].tree, document)
+        for container, symbol in outline.flat(symbols):
+            if params.query.lower() in symbol.name.lower():
+                place = types.Location(uri_of(path), symbol.selection_range)
+                found.append(types.WorkspaceSymbol(place, symbol.name, symbol.kind, container_name=container or None))
+    return found
+
+
+# --- requests about a document ---------------------------------------------------------------------------------------
+
+
+def formatting(ls: Server, path: str, document: Document, params: Any) -> list[types.TextEdit] | None:
+    try:
+        text = format_source(document.text)
+    except CannotFormat:
+        return None
+    return [] if text == document.text else [types.TextEdit(document.range(0, len(document.text)), text)]
+
+
+def document_symbol(ls: Server, path: str, document: Document, params: Any) -> list[types.DocumentSymbol]:
+    return outline.document_symbols(ls.files.index(path).files[path].tree, document)
+
+
+def folding_range(ls: Server, path: str, document: Document, params: Any) -> list[types.FoldingRange]:
+    return outline.folding(document)
+
+
+def semantic_tokens(ls: Server, path: str, document: Document, params: Any) -> types.SemanticTokens:
+    return types.SemanticTokens(outline.semantic_tokens(ls.files.index(path), path, document))
+
+
+def inlay_hint(ls: Server, path: str, document: Document, params: types.InlayHintParams) -> list[types.InlayHint]:
+    return description.inlay_hints(ls.files.index(path), path, document, *document.range_offsets(params.range))
+
+
+def completion(ls: Server, path: str, document: Document, params: types.CompletionParams) -> list[types.CompletionItem]:
+    context = context_at(document.text, document.offset(params.position))
+    return complete(ls.files.surroundings(path), path, context)
+
+
+def signature_help(ls: Server, path: str, document: Document, params: types.SignatureHelpParams) -> types.SignatureHelp | None:
+    context = context_at(document.text, document.offset(params.position))
+    return description.signature_help(ls.files.surroundings(path), path, context)
+
+
+def code_action(ls: Server, path: str, document: Document, params: types.CodeActionParams) -> list[types.CodeAction]:
+    return code_actions(ls.files.diagnostics(path), document, params.text_document.uri, *document.range_offsets(params.range))
+
+
+# --- requests about the name at a place ------------------------------------------------------------------------------
+
+
+def hover(ls: Server, index: Index, document: Document, name: Occurrence, params: Any) -> types.Hover:
+    text = description.hover_text(name.symbol, index)
+    return types.Hover(types.MarkupContent(types.MarkupKind.Markdown, text), document.range(name.start, name.end))
+
+
+def definition(ls: Server, index: Index, document: Document, name: Occurrence, params: Any) -> list[types.Location]:
+    return list(definitions(index, name.symbol))
+
+
+def references(
+    ls: Server, index: Index, document: Document, name: Occurrence, params: types.ReferenceParams
+) -> list[types.Location]:
+    return [
+        types.Location(uri_of(path), ls.files.documents[path].range(each.start, each.end))
+        for path, each in everywhere(ls.files, index, name.symbol)
+        if params.context.include_declaration or not each.is_declaration
+    ]
+
+
+def document_highlight(
+    ls: Server, index: Index, document: Document, name: Occurrence, params: Any
+) -> list[types.DocumentHighlight]:
+    kinds = types.DocumentHighlightKind
+    return [
+        types.DocumentHighlight(document.range(each.start, each.end), kinds.Write if each.is_declaration else kinds.Read)
+        for path, each in index.references(name.symbol)
+        if index.documents[path] is document
+    ]
+
+
+def prepare_rename(ls: Server, index: Index, document: Document, name: Occurrence, params: Any) -> types.Range:
+    check_rename(name.symbol)
+    return document.range(name.start, name.end)
+
+
+def rename(ls: Server, index: Index, document: Document, name: Occurrence, params: types.RenameParams) -> types.WorkspaceEdit:
+    return types.WorkspaceEdit(rename_edits(ls.files, index, name.symbol, params.new_name))
+
+
+_EVENTS: dict[str, Handler] = {
+    types.INITIALIZED: initialized,
+    types.TEXT_DOCUMENT_DID_OPEN: did_open,
+    types.TEXT_DOCUMENT_DID_CHANGE: did_change,
+    types.TEXT_DOCUMENT_DID_CLOSE: did_close,
+    types.WORKSPACE_DID_CHANGE_WATCHED_FILES: did_change_watched_files,
+    types.WORKSPACE_SYMBOL: workspace_symbol,
+}
+_ABOUT_DOCUMENTS: dict[str, Handler] = {
+    types.TEXT_DOCUMENT_FORMATTING: formatting,
+    types.TEXT_DOCUMENT_DOCUMENT_SYMBOL: document_symbol,
+    types.TEXT_DOCUMENT_FOLDING_RANGE: folding_range,
+    types.TEXT_DOCUMENT_SEMANTIC_TOKENS_FULL: semantic_tokens,
+    types.TEXT_DOCUMENT_INLAY_HINT: inlay_hint,
+    types.TEXT_DOCUMENT_COMPLETION: completion,
+    types.TEXT_DOCUMENT_SIGNATURE_HELP: signature_help,
+    types.TEXT_DOCUMENT_CODE_ACTION: code_action,
+}
+_ABOUT_NAMES: dict[str, Handler] = {
+    types.TEXT_DOCUMENT_HOVER: hover,
+    types.TEXT_DOCUMENT_DEFINITION: definition,
+    types.TEXT_DOCUMENT_REFERENCES: references,
+    types.TEXT_DOCUMENT_DOCUMENT_HIGHLIGHT: document_highlight,
+    types.TEXT_DOCUMENT_PREPARE_RENAME: prepare_rename,
+    types.TEXT_DOCUMENT_RENAME: rename,
+}
+_LISTS = frozenset([types.TEXT_DOCUMENT_DEFINITION, types.TEXT_DOCUMENT_REFERENCES, types.TEXT_DOCUMENT_DOCUMENT_HIGHLIGHT])
+_OPTIONS: dict[str, Any] = {
+    types.TEXT_DOCUMENT_RENAME: types.RenameOptions(prepare_provider=True),
+    types.TEXT_DOCUMENT_SEMANTIC_TOKENS_FULL: outline.LEGEND,
+    types.TEXT_DOCUMENT_COMPLETION: types.CompletionOptions(trigger_characters=[".", "$", "(", ",", ":", "="]),
+    types.TEXT_DOCUMENT_SIGNATURE_HELP: types.SignatureHelpOptions(["(", ","], ["="]),
+    types.TEXT_DOCUMENT_CODE_ACTION: types.CodeActionOptions([types.CodeActionKind.QuickFix]),
+}
+
+
+def make_server() -> Server:
+    """Return a server with all requests registered."""
+    server = Server()
+    handlers = dict(_EVENTS)
+    handlers |= {method: partial(_about_document, handler) for method, handler in _ABOUT_DOCUMENTS.items()}
+    handlers |= {method: partial(_about_name, handler, method in _LISTS) for method, handler in _ABOUT_NAMES.items()}
+    for method, handler in handlers.items():
+        server.feature(method, _OPTIONS.get(method))(partial(handler, server))
+    return server
+
+
+def _about_document(handler: Handler, ls: Server, params: Any) -> Any:
+    path, document = ls.open(params.text_document.uri)
+    return handler(ls, path, document, params)
+
+
+def _about_name(handler: Handler, is_list: bool, ls: Server, params: Any) -> Any:
+    path, document = ls.open(params.text_document.uri)
+    index = ls.files.index(path)
+    name = index.at(path, document.offset(params.position))
+    if name is None:
+        return [] if is_list else None
+    try:
+        return handler(ls, index, document, name, params)
+    except CannotRename as error:
+        raise JsonRpcException(str(error), types.LSPErrorCodes.RequestFailed) from None

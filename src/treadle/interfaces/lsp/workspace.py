@@ -10,7 +10,7 @@ from pathlib import Path, PurePath
 from pygls import uris
 
 from treadle.interfaces.lsp.document import Document
-from treadle.interfaces.lsp.index import Analysis, Index, Parsed, Parser, analyse, collect
+from treadle.interfaces.lsp.index import Index, Parsed, Parser, analyse, collect
 from treadle.lang import nodes
 from treadle.lang.diagnostics import Diagnostic
 
@@ -103,7 +103,7 @@ class Workspace:
     def _index(self, program: tuple[str, ...]) -> Index:
         if program not in self._indexes:
             files = {each: self._parser.parse(each, self.documents[each].text) for each in program}
-            self._indexes[program] = Index(analyse(files), self.documents)
+            self._indexes[program] = analyse(files, self.documents)
         return self._indexes[program]
 
     def surroundings(self, path: str) -> Index:
@@ -113,17 +113,14 @@ class Workspace:
         order = dict.fromkeys([path, *self.program(path), *others])
         files = {each: self._parser.parse(each, self.documents[each].text) for each in order}
         namespaces = (name for _, facts in self._facts.values() for name in facts.namespaces)
-        return Index(collect(files), self.documents, namespaces, self.index(path))
+        return collect(files, self.documents, namespaces, self.index(path))
 
     def indexes(self) -> Iterable[Index]:
         """Return the analyses of all programs."""
         return [self._index(each) for each in sorted({self.program(path) for path in self.documents})]
 
     def diagnostics(self, path: str) -> list[Diagnostic]:
-        return self.analysis(path).diagnostics[path]
-
-    def analysis(self, path: str) -> Analysis:
-        return self.index(path).analysis
+        return self.index(path).diagnostics[path]
 
 
 # --- programs: files of one folder belong together when one names what another declares ------------------------------
