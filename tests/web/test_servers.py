@@ -46,7 +46,7 @@ async def test_older_events_are_a_page_away(visit: Visit):
         await visit.engine.kernel.queue.pause(made.id, actor="ann")
         await visit.engine.kernel.queue.resume(made.id, actor="ann")
     newest = main_of(await visit.page("/events"))
-    assert 'id="event-120"' in newest
-    assert 'id="event-20"' not in newest
+    assert 'id="events-120"' in newest
+    assert 'id="events-20"' not in newest
     older = newest.partition('rel="next" href="')[2].partition('"')[0].replace("&amp;", "&")
-    assert 'id="event-20"' in await visit.page(older)
+    assert 'id="events-20"' in await visit.page(older)

@@ -128,10 +128,11 @@ def _message(alert: Alert) -> str:
 RULE = View(
     AlertRule,
     columns=(
-        "name",
+        Column("name", link="/alerts?rule={id}"),
         Column("when", describe_condition),
         Column("to", limit=40),
         "?every_for",
+        Column("repeats", "repeat_for", spare=True),
         "firing",
         Column("silenced until", "silenced_until", "time", spare=True),
     ),
@@ -150,7 +151,9 @@ ALERT = View(
         "rule",
         "state",
         Column("text", limit=120),
-        Column("message", _message, limit=60),
+        "?resolved_at",
+        Column("remedy", lambda alert: alert.remedy if alert.state == "firing" else None, spare=True, limit=120),
+        Column("message", _message, limit=60, link=lambda alert: f"/tasks/{alert.deliveries[-1].id}" if alert.deliveries else ""),
     ),
     empty="No alerts so far.",
 )

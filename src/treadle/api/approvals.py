@@ -177,7 +177,7 @@ View(
     columns=(
         "id",
         "state",
-        Column("question", "title", limit=60),
+        Column("question", "title", limit=60, link="/approvals/{id}"),
         Column("about", spare=True, limit=40),
         Column("of", _of, spare=True),
         Column("deciders", _deciders, spare=True, limit=30),

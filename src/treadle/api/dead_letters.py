@@ -108,7 +108,7 @@ LETTER = View(
     DeadLetter,
     columns=(
         "id",
-        "name",
+        Column("name", link="/tasks/{id}"),
         Column("about", spare=True, limit=40),
         Column("code", "error_code"),
         "?fingerprint",

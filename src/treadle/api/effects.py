@@ -46,7 +46,8 @@ View(
     columns=(
         "action",
         "attempt",
-        Column("task", "task_id"),
+        Column("task", "task_id", link="/tasks/{task_id}"),
+        Column("run", "run_id", spare=True, link="/runs/{run_id}"),
         Column("state", "task_state", "state"),
         "name",
         "dedupe_key",

@@ -59,16 +59,27 @@ class EventPage(ApiRecord):
     """Whether more events exist now. A page scans at most 10,000 changes, so it can be empty without being the last."""
 
 
+_PAGES = {
+    "task": "/tasks/{entity_id}",
+    "run": "/runs/{entity_id}",
+    "approval": "/approvals/{entity_id}",
+    "objective": "/objectives/{entity_id}",
+    "schedule": "/schedules/{entity_id}",
+    "watcher": "/watchers/{entity_id}",
+    "alert_rule": "/alerts?rule={entity_id}",
+    "external_production_record": "/external-jobs/{entity_id}",
+}
 EVENT = View(
     Event,
     columns=(
         "seq",
         "at",
         "entity",
-        Column("id", "entity_id"),
+        Column("id", "entity_id", link=lambda event: _PAGES.get(event.entity, "")),
         "move",
         Column("from", "from_state"),
         Column("to", "to_state", "state"),
+        Column("run", "run_id", spare=True, link="/runs/{run_id}"),
         Column("by", "actor"),
     ),
     empty="No events.",

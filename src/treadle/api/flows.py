@@ -277,7 +277,13 @@ class FlowTrial(ApiRecord):
 
 View(
     FlowVersion,
-    columns=("name", "version", Column("digest", lambda flow: flow.flow_id[:12]), "published_at", Column("by", "actor")),
+    columns=(
+        Column("name", link="/flows/{name}"),
+        "version",
+        Column("digest", lambda flow: flow.flow_id[:12]),
+        "published_at",
+        Column("by", "actor"),
+    ),
     brief=("name", "version", "flow_id", "published_at"),
     empty="No flows. Publish one with `treadle flows publish NAME FILE...`.",
 )

@@ -44,7 +44,13 @@ class RunAdopted(Run):
 
 View(
     Function,
-    columns=("name", "version", "servers", "runs", Column("lists", "task_lists")),
+    columns=(
+        Column("name", link="/runs?kind=function&workflow={name}"),
+        "version",
+        "servers",
+        "runs",
+        Column("lists", "task_lists"),
+    ),
     brief=("name", "version", "servers", "runs"),
     empty="No functions. A worker registers its functions: `treadle worker --handlers MODULE`.",
 )

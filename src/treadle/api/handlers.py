@@ -125,7 +125,7 @@ HANDLER = View(
 RATE = View(
     HandlerRate,
     columns=(
-        "name",
+        Column("name", link="/tasks?every=1&name={name}"),
         "?kind",
         "started",
         "finished",

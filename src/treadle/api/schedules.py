@@ -196,13 +196,27 @@ def _note(schedule: Schedule) -> str:
     return f"{1 + len(schedule.backlog)} tick(s) wait for the previous work to end" if schedule.waiting else ""
 
 
+def _last(schedule: Schedule) -> Instant | None:
+    return schedule.recent[-1].at if schedule.recent else None
+
+
 _WHEN = Column("when", lambda schedule: describe_time(schedule.when))
 _STARTS = Column("starts", lambda schedule: describe_target(schedule.target))
 
 View(Started, title="{kind} {id}", columns=(Column("tick", kind="time"), "kind", "id"), changed="Started {kind} {id}")
 SCHEDULE = View(
     Schedule,
-    columns=("name", "state", _WHEN, _STARTS, "next_at", "?fired", "?skipped", Column("note", _note, limit=60)),
+    columns=(
+        Column("name", link="/schedules/{id}"),
+        "state",
+        _WHEN,
+        _STARTS,
+        "next_at",
+        Column("last", _last, "instant", spare=True),
+        "?fired",
+        "?skipped",
+        Column("note", _note, limit=60),
+    ),
     facts=(
         "id",
         "state",
@@ -221,7 +235,10 @@ SCHEDULE = View(
         Column("jitter", lambda schedule: f"up to {span(schedule.jitter_for)}" if schedule.jitter_for else None),
         Column("cannot start", "error"),
         Column("inputs", "target.inputs", "json"),
-        Column("recent", rows=View(Firing, columns=(Column("tick", kind="time"), "at", "kind", "id", "note"))),
+        Column(
+            "recent",
+            rows=View(Firing, columns=(Column("tick", kind="time"), "at", "kind", Column("id", link="/{kind}s/{id}"), "note")),
+        ),
     ),
     brief=("name", "state", "next_at", Column("target", brief_target), "fired", "skipped", "error"),
     empty="No schedules. Add one with `treadle schedules add NAME --cron '0 3 * * *' --task NAME`.",

@@ -101,8 +101,9 @@ class Fleet(ApiRecord):
 View(
     Server,
     columns=(
-        "name",
+        Column("name", link="/servers/{id}"),
         "state",
+        "?host",
         "?pid",
         "?started_at",
         "heartbeat_at",
@@ -111,6 +112,7 @@ View(
         "?handled",
         "failed",
         Column("lists", "task_lists", spare=True),
+        "?version",
         Column("handlers", spare=True, limit=100),
     ),
     brief=("name", "state", "running", "heartbeat_at"),

@@ -9,8 +9,9 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterator
+from dataclasses import fields, is_dataclass
 from datetime import datetime
-from typing import Any, Literal
+from typing import Any, Literal, get_args, get_type_hints
 
 import msgspec
 
@@ -38,6 +39,8 @@ class Column(msgspec.Struct, frozen=True):
     """Maximum number of characters in a table; of rows: maximum number of rows in a brief answer, the last ones."""
     rows: View | None = None
     """The view of the records that the value lists."""
+    link: str | Callable[[Any], str] = ""
+    """The page of what the value names, such as `/tasks/{task_id}`, or a function that returns its pattern; empty: none."""
 
     @property
     def heading(self) -> str:
@@ -103,6 +106,17 @@ _VIEWS: dict[type, View] = {}
 def view_of(record: type) -> View | None:
     """The view of a class of records or of its base, if its module declares one."""
     return next((_VIEWS[kind] for kind in record.__mro__ if kind in _VIEWS), None)
+
+
+def rows_of(page: type) -> tuple[str, View]:
+    """The field of a page of records with its rows, and their view."""
+    assert is_dataclass(page)
+    hints = get_type_hints(page)
+    for field in fields(page):
+        for kind in get_args(hints[field.name]):
+            if (view := view_of(kind)) is not None:
+                return field.name, view
+    raise TypeError(f"No view shows {page.__name__}.")
 
 
 def _columns(columns: tuple[str | Column, ...]) -> tuple[Column, ...]:

@@ -130,7 +130,7 @@ _STARTS = Column("starts", lambda watcher: describe_target(watcher.target))
 WATCHER = View(
     Watcher,
     columns=(
-        "name",
+        Column("name", link="/watchers/{id}"),
         "state",
         _SOURCE,
         "?every_for",
@@ -158,7 +158,12 @@ WATCHER = View(
             "recent",
             rows=View(
                 WatcherChange,
-                columns=("at", "change", "name", Column("started", lambda change: f"{change.kind or ''} {change.id or ''}")),
+                columns=(
+                    "at",
+                    "change",
+                    "name",
+                    Column("started", lambda change: f"{change.kind or ''} {change.id or ''}", link="/{kind}s/{id}"),
+                ),
             ),
         ),
     ),

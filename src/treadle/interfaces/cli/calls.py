@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import fields, is_dataclass, replace
+from dataclasses import replace
 from datetime import datetime
 from importlib import import_module
 from types import MappingProxyType
@@ -18,7 +18,7 @@ import click
 from treadle.api.contract import Parameter, call_of, field_of
 from treadle.api.facade import protocol_of
 from treadle.api.tasks import WAIT_LIMIT
-from treadle.api.view import View, fill, view_of
+from treadle.api.view import fill, rows_of, view_of
 from treadle.interfaces.cli.command import make_param, option
 from treadle.interfaces.cli.flags import flag, flags, parse, positional, with_flags
 from treadle.interfaces.cli.format import details, plain, table
@@ -210,14 +210,3 @@ async def wait_for_end(ask: Callable[[float], Awaitable[E]], limit: float | None
             raise WaitTimedOut(
                 f"{kind} {work_id} has not ended after {limit:g} s and continues. `treadle why {work_id}` shows its state."
             )
-
-
-def rows_of(page: type) -> tuple[str, View]:
-    """The field of a page with its rows, and their view."""
-    assert is_dataclass(page)
-    hints = get_type_hints(page)
-    for field in fields(page):
-        for kind in get_args(hints[field.name]):
-            if (view := view_of(kind)) is not None:
-                return field.name, view
-    raise TypeError(f"No view shows {page.__name__}.")

@@ -7,7 +7,7 @@ from typing import Literal
 from starlette.responses import Response
 
 from treadle.interfaces.web.forms import Fields, parse_object, text
-from treadle.interfaces.web.site import Visit, action, page
+from treadle.interfaces.web.site import Visit, action, detail, page
 from treadle.model.errors import InvalidInput
 
 STATES = ("pending", "approved", "denied", "expired", "canceled")
@@ -39,10 +39,7 @@ async def decide_many(visit: Visit) -> Response:
     return visit.back(" ".join([done, *wrong]), to="/approvals", bad=bool(wrong))
 
 
-@page("/approvals/{approval_id}")
-async def approval(visit: Visit) -> Response:
-    found = await visit.api.approvals.get(visit.path["approval_id"])
-    return await visit.render("approval.html", approval=found)
+detail("/approvals/{approval_id}", "approvals.get", "approval")
 
 
 @action("/approvals/{approval_id}")

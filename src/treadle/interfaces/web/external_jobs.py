@@ -2,25 +2,16 @@
 
 from __future__ import annotations
 
-from starlette.responses import Response
+from treadle.interfaces.web.site import act, detail, listing
 
-from treadle.interfaces.web.forms import text
-from treadle.interfaces.web.site import Visit, act, page
-
-
-@page("/external-jobs")
-async def jobs(visit: Visit) -> Response:
-    asked = visit.query
-    page = await visit.api.external_jobs.list(every="every" in asked, run_id=text(asked, "run_id"), before=text(asked, "before"))
-    return await visit.render("external_jobs.html", page=page)
-
-
-@page("/external-jobs/{job_id}")
-async def job(visit: Visit) -> Response:
-    found = await visit.api.external_jobs.get(visit.path["job_id"])
-    return await visit.render("external_job.html", job=found)
-
-
+listing(
+    "/external-jobs",
+    "external_jobs.list",
+    title="External jobs",
+    note="Work in external services that tasks wait for; it occupies no worker.",
+    hint="python examples/render_farm/show.py",
+)
+detail("/external-jobs/{job_id}", "external_jobs.get", "external_job")
 act(
     "/external-jobs/{job_id}/poll",
     "external_jobs.poll_now",
@@ -33,9 +24,11 @@ act(
     takes="reason",
 )
 
-
-@page("/effects")
-async def effects(visit: Visit) -> Response:
-    asked = visit.query
-    page = await visit.api.effects.list(task_id=text(asked, "task_id"), run_id=text(asked, "run_id"), before=text(asked, "before"))
-    return await visit.render("effects.html", page=page)
+listing(
+    "/effects",
+    "effects.list",
+    title="Unknown effects",
+    note="Calls to external systems that may or may not have happened, newest first. Look one up at its service with its dedupe "
+    "key; a retry repeats it.",
+    row="effect",
+)

@@ -88,9 +88,9 @@ def combine(first: dict[str, str], *others: dict[str, str]) -> dict[str, str]:
     return {name: value for each in (*reversed(others), first) for name, value in each.items()}
 
 
-_ID = r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}"
+ID = r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}"
 _INSTANT = r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d+)?Z"
-_MARKED = re.compile(rf"`([^`]*)`|({_ID})|({_INSTANT})")
+_MARKED = re.compile(rf"`([^`]*)`|({ID})|({_INSTANT})")
 _COMMAND = (
     r"`treadle (?:runs|tasks|lists|approvals|schedules|watchers|alerts|dlq|objectives|why|flows|token|external (?:list|cancel))\b"
 )

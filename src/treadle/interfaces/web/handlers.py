@@ -10,7 +10,7 @@ from starlette.responses import Response
 
 from treadle.engine.operations import Operations
 from treadle.interfaces.web.forms import if_allowed, number, parse_object, text
-from treadle.interfaces.web.site import Visit, action, page
+from treadle.interfaces.web.site import Visit, action, detail, page
 from treadle.model.access import Scope
 from treadle.model.errors import InvalidInput
 
@@ -90,7 +90,4 @@ async def servers(visit: Visit) -> Response:
     return await visit.render("servers.html", fleet=fleet, servers=found)
 
 
-@page("/servers/{server_id}")
-async def server(visit: Visit) -> Response:
-    found = await visit.api.servers.get(visit.path["server_id"])
-    return await visit.render("server.html", server=found)
+detail("/servers/{server_id}", "servers.get", "server")

@@ -8,7 +8,7 @@ from starlette.responses import Response
 
 from treadle.api.objectives import STATUSES
 from treadle.interfaces.web.forms import text, whole
-from treadle.interfaces.web.site import Visit, act, action, page
+from treadle.interfaces.web.site import Visit, act, action, detail, page
 
 
 @page("/objectives")
@@ -29,11 +29,7 @@ async def new(visit: Visit) -> Response:
     return visit.back(f"{made.title} is {made.status}: it needs approval.", to=f"/objectives/{made.objective_id}")
 
 
-@page("/objectives/{objective_id}")
-async def objective(visit: Visit) -> Response:
-    found = await visit.api.objectives.get(visit.path["objective_id"])
-    return await visit.render("objective.html", objective=found)
-
+detail("/objectives/{objective_id}", "objectives.get", "objective")
 
 _IS_NOW = "{title} is now {status}."
 act("/objectives/{objective_id}/approve", "objectives.approve", _IS_NOW)

@@ -21,15 +21,17 @@ from starlette.routing import Match
 from starlette.staticfiles import StaticFiles
 from starlette.types import Scope
 
-from treadle.api.contract import PREFIX
-from treadle.api.view import fill
+from treadle.api.contract import PREFIX, call_of
+from treadle.api.facade import protocol_of
+from treadle.api.view import fill, rows_of
 from treadle.engine.operations import Operations
 from treadle.interfaces.http.app_state import AppState, state_of
 from treadle.interfaces.http.namespaces import list_places
 from treadle.interfaces.http.problems import http_problem, status_of
 from treadle.interfaces.http.routes import Route, RouteTable
 from treadle.interfaces.web import filters
-from treadle.interfaces.web.forms import Rejected
+from treadle.interfaces.web.forms import Rejected, text
+from treadle.interfaces.web.tables import table
 from treadle.kernel.store.queries import DeadLetterFilter
 from treadle.kernel.store.records import EffectFilter
 from treadle.model.access import Access
@@ -174,6 +176,39 @@ def act(
         return visit.back(fill(message, await getattr(getattr(visit.api, group), name)(subject, **options, **entered)), to=to)
 
     _register(_ACTIONS, path, perform)
+
+
+def listing(path: str, operation: str, **values: Any) -> None:
+    """Make the page with the records that an operation lists; its filters are read from the query.
+
+    `values` are those of the template `records.html`: `title` and `note`; optionally `hint` (the command that makes a record),
+    `new` (the words of the link to its form), `form` (a template below the table), and `row` (the macro of `row_actions.html` for
+    the last cell of a row).
+    """
+    group, name = operation.split(".")
+    filters = [each.name for each in call_of(group, getattr(protocol_of(group), name)).others]
+
+    async def draw(visit: Visit) -> Response:
+        typed: dict[str, Any] = {each: text(visit.query, each) for each in filters if each not in ("every", "limit")}
+        if "every" in filters:
+            typed["every"] = "every" in visit.query
+        page = await getattr(getattr(visit.api, group), name)(**typed)
+        absent = {"hint": "", "new": "", "form": "", "row": ""}
+        shown = {"page": page, "rows": getattr(page, rows_of(type(page))[0]), "has_ended": "every" in filters}
+        return await visit.render("records.html", **absent | shown | values)
+
+    _register(_PAGES, path, draw)
+
+
+def detail(path: str, operation: str, template: str) -> None:
+    """Make the page of the record that the path names, from the template, in which it has the template's name."""
+    group, name = operation.split(".")
+
+    async def draw(visit: Visit) -> Response:
+        (subject,) = visit.path.values()
+        return await visit.render(f"{template}.html", **{template: await getattr(getattr(visit.api, group), name)(subject)})
+
+    _register(_PAGES, path, draw)
 
 
 class Site:
@@ -353,7 +388,7 @@ def _templates() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    made.filters.update(filters.ALL)
+    made.filters.update(filters.ALL, table=table)
     made.globals.update(menu=MENU, asset=_asset, has_asset=lambda name: (STATIC / name).is_file())
     return made
 

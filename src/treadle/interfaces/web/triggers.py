@@ -10,18 +10,21 @@ from starlette.responses import Response
 from treadle.api.contract import option_fields
 from treadle.api.options import ScheduleOptions, TimeOptions, WatcherOptions
 from treadle.interfaces.web.forms import TARGETS, Fields, described, instant, options_of, text
-from treadle.interfaces.web.site import Visit, act, action, page
+from treadle.interfaces.web.site import Visit, act, action, listing, page
 from treadle.model.errors import InvalidInput
 
 _FIELDS = described(ScheduleOptions)
 _TIMES = {each.name for each in option_fields(TimeOptions)}
 
 
-@page("/schedules")
-async def schedules(visit: Visit) -> Response:
-    asked = visit.query
-    page = await visit.api.schedules.list(every="every" in asked, before=text(asked, "before"))
-    return await visit.render("schedules.html", page=page)
+listing(
+    "/schedules",
+    "schedules.list",
+    title="Schedules",
+    note="Work that is started by time.",
+    hint="treadle schedules add nightly --cron '0 3 * * *' --task billing.Report",
+    new="New schedule",
+)
 
 
 @page("/schedules/new")
@@ -99,11 +102,15 @@ SOURCES = ("directory", "file", "url")
 _WATCHER_FIELDS = described(WatcherOptions, (*TARGETS, *SOURCES))
 
 
-@page("/watchers")
-async def watchers(visit: Visit) -> Response:
-    asked = visit.query
-    page = await visit.api.watchers.list(every="every" in asked, before=text(asked, "before"))
-    return await visit.render("watchers.html", page=page, fields=_WATCHER_FIELDS)
+listing(
+    "/watchers",
+    "watchers.list",
+    title="Watchers",
+    note="Work that is started when files or addresses change.",
+    hint="treadle watchers add incoming --directory /srv/incoming --task files.Import",
+    form="watcher_form.html",
+    fields=_WATCHER_FIELDS,
+)
 
 
 @action("/watchers")

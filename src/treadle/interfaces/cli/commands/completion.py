@@ -138,7 +138,7 @@ def _values(ctx: click.Context, path: Sequence[str], param: click.Parameter) -> 
 
 async def _ask(ctx: click.Context, group: str, name: str) -> list[str]:
     """The names of the records that a group lists."""
-    from treadle.interfaces.cli.calls import rows_of
+    from treadle.api.view import rows_of
 
     try:
         async with make_session(common_of(ctx)).api() as api:
