@@ -13,12 +13,12 @@ import json
 import re
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import cache
-from html import escape
 from pathlib import Path
 from typing import Any
 
+from jinja2 import Environment, PackageLoader, Template
+from markupsafe import Markup
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, PlainTextResponse, Response
@@ -47,50 +47,35 @@ POLICY = f"default-src 'none'; style-src 'sha256-{_HASH}'; frame-ancestors 'none
 
 def page(document: dict[str, Any]) -> str:
     """The page for a document."""
-    found = operations(document)
-    groups = list(dict.fromkeys(each.group for each in found))
-    parts = [f"<h1>Treadle {escape(document['info']['version'])}</h1>", _prose(document["info"]["description"])]
-    parts.append("<nav>" + "".join(f'<a href="#{group}">{group}</a>' for group in groups) + '<a href="#records">records</a></nav>')
-    for group in groups:
-        parts.append(f'<h2 id="{group}">{group}</h2>')
-        parts += [_operation_html(each) for each in found if each.group == group]
-    parts.append('<h2 id="records">records</h2>')
-    parts += [
-        f'<h3 id="{each.name}">{each.name}</h3>{_prose(each.text)}{_table(each.fields, where=False)}' for each in records(document)
-    ]
-    head = f'<meta charset="utf-8"><title>Treadle: HTTP</title><style>{_STYLE}</style>'
-    return f'<!doctype html><html lang="en"><head>{head}</head><body>{"".join(parts)}</body></html>'
+    schemas = document["components"]["schemas"]
+    groups: dict[str, list[dict[str, Any]]] = {}
+    bodies = set()
+    for path, methods in document["paths"].items():
+        for method, described in methods.items():
+            body = _body_of(described)
+            bodies.add(_name(body))
+            shown = _shown(described, schemas.get(_name(body), body))
+            groups.setdefault(described["tags"][0], []).append({"method": method.upper(), "path": path, **shown})
+    records = [each for each in sorted(schemas.items()) if each[0] not in bodies and "properties" in each[1]]
+    return _template().render(style=_STYLE, info=document["info"], groups=groups, records=records)
 
 
-def _operation_html(operation: Operation) -> str:
-    scope = f'<span class="scope">scope {escape(operation.scope)}</span>' if operation.scope else ""
-    parts = [f"<h3>{scope}<code>{operation.method} {escape(operation.path)}</code></h3>", _prose(operation.text)]
-    if operation.fields:
-        parts.append(_table(operation.fields, where=True))
-    if operation.example is not None:
-        parts.append(f"<pre>{escape(json.dumps(operation.example, indent=2))}</pre>")
-    answer = f' <a href="#{operation.answer}">{escape(operation.answer)}</a>' if operation.answer else ""
-    parts.append(f"<p>Returns {operation.status}{answer}.</p>")
-    return "".join(parts)
+@cache
+def _template() -> Template:
+    made = Environment(loader=PackageLoader("treadle.interfaces.http"), autoescape=True, trim_blocks=True)
+    made.filters.update(
+        prose=_prose, line=_line, kind_of=kind_of, fields_of=_fields, indented=lambda value: json.dumps(value, indent=2)
+    )
+    return made.get_template("docs.html")
 
 
-def _table(fields: tuple[Field, ...], *, where: bool) -> str:
-    rows = []
-    for each in fields:
-        place = f"<td>{each.where}</td>" if where else ""
-        needed = " *" if where and each.required else ""
-        rows.append(
-            f"<tr><td><code>{escape(each.name)}</code>{needed}</td>{place}<td>{escape(each.kind)}</td><td>{_line(each.text)}</td></tr>"
-        )
-    return f"<table>{''.join(rows)}</table>"
+def _prose(text: str) -> Markup:
+    return Markup("").join(Markup("<p>{}</p>").format(_line(part)) for part in text.split("\n\n") if part.strip())
 
 
-def _prose(text: str) -> str:
-    return "".join(f"<p>{_line(part)}</p>" for part in text.split("\n\n") if part.strip())
-
-
-def _line(text: str) -> str:
-    return re.sub(r"`([^`]+)`", r"<code>\1</code>", escape(text))
+def _line(text: str) -> Markup:
+    parts = enumerate(re.split(r"`([^`]+)`", text))
+    return Markup("").join(Markup("<code>{}</code>").format(part) if number % 2 else part for number, part in parts)
 
 
 def routes(make_document: Callable[[], dict[str, Any]]) -> list[Route]:
@@ -115,73 +100,6 @@ def routes(make_document: Callable[[], dict[str, Any]]) -> list[Route]:
     return [Route("GET", f"{PREFIX}/openapi.json", openapi), Route("GET", f"{PREFIX}/docs", docs)]
 
 
-@dataclass(frozen=True, slots=True)
-class Field:
-    """A parameter, or a field of a record."""
-
-    name: str
-    kind: str
-    text: str
-    where: str = "body"
-    required: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Operation:
-    """An operation."""
-
-    method: str
-    path: str
-    group: str
-    text: str
-    scope: str | None
-    fields: tuple[Field, ...]
-    status: int
-    answer: str
-    """The record that it returns, or the media type; empty: nothing."""
-    example: Any = None
-    """An example of the body."""
-    errors: tuple[int, ...] = ()
-    """The statuses of errors."""
-
-
-@dataclass(frozen=True, slots=True)
-class Record:
-    """A record of the contract."""
-
-    name: str
-    text: str
-    fields: tuple[Field, ...]
-
-
-def operations(document: dict[str, Any]) -> list[Operation]:
-    """All operations, group by group."""
-    schemas = document["components"]["schemas"]
-    found = [
-        _operation(method.upper(), path, described, schemas)
-        for path, methods in document["paths"].items()
-        for method, described in methods.items()
-    ]
-    groups = list(dict.fromkeys(each.group for each in found))
-    return sorted(found, key=lambda each: groups.index(each.group))
-
-
-def records(document: dict[str, Any]) -> list[Record]:
-    """The records in answers and bodies, without the bodies themselves."""
-    bodies = {
-        _name(content["schema"])
-        for methods in document["paths"].values()
-        for described in methods.values()
-        for content in described.get("requestBody", {}).get("content", {}).values()
-    }
-    schemas = document["components"]["schemas"]
-    return [
-        Record(name, schema.get("description", ""), _fields(schema))
-        for name, schema in sorted(schemas.items())
-        if name not in bodies and "properties" in schema
-    ]
-
-
 def kind_of(schema: dict[str, Any]) -> str:
     """A short name of a type."""
     if "$ref" in schema:
@@ -198,39 +116,38 @@ def kind_of(schema: dict[str, Any]) -> str:
     return {"date-time": "instant"}.get(schema.get("format", ""), str(kind))
 
 
-def _operation(method: str, path: str, described: dict[str, Any], schemas: dict[str, Any]) -> Operation:
-    parameters = tuple(
-        Field(each["name"], kind_of(each["schema"]), each.get("description", ""), each["in"], bool(each.get("required")))
+def _body_of(described: dict[str, Any]) -> dict[str, Any]:
+    """The schema of the body of an operation; empty if it takes none."""
+    content = described.get("requestBody", {}).get("content", {})
+    schema: dict[str, Any] = next((each["schema"] for each in content.values()), {})
+    return next((each for each in schema.get("anyOf", ()) if "$ref" in each), schema)
+
+
+def _shown(described: dict[str, Any], body: dict[str, Any]) -> dict[str, Any]:
+    """An operation as the page shows it."""
+    parameters = [
+        {**each, "text": each.get("description", ""), "where": each["in"], "required": each.get("required")}
         for each in described.get("parameters", ())
-    )
-    content: dict[str, dict[str, Any]] = described.get("requestBody", {}).get("content", {})
-    body: dict[str, Any] = next((each["schema"] for each in content.values()), {})
-    body = next((each for each in body.get("anyOf", ()) if "$ref" in each), body)
-    schema = schemas.get(_name(body), body)
-    status = next(int(each) for each in described["responses"] if each < "300")
-    answers: dict[str, dict[str, Any]] = described["responses"][str(status)].get("content", {})
+    ]
+    status = next(each for each in described["responses"] if each < "300")
+    answers: dict[str, dict[str, Any]] = described["responses"][status].get("content", {})
     media = next(iter(answers), "")
-    answer: dict[str, Any] = answers.get(media, {})
-    return Operation(
-        method,
-        path,
-        described["tags"][0],
-        described.get("description") or described.get("summary", ""),
-        described.get("x-scope"),
-        (*parameters, *_fields(schema)),
-        status,
-        _name(answer.get("schema", {})) or media,
-        next(iter(schema.get("examples", ())), None),
-        tuple(sorted(int(each) for each in described["responses"] if each >= "400")),
-    )
+    return {
+        "text": described.get("description") or described.get("summary", ""),
+        "scope": described.get("x-scope"),
+        "fields": [*parameters, *_fields(body)],
+        "status": status,
+        "answer": _name(answers.get(media, {}).get("schema", {})) or media,
+        "example": next(iter(body.get("examples", ())), None),
+    }
 
 
-def _fields(schema: dict[str, Any]) -> tuple[Field, ...]:
+def _fields(schema: dict[str, Any]) -> list[dict[str, Any]]:
     required = schema.get("required", ())
-    return tuple(
-        Field(name, kind_of(each), each.get("description", ""), "body", name in required)
+    return [
+        {"name": name, "schema": each, "text": each.get("description", ""), "where": "body", "required": name in required}
         for name, each in schema.get("properties", {}).items()
-    )
+    ]
 
 
 def _name(schema: dict[str, Any]) -> str:

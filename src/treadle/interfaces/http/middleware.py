@@ -14,7 +14,7 @@ from http import HTTPStatus
 
 from starlette.datastructures import Headers
 from starlette.exceptions import HTTPException
-from starlette.requests import ClientDisconnect, Request
+from starlette.requests import Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from treadle.interfaces.http.problems import find_handler, problem
@@ -98,7 +98,7 @@ class RequestMiddleware:
                 if route is None:
                     await self._app(scope, bounded, sent)
                     return
-                request = ApiRequest(scope, bounded, sent)
+                request = Request(scope, bounded, sent)
                 try:
                     await (await route.handler(request))(scope, bounded, sent)
                 except Exception as error:
@@ -182,22 +182,3 @@ def _too_large(limit: int) -> str:
 def _route(scope: Scope) -> str:
     """The pattern of the route; `-` if there is none."""
     return getattr(scope.get("route"), "path", "-")
-
-
-class ApiRequest(Request):
-    """A request whose body is read whole; the framework's reader passes each part through a generator."""
-
-    _whole: bytes | None = None
-
-    async def body(self) -> bytes:
-        """The body; raises `ClientDisconnect` if the rest does not come."""
-        if self._whole is None:
-            parts, more = list[bytes](), True
-            while more:
-                message = await self.receive()
-                if message["type"] == "http.disconnect":
-                    raise ClientDisconnect()
-                parts.append(message.get("body", b""))
-                more = message.get("more_body", False)
-            self._whole = b"".join(parts)
-        return self._whole

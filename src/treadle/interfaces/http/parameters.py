@@ -46,7 +46,7 @@ class Query:
     def __init__(self, parameters: Iterable[Parameter]) -> None:
         self._parameters = [(each, without_none(wire_type(each))) for each in parameters]
 
-    def read(self, request: Request) -> dict[str, Any]:
+    async def read(self, request: Request) -> dict[str, Any]:
         """The values by name, with the defaults of those that are missing."""
         given: dict[str, list[str]] = {}
         for name, value in request.query_params.multi_items():

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Awaitable, Callable, Iterable, Mapping
-from dataclasses import dataclass, field
-from functools import cache, cached_property, partial
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import cache, partial
 from typing import Any
 from urllib.parse import unquote
 
@@ -66,19 +66,8 @@ class Routes(list[Route]):
         return register
 
 
-@dataclass(slots=True)
-class _Node:
-    fixed: dict[str, _Node] = field(default_factory=dict)
-    named: _Node | None = None
-    """Below any one segment."""
-    routes: dict[str, Route] = field(default_factory=dict)
-    """By method, for paths that end here."""
-    rest: dict[str, Route] = field(default_factory=dict)
-    """By method, for paths with any segments from here on."""
-
-
 class RouteTable(BaseRoute):
-    """Finds the route of a request in a tree of path segments; fixed segments take precedence over parameters.
+    """Finds the route of a request; fixed segments of a path take precedence over parameters.
 
     Names of handlers, task lists and flows may contain slashes, encoded as `%2F`. Servers pass on decoded paths, so a path with
     an encoded slash is split as it was sent.
@@ -86,38 +75,40 @@ class RouteTable(BaseRoute):
 
     def __init__(self, routes: Iterable[Route]) -> None:
         self.routes = tuple(routes)
-        self._root = _Node()
-        self._fixed: dict[str, dict[str, Route]] = {}
-        """The routes of paths without parameters, by path and method."""
-        self._parameters = {(route.method, route.path): route.parameters() for route in self.routes}
+        self._by_pattern: dict[tuple[bool, tuple[str | None, ...]], dict[str, Route]] = {}
+        """The routes by method, by whether the last parameter takes all the rest, and by segments; None for a parameter."""
         for route in self.routes:
-            node = self._root
-            if "{" not in route.path:
-                self._fixed.setdefault(route.path, {})[route.method] = route
-            for part in route.path.split("/"):
-                if part.endswith(":path}"):
-                    node.rest[route.method] = route
-                    break
-                if part.startswith("{"):
-                    node.named = node = node.named or _Node()
-                else:
-                    node = node.fixed.setdefault(part, _Node())
-            else:
-                node.routes[route.method] = route
+            segments = tuple(None if part.startswith("{") else part for part in route.path.split("/"))
+            self._by_pattern.setdefault((route.path.endswith(":path}"), segments), {})[route.method] = route
+        self._shapes = sorted({(rest, tuple(part is None for part in segments)) for rest, segments in self._by_pattern})
+        """Which segments are parameters, in all patterns; the most specific first."""
 
     def matches(self, scope: Scope) -> tuple[Match, Scope]:
         if scope["type"] != "http":
             return Match.NONE, {}
-        if (fixed := self._fixed.get(scope["path"], {}).get(scope["method"])) is not None and _is_plain(scope):
-            return Match.FULL, {"route": fixed, "path_params": {}}
-        parts = _segments(scope)
         allowed: dict[str, None] = {}
-        for routes, values in _matches(self._root, parts, 0):
+        for routes, values in self._candidates(scope):
             if (route := routes.get(scope["method"])) is not None:
-                names = self._parameters[route.method, route.path]
-                return Match.FULL, {"route": route, "path_params": dict(zip(names, values, strict=True))}
+                return Match.FULL, {"route": route, "path_params": dict(zip(route.parameters(), values, strict=True))}
             allowed.update(dict.fromkeys(routes))
         return (Match.PARTIAL, {"treadle.allow": ", ".join(allowed)}) if allowed else (Match.NONE, {})
+
+    def _candidates(self, scope: Scope) -> Iterator[tuple[dict[str, Route], list[str]]]:
+        """The routes of every path that matches, with the values of its parameters; the most specific path first."""
+        if b"%2f" in (scope.get("raw_path") or b"").lower():
+            path = scope["raw_path"].partition(b"?")[0].decode("ascii", "replace")
+            parts = [unquote(part) for part in path.split("/")]
+        else:
+            parts = scope["path"].split("/")
+        for rest, shape in self._shapes:
+            last = len(shape) - 1
+            if len(parts) <= last or (len(parts) > len(shape) and not rest):
+                continue
+            values = [*parts[:last], "/".join(parts[last:])]
+            segments = tuple(None if is_named else value for value, is_named in zip(values, shape, strict=True))
+            named = [value for value, is_named in zip(values, shape, strict=True) if is_named]
+            if (routes := self._by_pattern.get((rest, segments))) is not None and (rest or all(named)):
+                yield routes, named
 
     async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
         route = scope["route"]
@@ -136,34 +127,6 @@ class RouteTable(BaseRoute):
         return route
 
 
-def _is_plain(scope: Scope) -> bool:
-    """Whether the path was sent without encoded slashes."""
-    return b"%2f" not in (scope.get("raw_path") or b"").lower()
-
-
-def _segments(scope: Scope) -> list[str]:
-    if _is_plain(scope):
-        return list(scope["path"].split("/"))
-    raw: bytes = scope["raw_path"]
-    return [unquote(part) for part in raw.partition(b"?")[0].decode("ascii", "replace").split("/")]
-
-
-def _matches(node: _Node, parts: list[str], index: int) -> Iterable[tuple[dict[str, Route], tuple[str, ...]]]:
-    """The routes of every path that matches, with the values of its parameters."""
-    if index == len(parts):
-        if node.routes:
-            yield node.routes, ()
-        return
-    part = parts[index]
-    if (below := node.fixed.get(part)) is not None:
-        yield from _matches(below, parts, index + 1)
-    if node.named is not None and part:
-        for routes, values in _matches(node.named, parts, index + 1):
-            yield routes, (part, *values)
-    if node.rest:
-        yield node.rest, ("/".join(parts[index:]),)
-
-
 def json_response(record: Any, status: int = 200) -> Response:
     """A record of the contract as the answer."""
     return Response(to_json(record), status, media_type="application/json")
@@ -172,56 +135,46 @@ def json_response(record: Any, status: int = 200) -> Response:
 @cache
 def contract_routes() -> tuple[Route, ...]:
     """The routes of all calls of the contract, for every application of this process."""
-    return tuple(Route(call.route.method, PREFIX + call.route.path, _CallHandler(call), operation_of(call)) for call in all_calls())
+    return tuple(Route(call.route.method, PREFIX + call.route.path, _handler_of(call), operation_of(call)) for call in all_calls())
 
 
-class _CallHandler:
-    """Checks the caller, then decodes the parameters, then makes the call."""
+def _handler_of(call: Call) -> Handler:
+    """The handler that checks the caller, then decodes the parameters, then makes the call."""
 
-    def __init__(self, call: Call) -> None:
-        self._call = call
-        self._replayable = call.route.creates and not call.keyed
+    @cache
+    def reader() -> Query | Body:
+        return Query(call.others) if call.in_query else Body(call.others)
 
-    async def __call__(self, request: Request) -> Response:
-        state, route = state_of(request), self._call.route
-        access = await state.access(request)
-        operations = state.service_for(request, access)
-        operations.check(self._call)
-        key = request.headers.get(KEY_HEADER) if route.creates or self._call.keyed else None
-        if key is not None and len(key) > KEY_LENGTH:
-            raise InvalidRequest([problem_at(f"it is longer than {KEY_LENGTH} characters", "header", KEY_HEADER)])
-        if self._replayable and key is not None:
-            await operations.permit(self._call, **await self._options(request))
-            make = partial(self._make, state, operations)
-            return await once(state.engine.kernel.requests, access.actor, self._call.id, key, request, make)
-        return await self._make(state, operations, request, key)
+    async def options_of(request: Request) -> dict[str, Any]:
+        """The arguments of the call in the path, and in the query or the body."""
+        options: dict[str, Any] = {each.name: request.path_params[each.name] for each in call.path}
+        return options | await reader().read(request) if call.others else options
 
-    async def _make(self, state: AppState, operations: Operations, request: Request, key: str | None = None) -> Response:
-        call = self._call
-        options = await self._options(request)
+    async def make(state: AppState, operations: Operations, request: Request, key: str | None = None) -> Response:
+        options = await options_of(request)
         if key is not None:
             options[KEY] = key
-        make = partial(getattr(getattr(operations, call.group), call.name), **options)
+        perform = partial(getattr(getattr(operations, call.group), call.name), **options)
         if options.get(WAIT):
-            result = await state.wait(operations.access, make, partial(make, **{WAIT: 0.0}), request)
+            result = await state.wait(operations.access, perform, partial(perform, **{WAIT: 0.0}), request)
         else:
-            result = await make()
+            result = await perform()
         return json_response(result, call.route.status)
 
-    async def _options(self, request: Request) -> dict[str, Any]:
-        """The arguments of the call in the path, and in the query or the body."""
-        options: dict[str, Any] = {each.name: request.path_params[each.name] for each in self._call.path}
-        if self._call.others:
-            options |= self._query.read(request) if self._call.in_query else await self._body.read(request)
-        return options
+    async def handle(request: Request) -> Response:
+        state = state_of(request)
+        access = await state.access(request)
+        operations = state.service_for(request, access)
+        operations.check(call)
+        key = request.headers.get(KEY_HEADER) if call.route.creates or call.keyed else None
+        if key is not None and len(key) > KEY_LENGTH:
+            raise InvalidRequest([problem_at(f"it is longer than {KEY_LENGTH} characters", "header", KEY_HEADER)])
+        if key is None or call.keyed:
+            return await make(state, operations, request, key)
+        await operations.permit(call, **await options_of(request))
+        return await once(state.engine.kernel.requests, access.actor, call.id, key, request, partial(make, state, operations))
 
-    @cached_property
-    def _query(self) -> Query:
-        return Query(self._call.others)
-
-    @cached_property
-    def _body(self) -> Body:
-        return Body(self._call.others)
+    return handle
 
 
 async def once(

@@ -64,7 +64,7 @@ async def stream(request: Request) -> Response:
     state = state_of(request)
     access = await state.access(request)
     access.check(Scope.READ, lists=False)
-    given = _QUERY.read(request)
+    given = await _QUERY.read(request)
     after = given.pop("after_seq")
     if (last := request.headers.get("Last-Event-ID")) is not None:
         after = read_id(last)
@@ -155,7 +155,7 @@ async def follow(request: Request) -> Response:
     state = state_of(request)
     access = await state.access(request)
     access.check(Scope.READ)
-    offset = _FOLLOW_QUERY.read(request)["offset"]
+    offset = (await _FOLLOW_QUERY.read(request))["offset"]
     if (last := request.headers.get("Last-Event-ID")) is not None:
         offset = read_id(last) + 1
     service, given = await state.service(request), request.path_params
