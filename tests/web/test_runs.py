@@ -92,8 +92,8 @@ async def test_a_step_shows_its_attempts_and_a_run_is_forked_from_it(visit: Visi
 def test_bars_are_on_one_scale():
     spans = [TimeSpan("waiting", Instant.of(1000), Instant.of(1500)), TimeSpan("running", Instant.of(1500), None)]
     steps = [
-        StepTime("a", "W.a", "x.A", "completed", 1, None, Instant.of(0), Instant.of(1000), []),
-        StepTime("b", "W.b", "x.B", "running", 1, None, Instant.of(1000), None, spans),
+        StepTime("a", "W.a", "x.A", "", "completed", 1, None, Instant.of(0), Instant.of(1000), None, []),
+        StepTime("b", "W.b", "x.B", "", "running", 1, None, Instant.of(1000), None, None, spans),
     ]
     fall = waterfall(Timeline("r", Instant.of(2000), steps, None))
     assert [(bar.kind, bar.x, bar.width) for row in fall.rows for bar in row.bars] == [

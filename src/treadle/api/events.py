@@ -7,9 +7,8 @@ from typing import Annotated, Protocol, TypedDict, Unpack
 
 from treadle.api import contract
 from treadle.api.contract import ApiRecord, Doc, record
+from treadle.api.tasks import MoveRecord
 from treadle.api.view import Column, View
-from treadle.api.wire import Instant
-from treadle.model.values import Json
 
 
 class EventConditions(TypedDict, total=False):
@@ -23,27 +22,17 @@ class EventConditions(TypedDict, total=False):
 
 
 @record
-class Event(ApiRecord):
+class Event(MoveRecord):
     """A state change, as recorded in the log."""
 
     seq: int
     """Its number in the log."""
-    at: Instant
     entity: str
     """`task`, `run`, `approval`, `token` or another entity with states."""
     entity_id: str
-    version: int
-    """The number of the change among those of the entity."""
-    move: str
-    from_state: str
-    to_state: str
-    actor: str | None
-    """The person or external program that made the change, if any."""
-    claim_version: int | None
     run_id: str | None
     root_id: str | None
     trace_id: str | None
-    data: Json
 
 
 @record

@@ -80,11 +80,9 @@ class FlowCompiled(FlowChecked):
 
 
 @record
-class FormattedSource(ApiRecord):
+class FormattedSource(SourceText):
     """A formatted source."""
 
-    name: str
-    text: str
     changed: bool
 
 
@@ -117,27 +115,24 @@ class FlowList(ApiRecord):
 
 
 @record
-class FlowParam(ApiRecord):
-    """A parameter of a workflow or a field of a schema."""
-
-    name: str
-    type: str
-    """The type as written in AFL: `String`, `Long`, `Int`, `Double`, `Boolean`, `Json`, a schema, or a list such as `[Order]`."""
-    required: bool
-    default: Json
-    """Null if there is none, or if it is computed when the run starts."""
-    computed: bool
-    """Whether the default is computed when the run starts."""
-    doc: str | None
-
-
-@record
 class FlowReturn(ApiRecord):
     """An output of a workflow."""
 
     name: str
     type: str
+    """The type as written in AFL: `String`, `Long`, `Int`, `Double`, `Boolean`, `Json`, a schema, or a list such as `[Order]`."""
     doc: str | None
+
+
+@record
+class FlowParam(FlowReturn):
+    """A parameter of a workflow or a field of a schema."""
+
+    required: bool
+    default: Json
+    """Null if there is none, or if it is computed when the run starts."""
+    computed: bool
+    """Whether the default is computed when the run starts."""
 
 
 @record

@@ -7,6 +7,7 @@ from typing import Annotated, Protocol
 
 from treadle.api import contract
 from treadle.api.contract import ApiRecord, Doc, record
+from treadle.api.tasks import TaskCounts
 from treadle.api.view import Column, View
 from treadle.api.wire import Instant
 from treadle.model.access import Scope
@@ -17,19 +18,11 @@ HandlerName = Annotated[str, Doc("The handler's name", "billing.Charge")]
 
 
 @record
-class LaneStatus(ApiRecord):
+class LaneStatus(TaskCounts):
     """The tasks of one kind and name in a list: counts and settings."""
 
     kind: str
     name: str
-    ready: int
-    running: int
-    waiting: int
-    """Waiting for a delay, a backoff, a poll or an approval."""
-    held: int
-    """Held back by a pause or a limit."""
-    oldest_due_at: Instant | None
-    """Due time of the oldest ready task."""
     rate: float | None
     """Maximum tasks started per second."""
     burst: int | None

@@ -108,21 +108,27 @@ class RunCounts(ApiRecord):
 
 
 @record
-class UsageSums(ApiRecord):
-    """Sums over model requests; money in millionths of a dollar."""
+class TokenCounts(ApiRecord):
+    """Tokens and their cost in millionths of a dollar."""
 
-    requests: int
     input_tokens: int
     output_tokens: int
     cache_write_tokens: int
     cache_read_tokens: int
     cost_micros: int
+
+
+@record
+class UsageSums(TokenCounts):
+    """Sums over model requests; money in millionths of a dollar."""
+
+    requests: int
     unsettled: int
     """Requests whose end was not recorded; counted with their full reservation."""
 
 
 @record
-class UsageRequest(ApiRecord):
+class UsageRequest(TokenCounts):
     """One model request; money in millionths of a dollar."""
 
     id: str
@@ -135,11 +141,6 @@ class UsageRequest(ApiRecord):
     state: str
     """`reserved` while it is in progress, then `settled`."""
     reserved_micros: int
-    cost_micros: int
-    input_tokens: int
-    output_tokens: int
-    cache_write_tokens: int
-    cache_read_tokens: int
     interrupted: int
     at: Instant
     path: str | None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime
-from typing import Annotated, Any, Literal, Protocol, Unpack
+from typing import Annotated, Literal, Protocol, Unpack
 
 from treadle.api import contract
 from treadle.api.contract import ApiRecord, Doc, record
@@ -72,20 +72,33 @@ class Firing(ApiRecord):
 
 
 @record
-class Schedule(ApiRecord):
-    """A schedule."""
+class Trigger(ApiRecord):
+    """What schedules and watchers have in common."""
 
     id: str
     name: str
     state: str
-    """`active`, `paused`, `finished` or `removed`."""
+    """`active`, `paused`, `removed`, or `finished` (only schedules)."""
     version: int
+    target: Target
+    """The work that it starts."""
+    fired: int
+    error: Json
+    """Why it cannot scan its source or start its work; it is retried."""
+    task_id: str | None
+    created_at: Instant
+    updated_at: Instant
+
+
+@record
+class Schedule(Trigger):
+    """A schedule."""
+
     next_at: Instant | None
     """The next tick; null if there is none."""
     when: ScheduleTime
     zone: str
     """The time zone of its times."""
-    target: Target
     catch_up: CatchUp
     overlap: str
     """`allow`, `skip`, `queue` or `cancel`."""
@@ -98,15 +111,9 @@ class Schedule(ApiRecord):
     """The next tick to start when the previous work has ended."""
     backlog: list[Instant]
     """Ticks that start after `waiting`, one after another."""
-    fired: int
     skipped: int
     recent: list[Firing]
     """Outcomes of the last 20 ticks."""
-    error: Json
-    """Why a tick could not start its work; it is retried."""
-    task_id: str | None
-    created_at: Instant
-    updated_at: Instant
 
 
 @record
@@ -180,7 +187,7 @@ def describe_target(target: Target) -> str:
     return f"{target.kind} {target.name}" + (f" of {target.flow}" if target.flow else "")
 
 
-def brief_target(trigger: Any) -> str:
+def brief_target(trigger: Trigger) -> str:
     """The kind and the name of the work that a schedule or a watcher starts."""
     return f"{trigger.target.kind} {trigger.target.name}"
 

@@ -33,12 +33,34 @@ class StepFailure(ApiRecord):
 
 
 @record
-class Step(ApiRecord):
-    """A step or block of a run; a large value is shown by its size: `{"@size": characters}`."""
+class StepSummary(ApiRecord):
+    """The facts about a step or block that its times are shown with."""
 
     id: str
     path: str
     """A readable path: `Checkout.orders[3].pay`."""
+    facet: str | None
+    """For a function's step: its kind, such as `step`, `sleep`, `call`, `wait` or `approval`."""
+    about: str
+    """Its arguments in one line, up to 120 characters, such as `row = 7`; for an item of a foreach, the item."""
+    state: str
+    """`pending` (waits for a worker or for its next attempt), `running`, `paused`, `completed`, `failed` or `canceled`."""
+    depth: int
+    """Number of steps above it."""
+    task_id: str | None
+    """The task whose result it waits or waited for."""
+    began_at: Instant
+    """When its last attempt began; if that is unknown, when it was created."""
+    ended_at: Instant | None
+    """Null while it is open."""
+    took_for: int | None
+    """Its duration without the time before a retry of its run; null while it is open."""
+
+
+@record
+class Step(StepSummary):
+    """A step or block of a run; a large value is shown by its size: `{"@size": characters}`."""
+
     place: str
     statement_id: str
     """Its node in the graph."""
@@ -47,12 +69,6 @@ class Step(ApiRecord):
     """For steps: `workflow`, `step`, `schema` or `mixin`; for blocks: `block`, `item`, `case` or `catch`."""
     is_step: bool
     """Whether it is a step rather than a block."""
-    facet: str | None
-    """For a function's step: its kind, such as `step`, `sleep`, `call`, `wait` or `approval`."""
-    about: str
-    """Its arguments in one line, up to 120 characters, such as `row = 7`; for an item of a foreach, the item."""
-    state: str
-    """`pending` (waits for a worker or for its next attempt), `running`, `paused`, `completed`, `failed` or `canceled`."""
     language_state: str
     """The state in the terms of the language."""
     folds: bool
@@ -60,10 +76,6 @@ class Step(ApiRecord):
     parent_id: str | None
     ordinal: int
     """Its position among its siblings."""
-    depth: int
-    """Number of steps above it."""
-    task_id: str | None
-    """The task whose result it waits or waited for."""
     params: Json
     returns: Json
     error: StepFailure | None
@@ -73,12 +85,6 @@ class Step(ApiRecord):
     """Children that failed."""
     total: int | None
     """For a foreach: the number of items."""
-    began_at: Instant
-    """When its last attempt began; if that is unknown, when it was created."""
-    ended_at: Instant | None
-    """Null while it is open."""
-    took_for: int | None
-    """Its duration without the time before a retry of its run; null while it is open."""
     attempt: int | None
     """The number of its current or last attempt; null if unknown."""
     worker: str | None
@@ -126,23 +132,11 @@ class TimeSpan(ApiRecord):
 
 
 @record
-class StepTime(ApiRecord):
+class StepTime(StepSummary):
     """Lifetime of a step, divided into spans as far as the log allows."""
 
-    id: str
-    path: str
-    facet: str | None
-    state: str
-    depth: int
-    task_id: str | None
-    began_at: Instant
-    ended_at: Instant | None
     spans: list[TimeSpan]
     """Spans of its task."""
-    took_for: int | None = None
-    """As in `Step`."""
-    about: str = ""
-    """As in `Step`."""
 
 
 @record

@@ -6,6 +6,7 @@ from typing import Annotated, Literal, Protocol
 
 from treadle.api import contract
 from treadle.api.contract import ApiRecord, Doc, record
+from treadle.api.tasks import TaskCounts
 from treadle.api.view import Column, View
 from treadle.api.wire import Instant
 from treadle.model.access import Scope
@@ -14,18 +15,13 @@ from treadle.model.values import Json
 
 
 @record
-class LaneDepths(ApiRecord):
+class LaneDepths(TaskCounts):
     """Number of tasks of one kind and name in a task list."""
 
     namespace: str
     kind: str
     task_list: str
     name: str
-    ready: int
-    running: int
-    waiting: int
-    held: int
-    oldest_due_at: Instant | None
 
 
 @record

@@ -7,7 +7,7 @@ from typing import Annotated, Protocol
 
 from treadle.api import contract
 from treadle.api.contract import ApiRecord, Doc, record
-from treadle.api.tasks import Why
+from treadle.api.tasks import TaskCounts, Why
 from treadle.api.view import Column, View, words
 from treadle.api.wire import Instant
 from treadle.model.clock import span
@@ -57,20 +57,6 @@ class StoreState(ApiRecord):
     """Duration of a small read."""
     overdue_for: int
     """How long the most overdue work has been due."""
-
-
-@record
-class TaskCounts(ApiRecord):
-    """Live tasks, without the engine's own."""
-
-    ready: int
-    running: int
-    waiting: int
-    """Waiting for a delay, a backoff, a poll or an approval."""
-    held: int
-    """Held back by a pause or a limit."""
-    oldest_due_at: Instant | None
-    """Due time of the oldest ready task."""
 
 
 @record

@@ -80,6 +80,20 @@ class Task(ApiRecord):
 
 
 @record
+class TaskCounts(ApiRecord):
+    """Numbers of live tasks."""
+
+    ready: int
+    running: int
+    waiting: int
+    """Waiting for a delay, a backoff, a poll or an approval."""
+    held: int
+    """Held back by a pause or a limit."""
+    oldest_due_at: Instant | None
+    """Due time of the oldest ready task."""
+
+
+@record
 class TaskPage(ApiRecord):
     """Tasks, newest first."""
 
@@ -106,11 +120,13 @@ class MoveRecord(ApiRecord):
     """A row of the log."""
 
     version: int
+    """The number of the change among those of the entity."""
     at: Instant
     move: str
-    from_state: str | None
-    to_state: str | None
+    from_state: str
+    to_state: str
     actor: str | None
+    """The person or external program that made the change, if any."""
     claim_version: int | None
     data: Json
 

@@ -12,11 +12,10 @@ from typing import Annotated, Literal, Protocol, Unpack
 from treadle.api import contract
 from treadle.api.contract import ApiRecord, Doc, record
 from treadle.api.options import WatcherChanges, WatcherOptions
-from treadle.api.schedules import Target, brief_target, describe_target
+from treadle.api.schedules import Trigger, brief_target, describe_target
 from treadle.api.view import Column, View
 from treadle.api.wire import Instant
 from treadle.model.access import Scope
-from treadle.model.values import Json
 
 WatcherName = Annotated[str, Doc("The watcher's name, or its id", "incoming")]
 
@@ -52,16 +51,10 @@ class WatcherChange(ApiRecord):
 
 
 @record
-class Watcher(ApiRecord):
+class Watcher(Trigger):
     """A watcher."""
 
-    id: str
-    name: str
-    state: str
-    """`active`, `paused` or `removed`."""
-    version: int
     source: WatchedSource
-    target: Target
     changes: list[str]
     every_for: int
     settle_for: int
@@ -70,15 +63,9 @@ class Watcher(ApiRecord):
     looked_by: str
     items: int
     """Number of items in the last scan."""
-    fired: int
     recent: list[WatcherChange]
     """The last 20 changes."""
-    error: Json
-    """Why it cannot scan all or part of the source; it is retried."""
     error_at: Instant | None
-    task_id: str | None
-    created_at: Instant
-    updated_at: Instant
 
 
 @record

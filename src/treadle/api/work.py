@@ -34,12 +34,18 @@ class Worker(ApiRecord):
 
 
 @record
-class ClaimedTask(ApiRecord):
-    """A claimed task, with everything needed to work on it."""
+class HeldClaim(ApiRecord):
+    """A claim, such as one to renew."""
 
     task_id: str
     claim_version: int
     """Pass it with every call about this task."""
+
+
+@record
+class ClaimedTask(HeldClaim):
+    """A claimed task, with everything needed to work on it."""
+
     name: str
     payload: dict[str, Json]
     attempt: int
@@ -67,11 +73,9 @@ class Claimed(ApiRecord):
 
 
 @record
-class ClaimState(ApiRecord):
+class ClaimState(HeldClaim):
     """State of a claim."""
 
-    task_id: str
-    claim_version: int
     state: str
     """`held`, `canceled` (stop; there is nothing to settle) or `lost` (discard the work)."""
     lease_expires_at: Instant | None
@@ -104,14 +108,6 @@ class ReportAccepted(ApiRecord):
     task_id: str
     state: str
     """The current state of the task."""
-
-
-@record
-class HeldClaim(ApiRecord):
-    """A claim to renew."""
-
-    task_id: str
-    claim_version: int
 
 
 @record

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING
 
-from treadle.api.system import Status, StoreState, TaskCounts, Throughput, Time
-from treadle.api.tasks import Why
+from treadle.api.system import Status, StoreState, Throughput, Time
+from treadle.api.tasks import TaskCounts, Why
 from treadle.api.wire import Instant
 from treadle.kernel.reads.records import why_run, why_task
 from treadle.kernel.reads.service import Reads
