@@ -340,7 +340,7 @@ async def test_an_alert_and_its_message_are_stored_together_or_not_at_all(scene:
         doomed = Process(scene.engine, dies_at=1, after=after)
         services = kernel.trigger_services
         alerts = Alerts(kernel.store, doomed.committer, kernel.ids, services.starters)  # type: ignore[arg-type]
-        evaluator = AlertEvaluator(alerts, services.alert_evaluator._reads)
+        evaluator = AlertEvaluator(alerts, services.alert_evaluator.read_status)
         with pytest.raises(Died):
             await Watch(scene, evaluator).evaluate(after=60)
         scene.clock.advance(61)

@@ -472,9 +472,9 @@ class Engine(Registration):
             namespace=kernel.settings.namespace,
             after=after,
             entity=entity,
-            entity_id=None if entity_id is None else parse_id(entity_id),
-            run_id=None if run_id is None else parse_id(run_id, "run id"),
-            root_id=None if root_id is None else parse_id(root_id, "root id"),
+            entity_id=entity_id,
+            run_id=run_id,
+            root_id=root_id,
         )
 
     def stream(self, work: Ref, name: str, *, offset: int = 0) -> AsyncGenerator[StreamEntry, None]:

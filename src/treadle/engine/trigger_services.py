@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
-from treadle.kernel.alerts.evaluate import AlertEvaluator, AlertReads
+from treadle.kernel.alerts.evaluate import AlertEvaluator
 from treadle.kernel.alerts.service import Alerts
 from treadle.kernel.declarations.service import Declarations
 from treadle.kernel.schedules.fire import Firer
@@ -40,8 +40,7 @@ class TriggerServices:
         self.alerts.seal = kernel.value_store.seal
         self.alerts.wait = self._wait
         self.status = StatusReads(store, kernel.clock, self.schedules, self.watchers, namespace=namespace)
-        reads = AlertReads(store, self.status.read, namespace=namespace)
-        self.alert_evaluator = AlertEvaluator(self.alerts, reads)
+        self.alert_evaluator = AlertEvaluator(self.alerts, self.status.read)
 
     async def _wait(self, task_id: str) -> Task:
         return await self._kernel.value_store.open_task(await self._kernel.results.tasks.wait(task_id))

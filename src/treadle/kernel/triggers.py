@@ -14,6 +14,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Generic, TypeVar
+from urllib.parse import urlsplit
 
 import msgspec
 
@@ -467,6 +468,16 @@ def check_options(options: Mapping[str, Any], known: Any, what: str, example: st
         raise InvalidInput(f"Give at least one option, e.g. {example}.")
     if unknown := [name for name in options if name not in known.__annotations__]:
         raise InvalidInput(f"{what} has no option {unknown[0]!r}; it has {', '.join(known.__annotations__)}.")
+
+
+def is_web_url(url: str) -> bool:
+    """Return whether it is an http or https URL with a host, without spaces and control characters."""
+    try:
+        parts = urlsplit(url)
+        valid = parts.scheme in ("http", "https") and bool(parts.hostname) and (parts.port or 1) > 0
+    except ValueError:
+        return False
+    return valid and url.isprintable() and " " not in url
 
 
 def named_targets(options: Mapping[str, Any]) -> dict[str, str]:

@@ -15,8 +15,8 @@ from typing import NamedTuple
 from treadle.api.events import EventConditions
 from treadle.api.wire import to_json
 from treadle.engine import Engine
-from treadle.kernel.reads.event_log import LAST_SEQ, event_record, fits
-from treadle.kernel.reads.events import GIVE_UP_FOR, Events
+from treadle.kernel.reads.event_log import LAST_SEQ, event_record
+from treadle.kernel.reads.events import GIVE_UP_FOR, Events, fits
 from treadle.kernel.store.queries import Event
 from treadle.model.errors import StoreError
 from treadle.model.tasks import Move

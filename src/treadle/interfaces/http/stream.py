@@ -20,7 +20,8 @@ from treadle.interfaces.http.broadcast import HEARTBEAT_EVERY, Message, Subscrib
 from treadle.interfaces.http.openapi import Returns, guarded, header
 from treadle.interfaces.http.parameters import Query
 from treadle.interfaces.http.routes import Routes
-from treadle.kernel.reads.event_log import LAST_SEQ, canonical
+from treadle.kernel.reads.event_log import LAST_SEQ
+from treadle.kernel.reads.events import canonical
 from treadle.model.access import Access, Scope
 from treadle.model.errors import InvalidInput, NotFound
 

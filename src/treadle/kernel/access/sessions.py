@@ -23,7 +23,7 @@ from treadle.kernel.store.committer import Committer, Stale
 from treadle.kernel.store.ports import Store
 from treadle.kernel.store.records import RecordFilter
 from treadle.model.access import Access
-from treadle.model.clock import Clock, Duration, milliseconds
+from treadle.model.clock import Clock
 from treadle.model.errors import Unauthorized
 from treadle.model.ids import Ids, uuid7
 from treadle.model.names import DEFAULT_NAMESPACE
@@ -32,19 +32,10 @@ from treadle.model.states import SESSION as MACHINE
 ENTITY = MACHINE.entity
 PREFIX = "tds"
 OPENED = "open"
-SESSION_FOR = 12 * 3600
-"""Default maximum duration of a session in seconds."""
+SESSION_FOR = 12 * 3_600_000
+"""Maximum duration of a session in milliseconds."""
 
 _ENDED_AT_ONCE = 100
-
-
-@dataclass(frozen=True, slots=True)
-class OpenedSession:
-    """A new session: its cookie, which is returned only once, and its access."""
-
-    cookie: str = field(repr=False)
-    csrf: str = field(repr=False)
-    access: Access
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +48,13 @@ class SessionAccess:
     def accepts(self, csrf: str) -> bool:
         """Return whether this is the session's CSRF token, in constant time."""
         return hmac.compare_digest(csrf.encode("utf-8", "surrogatepass"), self.csrf.encode())
+
+
+@dataclass(frozen=True, slots=True)
+class OpenedSession(SessionAccess):
+    """A new session: its access and its cookie, which is returned only once."""
+
+    cookie: str = field(repr=False)
 
 
 class SessionBody(CredentialBody, frozen=True, kw_only=True):
@@ -82,24 +80,22 @@ class Sessions(CredentialService[SessionBody]):
         clock: Clock,
         tokens: Tokens,
         *,
-        lasts: Duration = SESSION_FOR,
         namespace: str = DEFAULT_NAMESPACE,
     ) -> None:
         super().__init__(store, committer, ids, clock, namespace=namespace)
         self._tokens = tokens
-        self._lasts_for = milliseconds(lasts, "lasts", positive=True)
 
     async def open(self, secret: str) -> OpenedSession:
         """Open a session for the bearer of a token's secret, or raise `Unauthorized`."""
         access = await self._tokens.find_access(secret)
         now = await self.store.now()
         await self._end_expired(now)
-        expires_at = min(now + self._lasts_for, access.expires_at or now + self._lasts_for)
+        expires_at = min(now + SESSION_FOR, access.expires_at or now + SESSION_FOR)
         credential = new_credential(self.ids.new_id(), self.ids.secret())
         body = SessionBody(token_id=access.token_id or "", actor=access.actor, expires_at=expires_at, digest=credential.digest())
         await self.put(credential, body, "open", access.actor, {"token_id": access.token_id})
         access = replace(access, session_id=credential.record_id, expires_at=expires_at)
-        return OpenedSession(credential.text(PREFIX), _csrf(credential), access)
+        return OpenedSession(access, _csrf(credential), credential.text(PREFIX))
 
     async def find(self, cookie: str) -> SessionAccess:
         """Return the current access of a cookie, or raise `Unauthorized` with a message that does not reveal the reason."""
@@ -137,7 +133,7 @@ class Sessions(CredentialService[SessionBody]):
 
     async def _end_expired(self, now: int) -> None:
         """Record the end of some expired sessions: those that began longer ago than a session lasts."""
-        oldest_live = uuid7(max(now - self._lasts_for, 0), bytes(10))
+        oldest_live = uuid7(max(now - SESSION_FOR, 0), bytes(10))
         which = RecordFilter(ENTITY, self.namespace, live=True, before_id=oldest_live)
         for record in await self.store.records.list_matching(which, _ENDED_AT_ONCE):
             if self.load(record).expires_at <= now:

@@ -29,8 +29,6 @@ ENTITY = MACHINE.entity
 PREFIX = "tdl"
 NEW, ACTIVE, EXPIRED = "new", "active", "expired"
 
-_PAGE = 1000
-
 
 class TokenBody(CredentialBody, frozen=True, kw_only=True):
     """The stored state of a token."""

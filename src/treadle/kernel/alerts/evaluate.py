@@ -16,7 +16,6 @@ import msgspec
 from treadle.kernel.alerts.service import Alerts, load_alert, resolution
 from treadle.kernel.problems import find_problems
 from treadle.kernel.status import Status
-from treadle.kernel.store.ports import Store
 from treadle.kernel.store.queries import LATEST_FAILURE, DeadLetterFilter, FailedRun
 from treadle.kernel.store.records import ChangeRecord, PutRecord
 from treadle.kernel.store.units import Answer, Park, Row, Unit
@@ -52,9 +51,9 @@ class AlertEvaluator(Turns[Alerts]):
 
     point = "alert"
 
-    def __init__(self, alerts: Alerts, reads: AlertReads) -> None:
+    def __init__(self, alerts: Alerts, read_status: Callable[[], Awaitable[Status]]) -> None:
         super().__init__(alerts)
-        self._reads = reads
+        self.read_status = read_status
 
     async def act(self, record: Record, task: Task) -> Answer:
         """Evaluate a rule once, and leave its task for the next evaluation."""
@@ -63,7 +62,7 @@ class AlertEvaluator(Turns[Alerts]):
         # an evaluation may be late, because no worker ran: look back as far as the last one
         last_at = now if task.checkpoint is None else decode(task.checkpoint)["at"]
         since = min(now - body.within_for, last_at - OVERLAP_FOR)
-        found = await self._reads.find(body, since)
+        found = await self.find_causes(body, since)
         decided = decide(body, found, now)
         rows, tasks = await self._write(record, body, decided, found, now)
         done = encode({"at": now})
@@ -115,6 +114,40 @@ class AlertEvaluator(Turns[Alerts]):
         if cause in resolved:
             return resolution(record, body)
         return ChangeRecord(record.id, record.version, text) if text != record.body else None
+
+    async def find_causes(self, body: AlertRuleBody, since: int) -> Causes:
+        """Return the causes of the rule's condition; of failed runs, those that ended after `since`."""
+        match body.when:
+            case "run_failed" | "budget_spent":
+                return await self._failed(body, since)
+            case "dead_letters":
+                which = DeadLetterFilter(namespace=self.triggers.namespace, task_list=body.task_list)
+                count, _, _ = await self.triggers.store.dead_letters.count(which)
+                return _dead(body, count)
+            case "queue_age":
+                return dict(_old(body, await self.read_status()))
+            case _:
+                return _problems(body, await self.read_status())
+
+    async def _failed(self, body: AlertRuleBody, since: int) -> Causes:
+        counts: Counter[tuple[str, str]] = Counter()
+        last: dict[tuple[str, str], FailedRun] = {}
+        before = LATEST_FAILURE
+        for _ in range(PAGES):
+            page = await self.triggers.store.runs.list_failed(self.triggers.namespace, since, PAGE, before)
+            for run in page:
+                if body.workflow is not None and not handles((body.workflow,), run.workflow):
+                    continue
+                code = str(decode_object(run.error).get("code") or "failed") if run.error else "failed"
+                if body.when == RUN_FAILED or code == BUDGET_CODE:
+                    counts[run.workflow, code] += 1
+                    last.setdefault((run.workflow, code), run)
+            if len(page) < PAGE:
+                break
+            before = page[-1]
+        more = len(page) == PAGE
+        found = {f"{each[0]} {each[1]}": _of_runs(*each, last[each], count, more) for each, count in counts.most_common()}
+        return found | {cause: _unseen(cause) for cause in body.causes if more and cause not in found}
 
 
 def _updated(body: AlertBody, found: Found | None) -> AlertBody:
@@ -202,49 +235,6 @@ BUDGET_CODE = "budget_exhausted"
 _CODES = {TRIGGER_FAILING: ("schedule_failing", "watcher_failing"), SERVER_LOST: ("server_lost", "server_error")}
 
 Causes = dict[str, Found]
-
-
-class AlertReads:
-    """Finds the causes of rules in one namespace."""
-
-    def __init__(self, store: Store, read_status: Callable[[], Awaitable[Status]], *, namespace: str) -> None:
-        self._store = store
-        self._read_status = read_status
-        self._namespace = namespace
-
-    async def find(self, body: AlertRuleBody, since: int) -> Causes:
-        """Return the causes of the rule's condition; of failed runs, those that ended after `since`."""
-        match body.when:
-            case "run_failed" | "budget_spent":
-                return await self._failed(body, since)
-            case "dead_letters":
-                which = DeadLetterFilter(namespace=self._namespace, task_list=body.task_list)
-                count, _, _ = await self._store.dead_letters.count(which)
-                return _dead(body, count)
-            case "queue_age":
-                return dict(_old(body, await self._read_status()))
-            case _:
-                return _problems(body, await self._read_status())
-
-    async def _failed(self, body: AlertRuleBody, since: int) -> Causes:
-        counts: Counter[tuple[str, str]] = Counter()
-        last: dict[tuple[str, str], FailedRun] = {}
-        before = LATEST_FAILURE
-        for _ in range(PAGES):
-            page = await self._store.runs.list_failed(self._namespace, since, PAGE, before)
-            for run in page:
-                if body.workflow is not None and not handles((body.workflow,), run.workflow):
-                    continue
-                code = str(decode_object(run.error).get("code") or "failed") if run.error else "failed"
-                if body.when == RUN_FAILED or code == BUDGET_CODE:
-                    counts[run.workflow, code] += 1
-                    last.setdefault((run.workflow, code), run)
-            if len(page) < PAGE:
-                break
-            before = page[-1]
-        more = len(page) == PAGE
-        found = {f"{each[0]} {each[1]}": _of_runs(*each, last[each], count, more) for each, count in counts.most_common()}
-        return found | {cause: _unseen(cause) for cause in body.causes if more and cause not in found}
 
 
 def _of_runs(name: str, code: str, last: FailedRun, count: int, more: bool) -> Found:

@@ -22,7 +22,7 @@ from treadle.kernel.queue.why import OPEN_SERVICE, shown_server_state
 from treadle.kernel.store.lookups import check_limit, every_record
 from treadle.kernel.store.records import ChangeRecord, RecordFilter, read_body
 from treadle.kernel.store.units import Row, Unit
-from treadle.kernel.triggers import Triggers, check_options
+from treadle.kernel.triggers import Triggers, check_options, is_web_url
 from treadle.model.alerts import (
     AGE_FOR,
     BUDGET_SPENT,
@@ -309,17 +309,12 @@ def check_target(to: Any) -> str:
     """Return the target, or raise `InvalidAlert`: an http or https URL without a user, or the name of a variable."""
     if isinstance(to, str) and re.fullmatch(f"{VARIABLE}[A-Z0-9_]+", to):
         return to
-    try:
-        parts = urlsplit(to if isinstance(to, str) else "")
-        known = parts.scheme in ("http", "https") and bool(parts.hostname) and (parts.port or 1) > 0
-    except ValueError:
-        known = False
-    if not known or "@" in parts.netloc or not to.isprintable() or " " in to or len(to) > _LONGEST_URL:
+    if not isinstance(to, str) or not is_web_url(to) or "@" in urlsplit(to).netloc or len(to) > _LONGEST_URL:
         raise InvalidAlert(  # it may contain a secret: do not repeat it
             "The target must be an http or https URL without a password, or the name of an environment variable of the workers "
             f"that begins with {VARIABLE}; put URLs of mail and chat (Apprise) and other secrets into such a variable."
         )
-    return str(to)
+    return to
 
 
 def shown_target(to: str) -> str:

@@ -6,13 +6,13 @@ more than a broad one: it may hold few events or none before the end. `events.py
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Mapping
-from typing import Unpack, cast
+from collections.abc import AsyncGenerator
+from typing import Unpack
 
 from treadle.api import events as api
 from treadle.api.events import EventConditions, EventPage
 from treadle.api.wire import record_of
-from treadle.kernel.reads.events import GIVE_UP_FOR, Events
+from treadle.kernel.reads.events import GIVE_UP_FOR, Events, canonical, fits
 from treadle.kernel.store.committer import Committer
 from treadle.kernel.store.lookups import check_limit
 from treadle.kernel.store.ports import Store
@@ -20,7 +20,6 @@ from treadle.kernel.store.queries import Event
 from treadle.model.access import Access, Scope
 from treadle.model.clock import Clock
 from treadle.model.errors import InvalidInput
-from treadle.model.ids import parse_id
 from treadle.model.tasks import Move
 from treadle.model.values import decode
 
@@ -52,11 +51,9 @@ class EventLog:
         """Yield new events, each once, from now on or after a number, until the generator is closed."""
         if access is not None:
             access.check(Scope.READ, lists=False)
-        wanted = canonical(which)
-        async with Events(self._store, self._committer, self._clock, namespace=self._namespace, after=after_seq) as moves:
+        async with Events(self._store, self._committer, self._clock, namespace=self._namespace, after=after_seq, **which) as moves:
             async for move in moves:
-                if fits(move, wanted):
-                    yield event_record(move)
+                yield event_record(move)
 
 
 async def _page_after(store: Store, namespace: str, which: EventConditions, after_seq: int, limit: int) -> EventPage:
@@ -105,22 +102,6 @@ def _check(after_seq: int, limit: int) -> None:
 
 def _page(moves: list[Move], next_after: int, resume_after: int, *, more: bool) -> EventPage:
     return EventPage([event_record(move) for move in moves], next_after, resume_after, more)
-
-
-def canonical(which: Mapping[str, object]) -> EventConditions:
-    """The conditions, with their ids in canonical form; raise `TypeError` for one that does not exist."""
-    if unknown := which.keys() - EventConditions.__annotations__.keys():
-        raise TypeError(f"Events have no condition {', '.join(sorted(unknown))}.")
-    ids = {"entity_id": "id", "run_id": "run id", "root_id": "root id"}
-    conditions = {name: value for name, value in which.items() if value is not None}
-    return cast(
-        EventConditions, conditions | {name: parse_id(str(conditions[name]), ids[name]) for name in ids if name in conditions}
-    )
-
-
-def fits(move: Move, which: EventConditions) -> bool:
-    """Whether the move meets the conditions, whose ids are canonical."""
-    return all(getattr(move, name) == value for name, value in which.items())
 
 
 def event_record(move: Move) -> api.Event:

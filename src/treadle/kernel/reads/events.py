@@ -9,17 +9,18 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable
-from types import TracebackType
-from typing import Self
+from collections.abc import Callable, Mapping
+from typing import Any, Self, cast
 
 import msgspec
 
+from treadle.api.events import EventConditions
 from treadle.kernel.store.committer import Committer
 from treadle.kernel.store.ports import Store
 from treadle.kernel.store.queries import Event
 from treadle.model.clock import Clock
 from treadle.model.errors import InvalidInput
+from treadle.model.ids import parse_id
 from treadle.model.tasks import Move
 
 GIVE_UP_FOR = 15_000
@@ -57,12 +58,9 @@ class Events:
         *,
         namespace: str,
         after: int | None = None,
-        entity: str | None = None,
-        entity_id: str | None = None,
-        run_id: str | None = None,
-        root_id: str | None = None,
-        poll_every: float = POLL_EVERY,
+        **which: Any,
     ) -> None:
+        """`which` are `EventConditions`; in place of an id, they may have a record."""
         self._stops: list[Callable[[], None]] = []
         if after is not None and after < 0:
             raise InvalidInput(f"after is the seq of an event, zero or more, not {after}.")
@@ -70,8 +68,7 @@ class Events:
         self._committer = committer
         self._clock = clock
         self._namespace = namespace
-        self._wanted = {"entity": entity, "entity_id": entity_id, "run_id": run_id, "root_id": root_id}
-        self._poll_every = poll_every
+        self._which = canonical(which)
         self._after = after
         self._high = after or 0
         self._gaps: list[_Gap] = []
@@ -105,25 +102,26 @@ class Events:
             await self._begin()
         return self
 
-    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    async def __aexit__(self, *_: object) -> None:
         self.close()
 
     def close(self) -> None:
         """Stop the stream and release a waiting reader. Idempotent."""
         self._closed = True
-        while self._stops:
-            self._stops.pop()()
+        self._unsubscribe()
         self._hinted.set()
 
     def __del__(self) -> None:
+        self._unsubscribe()
+
+    def _unsubscribe(self) -> None:
         while self._stops:
             self._stops.pop()()
 
     # start
 
     async def _begin(self) -> None:
-        while self._stops:  # of an interrupted start
-            self._stops.pop()()
+        self._unsubscribe()  # of an interrupted start
         self._gaps = []
         hinted = self._hinted.set  # holds no reference to this object, so that it can be collected without its reader
         for hooks in (self._committer.on_ready, self._committer.on_finished, self._committer.on_fenced):
@@ -194,15 +192,11 @@ class Events:
             self._gaps = left + self._gaps[checked:]
 
     def _deliver(self, events: list[Event]) -> None:
-        for event in events:
-            if event.namespace == self._namespace and all(
-                wanted is None or getattr(event.move, name) == wanted for name, wanted in self._wanted.items()
-            ):
-                self._ready.append(event.move)
+        self._ready += [event.move for event in events if event.namespace == self._namespace and fits(event.move, self._which)]
 
     async def _wait(self) -> None:
         """Wait for a hint or the next poll."""
-        waiting = [asyncio.ensure_future(self._hinted.wait()), asyncio.ensure_future(self._clock.sleep(self._poll_every))]
+        waiting = [asyncio.ensure_future(self._hinted.wait()), asyncio.ensure_future(self._clock.sleep(POLL_EVERY))]
         try:
             await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
         finally:
@@ -221,3 +215,17 @@ def _without(gap: _Gap, seqs: list[int]) -> list[_Gap]:
     if first <= gap.last:
         left.append(_Gap(first, gap.last, gap.since))
     return left
+
+
+def canonical(which: Mapping[str, Any]) -> EventConditions:
+    """The conditions, with their ids in canonical form; raise `TypeError` for one that does not exist."""
+    if unknown := which.keys() - EventConditions.__annotations__.keys():
+        raise TypeError(f"Events have no condition {', '.join(sorted(unknown))}.")
+    ids = {"entity_id": "id", "run_id": "run id", "root_id": "root id"}
+    conditions = {name: value for name, value in which.items() if value is not None}
+    return cast(EventConditions, conditions | {name: parse_id(conditions[name], ids[name]) for name in ids if name in conditions})
+
+
+def fits(move: Move, which: EventConditions) -> bool:
+    """Whether the move meets the conditions, whose ids are canonical."""
+    return all(getattr(move, name) == value for name, value in which.items())

@@ -12,6 +12,7 @@ Debian's cron, so that clock changes neither lose nor repeat daily work:
 from __future__ import annotations
 
 import copy
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
@@ -20,7 +21,6 @@ from zoneinfo import ZoneInfo, available_timezones
 
 from cronsim import CronSim, CronSimError
 
-from treadle.model.clock import as_text
 from treadle.model.errors import InvalidSchedule
 from treadle.model.schedules import When
 
@@ -218,12 +218,12 @@ def find_zone(name: str) -> ZoneInfo:
 # --- ranges of ticks ---
 
 
-def ticks_after(calendar: Calendar, after: int, upto: int, limit: int) -> list[int]:
+def ticks_after(calendar: Calendar, after: int, upto: int, limit: float = math.inf) -> list[int]:
     """Return the first `limit` ticks after one instant and up to another."""
-    found: list[int] = []
-    while len(found) < limit and (tick := calendar.next_after(found[-1] if found else after)) is not None and tick <= upto:
-        found.append(tick)
-    return found
+    ticks: list[int] = []
+    while len(ticks) < limit and (tick := calendar.next_after(ticks[-1] if ticks else after)) is not None and tick <= upto:
+        ticks.append(tick)
+    return ticks
 
 
 def last_ticks(calendar: Calendar, after: int, upto: int, limit: int) -> list[int]:
@@ -235,14 +235,10 @@ def last_ticks(calendar: Calendar, after: int, upto: int, limit: int) -> list[in
     span_for = _FIRST_SPAN_FOR
     while True:
         begin = max(after, upto - span_for)
-        found: list[int] = []
-        tick = calendar.next_after(begin)
-        while tick is not None and tick <= upto:
-            found.append(tick)
-            tick = calendar.next_after(tick)
-        if len(found) >= limit or begin == after:
-            return found[-limit:]
-        span_for *= 4 if not found else 2
+        ticks = ticks_after(calendar, begin, upto)
+        if len(ticks) >= limit or begin == after:
+            return ticks[-limit:]
+        span_for *= 4 if not ticks else 2
 
 
 def count_ticks(calendar: Calendar, after: int, before: int, limit: int) -> int:
@@ -253,12 +249,3 @@ def count_ticks(calendar: Calendar, after: int, before: int, limit: int) -> int:
             return 0
         return min((before - 1 - first) // calendar.every_for + 1, limit)
     return len(ticks_after(calendar, after, before - 1, limit))
-
-
-def describe(when: When) -> str:
-    """Describe the times of a schedule."""
-    if when.cron is not None:
-        return f"{when.cron} ({when.zone})"
-    if when.every_for is not None:
-        return f"every {when.every_for / 1000:g} s from {as_text(when.anchor_at)}"
-    return f"once at {as_text(when.at)}"

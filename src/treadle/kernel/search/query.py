@@ -107,6 +107,14 @@ _TIMES = ("created", "finished")
 _DEEP = ("tag", "input", "output")
 _PLAIN = ("state", "doing", "name", "kind", "list", "id", "run", *_TIMES, "error")
 FIELDS = (*_PLAIN, *(f"{each}.…" for each in _DEEP))
+_EXACT = ("state", "doing", "kind", "list", "id", "run")
+_KNOWN = {
+    ("state", True): TASK_STATES,
+    ("state", False): RUN_STATES,
+    ("doing", False): tuple(doing.value for doing in Doing),
+    ("kind", False): ("workflow", "function"),
+}
+"""The values of a field, of tasks (True) or runs."""
 _ORDERED = ("<", "<=", ">", ">=")
 _UNITS = {"s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000, "w": 604_800_000}
 _TOKEN = re.compile(
@@ -352,32 +360,30 @@ class _Parser:
 
     def _check(self, field: Field, op: str, value: Value, op_at: int, at: int) -> None:
         """Raise the error of a comparison that can match nothing."""
-        root = field.root
+        root, is_time, ordered = field.root, isinstance(value, Instant | Ago), op in _ORDERED
+        words_of = isinstance(value, str) and words(value)
         if root in _TIMES:
-            if not isinstance(value, Instant | Ago):
-                raise self._error(f"{root} compares with a time: {root} > 2d ago, {root} >= 2026-11-01.", at)
-            if op not in _ORDERED:
-                raise self._error(f"{root} compares with <, <=, > or >=: {root} >= 2026-11-01 and {root} < 2026-11-02.", op_at)
-            return
-        if isinstance(value, Ago) and root != "tag":
-            raise self._error(f"a relative time is for created, finished and tags, not {root}.", at)
-        if op == "~" and (not isinstance(value, str) or not words(value)):
-            raise self._error('~ takes a text with words to find: error ~ "timeout".', at)
-        if op == "~" and root in ("state", "doing", "kind", "list", "id", "run"):
-            raise self._error(f"{root} compares with = or in; ~ is for error, name, tags and values.", op_at)
-        if root == "error" and op != "~":
-            raise self._error('error compares with ~ (it contains all these words): error ~ "timeout".', op_at)
-        if op in _ORDERED and (root in _PLAIN or value is None or isinstance(value, bool | Prefix)):
-            raise self._error(f"{root} does not compare with {op}; use = or !=.", op_at)
-        if root in _PLAIN and not isinstance(value, str | Prefix):
-            raise self._error(f"{root} compares with text.", at)
-        known: tuple[str, ...] = ()
-        if root == "state":
-            known = TASK_STATES if self._tasks else RUN_STATES
-        elif root == "doing":
-            known = tuple(each.value for each in Doing)
-        elif root == "kind" and not self._tasks:
-            known = ("workflow", "function")
+            problems: tuple[tuple[bool, str, int], ...] = (
+                (not is_time, f"{root} compares with a time: {root} > 2d ago, {root} >= 2026-11-01.", at),
+                (not ordered, f"{root} compares with <, <=, > or >=: {root} >= 2026-11-01 and {root} < 2026-11-02.", op_at),
+            )
+        else:
+            problems = (
+                (isinstance(value, Ago) and root != "tag", f"a relative time is for created, finished and tags, not {root}.", at),
+                (op == "~" and not words_of, '~ takes a text with words to find: error ~ "timeout".', at),
+                (op == "~" and root in _EXACT, f"{root} compares with = or in; ~ is for error, name, tags and values.", op_at),
+                (root == "error" and op != "~", 'error compares with ~ (it contains all these words): error ~ "timeout".', op_at),
+                (
+                    ordered and (root in _PLAIN or value is None or isinstance(value, bool | Prefix)),
+                    f"{root} does not compare with {op}; use = or !=.",
+                    op_at,
+                ),
+                (root in _PLAIN and not isinstance(value, str | Prefix), f"{root} compares with text.", at),
+            )
+        for wrong, problem, place in problems:
+            if wrong:
+                raise self._error(problem, place)
+        known = _KNOWN.get((root, self._tasks), ())
         if known and isinstance(value, str) and value not in known:
             near = difflib.get_close_matches(value.lower(), known, 1)
             hint = f" Did you mean {near[0]}?" if near else ""
@@ -403,8 +409,8 @@ def words(text: str) -> list[str]:
     In a query, a word may end in `*`: any word with that beginning.
     """
     return [
-        each[:-1].translate(_LOWER)[:WORD_LIMIT] + "*" if each.endswith("*") else each.translate(_LOWER)[:WORD_LIMIT]
-        for each in _WORD.findall(text)
+        word[:-1].translate(_LOWER)[:WORD_LIMIT] + "*" if word.endswith("*") else word.translate(_LOWER)[:WORD_LIMIT]
+        for word in _WORD.findall(text)
     ]
 
 

@@ -25,6 +25,7 @@ from treadle.model.values import Json, decode
 
 ROWS_LIMIT = 5_000
 VALUES_LIMIT = 1_000
+RUNS_LIMIT = 10_000
 _BATCH = 1000
 _FIRST_BATCH = 100
 _SHARE = 20
@@ -73,16 +74,14 @@ class Search:
         """A page of the tasks that match the query and the conditions `more`."""
         return await self._search(_Tasks(self._store, self._namespace), _joined(parse(where, tasks=True), more), before_id, limit)
 
-    async def find_runs(self, where: str, more: Sequence[Query] = (), most: int = 10_000) -> list[Run]:
-        """The newest runs that match, up to `most`."""
-        found: list[Run] = []
-        cursor: str | None = None
-        while len(found) < most:
-            page = await self.list_runs(where, more=more, before_id=cursor, limit=_BATCH)
-            found += page.records
-            if (cursor := page.cursor) is None:
-                break
-        return found[:most]
+    async def find_runs(self, where: str, more: Sequence[Query] = ()) -> list[Run]:
+        """The newest runs that match, up to `RUNS_LIMIT`."""
+        page = await self.list_runs(where, more=more, limit=_BATCH)
+        runs = page.records
+        while page.cursor is not None and len(runs) < RUNS_LIMIT:
+            page = await self.list_runs(where, more=more, before_id=page.cursor, limit=_BATCH)
+            runs += page.records
+        return runs
 
     async def list_tags(self, owner_ids: Sequence[str]) -> dict[str, dict[str, str]]:
         """The tags of runs and tasks in stored form, by id."""

@@ -17,7 +17,7 @@ from treadle.api.watchers import SeenItem, SeenPage, WatchedSource, Watcher, Wat
 from treadle.api.wire import record_of
 from treadle.kernel.queue.service import PATIENCE
 from treadle.kernel.store.lookups import check_limit
-from treadle.kernel.triggers import ACTIVE, Recovery, Triggers, check_options, edit_target, is_placeholder
+from treadle.kernel.triggers import ACTIVE, Recovery, Triggers, check_options, edit_target, is_placeholder, is_web_url
 from treadle.kernel.watchers.decide import Scan
 from treadle.model.access import Access, Scope
 from treadle.model.clock import milliseconds
@@ -241,16 +241,11 @@ def _source(given: Mapping[str, Any]) -> Source:
 
 
 def _check_address(url: str) -> None:
-    try:
-        parts = urlsplit(url)
-        known = parts.scheme in ("http", "https") and bool(parts.hostname) and (parts.port or 1) > 0
-    except ValueError:
-        known = False
-    if not known or not url.isprintable() or " " in url:
+    if not is_web_url(url):
         raise InvalidWatcher(
             f"{url!r} is not an address: only http and https can be watched, e.g. https://example.org/prices.json."
         )
-    if parts.username is not None or parts.password is not None:
+    if "@" in urlsplit(url).netloc:
         raise InvalidWatcher("An address with a user name or password would be visible to everybody who can see the watcher.")
 
 
