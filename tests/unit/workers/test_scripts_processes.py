@@ -149,16 +149,16 @@ async def test_a_script_that_loses_the_parent_twice_fails(runner):
 
 
 async def test_a_parent_that_does_not_answer_is_replaced(monkeypatch):
-    give_up = Host.give_up
+    async with ScriptRunner(limits=ScriptLimits(wall_for=0.05)) as runner:
+        give_up = Host.give_up
 
-    def replace(host: Host, reason: str) -> None:
-        monkeypatch.setattr("treadle.workers.scripts.runner.GRACE_FOR", BOUND)  # the next one may take its time
-        give_up(host, reason)
+        def replace(host: Host, reason: str) -> None:
+            runner._limits = ScriptLimits()  # the next one may take its time
+            give_up(host, reason)
 
-    monkeypatch.setattr(Host, "give_up", replace)
-    async with ScriptRunner() as runner:
+        monkeypatch.setattr(Host, "give_up", replace)
+        monkeypatch.setattr("treadle.workers.scripts.runner.GRACE_FOR", 0.05)
         first = await runner.warm()
-        monkeypatch.setattr("treadle.workers.scripts.runner.GRACE_FOR", 0.1 - ScriptLimits().wall_for)
         os.kill(first, signal.SIGSTOP)
         assert await runner.run("result['n'] = 1", {}) == {"n": 1}
         assert await runner.warm() != first

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import itertools
 import json
 import os
@@ -105,15 +104,10 @@ class HostGone(Exception):
     """The process ended, or did not answer a request."""
 
 
-class HostRefused(Exception):
-    """The process could not fork."""
-
-
 class Ended(msgspec.Struct, frozen=True):
     """The end of a script's process: `status` is its exit status or minus the signal, `cpu_for` its CPU time in seconds."""
 
     status: int
-    timeout: bool
     cpu_for: float
 
 
@@ -177,13 +171,16 @@ class Host:
             self.give_up(str(error))
         return script_id, future
 
-    def kill(self, script_id: int) -> None:
-        """Kill the script's process if it still runs."""
+    async def kill(self, script_id: int, end: asyncio.Future[Ended]) -> None:
+        """Kill the script's process if it still runs, and wait for its end."""
         try:
             if not self.gone:
                 self._control.send(sandbox.pack({"kill": script_id}))
         except OSError as error:
             self.give_up(str(error))
+        await asyncio.wait([end], timeout=GRACE_FOR)
+        if not end.done():
+            self.give_up("it did not end a script")
 
     def give_up(self, why: str) -> None:
         """Kill a host that misbehaves; everything in progress raises `HostGone`."""
@@ -221,11 +218,11 @@ class Host:
         elif "ended" in message:
             future = self._ends.pop(message["ended"])
             if not future.done():
-                future.set_result(Ended(message["status"], message["timeout"], message["cpu"]))
+                future.set_result(Ended(message["status"], message["cpu"]))
         elif "refused" in message:
             future = self._ends.pop(message["refused"])
             if not future.done():
-                future.set_exception(HostRefused(message["why"]))
+                future.set_exception(OSError(message["why"]))
 
     def _lose(self, why: str) -> None:
         if not self.gone:
@@ -254,71 +251,50 @@ def _launch(python: str, limits: ScriptLimits, control: int, place: Path) -> sub
 
 
 GRACE_FOR = 10.0
-"""Seconds that the host process may be late in ending a script before it is killed itself."""
+"""Seconds that the host process may take to end a script before it is killed itself."""
 
 _READ_FOR = 2.0
-_KILLED_FOR = 5.0
 
 
-class AnswerTooLarge(Exception):
-    """The child announced an answer above the limit; it was not read."""
+async def exchange(host: Host, request: bytes, limits: ScriptLimits, source: str) -> tuple[Ended, bytes | None]:
+    """Run one script until its process ends. The answer is None if it is incomplete.
 
-
-async def exchange(host: Host, request: bytes, wall_for: float, limit: int) -> tuple[Ended, bytes | None]:
-    """Run one script until its process ends. The answer, of at most `limit` bytes, is None if it is incomplete.
-
-    A cancellation ends the process. Raises `HostGone`, `HostRefused` or `AnswerTooLarge`.
+    A cancellation ends the process. Raises `HostGone`, `ScriptTimeout`, `ScriptResultInvalid` for an answer that is too large, or
+    OSError if no process can be started.
     """
     ours, theirs = socket.socketpair()
-    with ours:
-        ours.setblocking(False)
-        with theirs:
-            script_id, end = host.run(theirs)
-        talk = asyncio.create_task(_talk(ours, request, limit))
-        try:
-            await asyncio.wait([end], timeout=wall_for + GRACE_FOR)
-            if not end.done():
-                host.give_up("it did not end a script after its timeout")
-            # Everything written before the end can be read now; only an escaped process keeps the channel open.
-            await asyncio.wait([talk], timeout=_READ_FOR)
-            return end.result(), talk.result() if talk.done() else None
-        except asyncio.CancelledError:
-            host.kill(script_id)
-            await asyncio.wait([end], timeout=_KILLED_FOR)
-            raise
-        finally:
-            talk.cancel()
-            await asyncio.wait([talk])
-            if not talk.cancelled():
-                talk.exception()
+    with theirs:
+        script_id, end = host.run(theirs)
+    talk = asyncio.create_task(_talk(ours, request, limits, source))
+    try:
+        await asyncio.wait([end], timeout=limits.wall_for)
+        if not end.done():
+            await host.kill(script_id, end)
+            if end.result().status == -signal.SIGKILL:
+                raise ScriptTimeout(f"The script took longer than {limits.wall_for:g} s and was stopped.", source=source)
+        # Everything written before the end can be read now; only an escaped process keeps the channel open.
+        await asyncio.wait([talk], timeout=_READ_FOR)
+        return end.result(), talk.result() if talk.done() else None
+    except asyncio.CancelledError:
+        await host.kill(script_id, end)
+        raise
+    finally:
+        talk.cancel()
+        await asyncio.gather(talk, return_exceptions=True)
 
 
-async def _talk(channel: socket.socket, request: bytes, limit: int) -> bytes | None:
-    loop = asyncio.get_running_loop()
-    with contextlib.suppress(OSError):  # it may end before it has read the whole request
-        await loop.sock_sendall(channel, sandbox.frame(request))
-    head = await _read(channel, sandbox.LENGTH_BYTES)
-    if head is None:
+async def _talk(channel: socket.socket, request: bytes, limits: ScriptLimits, source: str) -> bytes | None:
+    reader, writer = await asyncio.open_unix_connection(sock=channel, limit=1 << 20)
+    try:
+        writer.write(sandbox.frame(request))
+        size = sandbox.length(await reader.readexactly(sandbox.LENGTH_BYTES))
+        if size > limits.output_bytes + _ANSWER_SLACK:
+            raise ScriptResultInvalid(f"The result takes more than {limits.output_bytes} bytes.", source=source)
+        return await reader.readexactly(size)
+    except (OSError, asyncio.IncompleteReadError):  # the process may end before it has read the whole request
         return None
-    if sandbox.length(head) > limit:
-        with contextlib.suppress(OSError):
-            channel.shutdown(socket.SHUT_RDWR)
-        raise AnswerTooLarge
-    return await _read(channel, sandbox.length(head))
-
-
-async def _read(channel: socket.socket, size: int) -> bytes | None:
-    loop = asyncio.get_running_loop()
-    received = bytearray()
-    while len(received) < size:
-        try:
-            part = await loop.sock_recv(channel, min(size - len(received), 1 << 20))
-        except OSError:
-            return None
-        if not part:
-            return None
-        received += part
-    return bytes(received)
+    finally:
+        writer.transport.abort()
 
 
 _PROBLEMS: dict[str, type[ScriptError]] = {cls.code: cls for cls in (ScriptError, ScriptSyntax, ScriptMemory, ScriptResultInvalid)}
@@ -347,8 +323,6 @@ def outputs(ended: Ended, answer: bytes | None, limits: ScriptLimits, first_line
 
 
 def _failure(ended: Ended, limits: ScriptLimits, source: str) -> ScriptError | None:
-    if ended.timeout:
-        return ScriptTimeout(f"The script took longer than {limits.wall_for:g} s and was stopped.", source=source)
     if ended.status == -signal.SIGXCPU or (ended.status == -signal.SIGKILL and ended.cpu_for >= limits.cpu_for):
         return ScriptTimeout(f"The script used more than {limits.cpu_for:g} s of CPU time and was stopped.", source=source)
     if ended.status == sandbox.EXIT_MEMORY:
@@ -438,7 +412,6 @@ class ScriptRunner:
             raise ScriptUnavailable(f"No process for scripts can be started: {error}.", source="<start>") from None
 
     async def _outputs(self, request: str, first_line: int, source: str) -> dict[str, Json]:
-        limit = self._limits.output_bytes + _ANSWER_SLACK
         async with self._slots:
             for last in (False, True):
                 try:
@@ -446,14 +419,10 @@ class ScriptRunner:
                 except (OSError, HostGone) as error:
                     raise ScriptUnavailable(f"No process for scripts can be started: {error}.", source=source) from None
                 try:
-                    ended, answer = await exchange(host, request.encode(), self._limits.wall_for, limit)
+                    ended, answer = await exchange(host, request.encode(), self._limits, source)
                     break
-                except (OSError, HostRefused) as error:
+                except OSError as error:
                     raise ScriptUnavailable(f"No process can be started for the script: {error}.", source=source) from None
-                except AnswerTooLarge:
-                    raise ScriptResultInvalid(
-                        f"The result takes more than {self._limits.output_bytes} bytes.", source=source
-                    ) from None
                 except HostGone as error:
                     if last and not self._closed:
                         raise ScriptKilled(f"The process that runs scripts was lost twice: {error}.", source=source) from None

@@ -1,13 +1,13 @@
 """The processes that scripts run in: a host process, and its child for each script. They start fast: nothing here imports Treadle.
 
-The host loads all modules, forks one child per script, kills it after its timeout, and reports its end. It never sees code,
-parameters or results: each request comes with a descriptor that the child uses. So no script finds another script's values in
-inherited memory, and large values do not delay other scripts. The child applies the limits, reads the request, runs the code and
-writes the answer. Each limit notes True, or the reason why it does not hold on this machine. A missing limit does not stop a
-script: an operator reads the notes (`treadle doctor`) and decides.
+The host loads all modules, forks one child per script, kills it on request, and reports its end. It never sees code, parameters or
+results: each request comes with a descriptor that the child uses. So no script finds another script's values in inherited memory,
+and large values do not delay other scripts. The child applies the limits, reads the request, runs the code and writes the answer.
+Each limit notes True, or the reason why it does not hold on this machine. A missing limit does not stop a script: an operator reads
+the notes (`treadle doctor`) and decides.
 
     to the host    {"run": id} with one descriptor, {"kill": id}
-    from the host  {"ready": notes}, {"ended": id, "status": n, "timeout": bool, "cpu": seconds}, {"refused": id, "why": text}
+    from the host  {"ready": notes}, {"ended": id, "status": n, "cpu": seconds}, {"refused": id, "why": text}
 """
 
 from __future__ import annotations
@@ -31,7 +31,6 @@ import types
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import Any, NoReturn
 
 _LENGTH = struct.Struct("!I")
@@ -193,17 +192,11 @@ def filter_program(machine: str) -> bytes:
     return b"".join(struct.pack("HBBI", *step) for step in steps)
 
 
-class Filter:
-    """The filter, built once in the parent; a child only installs it."""
-
-    def __init__(self) -> None:
-        code = filter_program(os.uname().machine)
-        self._code = ctypes.create_string_buffer(code, len(code))
-        head = struct.pack("HxxxxxxP", len(code) // 8, ctypes.addressof(self._code))
-        self._head = ctypes.create_string_buffer(head, len(head))
-
-    def install(self) -> None:
-        set_filter(ctypes.addressof(self._head))
+def make_filter() -> tuple[ctypes.Array[ctypes.c_char], ctypes.Array[ctypes.c_char]]:
+    """Return the filter, which points to its code, and that code: built once in the parent, so that a child only installs it."""
+    code = ctypes.create_string_buffer(filter_program(os.uname().machine))
+    head = struct.pack("HxxxxxxP", (len(code) - 1) // 8, ctypes.addressof(code))
+    return ctypes.create_string_buffer(head, len(head)), code
 
 
 _INDIRECT_MODULES = (
@@ -250,23 +243,15 @@ Notes = dict[str, bool | str]
 """For each limit True, or the reason why it does not hold."""
 
 
-@dataclass(frozen=True)
-class Settings:
-    """The limits of one parent's scripts, from its command line."""
-
-    wall: float
-    cpu: float
-    memory: int
-    off: tuple[str, ...]
-
-
 class Limits:
-    def __init__(self, settings: Settings) -> None:
-        self.settings = settings
+    """The limits of one parent's scripts, and whether they hold."""
+
+    def __init__(self, wall: float, cpu: float, memory: int, off: Sequence[str]) -> None:
+        self._wall, self._cpu, self._memory, self._off = wall, cpu, memory, off
         self.notes: Notes = {}
         self._own_memory = _address_space()
         self._parent_id = os.getpid()
-        self._filter: Filter | None = None
+        self._filter: tuple[ctypes.Array[ctypes.c_char], ctypes.Array[ctypes.c_char]] | None = None
 
     def isolate(self) -> None:
         """Isolate the parent once from network and files; its children inherit this."""
@@ -279,10 +264,9 @@ class Limits:
 
     def apply(self) -> None:
         """Apply all other limits in a child, in an order in which no step prevents a later one."""
-        settings = self.settings
-        cpu = max(math.ceil(settings.cpu), 1)
+        cpu = max(math.ceil(self._cpu), 1)
         self._limit("cpu", resource.RLIMIT_CPU, cpu, cpu + 1)
-        self._limit("memory", resource.RLIMIT_AS, self._own_memory + settings.memory)
+        self._limit("memory", resource.RLIMIT_AS, self._own_memory + self._memory)
         self._limit("file_size", resource.RLIMIT_FSIZE, 0)
         self._limit("open_files", resource.RLIMIT_NOFILE, 4)
         self._limit("core_file", resource.RLIMIT_CORE, 0)
@@ -293,16 +277,17 @@ class Limits:
         self._try("not_dumpable", set_not_dumpable)
         self._try("dies_with_parent", self._die_with_parent)
         # As a last resort, the kernel's timer ends a script without a parent.
-        signal.setitimer(signal.ITIMER_REAL, settings.wall + 5)
+        signal.setitimer(signal.ITIMER_REAL, self._wall + 5)
         if self._filter is not None:
-            self._try("system_calls", self._filter.install)
+            program = ctypes.addressof(self._filter[0])
+            self._try("system_calls", lambda: set_filter(program))
 
     def described(self) -> Notes:
         """Return the notes; the system call filter also enforces some other limits."""
         notes = dict(self.notes)
         filtered = notes["system_calls"] is True
         for name in ("network", "files", "processes"):
-            if filtered and name not in self.settings.off:
+            if filtered and name not in self._off:
                 notes[name] = True
         if not filtered and os.getuid() == 0 and notes["processes"] is True:
             notes["processes"] = "root is not bound by RLIMIT_NPROC"
@@ -320,7 +305,7 @@ class Limits:
             os._exit(1)
 
     def _prepare_filter(self) -> None:
-        self._filter = Filter()
+        self._filter = make_filter()
 
     def _limit(self, name: str, which: int, soft: int, hard: int | None = None) -> None:
         def step() -> None:
@@ -331,7 +316,7 @@ class Limits:
         self._try(name, step)
 
     def _try(self, name: str, step: Callable[[], None]) -> None:
-        if name in self.settings.off:
+        if name in self._off:
             self.notes[name] = "switched off"
             return
         try:
@@ -484,20 +469,14 @@ def _line(error: BaseException, source: str) -> int | None:
 _CONTROL = 3
 
 
-@dataclass(slots=True)
-class _Script:
-    id: int
-    ends_at: float
-    timeout: bool = False
-
-
 class Parent:
     def __init__(self, control: socket.socket, limits: Limits) -> None:
         self._control = control
         self._limits = limits
         self._received = bytearray()
         self._channels: deque[int] = deque()
-        self._scripts: dict[int, _Script] = {}
+        self._scripts: dict[int, int] = {}
+        """The ids of the scripts, by the pids of their children."""
 
     def serve(self) -> None:
         """Serve until the other side closes the connection, then kill all children."""
@@ -511,21 +490,15 @@ class Parent:
         ready.register(woken, select.POLLIN)
         try:
             while True:
-                events = dict(ready.poll(self._poll_timeout()))
+                events = dict(ready.poll())
                 if woken.fileno() in events:
                     woken.recv(4096)
                 self._reap()
-                self._end_overdue()
                 if self._control.fileno() in events and not self._receive():
                     return
         finally:
             for pid in self._scripts:
                 _kill_group(pid)
-
-    def _poll_timeout(self) -> int | None:
-        """Return the milliseconds until the next timeout, at most a minute."""
-        ends = [script.ends_at for script in self._scripts.values() if not script.timeout]
-        return min(max(int((min(ends) - _now()) * 1000) + 1, 0), 60_000) if ends else None
 
     def _receive(self) -> bool:
         data, channels, _, _ = socket.recv_fds(self._control, 65536, 16)
@@ -535,8 +508,8 @@ class Parent:
             if "run" in message:
                 self._start(message["run"], self._channels.popleft())
             elif "kill" in message:
-                for pid, script in self._scripts.items():
-                    if script.id == message["kill"]:
+                for pid, script_id in self._scripts.items():
+                    if script_id == message["kill"]:
                         _kill_group(pid)
         return bool(data)
 
@@ -550,26 +523,19 @@ class Parent:
                 serve_script(channel, self._limits)
             with suppress(OSError):  # the child does the same; either may be first
                 os.setpgid(pid, pid)
-            self._scripts[pid] = _Script(script_id, _now() + self._limits.settings.wall)
+            self._scripts[pid] = script_id
         os.close(channel)
 
     def _reap(self) -> None:
         for pid in list(self._scripts):
             ended, status, usage = os.wait4(pid, os.WNOHANG)
             if ended:
-                script = self._scripts.pop(pid)
+                script_id = self._scripts.pop(pid)
                 with suppress(OSError):  # processes that the script may have started
                     os.killpg(pid, signal.SIGKILL)
                 code = os.waitstatus_to_exitcode(status)
                 cpu = usage.ru_utime + usage.ru_stime
-                self._send({"ended": script.id, "status": code, "timeout": script.timeout, "cpu": cpu})
-
-    def _end_overdue(self) -> None:
-        now = _now()
-        for pid, script in self._scripts.items():
-            if script.ends_at <= now and not script.timeout:
-                script.timeout = True
-                _kill_group(pid)
+                self._send({"ended": script_id, "status": code, "cpu": cpu})
 
     def _send(self, message: dict[str, object]) -> None:
         self._control.sendall(pack(message))
@@ -580,10 +546,6 @@ def _kill_group(pid: int) -> None:
     for signal_it in (os.killpg, os.kill):
         with suppress(ProcessLookupError, PermissionError):
             signal_it(pid, signal.SIGKILL)
-
-
-def _now() -> float:
-    return time.monotonic()  # noqa: TID251 - this process has no Clock
 
 
 def main(control_fd: int, settings: str) -> None:
@@ -600,7 +562,7 @@ def main(control_fd: int, settings: str) -> None:
     os.environ["TZ"] = "UTC0"  # noqa: TID251
     time.tzset()
     os.environ.clear()  # noqa: TID251
-    limits = Limits(Settings(given["wall"], given["cpu"], given["memory"], tuple(given["off"])))
+    limits = Limits(given["wall"], given["cpu"], given["memory"], given["off"])
     limits.isolate()
     control = socket.socket(fileno=_CONTROL)
     control.setblocking(True)
