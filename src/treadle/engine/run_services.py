@@ -10,7 +10,7 @@ from treadle.kernel.functions.service import Functions
 from treadle.kernel.settler import Settler
 from treadle.model.usage import micros
 from treadle.model.values import Json
-from treadle.workers.log_writer import LazyLogWriter
+from treadle.workers.log_writer import LogWriter
 
 if TYPE_CHECKING:
     from treadle.api.flows import FlowsApi
@@ -59,7 +59,7 @@ class RunServices:
             external_jobs,
             {kind: extension.settle for extension in kernel.extensions for kind in extension.kinds},
         )
-        self.log_lines = LazyLogWriter(kernel.store, kernel.emit)
+        self.log_lines = LogWriter(kernel.store, kernel.emit)
         """Writes the log lines of flows, for all workers of the engine."""
         self._kernel = kernel
 

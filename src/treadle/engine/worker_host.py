@@ -239,7 +239,7 @@ class WorkerHost:
     async def start(self) -> None:
         """Register, then start to claim. If this raises, everything that was started is stopped again."""
         kernel = self._kernel
-        self._loop = asyncio.get_running_loop()
+        self._loop = self._log_writer.loop = asyncio.get_running_loop()
         for part in self._parts:
             part.check()
         if self._options.lease_for < SHORTEST_LEASE_FOR:
@@ -259,7 +259,7 @@ class WorkerHost:
             raise
         kernel.committer.on_parked.append(self._waker.expect)
         self.worker.on_limited = self._waker.expect
-        runs = [self.worker.run(), self._waker.run(), self._log_writer.run(), self._watch.run()]
+        runs = [self.worker.run(), self._waker.run(), self._watch.run()]
         self._tasks = [self._loop.create_task(run) for run in runs]
         kernel.emit(WorkerStarted(self.owner_id, tuple(self._served())))
         if self._registry.specialists:
@@ -272,7 +272,7 @@ class WorkerHost:
     async def stop(self) -> None:
         """Stop gracefully: no part runs when this returns and, if the store was reachable, nothing is held."""
         kernel = self._kernel
-        claiming, waking, writing, looking = self._tasks
+        claiming, waking, looking = self._tasks
         self._state = "draining"
         try:
             await kernel.store.servers.save(self.describe())
@@ -285,8 +285,6 @@ class WorkerHost:
         await asyncio.gather(claiming, waking, looking, return_exceptions=True)
         await self.worker.stop()
         self.functions.close()
-        writing.cancel()
-        await asyncio.gather(writing, return_exceptions=True)
         await self._log_writer.flush()
         await kernel.run_services.log_lines.flush()
         self._state = "stopped"

@@ -1,4 +1,4 @@
-"""Writers of log lines: they buffer the lines of handlers and write them in batches, about twice a second, off the hot path."""
+"""The writer of log lines: buffers the lines of handlers and writes them in batches, about twice a second, off the hot path."""
 
 from __future__ import annotations
 
@@ -10,41 +10,56 @@ from treadle.kernel.telemetry.events import Emit, LoopError, StoreBack, StoreTro
 from treadle.model.errors import StoreError
 from treadle.model.tasks import LogLine
 
-_EVERY = 0.5
+_WRITE_EVERY = 0.5
 _BATCH = 500
-_MOST = 100_000
+_LINES_LIMIT = 100_000
 """Log lines kept in memory while the store cannot be reached; beyond that the oldest are dropped."""
 
 
 class LogWriter:
-    """Accepts log lines from any thread, and appends them to the store while `run` runs."""
+    """Accepts log lines, and appends them to the store soon afterwards."""
 
     def __init__(self, store: Store, emit: Emit) -> None:
         self._store = store
         self._emit = emit
-        self._lines: deque[LogLine] = deque(maxlen=_MOST)
+        self._lines: deque[LogLine] = deque(maxlen=_LINES_LIMIT)
         self._trouble = False
         self._one = asyncio.Lock()
-        self._flush: asyncio.Future[None] | None = None
+        self.loop: asyncio.AbstractEventLoop | None = None
+        """The event loop on which lines are written, for `add` in other threads; default: that of the first caller."""
+        self._is_scheduled = False
+        self._writing: asyncio.Task[None] | None = None
 
     def add(self, line: LogLine) -> None:
-        """Buffer the log line for the next write; any thread may call this."""
+        """Buffer the log line, and schedule a write; any thread may call this once there is a `loop`."""
         self._lines.append(line)
+        if not self._is_scheduled:
+            self._schedule()
 
-    async def run(self) -> None:
-        """Write buffered log lines until canceled."""
-        while True:
-            await asyncio.sleep(_EVERY)
-            if self._lines:
-                self._flush = asyncio.ensure_future(self.flush())
-                await asyncio.shield(self._flush)  # a write that has begun ends, and the last flush waits for it
+    def _schedule(self) -> None:
+        self._is_scheduled = True
+        self.loop = self.loop or asyncio.get_running_loop()
+        self.loop.call_soon_threadsafe(self.loop.call_later, _WRITE_EVERY, self._begin)
+
+    def _begin(self) -> None:
+        self._is_scheduled = False
+        if self._lines:
+            self._writing = asyncio.ensure_future(self._write_all())
 
     async def flush(self) -> None:
-        """Write all buffered log lines; if the store cannot be reached, keep them for the next time."""
+        """Write all buffered log lines immediately; when this returns, no write is in progress."""
+        await self._write_all()
+        if self._writing is not None:
+            await asyncio.wait([self._writing])
+
+    async def _write_all(self) -> None:
         async with self._one:
             await self._write()
+        if self._lines and not self._is_scheduled:  # the store cannot be reached
+            self._schedule()
 
     async def _write(self) -> None:
+        """Write all buffered log lines; if the store cannot be reached, keep them for the next time."""
         while self._lines:
             batch = [self._lines.popleft() for _ in range(min(len(self._lines), _BATCH))]
             try:
@@ -52,7 +67,7 @@ class LogWriter:
             except StoreError as error:
                 self._lines.extendleft(reversed(batch))
                 if not self._trouble:
-                    self._emit(StoreTrouble("writing log lines", str(error), _EVERY))
+                    self._emit(StoreTrouble("writing log lines", str(error), _WRITE_EVERY))
                 self._trouble = True
                 return
             except Exception as error:
@@ -60,36 +75,3 @@ class LogWriter:
             if self._trouble:
                 self._trouble = False
                 self._emit(StoreBack("writing log lines"))
-
-
-class LazyLogWriter(LogWriter):
-    """Starts a write by itself soon after a log line; accepts lines on its event loop only, and costs nothing without any."""
-
-    def __init__(self, store: Store, emit: Emit) -> None:
-        super().__init__(store, emit)
-        self._writing: asyncio.Task[None] | None = None
-
-    def add(self, line: LogLine) -> None:
-        """Buffer the log line, and schedule a write."""
-        super().add(line)
-        if self._writing is None:
-            self._writing = asyncio.get_running_loop().create_task(self._write_soon())
-
-    async def flush(self) -> None:
-        """Write all buffered log lines immediately; when this returns, no write is in progress."""
-        async with self._one:
-            await self._write()
-            writing = self._writing
-            if writing is not None and not self._lines:
-                writing.cancel()  # it sleeps, or waits for the lock
-        if writing is not None and writing.cancelling():
-            await asyncio.wait([writing])
-
-    async def _write_soon(self) -> None:
-        try:
-            while self._lines:
-                await asyncio.sleep(_EVERY)
-                async with self._one:
-                    await self._write()
-        finally:
-            self._writing = None

@@ -80,10 +80,7 @@ async def test_lines_that_are_being_written_when_the_worker_stops_are_stored_onc
     paper = Slow()
     writer = LogWriter(paper, Events())  # type: ignore[arg-type]
     writer.add(line("a"))
-    running = asyncio.ensure_future(writer.run())
     await paper.begun.wait()
-    running.cancel()
-    await asyncio.wait([running])
     writer.add(line("b"))
     last = asyncio.ensure_future(writer.flush())
     await asyncio.sleep(0)
