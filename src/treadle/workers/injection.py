@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 from collections.abc import Callable, Mapping
-from contextlib import AsyncExitStack, ExitStack, asynccontextmanager, contextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from typing import Annotated, Any, Literal, TypeVar, get_args, get_origin
 
 import msgspec
@@ -49,10 +49,6 @@ class Provider(msgspec.Struct, frozen=True):
         """Whether the factory, or one that it needs for each task, must be awaited."""
         own = inspect.iscoroutinefunction(self.factory) or inspect.isasyncgenfunction(self.factory)
         return own or any(each.is_async for _, each in self.needs if each.scope == "task")
-
-    def is_task_async(self) -> bool:
-        """Whether a call must await it: instances of the worker exist before."""
-        return self.scope == "task" and self.is_async
 
 
 Needs = tuple[tuple[str, Provider], ...]
@@ -190,10 +186,10 @@ class Dependencies:
 
 
 class _Wired:
-    """A callable that adds the injected arguments; in another process, which has no worker, it creates all of them itself."""
+    """Sync code with its arguments injected; in another process, which has no worker, it creates all of them itself."""
 
     def __init__(self, dependencies: Dependencies | None, call: Callable[..., Any], needs: Needs) -> None:
-        self._dependencies, self._call, self._needs = dependencies, call, needs
+        self._dependencies, self._code, self._needs = dependencies, call, needs
         names = dict(needs)
         signature = inspect.signature(call)
         self.__wrapped__ = call
@@ -208,51 +204,47 @@ class _Wired:
         self.__annotations__ = {name: value for name, value in annotations.items() if name not in names}
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return type(self), (None, importable(self._call), self._needs)
-
-    def _missing(self, given: Mapping[str, Any]) -> Needs:
-        return tuple(each for each in self._needs if each[0] not in given)
+        return type(self), (None, importable(self._code), self._needs)
 
     @property
     def _instances(self) -> dict[Provider, Any]:
-        return {} if self._dependencies is None else dict(self._dependencies.instances)
+        return {} if self._dependencies is None else self._dependencies.instances
 
-
-class _Async(_Wired):
-    async def __call__(self, /, *arguments: Any, **given: Any) -> Any:
+    async def _run(self, arguments: tuple[Any, ...], named: dict[str, Any]) -> Any:
+        instances = dict(self._instances)
         async with AsyncExitStack() as stack:
-            instances = self._instances
-            made = {name: await _make(provider, instances, stack) for name, provider in self._missing(given)}
-            return await self._call(*arguments, **given, **made)
+            missing = [(name, provider) for name, provider in self._needs if name not in named]
+            injected = {name: await _make(provider, instances, stack) for name, provider in missing}
+            returned = self._code(*arguments, **named, **injected)
+            return await returned if isinstance(self, _WiredAsync) else returned
 
-
-class _Sync(_Wired):
-    def __call__(self, /, *arguments: Any, **given: Any) -> Any:
+    def __call__(self, /, *arguments: Any, **named: Any) -> Any:
+        coroutine = self._run(arguments, named)
         instances = self._instances
-        missing = self._missing(given)
-        if any(provider.is_async for _, provider in missing if provider not in instances):
-            return asyncio.run(self._alone(arguments, given, missing))
-        with ExitStack() as stack:
-            made = {name: _make_blocking(provider, instances, stack) for name, provider in missing}
-            return self._call(*arguments, **given, **made)
+        if any(each.is_async for name, each in self._needs if name not in named and each not in instances):
+            return asyncio.run(coroutine)
+        try:
+            coroutine.send(None)  # it ends here, because it awaits nothing: the factories are sync, or the worker has called them
+        except StopIteration as end:
+            return end.value
+        raise AssertionError("A sync factory waited for the event loop.")
 
-    async def _alone(self, arguments: tuple[Any, ...], given: dict[str, Any], missing: Needs) -> Any:
-        async with AsyncExitStack() as stack:
-            instances: dict[Provider, Any] = {}
-            made = {name: await _make(provider, instances, stack) for name, provider in missing}
-            return self._call(*arguments, **given, **made)
+
+class _WiredAsync(_Wired):
+    async def __call__(self, /, *arguments: Any, **named: Any) -> Any:
+        return await self._run(arguments, named)
 
 
 def _wired(dependencies: Dependencies, call: Callable[..., Any], needs: Needs) -> _Wired:
     if is_async(call):
-        return _Async(dependencies, call, needs)
+        return _WiredAsync(dependencies, call, needs)
     for name, provider in needs:
-        if provider.is_task_async():
+        if provider.scope == "task" and provider.is_async:  # instances of the worker exist before
             raise InvalidInput(
                 f"The parameter {name} of {_name(call)} is created by async code for each task: make the function async, or give "
                 "the dependency the scope 'worker'."
             )
-    return _Sync(dependencies, call, needs)
+    return _Wired(dependencies, call, needs)
 
 
 _REST = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
@@ -298,17 +290,5 @@ async def _make(provider: Provider, instances: dict[Provider, Any], stack: Async
         made = factory(**given)
         if inspect.iscoroutine(made):
             made = await made
-    instances[provider] = made
-    return made
-
-
-def _make_blocking(provider: Provider, instances: dict[Provider, Any], stack: ExitStack) -> Any:
-    """Do the same as `_make` for factories that are not async."""
-    if provider in instances:
-        return instances[provider]
-    given = {name: _make_blocking(each, instances, stack) for name, each in provider.needs}
-    factory = provider.factory
-    cleans = inspect.isgeneratorfunction(factory)
-    made = stack.enter_context(contextmanager(factory)(**given)) if cleans else factory(**given)
     instances[provider] = made
     return made
