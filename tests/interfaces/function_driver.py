@@ -15,7 +15,7 @@ from tests.limits import BOUND
 from treadle import Engine
 from treadle.kernel.queue.decide import failure, settlement
 from treadle.kernel.store.queries import TaskFilter
-from treadle.kernel.store.units import Answer, Unit
+from treadle.kernel.store.units import Answer, Finish, Park, Unit
 from treadle.model.names import FUNCTION, HANDLER
 from treadle.model.outcomes import Problem, Succeeded
 from treadle.model.retry import RetryPolicy
@@ -25,7 +25,6 @@ from treadle.testing import ManualClock
 from treadle.workers.context import Context
 from treadle.workers.effects import EffectKernel
 from treadle.workers.executor import SystemExecutor
-from treadle.workers.functions.driver import Settled
 from treadle.workers.functions.execution import Runtime
 from treadle.workers.functions.runner import FunctionRunner
 
@@ -97,7 +96,7 @@ class Process:
                 taken += await self.engine.kernel.store.tasks.claim([lane_id], self.owner_id, LEASE_FOR, limit)
         return taken
 
-    async def execute(self, task: Task) -> Settled | None:
+    async def execute(self, task: Task) -> Finish | Park | None:
         self.claims += 1
         kernel = self.engine.kernel
         services = EffectKernel(kernel.store, self.committer, kernel.value_store, kernel.clock)  # type: ignore[arg-type]

@@ -429,8 +429,7 @@ class FunctionContext:
         driver = self._driver
         if driver.branches.enter().scope:
             raise MisusedContext("ctx.continue_as_new cannot be used inside a gather: its other branches would be lost.")
-        if driver.execution.held:
-            await driver.execution.wait_while_held()
+        await driver.execution.wait_while_held()
         driver.successor = payload
         await driver.execution.suspend()
 

@@ -18,7 +18,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import msgspec
@@ -27,12 +26,10 @@ from treadle.kernel.functions.decide import REPLAYED, CancelRequest, closing_tas
 from treadle.kernel.functions.notes import note_waits
 from treadle.kernel.functions.steps import (
     ANSWER,
-    PUBLISHED,
     VALUE_LIMIT,
     Recorded,
     answer_id,
     folded,
-    published_id,
 )
 from treadle.kernel.queue.decide import canceled_error, failure
 from treadle.kernel.queue.engine_tasks import deadline_tasks
@@ -75,14 +72,6 @@ SetSettling = Callable[[bool], None]
 """Notes whether the last unit of a claim is being committed, which must not be interrupted."""
 
 
-@dataclass(frozen=True, slots=True)
-class Settled:
-    """The settlement of a function's task, for telemetry."""
-
-    move: str
-    error: str | None = None
-
-
 class Driver:
     """Drives one run in this process, from its first claim here until it ends, is evicted or is taken over."""
 
@@ -106,7 +95,7 @@ class Driver:
 
     async def execute(
         self, task: Task, context: Context, start: Callable[[Any], Coroutine[Any, Any, Any]], set_settling: SetSettling
-    ) -> Settled | None:
+    ) -> Park | Finish | None:
         """Continue the run until it parks or ends; None if the claim was lost. A canceled driver is closed.
 
         `start` calls the function with its payload.
@@ -188,7 +177,7 @@ class Driver:
 
     # settlement
 
-    async def _settle(self, set_settling: SetSettling) -> Settled | None:
+    async def _settle(self, set_settling: SetSettling) -> Park | Finish | None:
         """Park or end the task, as no code executes; None if some code can continue after all."""
         execution, inbox = self.execution, self.inbox
         await inbox.stop_polling()
@@ -222,7 +211,7 @@ class Driver:
         note = noted(note, self.execution.function.cleanup_for, self.execution.cancel)
         return Park(_WAIT, TaskState.PENDING, task.attempt, task.failures, 0, delay=delay, checkpoint=note, doing=doing)
 
-    async def _park(self, set_settling: SetSettling, park: Park, pending: PendingUnit, messages: int = 0) -> Settled | None:
+    async def _park(self, set_settling: SetSettling, park: Park, pending: PendingUnit, messages: int = 0) -> Park | Finish | None:
         execution, inbox = self.execution, self.inbox
         pending.consumed += inbox.take_stale()
         tasks, rows = self.recorder.rows_of(pending)
@@ -236,7 +225,7 @@ class Driver:
             self.journal.uncounted = 0
             inbox.consumed(pending.consumed)
             inbox.forget_consumed()
-            return Settled(park.move, park.error)
+            return park
         set_settling(False)
         self.recorder.restore(pending)
         if answer.verdict is Verdict.CLAIM_LOST:
@@ -248,7 +237,7 @@ class Driver:
             execution.resume_paused()
         return None
 
-    async def _end(self, set_settling: SetSettling) -> Settled | None:
+    async def _end(self, set_settling: SetSettling) -> Park | Finish | None:
         execution, inbox = self.execution, self.inbox
         guard, signals = RunGuard(execution.run_id, None), []
         if self.successor is not None and execution.cancel is None:
@@ -285,7 +274,7 @@ class Driver:
             return None
         self.close()
         execution.runtime.on_finished(execution.run_id)
-        return Settled(finish.move, finish.error)
+        return finish
 
     async def _ended_unit(self, signals: Sequence[Message], pending: Sequence[Row]) -> EndedUnit:
         """Return the unit that ends the task and its run; `pending` are the rows that are committed with it."""
@@ -368,14 +357,11 @@ class Driver:
             steps=1 if published else 0,
         )
         if published:
-            row = Recorded(
-                id=published_id(new.id), kind=PUBLISHED, name=PUBLISHED, state=StepState.COMPLETED, value=dict(published)
-            )
-            step, blobs = folded(new.id, row, task.root_id, runtime.value_store)
+            step, blobs = folded(new.id, self.journal.published_row(new.id), task.root_id, runtime.value_store)
             rows = (*rows, *blobs, PutSteps(new.id, (step,), 0))
         answers = PendingUnit()
         for update_id, name in self.updates.items():
-            add_row(self, answers, answer_id(update_id), ANSWER, name, None, {"code": UpdateUnanswered.code})
+            self.journal.add(answer_row(update_id, name, None, {"code": UpdateUnanswered.code}), answers)
         if answers:
             rows = (*rows, PutSteps(run_id, tuple(answers.steps.values()), 0))
         outputs, _ = runtime.value_store.pack({"continued_as": new.id}, task.root_id, "result")
@@ -403,13 +389,7 @@ def stuck_park(task: Task, problem: Problem, cleanup_for: int, cancel: CancelReq
     )
 
 
-def add_row(
-    driver: Driver, unit: PendingUnit, row_id: str, kind: str, name: str, value: Json, error: dict[str, Json] | None = None
-) -> None:
-    """Add a row without a place to the unit."""
-    execution = driver.execution
+def answer_row(update_id: str, name: str, value: Json, error: dict[str, Json] | None) -> Recorded:
+    """Return the row with the answer to an update."""
     state = StepState.COMPLETED if error is None else StepState.FAILED
-    row = Recorded(id=row_id, kind=kind, name=name, state=state, value=value, error=error)
-    step, blobs = folded(execution.run_id, row, execution.root_id, execution.runtime.value_store)
-    unit.rows += blobs
-    unit.steps[row_id] = step
+    return Recorded(id=answer_id(update_id), kind=ANSWER, name=name, state=state, value=value, error=error)

@@ -33,8 +33,7 @@ async def gather(driver: Driver, awaitables: tuple[Any, ...]) -> list[Any]:
     """Run all concurrently, wait for ALL of them, then raise the first failure in the order of the arguments."""
     try:
         branch = driver.branches.enter()
-        if driver.execution.held:
-            await driver.execution.wait_while_held()
+        await driver.execution.wait_while_held()
         place = driver.journal.reach_gather(branch, len(awaitables))
         await driver.recorder.commit_decided(branch)
         _check_gathered(awaitables)
@@ -212,8 +211,7 @@ async def first(driver: Driver, operations: Sequence[tuple[str, Any]]) -> Winner
     names, given = [name for name, _ in operations], [operation for _, operation in operations]
     _check(names, given)
     branch = driver.branches.enter()
-    if driver.execution.held:
-        await driver.execution.wait_while_held()
+    await driver.execution.wait_while_held()
     recorded, decided = driver.journal.reach_first(branch, names)
     await driver.recorder.commit_decided(branch)
     group = _First(driver, branch, names, given, recorded)

@@ -31,7 +31,6 @@ from treadle.kernel.functions.steps import (
     read_step,
     step_id,
 )
-from treadle.kernel.store.units import PutBlob
 from treadle.model.errors import (
     ApprovalDenied,
     ApprovalExpired,
@@ -47,7 +46,6 @@ from treadle.model.errors import (
     TaskIgnored,
     TreadleError,
 )
-from treadle.model.runs import Step
 from treadle.model.states import StepState, TaskState
 from treadle.model.values import BlobRef
 from treadle.workers.functions.execution import Branch, Execution, PendingUnit
@@ -81,6 +79,13 @@ def error_of(recorded: Recorded) -> BaseException | None:
         case _:
             error = StepFailed(recorded.name, code, message, stored.get("type"))
     return blamed(error, recorded.id)
+
+
+def failure_of(recorded: Recorded) -> BaseException:
+    """Return the exception for a step that has failed."""
+    error = error_of(recorded)
+    assert error is not None
+    return error
 
 
 def _task_error(recorded: Recorded, kind: str, code: str, message: str, state: str | None) -> TreadleError:
@@ -379,15 +384,16 @@ class Journal:
     def write(self, recorded: Recorded, unit: PendingUnit, *, checked: bool = False) -> None:
         """Add the step's row to a unit that will be committed later; a `checked` value was read from the store."""
         self.decided()
+        self.add(recorded, unit, checked=checked)
+
+    def add(self, recorded: Recorded, unit: PendingUnit, *, checked: bool = False) -> None:
+        """Add a row, which need not be a step with a place, to a unit."""
         execution = self._execution
-        value_store = execution.runtime.value_store
-        step, blobs = folded(execution.run_id, recorded, execution.root_id, value_store, checked=checked)
+        step, blobs = folded(execution.run_id, recorded, execution.root_id, execution.runtime.value_store, checked=checked)
         unit.rows += blobs
         unit.steps[recorded.id] = step
 
-    def published_step(self) -> tuple[Step, tuple[PutBlob, ...]]:
-        """Return the row of the published values, and the large values to store beside it."""
-        execution = self._execution
-        row_id = published_id(execution.run_id)
-        row = Recorded(id=row_id, kind=PUBLISHED, name=PUBLISHED, state=StepState.COMPLETED, value=self.published)
-        return folded(execution.run_id, row, execution.root_id, execution.runtime.value_store)
+    def published_row(self, run_id: str) -> Recorded:
+        """Return the row of the published values for that run."""
+        state, value = StepState.COMPLETED, dict(self.published)
+        return Recorded(id=published_id(run_id), kind=PUBLISHED, name=PUBLISHED, state=state, value=value)

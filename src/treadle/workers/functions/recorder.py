@@ -341,9 +341,10 @@ class Recorder:
             rows += more
             steps.append(step)
         if unit.publishes:
-            step, blobs = self._journal.published_step()
-            steps.append(step)
-            rows += blobs
+            published = PendingUnit()
+            self._journal.add(self._journal.published_row(run_id), published)
+            steps += published.steps.values()
+            rows += published.rows
         if steps:
             rows.append(PutSteps(run_id, tuple(steps), 0))
         if unit.consumed:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any
 
 from treadle.kernel.functions.decide import read_request
+from treadle.kernel.store.units import Finish, Park
 from treadle.model.errors import InvalidPlan, NonRetryable
 from treadle.model.names import PLAN
 from treadle.model.plans import INPUTS, read_plan, resolve
@@ -14,7 +15,7 @@ from treadle.model.tasks import Task
 from treadle.model.values import Json
 from treadle.workers.context import Context, Handler
 from treadle.workers.functions.context import FunctionContext, current
-from treadle.workers.functions.driver import Driver, SetSettling, Settled
+from treadle.workers.functions.driver import Driver, SetSettling
 from treadle.workers.functions.execution import Runtime, current_code
 from treadle.workers.functions.registry import Function, FunctionRegistry, make_function, watch
 
@@ -47,7 +48,7 @@ class FunctionRunner:
         """Number of warm functions."""
         return len(self._warm)
 
-    async def execute(self, task: Task, context: Context, set_settling: SetSettling) -> Settled | None:
+    async def execute(self, task: Task, context: Context, set_settling: SetSettling) -> Park | Finish | None:
         """Execute the function until it parks or ends; None if the claim was lost."""
         function = self._registry.find(task.name)
         assert function is not None

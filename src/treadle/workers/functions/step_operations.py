@@ -48,7 +48,7 @@ from treadle.workers.context import Handler
 from treadle.workers.functions.driver import Driver
 from treadle.workers.functions.execution import Branch
 from treadle.workers.functions.inbox import Wait
-from treadle.workers.functions.journal import UNKNOWN_OUTCOME, error_of
+from treadle.workers.functions.journal import UNKNOWN_OUTCOME, error_of, failure_of
 from treadle.workers.functions.wait_operations import CallOperation, interrupted, is_interrupted
 from treadle.workers.signatures import is_async, result_converter
 
@@ -87,8 +87,7 @@ class StepOperation:
 
     async def run(self, branch: Branch) -> Any:
         driver = self.driver
-        if driver.execution.held:
-            await driver.execution.wait_while_held()
+        await driver.execution.wait_while_held()
         name = driver.journal.step_name(branch, self.name, self.key)
         place, recorded = driver.journal.reach(branch, STEP, name)
         if (recorded is not None or driver.execution.cancel is not None) and is_interrupted(driver, branch, recorded):
@@ -137,10 +136,9 @@ class StepOperation:
 
     async def _interrupt(self, branch: Branch, recorded: Recorded) -> None:
         """Record that the run is canceled before the step has ended, and raise `Canceled`."""
-        error = error_of(interrupted(self.driver, branch, recorded))
+        interrupted(self.driver, branch, recorded)
         await self.driver.recorder.commit_decided(branch)
-        assert error is not None
-        raise error
+        raise failure_of(recorded)
 
     def _loaded(self, value: Any) -> Any:
         return value if self.converter is None else self.converter.load(value)
@@ -229,15 +227,12 @@ class StepOperation:
         if delay_for is None:
             recorded.state, recorded.wake_at = StepState.FAILED, None
             await recorder.checkpoint(branch, make_step(execution.run_id, recorded, execution.runtime.value_store))
-            failed = error_of(recorded)
-            assert failed is not None
-            raise failed from error
+            raise failure_of(recorded) from error
         recorded.wake_at = execution.now() + delay_for
         journal.write(recorded, recorder.share(branch))
         branch.busy = None
         await self._wait_for_retry(branch, recorded)
-        if execution.held:
-            await execution.wait_while_held()
+        await execution.wait_while_held()
         return recorded
 
 
@@ -275,8 +270,7 @@ class EffectOperation(StepOperation):
 
     async def run(self, branch: Branch) -> Any:
         execution, journal = self.driver.execution, self.driver.journal
-        if execution.held:
-            await execution.wait_while_held()
+        await execution.wait_while_held()
         what = (self.action, stable_hash(self.request, "request"), self.key)
         name = journal.step_name(branch, self.name, self.key)
         place, recorded = journal.reach(branch, EFFECT, name)
@@ -410,9 +404,7 @@ class EffectOperation(StepOperation):
             recorded.error = {"code": unstorable.error_code, "message": str(unstorable)}
             driver.journal.write(recorded, unit)
             await driver.recorder.commit_decided(branch)
-            raised = error_of(recorded)
-            assert raised is not None
-            raise raised from error
+            raise failure_of(recorded) from error
         unit.rows += rows
         recorded.state, recorded.value, recorded.error = StepState.COMPLETED, decode(text), None
         driver.journal.write(recorded, unit)
@@ -480,6 +472,4 @@ class EffectOperation(StepOperation):
         recorded.state, recorded.wake_at, recorded.doubtful = StepState.FAILED, None, True
         recorded.error = {"code": error.code, "message": str(error), "state": UNKNOWN_OUTCOME}
         await driver.recorder.checkpoint(branch, make_step(execution.run_id, recorded, execution.runtime.value_store))
-        raised = error_of(recorded)
-        assert raised is not None
-        raise raised
+        raise failure_of(recorded)

@@ -9,7 +9,6 @@ from typing import Any, Generic, Protocol, TypeVar
 
 from treadle.kernel.functions.decide import new_run
 from treadle.kernel.functions.steps import (
-    ANSWER,
     ASK,
     CALL,
     REPLY,
@@ -20,7 +19,6 @@ from treadle.kernel.functions.steps import (
     UPDATE_PREFIX,
     WAIT,
     Recorded,
-    answer_id,
     child_run_id,
     make_step,
 )
@@ -34,10 +32,10 @@ from treadle.model.states import StepState
 from treadle.model.stored import write
 from treadle.model.tasks import NewTask
 from treadle.model.values import Json, arguments_text, decode, encode, shown, storable, text_of
-from treadle.workers.functions.driver import Driver, add_row
+from treadle.workers.functions.driver import Driver, answer_row
 from treadle.workers.functions.execution import Branch, Host, executing
 from treadle.workers.functions.inbox import Wait
-from treadle.workers.functions.journal import blamed, error_of
+from treadle.workers.functions.journal import blamed, failure_of
 
 R_co = TypeVar("R_co", covariant=True)
 
@@ -57,8 +55,7 @@ class WaitOperation:
         return self._run(self.driver.branches.enter()).__await__()
 
     async def _run(self, branch: Branch) -> Any:
-        if self.driver.execution.held:
-            await self.driver.execution.wait_while_held()
+        await self.driver.execution.wait_while_held()
         wait = self.begin(branch)
         await self.driver.inbox.block(wait)
         return self.loaded(wait.result())
@@ -183,8 +180,7 @@ class Update(Generic[T_co]):
     async def _answer(self, value: Json, error: dict[str, Json] | None) -> None:
         driver = self._driver
         branch = driver.branches.enter()
-        if driver.execution.held:
-            await driver.execution.wait_while_held()
+        await driver.execution.wait_while_held()
         if self.id not in driver.updates:
             raise MisusedContext(f"The update {self.name} was answered before; each is answered once.")
         del driver.updates[self.id]
@@ -193,7 +189,7 @@ class Update(Generic[T_co]):
         if recorded is None:
             unit = branch.next_unit()
             driver.journal.write(driver.journal.new_step(place, REPLY, name, StepState.COMPLETED), unit)
-            add_row(driver, unit, answer_id(self.id), ANSWER, self.name, value, error)
+            driver.journal.add(answer_row(self.id, self.name, value, error), unit)
             await driver.recorder.commit_decided(branch)
 
 
@@ -310,15 +306,12 @@ class StartOperation:
 
     async def _run(self, branch: Branch) -> ChildRun[Any]:
         execution, journal = self.driver.execution, self.driver.journal
-        if execution.held:
-            await execution.wait_while_held()
+        await execution.wait_while_held()
         encode(self.payload, "payload", execution.runtime.payload_limit)  # refused before it has a place, also in replays
         name = journal.step_name(branch, self.name, self.key)
         place, recorded = journal.reach(branch, START, name)
         if is_interrupted(self.driver, branch, recorded):
-            error = error_of(interrupted(self.driver, branch, recorded or journal.new_step(place, START, name, StepState.RUNNING)))
-            assert error is not None
-            raise error
+            raise failure_of(interrupted(self.driver, branch, recorded or journal.new_step(place, START, name, StepState.RUNNING)))
         if recorded is None:
             runtime = execution.runtime
             version = await runtime.resolve(self.name, self.version)
