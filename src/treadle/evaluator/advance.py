@@ -160,16 +160,10 @@ def _take(draft: Draft, event: Event) -> str | None:
     match event:
         case Started():
             return _start(draft, event)
-        case Finished():
-            return finish(draft, event)
-        case Errored():
-            return _err(draft, event)
-        case Updated():
-            return _update(draft, event)
+        case Finished() | Errored() | Updated() | Resend():
+            return answer(draft, event)
         case Expand():
             return _expand(draft, event)
-        case Resend():
-            return _resend(draft, event)
         case RetryStep():
             row = draft.find(event.step_id)
             return "there is no such step" if row is None else retry(draft, row)
@@ -200,11 +194,27 @@ def _waiting(draft: Draft, event: Finished | Errored | Updated | Resend) -> Step
     return draft.edit(row.id)
 
 
-def finish(draft: Draft, event: Finished) -> str | None:
-    """Give a waiting row its result and continue; returns the reason if it does not wait for it."""
+def answer(draft: Draft, event: Finished | Errored | Updated | Resend) -> str | None:
+    """Apply an event of the row's task; return the reason if the row does not wait for it."""
     row = _waiting(draft, event)
     if isinstance(row, str):
         return row
+    match event:
+        case Finished():
+            _finish(draft, row, event)
+        case Errored():
+            _err(draft, row, event)
+        case Updated() if row.state is not EVENT_TRANSMIT:
+            return f"`{row.path}` waits for a script, which has no partial results"
+        case Updated():
+            row.returns = {**row.returns, **event.partial}
+        case Resend():
+            wait_again(draft, row)
+    return None
+
+
+def _finish(draft: Draft, row: StepRow, event: Finished) -> None:
+    """Give a waiting row its result and continue."""
     stop_waiting(draft, row)
     if row.state is EVENT_TRANSMIT and (wrong := misfit(draft, row, event.result)) is not None:
         fail_step(draft, row, _error(draft, row, wrong, "unexpected_result"), row.state)
@@ -217,13 +227,9 @@ def finish(draft: Draft, event: Finished) -> str | None:
     else:
         row.returns = dict(event.result)
         draft.complete(row)
-    return None
 
 
-def _err(draft: Draft, event: Errored) -> str | None:
-    row = _waiting(draft, event)
-    if isinstance(row, str):
-        return row
+def _err(draft: Draft, row: StepRow, event: Errored) -> None:
     problem, task_id = event.problem, row.task_id
     stop_waiting(draft, row)
     if event.withdrawn:
@@ -232,7 +238,7 @@ def _err(draft: Draft, event: Errored) -> str | None:
         else:  # a retry came first
             row.round += 1
             wait_again(draft, row)
-        return None
+        return
     error = _error(draft, row, problem.message, problem.type or problem.code)
     if row.is_step:
         fail_step(draft, row, error, row.state)
@@ -240,30 +246,11 @@ def _err(draft: Draft, event: Errored) -> str | None:
         draft.fail(row, error, row.state)
     if task_id is not None and is_handled(draft, row):
         draft.dismissed.append(task_id)
-    return None
 
 
 def _error(draft: Draft, row: StepRow, message: str, kind: str) -> StepError:
     origin = "" if is_built_in_facet(draft, row) else "handler" if row.state is EVENT_TRANSMIT else "script"
     return StepError(message=message, type=kind, path=row.path, step_id=row.id, origin=origin)
-
-
-def _update(draft: Draft, event: Updated) -> str | None:
-    row = _waiting(draft, event)
-    if isinstance(row, str):
-        return row
-    if row.state is not EVENT_TRANSMIT:
-        return f"`{row.path}` waits for a script, which has no partial results"
-    row.returns = {**row.returns, **event.partial}
-    return None
-
-
-def _resend(draft: Draft, event: Resend) -> str | None:
-    row = _waiting(draft, event)
-    if isinstance(row, str):
-        return row
-    wait_again(draft, row)
-    return None
 
 
 def _expand(draft: Draft, event: Expand) -> str | None:

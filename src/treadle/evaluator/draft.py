@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator
 from copy import copy
 from dataclasses import dataclass, field
 from enum import Enum, auto
+from functools import cache, cached_property
 from typing import Any
 
 from treadle.evaluator.operators import EvaluationError, Sizes
@@ -50,7 +51,6 @@ from treadle.lang.nodes import (
     Node,
     OptionalType,
     Param,
-    Schema,
     Script,
     Step,
     StepRef,
@@ -213,7 +213,6 @@ class FacetPlan:
     """The parts of a facet's signature by use."""
 
     facet: Facet
-    is_event: bool
     aliases: tuple[tuple[int, Mixin], ...]
     """The mixins that run as steps of their own, with their numbers."""
     alias_names: frozenset[str]
@@ -230,50 +229,34 @@ class FacetPlan:
     """Whether a mixin of the signature is `Timeout` or `Retry`."""
 
 
-@dataclass(slots=True)
 class Plan:
-    """Lookups in one program."""
+    """Lookups in one program; `facet` has the plan of a declared facet by its qualified name."""
 
-    program: Program
-    facets: dict[str | None, FacetPlan | None] = field(default_factory=lambda: {None: None})
-    """The facets looked up so far (`facet`), by qualified name."""
-    _blocks: dict[str, BlockPlan] = field(default_factory=dict)
-    _fails_fast: bool | None = None
-    _reads: frozenset[tuple[str, ...]] | None = None
+    def __init__(self, program: Program) -> None:
+        self.program = program
+        self.facet = cache(self._facet)
+        self._blocks: dict[str, BlockPlan] = {}
 
-    def reads(self, step: str, attribute: str) -> bool:
-        """Whether an expression of the program reads the attribute of a step of that name."""
-        if self._reads is None:
-            self._reads = frozenset(_step_reads(self.program))
-        return (step, attribute) in self._reads
+    def _facet(self, name: str | None) -> FacetPlan | None:
+        facet = None if name is None else self.program.find_facet(name)
+        return None if facet is None else _plan_facet(self.program, facet)
 
-    @property
+    @cached_property
+    def reads(self) -> frozenset[tuple[str, ...]]:
+        """The attributes of steps that the program reads, each with the name of the step."""
+        return frozenset(_step_reads(self.program))
+
+    @cached_property
     def fails_fast(self) -> bool:
         """Whether the program has a foreach with `failFast`."""
-        if self._fails_fast is None:
-            nodes = self.program.nodes.values()
-            self._fails_fast = any(isinstance(node, Block) and is_fail_fast(node) for node in nodes)
-        return self._fails_fast
+        return any(isinstance(node, Block) and is_fail_fast(node) for node in self.program.nodes.values())
 
     def block(self, block: Block) -> BlockPlan:
         """Return the plan of a block."""
         plan = self._blocks.get(block.id)
         if plan is None or plan.block is not block:
-            plan = self._blocks[block.id] = _plan_block(self, block)
+            plan = self._blocks[block.id] = _plan_block(self.program, block)
         return plan
-
-    def facet(self, name: str | None) -> FacetPlan | None:
-        """Return the plan of the facet with this qualified name; None if it is not declared."""
-        try:
-            return self.facets[name]
-        except KeyError:
-            facet = self.program.find_facet(name or "")
-            plan = self.facets[name] = None if facet is None else _plan_facet(self.program, facet)
-            return plan
-
-    def callee(self, name: str | None) -> Facet | Schema | None:
-        """Return the facet or schema of this qualified name; None for an external facet."""
-        return None if name is None else self.program.find_facet(name) or self.program.find_schema(name)
 
 
 _plans: dict[int, Plan] = {}
@@ -296,10 +279,10 @@ def _step_reads(program: Program) -> Iterator[tuple[str, ...]]:
     return (node.path[:2] for node in walk(program.declarations, is_log) if isinstance(node, StepRef))
 
 
-def _plan_block(program: Plan, block: Block) -> BlockPlan:
+def _plan_block(program: Program, block: Block) -> BlockPlan:
     plan = BlockPlan(block, {step.name: index for index, step in enumerate(block.steps)})
     for step in block.steps:
-        if step.call.is_value or isinstance(program.callee(step.call.name), Schema):
+        if step.call.is_value or (program.find_facet(step.call.name) is None and program.find_schema(step.call.name) is not None):
             plan.records.add(step.name)
     statements: list[Step | Sys] = [*block.steps, *block.sys]
     for statement in statements:
@@ -325,7 +308,6 @@ def _plan_facet(program: Program, facet: Facet) -> FacetPlan:
             pool.setdefault(param.name, ("default of", param.default))
     return FacetPlan(
         facet=facet,
-        is_event=facet.is_event,
         aliases=tuple((n, mixin) for n, mixin in enumerate(facet.mixins) if mixin.alias is not None and not is_built_in(mixin)),
         alias_names=frozenset(mixin.alias for mixin in facet.mixins if mixin.alias),
         checked=tuple(each for each in facet.returns if not each.reference),

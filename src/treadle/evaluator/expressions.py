@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from typing import Protocol, assert_never
+from typing import assert_never
 
 from treadle.evaluator import operators
 from treadle.evaluator.draft import Draft
@@ -45,46 +45,33 @@ _LINK_KEYS = {LINK, "facet"}
 _ID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
 
-class Scope(Protocol):
-    """The scope in which an expression is evaluated."""
-
-    draft: Draft
-
-    def input(self, name: str) -> Value:
-        """Return the value of `$.name`."""
-
-    def loop(self, name: str) -> Value:
-        """Return the current element of the nearest loop over `name`."""
-
-    def step(self, name: str) -> StepRow:
-        """Return the row of the nearest step of that name."""
-
-
-class SignatureScope:
-    """For defaults, implicits and signature mixins: only the facet's parameters known so far."""
+class Scope:
+    """The scope of defaults, implicits and signature mixins: only the facet's parameters known so far."""
 
     def __init__(self, draft: Draft, params: Mapping[str, Value]) -> None:
         self.draft = draft
         self._params = params
 
     def input(self, name: str) -> Value:
-        try:
+        """Return the value of `$.name`."""
+        if name in self._params:
             return self._params[name]
-        except KeyError:
-            raise EvaluationError(f"`$.{name}` was never given") from None
+        raise EvaluationError(f"`$.{name}` was never given")
 
     def loop(self, name: str) -> Value:
+        """Return the current element of the nearest loop over `name`."""
         raise EvaluationError(f"`{name}` is not a loop variable here")
 
     def step(self, name: str) -> StepRow:
+        """Return the row of the nearest step of that name."""
         raise EvaluationError(f"step `{name}` is not visible in a signature")
 
 
-class BlockScope:
-    """For everything within a block, an item, a case or a catch."""
+class BlockScope(Scope):
+    """The scope of everything within a block, an item, a case or a catch."""
 
     def __init__(self, draft: Draft, row: StepRow) -> None:
-        self.draft = draft
+        super().__init__(draft, {})
         self._row = row
 
     def _outwards(self) -> Iterator[tuple[StepRow, StepRow | None]]:
@@ -106,25 +93,18 @@ class BlockScope:
 
     def input(self, name: str) -> Value:
         for row, _ in self._outwards():
-            if not row.is_step:
-                if name in row.loop:
-                    return row.loop[name]
-                if name in row.params:
-                    return row.params[name]
-                continue
-            if name in row.params:
-                return row.params[name]
-            if name in row.returns:
-                return row.returns[name]
-            if name in _ERROR_NAMES and _may_be_caught(self.draft, row):
+            for values in (row.params, row.returns) if row.is_step else (row.loop, row.params):
+                if name in values:
+                    return values[name]
+            if row.is_step and name in _ERROR_NAMES and _may_be_caught(self.draft, row):
                 return _error_attribute(row, name)
-        raise EvaluationError(f"`$.{name}` was never given")
+        return super().input(name)
 
     def loop(self, name: str) -> Value:
         for row, _ in self._outwards():
             if name in row.loop:
                 return row.loop[name]
-        raise EvaluationError(f"`{name}` is not a loop variable here")
+        return super().loop(name)
 
     def step(self, name: str) -> StepRow:
         for row, inner in self._outwards():
@@ -165,10 +145,9 @@ def attribute(draft: Draft, row: StepRow, name: str) -> Value:
     """Return the value of `step.name`: the caught error, else a return, else a parameter."""
     if name in _ERROR_NAMES and row.error is not None:
         return _error_attribute(row, name)
-    if name in row.returns:
-        return row.returns[name]
-    if name in row.params:
-        return row.params[name]
+    for values in (row.returns, row.params):
+        if name in values:
+            return values[name]
     if name in _ERROR_NAMES and _may_be_caught(draft, row):
         return None
     facet = draft.facet_of(row)
@@ -240,7 +219,7 @@ def evaluate(expr: Expr, scope: Scope) -> Value:
             return _chain(expr, scope)
         case Unary(operator, operand):
             value = evaluate_json(operand, scope)
-            return operators.invert(value) if operator == "!" else operators.negate(value)
+            return not operators.boolean(value, "operator `!`") if operator == "!" else operators.negate(value)
         case ArrayLiteral(elements):
             return scope.draft.sizes.checked([evaluate_json(element, scope) for element in elements])
         case MapLiteral(entries):

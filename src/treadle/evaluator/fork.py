@@ -12,13 +12,13 @@ from typing import Any
 
 import msgspec
 
-from treadle.evaluator.advance import advance, drain, finish
+from treadle.evaluator.advance import advance, answer, drain
 from treadle.evaluator.draft import Draft, LimitReached, Missing, Plan, is_waiting, plan_of, wait_again
 from treadle.evaluator.expressions import LINK
 from treadle.evaluator.records import Changes, Finished, Limits, Need, RunRef, Started, StepError, StepRow, View
 from treadle.evaluator.retry import is_cause, resume, stopped_beside, waits_for
 from treadle.evaluator.states import State, StepKind
-from treadle.lang.nodes import Block, Facet
+from treadle.lang.nodes import Block
 from treadle.lang.program import Program
 from treadle.model.ids import derived_id
 from treadle.model.states import RunState
@@ -200,8 +200,8 @@ class _Cut:
 
     def _own_returns(self, row: StepRow, child: StepRow) -> dict[str, Any]:
         """Return a step's returns without those of its blocks: an event's results."""
-        facet = self._plan.callee(row.facet)
-        if not isinstance(facet, Facet) or not facet.is_event or child.kind is StepKind.MIXIN:
+        plan = self._plan.facet(row.facet)
+        if plan is None or not plan.facet.is_event or child.kind is StepKind.MIXIN:
             return {}
         yielded = {name for each in self._children[row.id] for name in each.returns if not each.is_step}
         return {name: self._relinked(value) for name, value in row.returns.items() if name not in yielded}
@@ -235,7 +235,7 @@ def _go_on(draft: Draft, copies: Sequence[StepRow], target: StepRow, result: Map
         if result is not None:
             if draft.get(again.id).state is not State.EVENT_TRANSMIT:
                 raise CannotGive
-            finish(draft, Finished(again.id, dict(result)))
+            answer(draft, Finished(again.id, dict(result)))
             drain(draft)
         for copy in copies:
             if copy.error is not None and copy.error.stopped and is_cause(draft.get(copy.id)):

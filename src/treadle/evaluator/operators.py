@@ -9,16 +9,17 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Collection, Sequence
+import operator
+from collections.abc import Callable, Collection, Mapping, Sequence
 from itertools import chain
 from typing import Any
 
 from treadle.evaluator.records import BlobRef, Limits, Value
 from treadle.model.values import Json
 
-_LONGEST_INTEGER = 4_096
+MAX_INTEGER_BITS = 4_096
 """Maximum size of integers in bits."""
-_LONGEST_MESSAGE = 2_000
+MESSAGE_LIMIT = 2_000
 """Characters of an error message, which may quote a value."""
 
 
@@ -26,7 +27,7 @@ class EvaluationError(Exception):
     """An expression has no value; the message has the reason, and `catch` sees `type` as the error's type."""
 
     def __init__(self, message: str, kind: str = "evaluation_error") -> None:
-        message = message if len(message) <= _LONGEST_MESSAGE else f"{message[:_LONGEST_MESSAGE]}..."
+        message = message if len(message) <= MESSAGE_LIMIT else f"{message[:MESSAGE_LIMIT]}..."
         super().__init__(message)
         self.message, self.type = message, kind
 
@@ -85,11 +86,6 @@ def negate(value: Json) -> Json:
     return -value
 
 
-def invert(value: Json) -> bool:
-    """`!a`."""
-    return not boolean(value, "operator `!`")
-
-
 def boolean(value: Json, what: str) -> bool:
     """Return the value, which must be a Boolean."""
     if not isinstance(value, bool):
@@ -97,28 +93,32 @@ def boolean(value: Json, what: str) -> bool:
     return value
 
 
-def binary(operator: str, left: Json, right: Json) -> Json:
+_ARITHMETIC: Mapping[str, Callable[[Any, Any], Any]] = {
+    "+": operator.add, "-": operator.sub, "*": operator.mul, "/": operator.truediv, "%": operator.mod,
+}  # fmt: skip
+_ORDER: Mapping[str, Callable[[Any, Any], bool]] = {"<": operator.lt, ">": operator.gt, "<=": operator.le, ">=": operator.ge}
+
+
+def binary(sign: str, left: Json, right: Json) -> Json:
     """Apply any binary operator except `&&` and `||`, which do not always evaluate their right side."""
-    match operator:
-        case "+" | "-" | "*" | "/" | "%":
-            return _arithmetic(operator, left, right)
-        case "==":
-            return equal(left, right)
-        case "!=":
-            return not equal(left, right)
-        case "<" | ">" | "<=" | ">=":
-            return _ordered(operator, left, right)
-        case "in":
-            return _contains(operator, right, left)
-        case "not in":
-            return not _contains(operator, right, left)
+    if sign in _ARITHMETIC:
+        return _arithmetic(sign, left, right)
+    if sign in _ORDER:
+        if not (isinstance(left, str) and isinstance(right, str)) and not (is_number(left) and is_number(right)):
+            raise _mismatch(sign, "two numbers or two texts", left, right)
+        return _ORDER[sign](left, right)
+    match sign:
+        case "==" | "!=":
+            return equal(left, right) is (sign == "==")
+        case "in" | "not in":
+            return _contains(sign, right, left) is (sign == "in")
         case "contains":
-            return _contains(operator, left, right)
+            return _contains(sign, left, right)
         case "startsWith" | "endsWith":
             if not isinstance(left, str) or not isinstance(right, str):
-                raise _mismatch(operator, "texts", left, right)
-            return left.startswith(right) if operator == "startsWith" else left.endswith(right)
-    raise EvaluationError(f"unknown operator `{operator}`")
+                raise _mismatch(sign, "texts", left, right)
+            return left.startswith(right) if sign == "startsWith" else left.endswith(right)
+    raise EvaluationError(f"unknown operator `{sign}`")
 
 
 def equal(left: Json, right: Json) -> bool:
@@ -139,63 +139,33 @@ def equal(left: Json, right: Json) -> bool:
     return True
 
 
-def _mismatch(operator: str, wanted: str, left: Json, right: Json) -> EvaluationError:
-    return EvaluationError(f"operator `{operator}` needs {wanted}, these are {describe(left)} and {describe(right)}")
+def _mismatch(sign: str, wanted: str, left: Json, right: Json) -> EvaluationError:
+    return EvaluationError(f"operator `{sign}` needs {wanted}, these are {describe(left)} and {describe(right)}")
 
 
-def _arithmetic(operator: str, left: Json, right: Json) -> Json:
-    if operator == "+" and isinstance(left, str) and isinstance(right, str):
+def _arithmetic(sign: str, left: Json, right: Json) -> Json:
+    if sign == "+" and isinstance(left, str) and isinstance(right, str):
         return left + right
-    if operator == "+" and isinstance(left, list) and isinstance(right, list):
+    if sign == "+" and isinstance(left, list) and isinstance(right, list):
         return left + right
     if not is_number(left) or not is_number(right):
-        raise _mismatch(operator, "numbers", left, right)
+        raise _mismatch(sign, "numbers", left, right)
     try:
-        return finite(_calculate(operator, left, right))
+        return finite(_ARITHMETIC[sign](left, right))
     except ZeroDivisionError:
-        raise EvaluationError(f"division by zero: {left} {operator} {right}") from None
+        raise EvaluationError(f"division by zero: {left} {sign} {right}") from None
     except OverflowError:
-        raise EvaluationError(f"the result of `{operator}` is too large") from None
-
-
-def _calculate(operator: str, left: Json, right: Json) -> Json:
-    match operator:
-        case "+":
-            return left + right
-        case "-":
-            return left - right
-        case "*":
-            return left * right
-        case "/":
-            return left / right
-        case _:
-            return left % right
+        raise EvaluationError(f"the result of `{sign}` is too large") from None
 
 
 def finite(value: Json) -> Json:
-    if isinstance(value, float) and not math.isfinite(value):
-        raise OverflowError
-    if isinstance(value, int) and value.bit_length() > _LONGEST_INTEGER:
+    """Return a number; raise `OverflowError` if it is infinite, or too large."""
+    if not math.isfinite(value) if isinstance(value, float) else value.bit_length() > MAX_INTEGER_BITS:
         raise OverflowError
     return value
 
 
-def _ordered(operator: str, left: Json, right: Json) -> bool:
-    both_text = isinstance(left, str) and isinstance(right, str)
-    if not both_text and not (is_number(left) and is_number(right)):
-        raise _mismatch(operator, "two numbers or two texts", left, right)
-    match operator:
-        case "<":
-            return bool(left < right)
-        case ">":
-            return bool(left > right)
-        case "<=":
-            return bool(left <= right)
-        case _:
-            return bool(left >= right)
-
-
-def _contains(operator: str, container: Json, element: Json) -> bool:
+def _contains(sign: str, container: Json, element: Json) -> bool:
     match container:
         case list():
             return any(equal(each, element) for each in container)
@@ -203,9 +173,9 @@ def _contains(operator: str, container: Json, element: Json) -> bool:
             return isinstance(element, str) and element in container
         case str():
             if not isinstance(element, str):
-                raise EvaluationError(f"operator `{operator}` on a text needs a text, this is {describe(element)}")
+                raise EvaluationError(f"operator `{sign}` on a text needs a text, this is {describe(element)}")
             return element in container
-    raise EvaluationError(f"operator `{operator}` needs a list, a map or a text to search, this is {describe(container)}")
+    raise EvaluationError(f"operator `{sign}` needs a list, a map or a text to search, this is {describe(container)}")
 
 
 def index(target: Json, key: Json, *, optional: bool = False) -> Json:

@@ -7,8 +7,9 @@ any order of dependency.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
+from typing import TypeVar
 
 from treadle.evaluator.blocks import Merge, count_settled, first_error
 from treadle.evaluator.draft import (
@@ -26,7 +27,7 @@ from treadle.evaluator.draft import (
     stopped_at,
     withdraw,
 )
-from treadle.evaluator.expressions import BlockScope, Scope, SignatureScope, attributes, evaluate, evaluate_json, evaluate_named
+from treadle.evaluator.expressions import BlockScope, Scope, attributes, evaluate, evaluate_json, evaluate_named
 from treadle.evaluator.operators import EvaluationError, describe, is_number, text
 from treadle.evaluator.records import StepError, StepRow, Value
 from treadle.evaluator.states import (
@@ -48,6 +49,9 @@ from treadle.lang.nodes import Arg, Block, Expr, Facet, MapLiteral, Mixin, Schem
 from treadle.lang.program import misfits
 from treadle.model.retry import RetryPolicy
 from treadle.model.stored import write
+from treadle.model.values import Json
+
+_T = TypeVar("_T")
 
 
 def given_at_call(args: Iterable[Arg], mixins: Sequence[Mixin], scope: Scope) -> dict[str, Value]:
@@ -116,7 +120,7 @@ def misfit(draft: Draft, row: StepRow, result: Mapping[str, Value]) -> str | Non
     declared = [each.name for each in facet.facet.returns]
     unknown = [name for name in result if name not in declared]
     if not unknown:
-        missing = [name for name in missing if row.name is not None and draft.plan.reads(row.name, name)]
+        missing = [name for name in missing if (row.name, name) in draft.plan.reads]
         if not missing:
             return None
         return f"the handler of `{row.facet}` did not return {', '.join(missing)}; it returns {', '.join(declared)}"
@@ -128,14 +132,14 @@ def return_defaults(draft: Draft, facet: FacetPlan | None, params: dict[str, Val
     """Return the defaults of missing returns."""
     if facet is None or not facet.defaults:
         return {}
-    scope = SignatureScope(draft, {**returns, **params})
+    scope = Scope(draft, {**returns, **params})
     missing = [each for each in facet.defaults if each.name not in returns]
     return {each.name: evaluate_named(each.name, each.default, scope, "default of") for each in missing if each.default}
 
 
 def _fill(draft: Draft, params: dict[str, Value], pool: dict[str, tuple[str, Expr]]) -> dict[str, Value]:
     """Evaluate missing parameters, each after those it reads; without recursion, so that long chains use no stack."""
-    scope = SignatureScope(draft, params)
+    scope = Scope(draft, params)
     for first in pool:
         path = [first]
         while path:
@@ -155,29 +159,20 @@ def _fill(draft: Draft, params: dict[str, Value], pool: dict[str, tuple[str, Exp
     return params
 
 
-def timeout_of(draft: Draft, mixins: Sequence[Mixin], scope: Scope, facet: Facet, params: dict[str, Value]) -> int | None:
-    """Return the milliseconds of the first `Timeout` mixin; the call's take precedence over the signature's."""
-    for mixin in mixins:
-        if is_timeout(mixin):
-            return _milliseconds(mixin, scope)
-    for mixin in facet.mixins:
-        if is_timeout(mixin):
-            return _milliseconds(mixin, SignatureScope(draft, params))
-    return None
-
-
-def retry_of(draft: Draft, mixins: Sequence[Mixin], scope: Scope, facet: Facet, params: dict[str, Value]) -> str | None:
-    """Return the policy of the first `Retry` mixin as JSON; the call's take precedence over the signature's."""
-    for mixin in mixins:
-        if is_retry(mixin):
-            return _policy(mixin, scope)
-    for mixin in facet.mixins:
-        if is_retry(mixin):
-            return _policy(mixin, SignatureScope(draft, params))
+def option_of(
+    is_option: Callable[[Mixin], bool], read: Callable[[Mixin, Scope], _T],
+    mixins: Sequence[Mixin], scope: Scope, facet: Facet, params: dict[str, Value],
+) -> _T | None:  # fmt: skip
+    """Return the value of the first `Timeout` or `Retry` mixin; the call's take precedence over the signature's."""
+    for options, where in ((mixins, scope), (facet.mixins, Scope(scope.draft, params))):
+        for mixin in options:
+            if is_option(mixin):
+                return read(mixin, where)
     return None
 
 
 def _policy(mixin: Mixin, scope: Scope) -> str:
+    """Return the policy of a `Retry` mixin as JSON."""
     given = {"maxAttempts": 1.0, "delay": 1.0, "backoff": 2.0, "maxDelay": 900.0, "jitter": 0.0}
     for arg in mixin.args:
         if arg.name not in RETRY_RANGES:
@@ -185,8 +180,7 @@ def _policy(mixin: Mixin, scope: Scope) -> str:
         value = evaluate_json(arg.value, scope)
         low, high = RETRY_RANGES[arg.name]
         if not is_number(value) or not low <= value <= high:
-            shown = text(value) if is_number(value) else describe(value)
-            raise EvaluationError(f"Retry needs `{arg.name}` from {low:,.0f} to {high:,.0f}, this is {shown}")
+            raise EvaluationError(f"Retry needs `{arg.name}` from {low:,.0f} to {high:,.0f}, this is {_shown(value)}")
         given[arg.name] = value
     if given["maxAttempts"] != int(given["maxAttempts"]):
         raise EvaluationError(f"Retry needs a whole number as `maxAttempts`, this is {text(given['maxAttempts'])}")
@@ -195,7 +189,7 @@ def _policy(mixin: Mixin, scope: Scope) -> str:
     return write(RetryPolicy(int(given["maxAttempts"]) - 1, first, given["backoff"], longest, given["jitter"]))
 
 
-def _milliseconds(mixin: Mixin, scope: Scope) -> int | None:
+def _milliseconds(mixin: Mixin, scope: Scope) -> int:
     total = 0.0
     for arg in mixin.args:
         unit = TIMEOUT_UNITS.get(arg.name)
@@ -203,13 +197,15 @@ def _milliseconds(mixin: Mixin, scope: Scope) -> int | None:
             raise EvaluationError(f"Timeout has no `{arg.name}`; it has {', '.join(TIMEOUT_UNITS)}")
         value = evaluate_json(arg.value, scope)
         if not is_number(value) or abs(value) > LONGEST_TIMEOUT:
-            raise EvaluationError(
-                f"Timeout needs a number of {arg.name}, this is {text(value) if is_number(value) else describe(value)}"
-            )
+            raise EvaluationError(f"Timeout needs a number of {arg.name}, this is {_shown(value)}")
         total += value * unit
     if not 0 < total <= LONGEST_TIMEOUT:
         raise EvaluationError("a Timeout must be more than zero and at most 366 days")
     return max(1, round(total))
+
+
+def _shown(value: Json) -> str:
+    return text(value) if is_number(value) else describe(value)
 
 
 def begin_step(draft: Draft, row: StepRow) -> None:
@@ -247,17 +243,17 @@ def _initialize(draft: Draft, row: StepRow) -> None:
         else:
             given = given_at_call(statement.call.args, mixins, scope)
     elif isinstance(statement, Mixin):
-        scope = SignatureScope(draft, draft.get(row.parent_id or "").params)
+        scope = Scope(draft, draft.get(row.parent_id or "").params)
         given = given_at_call(statement.args, (), scope)
     else:
-        scope, given = SignatureScope(draft, {}), row.params
+        scope, given = Scope(draft, {}), row.params
     facet = draft.plan.facet(row.facet)
     schema = draft.plan.program.find_schema(row.facet or "") if facet is None and row.kind is SCHEMA else None
     row.params = with_defaults(draft, facet or schema, given, draft.plan.program.namespace_of(row.statement_id))
     draft.sizes.check_sum(*row.params.values())
-    if facet is not None and facet.is_event and (mixins or facet.has_options):
-        row.timeout_for = timeout_of(draft, mixins, scope, facet.facet, row.params)
-        row.policy = retry_of(draft, mixins, scope, facet.facet, row.params)
+    if facet is not None and facet.facet.is_event and (mixins or facet.has_options):
+        row.timeout_for = option_of(is_timeout, _milliseconds, mixins, scope, facet.facet, row.params)
+        row.policy = option_of(is_retry, _policy, mixins, scope, facet.facet, row.params)
 
 
 # --- the stages ----------------------------------------------------------------------------------------------------
@@ -271,7 +267,7 @@ def continue_after_script(draft: Draft, row: StepRow, first: int = 0) -> None:
             row.state = MIXIN_BLOCKS_CONTINUE
             draft.create(row, mixin.alias or "", MIXIN, mixin.id, ordinal=number, facet=mixin.name)
             return
-    if facet is not None and facet.is_event:
+    if facet is not None and facet.facet.is_event:
         await_handler(draft, row)
     else:
         continue_after_event(draft, row)
@@ -301,7 +297,7 @@ def continue_after_event(draft: Draft, row: StepRow) -> None:
 def _assume_defaults(draft: Draft, row: StepRow) -> None:
     """Give missing returns their defaults where a body or catch can read them; one that has no value fails only at the end."""
     facet, statement = draft.plan.facet(row.facet), draft.statement_of(row)
-    if facet is not None and (facet.is_event or (isinstance(statement, Step) and (statement.body or statement.catch))):
+    if facet is not None and (facet.facet.is_event or (isinstance(statement, Step) and (statement.body or statement.catch))):
         with suppress(EvaluationError):
             row.returns = {**row.returns, **return_defaults(draft, facet, row.params, row.returns)}
 
