@@ -37,7 +37,7 @@ def check(symbols: Symbols, reporter: Reporter) -> Context:
                 case nodes.Facet():
                     _check_facet(symbols.declarations[id(item)], item, context)
                 case nodes.Schema():
-                    _check_fields(item.fields, "duplicate-field", "field", opening, context)
+                    _check_fields(item.fields, "duplicate-field", opening, context)
                 case nodes.Implicit():
                     _check_implicit(item, opening, context)
                 case nodes.Use():
@@ -97,18 +97,18 @@ def _implicits(symbols: Symbols) -> Iterator[tuple[Opening, nodes.Implicit]]:
                 yield opening, item
 
 
-def _check_fields(params: tuple[nodes.Param, ...], rule: str, what: str, opening: Opening, context: Context) -> None:
-    check_unique(params, rule, what, opening, context)
+def _check_fields(params: tuple[nodes.Param, ...], rule: str, opening: Opening, context: Context) -> None:
+    check_unique(params, rule, opening, context)
     for param in params:
-        if param.name.text[0] == "_" and what == "parameter":
-            context.report("reserved-parameter", opening.source, param.name.span, param=param.name.text)
+        if param.name.text[0] == "_" and rule == "duplicate-parameter":
+            context.reporter.report("reserved-parameter", opening.source, param.name.span, param=param.name.text)
         check_type(param.type, opening, context)
 
 
 def _check_facet(declared: Declared, facet: nodes.Facet, context: Context) -> None:
     opening, source = declared.opening, declared.opening.source
-    _check_fields(facet.params, "duplicate-parameter", "parameter", opening, context)
-    _check_fields(facet.returns, "duplicate-return", "return", opening, context)
+    _check_fields(facet.params, "duplicate-parameter", opening, context)
+    _check_fields(facet.returns, "duplicate-return", opening, context)
     attributes = context.tables.inputs(declared)
     inputs = Inputs().inside(attributes, may_have_more=attributes.open)
     root = Scope(opening, inputs, everywhere=frozenset(_step_names(facet)))
@@ -153,7 +153,7 @@ def _check_signature(declared: Declared, facet: nodes.Facet, root: Scope, contex
         check_mixin(mixin, root, context, host=declared, signature=True)
         if mixin.alias is not None:
             if mixin.alias.text in taken or mixin.alias.text == facet.name.text:
-                context.report("alias-clash", source, mixin.alias.span, alias=mixin.alias.text, facet=facet.name.text)
+                context.reporter.report("alias-clash", source, mixin.alias.span, alias=mixin.alias.text, facet=facet.name.text)
             taken.add(mixin.alias.text)
 
 
@@ -174,13 +174,13 @@ def _warn_bodiless(facet: nodes.Facet, opening: Opening, context: Context) -> No
     if facet.kind is nodes.FacetKind.EVENT or facet.blocks or facet.prompt or facet.pre_script or facet.catch:
         return
     if any(param.is_needed for param in facet.returns):
-        context.warn("returns-without-body", opening.source, facet.name.span, kind=facet.kind, facet=facet.name.text)
+        context.reporter.warn("returns-without-body", opening.source, facet.name.span, kind=facet.kind, facet=facet.name.text)
 
 
 def _check_implicit(implicit: nodes.Implicit, opening: Opening, context: Context) -> None:
     call = implicit.call
     declared = resolve_facet(call, opening, context)
-    check_unique(call.args, "duplicate-argument", "argument", opening, context)
+    check_unique(call.args, "duplicate-argument", opening, context)
     scope = Scope(opening, Inputs(), label=f"implicit `{implicit.name.text}`")
     if declared is None:
         for arg in call.args:
@@ -190,7 +190,7 @@ def _check_implicit(implicit: nodes.Implicit, opening: Opening, context: Context
         scope.inputs = Inputs().inside(attributes, may_have_more=attributes.open)
         for arg in call.args:
             if arg.name.text not in attributes and not attributes.open:
-                context.report(
+                context.reporter.report(
                     "implicit-parameter",
                     opening.source,
                     arg.name.span,
@@ -264,9 +264,8 @@ def _certain(blocks: tuple[nodes.Block, ...], context: Context) -> Iterator[_Edg
 
 def _warn(call: nodes.Call, circle: list[str], source: Source, context: Context) -> None:
     if len(circle) == 1:
-        message = f"`{circle[0]}` calls itself in every run, so that it never ends"
+        context.reporter.warn("endless-recursion", source, call.target.span, name=circle[0])
     else:
         shown = [*circle[:_SHOWN], "..."] if len(circle) > _SHOWN else circle
-        message = f"this call closes a circle that every run follows, so that it never ends: {' -> '.join([*shown, circle[0]])}"
-    hint = "call it only in a case of `andThen when { case condition => { ... } case _ => { ... } }`"
-    context.reporter.warn("endless-recursion", source, call.target.span, message, hint=hint)
+        path = " -> ".join([*shown, circle[0]])
+        context.reporter.warn("endless-recursion:circle", source, call.target.span, path=path)

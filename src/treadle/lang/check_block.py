@@ -57,7 +57,7 @@ def check_block(block: nodes.Block, around: Surroundings, context: Context) -> N
     """Check one block and everything below it."""
     opening = around.root.opening
     if block.too_deep:
-        context.report("too-deep", opening.source, block.span, limit=nodes.MAX_BLOCKS, what="this block")
+        context.reporter.report("too-deep", opening.source, block.span, limit=nodes.MAX_BLOCKS, what="this block")
         return
     outside = around.parent or around.root
     if block.script is not None:
@@ -80,7 +80,7 @@ def _check_foreach(foreach: nodes.Foreach, view: Scope, context: Context) -> Def
     """Check the list, and return the loop variable."""
     type_, source = required(infer(foreach.iterable, view, context)), view.opening.source
     if not isinstance(type_, ListType) and not is_anything(type_):
-        context.warn("foreach-type", source, foreach.iterable.span, variable=foreach.variable.text, type=describe(type_))
+        context.reporter.warn("foreach-type", source, foreach.iterable.span, variable=foreach.variable.text, type=describe(type_))
     element = type_.element if isinstance(type_, ListType) else UNKNOWN
     return Definition(Kind.LOOP, foreach.variable, element, source, foreach)
 
@@ -97,13 +97,13 @@ def _check_mode(foreach: nodes.Foreach, owner: Target, element: Type, source: So
         if owner.declared is not None:
             context.misyielded[id(owner.declared.node)] = None
         valid = owner.returns or ()
-        context.report("collect-errors:missing", source, name.span, valid=valid, near=name.text, owner=owner.key)
+        context.reporter.report("collect-errors:missing", source, name.span, valid=valid, near=name.text, owner=owner.key)
         return
     context.use(source, name, found)
     error = RecordType((("index", LONG), ("item", element), ("error", STRING), ("error_type", STRING)))
     wrong = misfit(list_of(error), found.type, context.tables.fields)
     if wrong is not None or required(found.type) == JSON:
-        context.report(
+        context.reporter.report(
             "collect-errors:type",
             source,
             name.span,
@@ -138,7 +138,7 @@ def _check_cases(block: nodes.Block, cases: tuple[nodes.Case, ...], around: Surr
     defaults = [case for case in cases if case.condition is None]
     if len(defaults) != 1 or cases[-1].condition is not None:
         at = defaults[0].span if defaults else block.span
-        context.report("when-default", source, at)
+        context.reporter.report("when-default", source, at)
     check_overlap(cases, source, context)
     view, otherwise = _view(outside, around, "case"), around.known
     for case in cases:
@@ -152,7 +152,7 @@ def _check_cases(block: nodes.Block, cases: tuple[nodes.Case, ...], around: Surr
 
 def _check_statements(block: nodes.Block, scope: Scope, inner: Surroundings, context: Context) -> None:
     steps = [statement for statement in block.statements if isinstance(statement, nodes.Step)]
-    check_unique(steps, "duplicate-step", "step", scope.opening, context)
+    check_unique(steps, "duplicate-step", scope.opening, context)
     _check_order(block, scope, context)
     for index, step in enumerate(steps):
         if step.name.text not in scope.steps:
@@ -169,7 +169,7 @@ def _check_statements(block: nodes.Block, scope: Scope, inner: Surroundings, con
                 done.add(statement.name.text)
             case nodes.Sys(nodes.SysKind.LOG):
                 scope.begin("sys.log")
-                check_unique(statement.args, "duplicate-argument", "argument", scope.opening, context)
+                check_unique(statement.args, "duplicate-argument", scope.opening, context)
                 for arg in statement.args:
                     infer(arg.value, scope, context)
                 check_after(statement.after, scope, context)
@@ -193,7 +193,7 @@ def _check_order(block: nodes.Block, scope: Scope, context: Context) -> None:
         if type(statement) is nodes.Yield:
             yielded = yielded or statement
         elif yielded is not None and isinstance(statement, nodes.Step):
-            context.report(
+            context.reporter.report(
                 "step-after-yield", scope.opening.source, statement.name.span, step=statement.name.text, line=yielded.span.line
             )
 
@@ -228,7 +228,7 @@ def _report_uncalled(value: nodes.Expr, scope: Scope, context: Context) -> bool:
         return False
     fix = Fix("Insert `()`", (Edit(value.span.end, "()"),))
     what = "schema" if isinstance(found.node, nodes.Schema) else "facet"
-    context.report("unknown-step:uncalled", scope.opening.source, value.span, fixes=[fix], name=name.text, what=what)
+    context.reporter.report("unknown-step:uncalled", scope.opening.source, value.span, fixes=[fix], name=name.text, what=what)
     return True
 
 
@@ -246,7 +246,7 @@ def _check_step(step: nodes.Step, info: StepInfo, scope: Scope, around: Surround
         return
     scope.inside = True
     if declared is not None and isinstance(declared.node, nodes.Schema):
-        context.warn("body-on-schema", scope.opening.source, step.name.span, step=step.name.text)
+        context.reporter.warn("body-on-schema", scope.opening.source, step.name.span, step=step.name.text)
     targets = around.targets.inside(step, declared, context)
     inputs = around.inputs.inside(info.attributes, may_have_more=_results_open(declared))
     inner = Surroundings(around.root, inputs, targets, around.parent, around.known)
@@ -303,7 +303,7 @@ def check_overlap(cases: tuple[nodes.Case, ...], source: Source, context: Contex
         for other, condition, names in before:
             both = sorted(given & names)
             if both and _overlap(case.condition, condition):
-                context.warn("overlapping-cases", source, case.condition.span, line=other.span.line, name=both[0])
+                context.reporter.warn("overlapping-cases", source, case.condition.span, line=other.span.line, name=both[0])
                 break
         before.append((case, case.condition, given))
 

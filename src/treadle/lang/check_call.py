@@ -118,7 +118,7 @@ def _check_map(expr: nodes.MapLiteral, wanted: NamedType, what: str, scope: Scop
             check_value(entry.value, fields[name].type, f"field `{name}` of `{wanted.name}`", scope, context)
         else:
             infer(entry.value, scope, context)
-            context.warn(
+            context.reporter.warn(
                 "unknown-field",
                 source,
                 entry.name.span,
@@ -129,7 +129,7 @@ def _check_map(expr: nodes.MapLiteral, wanted: NamedType, what: str, scope: Scop
     given |= misspelt(unknown, fields, given, context)
     missing = [name for name, each in fields.items() if name not in given and not isinstance(each.type, OptionalType)][:12]
     if missing:
-        context.warn(
+        context.reporter.warn(
             "missing-field:map", source, expr.span, what=what, schema=wanted.name, names=", ".join(f"`{name}`" for name in missing)
         )
     context.bindings.types[id(expr)] = wanted
@@ -137,20 +137,19 @@ def _check_map(expr: nodes.MapLiteral, wanted: NamedType, what: str, scope: Scop
 
 
 def _warn(expr: nodes.Expr, wrong: Misfit, what: str, scope: Scope, context: Context, hint: str | None, kind: str | None) -> None:
-    subject = f"{what}: its `{wrong.path.removeprefix('.')}`" if wrong.path else what
+    warn, source, path = context.reporter.warn, scope.opening.source, wrong.path.removeprefix(".")
     if wrong.found is None:
-        message = f"{what} has no value for `{wrong.path.removeprefix('.')}`"
-    elif wrong.wanted is None:
-        message = f"{what} has no field `{wrong.path.removeprefix('.')}`"
-    elif isinstance(wrong.found, OptionalType):
-        message = f"{subject} must be {describe(wrong.wanted)}, this may be null"
-    else:
-        message = f"{subject} must be {kind or describe(wrong.wanted)}, this is {describe(wrong.found)}"
-    fixes: tuple[Fix, ...] = ()
-    if not wrong.path and wrong.wanted is not None and wrong.found is not None:
-        fixes, own = _remedy(expr, wrong.wanted, wrong.found, context)
-        hint = hint or own
-    context.reporter.warn("type-mismatch", scope.opening.source, expr.span, message, hint=hint, fixes=fixes)
+        warn("type-mismatch:missing", source, expr.span, hint=hint, what=what, path=path)
+        return
+    if wrong.wanted is None:
+        warn("type-mismatch:field", source, expr.span, hint=hint, what=what, path=path)
+        return
+    fixes, own_hint = ((), None) if path else _remedy(expr, wrong.wanted, wrong.found, context)
+    subject, wanted, actual = f"{what}: its `{path}`" if path else what, describe(wrong.wanted), f"is {describe(wrong.found)}"
+    if isinstance(wrong.found, OptionalType):
+        kind, actual = None, "may be null"
+    hint = hint or own_hint
+    warn("type-mismatch", source, expr.span, hint=hint, fixes=fixes, subject=subject, wanted=kind or wanted, actual=actual)
 
 
 def _remedy(expr: nodes.Expr, wanted: Type, found: Type, context: Context) -> tuple[tuple[Fix, ...], str | None]:
@@ -196,7 +195,7 @@ def check_call(call: nodes.Call, scope: Scope, context: Context) -> Declared | N
     if declared is not None and declared.opening.source is SOURCE:
         context.extensions.append((declared.node.name.text, opening.source, call.target.span))
         _check_literals(call, opening, context)
-    check_unique(call.args, "duplicate-argument", "argument", opening, context)
+    check_unique(call.args, "duplicate-argument", opening, context)
     if declared is None:
         for arg in call.args:
             infer(arg.value, scope, context)
@@ -225,7 +224,7 @@ def _check_literals(call: nodes.Call, opening: Opening, context: Context) -> Non
             wrong = "must be a map"
         else:
             continue
-        context.warn("type-mismatch:literal", opening.source, value.span, name=name, target=call.target.text, wrong=wrong)
+        context.reporter.warn("type-mismatch:literal", opening.source, value.span, name=name, target=call.target.text, wrong=wrong)
 
 
 def check_args(
@@ -251,7 +250,6 @@ def check_args(
 def _check_step_reference(arg: nodes.Arg, wanted: str, scope: Scope, context: Context) -> None:
     """Check the argument for a parameter whose type is a facet: a bare step of that facet, or such a parameter passed on."""
     source, value = scope.opening.source, arg.value
-    message = f"`{arg.name.text}` takes a step of facet `{wanted}`"
     if isinstance(value, nodes.Ref) and len(value.path) == 1:
         hit = scope.find_loop_or_step(value.path[0])
         if hit is None or hit[1] is None:
@@ -263,14 +261,14 @@ def _check_step_reference(arg: nodes.Arg, wanted: str, scope: Scope, context: Co
         if note_step(value, where, step, scope, context) and (step.facets or is_value) and wanted not in step.facets:
             actual = f"step `{value.path[0]}` is one of `{', '.join(sorted(step.facets))}`"
             actual = f"`{value.path[0]}` is a value" if is_value else actual
-            context.reporter.report("step-reference", source, value.span, f"{message}, but {actual}")
+            context.reporter.report("step-reference:other", source, value.span, arg=arg.name.text, wanted=wanted, actual=actual)
         return
     type_ = infer(value, scope, context)
     if isinstance(value, nodes.InputRef) and required(type_) in (UNKNOWN, NamedType(wanted)):
         return
     if isinstance(value, nodes.Literal) and value.value is None:
         return
-    context.reporter.report("step-reference", source, value.span, message, hint="pass the step by its name alone")
+    context.reporter.report("step-reference", source, value.span, arg=arg.name.text, wanted=wanted)
 
 
 def _check_given(call: nodes.Call, declared: Declared, opening: Opening, context: Context) -> None:
@@ -294,11 +292,11 @@ def _warn_missing(target: nodes.Name, required: Iterable[str], given: set[str], 
     missing = list(islice((name for name in required if name not in given), 12))
     if missing:
         names = ", ".join(f"`{name}`" for name in missing)
-        context.warn("missing-argument", opening.source, target.span, target=target.text, names=names)
+        context.reporter.warn("missing-argument", opening.source, target.span, target=target.text, names=names)
 
 
 def _warn_unknown_argument(arg: nodes.Arg, declared: Declared, opening: Opening, valid: Iterable[str], context: Context) -> None:
-    context.warn(
+    context.reporter.warn(
         "unknown-argument", opening.source, arg.name.span, valid=valid, near=arg.name.text, qualified_name=declared.qualified_name
     )
 
@@ -308,7 +306,7 @@ def _check_schema_call(call: nodes.Call, declared: Declared, scope: Scope, conte
     check_args(call.args, declared, fields, scope, context)
     unknown = [arg for arg in call.args if arg.name.text not in fields]
     for arg in unknown:
-        context.report(
+        context.reporter.report(
             "unknown-field", opening.source, arg.name.span, valid=free(fields, call.args), near=arg.name.text, schema=name
         )
     given = {arg.name.text for arg in call.args}
@@ -316,9 +314,9 @@ def _check_schema_call(call: nodes.Call, declared: Declared, scope: Scope, conte
     missing = list(islice((each for each in fields if each not in given and not isinstance(fields[each].type, OptionalType)), 12))
     if missing:
         shown = ", ".join(f"`{each}`" for each in missing)
-        context.warn("missing-field", opening.source, call.target.span, schema=name, names=shown)
+        context.reporter.warn("missing-field", opening.source, call.target.span, schema=name, names=shown)
     if call.mixins:
-        context.report("mixin-on-schema", opening.source, call.mixins[0].span, name=name)
+        context.reporter.report("mixin-on-schema", opening.source, call.mixins[0].span, name=name)
 
 
 # --- mixins --------------------------------------------------------------------------------------------------------
@@ -329,7 +327,7 @@ def check_mixin(
 ) -> Declared | None:
     """Check `with Target(...)`; arguments may be parameters of the mixin or of the facet it is attached to."""
     opening = scope.opening
-    check_unique(mixin.args, "duplicate-argument", "argument", opening, context)
+    check_unique(mixin.args, "duplicate-argument", opening, context)
     if mixin.target.text in BUILTIN_MIXINS and context.symbols.resolve_facet(mixin.target, opening).found is None:
         if mixin.target.text == "Timeout":
             _check_timeout(mixin, host, scope, context)
@@ -365,7 +363,9 @@ def check_repeated(mixins: tuple[nodes.Mixin, ...], opening: Opening, context: C
         first = seen.setdefault(mixin.target.text, mixin) if mixin.alias is None else mixin
         again = mixin.target.text in BUILTIN_MIXINS or {arg.name.text for arg in mixin.args} & {arg.name.text for arg in first.args}
         if first is not mixin and again:
-            context.warn("duplicate-mixin", opening.source, mixin.target.span, target=mixin.target.text, line=first.span.line)
+            context.reporter.warn(
+                "duplicate-mixin", opening.source, mixin.target.span, target=mixin.target.text, line=first.span.line
+            )
 
 
 def _check_retry(mixin: nodes.Mixin, host: Declared | None, scope: Scope, context: Context) -> None:
@@ -376,11 +376,11 @@ def _check_retry(mixin: nodes.Mixin, host: Declared | None, scope: Scope, contex
         low, high = RETRY_RANGES[arg.name.text]
         value = _number(arg.value)
         if value is not None and not low <= value <= high:
-            context.warn("mixin-argument:range", source, arg.value.span, arg=arg.name.text, low=low, high=high)
+            context.reporter.warn("mixin-argument:range", source, arg.value.span, arg=arg.name.text, low=low, high=high)
         elif value is not None and arg.name.text == "maxAttempts" and value != int(value):
-            context.warn("mixin-argument:fraction", source, arg.value.span)
+            context.reporter.warn("mixin-argument:fraction", source, arg.value.span)
     if len(known) == len(mixin.args) and not any(arg.name.text == "maxAttempts" for arg in known):
-        context.warn("mixin-argument:missing", source, mixin.target.span, example=MIXIN_EXAMPLES["Retry"])
+        context.reporter.warn("mixin-argument:missing", source, mixin.target.span, example=MIXIN_EXAMPLES["Retry"])
     _warn_without_effect(mixin, "it repeats the handler of an event facet", host, scope, context)
 
 
@@ -392,7 +392,7 @@ def _built_in_args(mixin: nodes.Mixin, known: Mapping[str, object], scope: Scope
             check_value(arg.value, DOUBLE, f"`{arg.name.text}` of `{name}`", scope, context, kind="a number")
             yield arg
             continue
-        context.warn(
+        context.reporter.warn(
             "mixin-argument:unknown",
             scope.opening.source,
             arg.name.span,
@@ -414,7 +414,7 @@ def _check_timeout(mixin: nodes.Mixin, host: Declared | None, scope: Scope, cont
         total += (1 if value is None else value) * TIMEOUT_UNITS[arg.name.text]
     if not 0 < total <= LONGEST_TIMEOUT:
         hint = f"give it a time, as in `{MIXIN_EXAMPLES[name]}`" if not mixin.args else None
-        context.warn("mixin-argument:timeout", source, mixin.target.span, hint=hint, name=name)
+        context.reporter.warn("mixin-argument:timeout", source, mixin.target.span, hint=hint, name=name)
     _warn_without_effect(mixin, "it bounds the handler of an event facet", host, scope, context)
 
 
@@ -422,7 +422,7 @@ def _warn_without_effect(mixin: nodes.Mixin, what: str, host: Declared | None, s
     if host is None or not isinstance(host.node, nodes.Facet):
         return
     if host.node.kind is not nodes.FacetKind.EVENT or host.opening.source is SOURCE:
-        context.warn(
+        context.reporter.warn(
             "mixin-without-effect",
             scope.opening.source,
             mixin.target.span,

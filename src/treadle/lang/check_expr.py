@@ -95,11 +95,13 @@ def require_boolean(expr: nodes.Expr, scope: Scope, context: Context, what: str)
     found = infer(expr, scope, context)
     if not may_be(found, BOOLEAN):
         hint = "compare it with something, as in `$.x == 1`" if isinstance(expr, nodes.Literal) else None
-        context.report("condition-type", scope.opening.source, expr.span, hint=hint, what=what, type=describe(found))
+        context.reporter.report("condition-type", scope.opening.source, expr.span, hint=hint, what=what, type=describe(found))
     elif isinstance(found, OptionalType):
-        context.warn("condition-type:null", scope.opening.source, expr.span, what=what)
+        context.reporter.warn("condition-type:null", scope.opening.source, expr.span, what=what)
     elif isinstance(expr, nodes.Literal):
-        context.warn("constant-condition", scope.opening.source, expr.span, what=what, outcome="true" if expr.value else "false")
+        context.reporter.warn(
+            "constant-condition", scope.opening.source, expr.span, what=what, outcome="true" if expr.value else "false"
+        )
 
 
 def whole_number(expr: nodes.Expr) -> int | None:
@@ -111,7 +113,7 @@ def whole_number(expr: nodes.Expr) -> int | None:
 
 def _check_range(expr: nodes.Expr, value: int, scope: Scope, context: Context) -> Type:
     if not -(1 << 63) <= value < 1 << 63:
-        context.warn("number-range", scope.opening.source, expr.span)
+        context.reporter.warn("number-range", scope.opening.source, expr.span)
     return LONG
 
 
@@ -173,7 +175,7 @@ def check_keys_once(expr: nodes.MapLiteral, scope: Scope, context: Context) -> N
     seen: set[str] = set()
     for entry in expr.entries:
         if entry.name.text in seen:
-            context.warn("duplicate-key", scope.opening.source, entry.name.span, name=entry.name.text)
+            context.reporter.warn("duplicate-key", scope.opening.source, entry.name.span, name=entry.name.text)
         seen.add(entry.name.text)
 
 
@@ -193,7 +195,7 @@ def _function(expr: nodes.Function, scope: Scope, context: Context) -> Type:
 
 
 def _too_deep(expr: nodes.TooDeep, scope: Scope, context: Context) -> Type:
-    context.report("too-deep", scope.opening.source, expr.span, limit=nodes.MAX_DEPTH, what="this expression")
+    context.reporter.report("too-deep", scope.opening.source, expr.span, limit=nodes.MAX_DEPTH, what="this expression")
     return UNKNOWN
 
 
@@ -210,15 +212,14 @@ def _input(expr: nodes.InputRef, scope: Scope, context: Context) -> Type:
 
 def _report_unknown_input(expr: nodes.InputRef, scope: Scope, context: Context) -> None:
     name = expr.path[0]
-    names = set(scope.inputs) if context.reporter.detailed else set()
     hit = scope.find_loop_or_step(name)
-    hint, fixes = None if names else "there are no inputs here", []
+    hint, fixes = None if any(True for _ in scope.inputs) else "there are no inputs here", []
     if hit is not None and hit[1] is not None:
         hint = f"`{name}` is a step: write `{'.'.join(expr.path)}` without `$.`"
         if len(expr.path) > 1 and name in set(scope.visible()):
             fixes = [replace(f"Write `{'.'.join(expr.path)}`", expr.span, ".".join(expr.path))]
-    context.report(
-        "unknown-input", scope.opening.source, expr.span, valid=names, near=name, hint=hint, fixes=fixes, label=scope.label
+    context.reporter.report(
+        "unknown-input", scope.opening.source, expr.span, valid=scope.inputs, near=name, hint=hint, fixes=fixes, label=scope.label
     )
 
 
@@ -247,7 +248,6 @@ def _reference(expr: nodes.Ref, scope: Scope, context: Context) -> Type:
 
 def _report_bare_step(expr: nodes.Ref, step: StepInfo, scope: Scope, context: Context) -> None:
     name = expr.path[0]
-    message = f"step `{name}` by itself is not a value"
     node, fixes = None if step.declared is None else step.declared.node, []
     results = [each.name.text for each in node.returns] if isinstance(node, nodes.Facet) else []
     hint = f"name one of its attributes, as in `{name}.{next(iter([*results, *step.attributes]), 'attribute')}`"
@@ -256,7 +256,7 @@ def _report_bare_step(expr: nodes.Ref, step: StepInfo, scope: Scope, context: Co
     if isinstance(node, nodes.Schema):
         fields = ", ".join(f"{each}: {name}.{each}" for each in step.attributes)
         hint = f"name one of its fields, or write all of them as a map: `#{{{fields}}}`"
-    context.reporter.report("bare-step", scope.opening.source, expr.span, message, hint=hint, fixes=fixes)
+    context.reporter.report("bare-step", scope.opening.source, expr.span, hint=hint, fixes=fixes, name=name)
 
 
 def note_step(expr: nodes.Ref, where: Scope, step: StepInfo, scope: Scope, context: Context) -> bool:
@@ -266,11 +266,11 @@ def note_step(expr: nodes.Ref, where: Scope, step: StepInfo, scope: Scope, conte
     if current is not None and step is current:
         if where.inside:
             return True
-        context.report("self-reference", scope.opening.source, expr.span, name=name)
+        context.reporter.report("self-reference", scope.opening.source, expr.span, name=name)
         return False
     if current is not None and step.index > current.index:
         line = step.node.name.span.line
-        context.report("forward-reference", scope.opening.source, expr.span, label=scope.label, name=name, line=line)
+        context.reporter.report("forward-reference", scope.opening.source, expr.span, label=scope.label, name=name, line=line)
         return False
     where.depends.setdefault(name)
     return True
@@ -293,15 +293,14 @@ def check_after(steps: tuple[nodes.Name, ...], scope: Scope, context: Context) -
         if what is None:
             _report_unknown_step(expr, scope, context, inputs=False)
         else:
-            context.report(
-                "unknown-step:after", scope.opening.source, expr.span, valid=_steps(scope, context), name=name, what=what
+            context.reporter.report(
+                "unknown-step:after", scope.opening.source, expr.span, valid=_steps(scope), name=name, what=what
             )
 
 
-def _steps(scope: Scope, context: Context) -> set[str]:
+def _steps(scope: Scope) -> set[str]:
     """Return the steps that `after` can name here."""
-    names = set(scope.visible()) if context.reporter.detailed else set()
-    return {name for name in names if (hit := scope.find_loop_or_step(name)) is not None and hit[1] is not None}
+    return {name for name in scope.visible() if (hit := scope.find_loop_or_step(name)) is not None and hit[1] is not None}
 
 
 def _step_attribute(expr: nodes.Ref, step: StepInfo, scope: Scope, context: Context) -> Type:
@@ -310,13 +309,12 @@ def _step_attribute(expr: nodes.Ref, step: StepInfo, scope: Scope, context: Cont
     found = attributes.find(attribute)
     if found is None:
         if not attributes.any_name:
-            names = set(attributes) if context.reporter.detailed else set()
-            say = context.warn if attributes.lenient else context.report
+            say = context.reporter.warn if attributes.lenient else context.reporter.report
             say(
                 "unknown-attribute",
                 source,
                 expr.span,
-                valid=names,
+                valid=attributes,
                 near=attribute,
                 hint=_undeclared(step, attribute),
                 name=name,
@@ -325,7 +323,7 @@ def _step_attribute(expr: nodes.Ref, step: StepInfo, scope: Scope, context: Cont
         return UNKNOWN
     context.use(source, expr, found, 1)
     if attribute in step.absent and scope.current is not step:
-        context.warn("absent-value", source, expr.span, name=name, attribute=attribute, reason=step.absent[attribute])
+        context.reporter.warn("absent-value", source, expr.span, name=name, attribute=attribute, reason=step.absent[attribute])
     return _follow(found.type, expr, 2, scope, context)
 
 
@@ -349,7 +347,7 @@ def _follow(type_: Type, expr: nodes.InputRef | nodes.Ref, start: int, scope: Sc
             type_, shown = type_.element, shown_path(expr, part)
             if (owner, expr.path[:part]) not in scope.known:
                 hint = hints.WITHOUT_NULL.format(shown)
-                context.warn("type-mismatch:null", scope.opening.source, expr.span, hint=hint, shown=shown, name=name)
+                context.reporter.warn("type-mismatch:null", scope.opening.source, expr.span, hint=hint, shown=shown, name=name)
         if isinstance(type_, RecordType):
             fields = dict(type_.fields)
             if name not in fields:
@@ -367,7 +365,7 @@ def _follow(type_: Type, expr: nodes.InputRef | nodes.Ref, start: int, scope: Sc
             return _report_no_field(type_, part, list(members or ()), expr, scope, context)
         else:
             if not members.any_name:
-                say = context.warn if members.lenient else context.report
+                say = context.reporter.warn if members.lenient else context.reporter.report
                 say("unknown-attribute:facet", scope.opening.source, expr.span, valid=members, near=name, type=type_.name)
             return UNKNOWN
     return required(type_) if (owner, expr.path) in scope.known else type_
@@ -385,7 +383,7 @@ def _report_no_field(
     shown = shown_path(expr, part)
     kind = f"a `{type_.name}`" if names and isinstance(type_, NamedType) else describe(type_)
     hint = "take one element, as in `[0]`, or loop over it with `foreach`" if isinstance(type_, ListType) else None
-    context.warn(
+    context.reporter.warn(
         "unknown-field:value", scope.opening.source, expr.span, valid=names, near=expr.path[part], hint=hint, value=shown, kind=kind
     )
     return UNKNOWN
@@ -394,9 +392,9 @@ def _report_no_field(
 def _report_unknown_step(expr: nodes.Ref, scope: Scope, context: Context, *, inputs: bool = True) -> None:
     name = expr.path[0]
     source = scope.opening.source
-    valid = (set(scope.visible()) if context.reporter.detailed else set()) if inputs else _steps(scope, context)
+    valid = set(scope.visible()) if inputs else _steps(scope)
     if name in scope.everywhere:
-        context.report("step-of-other-block", source, expr.span, valid=valid, label=scope.label, name=name)
+        context.reporter.report("step-of-other-block", source, expr.span, valid=valid, label=scope.label, name=name)
         return
     rest = expr.path[1:] if name in _OWNERS else expr.path
     found, unsure = scope.inputs.find(rest[0]) if rest and inputs else (None, False)
@@ -406,7 +404,7 @@ def _report_unknown_step(expr: nodes.Ref, scope: Scope, context: Context, *, inp
         meant = ".".join(rest)
         hint = f"write `{meant}`"
     fixes = [replace(f"Write `{meant}`", expr.span, meant)] if meant and (found is not None or rest is not expr.path) else []
-    context.report("unknown-step", source, expr.span, valid=valid, near=name, hint=hint, fixes=fixes, label=scope.label)
+    context.reporter.report("unknown-step", source, expr.span, valid=valid, near=name, hint=hint, fixes=fixes, label=scope.label)
 
 
 _INFER: dict[type, Callable[[Any, Scope, Context], Type]] = {

@@ -45,7 +45,7 @@ def _needed(operator: str, operand: nodes.Expr, type_: Type, source: Source, con
     """Warn about an operand that may be null; return its type if it is not."""
     if not isinstance(type_, OptionalType):
         return type_
-    context.warn("operator-type:null", source, operand.span, operator=operator)
+    context.reporter.warn("operator-type:null", source, operand.span, operator=operator)
     return type_.element
 
 
@@ -54,13 +54,13 @@ def check_unary(expr: nodes.Unary, operand: Type, source: Source, context: Conte
     operand = _needed(expr.operator, expr.operand, operand, source, context)
     if expr.operator == "!":
         if not may_be(operand, BOOLEAN):
-            context.report("operator-type:not", source, expr.span, operand=describe(operand))
+            context.reporter.report("operator-type:not", source, expr.span, operand=describe(operand))
         return BOOLEAN
     if operand in (STRING, BOOLEAN):
-        context.report("operator-type:sign", source, expr.span, operand=describe(operand))
+        context.reporter.report("operator-type:sign", source, expr.span, operand=describe(operand))
         return UNKNOWN
     if not is_number(operand) and not is_anything(operand):
-        context.warn("operator-type:sign", source, expr.span, operand=describe(operand))
+        context.reporter.warn("operator-type:sign", source, expr.span, operand=describe(operand))
         return UNKNOWN
     return operand
 
@@ -73,14 +73,16 @@ def check_binary(expr: nodes.Binary, left: Type, right: Type, source: Source, co
         right = required(right) if operator == "contains" else _needed(operator, expr.right, right, source, context)
     if operator in _ARITHMETIC:
         if operator in "/%" and isinstance(expr.right, nodes.Literal) and expr.right.value == 0 and is_number(right):
-            context.warn("constant-condition:zero", source, expr.span)
+            context.reporter.warn("constant-condition:zero", source, expr.span)
         return _arithmetic(expr, left, right, source, context)
     if operator in _COMPARED and expr.left == expr.right and isinstance(expr.left, nodes.InputRef | nodes.Ref):
-        context.warn("constant-condition:itself", source, expr.span, outcome="true" if operator in ("==", "<=", ">=") else "false")
+        context.reporter.warn(
+            "constant-condition:itself", source, expr.span, outcome="true" if operator in ("==", "<=", ">=") else "false"
+        )
     if operator in ("&&", "||"):
         wrong = next((kind for kind in (left, right) if not may_be(kind, BOOLEAN)), None)
         if wrong is not None:
-            context.report("operator-type:logic", source, expr.span, operator=operator, wrong=describe(wrong))
+            context.reporter.report("operator-type:logic", source, expr.span, operator=operator, wrong=describe(wrong))
     elif operator in _ORDERED:
         _ordered(expr, left, right, source, context)
     elif operator in _CONTAINMENT:
@@ -91,7 +93,7 @@ def check_binary(expr: nodes.Binary, left: Type, right: Type, source: Source, co
             _warn(expr, "needs texts", left, right, source, context)
     elif not comparable(left, right, context.tables.fields):
         outcome = "true" if operator == "!=" else "false"
-        context.warn("comparison-type", source, expr.span, outcome=outcome, left=describe(left), right=describe(right))
+        context.reporter.warn("comparison-type", source, expr.span, outcome=outcome, left=describe(left), right=describe(right))
     return BOOLEAN
 
 
@@ -100,7 +102,7 @@ def _arithmetic(expr: nodes.Binary, left: Type, right: Type, source: Source, con
     wrong: Type | None = next((kind for kind in (left, right) if kind in (STRING, BOOLEAN)), None)
     if wrong is not None:
         hint = "use `++` to join text" if STRING in (left, right) else None
-        context.report("operator-type:arithmetic", source, expr.span, hint=hint, operator=operator, wrong=describe(wrong))
+        context.reporter.report("operator-type:arithmetic", source, expr.span, hint=hint, operator=operator, wrong=describe(wrong))
         return UNKNOWN
     if operator == "+" and isinstance(left, ListType) and isinstance(right, ListType):
         return join((left, right))
@@ -117,7 +119,7 @@ def _arithmetic(expr: nodes.Binary, left: Type, right: Type, source: Source, con
 
 def _ordered(expr: nodes.Binary, left: Type, right: Type, source: Source, context: Context) -> None:
     if BOOLEAN in (left, right):
-        context.report("operator-type:order", source, expr.span, operator=expr.operator)
+        context.reporter.report("operator-type:order", source, expr.span, operator=expr.operator)
         return
     texts = may_be(left, STRING) and may_be(right, STRING)
     numbers = may_be(left, LONG, INT, DOUBLE) and may_be(right, LONG, INT, DOUBLE)
@@ -129,7 +131,7 @@ def _containment(expr: nodes.Binary, container: Type, element: Type, source: Sou
     if isinstance(container, ListType):
         if not comparable(element, container.element, context.tables.fields):
             outcome = "true" if expr.operator == "not in" else "false"
-            context.warn(
+            context.reporter.warn(
                 "comparison-type:contains",
                 source,
                 expr.span,
@@ -138,14 +140,16 @@ def _containment(expr: nodes.Binary, container: Type, element: Type, source: Sou
                 element=describe(element),
             )
     elif (is_scalar(container) and container != STRING) or container == NULL:
-        context.warn("operator-type:container", source, expr.span, operator=expr.operator, container=describe(container))
+        context.reporter.warn("operator-type:container", source, expr.span, operator=expr.operator, container=describe(container))
     elif not is_anything(container) and not may_be(element, STRING):
         what = "a text" if container == STRING else "a key of a map"
-        context.warn("operator-type:element", source, expr.span, operator=expr.operator, what=what, element=describe(element))
+        context.reporter.warn(
+            "operator-type:element", source, expr.span, operator=expr.operator, what=what, element=describe(element)
+        )
 
 
 def _warn(expr: nodes.Binary, needs: str, left: Type, right: Type, source: Source, context: Context) -> None:
-    context.warn(
+    context.reporter.warn(
         "operator-type:operands", source, expr.span, operator=expr.operator, needs=needs, left=describe(left), right=describe(right)
     )
 
@@ -154,29 +158,28 @@ def check_index(expr: nodes.Index, target: Type, index: Type, source: Source, co
     """Return the type of `target[index]`."""
     if isinstance(target, OptionalType):
         target = target.element
-        context.warn("index-type:null", source, expr.target.span)
+        context.reporter.warn("index-type:null", source, expr.target.span)
     if is_anything(target):
         return UNKNOWN
     if isinstance(index, OptionalType):
         index = index.element
-        context.warn("index-type:null-index", source, expr.index.span)
+        context.reporter.warn("index-type:null-index", source, expr.index.span)
     if isinstance(target, ListType) or target == STRING:
         if not may_be(index, LONG, INT):
-            context.warn("index-type:position", source, expr.index.span, target=describe(target), index=describe(index))
+            context.reporter.warn("index-type:position", source, expr.index.span, target=describe(target), index=describe(index))
         return target.element if isinstance(target, ListType) else STRING
     if is_scalar(target) or target == NULL:
-        context.warn("index-type:scalar", source, expr.span, target=describe(target))
+        context.reporter.warn("index-type:scalar", source, expr.span, target=describe(target))
         return UNKNOWN
     if not may_be(index, STRING):
-        message = f"the key of {'a map' if isinstance(target, RecordType) else describe(target)} must be a text"
-        context.reporter.warn("index-type", source, expr.index.span, f"{message}, this is {describe(index)}")
+        context.reporter.warn("index-type:key", source, expr.index.span, target=describe(target), index=describe(index))
         return UNKNOWN
     fields = dict(target.fields) if isinstance(target, RecordType) else context.tables.fields(words(target))
     key = expr.index.value if isinstance(expr.index, nodes.Literal) else None
     if fields is None or not isinstance(key, str):
         return UNKNOWN
     if key not in fields:
-        context.warn("unknown-field:index", source, expr.index.span, valid=fields, near=key, type=describe(target))
+        context.reporter.warn("unknown-field:index", source, expr.index.span, valid=fields, near=key, type=describe(target))
     found = fields.get(key, UNKNOWN)
     if isinstance(found, OptionalType) and not isinstance(target, RecordType):
         context.bindings.optional[id(expr)] = set()
@@ -193,7 +196,7 @@ def check_function(expr: nodes.Function, given: list[Type], source: Source, cont
     known = FUNCTIONS[name]
     if len(given) != known.arity:
         wanted = "one argument, a list" if known.arity == 1 else "two arguments, a list and a separator"
-        context.report(
+        context.reporter.report(
             "function-arguments",
             source,
             expr.span,
@@ -216,7 +219,7 @@ def check_function(expr: nodes.Function, given: list[Type], source: Source, cont
             if not may_be(given[1], STRING):
                 _report(expr, 1, "a text as separator", given[1], source, context)
             elif isinstance(given[1], OptionalType):
-                context.warn("function-type:null-separator", source, expr.args[1].span)
+                context.reporter.warn("function-type:null-separator", source, expr.args[1].span)
             return STRING
     inner = required(element)
     if isinstance(inner, ListType):
@@ -237,7 +240,7 @@ def _element(expr: nodes.Function, given: Type, source: Source, context: Context
 
 def _sum(expr: nodes.Function, element: Type, source: Source, context: Context) -> Type:
     if isinstance(element, OptionalType) and is_number(element.element):
-        context.warn("function-type:null-element", source, expr.args[0].span)
+        context.reporter.warn("function-type:null-element", source, expr.args[0].span)
         element = element.element
     if is_number(element):
         return DOUBLE if element == DOUBLE else LONG
@@ -247,4 +250,6 @@ def _sum(expr: nodes.Function, element: Type, source: Source, context: Context) 
 
 
 def _report(expr: nodes.Function, number: int, wanted: str, found: Type, source: Source, context: Context) -> None:
-    context.report("function-type", source, expr.args[number].span, function=expr.name.text, wanted=wanted, type=describe(found))
+    context.reporter.report(
+        "function-type", source, expr.args[number].span, function=expr.name.text, wanted=wanted, type=describe(found)
+    )

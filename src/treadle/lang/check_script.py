@@ -25,12 +25,12 @@ def check_script(script: nodes.Script, inputs: Inputs, source: Source, context: 
     `inputs` has the names of `params`; a pre-script (`pre`) cannot read what it adds itself.
     """
     if script.language != nodes.PYTHON:
-        context.report("script-language", source, script.language.span, valid=["python"], language=script.language.text)
+        context.reporter.report("script-language", source, script.language.span, valid=["python"], language=script.language.text)
         return
     if not script.code.strip():
-        context.report("empty-script", source, script.span)
+        context.reporter.report("empty-script", source, script.span)
         return
-    code, warn = read_script(script), context.warn
+    code, warn = read_script(script), context.reporter.warn
     if code.error is not None:
         line, message = code.error
         warn("script-syntax", source, _line(script, line, source), error=message)
@@ -70,7 +70,7 @@ def check_keys(facet: nodes.Facet, script: nodes.Script, source: Source, context
             continue
         public = facet.kind is nodes.FacetKind.EVENT or not (facet.blocks or facet.kind is nodes.FacetKind.WORKFLOW)
         if not public or (context.reporter.detailed and nearest(name, params) is not None):
-            context.warn("script-key", source, _line(script, line, source), valid=params, near=name, facet=facet.name.text)
+            context.reporter.warn("script-key", source, _line(script, line, source), valid=params, near=name, facet=facet.name.text)
 
 
 def check_results(script: nodes.Script, returns: Collection[str], source: Source, context: Context) -> None:
@@ -78,7 +78,7 @@ def check_results(script: nodes.Script, returns: Collection[str], source: Source
     read = context.keys_read.get(id(script), set())
     for name, line in read_script(script).writes.items():
         if name not in returns and read is not None and name not in read:
-            context.warn("undeclared-return:script", source, _line(script, line, source), valid=returns, near=name)
+            context.reporter.warn("undeclared-return:script", source, _line(script, line, source), valid=returns, near=name)
 
 
 def _line(script: nodes.Script, line: int, source: Source) -> nodes.Span:
@@ -93,14 +93,14 @@ def check_prompt(facet: nodes.Facet, prompt: nodes.Prompt, source: Source, conte
     """Report a missing template, repeated directives and placeholders that are not parameters."""
     is_event = facet.kind is nodes.FacetKind.EVENT
     if not is_event:
-        context.warn("prompt-without-event", source, prompt.span, facet=facet.name.text, kind=facet.kind)
-    say = context.report if is_event else context.warn
+        context.reporter.warn("prompt-without-event", source, prompt.span, facet=facet.name.text, kind=facet.kind)
+    say = context.reporter.report if is_event else context.reporter.warn
     params = {param.name.text for param in facet.params}
     first: dict[str, int] = {}
     for directive in prompt.directives:
         kind = directive.kind
         if kind.text in first:
-            context.warn("duplicate-directive", source, kind.span, kind=kind.text, line=first[kind.text])
+            context.reporter.warn("duplicate-directive", source, kind.span, kind=kind.text, line=first[kind.text])
         first.setdefault(kind.text, kind.span.line)
         if kind.text == "model":
             continue
@@ -108,7 +108,7 @@ def check_prompt(facet: nodes.Facet, prompt: nodes.Prompt, source: Source, conte
             if name not in params:
                 say("unknown-placeholder", source, kind.span, valid=params, near=name, kind=kind.text, facet=facet.name.text)
     if "template" not in first:
-        context.report("prompt-template", source, prompt.span, facet=facet.name.text)
+        context.reporter.report("prompt-template", source, prompt.span, facet=facet.name.text)
 
 
 # --- placeholders in strings -----------------------------------------------------------------------------------------
@@ -150,7 +150,7 @@ def check_placeholders(expr: nodes.Literal, filled: frozenset[str], scope: Scope
         after = scope.opening.source.line(expr.span.end_line)[expr.span.end_column - 1 :]
         right = f"({right})" if after.lstrip().startswith("[") else right
         fixes = [replace("Concatenate the parts", expr.span, right)]
-        context.warn("string-placeholder", scope.opening.source, expr.span, fixes=fixes, first=first, right=right)
+        context.reporter.warn("string-placeholder", scope.opening.source, expr.span, fixes=fixes, first=first, right=right)
 
 
 def _meant(path: list[str], is_input: bool, scope: Scope) -> str | None:

@@ -119,8 +119,7 @@ def check_returns(facet: nodes.Facet, opening: Opening, context: Context) -> Non
     if facet.catch is not None:
         for each in needed:
             if each.name.text not in caught.always and not caught.open:
-                message = f"return `{each.name.text}` of `{facet.name.text}` gets no value when its `catch` runs"
-                _warn(message, each, opening, context)
+                _warn("no value when its `catch` runs", each, facet, opening, context)
 
 
 def _check_return(param: nodes.Param, given: Given, caught: Given, facet: nodes.Facet, opening: Opening, context: Context) -> None:
@@ -133,19 +132,18 @@ def _check_return(param: nodes.Param, given: Given, caught: Given, facet: nodes.
         where = (
             "if the list of `foreach` is null" if any(_may_be_null(each, context) for each in loops) else "in some cases of `when`"
         )
-        _warn(f"return `{name}` of `{facet.name.text}` gets no value {where}", param, opening, context)
+        _warn(f"no value {where}", param, facet, opening, context)
     elif name in caught.sometimes or caught.open:
-        _warn(f"return `{name}` of `{facet.name.text}` gets a value only when its `catch` runs", param, opening, context)
+        _warn("a value only when its `catch` runs", param, facet, opening, context)
     elif facet.pre_script is not None and name in read_script(facet.pre_script).writes:
-        context.warn("pre-script-return", opening.source, param.name.span, name=name, facet=facet.name.text)
+        context.reporter.warn("pre-script-return", opening.source, param.name.span, name=name, facet=facet.name.text)
     elif facet.kind is nodes.FacetKind.WORKFLOW or not is_param:  # a step has its parameters as attributes too
-        context.warn("return-never-yielded", opening.source, param.name.span, facet=facet.name.text, name=name)
+        context.reporter.warn("return-never-yielded", opening.source, param.name.span, facet=facet.name.text, name=name)
 
 
-def _warn(message: str, param: nodes.Param, opening: Opening, context: Context) -> None:
-    default = "[]" if isinstance(param.type, nodes.ListType) else "null"
-    hint = f"yield it there too, or give it a default, as in `{param.name.text}: ... = {default}`"
-    context.reporter.warn("return-not-always", opening.source, param.name.span, message, hint=hint)
+def _warn(what: str, param: nodes.Param, facet: nodes.Facet, opening: Opening, context: Context) -> None:
+    values = {"name": param.name.text, "default": "[]" if isinstance(param.type, nodes.ListType) else "null"}
+    context.reporter.warn("return-not-always", opening.source, param.name.span, facet=facet.name.text, what=what, **values)
 
 
 @dataclass(slots=True, unsafe_hash=True)
@@ -222,7 +220,7 @@ def _check_yield(statement: nodes.Yield, scope: Scope, targets: Targets, first: 
     target = _bind(call, id(statement), targets, scope, context)
     if target is not None:
         if target.key in first:
-            context.report("duplicate-yield", source, call.target.span, target=call.target.text, line=first[target.key])
+            context.reporter.report("duplicate-yield", source, call.target.span, target=call.target.text, line=first[target.key])
         first.setdefault(target.key, call.target.span.line)
     for mixin in call.mixins:
         _bind(mixin, id(mixin), targets, scope, context)
@@ -255,12 +253,12 @@ def _find(node: nodes.Call | nodes.Mixin, targets: Targets, scope: Scope, contex
         return found[0]
     if found:
         aliases = [each.alias or each.key for each in found]
-        context.report("ambiguous-yield", source, name.span, valid=aliases, name=name.text)
+        context.reporter.report("ambiguous-yield", source, name.span, valid=aliases, name=name.text)
         return None
     owner = "the facet that owns the block, or to one of its signature mixins"
     if targets.owner is not None:
         owner = f"the owner of the block, which is step `{targets.owner}`"
-    context.report("yield-target", source, name.span, valid=targets.by_name, near=name.text, owner=owner)
+    context.reporter.report("yield-target", source, name.span, valid=targets.by_name, near=name.text, owner=owner)
     return None
 
 
@@ -268,7 +266,7 @@ def _warn_outer(node: nodes.Call | nodes.Mixin, targets: Targets, scope: Scope, 
     """Warn that a yield in a step's body gives its values to the step, not to the declaration that it names."""
     name, valid = node.target, next(iter(targets.by_name))
     values = f" with values of `{targets.owner}`" if node.args else ""
-    context.warn(
+    context.reporter.warn(
         "yield-owner",
         scope.opening.source,
         name.span,
@@ -283,7 +281,7 @@ def _warn_outer(node: nodes.Call | nodes.Mixin, targets: Targets, scope: Scope, 
 def _check_args(node: nodes.Call | nodes.Mixin, target: Target | None, scope: Scope, context: Context, own: bool) -> None:
     """Check the values; the names only if the target is the owner of the block, as a wrong target is reported already."""
     source, name = scope.opening.source, node.target
-    check_unique(node.args, "duplicate-argument", "argument", scope.opening, context)
+    check_unique(node.args, "duplicate-argument", scope.opening, context)
     for arg in node.args:
         returns = target.returns if target is not None else None
         found = None if returns is None else returns.get(arg.name.text)
@@ -296,8 +294,8 @@ def _check_args(node: nodes.Call | nodes.Mixin, target: Target | None, scope: Sc
         if returns is not None:
             if target is not None and target.declared is not None:
                 context.misyielded[id(target.declared.node)] = None
-            context.report(
+            context.reporter.report(
                 "unknown-return", source, arg.name.span, valid=free(returns, node.args), near=arg.name.text, name=name.text
             )
         elif target is not None and not target.declares:
-            context.warn("undeclared-return", source, arg.name.span, name=name.text, arg=arg.name.text)
+            context.reporter.warn("undeclared-return", source, arg.name.span, name=name.text, arg=arg.name.text)

@@ -125,7 +125,7 @@ def check_reference(context: Context) -> None:
     """Report every use of an extension as an error, for programs that must run on the reference implementation, too."""
     for name, source, span in context.extensions:
         shown, instead = EXTENSIONS[name]
-        context.report("reference-extension", source, span, shown=shown, instead=instead)
+        context.reporter.report("reference-extension", source, span, shown=shown, instead=instead)
 
 
 # --- fixes, applied round by round, as the fix of one error often brings the next to light ---------------------------

@@ -333,7 +333,7 @@ class Cursor:
 
     def _report(self, span: Span, message: str, hint: str | None, fixes: Iterable[Fix]) -> None:
         self._find_quote()
-        self.reporter.report("syntax-error", self.source, span, message, hint=hint, fixes=fixes)
+        self.reporter.report("syntax-error", self.source, span, text=message, hint=hint, fixes=fixes)
         self.silent_at = self.index
 
     def report(

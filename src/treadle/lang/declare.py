@@ -103,13 +103,10 @@ def _declare(declared: Declared, symbols: Symbols, reporter: Reporter) -> None:
     earlier = symbols.declare(declared)
     name, opening = declared.node.name, declared.opening
     if earlier is not None:
-        message = f"`{name.text}` is already declared in {earlier.place}"
-        if earlier.opening.source is not opening.source:
-            message += f"; this is {opening.source.name}"
-        reporter.report("duplicate-declaration", opening.source, name.span, message, hint="rename one of the two")
+        here = f"; this is {opening.source.name}" if earlier.opening.source is not opening.source else ""
+        reporter.report("duplicate-declaration", opening.source, name.span, name=name.text, place=earlier.place, here=here)
     if isinstance(declared.node, nodes.Schema) and opening.namespace is None:
-        message = f"schema `{name.text}` must be inside a namespace"
-        reporter.report("schema-outside-namespace", opening.source, name.span, message)
+        reporter.report("schema-outside-namespace", opening.source, name.span, name=name.text)
 
 
 def _check_uses(opening: Opening, symbols: Symbols, reporter: Reporter) -> None:
@@ -118,11 +115,9 @@ def _check_uses(opening: Opening, symbols: Symbols, reporter: Reporter) -> None:
             continue
         name = item.name
         if opening.namespace is None:
-            message = f"`use {name.text}` must be inside a namespace"
-            reporter.report("use-outside-namespace", opening.source, item.span, message)
+            reporter.report("use-outside-namespace", opening.source, item.span, name=name.text)
         elif name.text not in symbols.namespaces:
-            message = f"no source declares the namespace `{name.text}`"
-            reporter.report("unknown-namespace", opening.source, name.span, message, valid=symbols.namespaces, near=name.text)
+            reporter.report("unknown-namespace", opening.source, name.span, valid=symbols.namespaces, near=name.text)
 
 
 def _openings(source: Source, file: nodes.File, reporter: Reporter) -> list[Opening]:
@@ -155,12 +150,8 @@ def _openings(source: Source, file: nodes.File, reporter: Reporter) -> list[Open
 
 def _check_mixed(source: Source, node: nodes.Namespace, scoped: nodes.Namespace | None, reporter: Reporter) -> None:
     if scoped is not None:
-        message = (
-            f"this file already belongs to the namespace `{scoped.name.text}` (line {scoped.span.line}); "
-            f"`{node.name.text}` cannot be opened in it as well"
-        )
-        hint = "put it into a file of its own, or use braces for both"
-        reporter.report("mixed-namespaces", source, node.name.span, message, hint=hint)
+        place, line = node.name, scoped.span.line
+        reporter.report("mixed-namespaces", source, place.span, scoped=scoped.name.text, line=line, name=place.text)
 
 
 def _opening(name: str | None, items: tuple[nodes.Item, ...], source: Source, node: nodes.Namespace | None) -> Opening:

@@ -11,6 +11,7 @@ from itertools import accumulate
 from typing import Any
 
 from treadle.lang.hints import SYNONYMS
+from treadle.lang.messages import MESSAGES
 from treadle.lang.nodes import Span
 
 _ALTERNATIVES = 12  # how many valid names a message lists
@@ -176,20 +177,21 @@ class Reporter:
 
     def report(
         self,
-        rule: str,
+        key: str,
         source: Source,
         span: Span,
-        message: str,
         *,
         severity: Severity = Severity.ERROR,
         valid: Iterable[str] = (),
         near: str | None = None,
         hint: str | None = None,
         fixes: Iterable[Fix] = (),
+        **values: object,
     ) -> None:
-        """Add a diagnostic; `near` is the misspelled name that the suggestion should resemble.
+        """Add a diagnostic with a text from `MESSAGES`, whose templates take the values and `near`; `hint` replaces its hint.
 
-        A suggestion for a name that stands once in the span becomes a fix, after the given ones.
+        `near` is the misspelled name that the suggestion should resemble. A suggestion for a name that stands once in the span
+        becomes a fix, after the given ones. `valid` is read only if the diagnostic lists alternatives.
         """
         if severity is Severity.WARNING and source.library:
             return
@@ -202,18 +204,17 @@ class Reporter:
             names = (*every[:_ALTERNATIVES], f"and {more} more") if more > 0 else tuple(every)
         if suggestion and near:
             fixes = (*fixes, *_respelled(source, span, near, suggestion))
+        text, own_hint = MESSAGES[key]
+        hint = hint or (own_hint and own_hint.format(near=near, **values))
         diagnostic = Diagnostic(
-            rule, severity, source.name, span.line, span.column, span.end_line, span.end_column, message,
-            names, suggestion, hint, source.line(span.line), tuple(fixes),
+            key.partition(":")[0], severity, source.name, span.line, span.column, span.end_line, span.end_column,
+            text.format(near=near, **values), names, suggestion, hint, source.line(span.line), tuple(fixes),
         )  # fmt: skip
         self.found.append((self.sources.setdefault(source.name, len(self.sources)), diagnostic))
 
-    def warn(
-        self, rule: str, source: Source, span: Span, message: str, *,
-        valid: Iterable[str] = (), near: str | None = None, hint: str | None = None, fixes: Iterable[Fix] = (),
-    ) -> None:  # fmt: skip
+    def warn(self, key: str, source: Source, span: Span, **values: Any) -> None:
         """Add a warning, unless the source is a library."""
-        self.report(rule, source, span, message, severity=Severity.WARNING, valid=valid, near=near, hint=hint, fixes=fixes)
+        self.report(key, source, span, severity=Severity.WARNING, **values)
 
     def sorted(self) -> tuple[Diagnostic, ...]:
         """Return all diagnostics in the order of sources, lines and columns, without duplicates."""

@@ -112,8 +112,7 @@ class _Lexer:
             line = self.text.count("\n", 0, bad.start()) + 1
             column = bad.start() - (self.text.rfind("\n", 0, bad.start()) + 1) + 1
             shown = f"U+{ord(bad.group()):04X}"
-            message = f"the character {shown} cannot be stored"
-            self.reporter.report("bad-character", self.source, Span(line, column, line, column + 1), message, hint="remove it")
+            self.reporter.report("bad-character", self.source, Span(line, column, line, column + 1), shown=shown)
 
     def _opens_script(self) -> bool:
         """Return whether the last tokens are `script`, as a keyword, or that and a language, which no keyword names."""
@@ -161,9 +160,8 @@ class _Lexer:
         except literals.BadEscape as bad:
             value = word[1:-1]
             line, column = self._place(start + 1 + bad.offset)
-            rule = "bad-escape" if bad.malformed else "bad-character"
-            message = f"malformed escape `{bad.text}` in a string" if bad.malformed else f"`{bad.text}` cannot be stored"
-            self.reporter.report(rule, self.source, Span(line, column, line, column + len(bad.text)), message)
+            key = "bad-escape" if bad.malformed else "bad-character:escape"
+            self.reporter.report(key, self.source, Span(line, column, line, column + len(bad.text)), text=bad.text)
         self._add("string", end).value = value
 
     def _unclosed(self, message: str) -> None:
@@ -307,7 +305,7 @@ class _Lexer:
         rule: str = "",
         span: Span | None = None,
     ) -> None:
-        self.reporter.report(rule or "syntax-error", self.source, span or token.span, message, hint=hint, fixes=fixes or ())
+        self.reporter.report(rule or "syntax-error", self.source, span or token.span, text=message, hint=hint, fixes=fixes or ())
         token.reported = True
 
     def _add(self, kind: str, end: int) -> Token:

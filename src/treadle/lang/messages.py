@@ -15,7 +15,48 @@ class Message(NamedTuple):
     hint: str | None = None
 
 
+_IN_A_CASE = "call it only in a case of `andThen when {{ case condition => {{ ... }} case _ => {{ ... }} }}`"
+_DUPLICATE = Message("{what} `{name}` is already given in line {line}")
 MESSAGES: Mapping[str, Message] = {
+    "duplicate-argument": _DUPLICATE,
+    "duplicate-field": _DUPLICATE,
+    "duplicate-parameter": _DUPLICATE,
+    "duplicate-return": _DUPLICATE,
+    "duplicate-step": _DUPLICATE,
+    "syntax-error": Message("{text}"),
+    "unbalanced-script": Message("{text}"),
+    "number-too-large": Message("{text}"),
+    "bad-character": Message("the character {shown} cannot be stored", "remove it"),
+    "bad-character:escape": Message("`{text}` cannot be stored"),
+    "bad-escape": Message("malformed escape `{text}` in a string"),
+    "ambiguous-facet": Message("`{name}` is ambiguous, it must be qualified: {names}"),
+    "ambiguous-type": Message("type `{name}` is ambiguous, it must be qualified: {names}"),
+    "bare-step": Message("step `{name}` by itself is not a value"),
+    "duplicate-declaration": Message("`{name}` is already declared in {place}{here}", "rename one of the two"),
+    "endless-recursion": Message("`{name}` calls itself in every run, so that it never ends", _IN_A_CASE),
+    "endless-recursion:circle": Message(
+        "this call closes a circle that every run follows, so that it never ends: {path}", _IN_A_CASE
+    ),
+    "external-facet": Message("facet `{name}` is not declared anywhere"),
+    "external-facet:function": Message("there is neither a function nor a facet `{name}`"),
+    "function-arguments:named": Message("`{name}` is a function, whose arguments have no names"),
+    "index-type:key": Message("the key of {target} must be a text, this is {index}"),
+    "mixed-namespaces": Message(
+        "this file already belongs to the namespace `{scoped}` (line {line}); `{name}` cannot be opened in it as well",
+        "put it into a file of its own, or use braces for both",
+    ),
+    "return-not-always": Message(
+        "return `{name}` of `{facet}` gets {what}", "yield it there too, or give it a default, as in `{name}: ... = {default}`"
+    ),
+    "schema-outside-namespace": Message("schema `{name}` must be inside a namespace"),
+    "step-reference": Message("`{arg}` takes a step of facet `{wanted}`", "pass the step by its name alone"),
+    "step-reference:other": Message("`{arg}` takes a step of facet `{wanted}`, but {actual}"),
+    "type-mismatch": Message("{subject} must be {wanted}, this {actual}"),
+    "type-mismatch:field": Message("{what} has no field `{path}`"),
+    "type-mismatch:missing": Message("{what} has no value for `{path}`"),
+    "unknown-mixin": Message("mixin `{name}` is not declared anywhere"),
+    "unknown-namespace": Message("no source declares the namespace `{near}`"),
+    "use-outside-namespace": Message("`use {name}` must be inside a namespace"),
     "absent-value": Message("`{name}.{attribute}` may have no value: {reason}"),
     "alias-clash": Message("alias `{alias}` is already the name of something else in `{facet}`"),
     "ambiguous-yield": Message("`{name}` is mixed in more than once, yield to one of its aliases"),

@@ -15,36 +15,31 @@ from treadle.lang.scope import Context
 from treadle.lang.types import BUILTIN
 
 
-def check_unique(
-    named: Sequence[nodes.Param | nodes.Arg | nodes.Step], rule: str, what: str, opening: Opening, context: Context
-) -> None:
-    """Report every repeated name, with the line of the first."""
+def check_unique(named: Sequence[nodes.Param | nodes.Arg | nodes.Step], rule: str, opening: Opening, context: Context) -> None:
+    """Report every repeated name, with the line of the first; the rule is `duplicate-` and the sort of the names."""
     if len(named) < 2 or len({each.name.text for each in named}) == len(named):
         return
     first: dict[str, int] = {}
     for name in [each.name for each in named]:
         if name.text in first:
-            message = f"{what} `{name.text}` is already given in line {first[name.text]}"
-            context.reporter.report(rule, opening.source, name.span, message)
+            what, line = rule.removeprefix("duplicate-"), first[name.text]
+            context.reporter.report(rule, opening.source, name.span, what=what, name=name.text, line=line)
         first.setdefault(name.text, name.span.line)
 
 
 def resolve_callee(call: nodes.Call, opening: Opening, context: Context) -> Declared | None:
     """Return the facet or schema that a step calls."""
     found = context.symbols.resolve_callee(call.target, opening)
-    return _record(call, found, opening, context, rule="external-facet", what="facet")
+    return _record(call, found, opening, context)
 
 
 def resolve_facet(node: nodes.Call | nodes.Mixin, opening: Opening, context: Context) -> Declared | None:
     """Return the facet of an implicit or mixin."""
     found = context.symbols.resolve_facet(node.target, opening)
-    rule, what = ("unknown-mixin", "mixin") if isinstance(node, nodes.Mixin) else ("external-facet", "facet")
-    return _record(node, found, opening, context, rule=rule, what=what)
+    return _record(node, found, opening, context)
 
 
-def _record(
-    node: nodes.Call | nodes.Mixin, found: Resolution, opening: Opening, context: Context, *, rule: str, what: str
-) -> Declared | None:
+def _record(node: nodes.Call | nodes.Mixin, found: Resolution, opening: Opening, context: Context) -> Declared | None:
     """Record the callee of a call or mixin; report ambiguous and unknown names, the latter as a warning if unqualified."""
     name, source = node.target, opening.source
     if found.found is not None:
@@ -52,29 +47,26 @@ def _record(
         context.use(source, name, context.symbols.definition(found.found))
         return found.found
     if found.candidates:
-        _report_ambiguous("ambiguous-facet", f"`{name.text}`", name, found, opening, context)
+        _report_ambiguous("ambiguous-facet", name, found, opening, context)
         return None
     if isinstance(node, nodes.Call) and name.text in WORDS:
-        rule, what = (
-            ("function-arguments", "`{}` is a function, whose arguments have no names")
-            if name.text in FUNCTIONS
-            else ("external-facet", "there is neither a function nor a facet `{}`")
-        )
-        say = context.reporter.report if name.text in FUNCTIONS else context.reporter.warn
-        say(rule, source, name.span, what.format(name.text), hint=hint(name.text))
+        if name.text in FUNCTIONS:
+            context.reporter.report("function-arguments:named", source, name.span, hint=hint(name.text), name=name.text)
+        else:
+            context.reporter.warn("external-facet:function", source, name.span, hint=hint(name.text), name=name.text)
         return None
     if isinstance(node, nodes.Call) and name.text == VALUE:
         value = source.part(node.args[0].value.span) if node.args else "..."
         advice = f"a value needs no call: write `name = {value}`"
-        context.report("unknown-facet", source, name.span, hint=advice, name=VALUE)
+        context.reporter.report("unknown-facet", source, name.span, hint=advice, name=VALUE)
         return None
     built_in = () if isinstance(node, nodes.Call) else BUILTIN_MIXINS
     near = _near(name, (context.symbols.facets, context.symbols.schemas), opening, context, *built_in)
     if "." in name.text:
-        context.report("unknown-facet", source, name.span, **near, name=name.text)
+        context.reporter.report("unknown-facet", source, name.span, **near, name=name.text)
         return None
-    message = f"{what} `{name.text}` is not declared anywhere"
-    context.reporter.warn(rule, source, name.span, message, hint=_effect(node), **near)
+    rule = "unknown-mixin" if isinstance(node, nodes.Mixin) else "external-facet"
+    context.reporter.warn(rule, source, name.span, hint=_effect(node), **near, name=name.text)
     return None
 
 
@@ -119,32 +111,32 @@ def check_type(type_: nodes.Type, opening: Opening, context: Context) -> None:
             context.extensions.append(("optional", opening.source, type_.span))
         type_ = type_.element
     if type_.too_deep:
-        context.report("too-deep", opening.source, type_.span, limit=nodes.MAX_DEPTH, what="this type")
+        context.reporter.report("too-deep", opening.source, type_.span, limit=nodes.MAX_DEPTH, what="this type")
         return
     if type_.name in BUILTIN:
         return
     name = nodes.Name(type_.name, type_.span)
     found = context.symbols.resolve_type(type_.name, opening)
     if found.candidates:
-        _report_ambiguous("ambiguous-type", f"type `{name.text}`", name, found, opening, context, imports=True)
+        _report_ambiguous("ambiguous-type", name, found, opening, context, imports=True)
     elif found.found is None:
         near = _near(name, (context.symbols.schemas,), opening, context, *BUILTIN)
-        context.report("unknown-type", opening.source, name.span, **near, name=name.text)
+        context.reporter.report("unknown-type", opening.source, name.span, **near, name=name.text)
     else:
         context.use(opening.source, name, context.symbols.definition(found.found))
 
 
 def _report_ambiguous(
-    rule: str, shown: str, name: nodes.Name, found: Resolution, opening: Opening, context: Context, *, imports: bool = False
+    rule: str, name: nodes.Name, found: Resolution, opening: Opening, context: Context, *, imports: bool = False
 ) -> None:
     candidates = found.candidates
-    message = f"{shown} is ambiguous, it must be qualified: {', '.join(candidates[:12])}"
     fixes: list[Fix] = []
     for each in candidates[:12]:
         fixes.append(Fix(f"Change `{name.text}` to `{each}`", (Edit(name.span, each),)))
         if imports and (use := _import(each.rpartition(".")[0], opening)) is not None:
             fixes.append(use)
-    context.reporter.report(rule, opening.source, name.span, message, valid=candidates, fixes=fixes)
+    names = ", ".join(candidates[:12])
+    context.reporter.report(rule, opening.source, name.span, valid=candidates, fixes=fixes, name=name.text, names=names)
 
 
 def _import(namespace: str, opening: Opening) -> Fix | None:

@@ -7,12 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Any
 
 from treadle.lang import nodes
 from treadle.lang.attributes import Attributes, AttributeTables
-from treadle.lang.diagnostics import Reporter, Severity, Source
-from treadle.lang.messages import MESSAGES
+from treadle.lang.diagnostics import Reporter, Source
 from treadle.lang.names import Declared, Definition, Opening, Symbols
 from treadle.lang.types import Type
 
@@ -145,19 +143,3 @@ class Context:
     def use(self, source: Source, name: nodes.Name | nodes.Ref | nodes.InputRef, definition: Definition, part: int = 0) -> None:
         """Record the meaning of a name, or of one part of a reference."""
         self.bindings.uses.append((source, name, part, definition))
-
-    def report(self, key: str, source: Source, span: nodes.Span, **values: Any) -> None:
-        """Report an error from `MESSAGES`; `values` are those of its templates, and options of `Reporter.report`."""
-        self._report(Severity.ERROR, key, source, span, values)
-
-    def warn(self, key: str, source: Source, span: nodes.Span, **values: Any) -> None:
-        """Report a warning in the same way, unless the source is a library."""
-        if not source.library:
-            self._report(Severity.WARNING, key, source, span, values)
-
-    def _report(self, severity: Severity, key: str, source: Source, span: nodes.Span, values: dict[str, Any]) -> None:
-        message = MESSAGES[key]
-        hint = values.get("hint") or (message.hint and message.hint.format(**values))
-        options = {name: values[name] for name in ("valid", "near", "fixes") if name in values}
-        text = message.text.format(**values)
-        self.reporter.report(key.partition(":")[0], source, span, text, severity=severity, hint=hint, **options)
