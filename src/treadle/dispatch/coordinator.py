@@ -144,11 +144,13 @@ class AgentCoordinator:
     ) -> Enqueued:
         """Do the same as `enqueue`, and return whether the job is new."""
         config = self.config
+        if metadata is not None and not isinstance(metadata, Mapping):
+            raise InvalidInput(f"metadata is a JSON object, not {type(metadata).__name__}.")
         spec = TaskSpec(
             id=self.engine.kernel.ids.new_id(),  # one id for all attempts, so that a repeated commit stores nothing twice
             name=config.name,
             task_list=config.task_list,
-            payload={"issue": issue_json(make_issue(issue)), "metadata": _checked_metadata(metadata)},
+            payload={"issue": issue_json(make_issue(issue)), "metadata": dict(metadata or {})},
             priority=priority,
             delay=delay,
             unique_key=unique_key,
@@ -282,7 +284,7 @@ class AgentCoordinator:
         """
         if limit is not None:
             return (await self.list_jobs(status=status, before_id=before_id, limit=limit))[0]
-        return [each async for each in self._all(status, before_id, PAGE_LIMIT)]
+        return [job async for job in self.iter_tasks(status=status, before_id=before_id)]
 
     async def list_jobs(
         self, *, status: TaskStatus | str | None = None, before_id: str | None = None, limit: int = PAGE_LIMIT
@@ -300,10 +302,13 @@ class AgentCoordinator:
 
         return await self._stored("listing jobs", read)
 
-    async def iter_tasks(self, *, status: TaskStatus | str | None = None) -> AsyncIterator[TaskState]:
+    async def iter_tasks(self, *, status: TaskStatus | str | None = None, before_id: str | None = None) -> AsyncIterator[TaskState]:
         """Iterate over all jobs, newest first, page by page; jobs enqueued meanwhile are not included."""
-        async for each in self._all(status, None, 100):
-            yield each
+        more = True
+        while more:
+            page, before_id, more = await self.list_jobs(status=status, before_id=before_id, limit=PAGE_LIMIT)
+            for job in page:
+                yield job
 
     async def get_logs(self, task_id: str, limit: int = 100) -> list[LogLine]:
         """Return the job's log lines, oldest first: the ends of its executions, and lines of its handler."""
@@ -421,13 +426,6 @@ class AgentCoordinator:
             _log.warning("task %s is left out: %s", task.id, error)
             return None
 
-    async def _all(self, status: TaskStatus | str | None, before_id: str | None, size: int) -> AsyncIterator[TaskState]:
-        more = True
-        while more:
-            page, before_id, more = await self.list_jobs(status=status, before_id=before_id, limit=size)
-            for each in page:
-                yield each
-
     async def _take(self, worker_id: str) -> HeldJob | None:
         """Claim and hold one executable job; wake due jobs first, because there may be no worker to do it."""
         store, clock = self.engine.kernel.store, self.engine.kernel.clock
@@ -540,12 +538,6 @@ class AgentCoordinator:
             await kernel.store.log.append_lines([end_line(task.id, kernel.clock.now(), task.attempt, worker_of(task), error)])
         except StoreError as trouble:
             kernel.emit(StoreTrouble("writing a log line", str(trouble), 0.0))
-
-
-def _checked_metadata(metadata: Mapping[str, Json] | None) -> dict[str, Json]:
-    if metadata is not None and not isinstance(metadata, Mapping):
-        raise InvalidInput(f"metadata is a JSON object, not {type(metadata).__name__}.")
-    return dict(metadata or {})
 
 
 _coordinators: dict[int, AgentCoordinator] = {}

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable
+from contextlib import AsyncExitStack
 from dataclasses import dataclass
 
 from treadle.dispatch.config import DispatchConfig
@@ -59,51 +60,48 @@ class HeldJobs:
         self.lost: OrderedDict[str, Claim] = OrderedDict()
         """The claims that were held here and lost."""
         self._lease_renewer: LeaseRenewer | None = None
-        self._stop_renewing: Callable[[], Awaitable[None]] | None = None
-        self._unsubscribe: Callable[[], None] | None = None
         self._lookout = self._new_watch()
-        self._looking: asyncio.Task[None] | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._opening = asyncio.Lock()
+        self._closing = AsyncExitStack()
+        """What `close` does, in the opposite order."""
 
     async def open(self, worker_id: str) -> None:
         """Register the server and start renewing leases, unless that is already done."""
         async with self._opening:
             if self._lease_renewer is not None:
                 return
-            engine = self._engine
+            kernel = self._engine.kernel
             self._name, self.state = worker_id, "running"
-            await engine.kernel.store.servers.save(self.describe())
-            self._unsubscribe = await engine.kernel.store.subscribe(self._on_signal)
             self._loop = asyncio.get_running_loop()
+            await kernel.store.servers.save(self.describe())
+            unsubscribe = await kernel.store.subscribe(self._on_signal)
             self._lease_renewer = LeaseRenewer(
-                engine.kernel.store,
-                engine.kernel.clock,
+                kernel.store,
+                kernel.clock,
                 self.lease_for,
                 self._report_lost,
                 self.describe,
-                engine.kernel.emit,
-                kept_by=engine.kernel.leases_kept_by(self.owner_id, self.lease_for),
+                kernel.emit,
+                kept_by=kernel.leases_kept_by(self.owner_id, self.lease_for),
                 on_beat=self._lookout.note,
             )
-            self._stop_renewing = self._machine.renew_leases(self._lease_renewer, engine.kernel.emit)
-            engine.kernel.committer.on_fenced.append(self._fenced)
+            self._closing.push_async_callback(self._lookout.leave)
+            self._closing.push_async_callback(self._machine.renew_leases(self._lease_renewer, kernel.emit))
+            kernel.committer.on_fenced.append(self._fenced)
+            self._closing.callback(kernel.committer.on_fenced.remove, self._fenced)
             await self._lookout.join()
-            self._looking = self._loop.create_task(self._lookout.run())
+            self._closing.push_async_callback(_stop, self._loop.create_task(self._lookout.run()))
+            self._closing.callback(unsubscribe)
 
     async def close(self) -> None:
         """Stop renewing; held jobs become free when their lease expires. Idempotent."""
         async with self._opening:
-            if self._stop_renewing is None or self._looking is None or self._unsubscribe is None:
+            if self._lease_renewer is None:
                 return
             self.state = "stopped"
-            self._unsubscribe()
-            self._looking.cancel()
-            await asyncio.gather(self._looking, return_exceptions=True)
-            self._engine.kernel.committer.on_fenced.remove(self._fenced)
-            await self._stop_renewing()
-            await self._lookout.leave()
-            self._lease_renewer = self._stop_renewing = None
+            await self._closing.aclose()
+            self._lease_renewer = None
             for holding in list(self.held.values()):
                 self.lose(holding)
             self.owner_id = self._engine.kernel.ids.new_id()
@@ -201,3 +199,8 @@ class HeldJobs:
         if holding is not None and holding.task.claim == claim and not holding.settling:
             self._engine.kernel.emit(LeaseLost(claim.task_id, holding.task.name, reason, holding.task.trace_id))
             self.lose(holding)
+
+
+async def _stop(loop: asyncio.Task[None]) -> None:
+    loop.cancel()
+    await asyncio.gather(loop, return_exceptions=True)

@@ -52,12 +52,11 @@ class BlockingCoordinator:
     run = _blocking(AgentCoordinator.run)
     stop = _blocking(AgentCoordinator.stop)
 
-    def iter_tasks(self, *, status: TaskStatus | str | None = None) -> Iterator[TaskState]:
+    def iter_tasks(self, *, status: TaskStatus | str | None = None, before_id: str | None = None) -> Iterator[TaskState]:
         """Iterate over all jobs, newest first, page by page; jobs enqueued meanwhile are not included."""
-        before_id: str | None = None
         more = True
         while more:
-            page, before_id, more = self.list_jobs(status=status, before_id=before_id, limit=100)
+            page, before_id, more = self.list_jobs(status=status, before_id=before_id)
             yield from page
 
     def holds(self, task_id: str) -> bool:
