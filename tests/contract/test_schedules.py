@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from datetime import UTC, datetime
+from typing import Any
 
 import pytest
 from tests.contract.databases import Database, StoreClock
@@ -14,11 +15,11 @@ from treadle.api.wire import Instant, to_builtins
 from treadle.kernel.schedules.ticks import make_cron
 from treadle.kernel.store.ports import Store
 from treadle.kernel.store.queries import TaskFilter
-from treadle.kernel.triggers import Occasion, Prepared
+from treadle.kernel.triggers import Prepared
 from treadle.model.clock import as_text
 from treadle.model.errors import IllegalMove, InvalidInput, InvalidName, InvalidPolicy, InvalidSchedule
 from treadle.model.names import SCHEDULE
-from treadle.model.schedules import Started, Target
+from treadle.model.schedules import Started
 from treadle.model.values import decode
 
 
@@ -466,12 +467,12 @@ async def test_a_tick_fires_at_once_though_somebody_runs_the_schedule_meanwhile(
     other = Timing(timing.store, timing.clock)
     prepare, ran = timing.starters.prepare, False
 
-    async def slow(target: Target, occasion: Occasion) -> tuple[Started, Prepared]:
+    async def slow(*arguments: Any, **options: Any) -> tuple[Started, Prepared]:
         nonlocal ran
         if not ran:
             ran = True
             await other.schedules.run_now("report")
-        return await prepare(target, occasion)
+        return await prepare(*arguments, **options)
 
     monkeypatch.setattr(timing.starters, "prepare", slow)
     await timing.pass_(MINUTE)

@@ -7,10 +7,12 @@ from datetime import datetime, timedelta
 
 from tests.fuzz.language import text_of
 
+from treadle.api.schedules import describe_time
 from treadle.interfaces.cli import values as inputs
 from treadle.kernel.schedules.decide import plan
 from treadle.kernel.schedules.options import make_body
-from treadle.kernel.schedules.ticks import Calendar, describe, last_ticks, make_calendar, make_cron, ticks_after
+from treadle.kernel.schedules.service import time_record
+from treadle.kernel.schedules.ticks import Calendar, last_ticks, make_calendar, make_cron, ticks_after
 from treadle.model.clock import LATEST_AT, instant, milliseconds
 from treadle.model.errors import InvalidInput, InvalidPolicy, InvalidSchedule, TreadleError
 from treadle.testing.clock import START_AT
@@ -63,7 +65,7 @@ def schedule(data: bytes) -> None:
         calendar = make_calendar(body.when)
     except TreadleError:
         return
-    assert describe(body.when)
+    assert describe_time(time_record(body.when))
     check_ticks(calendar, START_AT)
     for now in (START_AT, START_AT + YEAR):
         planned = plan(calendar, body.catch_up, body.cursor, now, end_at=body.end_at)

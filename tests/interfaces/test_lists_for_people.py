@@ -32,7 +32,7 @@ async def test_the_rates_of_functions_count_whole_runs(kind: str, request: pytes
             slept = await (await engine.start(naps)).result()
             run = await engine.start(waits)
             await until(lambda: parked(engine, run.id))
-            rates = {each.name: each for each in (await engine.kernel.handler_rates.last_hour()).rates}
+            rates = {each.name: each for each in (await engine.kernel.throughput.rates()).rates}
     assert (rates["naps@1"].finished, rates["naps@1"].running) == (1, 0)
     assert (rates["naps@1"].median_for or 0) >= slept, "with the time that it slept"
     assert (rates["waits@1"].started, rates["waits@1"].finished, rates["waits@1"].running) == (1, 0, 1)

@@ -34,7 +34,7 @@ class HandlerOperations(HandlersApi):
         return HandlerList([self._record(each, problems) for each in await self._registrations()])
 
     async def rates(self) -> HandlerRates:
-        return await self._kernel.handler_rates.last_hour()
+        return await self._kernel.throughput.rates()
 
     async def get(self, facet_name: str) -> Handler:
         return self._record(await self._find(facet_name), await self._problems())

@@ -54,7 +54,7 @@ if TYPE_CHECKING:
     from treadle.kernel.functions.service import Functions
     from treadle.kernel.guard import Guard
     from treadle.kernel.lists import Lists
-    from treadle.kernel.reads.throughput import HandlerRateReads, ThroughputReads
+    from treadle.kernel.reads.throughput import ThroughputReads
     from treadle.kernel.recovery import Recoverer, Recovery
     from treadle.kernel.remote_workers.service import RemoteWorkers
     from treadle.kernel.runs.flows import Flows
@@ -484,13 +484,6 @@ class Kernel:
         from treadle.kernel.reads.throughput import ThroughputReads
 
         return ThroughputReads(self.store, self.clock, namespace=self.settings.namespace)
-
-    @cached_property
-    def handler_rates(self) -> HandlerRateReads:
-        """Rates and durations by handler in the last hour."""
-        from treadle.kernel.reads.throughput import HandlerRateReads
-
-        return HandlerRateReads(self.store, self.clock, namespace=self.settings.namespace)
 
     @cached_property
     def call_timer(self) -> CallTimer:

@@ -347,18 +347,6 @@ class Prepared:
     """Call it once the unit is committed."""
 
 
-@dataclass(frozen=True, slots=True)
-class Occasion:
-    """The reason of a start: the id for the new work, its deduplication key, and the value passed to it."""
-
-    id: str
-    trace_id: str
-    given: Json
-    key: str | None = None
-    actor: str | None = None
-    """The trigger, or the person who made it start the work."""
-
-
 class Starters:
     """Starts targets, and answers queries about started work. `runs` and `functions` load their services on first use."""
 
@@ -379,38 +367,34 @@ class Starters:
     def check(self, target: Target) -> None:
         """Raise the error of an invalid target, as far as it is known without the store."""
         if self.kind_of(target) == TASK:
-            self._queue.check([_task_spec(target, dict(target.inputs), None)])
+            self._queue.check([_task_spec(target, dict(target.inputs))])
             return
         if target.kind == WORKFLOW and not target.flow:
             raise InvalidInput(f"Name the published flow of the workflow {target.name}: flow='checkout'.")
         check_name(target.name, f"{target.kind} name")
         check_name(target.task_list, "task list")
 
-    async def prepare(self, target: Target, occasion: Occasion) -> tuple[Started, Prepared]:
-        """Return the started work and its rows (none if it was already started under that id); raise if it cannot start."""
-        started = Started(kind=self.kind_of(target), id=occasion.id, tick=0)
+    async def prepare(
+        self, target: Target, start_id: str, trace_id: str, given: Json, *, actor: str, key: str | None = None
+    ) -> tuple[Started, Prepared]:
+        """Return the started work and its rows (none if it was already started under that id); raise if it cannot start.
+
+        `given` is the value passed to the work, `actor` the trigger, or the person who made it start the work.
+        """
+        started = Started(kind=self.kind_of(target), id=start_id, tick=0)
         inputs = dict(target.inputs)
         if target.given_as is not None:
-            inputs[target.given_as] = occasion.given
+            inputs[target.given_as] = given
         if started.kind == TASK:
-            task, blobs = self._queue.make(_task_spec(target, inputs, occasion))
+            spec = _task_spec(target, inputs, id=start_id, trace_id=trace_id, idempotency_key=key, created_by=actor)
+            task, blobs = self._queue.make(spec)
             return started, Prepared((task,), blobs)
-        if await self._store.runs.find(occasion.id) is not None:
+        if await self._store.runs.find(start_id) is not None:
             return started, Prepared()
-        options = {
-            "version": target.version,
-            "task_list": target.task_list,
-            "priority": target.priority,
-            "trace_id": occasion.trace_id,
-            "run_id": occasion.id,
-            "deadline": None if target.deadline_for is None else target.deadline_for / 1000,
-            "fairness_key": target.fairness_key,
-            "tags": target.tags or None,
-            "actor": occasion.actor,
-        }
+        options = _options(target) | {"version": target.version, "run_id": start_id, "trace_id": trace_id, "actor": actor}
         if target.kind == WORKFLOW:
-            made = await self._runs().prepare(target.flow, target.name, inputs, **options)
-            return started, Prepared(made.unit.tasks, made.unit.rows, made.committed)
+            run = await self._runs().prepare(target.flow, target.name, inputs, **options)
+            return started, Prepared(run.unit.tasks, run.unit.rows, run.committed)
         assert self._functions is not None
         _, tasks, rows = await self._functions().prepare(target.name, inputs, **options)
         return started, Prepared(tasks, rows)
@@ -444,22 +428,19 @@ class Starters:
                 left = await self.find_live(left)
 
 
-def _task_spec(target: Target, inputs: dict[str, Json], occasion: Occasion | None) -> TaskSpec:
-    return TaskSpec(
-        id=None if occasion is None else occasion.id,
-        name=target.name,
-        payload=inputs,
-        priority=target.priority,
-        task_list=target.task_list,
-        retry=target.retry,
-        timeout=None if target.timeout_for is None else target.timeout_for / 1000,
-        deadline=None if target.deadline_for is None else target.deadline_for / 1000,
-        fairness_key=target.fairness_key,
-        idempotency_key=None if occasion is None else occasion.key,
-        trace_id=None if occasion is None else occasion.trace_id,
-        tags=target.tags or None,
-        created_by=None if occasion is None else occasion.actor,
-    )
+def _options(target: Target) -> dict[str, Any]:
+    return {
+        "task_list": target.task_list,
+        "priority": target.priority,
+        "deadline": None if target.deadline_for is None else target.deadline_for / 1000,
+        "fairness_key": target.fairness_key,
+        "tags": target.tags or None,
+    }
+
+
+def _task_spec(target: Target, inputs: dict[str, Json], **more: Any) -> TaskSpec:
+    timeout = None if target.timeout_for is None else target.timeout_for / 1000
+    return TaskSpec(name=target.name, payload=inputs, retry=target.retry, timeout=timeout, **_options(target), **more)
 
 
 def check_options(options: Mapping[str, Any], known: Any, what: str, example: str) -> None:

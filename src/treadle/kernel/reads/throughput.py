@@ -8,8 +8,10 @@ and the result states how far back it reaches. Rates by handler read only the ne
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
+from typing import TypeVar
 
 from treadle.api.handlers import HandlerRate, HandlerRates
 from treadle.api.system import Throughput, ThroughputMinute
@@ -20,6 +22,8 @@ from treadle.kernel.store.queries import Tally, TaskEnd
 from treadle.model.clock import Clock
 from treadle.model.names import DEFAULT_NAMESPACE, FUNCTION
 from treadle.model.states import TaskState
+
+T = TypeVar("T")
 
 MINUTE_FOR = 60_000
 MINUTES = 60
@@ -42,9 +46,10 @@ class ThroughputReads:
         self._store = store
         self._clock = clock
         self._namespace = namespace
-        self._reading = asyncio.Lock()
-        self._until = 0.0
-        self._hour: Throughput | None = None
+        self.last_hour = _shared(clock, self._read)
+        """The last hour as of now; concurrent callers share a read."""
+        self.rates = _shared(clock, self._read_rates)
+        """The rates by handler as of now."""
         self._reset()
 
     def _reset(self) -> None:
@@ -52,14 +57,6 @@ class ThroughputReads:
         self._first = self._last = -1  # the seqs in `_kept`: after the first, up to the last
         self._oldest: int | None = None
         self._marks: list[tuple[float, int]] = []
-
-    async def last_hour(self) -> Throughput:
-        """The last hour as of now; concurrent callers share a read."""
-        async with self._reading:
-            if self._hour is None or self._clock.monotonic() >= self._until:
-                self._hour = await self._read()
-                self._until = self._clock.monotonic() + FRESH_FOR
-            return self._hour
 
     async def _read(self) -> Throughput:
         began = self._clock.monotonic()
@@ -87,6 +84,15 @@ class ThroughputReads:
         reached = self._first == 0 or (self._oldest is not None and self._oldest < start)
         since_at = start if reached else min((self._oldest or now) + MINUTE_FOR, now)
         return Throughput(list(minutes.values()), Instant.of(since_at))
+
+    async def _read_rates(self) -> HandlerRates:
+        running: Counter[tuple[str, str]] = Counter()
+        for depth in await self._store.tasks.list_depths():
+            if depth.lane.namespace == self._namespace and is_work(depth.lane.kind):
+                parked = depth.waiting if depth.lane.kind == FUNCTION else 0
+                running[depth.lane.kind, depth.lane.name] += depth.running + parked
+        now = await self._store.now()
+        return rates_of(await self._store.log.list_ends(MOST), running, now, self._namespace)
 
     def _settled(self, began: float, last: int) -> int:
         """The seq up to which no further move can appear."""
@@ -154,26 +160,16 @@ def _at(ordered: list[int], part: float) -> int | None:
     return ordered[min(int(len(ordered) * part), len(ordered) - 1)] if ordered else None
 
 
-class HandlerRateReads:
-    """The rates of one namespace; concurrent callers share a read for a moment."""
+def _shared(clock: Clock, read: Callable[[], Awaitable[T]]) -> Callable[[], Awaitable[T]]:
+    """Return a function that reads at most once in `FRESH_FOR`; concurrent callers share the result."""
+    reading = asyncio.Lock()
+    known: tuple[T, float] | None = None
 
-    def __init__(self, store: Store, clock: Clock, *, namespace: str) -> None:
-        self._store, self._clock, self._namespace = store, clock, namespace
-        self._reading = asyncio.Lock()
-        self._until = 0.0
-        self._known: HandlerRates | None = None
+    async def fresh() -> T:
+        nonlocal known
+        async with reading:
+            if known is None or clock.monotonic() >= known[1]:
+                known = await read(), clock.monotonic() + FRESH_FOR
+            return known[0]
 
-    async def last_hour(self) -> HandlerRates:
-        """The rates as of now."""
-        async with self._reading:
-            if self._known is None or self._clock.monotonic() >= self._until:
-                running: dict[tuple[str, str], int] = {}
-                for depth in await self._store.tasks.list_depths():
-                    if depth.lane.namespace == self._namespace and is_work(depth.lane.kind):
-                        key = (depth.lane.kind, depth.lane.name)
-                        parked = depth.waiting if depth.lane.kind == FUNCTION else 0
-                        running[key] = running.get(key, 0) + depth.running + parked
-                now = await self._store.now()
-                self._known = rates_of(await self._store.log.list_ends(MOST), running, now, self._namespace)
-                self._until = self._clock.monotonic() + FRESH_FOR
-            return self._known
+    return fresh

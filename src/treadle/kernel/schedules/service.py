@@ -31,7 +31,7 @@ from treadle.kernel.schedules.decide import Due, decide, jitter_of, tick_id
 from treadle.kernel.schedules.options import begin, check_options, edit_body, make_body, redefine
 from treadle.kernel.schedules.ticks import Calendar, find_zone, make_calendar, ticks_after
 from treadle.kernel.store.records import ChangeRecord, unreadable
-from treadle.kernel.triggers import Occasion, Prepared, Recovery, Starters, Triggers, is_placeholder, named_targets, unit_of
+from treadle.kernel.triggers import Prepared, Recovery, Starters, Triggers, is_placeholder, named_targets, unit_of
 from treadle.model import schedules as model
 from treadle.model.clock import as_text, instant
 from treadle.model.errors import InvalidInput, InvalidSchedule
@@ -243,7 +243,7 @@ class Schedules(Triggers[ScheduleBody, Schedule]):
         upto = body.end_at if body.end_at is not None else 2**62
         ticks = ticks_after(make_calendar(body.when), max(due.plan.cursor, now), upto, count)
         return SchedulePreview(
-            _time(body.when),
+            time_record(body.when),
             body.when.zone,
             [Instant.of(tick) for tick in ticks],
             record_of(DueTicks, due),
@@ -283,7 +283,7 @@ class Schedules(Triggers[ScheduleBody, Schedule]):
             name=record.name or "",
             state=state,
             next_at=None if following is None else Instant.of(following),
-            when=_time(body.when),
+            when=time_record(body.when),
             zone=body.when.zone,
         )
 
@@ -320,7 +320,7 @@ class Schedules(Triggers[ScheduleBody, Schedule]):
         return self.make_task(schedule_id, delay)
 
 
-def _time(when: When) -> ScheduleTime:
+def time_record(when: When) -> ScheduleTime:
     """The times of a schedule, without the fields that do not apply."""
     if when.cron is not None:
         return ScheduleTime(cron=when.cron, zone=when.zone)
@@ -334,7 +334,7 @@ async def prepare_tick(
     """Return the work that a tick starts, and its rows."""
     at = as_text(tick)
     start_id = start_id or tick_id(record.id, tick)
-    key = f"schedule:{record.id}:{start_id}"
-    occasion = Occasion(start_id, f"schedule:{record.name}:{at}", at, key, actor or f"schedule:{record.name}")
-    started, prepared = await starters.prepare(body.target, occasion)
+    key, trace_id = f"schedule:{record.id}:{start_id}", f"schedule:{record.name}:{at}"
+    actor = actor or f"schedule:{record.name}"
+    started, prepared = await starters.prepare(body.target, start_id, trace_id, at, actor=actor, key=key)
     return msgspec.structs.replace(started, tick=tick), prepared

@@ -16,7 +16,6 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
-from typing import Protocol
 from zoneinfo import ZoneInfo, available_timezones
 
 from cronsim import CronSim, CronSimError
@@ -44,13 +43,6 @@ _STRIDE = timedelta(days=7)
 _FIRST_SPAN_FOR = 60_000
 _LAST_AT = 253_000_000_000_000
 """Instants from here on (in the year 9987) have no ticks."""
-
-
-class Calendar(Protocol):
-    """A sequence of ticks."""
-
-    def next_after(self, at: int) -> int | None:
-        """Return the first tick after that instant, or None if there are no more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,6 +139,10 @@ class Cron:
                 return high
             low = high
         return None
+
+
+Calendar = Once | Every | Cron
+"""A sequence of ticks: `next_after` returns the first tick after an instant, None if there are no more."""
 
 
 def make_calendar(when: When) -> Calendar:

@@ -16,7 +16,7 @@ import msgspec
 from treadle.kernel.store.records import ChangeRecord, PutItems
 from treadle.kernel.store.units import Answer, Finish, Park, Row, Unit, Verdict
 from treadle.kernel.telemetry.events import Emit, WatcherBack, WatcherTrouble
-from treadle.kernel.triggers import Occasion, Prepared, Turns, succeeded, unit_of
+from treadle.kernel.triggers import Prepared, Turns, succeeded, unit_of
 from treadle.kernel.watchers.decide import (
     Content,
     Fetched,
@@ -217,13 +217,9 @@ class WatcherScanner(Turns[Watchers]):
         if judged.change is None or judged.change not in turn.body.changes:
             return
         name = found.name if found is not None else judged.key
-        occasion = Occasion(
-            self.triggers.ids.new_id(),
-            f"watcher:{turn.record.name}",
-            change_value(turn.record.name or "", turn.body.source, judged.change, name, judged.item or old),
-            actor=f"watcher:{turn.record.name}",
-        )
-        started, prepared = await self.triggers.starters.prepare(turn.body.target, occasion)
+        watcher, start_id = f"watcher:{turn.record.name}", self.triggers.ids.new_id()
+        value = change_value(turn.record.name or "", turn.body.source, judged.change, name, judged.item or old)
+        started, prepared = await self.triggers.starters.prepare(turn.body.target, start_id, watcher, value, actor=watcher)
         chunk.prepared.append(prepared)
         chunk.noticed.append(Noticed(at=turn.now, change=judged.change, name=name, kind=started.kind, id=started.id))
 
