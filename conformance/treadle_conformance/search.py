@@ -7,12 +7,15 @@ from typing import Any
 
 import pytest
 
+from treadle.kernel.core import Core
 from treadle.kernel.runs.reads import RunReads
 from treadle.kernel.search import service
 from treadle.kernel.search.plan import Subject, error_text, matches
 from treadle.kernel.search.query import parse
 from treadle.kernel.search.service import Search
+from treadle.kernel.store.committer import Committer
 from treadle.kernel.store.ports import Span, Store
+from treadle.kernel.store.process import SystemClock, SystemIds
 from treadle.kernel.store.queries import NEWEST, Place, Rules, RunFilter, TaskFilter
 from treadle.kernel.store.units import Finish, MoveRun, PutRun, PutTags, Unit
 from treadle.kernel.store.value_store import ValueStore
@@ -108,8 +111,9 @@ def make_query(random: Random, started: int, depth: int = 0) -> str:
 
 
 def search_of(store: Store) -> Search:
-    values = ValueStore(store, None)
-    return Search(store, values, RunReads(store, values).list_doing, namespace=DEFAULT_NAMESPACE, sealed=False)
+    values, clock = ValueStore(store, None), SystemClock()
+    core = Core(store, Committer(store, clock), values, SystemIds(), clock)
+    return Search(store, values, RunReads(core).list_doing, namespace=DEFAULT_NAMESPACE, sealed=False)
 
 
 async def pages(search: Search, where: str, limit: int) -> list[str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -11,6 +12,7 @@ from tests.errors import raises_code
 
 from treadle.api.approvals import Approval
 from treadle.kernel.approvals.service import Approvals
+from treadle.kernel.core import Core
 from treadle.kernel.queue.decide import Ask, settlement
 from treadle.kernel.queue.service import Queue
 from treadle.kernel.store.committer import Committer
@@ -38,9 +40,10 @@ class RequestContext:
         self.store = store
         self.committer = Committer(store, SystemClock())
         self.value_store = ValueStore(store)
-        self.approvals = Approvals(store, self.committer, self.value_store, ids, notifies=notifies)
+        self.core = Core(store, self.committer, self.value_store, ids, SystemClock())
+        self.approvals = Approvals(self.core, notifies=notifies)
         self.closes_approvals = True
-        self.queue = Queue(store, self.committer, ids, self.value_store, follow=self._follow)
+        self.queue = Queue(self.core, follow=self._follow)
 
     async def _follow(self, task: Task, _: Finish) -> tuple[tuple[NewTask, ...], tuple[Row, ...]]:
         return (), await self.approvals.rows_for_end(task) if self.closes_approvals else ()
@@ -408,7 +411,7 @@ async def test_lists_are_paged_and_filtered(desk):
 
 async def test_an_approval_of_another_namespace_is_not_there(desk, store):
     _, shown = await desk.ask()
-    other = Approvals(store, desk.committer, desk.value_store, ids, namespace="other")
+    other = Approvals(replace(desk.core, namespace="other"))
     assert (await other.list(every=True)).approvals == []
     with raises_code("approval_not_found"):
         await other.decide(shown.id, "approve", actor="ada")

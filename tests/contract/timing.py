@@ -8,6 +8,7 @@ from typing import Any
 
 from tests.contract.databases import StoreClock
 
+from treadle.kernel.core import Core
 from treadle.kernel.queue.service import Queue
 from treadle.kernel.runs.advancer import Advancer
 from treadle.kernel.runs.flows import Flows
@@ -57,11 +58,10 @@ class Timing:
         self.store, self.clock = store, clock
         self.owner_id = owner_id or ids.new_id()
         self.committer = Committer(store, waiting)
-        value_store = ValueStore(store, None)
-        self.queue = Queue(store, self.committer, ids, value_store)
-        self.flows = Flows(store, self.committer, value_store)
-        advancer = Advancer(store, self.committer, self.flows, value_store, waiting.now, lambda _: None)
-        self.runs = Runs(store, self.committer, advancer, self.flows, value_store, ids)
+        core = Core(store, self.committer, ValueStore(store, None), ids, waiting, lambda _: None)
+        self.queue = Queue(core)
+        self.flows = Flows(core)
+        self.runs = Runs(core, Advancer(core, self.flows), self.flows)
         self.starters = Starters(store, self.queue, lambda: self.runs)
         self.schedules = Schedules(store, self.committer, ids, self.starters)
         self.firer = Firer(self.schedules)

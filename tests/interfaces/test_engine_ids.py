@@ -10,6 +10,7 @@ import pytest
 from tests.interfaces.engines import make_engine
 
 from treadle import Engine, ExternalProductionHandle
+from treadle.model.access import OPEN
 from treadle.model.approvals import ApprovalRequest
 from treadle.model.errors import TreadleError
 
@@ -42,6 +43,7 @@ EXACT: set[Any] = {"remote_workers", ("", "events")}
 """Calls of workers that hold the task, and a stream that reads nothing when it is made: they take complete ids."""
 WORKER = "0198c3de-7a10-7c3e-b2a4-5d1f0c9e8a77"
 GIVEN: dict[str, Any] = {
+    "access": OPEN,
     "worker_id": WORKER,
     "claim_version": 1,
     "request": ApprovalRequest(title="t"),

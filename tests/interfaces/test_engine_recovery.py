@@ -25,6 +25,7 @@ from treadle.kernel.recovery import Place
 from treadle.kernel.store.process import SystemClock
 from treadle.kernel.store.units import Unit
 from treadle.kernel.telemetry.events import Event, Recovered
+from treadle.model.states import SCHEDULE
 from treadle.model.tasks import Server, Task
 from treadle.settings import Settings
 
@@ -196,7 +197,7 @@ async def test_pending_approvals_are_checked_and_orphans_canceled(url: str) -> N
                 while len(pending := (await engine.approvals.list()).approvals) < 3:  # noqa: ASYNC110
                     await asyncio.sleep(0.01)
         kernel = engine.kernel
-        await Queue(kernel.store, kernel.committer, kernel.ids, kernel.value_store).cancel(tasks[0].id)  # approvals stay open
+        await Queue(kernel.core).cancel(tasks[0].id)  # approvals stay open
         (orphan,) = [each.id for each in pending if each.task_id == tasks[0].id]
         clock.skipped = 2_000_000
         if url.startswith("postgresql"):
@@ -235,8 +236,9 @@ async def test_services_are_asked_in_their_order_and_only_told_to_repair_for_rea
     engine = Engine(url, settings=Settings(), emit=events.append)
     service = Service()
     engine.kernel.recoverers.clear()
-    engine.kernel.recoverers["schedules"] = lambda: service
+    engine.kernel.recoverers["schedules"] = (SCHEDULE, lambda: service)
     async with engine:
+        await engine.schedules.create("nightly", every=3600, task="report")
         report = await engine.kernel.recovery.recover(dry_run=True)
         assert [(each.name, each.text) for each in report.others["schedules"]] == [("nightly", "3 ticks are due; 1 will fire")]
         assert service.repairs == 0

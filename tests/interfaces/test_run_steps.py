@@ -257,7 +257,7 @@ async def test_a_page_of_steps_loads_the_tasks_of_its_own_steps_only(monkeypatch
         asked.clear()
         assert (await steps.get(run.id, found[-1].id)).id == found[-1].id
         assert asked == [1]
-        graph = await scene.engine.kernel.run_services.step_reads.count_by_statement(await store.runs.find(run.id))
+        graph = await scene.engine.kernel.run_services.reads.count_by_statement(await store.runs.find(run.id))
         assert {"pending": 17, "running": 3} in [node.states for node in graph.values()]
         assert len((await steps.timeline(run.id)).steps) >= 20
 

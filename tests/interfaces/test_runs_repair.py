@@ -135,7 +135,7 @@ async def test_a_withdrawn_step_is_shown_as_canceled_with_its_end(hands: Hands) 
     await hands.fail(first)
     await hands.advance()
     run = await hands.engine.runs.pause(run_id)
-    steps, _ = await hands.engine.kernel.run_services.step_reads.page(run)
+    steps, _ = await hands.engine.kernel.run_services.reads.page_steps(run)
     withdrawn = [step for step in steps if step.row.error is not None and step.row.error.stopped and step.row.is_step]
     assert [step.state for step in withdrawn] == ["canceled"]
     assert all(step.ended_at is not None and step.took_for is not None for step in withdrawn)

@@ -19,6 +19,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition,
 from tests.interfaces.engines import port_of
 
 from treadle.evaluator import Limits
+from treadle.kernel.core import Core
 from treadle.kernel.queue.decide import settlement
 from treadle.kernel.runs.advancer import Advancer
 from treadle.kernel.runs.flows import Flows
@@ -124,10 +125,10 @@ class Process:
         gate: Any = self.gate
         self.name = name
         self.committer = Committer(gate, clock, lambda _: None)
-        value_store = ValueStore(gate)
-        flows = Flows(gate, self.committer, value_store)
-        self.advancer = Advancer(gate, self.committer, flows, value_store, clock.now, lambda _: None, Limits(expand=2))
-        self.runs = Runs(gate, self.committer, self.advancer, flows, value_store, ids)
+        core = Core(gate, self.committer, ValueStore(gate), ids, clock, lambda _: None)
+        flows = Flows(core)
+        self.advancer = Advancer(core, flows, Limits(expand=2))
+        self.runs = Runs(core, self.advancer, flows)
         self.held: list[Task] = []
         self.doing: list[asyncio.Task[Any]] = []
 

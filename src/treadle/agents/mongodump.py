@@ -21,7 +21,7 @@ from treadle.engine import Engine
 from treadle.evaluator import State, StepRow
 from treadle.evaluator.records import StepError
 from treadle.evaluator.states import StepKind
-from treadle.kernel.queue.service import PATIENCE
+from treadle.kernel.core import PATIENCE
 from treadle.kernel.runs.decide import once, store_step
 from treadle.kernel.runs.flows import find_workflow
 from treadle.kernel.store.units import MoveRun, PutFlow, PutRun, PutSteps, Row, Unit

@@ -36,7 +36,8 @@ from treadle.agents.entities import (
 from treadle.agents.modules import check_registration
 from treadle.evaluator import StepRow
 from treadle.evaluator.draft import task_id_of
-from treadle.kernel.queue.service import PATIENCE, TaskSpec
+from treadle.kernel.core import PATIENCE
+from treadle.kernel.queue.service import TaskSpec
 from treadle.kernel.store.queries import Renewal
 from treadle.kernel.store.units import Seen, Unit
 from treadle.model.errors import InvalidInput, InvalidPayload, Refused, RunNotFound, TaskNotFound, UnreadableValue

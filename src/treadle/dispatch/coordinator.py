@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any, Self, TypeVar
 
 from treadle.api.lists import DesiredWorkers
@@ -74,15 +75,7 @@ class AgentCoordinator:
         settings = engine.kernel.settings
         self._lane = Lane(settings.namespace, HANDLER, self.config.task_list, self.config.name)
         self._lane_id: int | None = None
-        self._queue = Queue(  # the same queue without its own waiting, because callers retry
-            engine.kernel.store,
-            engine.kernel.committer,
-            engine.kernel.ids,
-            engine.kernel.value_store,
-            namespace=settings.namespace,
-            payload_limit=settings.payload_limit,
-            patience=0,
-        )
+        self._queue = Queue(replace(engine.kernel.core, patience=0))  # without its own waiting, because callers retry
         self._holder = HeldJobs(engine, self.config, self._time_out, self._machine)
         self._waker = Waker(
             engine.kernel.store, engine.kernel.clock, self._holder.lease_for, engine.kernel.committer.notify, engine.kernel.emit

@@ -110,10 +110,7 @@ class HeldJobs:
     def _new_watch(self) -> Watch:
         kernel = self._engine.kernel
         return Watch(
-            kernel.store,
-            kernel.clock,
-            kernel.ids,
-            kernel.emit,
+            kernel.core,
             self.owner_id,
             self._machine.identity,
             self._machine.has_ended,

@@ -10,8 +10,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from treadle.engine.results import Results
+from treadle.kernel.core import PATIENCE, Core
 from treadle.kernel.queue.decide import TaskDecision
-from treadle.kernel.queue.service import PATIENCE, Queue
+from treadle.kernel.queue.service import Queue
 from treadle.kernel.queue.why import Reason
 from treadle.kernel.reads.service import Reads
 from treadle.kernel.store.committer import Committer
@@ -164,7 +165,7 @@ class Kernel:
         declared: Declared | None = None,
     ) -> None:
         """`store_of` replaces `make_store`."""
-        namespace, payload_limit, emit = settings.namespace, settings.payload_limit, telemetry
+        namespace, emit = settings.namespace, telemetry
         self.settings = settings
         self.clock = clock
         self.ids = ids
@@ -180,23 +181,25 @@ class Kernel:
         """The URL under which the lease keeper opens the store, if another process can."""
         self._codec = codec
         self.store = store = sealed_store(self._plain_store, codec)
-        self.committer = committer = Committer(store, clock, emit)
-        self.value_store = value_store = ValueStore(store, codec)
-        self.queue = Queue(
+        self.committer = Committer(store, clock, emit)
+        self.value_store = ValueStore(store, codec)
+        self.core = Core(
             store,
-            committer,
+            self.committer,
+            self.value_store,
             ids,
-            value_store,
-            namespace=namespace,
-            payload_limit=payload_limit,
-            follow=self._follow_operator,
+            clock,
+            emit,
+            namespace,
+            settings.payload_limit,
             current_trace_id=telemetry.trace_id,
         )
+        self.queue = Queue(self.core, follow=self._follow_operator)
         self.reads = Reads(store, namespace=namespace, why_awaiting=self.why_awaiting)
-        self.recoverers: dict[str, Callable[[], Recoverer]] = {
-            "schedules": lambda: self._if_active(SCHEDULE, lambda: self.trigger_services.schedules),
-            "watchers": lambda: self._if_active(WATCHER, lambda: self.trigger_services.watchers),
-            "alerts": lambda: self._if_active(ALERT_RULE, lambda: self.trigger_services.alerts),
+        self.recoverers: dict[str, tuple[Machine, Callable[[], Recoverer]]] = {
+            "schedules": (SCHEDULE, lambda: self.trigger_services.schedules),
+            "watchers": (WATCHER, lambda: self.trigger_services.watchers),
+            "alerts": (ALERT_RULE, lambda: self.trigger_services.alerts),
         }
         self._results: Results | None = None
         self.open_access: bool | None = None
@@ -209,11 +212,6 @@ class Kernel:
         """Callbacks for the start of `close`, run once, last one first."""
         for extension in extensions:
             extension.attach(self)
-
-    def _if_active(self, machine: Machine, make: Callable[[], Recoverer]) -> Recoverer:
-        from treadle.kernel.recovery import IfActive
-
-        return IfActive(self.store, self.settings.namespace, machine, make)
 
     def leases_kept_by(self, owner_id: str, lease_for: int) -> KeptBy | None:
         """Return how the lease keeper acts on this store; None if it cannot, or is switched off."""
@@ -256,7 +254,7 @@ class Kernel:
         """Tasks as the API shows them."""
         from treadle.kernel.tasks.records import TaskRecords
 
-        return TaskRecords(self.store, self.value_store, self.reads)
+        return TaskRecords(self.core, self.reads)
 
     @cached_property
     def tasks(self) -> Tasks:
@@ -264,14 +262,12 @@ class Kernel:
         from treadle.kernel.tasks.service import Tasks
 
         return Tasks(
-            self.store,
-            self.value_store,
+            self.core,
             self.queue,
             self.reads,
             self.task_records,
             lambda: self.search,
             lambda task_id, timeout: self.results.of_task(task_id, timeout),
-            namespace=self.settings.namespace,
         )
 
     @cached_property
@@ -279,31 +275,21 @@ class Kernel:
         """Permanently failed tasks."""
         from treadle.kernel.tasks.dead_letters import DeadLetters
 
-        return DeadLetters(
-            self.store, self.committer, self.queue, self.task_records, self._retry_run, namespace=self.settings.namespace
-        )
+        return DeadLetters(self.core, self.queue, self.task_records, self._retry_run)
 
     @cached_property
     def lists(self) -> Lists:
         """Task lists: pause, drain, limit."""
         from treadle.kernel.lists import Lists
 
-        return Lists(self.store, self.committer, self.reads, self.emit, namespace=self.settings.namespace)
+        return Lists(self.core, self.reads)
 
     @cached_property
     def approvals(self) -> Approvals:
         """Questions for people."""
         from treadle.kernel.approvals.service import Approvals
 
-        return Approvals(
-            self.store,
-            self.committer,
-            self.value_store,
-            self.ids,
-            namespace=self.settings.namespace,
-            follow=self._follow,
-            notifies=bool(self.settings.approval_webhook),
-        )
+        return Approvals(self.core, follow=self._follow, notifies=bool(self.settings.approval_webhook))
 
     @cached_property
     def notifier(self) -> Notifier:
@@ -324,14 +310,14 @@ class Kernel:
         """Recorded effects and their outcomes."""
         from treadle.kernel.effects.reads import EffectReads
 
-        return EffectReads(self.store, self.settings.namespace)
+        return EffectReads(self.core)
 
     @cached_property
     def streams(self) -> StreamReads:
         """Streams of runs."""
         from treadle.kernel.streams import StreamReads
 
-        return StreamReads(self.store, self.committer, self.clock, namespace=self.settings.namespace)
+        return StreamReads(self.core)
 
     @cached_property
     def external_jobs(self) -> ExternalJobs:
@@ -339,12 +325,7 @@ class Kernel:
         from treadle.kernel.external.service import ExternalJobs
 
         return ExternalJobs(
-            self.store,
-            self.committer,
-            self.value_store,
-            self.ids,
-            self.emit,
-            namespace=self.settings.namespace,
+            self.core,
             settle=self._settle_external,
             cancel=self.queue.cancel,
             public_url=self.settings.public_url,
@@ -357,20 +338,12 @@ class Kernel:
         """Workers that claim and settle over HTTP."""
         from treadle.kernel.remote_workers.service import RemoteWorkers
 
-        settings = self.settings
         return RemoteWorkers(
-            self.store,
-            self.committer,
-            self.value_store,
+            self.core,
             self.external_jobs,
-            self.clock,
-            self.ids,
-            self.emit,
+            lease_for=round(self.settings.lease * 1000),
             tend=self.approvals.tend,
             is_prompt=self._is_prompt,
-            namespace=settings.namespace,
-            lease_for=round(settings.lease * 1000),
-            result_limit=settings.payload_limit,
             settle=self._settle_remote,
             update_step=self._update_step,
         )
@@ -380,7 +353,7 @@ class Kernel:
         """The clean-up after crashed processes."""
         from treadle.kernel.recovery import Recovery
 
-        return Recovery(self.store, self.approvals, self.recoverers, self.committer.notify, namespace=self.settings.namespace)
+        return Recovery(self.core, self.approvals, self.recoverers)
 
     @cached_property
     def run_services(self) -> RunServices:
@@ -432,7 +405,7 @@ class Kernel:
         """Checkpoints of agent frameworks."""
         from treadle.kernel.threads import Threads
 
-        return Threads(self.store, self.committer, self.ids, namespace=self.settings.namespace)
+        return Threads(self.core)
 
     @cached_property
     def alert_sender(self) -> AlertSender:
@@ -448,14 +421,14 @@ class Kernel:
         """The check of external job records against their events, and their rebuild."""
         from treadle.kernel.external.rebuild import ExternalUpkeep
 
-        return ExternalUpkeep(self.store, self.committer, namespace=self.settings.namespace)
+        return ExternalUpkeep(self.core)
 
     @cached_property
     def bodies(self) -> Bodies:
         """The check of stored bodies."""
         from treadle.kernel.bodies import Bodies
 
-        return Bodies(self._plain_store, self.value_store, self.flows, namespace=self.settings.namespace)
+        return Bodies(self.core, self._plain_store, self.flows)
 
     @cached_property
     def tokens(self) -> Tokens:

@@ -113,7 +113,7 @@ class Implementations:
 
         kernel = self._kernel
         return Maintenance(
-            kernel.store, kernel.reads, kernel.retention, kernel.external_upkeep, lambda: kernel.bodies, lambda: kernel.call_timer
+            kernel.core, kernel.reads, kernel.retention, kernel.external_upkeep, lambda: kernel.bodies, lambda: kernel.call_timer
         )
 
     @property
@@ -126,14 +126,13 @@ class Implementations:
 
         kernel = self._kernel
         return System(
-            kernel.store,
+            kernel.core,
             kernel.reads,
             lambda: kernel.run_reads,
             lambda: kernel.throughput,
             lambda: kernel.trigger_services.status,
             kernel.explain_record,
             lambda: kernel.open_access,
-            namespace=kernel.settings.namespace,
         )
 
     @property

@@ -15,16 +15,14 @@ from treadle.workers.log_writer import LogWriter
 if TYPE_CHECKING:
     from treadle.api.flows import FlowsApi
     from treadle.api.functions import FunctionsApi
-    from treadle.api.runs import RunsApi
     from treadle.api.steps import StepsApi
     from treadle.engine.kernel import Kernel
     from treadle.kernel.functions.operations import FunctionRuns
     from treadle.kernel.runs.advancer import Advancer
     from treadle.kernel.runs.flows import Flows, Source
-    from treadle.kernel.runs.reads import RunReads
+    from treadle.kernel.runs.operations import RunOperations
     from treadle.kernel.runs.records import StartedRun
     from treadle.kernel.runs.service import Runs
-    from treadle.kernel.runs.shown import RunRecords
     from treadle.kernel.runs.steps import StepReads
     from treadle.kernel.traces import TraceReads
 
@@ -51,8 +49,7 @@ class RunServices:
         )
         self.functions.on_finished.append(kernel.run_finished)
         self.settler = Settler(
-            kernel.committer,
-            kernel.value_store,
+            kernel.core,
             lambda: self.advancer,
             self.functions,
             kernel.approvals,
@@ -68,8 +65,7 @@ class RunServices:
         """Compiled and published AFL."""
         from treadle.kernel.runs.flows import Flows
 
-        kernel = self._kernel
-        return Flows(kernel.store, kernel.committer, kernel.value_store, namespace=kernel.settings.namespace)
+        return Flows(self._kernel.core)
 
     @cached_property
     def advancer(self) -> Advancer:
@@ -79,12 +75,8 @@ class RunServices:
 
         kernel, settings = self._kernel, self._kernel.settings
         made = Advancer(
-            kernel.store,
-            kernel.committer,
+            kernel.core,
             self.flows,
-            kernel.value_store,
-            kernel.clock.now,
-            kernel.emit,
             Limits(depth=settings.run_depth, total_rows=settings.run_rows, slice_bytes=settings.advance_bytes),
             cancel_rows=kernel.cancel_rows,
             cancel_tasks=kernel.external_jobs.tasks_for_run,
@@ -95,12 +87,11 @@ class RunServices:
         return made
 
     @cached_property
-    def reads(self) -> RunReads:
+    def reads(self) -> StepReads:
         """Reads of runs and their steps."""
-        from treadle.kernel.runs.reads import RunReads
+        from treadle.kernel.runs.steps import StepReads
 
-        kernel = self._kernel
-        return RunReads(kernel.store, kernel.value_store, namespace=kernel.settings.namespace, why_awaiting=kernel.why_awaiting)
+        return StepReads(self._kernel.core, why_awaiting=self._kernel.why_awaiting)
 
     @cached_property
     def function_runs(self) -> FunctionRuns:
@@ -117,25 +108,13 @@ class RunServices:
 
         kernel, settings = self._kernel, self._kernel.settings
         return Runs(
-            kernel.store,
-            kernel.committer,
+            kernel.core,
             self.advancer,
             self.flows,
-            kernel.value_store,
-            kernel.ids,
             self.function_runs,
-            namespace=settings.namespace,
-            current_trace_id=kernel.telemetry.trace_id,
             finishing=settings.finish_on_failure,
             deadlines=settings.run_deadlines,
         )
-
-    @cached_property
-    def step_reads(self) -> StepReads:
-        """Reads of steps for people."""
-        from treadle.kernel.runs.steps import StepReads
-
-        return StepReads(self._kernel.store, self._kernel.value_store, self.reads)
 
     @cached_property
     def traces(self) -> TraceReads:
@@ -143,7 +122,7 @@ class RunServices:
         from treadle.kernel.traces import TraceReads
 
         kernel = self._kernel
-        return TraceReads(kernel.store, kernel.value_store, self.step_reads, namespace=kernel.settings.namespace)
+        return TraceReads(kernel.store, kernel.value_store, self.reads, namespace=kernel.settings.namespace)
 
     async def start_run(
         self,
@@ -185,29 +164,19 @@ class RunServices:
     # operations of the API
 
     @cached_property
-    def records(self) -> RunRecords:
-        """Runs as the API shows them."""
-        from treadle.kernel.runs.shown import RunRecords
-
-        kernel = self._kernel
-        return RunRecords(kernel.store, self.reads, self.flows, lambda: kernel.search, namespace=kernel.settings.namespace)
-
-    @cached_property
-    def run_operations(self) -> RunsApi:
+    def run_operations(self) -> RunOperations:
         """Operations on runs."""
         from treadle.kernel.runs.operations import RunOperations
 
         kernel = self._kernel
         return RunOperations(
+            kernel.core,
             self.runs,
             self.reads,
-            self.records,
             self.functions,
             self.flows,
             lambda: kernel.search,
-            kernel.value_store,
             kernel.task_records,
-            kernel.ids,
             self.start_run,
             lambda run_id, timeout: kernel.results.of_run(run_id, timeout),
         )
@@ -217,7 +186,7 @@ class RunServices:
         """Operations on durable functions."""
         from treadle.kernel.runs.operations import FunctionOperations
 
-        return FunctionOperations(self.functions, self.function_runs, self.records, self.start_function)
+        return FunctionOperations(self.functions, self.function_runs, self.run_operations, self.start_function)
 
     @cached_property
     def step_operations(self) -> StepsApi:
@@ -226,10 +195,8 @@ class RunServices:
 
         kernel = self._kernel
         return StepOperations(
-            kernel.store,
+            kernel.core,
             self.reads,
-            self.step_reads,
-            self.records,
             kernel.task_records,
             self.runs,
             self.functions,
@@ -242,4 +209,4 @@ class RunServices:
         from treadle.kernel.runs.flow_operations import FlowOperations
         from treadle.workers.flow_trial import run_trial
 
-        return FlowOperations(self.flows, self.step_reads, self.records, run_trial)
+        return FlowOperations(self.flows, self.reads, run_trial)

@@ -35,7 +35,7 @@ class TriggerServices:
         self.watchers.survey = _survey
         self.watchers.allowed = kernel.settings.watch_allow
         self.firer = Firer(self.schedules)
-        self.declarations = Declarations(store, committer, kernel.reads, self.schedules, kernel.emit, namespace=namespace)
+        self.declarations = Declarations(kernel.core, kernel.reads, self.schedules)
         self.alerts = Alerts(store, committer, ids, self.starters, namespace=namespace)
         self.alerts.seal = kernel.value_store.seal
         self.alerts.wait = self._wait

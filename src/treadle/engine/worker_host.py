@@ -6,12 +6,13 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from treadle.engine.machine import Machine, SystemMachine
+from treadle.kernel.core import PATIENCE
 from treadle.kernel.queue.engine_tasks import cancel_with, expire_with
-from treadle.kernel.queue.service import PATIENCE
 from treadle.kernel.queue.waker import Waker
 from treadle.kernel.recovery import Place
 from treadle.kernel.store.units import Unit
@@ -126,10 +127,7 @@ class WorkerHost:
             lambda: self.worker.wake(()),
         )
         self._watch = Watch(
-            kernel.store,
-            kernel.clock,
-            kernel.ids,
-            self._emit,
+            replace(kernel.core, emit=self._emit),
             self.owner_id,
             self._machine.identity,
             self._machine.has_ended,

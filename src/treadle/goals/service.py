@@ -32,7 +32,7 @@ from treadle.goals.records import LEVELS, TICKET, ObjectiveNotFound, Status
 from treadle.goals.schemas import need_jsonschema
 from treadle.goals.settler import GoalSettler
 from treadle.goals.topology import Topology
-from treadle.kernel.queue.service import PATIENCE
+from treadle.kernel.core import PATIENCE
 from treadle.kernel.store.committer import Stale
 from treadle.kernel.store.lookups import check_limit, find_id
 from treadle.kernel.store.process import reach

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 from treadle.kernel.access.requests import RequestBody
 from treadle.kernel.access.sessions import SessionBody
 from treadle.kernel.access.tokens import TokenBody
+from treadle.kernel.core import Core
 from treadle.kernel.declarations.records import DeclarationsBody
 from treadle.kernel.effects.decide import check_response
 from treadle.kernel.queue.decide import policy_of
@@ -150,12 +151,12 @@ TEXTS: dict[str, dict[str, Reader | str]] = {
 class Bodies:
     """The stored bodies of one namespace."""
 
-    def __init__(self, store: Store, value_store: ValueStore, flows: Flows, *, namespace: str) -> None:
+    def __init__(self, core: Core, store: Store, flows: Flows) -> None:
         """`store` is the store itself, without the codec."""
         self._store = store
-        self.value_store: ValueStore = value_store
+        self._namespace = core.namespace
+        self.value_store: ValueStore = core.value_store
         self.flows: Flows = flows
-        self._namespace = namespace
 
     async def check_page(self, part: str, before_id: str | None, limit: int) -> tuple[Problems, tuple[str, str] | None]:
         """Check up to `limit` rows from that part on, newest first, older than `before_id`; return the problems and the next

@@ -7,10 +7,10 @@ from types import SimpleNamespace
 
 from treadle.api.lists import DesiredWorkers, KeyLimit, KeyLimits, LaneStatus, TaskLists, TaskListStatus
 from treadle.api.wire import Instant, record_of
+from treadle.kernel.core import Core, Service
 from treadle.kernel.reads.service import Reads
-from treadle.kernel.store.committer import Committer
-from treadle.kernel.store.ports import LATER, Store
-from treadle.kernel.telemetry.events import Emit, Operated, log_event
+from treadle.kernel.store.ports import LATER
+from treadle.kernel.telemetry.events import Operated
 from treadle.model.access import Access
 from treadle.model.errors import InvalidPolicy, NotFound
 from treadle.model.lists import (
@@ -25,23 +25,18 @@ from treadle.model.lists import (
     handler_key,
     parse_rate,
 )
-from treadle.model.names import DEFAULT_LIST, DEFAULT_NAMESPACE, HANDLER, Lane, check_key, check_name
+from treadle.model.names import DEFAULT_LIST, HANDLER, Lane, check_key, check_name
 
 _EMPTY = SimpleNamespace(ready=0, running=0, waiting=0, held=0, oldest_due_at=None)
 """The depth of a lane without live tasks."""
 
 
-class Lists:
+class Lists(Service):
     """Operate the task lists of one namespace. A refused change has no effect."""
 
-    def __init__(
-        self, store: Store, committer: Committer, reads: Reads, emit: Emit = log_event, *, namespace: str = DEFAULT_NAMESPACE
-    ) -> None:
-        self._store = store
-        self._committer = committer
+    def __init__(self, core: Core, reads: Reads) -> None:
+        super().__init__(core)
         self._reads = reads
-        self._emit = emit
-        self._namespace = namespace
 
     # reads
 

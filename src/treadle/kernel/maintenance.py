@@ -17,11 +17,11 @@ from treadle.api.store import (
 )
 from treadle.api.wire import Instant, record_of
 from treadle.kernel.bodies import PARTS, Bodies
+from treadle.kernel.core import Core, Service
 from treadle.kernel.external.rebuild import ExternalUpkeep
 from treadle.kernel.reads.service import Reads
 from treadle.kernel.store.health import findings
 from treadle.kernel.store.lookups import PAGE_LIMIT, check_limit
-from treadle.kernel.store.ports import Store
 from treadle.kernel.store.retention import START, Retention
 from treadle.kernel.store.verify import verify_page
 from treadle.kernel.telemetry.observer import CallTimer
@@ -32,12 +32,12 @@ _JOBS = "external"
 """Prefix of cursors for the second part of a verification: records of external jobs, after all histories. Bodies follow."""
 
 
-class Maintenance:
+class Maintenance(Service):
     """Maintenance of the store of one namespace."""
 
     def __init__(
         self,
-        store: Store,
+        core: Core,
         reads: Reads,
         retention: Retention,
         jobs: ExternalUpkeep,
@@ -45,7 +45,7 @@ class Maintenance:
         timer: Callable[[], CallTimer],
     ) -> None:
         """`bodies` and `timer` are made when they are first used."""
-        self._store = store
+        super().__init__(core)
         self._reads = reads
         self._retention = retention
         self._jobs = jobs

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, ClassVar, Generic, TypeVar
 
-from treadle.kernel.queue.service import PATIENCE
+from treadle.kernel.core import PATIENCE
 from treadle.kernel.store.committer import Committer
 from treadle.kernel.store.ports import Store
 from treadle.kernel.store.process import reach

@@ -17,14 +17,12 @@ import msgspec
 from treadle.kernel.approvals.decide import ENTITY as APPROVAL
 from treadle.kernel.approvals.decide import PENDING
 from treadle.kernel.approvals.service import Approvals
+from treadle.kernel.core import Core, Service
 from treadle.kernel.store.lookups import every_record, every_task
-from treadle.kernel.store.ports import Store
 from treadle.kernel.store.queries import TaskFilter, Woken
 from treadle.kernel.store.records import RecordFilter
 from treadle.kernel.takeover import HasEnded, bury
 from treadle.model.errors import Refused
-from treadle.model.names import DEFAULT_NAMESPACE
-from treadle.model.records import Record
 from treadle.model.states import Machine, TaskState
 from treadle.model.tasks import PROCESS, Server, Task
 
@@ -63,27 +61,6 @@ class Described(Protocol):
 
     @property
     def text(self) -> str: ...
-
-
-class IfActive:
-    """A service that is made only if it has active records: most namespaces have none, and need not import its modules."""
-
-    def __init__(self, store: Store, namespace: str, machine: Machine, make: Callable[[], Recoverer]) -> None:
-        """`machine` has the states of the service's records; the initial one is active."""
-        self._store = store
-        self._which = RecordFilter(machine.entity, namespace, states=(machine.initial,), live=True)
-        self._make = make
-
-    async def describe_recovery(self) -> Sequence[Described]:
-        """Ask the service, or return nothing."""
-        return await self._make().describe_recovery() if await self._any() else ()
-
-    async def repair(self) -> Sequence[str]:
-        """Let the service repair its records, if it has any."""
-        return await self._make().repair() if await self._any() else ()
-
-    async def _any(self) -> bool:
-        return bool(await self._store.records.list_matching(self._which, 1))
 
 
 class Place(msgspec.Struct, frozen=True):
@@ -135,41 +112,37 @@ class RecoveryReport(msgspec.Struct):
         )
 
 
-class Recovery:
+class Recovery(Service):
     """Recovers one namespace; leases and servers are those of the whole store."""
 
-    def __init__(
-        self,
-        store: Store,
-        approvals: Approvals,
-        services: Mapping[str, Callable[[], Recoverer]],
-        notify: Callable[[tuple[int, ...]], None] = lambda _: None,
-        *,
-        namespace: str = DEFAULT_NAMESPACE,
-    ) -> None:
-        self._store = store
+    def __init__(self, core: Core, approvals: Approvals, services: Mapping[str, tuple[Machine, Callable[[], Recoverer]]]) -> None:
+        """`services` are made only if there are active records of their machine: most namespaces need not import their modules."""
+        super().__init__(core)
         self._approvals = approvals
         self._services = services
-        self._notify = notify
-        self._namespace = namespace
 
     async def recover(self, place: Place | None = None, *, dry_run: bool = False) -> RecoveryReport:
         """Run the recovery, or with `dry_run` only report it; without a `place`, no server's leases end early."""
         report = RecoveryReport(dry_run)
         await self._recover_approvals(report)
         await self._recover_work(report, place)
-        for name, service in self._services.items():
-            found = await service().describe_recovery()
-            report.others[name] = [Found(each.name, each.text) for each in found]
+        for name, (machine, make) in self._services.items():
+            report.others[name], report.repaired[name] = [], []
+            active = RecordFilter(machine.entity, self._namespace, states=(machine.initial,), live=True)
+            if not await self._store.records.list_matching(active, 1):
+                continue
+            service = make()
+            report.others[name] = [Found(missed.name, missed.text) for missed in await service.describe_recovery()]
             try:
-                report.repaired[name] = [] if dry_run else list(await service().repair())
+                report.repaired[name] = [] if dry_run else list(await service.repair())
             except Refused as error:  # the required list is draining: that must not keep the server from starting
                 report.problems.append(f"{name}: {error}")
         return report
 
     async def _recover_approvals(self, report: RecoveryReport) -> None:
         now = await self._store.now()
-        records = await self._pending()
+        pending = RecordFilter(APPROVAL, namespace=self._namespace, states=(PENDING,))
+        records = await _first(every_record(self._store, pending))
         waiting = await self._tasks(TaskFilter(states=(TaskState.AWAITING_APPROVAL,))) if len(records) > _ONE_BY_ONE else []
         known = {task.id: task for task in waiting}
         for record in records:
@@ -208,7 +181,7 @@ class Recovery:
         for _ in range(_ROUNDS):
             woken = await self._store.tasks.wake(_PAGE, expire_leases=expire_leases)
             if woken.lane_ids:
-                self._notify(woken.lane_ids)
+                self._committer.notify(woken.lane_ids)
             if woken.count < _PAGE or not expire_leases:
                 break
         return woken
@@ -220,10 +193,6 @@ class Recovery:
         """
         found = [each for each in servers if each.state not in _OVER and each.pid != 0 and each.id not in place.owner_ids]
         return [server for server in found if _has_ended(server, place)]
-
-    async def _pending(self) -> list[Record]:
-        which = RecordFilter(APPROVAL, namespace=self._namespace, states=(PENDING,))
-        return await _first(every_record(self._store, which))
 
     async def _tasks(self, which: TaskFilter) -> list[Task]:
         return await _first(every_task(self._store, which))

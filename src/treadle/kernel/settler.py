@@ -6,12 +6,11 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING
 
 from treadle.kernel.approvals.service import Approvals
+from treadle.kernel.core import Core, Service
 from treadle.kernel.external.service import ExternalJobs
 from treadle.kernel.functions.service import Functions
 from treadle.kernel.queue.decide import Ask, HandOff, ProducedEnd, TaskDecision, settlement_of
-from treadle.kernel.store.committer import Committer
 from treadle.kernel.store.units import Answer, Finish, Park, Row, Seen, Unit, Verdict
-from treadle.kernel.store.value_store import ValueStore
 from treadle.model.names import is_function
 from treadle.model.states import TaskState
 from treadle.model.tasks import Claim, Task
@@ -23,27 +22,25 @@ SettleKind = Callable[[Task, Claim, TaskDecision], Awaitable[Answer]]
 """Commits the end of an attempt under its claim, with everything that follows from it."""
 
 
-class Settler:
+class Settler(Service):
     """The only path from a worker's decision (`queue.decide`) to the store."""
 
     def __init__(
         self,
-        committer: Committer,
-        value_store: ValueStore,
+        core: Core,
         advancer: Callable[[], Advancer],
         functions: Functions,
         approvals: Approvals,
         external_jobs: ExternalJobs,
-        by_kind: Mapping[str, SettleKind] | None = None,
+        by_kind: Mapping[str, SettleKind],
     ) -> None:
         """`advancer` is called when a task of a workflow is settled; `by_kind` maps the kinds that an extension settles itself."""
-        self._committer = committer
-        self._value_store = value_store
+        super().__init__(core)
         self._advancer = advancer
         self._functions = functions
         self._approvals = approvals
-        self._by_kind = by_kind or {}
         self._external_jobs = external_jobs
+        self._by_kind = by_kind
 
     def alone(self, task: Task, token: Claim | Seen, decided: TaskDecision) -> Unit | None:
         """Return the unit of a task whose end needs no other decision: one without a run, or the child of a function, which is

@@ -15,11 +15,10 @@ from typing import Any, NamedTuple
 from treadle.api.streams import Kind, StreamEntry, StreamList, StreamPage, StreamSummary
 from treadle.api.tasks import WAIT_LIMIT
 from treadle.api.wire import Instant, record_of
-from treadle.kernel.store.committer import Committer
+from treadle.kernel.core import Service
 from treadle.kernel.store.lookups import check_limit, find_short, is_short
-from treadle.kernel.store.ports import Store
+from treadle.kernel.store.process import wait_or_sleep
 from treadle.model.access import Access
-from treadle.model.clock import Clock
 from treadle.model.errors import AmbiguousId, InvalidInput, NotFound, RunNotFound, UnreadableValue
 from treadle.model.ids import Ref, parse_id
 from treadle.model.records import ABANDONED, ENTRIES, TRUNCATED, StreamChunk, check_stream_name
@@ -40,14 +39,8 @@ class _Owner(NamedTuple):
     writer: str | None = None
 
 
-class StreamReads:
+class StreamReads(Service):
     """The streams of one namespace."""
-
-    def __init__(self, store: Store, committer: Committer, clock: Clock, *, namespace: str) -> None:
-        self._store = store
-        self._committer = committer
-        self._clock = clock
-        self._namespace = namespace
 
     async def list(self, member_id: Ref, *, access: Access | None = None) -> StreamList:
         """Return the streams of a run or a task."""
@@ -115,7 +108,7 @@ class StreamReads:
                 elif ended:
                     return
                 elif not (ended := await self._has_ended(owner)):
-                    await self._wait(hinted)
+                    await wait_or_sleep(hinted, self._clock, POLL_EVERY)
 
     async def _find_owner(self, work: Ref, access: Access | None) -> _Owner:
         if isinstance(work, str) and is_short(work):
@@ -164,14 +157,6 @@ class StreamReads:
             stop()
             for place in places:
                 place.remove(listener)
-
-    async def _wait(self, hinted: asyncio.Event) -> None:
-        waiting = [asyncio.ensure_future(hinted.wait()), asyncio.ensure_future(self._clock.sleep(POLL_EVERY))]
-        try:
-            await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            for each in waiting:
-                each.cancel()
 
 
 def _entries(chunk: StreamChunk) -> list[StreamEntry]:

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 from treadle.api.system import Status, StoreState, Throughput, Time
 from treadle.api.tasks import TaskCounts, Why
 from treadle.api.wire import Instant
+from treadle.kernel.core import Core, Service
 from treadle.kernel.reads.records import why_run, why_task
 from treadle.kernel.reads.service import Reads
 from treadle.kernel.store.lookups import find_by_name_or_id
-from treadle.kernel.store.ports import Store
 from treadle.model.errors import RunNotFound, TaskNotFound
 from treadle.model.records import Record
 from treadle.model.states import SCHEDULE, WATCHER
@@ -23,33 +23,30 @@ if TYPE_CHECKING:
     from treadle.kernel.status import StatusReads
 
 
-class System:
+class System(Service):
     """The state of one namespace and its store."""
 
     def __init__(
         self,
-        store: Store,
+        core: Core,
         reads: Reads,
         run_reads: Callable[[], RunReads],
         throughput: Callable[[], ThroughputReads],
         status: Callable[[], StatusReads],
         explain: Callable[[Record], Awaitable[Why | None]],
         open_access: Callable[[], bool | None],
-        *,
-        namespace: str,
     ) -> None:
         """`explain` gives the reason for the state of a record of an extension.
 
         `open_access` is whether this process serves HTTP to callers without a token; None: it serves no HTTP.
         """
-        self._store = store
+        super().__init__(core)
         self._reads = reads
         self._run_reads = run_reads
         self._throughput = throughput
         self._status = status
         self._explain = explain
         self._open_access = open_access
-        self._namespace = namespace
 
     async def time(self) -> Time:
         return Time(Instant.of(await self._store.now()))

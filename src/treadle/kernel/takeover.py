@@ -1,4 +1,4 @@
-"""The lookout: sees that other servers have died, and frees their work without waiting for its leases.
+"""Takeover: sees that other servers have died, and frees their work without waiting for its leases.
 
 Two kinds of evidence count. The process: a server of the same kernel can see that it has ended, which is certain. The session: the
 database has closed the server's connection, and no new one came for `CONFIRM_AFTER`. A server of the same kernel is judged by its
@@ -6,8 +6,7 @@ process alone, because a session can also end while its process lives. A wrong j
 fenced by its claims, so the server finds that they are gone, stops their handlers, and registers itself again.
 
 Any number of servers may look; each step is idempotent, and one of them records a death. A server that is alone does not look: it
-learns of others by a signal, or with its next heartbeat. `judge` decides, and is pure; `Lookout` looks and frees work; `Watch` is
-the part of one server.
+learns of others by a signal, or with its next heartbeat. `judge` decides, and is pure; `Watch` is the part of one server.
 """
 
 from __future__ import annotations
@@ -15,16 +14,15 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
-from typing import Any
 
 import msgspec
 
+from treadle.kernel.core import Core, Service
 from treadle.kernel.store.ports import SERVERS, Store
+from treadle.kernel.store.process import wait_or_sleep
 from treadle.kernel.store.queries import Roll, Sighting
-from treadle.kernel.telemetry.events import Emit, LoopError, PresumedDead, StoreBack, StoreTrouble, WronglyPresumedDead
-from treadle.model.clock import Clock
+from treadle.kernel.telemetry.events import LoopError, PresumedDead, StoreBack, StoreTrouble, WronglyPresumedDead
 from treadle.model.errors import StoreError
-from treadle.model.ids import Ids
 from treadle.model.tasks import LOST_AFTER, PROCESS, SESSION, evidence_text
 
 CONFIRM_AFTER = 0.5
@@ -69,13 +67,9 @@ def judge(sightings: Iterable[Sighting], own_id: str, has_ended: HasEnded, suspe
                 doubted[each.server_id] = since
             elif ended is False and each.process is not None:
                 local.add(each.process)
-            others += (each.process is not None or each.has_session is not None) and not is_silent(each)
+            is_silent = each.silent_for > LOST_AFTER * each.beat_every_for  # its leases will end its work, if anything does
+            others += (each.process is not None or each.has_session is not None) and not is_silent
     return Judgement(dead, doubted, frozenset(local), _pause(doubted, others, now))
-
-
-def is_silent(sighting: Sighting) -> bool:
-    """Whether the server has missed so many heartbeats that its leases will end its work, if anything does."""
-    return sighting.silent_for > LOST_AFTER * sighting.beat_every_for
 
 
 def _pause(suspects: Mapping[str, float], others: int, now: float) -> float | None:
@@ -100,48 +94,54 @@ async def bury(store: Store, evidence: Mapping[str, str | None]) -> tuple[int, l
     return leases, await store.servers.end(evidence)
 
 
-class Presence:
-    """The evidence by which others may judge this server."""
+class Watch(Service):
+    """Shows others that this server lives, and looks for servers that have died."""
 
     def __init__(
-        self, store: Store, clock: Clock, emit: Emit, server_id: str, process: Callable[[], str | None], *, enabled: bool = True
+        self,
+        core: Core,
+        server_id: str,
+        process: Callable[[], str | None],
+        has_ended: HasEnded,
+        on_freed: Callable[[], None],
+        *,
+        enabled: bool,
     ) -> None:
-        """`process` returns the identity of this process; unless `enabled`, the server shows no evidence."""
-        self._store, self._clock, self._emit, self._server_id = store, clock, emit, server_id
-        self._process, self._enabled = process, enabled
+        """`process` returns the identity of this process. `on_freed` is called when leases of a dead server were expired, here or
+        by its lease keeper. Unless `enabled`, the server shows no evidence, and looks at nobody."""
+        super().__init__(core)
+        self._server_id = server_id
+        self._process = process
+        self._has_ended = has_ended
+        self._on_freed = on_freed
+        self._enabled = enabled
         self._withdrawn: dict[str, float] = {}
         self._attended: bool | None = False
         """None: not known."""
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._attending: set[asyncio.Future[None]] = set()
+        self._suspects: Mapping[str, float] = {}
+        self._local: frozenset[str] = frozenset()
+        self._next_at = float("-inf")
+        self._sooner = asyncio.Event()
+
+    # the evidence by which others may judge this server
 
     @property
     def process(self) -> str | None:
         """The identity of this process for the server's row, if it may be judged by that. Any thread may read it."""
         return self._process() if self._shows(PROCESS) else None
 
-    @property
-    def has_changed(self) -> bool:
-        """Whether `attend` has something to do."""
-        return self._attended is not self._shows(SESSION)
-
-    async def attend(self) -> None:
-        """Tie the registered server to the session with the database, or untie it; tell others that a server is here.
-
-        If the store is unreachable, the next heartbeat shows that it is still to be done.
-        """
-        if not self._shows(SESSION):
-            await self.leave()
-            return
-        with suppress(StoreError):
-            await self._store.servers.attend(self._server_id)
-            self._attended = True
-            await self._store.notify((SERVERS,))
+    async def join(self) -> None:
+        """Tie the registered server to its session, from now on until `leave`."""
+        self._loop = asyncio.get_running_loop()
+        await self._attend()
 
     async def leave(self) -> None:
-        """Untie the server; never raises if the store is unreachable, because the session ends with the process."""
-        if self._attended is not False:
-            with suppress(StoreError):
-                await self._store.servers.leave(self._server_id)
-                self._attended = False
+        """Untie the server; never raises if the store is unreachable."""
+        self._loop = None
+        await asyncio.gather(*self._attending)
+        await self._untie()
 
     def note(self, roll: Roll) -> None:
         """Take note of the answer to a heartbeat, in any thread: evidence of a wrong judgement does not count for a while."""
@@ -149,31 +149,40 @@ class Presence:
             self._withdrawn[roll.lost_by] = self._clock.monotonic() + WITHDRAWN_FOR
             self._attended = None  # the row has no session any more
             self._emit(WronglyPresumedDead(evidence_text(roll.lost_by)))
+        if (loop := self._loop) is not None and not loop.is_closed():
+            loop.call_soon_threadsafe(self._after_beat, roll)
+
+    def _after_beat(self, roll: Roll) -> None:
+        if roll.others and self._next_at == float("inf"):  # it had stopped looking, because there was nobody
+            self.stir()
+        if self._loop is not None and self._attended is not self._shows(SESSION):
+            self._attending.add(task := asyncio.ensure_future(self._attend()))
+            task.add_done_callback(self._attending.discard)
+
+    async def _attend(self) -> None:
+        """Tie the registered server to the session with the database, or untie it; tell others that a server is here.
+
+        If the store is unreachable, the next heartbeat shows that it is still to be done.
+        """
+        if not self._shows(SESSION):
+            await self._untie()
+            return
+        with suppress(StoreError):
+            await self._store.servers.attend(self._server_id)
+            self._attended = True
+            await self._store.notify((SERVERS,))
+
+    async def _untie(self) -> None:
+        """End the session; if the store is unreachable, it ends with the process."""
+        if self._attended is not False:
+            with suppress(StoreError):
+                await self._store.servers.leave(self._server_id)
+                self._attended = False
 
     def _shows(self, kind: str) -> bool:
         return self._enabled and self._clock.monotonic() >= self._withdrawn.get(kind, float("-inf"))
 
-
-class Lookout:
-    """Looks for dead servers on behalf of one server."""
-
-    def __init__(
-        self,
-        store: Store,
-        clock: Clock,
-        ids: Ids,
-        emit: Emit,
-        server_id: str,
-        has_ended: HasEnded,
-        on_freed: Callable[[], None],
-    ) -> None:
-        """`on_freed` is called when leases of a dead server were expired, here or by its lease keeper."""
-        self._store, self._clock, self._ids, self._emit = store, clock, ids, emit
-        self._server_id, self._has_ended, self._on_freed = server_id, has_ended, on_freed
-        self._suspects: Mapping[str, float] = {}
-        self._local: frozenset[str] = frozenset()
-        self._next_at = float("-inf")
-        self._sooner = asyncio.Event()
+    # the search for dead servers
 
     async def look(self) -> None:
         """Look at all servers once, and bury the dead."""
@@ -186,7 +195,8 @@ class Lookout:
             if recorded:
                 self._emit(PresumedDead(server_id, sighting.name, evidence_text(kind), leases))
         self._suspects, self._local = found.suspects, found.local
-        self._next_at = float("inf") if found.pause is None else now + self._spread(found.pause)
+        spread = 1 + 0.25 * self._ids.random()  # the looks of several servers do not coincide, and no confirmation is shortened
+        self._next_at = float("inf") if found.pause is None else now + found.pause * spread
         if ended or found.dead:
             self._on_freed()
 
@@ -197,15 +207,10 @@ class Lookout:
             self._next_at = at
             self._sooner.set()
 
-    def note(self, roll: Roll) -> None:
-        """Start to look when there are others, if it has stopped looking."""
-        if roll.others and self._next_at == float("inf"):
-            self.stir()
-
     async def run(self) -> None:
-        """Look until canceled; store errors are logged and retried."""
+        """Look for dead servers until canceled; store errors are logged and retried."""
         trouble = False
-        while True:
+        while self._enabled:
             if self._clock.monotonic() >= self._next_at or any(self._has_ended(process) for process in self._local):
                 try:
                     await self.look()
@@ -220,89 +225,11 @@ class Lookout:
                 except Exception as error:
                     self._emit(LoopError("lookout", repr(error)))
                     self._retry(10.0)
-            await self._rest()
+            self._sooner.clear()
+            left = min(self._next_at - self._clock.monotonic(), CHECK_EVERY if self._local else float("inf"))
+            if left > 0:
+                await wait_or_sleep(self._sooner, self._clock, left)
 
     def _retry(self, pause: float) -> None:
         self._local = frozenset()
         self._next_at = self._clock.monotonic() + pause
-
-    def _spread(self, pause: float) -> float:
-        """Vary the pause, so that the looks of several servers do not coincide, without shortening a confirmation."""
-        return pause * (1 + 0.25 * self._ids.random())
-
-    async def _rest(self) -> None:
-        """Sleep until the next look or check, or until `stir`."""
-        self._sooner.clear()
-        left = min(self._next_at - self._clock.monotonic(), CHECK_EVERY if self._local else float("inf"))
-        if left <= 0:
-            return
-        waits: list[asyncio.Future[Any]] = [asyncio.ensure_future(self._sooner.wait())]
-        if left != float("inf"):
-            waits.append(asyncio.ensure_future(self._clock.sleep(left)))
-        try:
-            await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            for wait in waits:
-                wait.cancel()
-            await asyncio.gather(*waits, return_exceptions=True)
-
-
-class Watch:
-    """The presence and the lookout of a registered server."""
-
-    def __init__(
-        self,
-        store: Store,
-        clock: Clock,
-        ids: Ids,
-        emit: Emit,
-        server_id: str,
-        process: Callable[[], str | None],
-        has_ended: HasEnded,
-        on_freed: Callable[[], None],
-        *,
-        enabled: bool,
-    ) -> None:
-        """Unless `enabled`, the server shows no evidence, and looks at nobody."""
-        self._presence = Presence(store, clock, emit, server_id, process, enabled=enabled)
-        self._lookout = Lookout(store, clock, ids, emit, server_id, has_ended, on_freed)
-        self._enabled = enabled
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._attending: set[asyncio.Future[None]] = set()
-
-    @property
-    def process(self) -> str | None:
-        """The identity of this process for the server's row. Any thread may read it."""
-        return self._presence.process
-
-    async def join(self) -> None:
-        """Tie the registered server to its session, from now on until `leave`."""
-        self._loop = asyncio.get_running_loop()
-        await self._presence.attend()
-
-    async def leave(self) -> None:
-        """Untie the server; never raises if the store is unreachable."""
-        self._loop = None
-        await asyncio.gather(*self._attending)
-        await self._presence.leave()
-
-    async def run(self) -> None:
-        """Look for dead servers until canceled."""
-        if self._enabled:
-            await self._lookout.run()
-
-    def stir(self) -> None:
-        """Look soon, because the servers may have changed."""
-        self._lookout.stir()
-
-    def note(self, roll: Roll) -> None:
-        """Take note of the answer to a heartbeat, in any thread."""
-        self._presence.note(roll)
-        if (loop := self._loop) is not None and not loop.is_closed():
-            loop.call_soon_threadsafe(self._after_beat, roll)
-
-    def _after_beat(self, roll: Roll) -> None:
-        self._lookout.note(roll)
-        if self._loop is not None and self._presence.has_changed:
-            self._attending.add(task := asyncio.ensure_future(self._presence.attend()))
-            task.add_done_callback(self._attending.discard)

@@ -8,15 +8,14 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection
 
-from treadle.kernel.store.committer import Committer, Stale
+from treadle.kernel.core import Service
+from treadle.kernel.store.committer import Stale
 from treadle.kernel.store.lookups import PAGE_LIMIT, every_record
-from treadle.kernel.store.ports import Store
 from treadle.kernel.store.process import reach
 from treadle.kernel.store.records import ChangeRecord, PutItems, PutRecord, RecordFilter
 from treadle.kernel.store.units import Row, Seen, Unit, Verdict
 from treadle.model.errors import ClaimLost, PayloadTooLarge, Refused
-from treadle.model.ids import Ids
-from treadle.model.names import DEFAULT_NAMESPACE, check_key
+from treadle.model.names import check_key
 from treadle.model.records import Record, ThreadItem
 from treadle.model.states import THREAD
 from treadle.model.stored import read, write
@@ -35,14 +34,8 @@ ITEM_LIMIT = 64 * PAYLOAD_LIMIT
 """Limit in bytes on one item."""
 
 
-class Threads:
+class Threads(Service):
     """The threads of one namespace."""
-
-    def __init__(self, store: Store, committer: Committer, ids: Ids, *, namespace: str = DEFAULT_NAMESPACE) -> None:
-        self._store = store
-        self._committer = committer
-        self._ids = ids
-        self._namespace = namespace
 
     async def find(self, thread_id: str) -> str | None:
         """Return the id of the thread's record, or None."""

@@ -126,7 +126,7 @@ class TraceReads:
         )
         if found is None:
             try:
-                found = await self._store.runs.find((await self._steps.find(known)).run_id)
+                found = await self._store.runs.find((await self._steps.find_step(known)).run_id)
             except NotFound:
                 found = None
         if found is None or found.namespace != self._namespace:
@@ -185,7 +185,7 @@ class TraceReads:
 
     async def _function_steps(self, run: Run, depth: int) -> list[TraceEntry]:
         """The steps that a function executed itself; its calls and approvals are tasks and runs."""
-        steps, _ = await self._steps.page(run, limit=STEPS, in_program_order=False)
+        steps, _ = await self._steps.page_steps(run, limit=STEPS, in_program_order=False)
         shown = sorted((each for each in steps if task_of(each.row) is None), key=lambda each: each.began_at)
         return [
             TraceEntry(

@@ -19,7 +19,8 @@ from urllib.parse import urlsplit
 import msgspec
 
 from treadle.api.options import TargetOptions
-from treadle.kernel.queue.service import PATIENCE, Queue, TaskSpec, check_priority
+from treadle.kernel.core import PATIENCE
+from treadle.kernel.queue.service import Queue, TaskSpec, check_priority
 from treadle.kernel.record_service import B, RecordService
 from treadle.kernel.store.committer import Committer
 from treadle.kernel.store.lookups import check_limit, current_run, every_record, find_by_name_or_id

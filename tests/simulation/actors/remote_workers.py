@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from tests.simulation.wire import Disconnected
 
 from treadle import ApprovalRequest, Engine
-from treadle.kernel.queue.claim_waiters import POLL_EVERY
+from treadle.kernel.remote_workers.claim_waiters import POLL_EVERY
 from treadle.kernel.remote_workers.service import RemoteWorkers
 from treadle.kernel.store.queries import TaskFilter
 from treadle.model.errors import ClaimLost, NotFound, StoreError, TaskNotFound

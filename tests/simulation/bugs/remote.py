@@ -13,7 +13,7 @@ from treadle.dispatch.held_jobs import HeldJobs
 from treadle.kernel.access.requests import RequestBody, Requests
 from treadle.kernel.external.service import ExternalJobs
 from treadle.kernel.functions.service import Functions
-from treadle.kernel.queue.claim_waiters import ClaimWaiters
+from treadle.kernel.remote_workers.claim_waiters import ClaimWaiters
 from treadle.kernel.remote_workers.held_work import HeldWork
 from treadle.kernel.store.records import PutItems
 from treadle.kernel.store.units import RunGuard, Unit

@@ -1,16 +1,17 @@
-"""Which servers are dead, and the lookout that frees their work."""
+"""Which servers are dead, and the watch that frees their work."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, cast
 
 from tests.unit.workers.harness import Events, until
 
+from treadle.kernel.core import Core
 from treadle.kernel.store.ports import SERVERS, Store
 from treadle.kernel.store.queries import Roll, Sighting
-from treadle.kernel.takeover import CHECK_EVERY, CONFIRM_AFTER, WITHDRAWN_FOR, Judgement, Lookout, Presence, Watch, judge
+from treadle.kernel.takeover import CHECK_EVERY, CONFIRM_AFTER, WITHDRAWN_FOR, Judgement, Watch, judge
 from treadle.kernel.telemetry.events import PresumedDead, StoreBack, StoreTrouble, WronglyPresumedDead
 from treadle.model.errors import StoreUnavailable
 from treadle.model.tasks import PROCESS, SESSION
@@ -120,16 +121,29 @@ class FakeStore:
         self.calls.append(("notify", tuple(lane_ids)))
 
 
+def watching(
+    store: FakeStore,
+    clock: ManualClock | None = None,
+    events: Events | None = None,
+    has_ended: Callable[[str], bool | None] = lambda process: None,
+    on_freed: Callable[[], None] = lambda: None,
+    *,
+    enabled: bool = True,
+) -> Watch:
+    """The watch of the server `a`."""
+    clock, unused = clock or ManualClock(), cast(Any, None)
+    core = Core(cast(Store, store), unused, unused, SeededIds(1, clock), clock, Events() if events is None else events)
+    return Watch(core, "a", lambda: "p", has_ended, on_freed, enabled=enabled)
+
+
 class Bench:
-    """A lookout on a manual clock."""
+    """A watch on a manual clock."""
 
     def __init__(self) -> None:
         self.clock, self.store, self.events = ManualClock(), FakeStore(), Events()
         self.ended: dict[str, bool | None] = {}
         self.freed = 0
-        self.lookout = Lookout(
-            cast(Store, self.store), self.clock, SeededIds(1, self.clock), self.events, "a", self.ended.get, self._free
-        )
+        self.watch = watching(self.store, self.clock, self.events, self.ended.get, self._free)
 
     def _free(self) -> None:
         self.freed += 1
@@ -138,7 +152,7 @@ class Bench:
 async def test_the_leases_end_before_the_death_is_recorded_and_it_is_told_once() -> None:
     bench = Bench()
     bench.store.sightings, bench.ended["p"] = [sighted("b", "p")], True
-    await bench.lookout.look()
+    await bench.watch.look()
     assert bench.store.calls == [("look", None), ("expire", ["b"]), ("end", {"b": PROCESS})]
     assert list(bench.events) == [PresumedDead("b", "b", "its process has ended", 7)]
     assert bench.freed == 1
@@ -147,30 +161,31 @@ async def test_the_leases_end_before_the_death_is_recorded_and_it_is_told_once()
 async def test_of_several_observers_one_tells_and_all_wake_the_work() -> None:
     bench = Bench()
     bench.store.sightings, bench.ended["p"], bench.store.recorded = [sighted("b", "p")], True, False
-    await bench.lookout.look()
+    await bench.watch.look()
     assert (list(bench.events), bench.freed) == ([], 1)
 
 
 async def test_work_that_the_lease_keeper_freed_is_woken_when_the_keeper_has_ended() -> None:
     bench = Bench()
     bench.store.sightings, bench.ended["p"] = [sighted("b", "p")], False
-    await bench.lookout.look()
+    await bench.watch.look()
     bench.store.sightings, bench.ended["p"] = [], True  # the keeper has recorded the death
-    await bench.lookout.look()
+    await bench.watch.look()
     assert (bench.freed, list(bench.events)) == (1, [])
 
 
 async def test_a_lone_server_looks_once_and_again_when_another_one_comes() -> None:
     bench = Bench()
-    running = asyncio.create_task(bench.lookout.run())
+    await bench.watch.join()
+    running = asyncio.create_task(bench.watch.run())
     try:
         await until(lambda: bench.store.looks == 1)
         for _ in range(100):
             bench.clock.advance(10)
-            bench.lookout.note(Roll(0))
+            bench.watch.note(Roll(0))
             await asyncio.sleep(0)
         assert (bench.store.looks, bench.clock.sleeping) == (1, 0)
-        bench.lookout.note(Roll(1))
+        bench.watch.note(Roll(1))
         await until(lambda: bench.clock.sleeping == 1)
         bench.clock.advance(CHECK_EVERY)
         await until(lambda: bench.store.looks == 2)
@@ -181,7 +196,7 @@ async def test_a_lone_server_looks_once_and_again_when_another_one_comes() -> No
 async def test_the_death_of_a_known_process_is_seen_without_polling_the_store() -> None:
     bench = Bench()
     bench.store.sightings, bench.ended["p"] = [sighted("b", "p")], False
-    running = asyncio.create_task(bench.lookout.run())
+    running = asyncio.create_task(bench.watch.run())
     try:
         for _ in range(4):
             await until(lambda: bench.clock.sleeping == 1)
@@ -197,7 +212,7 @@ async def test_the_death_of_a_known_process_is_seen_without_polling_the_store() 
 async def test_store_trouble_is_told_once_and_its_end_too() -> None:
     bench = Bench()
     bench.store.trouble = StoreUnavailable("away")
-    running = asyncio.create_task(bench.lookout.run())
+    running = asyncio.create_task(bench.watch.run())
     try:
         for looks in (1, 2):
             await until(lambda looks=looks: bench.store.looks == looks and bench.clock.sleeping == 1)
@@ -213,51 +228,42 @@ async def test_store_trouble_is_told_once_and_its_end_too() -> None:
 
 async def test_a_server_that_was_wrongly_taken_for_dead_withdraws_that_evidence_for_a_while() -> None:
     clock, store, events = ManualClock(), FakeStore(), Events()
-    presence = Presence(cast(Store, store), clock, events, "a", lambda: "p")
-    await presence.attend()
-    assert (presence.process, presence.has_changed) == ("p", False)
+    watch = watching(store, clock, events)
+    await watch.join()
+    assert watch.process == "p"
     assert store.calls == [("attend", "a"), ("notify", (SERVERS,))]
-    presence.note(Roll(1, PROCESS))
+    watch.note(Roll(1, PROCESS))
     assert list(events) == [WronglyPresumedDead("its process has ended")]
-    assert (presence.process, presence.has_changed) == (None, True)  # its row has lost the session, too
-    await presence.attend()
-    presence.note(Roll(1, SESSION))
-    await presence.attend()
+    assert watch.process is None
+    await until(lambda: store.calls.count(("attend", "a")) == 2)  # its row has lost the session, too
+    watch.note(Roll(1, SESSION))
+    await until(lambda: store.calls[-1] == ("leave", "a"))
+    watch.note(Roll(1))
+    await asyncio.sleep(0)
     assert store.calls[-1] == ("leave", "a")
-    assert not presence.has_changed
     clock.advance(WITHDRAWN_FOR)
-    assert (presence.process, presence.has_changed) == ("p", True)
+    assert watch.process == "p"
+    watch.note(Roll(1))
+    await until(lambda: store.calls.count(("attend", "a")) == 3)
 
 
 async def test_a_session_that_could_not_be_opened_is_tried_again() -> None:
     clock, store = ManualClock(), FakeStore()
-    presence = Presence(cast(Store, store), clock, Events(), "a", lambda: "p")
+    watch = watching(store, clock)
     store.trouble = StoreUnavailable("away")
-    await presence.attend()
-    assert presence.has_changed
+    await watch.join()
+    assert store.calls == []
+    store.trouble = None
+    watch.note(Roll(0))
+    await until(lambda: ("attend", "a") in store.calls)
 
 
 async def test_without_fast_takeover_a_server_shows_no_evidence() -> None:
     store = FakeStore()
-    presence = Presence(cast(Store, store), ManualClock(), Events(), "a", lambda: "p", enabled=False)
-    await presence.attend()
-    await presence.leave()
-    assert (presence.process, store.calls) == (None, [])
-
-
-def watching(store: FakeStore, *, enabled: bool = True) -> Watch:
-    clock = ManualClock()
-    return Watch(
-        cast(Store, store),
-        clock,
-        SeededIds(1, clock),
-        Events(),
-        "a",
-        lambda: "p",
-        lambda process: None,
-        lambda: None,
-        enabled=enabled,
-    )
+    watch = watching(store, enabled=False)
+    await watch.join()
+    await watch.leave()
+    assert (watch.process, store.calls) == (None, [])
 
 
 async def test_a_server_that_lost_its_session_takes_another_one_with_its_next_heartbeat_until_it_leaves() -> None:

@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 
 from tests.limits import BOUND
 
+from treadle.kernel.core import Core
 from treadle.kernel.queue.service import Queue, TaskSpec
 from treadle.kernel.store.committer import Committer
 from treadle.kernel.store.ports import Store
@@ -57,7 +58,7 @@ class Workshop:
         self.events = Events()
         self.ids = SeededIds(seed=7)
         self.committer = Committer(store, clock, self.events)
-        self.queue = Queue(store, self.committer, self.ids, ValueStore(store))
+        self.queue = Queue(Core(store, self.committer, ValueStore(store), self.ids, clock, self.events))
         self.registry = Registry()
         self.lines: list[LogLine] = []
         self.options = WorkerOptions(**options)

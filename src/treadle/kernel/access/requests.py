@@ -12,7 +12,7 @@ import base64
 import hashlib
 from dataclasses import dataclass
 
-from treadle.kernel.queue.service import PATIENCE
+from treadle.kernel.core import PATIENCE
 from treadle.kernel.record_service import RecordService
 from treadle.kernel.store.committer import Stale
 from treadle.kernel.store.records import ChangeRecord, PutRecord

@@ -14,7 +14,13 @@ import msgspec
 
 from treadle.api.tokens import Token, TokenCreated, TokenList
 from treadle.api.wire import record_of
-from treadle.kernel.access.credentials import RECENT_COUNT, CredentialBody, CredentialService, load_body, new_credential
+from treadle.kernel.access.credentials import (
+    RECENT_COUNT,
+    CredentialBody,
+    CredentialService,
+    load_body,
+    new_credential,
+)
 from treadle.kernel.store.committer import Stale
 from treadle.kernel.store.lookups import every_record, find_by_name_or_id
 from treadle.kernel.store.records import RecordFilter

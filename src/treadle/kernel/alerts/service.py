@@ -17,7 +17,7 @@ import msgspec
 from treadle.api.alerts import Alert, AlertDelivery, AlertPage, AlertRule, AlertRules, AlertTest
 from treadle.api.options import AlertOptions
 from treadle.api.wire import Instant, record_of
-from treadle.kernel.queue.service import PATIENCE
+from treadle.kernel.core import PATIENCE
 from treadle.kernel.queue.why import OPEN_SERVICE, shown_server_state
 from treadle.kernel.store.lookups import check_limit, every_record
 from treadle.kernel.store.records import ChangeRecord, RecordFilter, read_body

@@ -9,15 +9,14 @@ from collections.abc import Sequence
 
 import msgspec
 
+from treadle.kernel.core import Core, Service
 from treadle.kernel.queue.decide import failure
 from treadle.kernel.queue.why import Reason
 from treadle.kernel.store.records import ChangeRecord, PutRecord
 from treadle.kernel.store.units import Finish, Park, PutBlob, Row
-from treadle.kernel.store.value_store import ValueStore
 from treadle.model.approvals import APPROVE, DENY, Approval, with_decision
 from treadle.model.clock import as_text
 from treadle.model.errors import InvalidInput, Refused
-from treadle.model.ids import Ids
 from treadle.model.names import ENGINE_LIST, NOTIFY, Lane, check_key
 from treadle.model.outcomes import Problem
 from treadle.model.records import Record
@@ -152,12 +151,11 @@ PENDING = MACHINE.initial
 BODY_LIMIT = 4 * PAYLOAD_LIMIT
 
 
-class ApprovalRows:
+class ApprovalRows(Service):
     """Builds the rows of approvals; `notifies` is whether every approval is announced by a webhook."""
 
-    def __init__(self, value_store: ValueStore, ids: Ids, *, notifies: bool) -> None:
-        self._value_store = value_store
-        self._ids = ids
+    def __init__(self, core: Core, *, notifies: bool) -> None:
+        super().__init__(core)
         self._notifies = notifies
 
     def open(self, task: Task, approval: Approval) -> tuple[Record, tuple[Row, ...]]:

@@ -28,17 +28,17 @@ from treadle.kernel.approvals.decide import (
     why_ended,
     why_waiting,
 )
+from treadle.kernel.core import Core, Service
 from treadle.kernel.queue.decide import Ask, failure
-from treadle.kernel.queue.service import PATIENCE, Follow
+from treadle.kernel.queue.service import Follow
 from treadle.kernel.queue.why import Reason
 from treadle.kernel.reads.about import about_task
 from treadle.kernel.reads.records import move_record
-from treadle.kernel.store.committer import Committer, Stale
+from treadle.kernel.store.committer import Stale
 from treadle.kernel.store.lookups import PAGE_LIMIT, check_limit, current_run, every_record, find_id
-from treadle.kernel.store.ports import Store
 from treadle.kernel.store.records import RecordFilter, unreadable
 from treadle.kernel.store.units import Answer, Finish, Park, Row, Seen, Unit, Verdict
-from treadle.kernel.store.value_store import ValueLost, ValueStore
+from treadle.kernel.store.value_store import ValueLost
 from treadle.model.access import Access
 from treadle.model.approvals import (
     APPROVE,
@@ -52,8 +52,7 @@ from treadle.model.approvals import (
     vote,
 )
 from treadle.model.errors import InvalidInput, NotFound, TreadleError, UnreadableValue, not_found
-from treadle.model.ids import Ids, Ref, parse_id
-from treadle.model.names import DEFAULT_NAMESPACE
+from treadle.model.ids import Ref, parse_id
 from treadle.model.outcomes import Problem
 from treadle.model.records import UNREADABLE, Record
 from treadle.model.runs import Run
@@ -81,28 +80,13 @@ Tend = Callable[[Task, Claim], Awaitable[Tended]]
 A = TypeVar("A", bound=api.Approval)
 
 
-class Approvals:
+class Approvals(Service):
     """The approvals of one namespace: their reads, and every change of them."""
 
-    def __init__(
-        self,
-        store: Store,
-        committer: Committer,
-        value_store: ValueStore,
-        ids: Ids,
-        *,
-        namespace: str = DEFAULT_NAMESPACE,
-        follow: Follow | None = None,
-        notifies: bool = False,
-        patience: float = PATIENCE,
-    ) -> None:
-        self._store = store
-        self._value_store = value_store
-        self._namespace = namespace
-        self._committer = committer
-        self._rows = ApprovalRows(value_store, ids, notifies=notifies)
+    def __init__(self, core: Core, *, follow: Follow | None = None, notifies: bool = False) -> None:
+        super().__init__(core)
+        self._rows = ApprovalRows(core, notifies=notifies)
         self._follow = follow
-        self._patience = patience
 
     # reads
 

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from treadle.kernel.core import Core, Service
 from treadle.kernel.declarations.decide import (
     ADDED,
     CHANGED,
@@ -33,18 +34,15 @@ from treadle.kernel.declarations.records import (
     Value,
 )
 from treadle.kernel.lists import Lists
-from treadle.kernel.queue.service import PATIENCE
 from treadle.kernel.reads.service import Reads
 from treadle.kernel.schedules.options import begin
 from treadle.kernel.schedules.service import Schedules
-from treadle.kernel.store.committer import Committer, Stale
-from treadle.kernel.store.ports import Store
+from treadle.kernel.store.committer import Stale
 from treadle.kernel.store.records import ChangeRecord, PutRecord
 from treadle.kernel.store.units import Unit
-from treadle.kernel.telemetry.events import DeclarationSynced, Emit, log_event
+from treadle.kernel.telemetry.events import DeclarationSynced
 from treadle.model.errors import IllegalMove, InvalidInput, NotFound, Refused, UnreadableValue
 from treadle.model.ids import uuid7
-from treadle.model.names import DEFAULT_NAMESPACE
 from treadle.model.records import Record
 from treadle.model.states import DECLARATIONS as MACHINE
 from treadle.model.stored import plain, read
@@ -60,26 +58,19 @@ class Synced:
     changes: tuple[Change, ...]
 
 
-class Declarations:
+class Declarations(Service):
     """The declarations of all programs in one namespace."""
 
     def __init__(
         self,
-        store: Store,
-        committer: Committer,
+        core: Core,
         reads: Reads,
         schedules: Schedules,
-        emit: Emit = log_event,
-        *,
-        namespace: str = DEFAULT_NAMESPACE,
     ) -> None:
-        self._store = store
-        self._committer = committer
-        self._lists = Lists(store, committer, reads, lambda _: None, namespace=namespace)  # this service reports the changes
+        super().__init__(core)
+        self._lists = Lists(replace(core, emit=lambda _: None), reads)  # this service reports the changes
         self._schedules = schedules
-        self._emit = emit
-        self._namespace = namespace
-        self._record_id = uuid7(0, hashlib.sha256(f"{MACHINE.entity}\0{namespace}".encode()).digest())
+        self._record_id = uuid7(0, hashlib.sha256(f"{MACHINE.entity}\0{core.namespace}".encode()).digest())
 
     async def sync(self, declared: Declared, *, dry_run: bool = False, overwrite: bool = False) -> Synced:
         """Make the store follow the declarations, and report each difference; with `dry_run`, only return them."""
@@ -142,7 +133,7 @@ class Declarations:
         record = await self._store.records.find(self._record_id)
         if record is None and create:
             new = Record(id=self._record_id, namespace=self._namespace, entity=MACHINE.entity, state=MACHINE.initial)
-            await self._committer.submit(Unit(rows=(PutRecord(new),)), PATIENCE)
+            await self._committer.submit(Unit(rows=(PutRecord(new),)), self._patience)
             record = await self._store.records.find(self._record_id)
             if record is None:
                 raise Stale
@@ -172,7 +163,7 @@ class Declarations:
         state, text = MACHINE.initial, encode(plain(body), "declarations")
         data = encode({"program": program, "release": body.programs[program].release})
         change = ChangeRecord(self._record_id, version, text, "sync", state, state, actor=f"program:{program}", data=data)
-        await self._committer.commit(Unit(rows=(change,)), PATIENCE)
+        await self._committer.commit(Unit(rows=(change,)), self._patience)
         return version + 1
 
     async def _read(self, items: Iterable[str]) -> dict[str, Value]:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from treadle.api.effects import EffectPage, UnknownEffect
 from treadle.api.wire import Instant
+from treadle.kernel.core import Service
 from treadle.kernel.store.lookups import check_limit
-from treadle.kernel.store.ports import Store
 from treadle.kernel.store.records import EffectFilter
 from treadle.model.errors import InvalidInput
 from treadle.model.ids import parse_id
@@ -14,12 +14,8 @@ from treadle.model.tasks import Task
 from treadle.model.values import decode_shown
 
 
-class EffectReads:
+class EffectReads(Service):
     """The effects of one namespace."""
-
-    def __init__(self, store: Store, namespace: str) -> None:
-        self._store = store
-        self._namespace = namespace
 
     async def list(
         self, *, task_id: str | None = None, run_id: str | None = None, limit: int = 50, before: str | None = None

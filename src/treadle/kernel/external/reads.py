@@ -8,11 +8,11 @@ from contextlib import suppress
 from treadle.api.external_jobs import ExternalJobDetail, ExternalJobEvent, ExternalJobPage
 from treadle.api.tasks import Why
 from treadle.api.wire import record_of
+from treadle.kernel.core import Core, Service
 from treadle.kernel.external.decide import is_polled
 from treadle.kernel.external.records import ENTITY, Job, intent_of, read_any_job, read_job, show_job, state_of
 from treadle.kernel.queue.why import Reason
 from treadle.kernel.store.lookups import check_limit, every_record, find_id
-from treadle.kernel.store.ports import Store
 from treadle.kernel.store.records import RecordFilter
 from treadle.model.clock import as_text
 from treadle.model.errors import UnreadableValue, not_found
@@ -25,13 +25,12 @@ from treadle.model.tasks import Task
 from treadle.model.values import decode
 
 
-class ExternalJobReads:
+class ExternalJobReads(Service):
     """The external jobs of one namespace, without changing them."""
 
-    def __init__(self, store: Store, namespace: str, explain: Callable[[str], Awaitable[Reason]]) -> None:
+    def __init__(self, core: Core, explain: Callable[[str], Awaitable[Reason]]) -> None:
         """`explain` gives the reason for the state of a task."""
-        self._store = store
-        self._namespace = namespace
+        super().__init__(core)
         self._explain = explain
 
     async def list(

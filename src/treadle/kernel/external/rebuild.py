@@ -5,16 +5,13 @@ from __future__ import annotations
 import msgspec
 
 from treadle.api.external_jobs import ExternalJobsRebuilt
-from treadle.kernel.queue.service import PATIENCE
-from treadle.kernel.store.committer import Committer
+from treadle.kernel.core import Service
 from treadle.kernel.store.lookups import check_limit
-from treadle.kernel.store.ports import Store
 from treadle.kernel.store.records import ChangeRecord, RecordFilter
 from treadle.kernel.store.units import Unit, Verdict
 from treadle.model.errors import UnreadableValue
 from treadle.model.external import RING, ExternalEvent, ExternalProductionRecord, UnexpectedSpecialistResultError, project
 from treadle.model.ids import parse_id
-from treadle.model.names import DEFAULT_NAMESPACE
 from treadle.model.records import Record
 from treadle.model.states import EXTERNAL, TaskState
 from treadle.model.stored import read, write
@@ -24,13 +21,8 @@ _LATE_FOR = 60_000
 """Milliseconds by which a task may be due later than its record: it was paused, or a commit was slow."""
 
 
-class ExternalUpkeep:
+class ExternalUpkeep(Service):
     """The records of one namespace."""
-
-    def __init__(self, store: Store, committer: Committer, *, namespace: str = DEFAULT_NAMESPACE) -> None:
-        self._store = store
-        self._committer = committer
-        self._namespace = namespace
 
     async def check(self) -> list[str]:
         """Return problems, one line each: records that differ from their events, and tasks that do not fit their record."""
@@ -87,7 +79,7 @@ class ExternalUpkeep:
         if not await self._differs(stored, made):
             return False
         change = ChangeRecord(stored.id, stored.version, write(made))
-        answer = await self._committer.submit(Unit(rows=(change,)), PATIENCE)
+        answer = await self._committer.submit(Unit(rows=(change,)), self._patience)
         return answer.verdict is Verdict.DONE  # else a concurrent poll has rewritten it
 
     async def _project(self, stored: Record) -> ExternalProductionRecord:

@@ -13,6 +13,7 @@ from typing import NamedTuple
 import msgspec
 
 from treadle.api.external_jobs import ExternalJob, ExternalJobsRebuilt
+from treadle.kernel.core import Core
 from treadle.kernel.external.decide import (
     called_back,
     failure_of,
@@ -48,16 +49,13 @@ from treadle.kernel.queue.decide import (
     settlement_of,
     with_actor,
 )
-from treadle.kernel.queue.service import PATIENCE
 from treadle.kernel.queue.why import Reason
-from treadle.kernel.store.committer import Committer, Stale
+from treadle.kernel.store.committer import Stale
 from treadle.kernel.store.lookups import PAGE_LIMIT, every_task, find_id
-from treadle.kernel.store.ports import Store
 from treadle.kernel.store.process import reach
 from treadle.kernel.store.queries import TaskFilter
 from treadle.kernel.store.units import Answer, Finish, Keep, Park, Row, Seen, Unit, Verdict
-from treadle.kernel.store.value_store import ValueStore
-from treadle.kernel.telemetry.events import Emit, ExternalHint, PollRaised, PollsFailing, log_event
+from treadle.kernel.telemetry.events import ExternalHint, PollRaised, PollsFailing
 from treadle.kernel.telemetry.observer import JobPolled, telemetry_of
 from treadle.model.errors import CallbackRefused, ClaimLost, InvalidInput, Refused
 from treadle.model.external import (
@@ -74,8 +72,8 @@ from treadle.model.external import (
     polled,
     resolved,
 )
-from treadle.model.ids import Ids, Ref, parse_id
-from treadle.model.names import DEFAULT_NAMESPACE, ENGINE_LIST, EXTERNAL_CANCEL, Lane
+from treadle.model.ids import Ref, parse_id
+from treadle.model.names import ENGINE_LIST, EXTERNAL_CANCEL, Lane
 from treadle.model.outcomes import AwaitingExternal, Problem
 from treadle.model.records import UNREADABLE
 from treadle.model.retry import RetryPolicy
@@ -129,13 +127,8 @@ class ExternalJobs(ExternalJobReads):
 
     def __init__(
         self,
-        store: Store,
-        committer: Committer,
-        value_store: ValueStore,
-        ids: Ids,
-        emit: Emit = log_event,
+        core: Core,
         *,
-        namespace: str = DEFAULT_NAMESPACE,
         settle: Settle | None = None,
         cancel: Operate | None = None,
         public_url: str = "",
@@ -146,12 +139,8 @@ class ExternalJobs(ExternalJobReads):
 
         `explain` gives the reason for the state of a task.
         """
-        super().__init__(store, namespace, explain)
-        self._committer = committer
-        self._value_store = value_store
-        self._ids = ids
-        self._emit = emit
-        self._telemetry = telemetry_of(emit)
+        super().__init__(core, explain)
+        self._telemetry = telemetry_of(core.emit)
         self._settle = settle
         self._cancel = cancel
         self._public_url = public_url
@@ -363,7 +352,7 @@ class ExternalJobs(ExternalJobReads):
 
     async def rebuild(self, *, limit: int = 500, before: str | None = None) -> ExternalJobsRebuilt:
         """Rebuild up to `limit` records from their events, newest first, older than `before`."""
-        return await ExternalUpkeep(self._store, self._committer, namespace=self._namespace).rebuild_page(before, limit)
+        return await ExternalUpkeep(self._core).rebuild_page(before, limit)
 
     async def cancel(self, job_id: Ref, *, actor: str = "operator", reason: str | None = None) -> ExternalJob:
         """Cancel the task; a separate, retried task cancels the job at its service."""
@@ -386,7 +375,7 @@ class ExternalJobs(ExternalJobReads):
             if task.owner_id is not None:
                 raise Refused(f"Task {task.id} is being polled right now.")
             unit = Unit(Seen.of(task), poll_now(task, actor))
-            await self._committer.commit(unit, PATIENCE)
+            await self._committer.commit(unit, self._patience)
             return show_job(await self._get(job.stored.id))
 
         return await self._committer.transact(attempt, f"poll the external job {job_id}")
@@ -404,7 +393,7 @@ class ExternalJobs(ExternalJobReads):
         task.checkpoint = encode({INTENT: intent})
         park, rows = await self._dispatch(task, hand_off(task, AwaitingExternal(handle, intent["token"], specialist)))
         unit = Unit(Seen.of(task), msgspec.structs.replace(park, actor="operator"), rows=rows)
-        if (await self._committer.submit(unit, PATIENCE)).verdict is not Verdict.DONE:
+        if (await self._committer.submit(unit, self._patience)).verdict is not Verdict.DONE:
             raise Refused(f"Task {task_id} changed concurrently; check it and try again.")
         return show_job(await self._get(task.id))
 

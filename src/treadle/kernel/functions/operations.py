@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
+from treadle.kernel.core import PATIENCE
 from treadle.kernel.functions.decide import (
     ABANDON,
     REPLAYED,
@@ -42,7 +43,6 @@ from treadle.kernel.functions.steps import (
 )
 from treadle.kernel.queue.decide import canceled_error
 from treadle.kernel.queue.engine_tasks import cancel_task, deadline_tasks, find_deadline
-from treadle.kernel.queue.service import PATIENCE
 from treadle.kernel.store.committer import Committer, Stale
 from treadle.kernel.store.lookups import kept_tags
 from treadle.kernel.store.ports import Store

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 import msgspec
 
 from treadle.api.options import FunctionOptions
+from treadle.kernel.core import PATIENCE
 from treadle.kernel.functions.decide import (
     ABANDON,
     TERMINATE,
@@ -44,7 +45,7 @@ from treadle.kernel.functions.steps import (
     step_id,
 )
 from treadle.kernel.queue.engine_tasks import Defaults, cancel_task, deadline_tasks, find_deadline
-from treadle.kernel.queue.service import PATIENCE, check_priority
+from treadle.kernel.queue.service import check_priority
 from treadle.kernel.queue.why import shown_server_state
 from treadle.kernel.store.committer import Committer, Stale
 from treadle.kernel.store.lookups import all_steps, check_run_repeat, current_run, find_id

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
 from datetime import datetime
-from typing import Any, Protocol
+from typing import Any
 
 from treadle.kernel.store.ports import Store
 from treadle.model.clock import Duration, as_text, instant, milliseconds, parse_duration
 from treadle.model.errors import IllegalMove, InvalidPolicy, RunNotFound, TaskNotFound
-from treadle.model.ids import Ref, derived_id
+from treadle.model.ids import derived_id
 from treadle.model.names import ADVANCE, ALERT, CANCEL, ENGINE_LIST, PRUNE, RUN_DEADLINE, SCHEDULE, WATCHER, Lane, handles
 from treadle.model.runs import Run, deadline_task_id
 from treadle.model.states import Hold
@@ -68,14 +68,11 @@ def deadline_tasks(run: Run, now: int) -> tuple[NewTask, ...]:
     )
 
 
-class CancelRun(Protocol):
-    """Cancels a run, as `Runs.cancel` does."""
-
-    def __call__(self, run_id: Ref, *, actor: str, reason: str | None, code: str, force: bool = False) -> Awaitable[Run]:
-        """End the run and everything in it; a function cleans up first, unless `force`."""
+Cancel = Callable[..., Awaitable[object]]
+"""Cancels a run or a task, as `Runs.cancel` and `Queue.cancel` do."""
 
 
-def expire_with(store: Store, cancel: Callable[[], CancelRun]) -> Callable[[dict[str, Any]], Awaitable[None]]:
+def expire_with(store: Store, cancel: Callable[[], Cancel]) -> Callable[[dict[str, Any]], Awaitable[None]]:
     """Return the handler of timers: it cancels a run whose deadline has passed; doing so twice is a no-op."""
 
     async def expire(payload: dict[str, Any]) -> None:
@@ -114,14 +111,7 @@ def cancel_task(
     return NewTask(id=derived_id(source_id, "cancel"), lane=lane, payload=encode(payload), delay=delay)
 
 
-class CancelTask(Protocol):
-    """Cancels a task, as `Queue.cancel` does."""
-
-    def __call__(self, task_id: Ref, *, actor: str, reason: str | None) -> Awaitable[Task]:
-        """End the task."""
-
-
-def cancel_with(store: Store, task: CancelTask, run: Callable[[], CancelRun]) -> Callable[[dict[str, Any]], Awaitable[None]]:
+def cancel_with(store: Store, task: Cancel, run: Callable[[], Cancel]) -> Callable[[dict[str, Any]], Awaitable[None]]:
     """Return the handler of such tasks; whatever has ended or is gone stays as it is.
 
     One that cannot be canceled does not keep the others: its error is raised after them, and the task is retried.

@@ -9,28 +9,23 @@ from typing import NamedTuple
 
 import msgspec
 
+from treadle.kernel.core import Core, Service
 from treadle.kernel.queue.decide import canceled_error, paused, refuse_of_run, requeued, resumed
 from treadle.kernel.queue.engine_tasks import find_owner
-from treadle.kernel.store.committer import Committer
 from treadle.kernel.store.lookups import check_task_repeat, find_id, is_same_request
-from treadle.kernel.store.ports import Store
 from treadle.kernel.store.process import reach
 from treadle.kernel.store.units import Amend, Answer, Finish, PutBlob, Revive, Row, Seen, Settlement, Unit, Verdict, tag_rows
-from treadle.kernel.store.value_store import ValueStore
 from treadle.model.clock import Duration, instant, milliseconds
 from treadle.model.errors import IdempotencyKeyReused, IllegalMove, InvalidInput, Refused, TaskNotFound
-from treadle.model.ids import Ids, Ref, parse_id
+from treadle.model.ids import Ref, parse_id
 from treadle.model.lists import check_count
-from treadle.model.names import DEFAULT_LIST, DEFAULT_NAMESPACE, HANDLER, Lane, check_key, check_name
+from treadle.model.names import DEFAULT_LIST, HANDLER, Lane, check_key, check_name
 from treadle.model.retry import RetryPolicy, as_policy
 from treadle.model.states import TASK, TaskState
 from treadle.model.stored import write
 from treadle.model.tags import Tags, check_tags
 from treadle.model.tasks import NewTask, Task
-from treadle.model.values import PAYLOAD_LIMIT, Json, shown
-
-PATIENCE = 15.0
-"""Seconds that a caller waits for an unreachable store before `StoreUnavailable` is raised."""
+from treadle.model.values import Json, shown
 
 PYTHON = "python"
 """The actor of calls from Python that name none."""
@@ -89,32 +84,13 @@ class TaskSpec(msgspec.Struct, frozen=True, kw_only=True):
     """The actor, shown with the task."""
 
 
-class Queue:
+class Queue(Service):
     """Enqueue, cancel, retry, pause and resume tasks of one namespace."""
 
-    def __init__(
-        self,
-        store: Store,
-        committer: Committer,
-        ids: Ids,
-        value_store: ValueStore,
-        *,
-        namespace: str = DEFAULT_NAMESPACE,
-        payload_limit: int = PAYLOAD_LIMIT,
-        patience: float = PATIENCE,
-        follow: Follow | None = None,
-        current_trace_id: Callable[[], str | None] = lambda: None,
-    ) -> None:
-        """`follow` returns the tasks and rows that are stored with the end of a task; `current_trace_id` is the caller's trace."""
-        self._store = store
-        self._committer = committer
-        self._ids = ids
-        self._value_store = value_store
+    def __init__(self, core: Core, *, follow: Follow | None = None) -> None:
+        """`follow` returns the tasks and rows that are stored with the end of a task."""
+        super().__init__(core)
         self._follow = follow
-        self._current_trace_id = current_trace_id
-        self._namespace = check_name(namespace, "namespace")
-        self._payload_limit = payload_limit
-        self._patience = patience
         self._lanes_checked: set[Lane] = set()
 
     def check(self, specs: Iterable[TaskSpec]) -> None:
@@ -190,13 +166,13 @@ class Queue:
     async def retry(self, task_id: Ref, *, actor: str = "operator", payload: Json = None) -> Task:
         """Make a failed, canceled or ignored task live again, with reset counters and an edited payload if given."""
         if payload is not None:
-            self._payload(payload, "", self._payload_limit)
+            self.pack(payload, "")
         blobs: tuple[PutBlob, ...] = ()
 
         def revived(task: Task) -> Settlement:
             nonlocal blobs
             refuse_of_run(task)
-            text, blobs = (None, ()) if payload is None else self._payload(payload, task.root_id, self._payload_limit)
+            text, blobs = (None, ()) if payload is None else self.pack(payload, task.root_id)
             return Revive("requeue", actor, text)
 
         return await self._operate(task_id, "requeue", revived, rows=lambda: blobs)
@@ -288,7 +264,7 @@ class Queue:
         policy = None if spec.retry is None else as_policy(spec.retry)
         task_id = self._ids.new_id() if spec.id is None else parse_id(spec.id, "task id")
         root_id = None if spec.root_id is None else parse_id(spec.root_id, "root id")
-        payload, blobs = self._payload(spec.payload, root_id or task_id, self._payload_limit)
+        payload, blobs = self.pack(spec.payload, root_id or task_id)
         task = NewTask(
             id=task_id,
             lane=self._lane(spec.kind, spec.task_list, spec.name),
@@ -307,7 +283,7 @@ class Queue:
             deadline_for=_optional(spec.deadline, "deadline"),
             scope=None if spec.scope is None else check_key(spec.scope, "scope"),
             root_id=root_id,
-            trace_id=self._current_trace_id() if spec.trace_id is None else check_key(spec.trace_id, "trace id"),
+            trace_id=self._core.current_trace_id() if spec.trace_id is None else check_key(spec.trace_id, "trace id"),
             created_by=None if spec.created_by is None else check_key(spec.created_by, "actor"),
         )
         tags = tag_rows("task", task_id, check_tags(spec.tags)) if spec.tags else ()
@@ -325,14 +301,11 @@ class Queue:
 
     def pack(self, payload: Json, root_id: str) -> tuple[str, tuple[PutBlob, ...]]:
         """Encode a payload for storage, with its large values for the tree; raises if it is invalid."""
-        return self._payload(payload, root_id, self._payload_limit)
-
-    def _payload(self, payload: Json, root_id: str, limit: int) -> tuple[str, tuple[PutBlob, ...]]:
         if payload is None:
             payload = {}
         if not isinstance(payload, dict):
             raise InvalidInput(f"A payload is a dict (a JSON object), not {type(payload).__name__}.")
-        return self._value_store.pack(payload, root_id, "payload", limit)
+        return self._value_store.pack(payload, root_id, "payload", self._core.payload_limit)
 
 
 def _limit(spec: TaskSpec) -> int | None:

@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable
 
 from treadle.kernel.store.committer import uninterrupted
 from treadle.kernel.store.ports import CHANGED, SERVERS, STREAM, Store
-from treadle.kernel.store.process import reach
+from treadle.kernel.store.process import reach, wait_or_sleep
 from treadle.kernel.store.queries import Woken
 from treadle.kernel.telemetry.events import ClockJumped, Emit, LeasesExpired, LoopError, StoreBack, StoreTrouble
 from treadle.kernel.telemetry.observer import telemetry_of, timed
@@ -168,13 +168,7 @@ class Waker:
         """Sleep until the next poll, which may be moved forward meanwhile."""
         while (left := self._next_at - self._clock.monotonic()) > 0:
             self._sooner.clear()
-            waits = [asyncio.ensure_future(self._clock.sleep(left)), asyncio.ensure_future(self._sooner.wait())]
-            try:
-                await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
-            finally:
-                for wait in waits:
-                    wait.cancel()
-                await asyncio.gather(*waits, return_exceptions=True)
+            await wait_or_sleep(self._sooner, self._clock, left)
 
 
 def _pause(woken: Woken) -> float:

@@ -17,6 +17,7 @@ import msgspec
 from treadle.api.events import EventConditions
 from treadle.kernel.store.committer import Committer
 from treadle.kernel.store.ports import Store
+from treadle.kernel.store.process import wait_or_sleep
 from treadle.kernel.store.queries import Event
 from treadle.model.clock import Clock
 from treadle.model.errors import InvalidInput
@@ -94,7 +95,7 @@ class Events:
             self._hinted.clear()
             more = await self._poll()
             if not self._ready and not more and not self._closed:
-                await self._wait()
+                await wait_or_sleep(self._hinted, self._clock, POLL_EVERY)
         return self._ready.popleft()
 
     async def __aenter__(self) -> Self:
@@ -193,15 +194,6 @@ class Events:
 
     def _deliver(self, events: list[Event]) -> None:
         self._ready += [event.move for event in events if event.namespace == self._namespace and fits(event.move, self._which)]
-
-    async def _wait(self) -> None:
-        """Wait for a hint or the next poll."""
-        waiting = [asyncio.ensure_future(self._hinted.wait()), asyncio.ensure_future(self._clock.sleep(POLL_EVERY))]
-        try:
-            await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            for each in waiting:
-                each.cancel()
 
 
 def _without(gap: _Gap, seqs: list[int]) -> list[_Gap]:

@@ -19,23 +19,29 @@ from msgspec.structs import replace
 
 from treadle.api.wire import Instant
 from treadle.api.work import ClaimState
+from treadle.kernel.core import Core, Service
 from treadle.kernel.external.records import INTENT, intent_of, new_intent
 from treadle.kernel.external.service import ExternalJobs
 from treadle.kernel.queue.decide import TaskDecision, decide, settlement_of
-from treadle.kernel.queue.service import PATIENCE
 from treadle.kernel.remote_workers.decide import check_text, claim_of, lease_of, log_line
-from treadle.kernel.store.committer import Committer
-from treadle.kernel.store.ports import Store
 from treadle.kernel.store.process import reach
 from treadle.kernel.store.queries import Renewal, Touch
 from treadle.kernel.store.units import Answer, Finish, Keep, Unit, Verdict
-from treadle.kernel.telemetry.events import Emit, LeaseLost, ResultDropped, TaskSettled
+from treadle.kernel.telemetry.events import LeaseLost, ResultDropped, TaskSettled
 from treadle.kernel.telemetry.observer import AttemptEnded, SettleAnswered, telemetry_of
 from treadle.model.approvals import ApprovalRequest, check_request, split_checkpoint, with_decisions_of
-from treadle.model.clock import Clock, Duration, milliseconds
-from treadle.model.errors import ClaimLost, InvalidInput, InvalidPayload, NotFound, Refused, TaskNotFound, not_found
+from treadle.model.clock import Duration, milliseconds
+from treadle.model.errors import (
+    ClaimLost,
+    InvalidInput,
+    InvalidPayload,
+    NotFound,
+    Refused,
+    TaskNotFound,
+    not_found,
+)
 from treadle.model.external import ExternalProductionHandle, check_handle
-from treadle.model.ids import Ids, Ref
+from treadle.model.ids import Ref
 from treadle.model.outcomes import (
     AwaitingApproval,
     AwaitingExternal,
@@ -93,13 +99,11 @@ class _Known:
     settled: Counter[str]
 
 
-class Presence:
+class Presence(Service):
     """The remote workers of one namespace that recently made requests to this process."""
 
-    def __init__(self, store: Store, clock: Clock, namespace: str) -> None:
-        self._store = store
-        self._namespace = namespace
-        self._clock = clock
+    def __init__(self, core: Core) -> None:
+        super().__init__(core)
         self._known: dict[str, _Known] = {}
 
     async def get(self, worker_id: str) -> Server:
@@ -145,10 +149,6 @@ class Presence:
         """Forget a worker that has left."""
         self._known.pop(worker_id, None)
 
-    def clear(self) -> None:
-        """Forget all workers."""
-        self._known.clear()
-
     def _is_due(self, known: _Known) -> bool:
         """Return whether a heartbeat is due: three times per declared interval."""
         return self._clock.monotonic() - known.touched_at >= known.server.heartbeat_every_for / 3000
@@ -191,36 +191,15 @@ UpdateStep = Callable[[str, str, Mapping[str, Json]], Awaitable[bool]]
 """Merges partial results into a waiting step."""
 
 
-class HeldWork:
+class HeldWork(Service):
     """The operations on claims of one namespace."""
 
-    def __init__(
-        self,
-        store: Store,
-        committer: Committer,
-        external_jobs: ExternalJobs,
-        clock: Clock,
-        ids: Ids,
-        emit: Emit,
-        presence: Presence,
-        *,
-        namespace: str,
-        lease_for: int,
-        result_limit: int,
-        settle: Settle,
-        update_step: UpdateStep,
-    ) -> None:
-        self._store = store
-        self._committer = committer
+    def __init__(self, core: Core, external_jobs: ExternalJobs, *, lease_for: int, settle: Settle, update_step: UpdateStep) -> None:
+        super().__init__(core)
         self._external_jobs = external_jobs
-        self._clock = clock
-        self._ids = ids
-        self._emit = emit
-        self._telemetry = telemetry_of(emit)
-        self._presence = presence
-        self._namespace = namespace
+        self._telemetry = telemetry_of(core.emit)
+        self._presence = Presence(core)
         self._lease_for = lease_for
-        self._result_limit = result_limit
         self._settle_task = settle
         self._update_step = update_step
         self._handed_out = HandedOut()
@@ -269,8 +248,8 @@ class HeldWork:
         before = decode(task.checkpoint)
         own = split_checkpoint(before)[1]
         merged = {**(own if isinstance(own, dict) else {}), **results}
-        text = encode(with_decisions_of(before, merged), "partial results", self._result_limit)
-        answer = await self._committer.submit(Unit(claim, Keep(text)), PATIENCE)
+        text = encode(with_decisions_of(before, merged), "partial results", self._core.payload_limit)
+        answer = await self._committer.submit(Unit(claim, Keep(text)), self._patience)
         if answer.verdict is not Verdict.DONE:
             raise ClaimLost(claim.task_id, claim.version)
         if task.run_id is not None and task.step_id is not None:
@@ -405,14 +384,14 @@ class HeldWork:
         return None if task is None else await self._finish(self._settle(task, claim, outcome, *moves))
 
     async def _settle(self, task: Task, claim: Claim, outcome: Outcome, *moves: str) -> str | None:
-        decided = decide(task, outcome, NO_RETRY, self._ids.random, self._result_limit)
+        decided = decide(task, outcome, NO_RETRY, self._ids.random, self._core.payload_limit)
         settlement = settlement_of(decided)
         took = max(self._clock.now() - (task.claimed_at or 0), 0)
         sent_at = self._clock.monotonic()
         if (observe := self._telemetry.observe) is not None:
             observe(AttemptEnded(task, settlement.move, took / 1000))
         reach("settle.before_commit")
-        answer = await self._settle_task(task, claim, decided, PATIENCE)
+        answer = await self._settle_task(task, claim, decided, self._patience)
         reach("settle.after_commit")
         if observe is not None:
             done = answer.verdict is Verdict.DONE

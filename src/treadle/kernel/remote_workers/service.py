@@ -15,25 +15,22 @@ import msgspec
 from treadle.api.work import Heartbeat
 from treadle.kernel.approvals.service import Tend
 from treadle.kernel.claims import take
+from treadle.kernel.core import Core
 from treadle.kernel.external.decide import unregistered_text
 from treadle.kernel.external.service import ExternalJobs
-from treadle.kernel.queue.claim_waiters import Claimed, ClaimWaiters
 from treadle.kernel.queue.decide import TaskDecision, decide, failure, refusal, settlement_of, turned_away
-from treadle.kernel.queue.service import PATIENCE
+from treadle.kernel.remote_workers.claim_waiters import ClaimWaiters
 from treadle.kernel.remote_workers.decide import check_list, check_names, claim_of, claimed, lease_of, wants_of
 from treadle.kernel.remote_workers.held_work import HeldWork, Presence
-from treadle.kernel.store.committer import Committer
 from treadle.kernel.store.lookups import every_task
-from treadle.kernel.store.ports import Store
 from treadle.kernel.store.queries import Renewal, TaskFilter
 from treadle.kernel.store.units import Park, Verdict
-from treadle.kernel.store.value_store import ValueStore
-from treadle.kernel.telemetry.events import Emit, LoopError, TaskSettled, TaskTaken, WorkerStarted, WorkerStopped
+from treadle.kernel.telemetry.events import LoopError, TaskSettled, TaskTaken, WorkerStarted, WorkerStopped
 from treadle.kernel.telemetry.observer import TasksClaimed, timed
-from treadle.model.clock import Clock, Duration, milliseconds
+from treadle.model.clock import Duration, milliseconds
 from treadle.model.errors import ClaimLost, InvalidInput, StoreError, TreadleError, not_found
 from treadle.model.external import UNREGISTERED
-from treadle.model.ids import Ids, parse_id
+from treadle.model.ids import parse_id
 from treadle.model.lists import check_count
 from treadle.model.names import (
     DEFAULT_LIST,
@@ -66,31 +63,20 @@ class RemoteWorkers(HeldWork):
 
     def __init__(
         self,
-        store: Store,
-        committer: Committer,
-        value_store: ValueStore,
+        core: Core,
         external_jobs: ExternalJobs,
-        clock: Clock,
-        ids: Ids,
-        emit: Emit,
         *,
+        lease_for: int,
         tend: Tend,
         is_prompt: Callable[[str], bool] = lambda name: False,
-        lease_for: int,
-        namespace: str,
         **options: Any,
     ) -> None:
-        presence = Presence(store, clock, namespace)
-        super().__init__(
-            store, committer, external_jobs, clock, ids, emit, presence, lease_for=lease_for, namespace=namespace, **options
-        )
-        self._value_store = value_store
+        super().__init__(core, external_jobs, lease_for=lease_for, **options)
         self._suffix = "" if self._namespace == DEFAULT_NAMESPACE else f" in {self._namespace}"
         """Suffix of the service name that identifies the namespace in the shared list of servers; token names have no spaces."""
         self._tend = tend
         self._is_prompt = is_prompt
-        self._waiters: ClaimWaiters[ClaimedTask] = ClaimWaiters(store, committer, clock, lease_for, emit)
-        self._waiters.on_tick = self._keep_alive
+        self._waiters = ClaimWaiters(core, lease_for, self._claim, self._give_back, self._keep_alive)
 
     # registration
 
@@ -187,7 +173,7 @@ class RemoteWorkers(HeldWork):
     async def close(self) -> None:
         """End all waiting claims, and finish those in flight; idempotent."""
         await self._waiters.close()
-        self._presence.clear()
+        self._presence = Presence(self._core)
 
     # claims
 
@@ -217,11 +203,11 @@ class RemoteWorkers(HeldWork):
         lists = None if task_lists is None else check_names(task_lists, "task_lists", check_list)
         server = await self._presence.alive(parse_id(worker_id, "worker id"))
         wants = wants_of(server, self._namespace, only, lists, allowed, self._is_prompt)
-        return await self._waiters.wait(
-            server.id, wants, self._claim, self._give_back, limit=limit, lease_for=lease, seconds=wait / 1000
-        )
+        return await self._waiters.wait(server.id, wants, limit=limit, lease_for=lease, seconds=wait / 1000)
 
-    async def _claim(self, worker_id: str, lane_ids: Sequence[int], lease_for: int, limit: int) -> Claimed[ClaimedTask]:
+    async def _claim(
+        self, worker_id: str, lane_ids: Sequence[int], lease_for: int, limit: int
+    ) -> tuple[frozenset[int], list[ClaimedTask]]:
         observe = self._telemetry.observe
 
         def claim(count: int) -> Awaitable[list[Task]]:
@@ -246,7 +232,7 @@ class RemoteWorkers(HeldWork):
             self._emit(TaskTaken(task.id, task.name, task.attempt, task.trace_id))
             self._handed_out.add(task)
             found.append(claimed(task))
-        return Claimed(lanes, found)
+        return lanes, found
 
     async def _may_be_executed(self, task: Task) -> bool:
         """Return whether the worker may execute the task, whose payload is then opened; otherwise settle it here."""
@@ -273,19 +259,17 @@ class RemoteWorkers(HeldWork):
         return msgspec.structs.replace(released, delay=POLL_LEFT_FOR) if isinstance(released, Park) else released
 
     async def _turn_away(self, task: Task, decided: TaskDecision) -> None:
-        answer = await self._settle_task(task, task.claim, decided, PATIENCE)
+        answer = await self._settle_task(task, task.claim, decided, self._patience)
         if answer.verdict is Verdict.DONE:
             settlement = settlement_of(decided)
             self._emit(TaskSettled.of(task, settlement.move, 0.0, settlement.error))
 
     async def _give_back(self, tasks: list[ClaimedTask]) -> None:
         """Release tasks that were claimed for a caller that has disconnected."""
-        for each in tasks:
-            task = each.task
+        released = Released("the caller that claimed it disconnected")
+        for task in [each.task for each in tasks]:
             try:
-                await self._turn_away(
-                    task, decide(task, Released("the caller that claimed it disconnected"), NO_RETRY, self._ids.random)
-                )
+                await self._turn_away(task, decide(task, released, NO_RETRY, self._ids.random))
             except StoreError as error:
                 self._emit(LoopError("remote workers", f"task {task.id} ({task.name}) is left to its lease: {error}"))
 

@@ -33,6 +33,7 @@ from treadle.evaluator import (
     advance,
     steps_of,
 )
+from treadle.kernel.core import Core, Service
 from treadle.kernel.queue.decide import failure
 from treadle.kernel.runs.decide import (
     VALUE_LIMIT,
@@ -50,12 +51,11 @@ from treadle.kernel.runs.decide import (
     withdrawn,
 )
 from treadle.kernel.runs.flows import Flows
-from treadle.kernel.store.committer import Committer, Stale
-from treadle.kernel.store.ports import Store
+from treadle.kernel.store.committer import Stale
 from treadle.kernel.store.process import reach
 from treadle.kernel.store.units import Answer, ClearInbox, Dismiss, Finish, Row, RunGuard, Seen, Unit, Verdict
-from treadle.kernel.store.value_store import BIG, ValueStore
-from treadle.kernel.telemetry.events import Emit, LoopError, StoreTrouble, log_event
+from treadle.kernel.store.value_store import BIG
+from treadle.kernel.telemetry.events import LoopError, StoreTrouble
 from treadle.model.errors import Contended, Refused, RunNotFound, StoreError, UnreadableValue
 from treadle.model.ids import derived_id
 from treadle.model.names import ADVANCE
@@ -99,13 +99,12 @@ class EvaluatorFailed(Exception):
         self.error = error
 
 
-class RunViews:
+class RunViews(Service):
     """Loads and caches the runs of one process."""
 
-    def __init__(self, store: Store, flows: Flows, value_store: ValueStore, limits: Limits) -> None:
-        self._store = store
+    def __init__(self, core: Core, flows: Flows, limits: Limits) -> None:
+        super().__init__(core)
         self._flows = flows
-        self._value_store = value_store
         self._limits = limits
         self._known: OrderedDict[str, Known] = OrderedDict()
         self._known_rows: dict[str, int] = {}
@@ -228,17 +227,13 @@ class _Request:
     """The version of the run for which a repair was decided; it is logged and applies to that version only."""
 
 
-class Advancer:
+class Advancer(Service):
     """Advances the runs of one process. `on_line` receives log lines of flows, `on_finished` the ids of finished runs."""
 
     def __init__(
         self,
-        store: Store,
-        committer: Committer,
+        core: Core,
         flows: Flows,
-        value_store: ValueStore,
-        now: Callable[[], int],
-        emit: Emit = log_event,
         limits: Limits | None = None,
         *,
         cancel_rows: Callable[[Run], Awaitable[tuple[Row, ...]]] | None = None,
@@ -247,15 +242,11 @@ class Advancer:
     ) -> None:
         """`cancel_rows` and `cancel_tasks` return rows and tasks that are stored with the early end of a run, such as those
         that end its approvals and external jobs; `withdraw_rows` withdraws the approvals of a run that will fail."""
-        self._store = store
-        self._committer = committer
-        self._value_store = value_store
-        self._now = now
-        self._emit = emit
+        super().__init__(core)
         self._cancel_rows = cancel_rows
         self._cancel_tasks = cancel_tasks
         self._withdraw_rows = withdraw_rows or _no_rows
-        self.views = RunViews(store, flows, value_store, limits or Limits())
+        self.views = RunViews(core, flows, limits or Limits())
         self._waiting: dict[str, list[_Request]] = {}
         self._drains: set[asyncio.Task[None]] = set()
         self.driven: dict[str, Preclaimed] = {}
@@ -454,7 +445,7 @@ class Advancer:
                 view.rows[row.id] = row
         view.blobs.clear()
         self.views.remember(known)
-        for line in flow_lines(run.id, changes, self._now()):
+        for line in flow_lines(run.id, changes, self._clock.now()):
             for write in self.on_line:
                 write(line)
         if known.run.finished:

@@ -27,7 +27,6 @@ from treadle.api.flows import (
 )
 from treadle.api.wire import Instant, record_of
 from treadle.kernel.runs.flows import Flows, Source, find_workflow, pairs
-from treadle.kernel.runs.shown import RunRecords
 from treadle.kernel.runs.steps import NodeCounts, StepReads
 from treadle.lang import CannotFormat, Compiled, Diagnostic, Graph, Program, format_source, graph
 from treadle.lang.nodes import Doc, Facet, Param
@@ -44,11 +43,10 @@ Trial = Callable[..., Awaitable[FlowTrial]]
 class FlowOperations(FlowsApi):
     """The flows of one namespace."""
 
-    def __init__(self, flows: Flows, steps: StepReads, records: RunRecords, trial: Trial) -> None:
+    def __init__(self, flows: Flows, reads: StepReads, trial: Trial) -> None:
         """`trial` simulates a workflow in memory."""
         self._flows = flows
-        self._steps = steps
-        self._records = records
+        self._reads = reads
         self._trial = trial
 
     async def list(self, *, name: str | None = None) -> FlowList:
@@ -104,12 +102,12 @@ class FlowOperations(FlowsApi):
         return record_of(FlowVersion, published)
 
     async def run_graph(self, run_id: str, *, access: Access = OPEN) -> FlowGraph:
-        run = await self._records.find(run_id, access)
+        run = await self._reads.get_visible(run_id, access)
         if is_function(run.flow_id):
             raise InvalidInput(
                 f"The run {run.id} belongs to a durable function, which has no graph: its steps are not known in advance."
             )
-        counts = await self._steps.count_by_statement(run)
+        counts = await self._reads.count_by_statement(run)
         return _graph(graph(await self._flows.program(run.flow_id), run.workflow), counts)
 
 

@@ -14,18 +14,21 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import msgspec
 
 from treadle.api.flows import SourceText
-from treadle.kernel.queue.service import PATIENCE
+from treadle.kernel.core import Core, Service
 from treadle.kernel.queue.why import shown_server_state
-from treadle.kernel.store.committer import Committer
-from treadle.kernel.store.ports import Store
 from treadle.kernel.store.queries import RunFilter
 from treadle.kernel.store.units import PutFlow, Unit
-from treadle.kernel.store.value_store import ValueStore
 from treadle.lang.nodes import Facet, OptionalType, Param
 from treadle.lang.program import Program, misfits
 from treadle.lang.types import words as type_words
-from treadle.model.errors import InvalidFlow, InvalidInput, NotFound, UnreadableValue, not_found
-from treadle.model.names import DEFAULT_NAMESPACE, check_name, short_name
+from treadle.model.errors import (
+    InvalidFlow,
+    InvalidInput,
+    NotFound,
+    UnreadableValue,
+    not_found,
+)
+from treadle.model.names import check_name, short_name
 from treadle.model.runs import Flow, FlowVersion
 from treadle.model.tasks import Server
 from treadle.model.values import Json, decode, encode, shown
@@ -48,23 +51,11 @@ R = TypeVar("R")
 Made = tuple[Flow, Program, "Compiled"]
 
 
-class Flows:
+class Flows(Service):
     """Compiles, stores and finds the flows of one namespace; caches programs in use."""
 
-    def __init__(
-        self,
-        store: Store,
-        committer: Committer,
-        value_store: ValueStore,
-        *,
-        namespace: str = DEFAULT_NAMESPACE,
-        patience: float = PATIENCE,
-    ) -> None:
-        self._store = store
-        self._committer = committer
-        self._patience = patience
-        self._value_store = value_store
-        self._namespace = namespace
+    def __init__(self, core: Core) -> None:
+        super().__init__(core)
         self._programs: OrderedDict[str, Program] = OrderedDict()
         self._compiled: OrderedDict[tuple[Source, ...], Made] = OrderedDict()
         self._adopted: OrderedDict[str, None] = OrderedDict()

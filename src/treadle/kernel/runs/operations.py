@@ -9,8 +9,10 @@ from __future__ import annotations
 import builtins
 from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import replace
 from datetime import datetime
-from typing import Any, Unpack
+from functools import partial
+from typing import Any, TypeVar, Unpack
 
 from treadle.api.conversation import PublishedValue, UpdateResult
 from treadle.api.flows import SourceText
@@ -33,66 +35,114 @@ from treadle.api.runs import (
     RunUsage,
     SignalSent,
     Takeover,
+    UsageRequest,
+    UsageSums,
 )
 from treadle.api.tasks import WAIT_LIMIT, Task, TaskPage
-from treadle.api.wire import Instant
+from treadle.api.wire import Instant, record_of
+from treadle.kernel.core import Core, Service
 from treadle.kernel.functions.operations import FunctionRuns
 from treadle.kernel.functions.service import Functions
+from treadle.kernel.queue.why import shown_server_state
 from treadle.kernel.reads.records import move_record, why_run
-from treadle.kernel.runs.flows import Flows, check_inputs, find_workflow, pairs
+from treadle.kernel.runs.flows import Flows, check_inputs, find_workflow, missing_handlers, needed_handlers, pairs
 from treadle.kernel.runs.reads import RunReads
 from treadle.kernel.runs.records import StartedRun
 from treadle.kernel.runs.service import Runs
-from treadle.kernel.runs.shown import RunRecords, run_line, usage_request, usage_sums
+from treadle.kernel.runs.steps import run_line
 from treadle.kernel.search.query import Query
 from treadle.kernel.search.service import Search, created_within, one_of
 from treadle.kernel.store.lookups import check_limit
-from treadle.kernel.store.value_store import ValueLost, ValueStore
+from treadle.kernel.store.value_store import ValueLost
 from treadle.kernel.tasks.records import TaskRecords
 from treadle.model.access import OPEN, Access
 from treadle.model.conversion import plain_object
 from treadle.model.errors import Contended, IllegalMove, InvalidInput, NotFound, Refused, RunCanceled, RunFailed, UnreadableValue
-from treadle.model.ids import Ids
 from treadle.model.names import is_function
 from treadle.model.runs import Doing
 from treadle.model.runs import Run as StoredRun
 from treadle.model.states import RUN, RunState
+from treadle.model.tags import decode_tags
 from treadle.model.tasks import Task as StoredTask
+from treadle.model.usage import total
 from treadle.model.values import Json, decode, unreadable_json
 
-ACTIONS = ("pause", "resume", "cancel", "retry")
 StartRun = Callable[..., Awaitable[StartedRun]]
 
 
-class RunOperations(RunsApi):
+R = TypeVar("R", bound=Run)
+
+
+class RunOperations(Service, RunsApi):
     """The runs of one namespace."""
 
     def __init__(
         self,
+        core: Core,
         runs: Runs,
         reads: RunReads,
-        records: RunRecords,
         functions: Functions,
         flows: Flows,
         search: Callable[[], Search],
-        value_store: ValueStore,
         tasks: TaskRecords,
-        ids: Ids,
         start: StartRun,
         wait: Callable[[str, float], Awaitable[object]],
     ) -> None:
         """`start` starts a run with its budget; `wait` waits for the end of a run, or raises the error that it ended with."""
+        super().__init__(core)
         self._runs = runs
         self._reads = reads
-        self._records = records
         self._functions = functions
         self._flows = flows
         self._search = search
-        self._value_store = value_store
         self._tasks = tasks
-        self._ids = ids
         self._start = start
         self._wait = wait
+
+    # runs for display
+
+    async def show_all(self, kind: type[R], runs: Sequence[StoredRun], **more: Any) -> builtins.list[R]:
+        """Records of runs with what each is doing or how long it took, its tags, and `more`; without its values."""
+        activities, times = await self._reads.activities(runs), await self._reads.times(runs)
+        tags = await self._search().list_tags([run.id for run in runs])
+        return [
+            record_of(
+                kind,
+                run,
+                error=decode(run.error),
+                activity=activities.get(run.id),
+                took_for=times.get(run.id),
+                tags=decode_tags(tags.get(run.id, {})),
+                **more,
+            )
+            for run in runs
+        ]
+
+    async def show(self, kind: type[R], run: StoredRun, **more: Any) -> R:
+        """A record of the run; see `show_all`."""
+        return (await self.show_all(kind, [run], **more))[0]
+
+    async def show_started(self, started: StartedRun, access: Access) -> RunStarted:
+        """The run, with the handlers that it needs and that no live worker has."""
+        run = await self._reads.get_visible(started.id, access)  # an idempotency key may stand for a run of another list
+        servers, now = await self._store.servers.list_all(self._namespace), await self._store.now()
+        live = [each for each in servers if shown_server_state(each, now) == "running" and run.task_list in each.task_lists]
+        missing = await self._missing_handlers(run)
+        return await self.show(RunStarted, run, created=started.created, missing_handlers=missing, workers=len(live))
+
+    async def _missing_handlers(self, run: StoredRun) -> builtins.list[str]:
+        """The handlers that the workflow may need and no live worker has; none if it is finished, a function or unreadable."""
+        if run.finished or is_function(run.flow_id):
+            return []
+        try:
+            program = await self._flows.program(run.flow_id)
+        except UnreadableValue:
+            return []
+        needed = needed_handlers(program, find_workflow(program, run.workflow))
+        servers = await self._store.servers.list_all(self._namespace)
+        return missing_handlers(needed, (), servers, run.task_list, await self._store.now())
+
+    # one or many
 
     async def list(
         self,
@@ -103,25 +153,32 @@ class RunOperations(RunsApi):
         access: Access = OPEN,
         **which: Unpack[RunFilter],
     ) -> RunPage:
-        chosen, reads = await self._filter(which, access), self._reads
-        if where := chosen.pop("where"):
-            more = _conditions(reads, state, chosen)
-            page = await self._search().list_runs(where, more=more, before_id=before, limit=limit)
-            return RunPage(await self._records.listed(page.records), page.cursor, page.searched)
-        found = await reads.list_runs(states=tuple(state), before_id=before, limit=limit, **chosen)
-        return RunPage(await self._records.listed(found), found[-1].id if len(found) == limit else None)
+        where, chosen = await self._filter(which, access)
+        runs, cursor, searched = await self._page(where, chosen, tuple(state), before, limit)
+        return RunPage(await self.show_all(Run, runs), cursor, searched)
+
+    async def _page(
+        self, where: str, chosen: dict[str, Any], states: tuple[str, ...], before_id: str | None, limit: int
+    ) -> tuple[Sequence[StoredRun], str | None, int | None]:
+        """The next matching runs, the cursor after them, and for a query the number of runs that were looked at."""
+        if where:
+            more = self._conditions(states, chosen)
+            page = await self._search().list_runs(where, more=more, before_id=before_id, limit=limit)
+            return page.records, page.cursor, page.searched
+        runs = await self._reads.list_runs(states=states, before_id=before_id, limit=limit, **chosen)
+        return runs, runs[-1].id if len(runs) == limit else None, None
 
     async def counts(self, *, access: Access = OPEN, **which: Unpack[RunFilter]) -> RunCounts:
-        chosen, reads = await self._filter(which, access), self._reads
-        if where := chosen.pop("where"):
-            found = await self._search().find_runs(where, _conditions(reads, (), chosen))
-            doing = Counter(str(each.doing) for each in (await reads.activities(found)).values())
+        where, chosen = await self._filter(which, access)
+        if where:
+            found = await self._search().find_runs(where, self._conditions((), chosen))
+            doing = Counter(str(each.doing) for each in (await self._reads.activities(found)).values())
             states = Counter(str(run.state) for run in found)
             return RunCounts(
                 {state.value: states[state] for state in RunState}, len(found), {each.value: doing[each] for each in Doing}
             )
-        counts = await reads.count_runs(**chosen)
-        return RunCounts(counts, sum(counts.values()), await reads.count_doing(**chosen))
+        counts = await self._reads.count_runs(**chosen)
+        return RunCounts(counts, sum(counts.values()), await self._reads.count_doing(**chosen))
 
     async def bulk(
         self,
@@ -136,77 +193,63 @@ class RunOperations(RunsApi):
         access: Access = OPEN,
         **which: Unpack[RunFilter],
     ) -> BulkResult:
-        chosen = await self._filter(which, access)
-        where = chosen.pop("where")
-        query = None if not where else (where, _conditions(self._reads, (), chosen))
-        matched, page, cursor = await self._page(action, tuple(state), before, limit, dry_run, query, chosen)
-        done: builtins.list[str] = []
-        refused: builtins.list[RunRefusal] = []
+        actions: dict[str, Callable[..., Awaitable[object]]] = {
+            "pause": self._runs.pause,
+            "resume": self._runs.resume,
+            "cancel": partial(self._runs.cancel, reason=reason),
+            "retry": self._runs.retry,
+        }
+        where, chosen = await self._filter(which, access)
+        if action not in actions:
+            raise InvalidInput(f"Unknown action {action!r}; there are {', '.join(actions)}.")
+        check_limit(limit)
+        wanted = self._reads.runs_like(states=state).states
+        possible = [each.value for each in RunState if (RUN.target(each, action) or "") not in ("", each)]
+        states = tuple(each for each in possible if not wanted or each in wanted)
+        result = BulkResult(action, dry_run, 0, [], [], None)
+        if not states:
+            return result
+        if where:  # at most 10,000
+            matched = len(await self._search().find_runs(where, self._conditions(states, chosen)))
+        else:
+            matched = sum((await self._reads.count_runs(states=states, before_id=before, **chosen)).values())
+        if dry_run:
+            return replace(result, matched=matched)
+        page, cursor, _ = await self._page(where, chosen, states, before, limit)
         for run in page:
             try:
-                await self._act(action, run.id, actor, reason)
-                done.append(run.id)
+                await actions[action](run.id, actor=actor)
+                result.done.append(run.id)
             except (Contended, IllegalMove, NotFound, Refused) as error:
-                refused.append(RunRefusal(run.id, error.code, str(error)))
-        return BulkResult(action, dry_run, matched, done, refused, cursor)
+                result.refused.append(RunRefusal(run.id, error.code, str(error)))
+        return replace(result, matched=matched, next_before=cursor)
 
-    async def _page(
-        self,
-        action: str,
-        states: Sequence[str],
-        before_id: str | None,
-        limit: int,
-        dry_run: bool,
-        query: tuple[str, builtins.list[Query]] | None,
-        which: dict[str, Any],
-    ) -> tuple[int, Sequence[StoredRun], str | None]:
-        """The number of matching runs whose state allows the action, the next of them unless `dry_run`, and the next cursor.
-
-        With `query` (its text, and the other filters as its conditions) the number is at most 10,000.
-        """
-        if action not in ACTIONS:
-            raise InvalidInput(f"Unknown action {action!r}; there are {', '.join(ACTIONS)}.")
-        check_limit(limit)
-        self._reads.runs_like(states=states)
-        possible = [state.value for state in RunState if (RUN.target(state, action) or "") not in ("", state)]
-        chosen = [state for state in possible if not states or state in states]
-        if not chosen:
-            return 0, [], None
-        if query is not None:
-            where, more = query[0], [*query[1], *one_of("state", chosen)]
-            matched = len(await self._search().find_runs(where, more))
-            if dry_run:
-                return matched, [], None
-            matches = await self._search().list_runs(where, more=more, before_id=before_id, limit=limit)
-            return matched, matches.records, matches.cursor
-        matched = sum((await self._reads.count_runs(states=chosen, before_id=before_id, **which)).values())
-        if dry_run:
-            return matched, [], None
-        page = await self._reads.list_runs(states=chosen, before_id=before_id, limit=limit, **which)
-        return matched, page, page[-1].id if len(page) == limit else None
-
-    async def _act(self, action: str, run_id: str, actor: str, reason: str | None) -> None:
-        match action:
-            case "pause":
-                await self._runs.pause(run_id, actor=actor)
-            case "resume":
-                await self._runs.resume(run_id, actor=actor)
-            case "retry":
-                await self._runs.retry(run_id, actor=actor)
-            case _:
-                await self._runs.cancel(run_id, actor=actor, reason=reason)
-
-    async def _filter(self, which: RunFilter, access: Access) -> dict[str, Any]:
-        """The filter as the kernel's reads take it."""
+    async def _filter(self, which: RunFilter, access: Access) -> tuple[str, dict[str, Any]]:
+        """The query, and the other filters as the kernel's reads take them."""
         chosen: dict[str, Any] = dict(which)
-        flow, since, until = (chosen.pop(name, None) for name in ("flow", "since", "until"))
-        return chosen | {
-            "where": (which.get("where") or "").strip(),
+        flow, since, until, where = (chosen.pop(name, None) for name in ("flow", "since", "until", "where"))
+        return (where or "").strip(), chosen | {
             "flow_ids": () if flow is None else await self._flows.list_ids(flow),
             "task_list": access.one_list(which.get("task_list")),
             "created_after": _ms(since, "since"),
             "created_before": _ms(until, "until"),
         }
+
+    def _conditions(self, states: Sequence[str], chosen: dict[str, Any]) -> builtins.list[Query]:
+        """The filters other than the query as conditions of a search."""
+        if chosen.get("search"):
+            raise InvalidInput("Give either where or search, not both: where finds a name with name = import*.")
+        which = self._reads.runs_like(states=states, **chosen)
+        return [
+            *one_of("state", which.states),
+            *one_of("name", [which.workflow]),
+            *one_of("kind", [which.kind]),
+            *one_of("list", [which.task_list]),
+            *one_of("root", [which.root_id]),
+            *one_of("flow", which.flow_ids),
+            *one_of("doing", [chosen.get("doing")]),
+            *created_within(which.created_after, which.created_before),
+        ]
 
     async def start(
         self,
@@ -220,7 +263,7 @@ class RunOperations(RunsApi):
         **options: Unpack[RunOptions],
     ) -> RunStarted:
         started = await self._start(flow, workflow, inputs, version=version, actor=actor, **options)
-        return await self._records.started(started, access)
+        return await self.show_started(started, access)
 
     async def start_from_source(
         self,
@@ -233,24 +276,24 @@ class RunOperations(RunsApi):
         **options: Unpack[RunOptions],
     ) -> RunStarted:
         started = await self._start(pairs(sources), workflow, inputs, actor=actor, **options)
-        return await self._records.started(started, access)
+        return await self.show_started(started, access)
 
     async def get(self, run_id: str, *, access: Access = OPEN) -> RunDetail:
-        run = await self._records.find(run_id, access)
+        run = await self._reads.get_visible(run_id, access)
         current = await self._reads.get_current(run.id)
         reason = await self._reads.why(run.id)
         rows, budget = await self._reads.usage(run.id)
-        return await self._records.shown(
+        return await self.show(
             RunDetail,
             run,
             inputs=await self._opened(run.inputs),
             outputs=await self._opened(run.outputs) if run.state == RunState.COMPLETED else None,
             why=why_run(run, reason),
-            usage=usage_sums(rows),
+            usage=record_of(UsageSums, total(rows)),
             budget_micros=None if budget is None else budget.limit_micros,
             awaited_signals=await self._reads.list_awaited_signals(run.id),
             takeovers=await _takeovers(self._reads, run.id),
-            missing_handlers=await self._records.missing_handlers(run),
+            missing_handlers=await self._missing_handlers(run),
             continued_as=None if current.id == run.id else current.id,
             chain_id=run.chain_id,
             link=run.link,
@@ -267,7 +310,7 @@ class RunOperations(RunsApi):
     async def outputs(self, run_id: str, *, wait_for: float = 0.0, access: Access = OPEN) -> RunOutputs:
         if not 0 <= wait_for <= WAIT_LIMIT:
             raise InvalidInput(f"wait_for must be from 0 to {WAIT_LIMIT:g} seconds, not {wait_for:g}.")
-        asked = await self._records.find(run_id, access)
+        asked = await self._reads.get_visible(run_id, access)
         if wait_for:
             try:
                 await self._wait(asked.id, wait_for)
@@ -289,7 +332,7 @@ class RunOperations(RunsApi):
         )
 
     async def moves(self, run_id: str, *, access: Access = OPEN) -> RunMoves:
-        run = await self._records.find(run_id, access)
+        run = await self._reads.get_visible(run_id, access)
         return RunMoves(run.id, [move_record(move) for move in await self._reads.list_moves(run.id)])
 
     async def logs(
@@ -297,7 +340,7 @@ class RunOperations(RunsApi):
     ) -> RunLogPage:
         if before is not None and after is not None:
             raise InvalidInput("Give either before or after, not both.")
-        run = await self._records.find(run_id, access)
+        run = await self._reads.get_visible(run_id, access)
         found = await self._reads.page_lines(run.id, limit, before, after)
         paths = await self._reads.list_paths(run.id, [line.step_id for _, line in found])
         lines = [run_line(number, line, paths) for number, line in found]
@@ -306,19 +349,19 @@ class RunOperations(RunsApi):
 
     async def tasks(self, run_id: str, *, limit: int = 100, access: Access = OPEN) -> TaskPage:
         check_limit(limit)
-        run = await self._records.find(run_id, access)
+        run = await self._reads.get_visible(run_id, access)
         found = await self._reads.list_live_tasks(run.id, limit)
         return TaskPage([self._tasks.show(Task, task) for task in found], None)
 
     async def usage(self, run_id: str, *, access: Access = OPEN) -> RunUsage:
-        run = await self._records.find(run_id, access)
+        run = await self._reads.get_visible(run_id, access)
         rows, budget = await self._reads.usage(run.id)
         paths = await self._reads.list_paths(run.id, [row.step_id for row in rows])
         return RunUsage(
             run_id=run.id,
             budget_micros=None if budget is None else budget.limit_micros,
-            total=usage_sums(rows),
-            requests=[usage_request(row, paths.get(row.step_id or "")) for row in rows],
+            total=record_of(UsageSums, total(rows)),
+            requests=[record_of(UsageRequest, row, path=paths.get(row.step_id or "")) for row in rows],
         )
 
     async def signal(
@@ -331,7 +374,7 @@ class RunOperations(RunsApi):
         actor: str = "operator",
         access: Access = OPEN,
     ) -> SignalSent:
-        run = await self._records.find(run_id, access)
+        run = await self._reads.get_visible(run_id, access)
         awaited = await self._reads.list_awaited_signals(run.id)
         told = await self._functions.signal(run.id, name, plain_object(payload), idempotency_key=idempotency_key, actor=actor)
         left = await self._reads.list_awaited_signals(run.id)
@@ -347,7 +390,7 @@ class RunOperations(RunsApi):
         return {name: each.get("value") for name, each in found.items()} or None
 
     async def query(self, run_id: str, name: str, *, access: Access = OPEN) -> PublishedValue:
-        functions, run = self._functions, await self._records.find(run_id, access)
+        functions, run = self._functions, await self._reads.get_visible(run_id, access)
         value = await functions.query(run.id, name)
         at = (await functions.list_published(run.id))[name].get("at")
         current = await functions.get_current(run.id)
@@ -366,29 +409,29 @@ class RunOperations(RunsApi):
     ) -> UpdateResult:
         if not 0 <= wait_for <= WAIT_LIMIT:
             raise InvalidInput(f"wait_for must be from 0 to {WAIT_LIMIT:g} seconds, not {wait_for:g}.")
-        functions, run = self._functions, await self._records.find(run_id, access)
+        functions, run = self._functions, await self._reads.get_visible(run_id, access)
         key = idempotency_key or self._ids.new_id()
         sent = await functions.send_update(run.id, name, payload, idempotency_key=key, actor=actor)
         answer = await functions.wait_for_answer(sent, wait_for)
         return UpdateResult(run.id, name, key, answer is not None, None if answer is None else answer.value)
 
     async def pause(self, run_id: str, *, actor: str = "operator") -> Run:
-        return await self._records.shown(Run, await self._runs.pause(run_id, actor=actor))
+        return await self.show(Run, await self._runs.pause(run_id, actor=actor))
 
     async def resume(self, run_id: str, *, actor: str = "operator", access: Access = OPEN) -> Run:
-        run = await self._reads.get_current((await self._records.find(run_id, access)).id)
+        run = await self._reads.get_current((await self._reads.get_visible(run_id, access)).id)
         if run.finished:
             raise IllegalMove("run", run.id, run.state, "resume", RUN.possible(run.state))
-        return await self._records.shown(Run, await self._runs.resume(run.id, actor=actor))
+        return await self.show(Run, await self._runs.resume(run.id, actor=actor))
 
     async def cancel(self, run_id: str, *, reason: str | None = None, force: bool = False, actor: str = "operator") -> Run:
-        return await self._records.shown(Run, await self._runs.cancel(run_id, actor=actor, reason=reason, force=force))
+        return await self.show(Run, await self._runs.cancel(run_id, actor=actor, reason=reason, force=force))
 
     async def retry(self, run_id: str, *, step: str | None = None, actor: str = "operator", access: Access = OPEN) -> Run:
-        run = await self._records.find(run_id, access)
+        run = await self._reads.get_visible(run_id, access)
         run = await self._reads.get_current(run.id)
         step_id = None if step is None else (await self._reads.get_step(run.id, step)).id
-        return await self._records.shown(Run, await self._runs.retry(run.id, step_id, actor=actor))
+        return await self.show(Run, await self._runs.retry(run.id, step_id, actor=actor))
 
     async def rerun(
         self,
@@ -399,28 +442,28 @@ class RunOperations(RunsApi):
         actor: str = "operator",
         access: Access = OPEN,
     ) -> RunStarted:
-        run = await self._records.find(run_id, access)
+        run = await self._reads.get_visible(run_id, access)
         given = {**await self._runs.inputs(run), **(inputs or {})}
         if inputs and not is_function(run.flow_id):
             program = await self._flows.program(run.flow_id)
             check_inputs(program, find_workflow(program, run.workflow), given, lenient=lenient)
-        return await self._records.started(await self._runs.rerun(run.id, inputs=given, actor=actor), access)
+        return await self.show_started(await self._runs.rerun(run.id, inputs=given, actor=actor), access)
 
     async def fork(
         self, run_id: str, step: str, *, inputs: dict[str, Json] | None = None, actor: str = "operator", access: Access = OPEN
     ) -> RunStarted:
-        run = await self._records.find(run_id, access)
+        run = await self._reads.get_visible(run_id, access)
         step_id = (await self._reads.get_step(run.id, step)).id
-        return await self._records.started(await self._runs.fork(run.id, step_id, inputs=inputs or {}, actor=actor), access)
+        return await self.show_started(await self._runs.fork(run.id, step_id, inputs=inputs or {}, actor=actor), access)
 
 
 class FunctionOperations(FunctionsApi):
     """The durable functions of one namespace."""
 
-    def __init__(self, functions: Functions, runs: FunctionRuns, records: RunRecords, start: StartRun) -> None:
+    def __init__(self, functions: Functions, runs: FunctionRuns, shown: RunOperations, start: StartRun) -> None:
         self._functions = functions
         self._function_runs = runs
-        self._records = records
+        self._shown = shown
         self._start = start
 
     async def list(self) -> FunctionList:
@@ -435,30 +478,13 @@ class FunctionOperations(FunctionsApi):
         access: Access = OPEN,
         **options: Unpack[FunctionOptions],
     ) -> RunStarted:
-        return await self._records.started(await self._start(name, payload, actor=actor, **options), access)
+        return await self._shown.show_started(await self._start(name, payload, actor=actor, **options), access)
 
     async def adopt(self, run_id: str, version: int, *, actor: str = "operator") -> RunAdopted:
         run = await self._function_runs.adopt(run_id, version, actor=actor)
         known = await self._functions.list_shown()
         servers = sum(each.servers for each in known if (each.name, each.version) == (run.workflow, version))
-        return await self._records.shown(RunAdopted, run, servers=servers)
-
-
-def _conditions(reads: RunReads, state: Sequence[str], chosen: dict[str, Any]) -> list[Query]:
-    """The other filters of a search."""
-    if chosen.get("search"):
-        raise InvalidInput("Give either where or search, not both: where finds a name with name = import*.")
-    given = reads.runs_like(states=state, **chosen)
-    return [
-        *one_of("state", given.states),
-        *one_of("name", [given.workflow]),
-        *one_of("kind", [given.kind]),
-        *one_of("list", [given.task_list]),
-        *one_of("root", [given.root_id]),
-        *one_of("flow", given.flow_ids),
-        *one_of("doing", [chosen.get("doing")]),
-        *created_within(given.created_after, given.created_before),
-    ]
+        return await self._shown.show(RunAdopted, run, servers=servers)
 
 
 async def _takeovers(reads: RunReads, run_id: str) -> list[Takeover]:

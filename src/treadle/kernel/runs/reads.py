@@ -8,6 +8,7 @@ from typing import Any
 
 from treadle.api.runs import Activity
 from treadle.evaluator import RunRef, StepRow
+from treadle.kernel.core import Core, Service
 from treadle.kernel.functions.decide import read_request
 from treadle.kernel.functions.reads import NAMED, is_suspended, why_suspended
 from treadle.kernel.functions.steps import ASK, CALL, EFFECT, HIDDEN, WAIT, find_readable
@@ -16,13 +17,12 @@ from treadle.kernel.queue.why import Reason, WaitContext, serves, shown_server_s
 from treadle.kernel.runs.decide import show_step
 from treadle.kernel.runs.display import ENDED, RunWork, ShownStep, activity_of, took_for
 from treadle.kernel.store.lookups import CANDIDATES, PAGE_LIMIT, all_steps, check_limit, current_run, find_id, is_short
-from treadle.kernel.store.ports import Store
 from treadle.kernel.store.queries import OpenWork, RunFilter, TaskFilter
-from treadle.kernel.store.value_store import ValueStore
+from treadle.model.access import Access
 from treadle.model.clock import as_text
 from treadle.model.errors import AmbiguousId, InvalidInput, RunNotFound, not_found
 from treadle.model.ids import Ref, parse_id
-from treadle.model.names import ADVANCE, DEFAULT_NAMESPACE, FUNCTION, is_function
+from treadle.model.names import ADVANCE, FUNCTION, is_function
 from treadle.model.runs import RANKS, STOPPED_AT_LIMIT, Doing, Run, Step, depth_first
 from treadle.model.states import LIVE_TASK_STATES, Hold, RunState, StepState, TaskState
 from treadle.model.tasks import LogLine, Move, Server, Task
@@ -48,21 +48,12 @@ _PLAIN_MOVES = 2
 """Moves of a run that starts and ends; one with more may have been retried."""
 
 
-class RunReads:
+class RunReads(Service):
     """Reads of one namespace; changes nothing."""
 
-    def __init__(
-        self,
-        store: Store,
-        value_store: ValueStore,
-        *,
-        namespace: str = DEFAULT_NAMESPACE,
-        why_awaiting: Callable[[Task], Awaitable[Reason | None]] | None = None,
-    ) -> None:
+    def __init__(self, core: Core, *, why_awaiting: Callable[[Task], Awaitable[Reason | None]] | None = None) -> None:
         """`why_awaiting` explains a task that waits for a person or an external job."""
-        self._store = store
-        self._value_store = value_store
-        self._namespace = namespace
+        super().__init__(core)
         self._why_awaiting = why_awaiting
 
     async def get_run(self, run_id: Ref) -> Run:
@@ -71,6 +62,13 @@ class RunReads:
         run = await self._store.runs.find(run_id)
         if run is None or run.namespace != self._namespace:
             raise RunNotFound(run_id)
+        return run
+
+    async def get_visible(self, run_id: Ref, access: Access) -> Run:
+        """The run; raises `RunNotFound` if the caller may not see its list."""
+        run = await self.get_run(run_id)
+        if not access.may_use(run.task_list):
+            raise RunNotFound(str(run_id))
         return run
 
     async def get_current(self, run_id: Ref) -> Run:

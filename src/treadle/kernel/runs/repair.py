@@ -7,14 +7,13 @@ will process it. Repair covers outside changes to a store, and the unforeseen.
 from __future__ import annotations
 
 from treadle.evaluator import Event, Expand, Finished, Resend, RunRef, StepRow, open_ends
+from treadle.kernel.core import Core, Service
 from treadle.kernel.runs.advancer import Advancer
 from treadle.kernel.runs.decide import errored, load_step
 from treadle.kernel.runs.flows import Flows
 from treadle.kernel.store.committer import Committer
 from treadle.kernel.store.lookups import all_steps, every_task
-from treadle.kernel.store.ports import Store
 from treadle.kernel.store.queries import TaskFilter
-from treadle.kernel.store.value_store import ValueStore
 from treadle.model.names import ADVANCE
 from treadle.model.runs import Run
 from treadle.model.states import LIVE_TASK_STATES, RunState, TaskState
@@ -23,14 +22,13 @@ from treadle.model.tasks import Task
 _LIVE = (*LIVE_TASK_STATES, TaskState.RUNNING, TaskState.PAUSED)
 
 
-class Repairs:
+class Repairs(Service):
     """Repairs runs; the cost is proportional to the steps of a run."""
 
-    def __init__(self, store: Store, advancer: Advancer, flows: Flows, value_store: ValueStore) -> None:
-        self._store = store
+    def __init__(self, core: Core, advancer: Advancer, flows: Flows) -> None:
+        super().__init__(core)
         self._advancer = advancer
         self._flows = flows
-        self._value_store = value_store
 
     async def repair(self, run_id: str, actor: str | None) -> list[str]:
         """Process inboxes, expand blocks and replace missing tasks; returns the rows that lacked something.

@@ -21,19 +21,19 @@ from treadle.evaluator import (
     View,
     fork,
 )
+from treadle.kernel.core import Core, Service
 from treadle.kernel.functions.operations import FunctionRuns
 from treadle.kernel.functions.service import Functions
 from treadle.kernel.queue.decide import canceled_error, failure
 from treadle.kernel.queue.engine_tasks import Defaults, deadline_tasks, find_deadline
-from treadle.kernel.queue.service import PATIENCE, check_priority
+from treadle.kernel.queue.service import check_priority
 from treadle.kernel.runs.advancer import Advancer, Known
 from treadle.kernel.runs.decide import load_step, once, rows_of
 from treadle.kernel.runs.flows import Flows, Source, check_inputs, check_result, find_workflow
 from treadle.kernel.runs.records import ExecutionResult, ExecutionStatus, NewRun, StartedRun, StartOptions
 from treadle.kernel.runs.repair import Repairs
-from treadle.kernel.store.committer import Committer, Stale
+from treadle.kernel.store.committer import Stale
 from treadle.kernel.store.lookups import check_run_repeat, find_id, kept_tags
-from treadle.kernel.store.ports import Store
 from treadle.kernel.store.process import reach
 from treadle.kernel.store.queries import TaskFilter
 from treadle.kernel.store.units import (
@@ -51,17 +51,23 @@ from treadle.kernel.store.units import (
     Verdict,
     tag_rows,
 )
-from treadle.kernel.store.value_store import ValueStore
 from treadle.lang import Program
 from treadle.lang.nodes import Step
 from treadle.model.clock import Duration, milliseconds
-from treadle.model.errors import IllegalMove, InvalidInput, Refused, RunNotFound, UnreadableValue, Unsupported, not_found
-from treadle.model.ids import Ids, Ref, parse_id
+from treadle.model.errors import (
+    IllegalMove,
+    InvalidInput,
+    Refused,
+    RunNotFound,
+    UnreadableValue,
+    Unsupported,
+    not_found,
+)
+from treadle.model.ids import Ref, parse_id
 from treadle.model.names import (
     ADVANCE,
     APPROVAL,
     DEFAULT_LIST,
-    DEFAULT_NAMESPACE,
     HANDLER,
     SCRIPT,
     check_key,
@@ -90,39 +96,27 @@ _ENDED: dict[str, ExecutionStatus] = {
 }
 
 
-class Runs:
+class Runs(Service):
     """The runs of one namespace."""
 
     def __init__(
         self,
-        store: Store,
-        committer: Committer,
+        core: Core,
         advancer: Advancer,
         flows: Flows,
-        value_store: ValueStore,
-        ids: Ids,
         of_functions: FunctionRuns | None = None,
         *,
-        namespace: str = DEFAULT_NAMESPACE,
-        patience: float = PATIENCE,
-        current_trace_id: Callable[[], str | None] = lambda: None,
         finishing: Sequence[str] = (),
         deadlines: Defaults = (),
     ) -> None:
-        """`current_trace_id` is the caller's trace; the workflows `finishing` (names or globs) go on after a failure."""
-        self._finishing = finishing
-        self._deadlines = deadlines
-        self._store = store
-        self._committer = committer
+        """The workflows `finishing` (names or globs) go on after a failure."""
+        super().__init__(core)
         self._advancer = advancer
         self._flows = flows
-        self._value_store = value_store
-        self._ids = ids
         self._of_functions = of_functions
-        self._namespace = namespace
-        self._patience = patience
-        self._current_trace_id = current_trace_id
-        self._repairs = Repairs(store, advancer, flows, value_store)
+        self._finishing = finishing
+        self._deadlines = deadlines
+        self._repairs = Repairs(core, advancer, flows)
 
     async def start(
         self,
@@ -188,7 +182,7 @@ class Runs:
             inputs=packed,
             idempotency_key=None if idempotency_key is None else check_key(idempotency_key, "idempotency key"),
             root_id=run_id,
-            trace_id=trace_id or self._current_trace_id() or run_id,
+            trace_id=trace_id or self._core.current_trace_id() or run_id,
             parent_id=parent_id,
             deadline_at=ends_at,
             fairness_key=None if fairness_key is None else check_key(fairness_key, "fairness key"),

@@ -10,13 +10,16 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from hashlib import sha256
+from typing import Any, TypeVar
 
+from treadle.api.runs import RunLogLine
 from treadle.api.steps import (
     Order,
     RepeatedCall,
     Step,
     StepCompletion,
     StepDetail,
+    StepFailure,
     StepLocation,
     StepPage,
     StepRedo,
@@ -30,20 +33,18 @@ from treadle.api.wire import Instant, record_of
 from treadle.evaluator import CannotGive, RunRef, StepRow, list_repeated
 from treadle.evaluator.draft import task_id_of
 from treadle.evaluator.states import StepKind
+from treadle.kernel.core import Core, Service
 from treadle.kernel.functions.reads import FunctionStepRow
 from treadle.kernel.functions.service import Functions
 from treadle.kernel.functions.steps import HIDDEN, is_after, is_finished
 from treadle.kernel.runs.decide import show_step, statement_of
 from treadle.kernel.runs.display import RunWork, ShownStep, needs_moves, spans
-from treadle.kernel.runs.flows import Flows, check_result
+from treadle.kernel.runs.flows import Flows, check_result, declared_returns
 from treadle.kernel.runs.reads import RunReads, in_order
 from treadle.kernel.runs.service import Runs
-from treadle.kernel.runs.shown import RunRecords, by_size, run_line, step_record
 from treadle.kernel.store.lookups import PAGE_LIMIT, check_limit
-from treadle.kernel.store.ports import Store
-from treadle.kernel.store.value_store import ValueStore
 from treadle.kernel.tasks.records import TaskRecords
-from treadle.lang.nodes import Facet
+from treadle.lang.nodes import Block, Facet
 from treadle.lang.nodes import Step as ProgramStep
 from treadle.lang.program import Program
 from treadle.model.access import OPEN, Access
@@ -53,8 +54,10 @@ from treadle.model.names import is_function
 from treadle.model.runs import Run, depth_first
 from treadle.model.runs import Step as StoredStep
 from treadle.model.states import RunState, StepState
-from treadle.model.tasks import Task
+from treadle.model.tasks import LogLine, Task
 from treadle.model.values import BlobRef, Json, arguments_text, encode
+
+S = TypeVar("S", bound=Step)
 
 SORTED_LIMIT = 20_000
 """Limit on the steps of a run that are sorted for a page; beyond it, ask for children of a step or for storage order."""
@@ -93,15 +96,10 @@ def task_of(row: StepRow) -> str | None:
     return task_id_of(row)
 
 
-class StepReads:
-    """Reads of one namespace; changes nothing."""
+class StepReads(RunReads):
+    """Reads of the runs and steps of one namespace; changes nothing."""
 
-    def __init__(self, store: Store, value_store: ValueStore, runs: RunReads) -> None:
-        self._store = store
-        self._value_store = value_store
-        self._runs = runs
-
-    async def page(
+    async def page_steps(
         self,
         run: Run,
         *,
@@ -122,13 +120,13 @@ class StepReads:
         if unknown := [state for state in states if state not in known]:
             raise InvalidInput(f"Unknown state {unknown[0]!r}; states of steps are {', '.join(known)}.")
         cursor = None if after is None else parse_id(after, "cursor")
-        work = await self._runs.work_of(run)
+        work = await self.work_of(run)
         if below is None and not in_program_order:
             stored = await self._store.runs.list_steps(run.id, cursor, limit)
-            shown, last = await self._runs.shown(work, stored), len(stored) < limit
+            shown, last = await self.shown(work, stored), len(stored) < limit
             if last and work.in_progress:
-                recorded = await self._runs.shown(work, await self._store.runs.load_steps(run.id, rows=list(work.in_progress)))
-                shown += self._runs.unrecorded(work, recorded)
+                recorded = await self.shown(work, await self._store.runs.load_steps(run.id, rows=list(work.in_progress)))
+                shown += self.unrecorded(work, recorded)
             kept = [each for each in shown if _fits(each, states, blocks)]
             return await self._finished(work, kept), None if last else stored[-1].id
         found = await (self._all(run) if below is None else self._below(run, work, below))
@@ -147,7 +145,7 @@ class StepReads:
                 f"The run {run.id} has {run.steps} steps, too many to sort for a page (limit {SORTED_LIMIT}): ask for "
                 "the children of one of them, or for pages in storage order."
             )
-        return await self._runs.list_steps(run.id, SORTED_LIMIT)
+        return await self.list_steps(run.id, SORTED_LIMIT)
 
     async def _below(self, run: Run, work: RunWork, below: str) -> list[ShownStep]:
         parent = parse_id(below, "step id")
@@ -155,31 +153,31 @@ class StepReads:
             if is_function(run.flow_id):
                 return await self._all(run)
             root_id = RunRef(id=run.id, workflow=run.workflow).root_id
-            return await self._runs.shown(work, await self._store.runs.load_steps(run.id, rows=[root_id]))
-        return list(in_order(await self._runs.shown(work, await self._store.runs.load_steps(run.id, children_of=[parent]))))
+            return await self.shown(work, await self._store.runs.load_steps(run.id, rows=[root_id]))
+        return list(in_order(await self.shown(work, await self._store.runs.load_steps(run.id, children_of=[parent]))))
 
-    async def get(self, run: Run, step: str) -> ShownStep:
+    async def show_step(self, run: Run, step: str) -> ShownStep:
         """A step by its id or its path, or `NotFound`."""
-        work = await self._runs.work_of(run)
+        work = await self.work_of(run)
         if (found := next((each for each in work.show_unrecorded() if step in (each.row.id, each.row.path)), None)) is not None:
             row = found.row
         else:
-            row = await self._runs.get_step(run.id, step)
-        stored = await self._runs.shown(work, await self._store.runs.load_steps(run.id, rows=[row.id]))
+            row = await self.get_step(run.id, step)
+        stored = await self.shown(work, await self._store.runs.load_steps(run.id, rows=[row.id]))
         if not stored and found is not None:
             return found
         if not stored:
             raise not_found("step", step)
         return (await self._finished(work, stored))[0]
 
-    async def find(self, step_id: str) -> StepRow:
+    async def find_step(self, step_id: str) -> StepRow:
         """The step of that id in any run and namespace, or `NotFound`."""
         step = await self._store.runs.find_step(parse_id(step_id, "step id"))
         if step is None or step.kind in HIDDEN:
             raise not_found("step", step_id)
         return show_step(step, self._value_store)
 
-    async def opened(self, values: dict[str, Json]) -> dict[str, Json]:
+    async def open_values(self, values: dict[str, Json]) -> dict[str, Json]:
         """The attributes with separately stored values filled in."""
         refs = [value.digest for value in values.values() if isinstance(value, BlobRef)]
         found = await self._value_store.load(refs) if refs else {}
@@ -199,11 +197,11 @@ class StepReads:
     async def count_by_statement(self, run: Run) -> dict[str, NodeCounts]:
         """The rows of each program node; empty for a run over `SORTED_LIMIT`."""
         found: dict[str, NodeCounts] = {}
-        work = await self._runs.work_of(run)
+        work = await self.work_of(run)
         after: str | None = None
         while run.steps <= SORTED_LIMIT and (page := await self._store.runs.list_steps(run.id, after, PAGE_LIMIT)):
             rows = {step.id: statement_of(step, self._value_store) for step in page}
-            known = await self._runs.work_at(work, {step_id: status for step_id, (_, status) in rows.items()})
+            known = await self.work_at(work, {step_id: status for step_id, (_, status) in rows.items()})
             for step in page:
                 statement_id, status = rows[step.id]
                 found.setdefault(statement_id, NodeCounts()).count(step, known.state_of(step.id, status))
@@ -213,6 +211,49 @@ class StepReads:
             row = show_step(step, self._value_store)
             single[step.id].about, single[step.id].total = arguments_text(row.params), row.total
         return found
+
+
+def run_line(number: int, line: LogLine, paths: dict[str, str]) -> RunLogLine:
+    """A log line of a run."""
+    return record_of(RunLogLine, line, details=line.said or None, number=number, path=paths.get(line.step_id or ""))
+
+
+def step_record(
+    kind: type[S], shown: ShownStep, program: Program | None, params: dict[str, Json], returns: dict[str, Json], **more: Any
+) -> S:
+    """A record with the fields of a step or block, and `more`; `program` is that of its run, None for a function."""
+    row, error = shown.row, shown.row.error
+    facet = None if program is None or row.facet is None or row.is_terminal else program.find_facet(row.facet)
+    return record_of(
+        kind,
+        shown,
+        row,
+        state=str(shown.state),
+        language_state=str(row.state),
+        folds=folds(row, program),
+        params=by_size(params),
+        returns=by_size(returns),
+        error=None if error is None else StepFailure(error.type, error.text, error.step_id, error.message),
+        expects=None if facet is None or not facet.is_event else declared_returns(facet),
+        **more,
+    )
+
+
+def by_size(values: dict[str, Json]) -> dict[str, Json]:
+    """Values, with large ones replaced by `{"@size": characters}`."""
+    return {name: {"@size": value.size} if isinstance(value, BlobRef) else value for name, value in values.items()}
+
+
+def folds(row: StepRow, program: Program | None) -> bool:
+    """Whether the row may have children; `program` is that of its run, None for a function."""
+    if program is None or isinstance(row, FunctionStepRow):
+        return False
+    node = program.find_node(row.statement_id)
+    if not row.is_step:
+        return not (isinstance(node, Block) and node.script is not None)
+    facet = None if row.facet is None else program.find_facet(row.facet)
+    own = isinstance(node, ProgramStep) and (node.body is not None or node.catch is not None)
+    return own or (facet is not None and bool(facet.blocks or facet.catch or any(mixin.alias for mixin in facet.mixins)))
 
 
 def _fits(shown: ShownStep, states: Sequence[str], blocks: bool) -> bool:
@@ -236,33 +277,29 @@ _LINES = 100
 _LOOKED_AT = 1000
 
 
-class StepOperations(StepsApi):
+class StepOperations(Service, StepsApi):
     """The steps of the runs of one namespace."""
 
     def __init__(
         self,
-        store: Store,
-        reads: RunReads,
-        steps: StepReads,
-        records: RunRecords,
+        core: Core,
+        reads: StepReads,
         tasks: TaskRecords,
         runs: Runs,
         functions: Functions,
         flows: Flows,
     ) -> None:
-        self._store = store
+        super().__init__(core)
         self._reads = reads
-        self._steps = steps
-        self._records = records
         self._tasks = tasks
         self._runs = runs
         self._functions = functions
         self._flows = flows
 
     async def find(self, step_id: str, *, access: Access = OPEN) -> StepLocation:
-        row = await self._steps.find(step_id)
+        row = await self._reads.find_step(step_id)
         try:
-            await self._records.find(row.run_id, access)
+            await self._reads.get_visible(row.run_id, access)
         except RunNotFound:
             raise not_found("step", step_id) from None
         return StepLocation(row.run_id, row.id, row.path)
@@ -280,8 +317,8 @@ class StepOperations(StepsApi):
         after: str | None = None,
         access: Access = OPEN,
     ) -> StepPage:
-        run = await self._records.find(run_id, access)
-        steps, next_after = await self._steps.page(
+        run = await self._reads.get_visible(run_id, access)
+        steps, next_after = await self._reads.page_steps(
             run,
             below=below,
             states=tuple(state),
@@ -310,19 +347,19 @@ class StepOperations(StepsApi):
         after: str | None = None,
         access: Access = OPEN,
     ) -> Timeline:
-        run = await self._records.find(run_id, access)
-        steps, next_after = await self._steps.page(run, below=below, blocks=blocks, after=after, limit=limit)
-        found = await self._steps.timeline(steps)
+        run = await self._reads.get_visible(run_id, access)
+        steps, next_after = await self._reads.page_steps(run, below=below, blocks=blocks, after=after, limit=limit)
+        found = await self._reads.timeline(steps)
         now = await self._store.now()
         return Timeline(run.id, Instant.of(now), [_time(_step(shown, None), spans) for shown, spans in found], next_after)
 
     async def get(self, run_id: str, step: str, *, whole: bool = False, access: Access = OPEN) -> StepDetail:
-        run = await self._records.find(run_id, access)
-        shown = await self._steps.get(run, step)
+        run = await self._reads.get_visible(run_id, access)
+        shown = await self._reads.show_step(run, step)
         row, task_id = shown.row, task_of(shown.row)
         params, returns, loop = row.params, row.returns, row.loop
         if whole:
-            params, returns, loop = [await self._steps.opened(values) for values in (params, returns, loop)]
+            params, returns, loop = [await self._reads.open_values(values) for values in (params, returns, loop)]
         lines = [
             (number, line)
             for number, line in await self._reads.page_lines(run.id, _LOOKED_AT)
@@ -357,7 +394,7 @@ class StepOperations(StepsApi):
     async def continue_step(
         self, run_id: str, step: str, result: dict[str, Json] | None = None, *, actor: str = "operator", access: Access = OPEN
     ) -> StepCompletion:
-        run = await self._records.find(run_id, access)
+        run = await self._reads.get_visible(run_id, access)
         row = await self._reads.get_step(run.id, step)
         done = await self._runs.continue_step(run.id, row.id, result, actor=actor)
         return StepCompletion(run.id, row.id, row.path, done)
@@ -365,7 +402,7 @@ class StepOperations(StepsApi):
     async def fail_step(
         self, run_id: str, step: str, message: str, *, code: str = "failed", actor: str = "operator", access: Access = OPEN
     ) -> StepCompletion:
-        run = await self._records.find(run_id, access)
+        run = await self._reads.get_visible(run_id, access)
         row = await self._reads.get_step(run.id, step)
         done = await self._runs.fail_step(run.id, row.id, message, code=code, actor=actor)
         return StepCompletion(run.id, row.id, row.path, done)
@@ -380,7 +417,7 @@ class StepOperations(StepsApi):
         actor: str = "operator",
         access: Access = OPEN,
     ) -> StepRedo:
-        run = await self._records.find(run_id, access)
+        run = await self._reads.get_visible(run_id, access)
         row = await self._reads.get_step(run.id, step)
         calls = await self.list_calls(run, row.id, result)
         new_id = await self._redo(run, row.id, result, actor=actor) if confirm else None

@@ -25,7 +25,7 @@ from treadle.api.schedules import (
     Started,
 )
 from treadle.api.wire import Instant, record_of
-from treadle.kernel.queue.service import PATIENCE
+from treadle.kernel.core import PATIENCE
 from treadle.kernel.reads.records import move_record
 from treadle.kernel.schedules.decide import Due, decide, jitter_of, tick_id
 from treadle.kernel.schedules.options import begin, check_options, edit_body, make_body, redefine

@@ -14,7 +14,9 @@ import random
 import threading
 import time
 from collections.abc import Callable
+from typing import Any
 
+from treadle.model.clock import Clock
 from treadle.model.errors import StoreFailed
 from treadle.model.ids import uuid7
 
@@ -32,6 +34,19 @@ class SystemClock:
     async def sleep(self, seconds: float) -> None:
         """Sleep on the running event loop."""
         await asyncio.sleep(seconds)
+
+
+async def wait_or_sleep(event: asyncio.Event, clock: Clock, seconds: float) -> None:
+    """Wait until the event is set, or until that many seconds have passed by the clock; infinity means without limit."""
+    waits: list[asyncio.Future[Any]] = [asyncio.ensure_future(event.wait())]
+    if seconds != float("inf"):
+        waits.append(asyncio.ensure_future(clock.sleep(seconds)))
+    try:
+        await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for wait in waits:
+            wait.cancel()
+        await asyncio.gather(*waits, return_exceptions=True)
 
 
 class SystemIds:

@@ -31,10 +31,9 @@ from treadle.api.dead_letters import (
     DeadLettersChanged,
 )
 from treadle.api.wire import record_of
-from treadle.kernel.queue.service import PATIENCE, Queue
-from treadle.kernel.store.committer import Committer
+from treadle.kernel.core import Core, Service
+from treadle.kernel.queue.service import Queue
 from treadle.kernel.store.lookups import check_limit, find_id
-from treadle.kernel.store.ports import Store
 from treadle.kernel.store.queries import DeadLetter, DeadLetterFilter
 from treadle.kernel.store.units import Amend, PutBlob, Revive, Settlement, Unit, Verdict
 from treadle.kernel.store.value_store import ValueLost
@@ -42,7 +41,6 @@ from treadle.kernel.tasks.records import TaskRecords
 from treadle.model.access import OPEN, Access
 from treadle.model.errors import Contended, IllegalMove, InvalidInput, NotFound, Refused, TaskNotFound, UnreadableValue
 from treadle.model.ids import Ref
-from treadle.model.names import DEFAULT_NAMESPACE
 from treadle.model.states import TASK, TaskState
 from treadle.model.values import Json, decode
 
@@ -64,25 +62,14 @@ class Walk(msgspec.Struct, frozen=True):
     matched: int
 
 
-class DeadLetters(DeadLettersApi):
+class DeadLetters(Service, DeadLettersApi):
     """The dead letters of one namespace."""
 
-    def __init__(
-        self,
-        store: Store,
-        committer: Committer,
-        queue: Queue,
-        records: TaskRecords,
-        retry_run: RetryRun,
-        *,
-        namespace: str = DEFAULT_NAMESPACE,
-    ) -> None:
+    def __init__(self, core: Core, queue: Queue, records: TaskRecords, retry_run: RetryRun) -> None:
+        super().__init__(core)
+        self._queue = queue
         self._records = records
         self._retry_run = retry_run
-        self._store = store
-        self._committer = committer
-        self._queue = queue
-        self._namespace = namespace
 
     async def filter(
         self,
@@ -279,7 +266,7 @@ class DeadLetters(DeadLettersApi):
         found = await self._store.dead_letters.walk(walk.todo, limit)
         decided = [(dead_letter, decide(dead_letter)) for dead_letter in found]
         units = [Unit(dead_letter.seen, what[0], rows=what[1]) for dead_letter, what in decided if what is not None]
-        answers = await asyncio.gather(*[self._committer.submit(unit, PATIENCE) for unit in units])
+        answers = await asyncio.gather(*[self._committer.submit(unit, self._patience) for unit in units])
         of_runs = await self._retry_runs([letter.run_id or "" for letter, what in decided if what is None], runs_for)
         done = sum(answer.verdict is Verdict.DONE for answer in answers) + of_runs
         left = Walk(replace(walk.todo, after_seq=found[-1].seq), walk.matched) if len(found) == limit else None

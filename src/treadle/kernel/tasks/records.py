@@ -7,13 +7,12 @@ from typing import Any, TypeVar
 
 from treadle.api.tasks import Task, TaskDetail, TaskLogLine
 from treadle.api.wire import Instant, record_of
+from treadle.kernel.core import Core, Service
 from treadle.kernel.external.records import without_key
 from treadle.kernel.functions.notes import shown_wake_at, without_steps
 from treadle.kernel.reads.about import about_task
 from treadle.kernel.reads.records import move_record, why_task
 from treadle.kernel.reads.service import Reads
-from treadle.kernel.store.ports import Store
-from treadle.kernel.store.value_store import ValueStore
 from treadle.model import tasks as model
 from treadle.model.access import Access
 from treadle.model.errors import TaskNotFound
@@ -33,12 +32,11 @@ LINES = 100
 T = TypeVar("T", bound=Task)
 
 
-class TaskRecords:
+class TaskRecords(Service):
     """Reads tasks for display."""
 
-    def __init__(self, store: Store, value_store: ValueStore, reads: Reads) -> None:
-        self._store = store
-        self._value_store = value_store
+    def __init__(self, core: Core, reads: Reads) -> None:
+        super().__init__(core)
         self._reads = reads
 
     async def get(self, task_id: str) -> model.Task:

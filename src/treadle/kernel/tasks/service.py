@@ -24,15 +24,22 @@ from treadle.api.tasks import (
     Why,
 )
 from treadle.api.wire import record_of
+from treadle.kernel.core import Core, Service
 from treadle.kernel.queue.service import TASKS_PER_UNIT, Enqueued, Queue, TaskSpec
 from treadle.kernel.reads.records import why_task
 from treadle.kernel.reads.service import Reads
-from treadle.kernel.store.ports import Store
-from treadle.kernel.store.value_store import ValueStore
 from treadle.kernel.tasks.records import TaskRecords
 from treadle.model.access import OPEN, Access
-from treadle.model.errors import IdempotencyKeyReused, InvalidInput, Refused, TaskCanceled, TaskFailed, TaskIgnored, TaskNotFound
-from treadle.model.names import DEFAULT_NAMESPACE, HANDLER
+from treadle.model.errors import (
+    IdempotencyKeyReused,
+    InvalidInput,
+    Refused,
+    TaskCanceled,
+    TaskFailed,
+    TaskIgnored,
+    TaskNotFound,
+)
+from treadle.model.names import HANDLER
 from treadle.model.values import Json, decode
 
 if TYPE_CHECKING:
@@ -64,30 +71,25 @@ def _spec(request: TaskRequest, actor: str) -> TaskSpec:
     )
 
 
-class Tasks(TasksApi):
+class Tasks(Service, TasksApi):
     """The tasks of one namespace."""
 
     def __init__(
         self,
-        store: Store,
-        value_store: ValueStore,
+        core: Core,
         queue: Queue,
         reads: Reads,
         records: TaskRecords,
         search: Callable[[], Search],
         wait: Callable[[str, float], Awaitable[object]],
-        *,
-        namespace: str = DEFAULT_NAMESPACE,
     ) -> None:
         """`wait` waits for the end of a task and returns its result, or raises the error that it ended with."""
-        self._store = store
-        self._value_store = value_store
+        super().__init__(core)
         self._queue = queue
         self._reads = reads
         self._records = records
         self._search = search
         self._wait = wait
-        self._namespace = namespace
 
     async def list(
         self,

@@ -15,7 +15,7 @@ import msgspec
 from treadle.api.options import SourceOptions, WatcherChanges, WatcherOptions
 from treadle.api.watchers import SeenItem, SeenPage, WatchedSource, Watcher, WatcherPage
 from treadle.api.wire import record_of
-from treadle.kernel.queue.service import PATIENCE
+from treadle.kernel.core import PATIENCE
 from treadle.kernel.store.lookups import check_limit
 from treadle.kernel.triggers import ACTIVE, Recovery, Triggers, check_options, edit_target, is_placeholder, is_web_url
 from treadle.kernel.watchers.decide import Scan

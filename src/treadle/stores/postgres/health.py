@@ -10,8 +10,7 @@ from treadle.api.wire import Instant
 from treadle.model.errors import Unsupported
 from treadle.stores.postgres.connection.connect import Connection
 from treadle.stores.postgres.connection.schema import read_version
-from treadle.stores.postgres.database import Database, PostgresSession
-from treadle.stores.shared import Port, uses
+from treadle.stores.postgres.database import Part, reads
 from treadle.stores.statements import load_statements
 
 if TYPE_CHECKING:
@@ -20,14 +19,11 @@ if TYPE_CHECKING:
 _SQL = load_statements(__package__, "health.sql")
 
 
-class HealthReport(Port):
+class HealthReport(Part):
     """The `HealthStore` of PostgreSQL."""
 
-    _database: Database
-
-    @uses
-    async def describe(self, session: PostgresSession) -> dict[str, object]:
-        connection = session.connection
+    @reads
+    async def describe(self, connection: Connection) -> dict[str, object]:
         version = await read_version(connection)
         row = await connection.fetchrow(_SQL["describe"])
         described = {
@@ -38,13 +34,12 @@ class HealthReport(Port):
         }
         return described | dict(row or {})
 
-    @uses
-    async def overdue_for(self, session: PostgresSession) -> int:
-        return await _overdue_for(session.connection)
+    @reads
+    async def overdue_for(self, connection: Connection) -> int:
+        return await _overdue_for(connection)
 
-    @uses
-    async def check(self, session: PostgresSession) -> StoreHealth:
-        connection = session.connection
+    @reads
+    async def check(self, connection: Connection) -> StoreHealth:
         from treadle.api.store import StoreHealth, StoreTable
 
         tables = [
@@ -69,9 +64,8 @@ class HealthReport(Port):
             findings=[],
         )
 
-    @uses
-    async def list_damage(self, session: PostgresSession, *, pages: bool = True) -> list[str]:
-        connection = session.connection
+    @reads
+    async def list_damage(self, connection: Connection, *, pages: bool = True) -> list[str]:
         count, at = await connection.fetchrow(_SQL["count_checksum_failures"]) or (0, None)
         if not count:
             return []

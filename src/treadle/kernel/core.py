@@ -1,0 +1,50 @@
+"""The parts that the kernel services of one engine share: its store, the way to it, its ids, clocks and limits."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from treadle.kernel.store.committer import Committer
+from treadle.kernel.store.ports import Store
+from treadle.kernel.store.value_store import ValueStore
+from treadle.kernel.telemetry.events import Emit, log_event
+from treadle.model.clock import Clock
+from treadle.model.ids import Ids
+from treadle.model.names import DEFAULT_NAMESPACE
+from treadle.model.values import PAYLOAD_LIMIT
+
+PATIENCE = 15.0
+"""Seconds that a caller waits for an unreachable store before `StoreUnavailable` is raised."""
+
+
+@dataclass(frozen=True)
+class Core:
+    """The parts of one engine on one namespace."""
+
+    store: Store
+    committer: Committer
+    value_store: ValueStore
+    ids: Ids
+    clock: Clock
+    emit: Emit = log_event
+    namespace: str = DEFAULT_NAMESPACE
+    payload_limit: int = PAYLOAD_LIMIT
+    patience: float = PATIENCE
+    current_trace_id: Callable[[], str | None] = lambda: None
+    """The trace of the caller."""
+
+
+class Service:
+    """A kernel service of one namespace."""
+
+    def __init__(self, core: Core) -> None:
+        self._core = core
+        self._store = core.store
+        self._committer = core.committer
+        self._value_store = core.value_store
+        self._ids = core.ids
+        self._clock = core.clock
+        self._emit = core.emit
+        self._namespace = core.namespace
+        self._patience = core.patience

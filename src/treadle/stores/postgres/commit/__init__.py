@@ -1,0 +1,1 @@
+"""The one write of the PostgreSQL store: units, applied in one transaction."""

@@ -1,0 +1,1 @@
+"""The one write of the SQLite store: units, applied in the caller's transaction."""
