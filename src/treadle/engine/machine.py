@@ -15,7 +15,7 @@ from treadle.model.clock import Clock
 from treadle.workers.builtins import Scripts
 from treadle.workers.call import Executor
 from treadle.workers.executor import SystemExecutor
-from treadle.workers.keeper.link import keeper_pid
+from treadle.workers.keeper.link import keeper_pids
 from treadle.workers.lease_renewer import LeaseRenewer, RenewerThread
 from treadle.workers.scripts import ScriptRunner
 
@@ -79,8 +79,8 @@ class SystemMachine:
         return pid != self.pid and not pid_has_ended(pid)
 
     def identity(self) -> str | None:
-        """Return the identity of this process and its keeper, if it has one."""
-        return process_identity(self._kernel, self.pid, keeper_pid())
+        """Return the identity of this process and its keepers."""
+        return process_identity(self._kernel, self.pid, *keeper_pids())
 
     def has_ended(self, identity: str) -> bool | None:
         """Look for the processes, if they are of this kernel."""
@@ -116,8 +116,8 @@ class SystemMachine:
 #
 # The identity of a process: text by which other processes of the same kernel can see whether it has ended.
 #
-# It names the kernel and its namespaces, and the pid and start time of the process and of its lease keeper, which acts for the
-# worker after its death: the worker's work is free for others only when both have ended. Processes of another boot, machine or
+# It names the kernel and its namespaces, and the pid and start time of the process and of its lease keepers, which act for the
+# workers after its death: the workers' work is free for others only when all have ended. Processes of another boot, machine or
 # container have another kernel part, and cannot be judged. Systems without /proc have no start times: there a reused pid counts
 # as alive.
 
@@ -138,9 +138,9 @@ def kernel_identity(host: str, proc: Path = _PROC) -> str | None:
         return None if proc.exists() or node & _RANDOM_NODE else f"{host.replace(' ', '-')}/{node:012x}"
 
 
-def process_identity(kernel: str | None, *pids: int | None) -> str | None:
+def process_identity(kernel: str | None, *pids: int) -> str | None:
     """Return the identity of these processes of this kernel; None if they cannot be identified."""
-    found = [f"{pid}:{_start_of(pid)}" for pid in pids if pid is not None]
+    found = [f"{pid}:{_start_of(pid)}" for pid in pids]
     return None if kernel is None else " ".join((kernel, *found))
 
 

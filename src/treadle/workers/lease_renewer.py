@@ -26,8 +26,8 @@ from treadle.model.errors import StoreError
 from treadle.model.tasks import Claim, Server
 from treadle.workers.call import handler_in
 from treadle.workers.context import Context
-from treadle.workers.keeper.link import KeptBy, KeptSession, open_session
-from treadle.workers.keeper.process import margin_of
+from treadle.workers.keeper.link import KeptBy, LeaseKeeper
+from treadle.workers.keeper.process import STARTED, Slot, margin_of
 
 _STOP_WITHIN = 10.0
 """Seconds that `RenewerThread.stop` waits for a call to the store that does not return."""
@@ -48,7 +48,7 @@ class _Holding(msgspec.Struct, eq=False):
     progressed_at: float
     ends_at: float = math.inf
     """When the attempt times out."""
-    slot: int | None = None
+    slot: Slot | None = None
     """The claim's slot on the board of the lease keeper."""
     started: bool = False
 
@@ -90,7 +90,7 @@ class LeaseRenewer:
         self._losing = threading.Lock()
         self._trouble = False
         self._kept_by = kept_by
-        self._session: KeptSession | None = None
+        self._keeper: LeaseKeeper | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._watched_at = clock.monotonic()
         self.last_hold: InterpreterHold | None = None
@@ -100,7 +100,7 @@ class LeaseRenewer:
         """Let the lease keeper of this process act when this renewer cannot; handlers run on that loop."""
         if self._kept_by is not None:
             self._loop = loop
-            self._session = open_session(self._kept_by, self._lease, self._watch_every, self._clock, self._emit)
+            self._keeper = LeaseKeeper(self._kept_by, self._lease, self._watch_every, self._clock, self._emit)
 
     @property
     def tick_every(self) -> float:
@@ -121,9 +121,9 @@ class LeaseRenewer:
         if timeout_for is not None:
             ends_at = claimed_at + timeout_for / 1000
         holding = _Holding(context, claimed_at, every, claimed_at, progress_within, claimed_at, ends_at)
-        if self._session is not None:
+        if self._keeper is not None:
             kept_until = ends_at if progress_within is None else _kept_until(holding)
-            holding.slot = self._session.hold(token.task_id, token.version, claimed_at, kept_until)
+            holding.slot = self._keeper.board.hold(token.task_id, token.version, claimed_at, kept_until)
         with self._losing:
             older = self._held.get(token.task_id)
             self._held[token.task_id] = holding
@@ -132,8 +132,8 @@ class LeaseRenewer:
 
     def set_claiming(self, claiming: bool) -> None:
         """Show the lease keeper whether a claim is on its way, which nobody has started if this process dies."""
-        if (session := self._session) is not None:
-            session.set_claiming(claiming)
+        if self._keeper is not None:
+            self._keeper.board.state.claiming = claiming
 
     def start(self, claim: Claim) -> bool:
         """Note that the handler starts; return false if the claim is lost, so that the handler must not start."""
@@ -145,8 +145,8 @@ class LeaseRenewer:
             if now >= self._ends_at(holding):
                 return False
         holding.started = True
-        if holding.slot is not None and self._session is not None:
-            self._session.start(holding.slot)
+        if holding.slot is not None:
+            holding.slot.state = STARTED
         return True
 
     def drop(self, claim: Claim) -> None:
@@ -185,12 +185,12 @@ class LeaseRenewer:
         The deadline is shortly before the end of the lease, so that the handler has stopped when another worker takes over.
         """
         now = self._clock.monotonic()
-        if (session := self._session) is not None:
+        if (keeper := self._keeper) is not None:
             with self._losing:
                 since, self._watched_at = self._watched_at, now
-                holder = session.beat(now)
+                holder = keeper.beat(now)
             if holder and now - since > 2 * self._watch_every:
-                self._report_hold(handler_in(holder, self._loop, since, now), session, since, now)
+                self._report_hold(handler_in(holder, self._loop, since, now), since, now)
         next_at = now + self._watch_every
         for task_id, holding in list(self._held.items()):
             self._adopt(holding)
@@ -203,9 +203,9 @@ class LeaseRenewer:
                 next_at = min(next_at, ends_at)
         return next_at - now
 
-    def _report_hold(self, handler: str | None, session: KeptSession, since: float, now: float) -> None:
+    def _report_hold(self, handler: str | None, since: float, now: float) -> None:
         slots = [holding.slot for holding in list(self._held.values())]
-        kept = sum(slot is not None and session.kept_at(slot) >= since for slot in slots)
+        kept = sum(slot is not None and slot.kept_at >= since for slot in slots)
         text = hold_text(handler, now - since)
         self.last_hold = InterpreterHold(handler=handler, seconds=round(now - since, 1), at=self._clock.now(), message=text)
         self._emit(InterpreterHeld(handler, now - since, kept, text))
@@ -228,9 +228,9 @@ class LeaseRenewer:
         with self._losing:
             for holding in (*self._held.values(), *self._lost.values()):
                 self._hide(holding)
-            session, self._session = self._session, None
-        if session is not None:
-            session.close()
+            keeper, self._keeper = self._keeper, None
+        if keeper is not None:
+            keeper.close()
 
     def _renew(self, held: list[tuple[str, _Holding]], now: float) -> None:
         for _, holding in held:
@@ -245,8 +245,8 @@ class LeaseRenewer:
             progressed, context.progressed = context.progressed, False
             if progressed:
                 holding.progressed_at = now
-                if holding.slot is not None and self._session is not None:
-                    self._session.bound(holding.slot, _kept_until(holding))
+                if holding.slot is not None:
+                    holding.slot.ends_at = _kept_until(holding)
             renewals.append(Renewal(context.token, progressed, context.progress_text if progressed else None))
         failed = True
         sent_at = self._clock.monotonic()
@@ -263,8 +263,8 @@ class LeaseRenewer:
         for task_id, holding in due:
             if task_id in extended:
                 holding.renewed_at = holding.checked_at = now
-                if holding.slot is not None and self._session is not None:
-                    self._session.renew(holding.slot, now)
+                if holding.slot is not None:
+                    holding.slot.renewed_at = now
         self._lose_unheld([item for item in due if item[0] not in extended])
 
     def _check(self, held: list[tuple[str, _Holding]], now: float) -> None:
@@ -289,9 +289,9 @@ class LeaseRenewer:
             if self._held.get(task_id) is not holding:
                 return
             del self._held[task_id]
-            if holding.started and holding.slot is not None and self._session is not None:
+            if holding.started and holding.slot is not None:
                 self._lost[holding.context.token] = holding
-                self._session.bound(holding.slot, 0.0)
+                holding.slot.ends_at = 0.0
             else:
                 self._hide(holding)
         holding.context.cancel()
@@ -302,14 +302,14 @@ class LeaseRenewer:
 
     def _adopt(self, holding: _Holding) -> None:
         """Take over the lease keeper's renewal of a claim, which it made while this process could not."""
-        if holding.slot is not None and self._session is not None:
-            holding.renewed_at = max(holding.renewed_at, self._session.kept_at(holding.slot))
+        if holding.slot is not None:
+            holding.renewed_at = max(holding.renewed_at, holding.slot.kept_at)
 
     def _hide(self, holding: _Holding) -> None:
         """Remove the claim from the board of the lease keeper."""
-        if holding.slot is not None and self._session is not None:
+        if holding.slot is not None and self._keeper is not None:
             slot, holding.slot = holding.slot, None
-            self._session.drop(slot)
+            self._keeper.board.drop(slot)
 
 
 def _kept_until(holding: _Holding) -> float:

@@ -16,8 +16,8 @@ from tests.limits import BOUND
 from treadle.kernel.store.process import SystemClock
 from treadle.kernel.telemetry.events import Event, InterpreterHeld, LoopError
 from treadle.workers.call import handler_in, noted, noted_in_thread
-from treadle.workers.keeper.link import KeeperProcess
-from treadle.workers.keeper.process import UNKNOWN, Board, Claims, Keeper, SessionState, patience_of
+from treadle.workers.keeper.link import KeptBy, LeaseKeeper
+from treadle.workers.keeper.process import STARTED, UNKNOWN, Board, Claims, Keeper, Slot, patience_of
 
 LEASE = 60.0
 FOREVER = float("inf")
@@ -55,11 +55,11 @@ class FakeActor:
 
 
 class Bench:
-    """A board with one session, which beat at 0, and its keeper."""
+    """A board of a lease renewer that beat at 0, and its keeper."""
 
     def __init__(self) -> None:
         self.board = Board()
-        self.board.open_session(3, SessionState(0.0, LEASE, 1.0, 600.0))
+        self.board.open(0.0, LEASE, 1.0, 600.0)
         self.actor = FakeActor()
         self.loads = 0
         self.running = True
@@ -67,16 +67,15 @@ class Bench:
         self.times = {77: 5, 78: 5}
         self.keeper = Keeper(self.board, self.load, lambda: self.running, lambda: dict(self.times), self.said.append)
 
-    def load(self, session: int) -> FakeActor:
-        assert session == 3
+    def load(self) -> FakeActor:
         self.loads += 1
         return self.actor
 
-    def hold(self, task_id: str, *, renewed_at: float = 0.0, ends_at: float = FOREVER, started: bool = True) -> int:
-        slot = self.board.hold(3, task_id, 1, renewed_at, ends_at)
+    def hold(self, task_id: str, *, renewed_at: float = 0.0, ends_at: float = FOREVER, started: bool = True) -> Slot:
+        slot = self.board.hold(task_id, 1, renewed_at, ends_at)
         assert slot is not None
         if started:
-            self.board.start(slot)
+            slot.state = STARTED
         return slot
 
 
@@ -88,7 +87,7 @@ def bench() -> Bench:
 def test_while_the_worker_beats_nothing_is_loaded(bench: Bench) -> None:
     bench.hold("a")
     for now in range(100):
-        bench.board.beat(3, now)
+        bench.board.state.beat_at = now
         assert bench.keeper.look(now + 1.0) == 1.0
     assert (bench.loads, bench.said) == (0, [])
 
@@ -100,7 +99,7 @@ def test_when_the_beats_stop_it_renews_what_is_due_and_tells_the_worker(bench: B
     assert bench.actor.renewed == []
     bench.keeper.look(20.0)
     assert bench.actor.renewed == [["old", "lost"]]
-    assert [bench.board.kept_at(slot) for slot in (old, fresh, lost)] == [20.0, 0.0, 0.0]
+    assert [slot.kept_at for slot in (old, fresh, lost)] == [20.0, 0.0, 0.0]
     bench.actor.lost = set()
     bench.keeper.look(39.0)
     assert bench.actor.renewed[1:] == [["fresh", "lost"]]
@@ -111,7 +110,7 @@ def test_when_the_beats_stop_it_renews_what_is_due_and_tells_the_worker(bench: B
 def test_it_acts_before_a_lease_that_was_about_to_be_renewed_ends() -> None:
     for lease in (1.0, 2.0, 5.0, 10.0, 30.0, 60.0, 120.0):
         watch, tick = min(1.0, lease / 10), min(1.0, lease / 4)
-        patience = patience_of(SessionState(0.0, lease, watch, 600.0))
+        patience = patience_of(lease, watch)
         assert lease / 3 + tick + patience + watch < lease
 
 
@@ -148,11 +147,11 @@ def test_it_releases_what_a_stopped_worker_has_not_started_when_that_can_no_long
 
 def test_a_renewal_is_not_noted_for_the_next_claim_in_the_slot(bench: Bench) -> None:
     slot = bench.hold("a")
-    (claim,) = bench.board.claims(3)
+    (claim,) = bench.board.claims()
     bench.board.drop(slot)
-    assert bench.board.hold(3, "b", 2, 0.0, FOREVER) == slot
+    assert bench.board.hold("b", 2, 0.0, FOREVER) is slot
     bench.board.keep(claim, 20.0)
-    assert bench.board.kept_at(slot) == 0.0
+    assert slot.kept_at == 0.0
 
 
 def test_it_names_the_thread_that_uses_the_processor(bench: Bench) -> None:
@@ -160,13 +159,13 @@ def test_it_names_the_thread_that_uses_the_processor(bench: Bench) -> None:
     bench.keeper.look(5.0)
     bench.times[78] += 400
     bench.keeper.look(20.0)
-    assert bench.board.take_holder(3) == 78
-    assert bench.board.take_holder(3) == 0
-    bench.board.beat(3, 21.0)
+    assert bench.board.take_holder() == 78
+    assert bench.board.take_holder() == 0
+    bench.board.state.beat_at = 21.0
     bench.keeper.look(21.0)
     bench.keeper.look(32.0)
     bench.keeper.look(42.0)
-    assert bench.board.take_holder(3) == UNKNOWN  # a call that sleeps with the lock uses no processor
+    assert bench.board.take_holder() == UNKNOWN  # a call that sleeps with the lock uses no processor
 
 
 def test_after_an_error_it_tries_again_with_a_new_connection(bench: Bench) -> None:
@@ -187,7 +186,7 @@ def test_when_the_worker_is_dead_it_releases_what_has_not_started(
     bench: Bench, started: bool, claiming: bool, released: list[list[str]]
 ) -> None:
     bench.hold("a", started=started)
-    bench.board.set_claiming(3, claiming)
+    bench.board.state.claiming = claiming
     assert bench.keeper.may_detach() == (not released)
     bench.keeper.leave()
     assert (bench.actor.started, bench.actor.buried) == (released, 1)
@@ -199,14 +198,14 @@ def test_when_an_idle_worker_is_dead_there_is_nothing_to_do(bench: Bench) -> Non
     assert (bench.loads, bench.actor.buried) == (0, 0)
 
 
-def test_slots_are_used_again_and_a_closed_session_is_left_alone(bench: Bench) -> None:
+def test_slots_are_used_again_and_a_closed_board_is_left_alone(bench: Bench) -> None:
     slot = bench.hold("a")
     bench.board.drop(slot)
-    assert bench.hold("b") == slot
-    bench.board.close_session(3)
+    assert bench.hold("b") is slot
+    bench.board.close()
     bench.keeper.look(50.0)
     bench.keeper.leave()
-    assert (bench.loads, [claim.task_id for claim in bench.board.claims(3)]) == (0, ["b"])
+    assert (bench.loads, [claim.task_id for claim in bench.board.claims()]) == (0, ["b"])
 
 
 class Kept(threading.Event):
@@ -215,15 +214,15 @@ class Kept(threading.Event):
     def __init__(self) -> None:
         super().__init__()
         self.events: list[Event] = []
-        self.process = KeeperProcess(SystemClock())
+        self.keeper = LeaseKeeper(KeptBy("nobody:Nobody", {}, 600.0), LEASE, 1.0, SystemClock(), self.emit)
 
     def emit(self, event: Event) -> None:
         self.events.append(event)
 
     def check_until_another_than(self, pid: int | None) -> int:
         for _ in range(round(BOUND / 0.05)):
-            self.process.check(self.emit)
-            if (found := self.process.pid) not in (None, pid):
+            self.keeper.check()
+            if (found := self.keeper.pid) not in (None, pid):
                 assert found is not None
                 return found
             self.wait(0.05)
@@ -234,20 +233,16 @@ class Kept(threading.Event):
 def kept() -> Iterator[Kept]:
     made = Kept()
     yield made
-    made.process._end()
+    made.keeper.close()
 
 
 def test_a_keeper_that_dies_is_replaced_and_reported(kept: Kept) -> None:
-    told = {"actor": "nobody:Nobody", "arguments": {}, "path": []}
-    session = kept.process.open(told, SessionState(SystemClock().monotonic(), LEASE, 1.0, 600.0), kept.emit)
     first = kept.check_until_another_than(None)
     os.kill(first, signal.SIGKILL)
     assert kept.check_until_another_than(first) != first
     (event,) = kept.events
     assert isinstance(event, LoopError)
     assert "ended with -9; another one starts in 1 s" in event.error
-    assert session is not None
-    kept.process.close(session)
 
 
 @pytest.mark.parametrize("ends_by", ["returning", "raising", "being canceled"])
@@ -305,18 +300,18 @@ import sys
 from treadle.workers.keeper.process import Board
 board = Board(int(sys.argv[1]))
 for at in range(1, 1_000_001):
-    board.beat(0, float(at))
+    board.state.beat_at = float(at)
 """
 
 
 def test_a_beat_that_is_being_written_is_the_one_before_or_the_new_one() -> None:
     board = Board()
-    board.open_session(0, SessionState(1.0, LEASE, 1.0, 600.0))
+    board.open(1.0, LEASE, 1.0, 600.0)
     last = 0.0
     with subprocess.Popen([sys.executable, "-c", BEATING, str(board.file)], pass_fds=[board.file]) as worker:
         while worker.poll() is None:
             for _ in range(1000):
-                at = board.session(0).beat_at
+                at = board.state.beat_at
                 assert at >= last, "the place of the beat was cleared"
                 last = at
-    assert (worker.returncode, board.session(0).beat_at) == (0, 1_000_000.0)
+    assert (worker.returncode, board.state.beat_at) == (0, 1_000_000.0)

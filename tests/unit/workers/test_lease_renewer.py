@@ -17,8 +17,7 @@ from treadle.model.errors import StoreUnavailable
 from treadle.model.tasks import Claim, Server
 from treadle.testing import ManualClock
 from treadle.workers.context import Context
-from treadle.workers.keeper.link import KeptSession
-from treadle.workers.keeper.process import Board, SessionState
+from treadle.workers.keeper.process import Board
 from treadle.workers.lease_renewer import LeaseRenewer, RenewerThread
 
 LEASE_FOR = 60_000
@@ -278,22 +277,21 @@ def test_a_handler_without_progress_loses_its_task(bench: Bench, whose: str) -> 
 
 def test_the_keeper_sees_a_lost_claim_as_started_until_its_handler_has_ended(bench: Bench) -> None:
     board = Board()
-    board.open_session(0, SessionState(0.0, 60.0, 1.0, 600.0))
-    keeper = SimpleNamespace(board=board, check=lambda emit: None, close=lambda number: None)
-    bench.renewer._session = KeptSession(keeper, 0, bench.events.append)  # type: ignore[arg-type] - no process
+    board.open(0.0, 60.0, 1.0, 600.0)
+    bench.renewer._keeper = SimpleNamespace(board=board, beat=lambda at: 0)  # type: ignore[assignment] - no process
     context = bench.hold(progress_for=9_000)
     bench.renewer.start(context.token)
     begun = bench.clock.monotonic()
-    assert [(claim.started, claim.ends_at) for claim in board.claims(0)] == [(True, begun + 9)]
+    assert [(claim.started, claim.ends_at) for claim in board.claims()] == [(True, begun + 9)]
     bench.clock.advance(5)
     context.progressed = True
     bench.tick()
-    assert [claim.ends_at for claim in board.claims(0)] == [begun + 14]
+    assert [claim.ends_at for claim in board.claims()] == [begun + 14]
     bench.tick(10)
     assert len(bench.lost) == 1
-    assert [(claim.started, claim.ends_at) for claim in board.claims(0)] == [(True, 0.0)]
+    assert [(claim.started, claim.ends_at) for claim in board.claims()] == [(True, 0.0)]
     bench.renewer.drop(context.token)
-    assert list(board.claims(0)) == []
+    assert list(board.claims()) == []
 
 
 def test_it_beats_every_ten_seconds(bench: Bench) -> None:

@@ -22,10 +22,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from functools import partial
 from importlib import import_module
-from typing import Any, NamedTuple, Protocol, TypeVar
-
-SESSIONS = 64
-"""Lease renewers that one process can have concurrently; further ones do without a keeper."""
+from typing import NamedTuple, Protocol, TypeVar
 
 SLOTS = 65_536
 """Claims that one process can show its keeper; further ones are not kept."""
@@ -41,36 +38,36 @@ def margin_of(lease: float) -> float:
     return min(0.5, lease / 10)
 
 
-class SessionState(ctypes.Structure):
-    """A lease renewer, as the keeper sees it; times are seconds of the machine's monotonic clock."""
+class Slot(ctypes.Structure):
+    """The place of a claim on the board. The worker writes everything but `kept_at`; times are those of the machine's monotonic
+    clock."""
 
-    _fields_ = (
-        ("beat_at", ctypes.c_double),
-        ("lease", ctypes.c_double),  # 0: closed
-        ("beat_every", ctypes.c_double),
-        ("keep_for", ctypes.c_double),
-        ("holder", ctypes.c_int64),  # the native id of the thread that held the interpreter lock, or `UNKNOWN`; 0: none did
-        ("claiming", ctypes.c_bool),
-    )
-
-
-class _Slot(ctypes.Structure):
     _fields_ = (
         ("state", ctypes.c_uint8),
-        ("session", ctypes.c_uint8),
         ("version", ctypes.c_int64),
-        ("renewed_at", ctypes.c_double),
-        ("ends_at", ctypes.c_double),
-        ("kept_at", ctypes.c_double),
+        ("renewed_at", ctypes.c_double),  # when the last successful claim or renewal was sent
+        ("ends_at", ctypes.c_double),  # when the attempt times out, or has made no progress for too long
+        ("kept_at", ctypes.c_double),  # when the keeper sent its last successful renewal; 0.0: never
         ("task_id", ctypes.c_char * 36),
     )
 
 
-class _Memory(ctypes.Structure):
-    _fields_ = (("sessions", SessionState * SESSIONS), ("used", ctypes.c_int64), ("slots", _Slot * SLOTS))
+class State(ctypes.Structure):
+    """A lease renewer and its claims. The worker writes everything but `holder`."""
+
+    _fields_ = (
+        ("beat_at", ctypes.c_double),
+        ("lease", ctypes.c_double),  # seconds; 0: closed
+        ("beat_every", ctypes.c_double),
+        ("keep_for", ctypes.c_double),
+        ("holder", ctypes.c_int64),  # the native id of the thread that held the interpreter lock, or `UNKNOWN`; 0: none did
+        ("claiming", ctypes.c_bool),  # whether a claim is on its way: the store may have made it although it is not here
+        ("used", ctypes.c_int64),
+        ("slots", Slot * SLOTS),
+    )
 
 
-class SlotState(NamedTuple):
+class HeldClaim(NamedTuple):
     """A claim, as the keeper sees it."""
 
     slot: int
@@ -87,107 +84,73 @@ class Board:
     """Memory shared by a worker process and its lease keeper, with the claims that the worker holds.
 
     Writing a claim costs about a microsecond and no system call, and survives the death of the worker. Every write of the keeper to
-    the store is fenced by claim versions, so a slot that it reads half-written does no harm; single numbers are written whole. The
-    worker writes everything but `kept_at` and `holder`, which are the keeper's.
+    the store is fenced by claim versions, so a slot that it reads half-written does no harm; single numbers are written whole.
     """
 
     def __init__(self, file: int | None = None) -> None:
         """Map the board in `file`, or make a new one."""
-        size = ctypes.sizeof(_Memory)
+        size = ctypes.sizeof(State)
         if file is None:
             file = os.memfd_create("treadle-leases") if hasattr(os, "memfd_create") else _temporary()
             os.ftruncate(file, size)
         self.file = file
-        self._memory = _Memory.from_buffer(mmap.mmap(file, size))
-        self._sessions, self._slots = self._memory.sessions, self._memory.slots
-        self._free: list[int] = []
+        self.state = State.from_buffer(mmap.mmap(file, size))
+        self._slots = self.state.slots
+        self._free: list[Slot] = []
 
     # the worker's side
 
-    def open_session(self, session: int, state: SessionState) -> None:
-        """Show a lease renewer."""
-        shown = self._sessions[session]
-        shown.beat_at, shown.beat_every, shown.keep_for = state.beat_at, state.beat_every, state.keep_for
-        shown.lease = state.lease  # the lease last: with one, the session is open
+    def open(self, now: float, lease: float, beat_every: float, keep_for: float) -> None:
+        """Show the lease renewer."""
+        state = self.state
+        state.beat_at, state.beat_every, state.keep_for = now, beat_every, keep_for
+        state.lease = lease  # the lease last: with one, the board is open
 
-    def close_session(self, session: int) -> None:
-        """Remove a lease renewer."""
-        shown = self._sessions[session]
-        shown.lease, shown.claiming, shown.holder = 0.0, False, 0
+    def close(self) -> None:
+        """Let the keeper see no claim any more."""
+        self.state.lease = 0.0
+        os.close(self.file)
 
-    def beat(self, session: int, at: float) -> None:
-        """Show that the lease renewer is alive."""
-        self._sessions[session].beat_at = at
-
-    def set_claiming(self, session: int, claiming: bool) -> None:
-        """Show whether a claim is on its way: the store may have made it although it is not on the board."""
-        self._sessions[session].claiming = claiming
-
-    def hold(self, session: int, task_id: str, version: int, renewed_at: float, ends_at: float) -> int | None:
+    def hold(self, task_id: str, version: int, renewed_at: float, ends_at: float) -> Slot | None:
         """Show a claim; return its slot, or None if the board is full or the id is not one of Treadle's."""
         if len(task_id) > 36:
             return None
-        try:
-            number = self._free.pop()
-        except IndexError:
-            number = self._memory.used
-            if number == SLOTS:
-                return None
-            self._memory.used = number + 1
-        slot = self._slots[number]
-        slot.session, slot.version, slot.task_id = session, version, task_id.encode()
+        slot: Slot
+        if self._free:
+            slot = self._free.pop()
+        elif self.state.used < SLOTS:
+            slot = self._slots[self.state.used]
+            self.state.used += 1
+        else:
+            return None
+        slot.version, slot.task_id = version, task_id.encode()
         slot.renewed_at, slot.ends_at, slot.kept_at = renewed_at, ends_at, 0.0
         slot.state = HELD
-        return number
+        return slot
 
-    def start(self, slot: int) -> None:
-        """Show that the claim's handler starts."""
-        self._slots[slot].state = STARTED
-
-    def renew(self, slot: int, renewed_at: float) -> None:
-        """Show a renewal."""
-        self._slots[slot].renewed_at = renewed_at
-
-    def bound(self, slot: int, ends_at: float) -> None:
-        """Show another end of the attempt, after which the keeper does not renew the claim."""
-        self._slots[slot].ends_at = ends_at
-
-    def drop(self, slot: int) -> None:
+    def drop(self, slot: Slot) -> None:
         """Remove a claim."""
-        self._slots[slot].state = FREE
+        slot.state = FREE
         self._free.append(slot)
 
-    def take_holder(self, session: int) -> int:
+    def take_holder(self) -> int:
         """Return the native id of the thread that held the interpreter lock, or `UNKNOWN`, and forget it; 0: there was none."""
-        thread: int = self._sessions[session].holder
-        self.blame(session, 0)
+        thread: int = self.state.holder
+        self.state.holder = 0
         return thread
-
-    def kept_at(self, slot: int) -> float:
-        """Return when the keeper sent its last successful renewal of the claim; 0.0: never."""
-        kept_at: float = self._slots[slot].kept_at
-        return kept_at
 
     # the keeper's side
 
-    def session(self, session: int) -> SessionState:
-        """Return a lease renewer as it is now; its `lease` is 0 if it is closed."""
-        return SessionState.from_buffer_copy(self._sessions[session])
-
-    def claims(self, session: int) -> Iterator[SlotState]:
-        """Return the claims of a lease renewer."""
-        for number in range(self._memory.used):
-            slot = _Slot.from_buffer_copy(self._slots[number])
-            if slot.state != FREE and slot.session == session:
+    def claims(self) -> Iterator[HeldClaim]:
+        """Return the claims."""
+        for number in range(self.state.used):
+            slot = Slot.from_buffer_copy(self._slots[number])
+            if slot.state != FREE:
                 task_id = slot.task_id.decode("ascii", "replace")
                 renewed_at = max(slot.renewed_at, slot.kept_at)
-                yield SlotState(number, task_id, slot.version, slot.state == STARTED, renewed_at, slot.ends_at)
+                yield HeldClaim(number, task_id, slot.version, slot.state == STARTED, renewed_at, slot.ends_at)
 
-    def blame(self, session: int, thread: int) -> None:
-        """Tell the worker which of its threads holds the interpreter lock."""
-        self._sessions[session].holder = thread
-
-    def keep(self, claim: SlotState, at: float) -> None:
+    def keep(self, claim: HeldClaim, at: float) -> None:
         """Tell the worker that the keeper renewed the claim, unless the slot has another one meanwhile."""
         slot = self._slots[claim.slot]
         if slot.version == claim.version and slot.state != FREE:
@@ -235,12 +198,12 @@ class Actor(Protocol):
 
 
 class Keeper:
-    """Watches the sessions of one worker process."""
+    """Watches one lease renewer of a worker process."""
 
     def __init__(
         self,
         board: Board,
-        load: Callable[[int], Actor],
+        load: Callable[[], Actor],
         is_running: Callable[[], bool],
         cpu_times: Callable[[], dict[int, int]],
         say: Callable[[str], None],
@@ -254,115 +217,99 @@ class Keeper:
         self._cpu_times = cpu_times
         self._say = say
         self._limit = limit
-        self._actors: dict[int, Actor] = {}
-        self._again_at: dict[int, float] = {}
-        self._cpu_before: dict[int, dict[int, int]] = {}
-        """CPU times of the worker's threads when a session's beats stopped."""
-        self._done: set[int] = set()
-        """Sessions without beats for which nothing more can be done."""
+        self._actor: Actor | None = None
+        self._again_at = 0.0
+        self._cpu_before: dict[int, int] | None = None
+        """CPU times of the worker's threads when the beats stopped."""
+        self._done = False
+        """Whether nothing more can be done until the next beat."""
 
     def look(self, now: float) -> float:
         """Act where the worker cannot; return the seconds until the next look."""
-        pause = LOOK_EVERY
-        for number in range(SESSIONS):
-            session = self._board.session(number)
-            if session.lease:
-                pause = min(pause, session.beat_every)
-                self._look_at(number, session, now)
-            else:
-                self._drop_actor(number)
+        if self._board.state.lease:
+            self._act_if_silent(now)
+        pause: float = min(LOOK_EVERY, self._board.state.beat_every)
         return pause
 
-    def _look_at(self, number: int, session: SessionState, now: float) -> None:
-        silent_for, patience = now - session.beat_at, patience_of(session)
+    def _act_if_silent(self, now: float) -> None:
+        state, lease = self._board.state, self._board.state.lease
+        silent_for, patience = now - state.beat_at, patience_of(lease, state.beat_every)
         if silent_for < patience / 2:
-            self._done.discard(number)
-            self._cpu_before.pop(number, None)
+            self._done, self._cpu_before = False, None
             return
-        if number not in self._cpu_before:
-            self._cpu_before[number] = self._cpu_times()
-            if number not in self._actors and any(self._board.claims(number)):
-                self._act(number, lambda _: None, now)  # loading the store takes a part of a short lease
-        if silent_for < patience or now < self._again_at.get(number, 0.0):
+        if self._cpu_before is None:
+            self._cpu_before = self._cpu_times()
+            if self._actor is None and any(self._board.claims()):
+                self._act(lambda _: None, now)  # loading the store takes a part of a short lease
+        if silent_for < patience or now < self._again_at:
             return
         if not self._is_running():
-            waiting = [claim for claim in self._board.claims(number) if not claim.started]
+            waiting = [claim for claim in self._board.claims() if not claim.started]
             latest = max((claim.renewed_at for claim in waiting), default=float("inf"))
-            if now >= latest + session.lease - margin_of(session.lease) / 2 and number not in self._done:
-                self._done.add(number)
-                self._act(number, lambda actor: actor.release((), _pairs(waiting)), now)  # not a claim that it has yet to receive
+            if now >= latest + lease - margin_of(lease) / 2 and not self._done:
+                self._done = True
+                self._act(lambda actor: actor.release((), _pairs(waiting)), now)  # not a claim that it has yet to receive
             return
-        if silent_for > session.keep_for:
-            if number not in self._done:
-                self._done.add(number)
-                self._say(f"gave up renewing after {session.keep_for:g} s without a sign of the worker; its leases expire")
+        if silent_for > state.keep_for:
+            if not self._done:
+                self._done = True
+                self._say(f"gave up renewing after {state.keep_for:g} s without a sign of the worker; its leases expire")
             return
-        self._blame(number)
-        due = [claim for claim in self._board.claims(number) if now < claim.ends_at and now - claim.renewed_at >= session.lease / 3]
-        renewed = self._act(number, lambda actor: actor.renew(_pairs(due)), now) if due else None
+        self._blame(self._cpu_before)
+        due = [claim for claim in self._board.claims() if now < claim.ends_at and now - claim.renewed_at >= lease / 3]
+        renewed = self._act(lambda actor: actor.renew(_pairs(due)), now) if due else None
         for claim in due:
             if renewed and claim.task_id in renewed:
                 self._board.keep(claim, now)
 
-    def _blame(self, number: int) -> None:
+    def _blame(self, before: dict[int, int]) -> None:
         """Show the thread that used the processor since the beats stopped: only the holder of the interpreter lock can run."""
-        before = self._cpu_before[number]
         spent = ((times - before[thread], thread) for thread, times in self._cpu_times().items() if thread in before)
         used, thread = max(spent, default=(0, 0))
-        self._board.blame(number, thread if used > 0 else UNKNOWN)
+        self._board.state.holder = thread if used > 0 else UNKNOWN
 
     def leave(self) -> None:
         """Release the claims that have not started, and expire the others, because the worker process is dead."""
-        for number in self._held():
-            if self._has_unstarted(number):
-                started = _pairs([claim for claim in self._board.claims(number) if claim.started])
-                self._act(number, partial(_release, started), 0.0)
-            self._act(number, lambda actor: actor.bury(), 0.0)
+        if not self._has_claims():
+            return
+        if self._has_unstarted():
+            started = _pairs([claim for claim in self._board.claims() if claim.started])
+            self._act(lambda actor: actor.release(started), 0.0)
+        self._act(lambda actor: actor.bury(), 0.0)
 
     def may_detach(self) -> bool:
         """Whether there is nothing to release, so that other servers, which wait for this process to end, may expire the claims."""
-        return not self._actors and bool(self._held()) and not any(self._has_unstarted(number) for number in self._held())
+        return self._actor is None and self._has_claims() and not self._has_unstarted()
 
-    def _held(self) -> list[int]:
-        """Sessions with claims."""
-        return [number for number in range(SESSIONS) if self._board.session(number).lease and self._has_claims(number)]
+    def _has_claims(self) -> bool:
+        state = self._board.state
+        return bool(state.lease) and (state.claiming or any(True for _ in self._board.claims()))
 
-    def _has_claims(self, number: int) -> bool:
-        return self._board.session(number).claiming or any(True for _ in self._board.claims(number))
+    def _has_unstarted(self) -> bool:
+        return self._board.state.claiming or any(not claim.started for claim in self._board.claims())
 
-    def _has_unstarted(self, number: int) -> bool:
-        return self._board.session(number).claiming or any(not claim.started for claim in self._board.claims(number))
-
-    def _act(self, number: int, act: Callable[[Actor], T], now: float) -> T | None:
+    def _act(self, act: Callable[[Actor], T], now: float) -> T | None:
         """Call the actor; after an error, load a new one with the next act."""
         try:
             with self._limit():
-                if number not in self._actors:
-                    self._actors[number] = self._load(number)
-                return act(self._actors[number])
+                self._actor = self._actor or self._load()
+                return act(self._actor)
         except Exception as error:
             self._say(f"could not act for its worker: {error}")
-            self._again_at[number] = now + LOOK_EVERY
-            self._drop_actor(number)
+            self._again_at = now + LOOK_EVERY
+            actor, self._actor = self._actor, None
+            if actor is not None:
+                with suppress(Exception), self._limit():
+                    actor.close()
             return None
 
-    def _drop_actor(self, number: int) -> None:
-        if (actor := self._actors.pop(number, None)) is not None:
-            with suppress(Exception), self._limit():
-                actor.close()
 
-
-def patience_of(session: SessionState) -> float:
+def patience_of(lease: float, beat_every: float) -> float:
     """Return the seconds without a beat after which the keeper acts: in time for a claim that was about to be renewed."""
-    patience: float = max(2 * session.beat_every, session.lease / 6)
-    return patience
+    return max(2 * beat_every, lease / 6)
 
 
-def _release(started: Claims, actor: Actor) -> int:
-    return actor.release(started)
-
-
-def _pairs(claims: Sequence[SlotState]) -> list[tuple[str, int]]:
+def _pairs(claims: Sequence[HeldClaim]) -> list[tuple[str, int]]:
     return [(claim.task_id, claim.version) for claim in claims]
 
 
@@ -418,33 +365,24 @@ def main(board_file: int, worker_pid: int) -> None:
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)  # a service manager sends them to all processes; the worker decides when to stop
     signal.signal(signal.SIGALRM, _time_out)
-    sessions: dict[int, dict[str, Any]] = {}
+    with open(0, "rb", closefd=False) as pipe:
+        try:
+            order = marshal.load(pipe)  # noqa: S302 - written by our own parent process
+        except EOFError:  # it died before it had claimed anything
+            os._exit(0)
 
-    def load(number: int) -> Actor:
-        told = sessions[number]
-        sys.path[:] = told["path"]
-        module, _, name = told["actor"].partition(":")
-        actor: Actor = getattr(import_module(module), name)(**told["arguments"])
+    def load() -> Actor:
+        sys.path[:] = order["path"]
+        module, _, name = order["actor"].partition(":")
+        actor: Actor = getattr(import_module(module), name)(**order["arguments"])
         return actor
 
     keeper = Keeper(Board(board_file), load, partial(is_running, worker_pid), partial(cpu_times, worker_pid), _say, _time_limit)
     poller = select.poll()
     poller.register(0, select.POLLIN | select.POLLHUP)
-    heard, pause, is_alive = b"", 0.0, True
-    while is_alive:
-        is_alive = os.getppid() == worker_pid
-        while poller.poll(pause * 1000 if is_alive else 0):  # what a worker said before it died counts
-            came = os.read(0, 1 << 16)
-            if not came:
-                is_alive = False
-                break
-            heard, pause = heard + came, 0.0
-            while len(heard) >= 4 and len(heard) >= 4 + (size := int.from_bytes(heard[:4], "big")):
-                number, told = marshal.loads(heard[4 : 4 + size])  # noqa: S302 - made by our own parent process
-                sessions[number] = told
-                heard = heard[4 + size :]
-        if is_alive:
-            pause = keeper.look(time.monotonic())  # noqa: TID251 - the worker's clock, of the same machine
+    pause = 0.0
+    while os.getppid() == worker_pid and not poller.poll(pause * 1000):
+        pause = keeper.look(time.monotonic())  # noqa: TID251 - the worker's clock, of the same machine
     if keeper.may_detach() and os.fork():  # the other process acts for servers that cannot see whether this one has ended
         os._exit(0)
     import threading
