@@ -147,7 +147,7 @@ async def test_who_was_let_go_is_told_so_and_who_takes_nothing_at_all_is_left(mo
             await asyncio.sleep(0)
         late.taking.set()
         await calls[0]
-        assert late.sent[-1].startswith(b"event: lagging")
+        assert late.sent[-2].startswith(b"event: lagging")
         assert not calls[1].done()
         clock.advance(LAG_GRACE)
         await calls[1]

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import Awaitable, Callable, Coroutine, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, TypeVar, cast
 
@@ -81,38 +81,20 @@ class AppState:
         """
         if self.closing.is_set():
             return await without_waiting()
-        with self.waiters.join(access) as waiter:
-            limit = asyncio.timeout(None)
-            try:
-                async with limit, self._watched(limit, waiter, request):
-                    return await call()
-            except TimeoutError:
-                if not limit.expired():
-                    raise
-        if waiter.dismissed.is_set():
+
+        async def called() -> T:
+            return await call()
+
+        with self.waiters.join(access) as dismissed:
+            ends = [self.closing.wait(), dismissed.wait(), *([] if request is None else [gone(request.receive)])]
+            result: T | None = await first_of(called(), *ends)
+        if result is not None:
+            return result
+        if dismissed.is_set():
             raise Unauthorized("ended")
         if not self.closing.is_set():
             raise ClientGone()
         return await without_waiting()
-
-    @asynccontextmanager
-    async def _watched(self, limit: asyncio.Timeout, waiter: Waiter, request: Request | None) -> AsyncIterator[None]:
-        """End the call inside the context when it need not wait any more, unless it is done within `WATCH_AFTER` seconds."""
-
-        async def watch() -> None:
-            ends = [self.closing.wait(), waiter.dismissed.wait(), *([] if request is None else [gone(request.receive)])]
-            await first_of(*ends)
-            limit.reschedule(0)
-
-        loop, watching = asyncio.get_running_loop(), list[asyncio.Task[None]]()
-        later = loop.call_later(WATCH_AFTER, lambda: watching.append(loop.create_task(watch())))
-        try:
-            yield
-        finally:
-            later.cancel()
-            for each in watching:
-                each.cancel()
-                await asyncio.wait([each])
 
 
 def state_of(of: Request | Starlette) -> AppState:
@@ -124,20 +106,7 @@ def state_of(of: Request | Starlette) -> AppState:
 CHECK_EVERY = 1.0
 """Seconds between two checks of the waiters' access."""
 
-WATCH_AFTER = 0.1
-"""Seconds after which a waiting call ends when its caller disconnects, or the server stops."""
-
 _LOG = safe_logger("treadle.http")
-
-
-class Waiter:
-    """A waiting request; `dismissed` is set when its caller has lost its access."""
-
-    __slots__ = ("access", "dismissed")
-
-    def __init__(self, access: Access) -> None:
-        self.access = access
-        self.dismissed = asyncio.Event()
 
 
 class Waiters:
@@ -148,7 +117,8 @@ class Waiters:
         self._is_still_allowed = is_still_allowed
         self._limit = limit
         self._limit_each = limit_each
-        self._waiters: set[Waiter] = set()
+        self._waiters: dict[asyncio.Event, Access] = {}
+        """The access of each; the event is set when it has lost it."""
         self._of_each: Counter[str | None] = Counter()
         self._checking: asyncio.Task[None] | None = None
 
@@ -156,21 +126,21 @@ class Waiters:
         return len(self._waiters)
 
     @contextmanager
-    def join(self, access: Access) -> Iterator[Waiter]:
-        """Count a waiter while the context lasts; raises `TooManyWaiting` above the limits."""
+    def join(self, access: Access) -> Iterator[asyncio.Event]:
+        """Count a waiter while the context lasts; yields the event of its dismissal. Raises `TooManyWaiting` above the limits."""
         if len(self._waiters) >= self._limit:
             raise TooManyWaiting("this server", self._limit)
         if self._of_each[access.token_id] >= self._limit_each:
             raise TooManyWaiting("one caller", self._limit_each)
-        waiter = Waiter(access)
-        self._waiters.add(waiter)
+        dismissed = asyncio.Event()
+        self._waiters[dismissed] = access
         self._of_each[access.token_id] += 1
         if self._checking is None:
             self._checking = asyncio.get_running_loop().create_task(self._check(), name="treadle-http-waiting")
         try:
-            yield waiter
+            yield dismissed
         finally:
-            self._waiters.discard(waiter)
+            del self._waiters[dismissed]
             self._of_each[access.token_id] -= 1
             if not self._of_each[access.token_id]:
                 del self._of_each[access.token_id]
@@ -181,15 +151,15 @@ class Waiters:
     async def _check(self) -> None:
         while True:
             await self._clock.sleep(CHECK_EVERY)
-            for access in {waiter.access for waiter in self._waiters}:
+            for access in set(self._waiters.values()):
                 try:
                     allowed = await self._is_still_allowed(access)
                 except StoreError as error:
                     _LOG.warning("cannot check the access of waiting requests: %s", error)
                     break
                 if not allowed:
-                    for waiter in [waiter for waiter in self._waiters if waiter.access == access]:
-                        waiter.dismissed.set()
+                    for dismissed in [event for event, held in self._waiters.items() if held == access]:
+                        dismissed.set()
 
 
 async def gone(receive: Receive) -> Any:
@@ -198,14 +168,14 @@ async def gone(receive: Receive) -> Any:
         pass
 
 
-async def first_of(first: Coroutine[Any, Any, Any], *others: Coroutine[Any, Any, Any]) -> None:
-    """Run all until one returns, and cancel the others; raises the error of the first, which is the pump of a stream."""
-    working = [asyncio.create_task(each) for each in (first, *others)]
+async def first_of(first: Coroutine[Any, Any, T], *others: Coroutine[Any, Any, Any]) -> T | None:
+    """Run all until one returns, and cancel the others; returns the result of the first, or None if it was canceled."""
+    working = asyncio.create_task(first)
+    everything = [working, *(asyncio.create_task(each) for each in others)]
     try:
-        await asyncio.wait(working, return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait(everything, return_when=asyncio.FIRST_COMPLETED)
     finally:
-        for each in working:
+        for each in everything:
             each.cancel()
-        await asyncio.wait(working)
-    if not working[0].cancelled():
-        working[0].result()
+        await asyncio.wait(everything)
+    return None if working.cancelled() else working.result()

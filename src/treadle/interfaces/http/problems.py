@@ -114,19 +114,15 @@ def problem(
     scope: str | None = None,
 ) -> Response:
     """The answer for a problem."""
-    body: dict[str, Any] = {
+    more = {"problems": problems, "diagnostics": diagnostics, "scope": scope}
+    body = {
         "type": f"urn:treadle:error:{code}",
         "title": HTTPStatus(status).phrase,
         "status": status,
         "code": code,
         "detail": detail,
+        **{name: value for name, value in more.items() if value is not None},
     }
-    if problems is not None:
-        body["problems"] = problems
-    if diagnostics is not None:
-        body["diagnostics"] = diagnostics
-    if scope is not None:
-        body["scope"] = scope
     return Response(msgspec.json.encode(body), status, dict(headers or {}), MEDIA_TYPE)
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator
+import asyncio
+from collections.abc import AsyncGenerator, Callable, Coroutine, Sequence
 from contextlib import aclosing
 from typing import Any
 
@@ -15,7 +16,7 @@ from treadle.api.contract import PREFIX, Doc, Parameter
 from treadle.api.streams import StreamPage
 from treadle.api.wire import to_json
 from treadle.engine.operations import Operations
-from treadle.interfaces.http.app_state import AppState, Waiter, first_of, gone, state_of
+from treadle.interfaces.http.app_state import AppState, first_of, gone, state_of
 from treadle.interfaces.http.broadcast import HEARTBEAT_EVERY, Message, Subscriber
 from treadle.interfaces.http.openapi import Returns, guarded, header
 from treadle.interfaces.http.parameters import Query
@@ -71,46 +72,56 @@ async def stream(request: Request) -> Response:
         after = read_id(last)
     if after is not None and not 0 <= after <= LAST_SEQ:
         raise InvalidInput(f"after_seq must be the seq of an event, zero or more, not {after}.")
-    return EventStream(state, access, state.events.subscriber(canonical(given)), after)
+    subscriber, clock = state.events.subscriber(canonical(given)), state.engine.kernel.clock
+
+    async def stuck() -> None:
+        """Return when a lagging subscriber does not take the last message either."""
+        await subscriber.lagging.wait()
+        await clock.sleep(LAG_GRACE)
+
+    async def end(dismissed: asyncio.Event) -> None:
+        """End the stream of a subscriber without access; return when it does not take the end either."""
+        await dismissed.wait()
+        subscriber.dismiss()
+        await clock.sleep(LAG_GRACE)
+
+    return EventStream(state, access, _events(subscriber, after), lambda dismissed: (stuck(), end(dismissed)))
 
 
 class EventStream(Response):
-    """An answer that lasts until the caller disconnects or loses its access, or the server stops."""
+    """An answer that lasts until its messages end, the caller disconnects, or one of `ends` (given the event of its dismissal)."""
 
     media_type = MEDIA_TYPE
 
-    def __init__(self, state: AppState, access: Access, subscriber: Subscriber, after_seq: int | None) -> None:
+    def __init__(
+        self,
+        state: AppState,
+        access: Access,
+        messages: AsyncGenerator[bytes, Any],
+        ends: Callable[[asyncio.Event], Sequence[Coroutine[Any, Any, Any]]],
+    ) -> None:
         super().__init__(headers={"X-Accel-Buffering": "no"})
         del self.headers["Content-Length"]
-        self._state = state
-        self._access = access
-        self._subscriber = subscriber
-        self._after_seq = after_seq
+        self._state, self._access, self._messages, self._ends = state, access, messages, ends
 
     async def __call__(self, scope: WireScope, receive: Receive, send: Send) -> None:
-        with self._state.waiters.join(self._access) as waiter:
-            pumping = self._pump(send)
-            await first_of(pumping, gone(receive), self._stuck(), self._dismissed(waiter))
+        with self._state.waiters.join(self._access) as dismissed:
+            await first_of(self._pump(send), gone(receive), *self._ends(dismissed))
 
     async def _pump(self, send: Send) -> None:
         await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
-        async with aclosing(self._subscriber.receive(self._after_seq)) as batches:
-            async for messages in batches:
-                text = b"".join(map(_frame, messages)) or b": %d\nid: %d\n\n" % ((self._subscriber.resume_after,) * 2)
+        async with aclosing(self._messages) as messages:
+            async for text in messages:
                 await send({"type": "http.response.body", "body": text, "more_body": True})
-        last = b"event: lagging\ndata: {}\n\n" if self._subscriber.lagging.is_set() else b""
-        await send({"type": "http.response.body", "body": last, "more_body": False})
+        await send({"type": "http.response.body", "body": b"", "more_body": False})
 
-    async def _stuck(self) -> None:
-        """Return when a lagging subscriber does not take the last message either."""
-        await self._subscriber.lagging.wait()
-        await self._state.engine.kernel.clock.sleep(LAG_GRACE)
 
-    async def _dismissed(self, waiter: Waiter) -> None:
-        """End the stream of a subscriber without access; return when it does not take the end either."""
-        await waiter.dismissed.wait()
-        self._subscriber.dismiss()
-        await self._state.engine.kernel.clock.sleep(LAG_GRACE)
+async def _events(subscriber: Subscriber, after_seq: int | None) -> AsyncGenerator[bytes, Any]:
+    async with aclosing(subscriber.receive(after_seq)) as batches:
+        async for messages in batches:
+            yield b"".join(map(_frame, messages)) or b": %d\nid: %d\n\n" % ((subscriber.resume_after,) * 2)
+    if subscriber.lagging.is_set():
+        yield b"event: lagging\ndata: {}\n\n"
 
 
 def _frame(message: Message) -> bytes:
@@ -161,43 +172,20 @@ async def follow(request: Request) -> Response:
         offset = read_id(last) + 1
     service, given = await state.service(request), request.path_params
     first = await service.streams.read(given["member_id"], given["name"], offset=offset)
-    return RunStream(state, service, given["member_id"], given["name"], first)
+    messages = _entries(service, given["member_id"], given["name"], first)
+    return EventStream(state, access, messages, lambda dismissed: (state.closing.wait(), dismissed.wait()))
 
 
-class RunStream(Response):
-    """An answer that lasts until the work has ended, the caller disconnects or loses its access, or the server stops."""
-
-    media_type = MEDIA_TYPE
-
-    def __init__(self, state: AppState, service: Operations, member_id: str, name: str, first: StreamPage) -> None:
-        super().__init__(headers={"X-Accel-Buffering": "no"})
-        del self.headers["Content-Length"]
-        self._state = state
-        self._service = service
-        self._work = (member_id, name)
-        self._first = first
-
-    async def __call__(self, scope: WireScope, receive: Receive, send: Send) -> None:
-        with self._state.waiters.join(self._service.access) as waiter:
-            await first_of(self._pump(send), gone(receive), self._state.closing.wait(), waiter.dismissed.wait())
-
-    async def _pump(self, send: Send) -> None:
-        await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
-        async with aclosing(self._messages()) as messages:
-            async for text in messages:
-                await send({"type": "http.response.body", "body": text, "more_body": True})
-        await send({"type": "http.response.body", "body": b"event: end\ndata: {}\n\n", "more_body": False})
-
-    async def _messages(self) -> AsyncGenerator[bytes, Any]:
-        page = self._first
-        while True:
-            yield b"".join(b"id: %d\ndata: %b\n\n" % (each.offset, to_json(each)) for each in page.entries) or b": waiting\n\n"
-            if page.ended:
-                return
-            try:
-                page = await self._service.streams.read(*self._work, offset=page.next_offset, wait_for=HEARTBEAT_EVERY)
-            except NotFound:  # the work has ended without writing to it
-                return
+async def _entries(service: Operations, member_id: str, name: str, page: StreamPage) -> AsyncGenerator[bytes, Any]:
+    while True:
+        yield b"".join(b"id: %d\ndata: %b\n\n" % (each.offset, to_json(each)) for each in page.entries) or b": waiting\n\n"
+        if page.ended:
+            break
+        try:
+            page = await service.streams.read(member_id, name, offset=page.next_offset, wait_for=HEARTBEAT_EVERY)
+        except NotFound:  # the work has ended without writing to it
+            break
+    yield b"event: end\ndata: {}\n\n"
 
 
 ROUTES = (*_EVENTS, *_STREAMS)
