@@ -274,7 +274,7 @@ def given_codes() -> set[str]:
     }
 
 
-_CARRIERS = {each.__name__ for each in errors.CODES}
+_CARRIERS = {each.__name__ for each in errors.CODES} | {"RequestRefused"}
 
 
 def used_codes(call: str) -> set[str]:
@@ -486,10 +486,10 @@ def exits_page() -> str:
 def http_page() -> str:
     """Every route and every record, from the OpenAPI document."""
     from treadle.interfaces.http.app import api_document
-    from treadle.interfaces.http.docs_page import operations, records
+    from treadle.interfaces.http.docs_page import fields_of, kind_of, operations, records
 
     document = api_document()
-    known = {each.name for each in records(document)}
+    known = {name for name, _ in records(document)}
     parts = [
         "# HTTP",
         _NOTE,
@@ -503,28 +503,31 @@ def http_page() -> str:
         "requests that cannot be read, or not in time.",
         _table(["status", "codes"], _failures()),
     ]
-    for operation in operations(document):
-        scope = (
-            "" if operation.scope is None or "Needs the scope" in operation.text else f"\n\nNeeds the scope `{operation.scope}`."
-        )
-        answer = operation.answer and f" with {_record(operation.answer, known)}"
-        failures = f" Errors: {', '.join(map(str, operation.errors))} ([meaning](#errors))." if operation.errors else ""
+    for operation in (each for group in operations(document).values() for each in group):
+        text, answer = operation["text"].strip(), operation["answer"] and f" with {_record(operation['answer'], known)}"
+        named = operation["scope"] is None or "Needs the scope" in text
+        scope = "" if named else f"\n\nNeeds the scope `{operation['scope']}`."
+        failures = f" Errors: {', '.join(operation['errors'])} ([meaning](#errors))." if operation["errors"] else ""
         rows = [
-            [f"`{each.name}`{' *' if each.required else ''}", each.where, _cell(each.kind), _cell(each.text)]
-            for each in operation.fields
+            [
+                f"`{each['name']}`{' *' if each['required'] else ''}",
+                each["where"],
+                _cell(kind_of(each["schema"])),
+                _cell(each["text"]),
+            ]
+            for each in operation["fields"]
         ]
         parts.append(
-            f"## `{operation.method} {operation.path}`\n\n{operation.text.strip()}{scope}\n\n"
-            f"Returns {operation.status}{answer}.{failures}"
+            f"## `{operation['method']} {operation['path']}`\n\n{text}{scope}\n\nReturns {operation['status']}{answer}.{failures}"
         )
         if rows:
             parts.append(_table(["name", "in", "type", ""], rows))
-        if operation.example:
-            parts.append(_fenced(json.dumps(operation.example, indent=2), "json"))
+        if operation["example"]:
+            parts.append(_fenced(json.dumps(operation["example"], indent=2), "json"))
     parts.append("## Records\n\nThe records that responses contain.")
-    for record in records(document):
-        rows = [[f"`{each.name}`", _cell(each.kind), _cell(each.text)] for each in record.fields]
-        parts.append(f"### {record.name}\n\n{record.text}\n\n" + _table(["field", "type", ""], rows))
+    for name, schema in records(document):
+        rows = [[f"`{each['name']}`", _cell(kind_of(each["schema"])), _cell(each["text"])] for each in fields_of(schema)]
+        parts.append(f"### {name}\n\n{schema.get('description', '')}\n\n" + _table(["field", "type", ""], rows))
     return _page(parts)
 
 

@@ -22,14 +22,13 @@ from treadle.engine import Engine
 from treadle.interfaces.http.server import (
     HEAD_LIMIT,
     MAX_PORT_ATTEMPTS,
-    CannotListen,
     HttpOptions,
     HttpServer,
-    NeedsToken,
     is_loopback,
     listen,
 )
 from treadle.model.access import Scope
+from treadle.model.errors import Refused, TreadleError
 
 ANY = HttpOptions(port=0, open_access=True)
 
@@ -65,14 +64,14 @@ def test_a_taken_port_is_passed_over_and_too_many_are_an_error():
 
 def test_when_all_ports_are_taken_it_is_said(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr("treadle.interfaces.http.server.MAX_PORT_ATTEMPTS", 0)
-    with taken() as port, pytest.raises(CannotListen, match=str(port)):
+    with taken() as port, pytest.raises(TreadleError, match=str(port)):
         listen("127.0.0.1", port)
 
 
 def test_addresses_that_are_not_here_cannot_be_listened_on():
-    with pytest.raises(CannotListen):
+    with pytest.raises(TreadleError):
         listen("192.0.2.1", 0)
-    with pytest.raises(CannotListen):
+    with pytest.raises(TreadleError):
         listen("no such host", 0)
 
 
@@ -84,7 +83,7 @@ def test_loopback_is_what_only_this_machine_reaches(host: str, expected: bool):
 @pytest.mark.parametrize("host", ["0.0.0.0", ""])
 async def test_without_a_token_nobody_else_may_reach_it(host: str):
     async with Engine("memory://") as engine:
-        with pytest.raises(NeedsToken, match="token create"):
+        with pytest.raises(Refused, match="token create"):
             await HttpServer(engine, HttpOptions(host=host, port=0)).listen()
 
 

@@ -59,12 +59,6 @@ def _plan_function() -> RegisteredFunction:
     return plan_function()
 
 
-class AlreadyOpen(TreadleError):
-    """The engine is open, and the operation requires a closed one."""
-
-    code = "already_open"
-
-
 class Engine(Registration):
     """A store and the operations on it: enqueue tasks, start runs, wait, operate, read, and run handlers.
 
@@ -588,7 +582,7 @@ def use_store(engine: Engine, url: str | None, settings: Settings, **parts: Any)
     `parts` replace other arguments of `Kernel` until the next switch: `clock`, `ids`. Returns the former URL and settings.
     """
     if engine.kernel.is_open:
-        raise AlreadyOpen("Close the engine before you move it to another store.")
+        raise TreadleError("Close the engine before you move it to another store.", code="already_open")
     former = (engine._url, engine.kernel.settings)
     engine._url = url or engine._url
     engine.kernel = engine._make_kernel(engine._url, settings, **parts)

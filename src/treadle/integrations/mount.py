@@ -14,7 +14,7 @@ from starlette.responses import PlainTextResponse
 from starlette.types import Message, Receive, Scope, Send
 
 from treadle.engine import Engine
-from treadle.interfaces.http.access import SAFE_METHODS, Callers, CsrfRefused, check_origin
+from treadle.interfaces.http.access import SAFE_METHODS, Callers, check_csrf, check_origin
 from treadle.interfaces.http.app import make_app
 from treadle.interfaces.http.app_state import state_of
 from treadle.interfaces.http.namespaces import Prefixed
@@ -41,8 +41,7 @@ class AppCallers(Callers):
             return await super().find(request, csrf=csrf)
         if request.method not in SAFE_METHODS:
             check_origin(request)
-            if not session.accepts(csrf or request.headers.get("X-CSRF-Token", "")):
-                raise CsrfRefused()
+        check_csrf(request, session, csrf)
         return session.access
 
     async def find_session(self, request: Request) -> SessionAccess | None:

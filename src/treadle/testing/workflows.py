@@ -119,14 +119,10 @@ class _Performer:
 
     def perform(self, task: TaskRequest, payload: dict[str, Any]) -> Finished | Errored:
         """Call the handler or run the script; an exception fails the step."""
+        handler: Any = self._handler(task.facet) if task.script is None else None
         try:
-            if task.script is not None:
-                result: Any = self._script_runner(task.script, payload)
-            else:
-                result = self._call(self._handler(task.facet), payload)
+            result: Any = self._script_runner(task.script, payload) if task.script is not None else self._call(handler, payload)
             result = decode(encode({} if result is None else result, "result"))
-        except _HandlerMissing:
-            raise
         except Exception as error:
             kind = error.type if isinstance(error, ScriptFailed) else type(error).__name__
             code = error.error_code if isinstance(error, NonRetryable) else "error"
@@ -139,7 +135,8 @@ class _Performer:
     def _handler(self, facet: str) -> Handler:
         handler = self._handlers.get(facet) or self._handlers.get(short_name(facet))
         if handler is None:
-            raise _HandlerMissing(f"No handler for `{facet}`. Given: {', '.join(sorted(self._handlers)) or 'none'}.")
+            names = ", ".join(sorted(self._handlers)) or "none"
+            raise InvalidInput(f"No handler for `{facet}`. Given: {names}.", code="handler_missing")
         return handler
 
     def _call(self, handler: Handler, payload: dict[str, Any]) -> Any:
@@ -156,12 +153,6 @@ class _Performer:
     def close(self) -> None:
         if self._loop is not None:
             self._loop.close()
-
-
-class _HandlerMissing(InvalidInput):
-    """`run_workflow` has no handler for an event facet that the workflow reached."""
-
-    code = "handler_missing"
 
 
 def run_workflow(

@@ -43,35 +43,11 @@ _PROXY_HEADERS = frozenset({"forwarded", "via", "x-real-ip"})
 SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
 
 
-class CsrfRefused(Forbidden):
-    """A request with a session changes something, but has no CSRF token."""
+class RequestRefused(Forbidden):
+    """A request that its origin, its host or its signature rules out, whatever the caller's scopes are."""
 
-    code = "csrf_refused"
-
-    def __init__(self) -> None:
-        TreadleError.__init__(self, f"A session that changes something must send its CSRF token in the header {CSRF_HEADER}.")
-
-
-class CrossOrigin(Forbidden):
-    """A page of another origin tries to change something."""
-
-    code = "cross_origin"
-
-    def __init__(self) -> None:
-        TreadleError.__init__(self, "The request came from a page of another origin; only pages of this server may make changes.")
-
-
-class HostNotAllowed(Forbidden):
-    """An open server was called under a name that is not loopback, or through a proxy."""
-
-    code = "host_not_allowed"
-
-    def __init__(self) -> None:
-        TreadleError.__init__(
-            self,
-            "This server is open, so it answers only as localhost or 127.0.0.1, and not through a proxy. Start it without --open, "
-            "and use a token.",
-        )
+    def __init__(self, message: str, *, code: str) -> None:
+        TreadleError.__init__(self, message, code=code)
 
 
 @dataclass(slots=True)
@@ -121,12 +97,10 @@ class Callers:
         """
         if (secret := bearer(request)) is not None:
             return await self._of_token(request, secret)
-        changes = request.method not in SAFE_METHODS
-        if changes:
+        if request.method not in SAFE_METHODS:
             check_origin(request)
         if (session := await self.find_session(request)) is not None:
-            if changes and not session.accepts(csrf or request.headers.get(CSRF_HEADER, "")):
-                raise CsrfRefused()
+            check_csrf(request, session, csrf)
             return session.access
         if not self.open_access:
             raise Unauthorized("missing")
@@ -202,20 +176,31 @@ def address_of(request: Request) -> str:
     return request.client.host if request.client is not None else ""
 
 
+def check_csrf(request: Request, session: SessionAccess, csrf: str | None) -> None:
+    """Refuse a change without the CSRF token of the session, in a form (`csrf`) or a header."""
+    if request.method not in SAFE_METHODS and not session.accepts(csrf or request.headers.get(CSRF_HEADER, "")):
+        message = f"A session that changes something must send its CSRF token in the header {CSRF_HEADER}."
+        raise RequestRefused(message, code="csrf_refused")
+
+
 def check_local(request: Request) -> None:
-    """Raise `HostNotAllowed` unless the server was called directly and under a loopback name."""
+    """Raise `RequestRefused` unless the server was called directly and under a loopback name."""
     proxied = any(name in _PROXY_HEADERS or name.startswith("x-forwarded-") for name in request.headers)
     if proxied or not is_loopback_name(_host_of(f"//{request.headers.get('Host', '')}")):
-        raise HostNotAllowed()
+        raise RequestRefused(
+            "This server is open, so it answers only as localhost or 127.0.0.1, and not through a proxy. Start it without --open, "
+            "and use a token.",
+            code="host_not_allowed",
+        )
 
 
 def check_origin(request: Request) -> None:
-    """Raise `CrossOrigin` if a browser reports that a page of another site made the request."""
-    if request.headers.get("Sec-Fetch-Site", "none") not in ("same-origin", "none"):
-        raise CrossOrigin()
+    """Raise `RequestRefused` if a browser reports that a page of another site made the request."""
+    is_foreign = request.headers.get("Sec-Fetch-Site", "none") not in ("same-origin", "none")
     origin = request.headers.get("Origin")
-    if origin is not None and origin.lower().partition("://")[2] != request.headers.get("Host", "").lower():
-        raise CrossOrigin()
+    if is_foreign or (origin is not None and origin.lower().partition("://")[2] != request.headers.get("Host", "").lower()):
+        message = "The request came from a page of another origin; only pages of this server may make changes."
+        raise RequestRefused(message, code="cross_origin")
 
 
 def is_loopback_name(host: str) -> bool:

@@ -47,24 +47,32 @@ POLICY = f"default-src 'none'; style-src 'sha256-{_HASH}'; frame-ancestors 'none
 
 def page(document: dict[str, Any]) -> str:
     """The page for a document."""
-    schemas = document["components"]["schemas"]
-    groups: dict[str, list[dict[str, Any]]] = {}
-    bodies = set()
+    return _template().render(style=_STYLE, info=document["info"], groups=operations(document), records=records(document))
+
+
+def operations(document: dict[str, Any]) -> dict[str, list[dict[str, Any]]]:
+    """The operations by group, as the page shows them."""
+    schemas, groups = document["components"]["schemas"], dict[str, list[dict[str, Any]]]()
     for path, methods in document["paths"].items():
         for method, described in methods.items():
             body = _body_of(described)
-            bodies.add(_name(body))
             shown = _shown(described, schemas.get(_name(body), body))
             groups.setdefault(described["tags"][0], []).append({"method": method.upper(), "path": path, **shown})
-    records = [each for each in sorted(schemas.items()) if each[0] not in bodies and "properties" in each[1]]
-    return _template().render(style=_STYLE, info=document["info"], groups=groups, records=records)
+    return groups
+
+
+def records(document: dict[str, Any]) -> list[tuple[str, dict[str, Any]]]:
+    """The records in answers and bodies, with their schemas; without the bodies themselves."""
+    bodies = {_name(_body_of(described)) for methods in document["paths"].values() for described in methods.values()}
+    schemas = document["components"]["schemas"]
+    return [(name, schemas[name]) for name in sorted(schemas) if name not in bodies and "properties" in schemas[name]]
 
 
 @cache
 def _template() -> Template:
     made = Environment(loader=PackageLoader("treadle.interfaces.http"), autoescape=True, trim_blocks=True)
     made.filters.update(
-        prose=_prose, line=_line, kind_of=kind_of, fields_of=_fields, indented=lambda value: json.dumps(value, indent=2)
+        prose=_prose, line=_line, kind_of=kind_of, fields_of=fields_of, indented=lambda value: json.dumps(value, indent=2)
     )
     return made.get_template("docs.html")
 
@@ -135,14 +143,16 @@ def _shown(described: dict[str, Any], body: dict[str, Any]) -> dict[str, Any]:
     return {
         "text": described.get("description") or described.get("summary", ""),
         "scope": described.get("x-scope"),
-        "fields": [*parameters, *_fields(body)],
+        "fields": [*parameters, *fields_of(body)],
         "status": status,
         "answer": _name(answers.get(media, {}).get("schema", {})) or media,
         "example": next(iter(body.get("examples", ())), None),
+        "errors": sorted(each for each in described["responses"] if each >= "400"),
     }
 
 
-def _fields(schema: dict[str, Any]) -> list[dict[str, Any]]:
+def fields_of(schema: dict[str, Any]) -> list[dict[str, Any]]:
+    """The fields of a record, as the page shows them."""
     required = schema.get("required", ())
     return [
         {"name": name, "schema": each, "text": each.get("description", ""), "where": "body", "required": name in required}

@@ -17,12 +17,12 @@ from starlette.responses import Response
 from treadle.api.contract import PREFIX, ApiRecord, Doc, Parameter, record
 from treadle.api.external_jobs import ExternalJob
 from treadle.dispatch import GitHubIssue, InvalidIssue, coordinator_of, make_issue
-from treadle.interfaces.http.access import bearer
+from treadle.interfaces.http.access import RequestRefused, bearer
 from treadle.interfaces.http.app_state import state_of
 from treadle.interfaces.http.openapi import JSON, PUBLIC, BodyOf, Returns, header
 from treadle.interfaces.http.parameters import Body
 from treadle.interfaces.http.routes import Routes, json_response
-from treadle.model.errors import Forbidden, IdempotencyKeyReused, InvalidInput, Refused, TreadleError
+from treadle.model.errors import IdempotencyKeyReused, InvalidInput, Refused
 from treadle.model.external import ExternalProductionFailure, ExternalProductionHandle
 from treadle.model.names import check_key
 from treadle.model.values import Json
@@ -31,26 +31,6 @@ OPENED = ("opened", "reopened")
 """Actions that make an issue a job; `labeled` does too, for the configured labels."""
 
 _WEBHOOKS = Routes("ingest")
-
-
-class SignatureRefused(Forbidden):
-    """A webhook without a valid signature."""
-
-    code = "signature_refused"
-
-    def __init__(self) -> None:
-        TreadleError.__init__(
-            self, "The header X-Hub-Signature-256 is not the signature of this body with the secret of this server."
-        )
-
-
-class NotConfigured(Refused):
-    """Webhooks cannot be verified, as no secret is set."""
-
-    code = "github_not_configured"
-
-    def __init__(self) -> None:
-        super().__init__("This server takes no GitHub webhooks: set TREADLE_GITHUB_SECRET to the secret of the webhook.")
 
 
 @record
@@ -105,10 +85,12 @@ async def ingest_github(request: Request) -> Response:
     """
     engine = state_of(request).engine
     if not (secret := engine.kernel.settings.github_secret):
-        raise NotConfigured()
+        message = "This server takes no GitHub webhooks: set TREADLE_GITHUB_SECRET to the secret of the webhook."
+        raise Refused(message, code="github_not_configured")
     body = await request.body()
     if not is_signed(secret, body, request.headers.get("X-Hub-Signature-256", "")):
-        raise SignatureRefused()
+        message = "The header X-Hub-Signature-256 is not the signature of this body with the secret of this server."
+        raise RequestRefused(message, code="signature_refused")
     event = request.headers.get("X-GitHub-Event")
     if event == "ping":
         return json_response(Pong(True))

@@ -49,12 +49,6 @@ HEAD_LIMIT = 64 * 1024
 _HEAD_END = b"\r\n\r\n"
 
 
-class NeedsToken(Refused):
-    """An open server, or one without a token, was about to listen on an address that others reach."""
-
-    code = "needs_token"
-
-
 @dataclass(frozen=True, slots=True)
 class HttpOptions:
     """The options of a server."""
@@ -103,15 +97,19 @@ class HttpServer:
         self._namespaces: NamespaceApps | None = None
 
     async def listen(self) -> None:
-        """Bind the address; raises `NeedsToken` or `CannotListen`. Requests are answered once the context is entered."""
+        """Bind the address; requests are answered once the context is entered.
+
+        Raises `Refused` (`needs_token`), or `TreadleError` (`cannot_listen`) as `listen` does.
+        """
         options = self._options
         self.open = options.open_access
         self.local = is_loopback(options.host)
         if not self.local and (self.open or not await self._engine.kernel.tokens.any_live()):
-            raise NeedsToken(
+            raise Refused(
                 f"Other machines reach {options.host or 'every address'}: "
                 + ("an open server would give them full access. " if self.open else "nobody could sign in without a token. ")
-                + "Create a token first (`treadle token create NAME --scope admin`), or listen on 127.0.0.1."
+                + "Create a token first (`treadle token create NAME --scope admin`), or listen on 127.0.0.1.",
+                code="needs_token",
             )
         self._listener = listen(options.host, options.port)
         self.url = url_of(self._listener)
@@ -199,19 +197,13 @@ MAX_PORT_ATTEMPTS = 10
 _BACKLOG = 2048
 
 
-class CannotListen(TreadleError):
-    """The server cannot listen: the address is not local or not permitted, or all tried ports are taken."""
-
-    code = "cannot_listen"
-
-
 def is_loopback(host: str) -> bool:
     """Whether only this machine reaches the address; an empty one means every address."""
     return bool(host) and all(ipaddress.ip_address(address).is_loopback for _, address in _resolve(host))
 
 
 def listen(host: str, port: int) -> socket.socket:
-    """A socket that listens on the port or one of the next; raises `CannotListen`."""
+    """A socket that listens on the port or one of the next; raises `TreadleError` (`cannot_listen`)."""
     family, address = _resolve(host)[0]
     for attempt in range(MAX_PORT_ATTEMPTS + 1 if port else 1):
         wanted = port + attempt
@@ -225,11 +217,12 @@ def listen(host: str, port: int) -> socket.socket:
         except OSError as error:
             made.close()
             if error.errno != errno.EADDRINUSE:
-                raise CannotListen(f"Cannot listen on {host} port {wanted}: {error.strerror}.") from None
+                raise TreadleError(f"Cannot listen on {host} port {wanted}: {error.strerror}.", code="cannot_listen") from None
         else:
             made.setblocking(False)
             return made
-    raise CannotListen(f"Port {port} of {host} and the {MAX_PORT_ATTEMPTS} ports after it are taken; choose another with --port.")
+    message = f"Port {port} of {host} and the {MAX_PORT_ATTEMPTS} ports after it are taken; choose another with --port."
+    raise TreadleError(message, code="cannot_listen")
 
 
 def url_of(listener: socket.socket) -> str:
@@ -245,7 +238,7 @@ def _resolve(host: str) -> list[tuple[int, str]]:
     try:
         found = socket.getaddrinfo(host or None, 0, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
     except OSError as error:
-        raise CannotListen(f"{host!r} is not an address of this machine: {error.strerror}.") from None
+        raise TreadleError(f"{host!r} is not an address of this machine: {error.strerror}.", code="cannot_listen") from None
     return sorted(((family, str(place[0])) for family, _, _, _, place in found), key=lambda each: each[0] != socket.AF_INET)
 
 

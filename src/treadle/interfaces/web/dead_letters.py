@@ -10,7 +10,7 @@ from starlette.responses import Response
 from treadle.api.dead_letters import BATCH, DeadLettersChanged
 from treadle.engine.operations import Operations
 from treadle.interfaces.web.forms import Fields, number, text, whole
-from treadle.interfaces.web.site import NoSuchPage, Visit, action, page
+from treadle.interfaces.web.site import Visit, action, no_page, page
 from treadle.model.access import Scope
 from treadle.model.errors import TreadleError
 
@@ -34,7 +34,7 @@ async def groups(visit: Visit) -> Response:
 async def preview(visit: Visit) -> Response:
     act, asked = visit.path["act"], visit.query
     if act not in WORDS:
-        raise NoSuchPage(visit.request.url.path)
+        raise no_page(visit.request.url.path)
     visit.api.access.check(Scope.OPERATE)
     which, after = _filter(asked), text(asked, "after")
     would: DeadLettersChanged | None = None
@@ -61,7 +61,7 @@ async def preview(visit: Visit) -> Response:
 async def act(visit: Visit) -> Response:
     act, form = visit.path["act"], await visit.form()
     if act not in WORDS:
-        raise NoSuchPage(visit.request.url.path)
+        raise no_page(visit.request.url.path)
     if ids := [str(each) for each in form.getlist("id")]:
         some = await (visit.api.dead_letters.retry if act == "retry" else visit.api.dead_letters.discard)(ids=ids)
         return visit.back(_summary(some.done, some.of_runs, some.passed_over, WORDS[act]))

@@ -12,7 +12,7 @@ from starlette.responses import RedirectResponse, Response
 from treadle.api.system import Status, Throughput
 from treadle.engine.operations import Operations
 from treadle.interfaces.web.forms import if_allowed
-from treadle.interfaces.web.site import NoSuchPage, Visit, page
+from treadle.interfaces.web.site import Visit, no_page, page
 from treadle.model.errors import Forbidden, InvalidInput, NotFound
 from treadle.model.ids import parse_id
 
@@ -32,7 +32,7 @@ class Hour:
 
 
 async def _page_of(service: Operations, value: str) -> str:
-    """The path of the page of the record with this id; raises `NoSuchPage`."""
+    """The path of the page of the record with this id; raises `NotFound` (`no_such_page`)."""
     found: tuple[tuple[str, Callable[[str], Awaitable[object]]], ...] = (
         ("runs", service.runs.get),
         ("tasks", service.tasks.get),
@@ -50,7 +50,7 @@ async def _page_of(service: Operations, value: str) -> str:
     with suppress(NotFound, Forbidden):
         step = await service.steps.find(value)
         return f"/runs/{step.run_id}/steps/{step.step_id}"
-    raise NoSuchPage(f"/go/{value}")
+    raise no_page(f"/go/{value}")
 
 
 @page("/go/{value}")

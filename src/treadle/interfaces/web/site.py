@@ -113,13 +113,9 @@ _MODULES = (
 """The modules with pages."""
 
 
-class NoSuchPage(NotFound):
-    """The dashboard has no page at this path."""
-
-    code = "no_such_page"
-
-    def __init__(self, path: str) -> None:
-        super().__init__(f"There is no page {path}.")
+def no_page(path: str) -> NotFound:
+    """The error for a path at which the dashboard has no page."""
+    return NotFound(f"There is no page {path}.", code="no_such_page")
 
 
 class Visit:
@@ -359,13 +355,13 @@ def add_pages(app: Starlette) -> None:
     app.router.routes.append(RouteTable(site.routes))
     app.mount("/static", _Files(directory=STATIC), name="static")
 
-    async def no_page(request: Request, error: HTTPException) -> Response:
+    async def not_found(request: Request, error: HTTPException) -> Response:
         """Show an error page to browsers; other clients, and calls of the API, receive a problem."""
         if "text/html" not in request.headers.get("accept", "") or request.url.path.startswith(PREFIX):
             return await http_problem(request, error)
-        return await site.trouble(request, NoSuchPage(request.url.path), error.status_code)
+        return await site.trouble(request, no_page(request.url.path), error.status_code)
 
-    app.exception_handlers[HTTPException] = no_page
+    app.exception_handlers[HTTPException] = not_found
 
 
 class _Files(StaticFiles):

@@ -82,21 +82,30 @@ from treadle.model.errors.base import TreadleError
 from treadle.model.errors.inputs import *  # noqa: F403
 from treadle.model.errors.inputs import InvalidInput, NotFound
 from treadle.model.errors.refusals import *  # noqa: F403
-from treadle.model.errors.refusals import Refused
+from treadle.model.errors.refusals import Forbidden, Refused
 from treadle.model.errors.results import *  # noqa: F403
 
 CODES: dict[type[TreadleError], dict[str, str]] = {
     TreadleError: {
+        "already_open": "the engine is open, and the operation requires a closed one",
+        "cannot_listen": "the server's address is not local or not permitted, or all tried ports are taken",
         "demo_failed": "a claim of the story of `treadle demo` does not hold, or a worker process misbehaved",
         "too_many_steps": "raised in a durable function that has reached its limit on steps",
     },
     InvalidInput: {
+        "handler_missing": "`run_workflow` has no handler for an event facet that the workflow reached",
         "handlers_broken": "the module of `--handlers` raises when it is imported",
         "handlers_not_found": "the module of `--handlers` cannot be loaded, or contains no engine",
         "invalid_inputs": "inputs that do not fit the parameters of a workflow",
         "not_over_http": "a command that needs the store was given a server",
         "project_exists": "a file that `treadle init` would write is already there",
         "repeated_key": "an explicit key that a function has given to two steps",
+    },
+    Forbidden: {
+        "cross_origin": "a page of another origin tries to change something",
+        "csrf_refused": "a request with a session changes something, but has no CSRF token",
+        "host_not_allowed": "an open server was called under a name that is not loopback, or through a proxy",
+        "signature_refused": "a webhook without a valid signature",
     },
     NotFound: {
         "alert_rule_not_found": "no such alert rule",
@@ -107,6 +116,7 @@ CODES: dict[type[TreadleError], dict[str, str]] = {
         "handler_not_found": "no registration for that facet",
         "list_not_found": "no task, setting or worker uses that task list",
         "namespace_not_found": "the directory lists no such namespace",
+        "no_such_page": "the dashboard has no page at this path",
         "nothing_matches": "the filter of a bulk operation matches nothing",
         "nothing_published": "the function has published no value of that name",
         "schedule_not_found": "no such schedule",
@@ -128,9 +138,11 @@ CODES: dict[type[TreadleError], dict[str, str]] = {
         "decided_too_late": "the time to decide has passed",
         "edits_not_allowed": "the approval does not allow edits to its context",
         "external_already_resolved": "the external job has ended",
+        "github_not_configured": "webhooks cannot be verified, as no secret is set",
         "handler_exists": "two handlers of one name in one process",
         "key_taken": "a task in a list outside the token's lists has the key",
         "may_not_decide": "the actor is not a decider of the approval",
+        "needs_token": "an open server, or one without a token, was about to listen on an address that others reach",
         "no_free_port": "all candidate ports are in use",
         "poll_not_supported": "no live server could poll the job that was handed off",
         "schedule_exists": "a schedule of that name exists",
