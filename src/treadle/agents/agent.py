@@ -6,7 +6,7 @@ import asyncio
 import inspect
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from fnmatch import fnmatchcase
 from functools import partial
 from typing import Any
@@ -144,22 +144,6 @@ def matches_topics(name: str, topics: Sequence[str]) -> bool:
     return not topics or any(fnmatchcase(name, pattern) for pattern in topics)
 
 
-def idle_topics(topics: Iterable[str], names: Iterable[str]) -> list[str]:
-    """Return the patterns that match none of the names."""
-    known = list(names)
-    return [pattern for pattern in topics if not any(fnmatchcase(name, pattern) for name in known)]
-
-
-def start_warnings(
-    connection: Connection, registry: Registry, names: Iterable[str], topics: Sequence[str], task_list: str
-) -> list[str]:
-    """Return warnings for the start of a runner: topics without a handler, event facets that nothing handles."""
-    unserved = connection.run(_unserved_facets(connection, registry, task_list))
-    return [f"the topic pattern {pattern!r} matches no registered handler" for pattern in idle_topics(topics, names)] + [
-        f"no handler for the event facet {name}" for name in unserved if matches_topics(name, topics)
-    ]
-
-
 async def _unserved_facets(connection: Connection, registry: Registry, task_list: str) -> list[str]:
     """Return event facets of published flows that neither this process nor a live server handles; prompts need no handler."""
     engine = connection.engine
@@ -267,7 +251,12 @@ class Agent:
         names = self._handled_names()
         if names is None:
             return []
-        return start_warnings(self._persistence, self._registry, names, self._profile.topics, self._config.task_list)
+        topics = self._profile.topics
+        idle = [pattern for pattern in topics if not any(fnmatchcase(name, pattern) for name in names)]
+        unserved = self._persistence.run(_unserved_facets(self._persistence, self._registry, self._config.task_list))
+        return [f"the topic pattern {pattern!r} matches no registered handler" for pattern in idle] + [
+            f"no handler for the event facet {name}" for name in unserved if matches_topics(name, topics)
+        ]
 
     def cache_workflow_ast(self, workflow_id: str, ast: Mapping[str, Any]) -> None:
         """Keep a program for `resume`. It is never needed, because runs are pinned to their program in the store."""
@@ -408,7 +397,7 @@ class Agent:
             beat_every=config.heartbeat_interval_ms / 1000,
             poll_every=config.poll_interval_ms / 1000,
         )
-        run(_started(host))
+        run(host.start())
         self._host = host
         try:
             self.on_started()
@@ -440,7 +429,3 @@ class Agent:
             self._persistence.save_server(server)
         except Exception as second:
             _log.error("could not report the error of this server: %s", second)
-
-
-async def _started(host: AgentHost) -> None:
-    await host.start()

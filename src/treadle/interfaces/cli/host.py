@@ -304,23 +304,15 @@ def stop_signal(at_eof: bool = False) -> asyncio.Event:
     loop = asyncio.get_running_loop()
     presses = 0
 
-    def end_now() -> None:
-        tell_note("Stopped immediately; running tasks are taken over when their leases expire.")
-        os._exit(INTERRUPTED)
-
     def pressed() -> None:
         nonlocal presses
         presses += 1
-        if presses > 1:
-            end_now()
-
-    def interrupt() -> None:
-        if stop.is_set():
-            end_now()
-        stop.set()
+        if presses > 1 or stop.is_set():
+            tell_note("Stopped immediately; running tasks are taken over when their leases expire.")
+            os._exit(INTERRUPTED)
 
     loop.add_signal_handler(signal.SIGTERM, stop.set)
-    loop.add_signal_handler(signal.SIGINT, interrupt)
+    loop.add_signal_handler(signal.SIGINT, stop.set)
     on_sigint(pressed)
     if at_eof:
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from treadle.model import errors
@@ -103,15 +104,16 @@ def tell_flow_error(error: InvalidFlow, *, as_json: bool) -> None:
         sys.stderr.write(json.dumps({"error": told}) + "\n")
         sys.stderr.flush()
         return
-    for each in found:
-        tell_diagnostic(each)
+    tell_diagnostics(None, found)
     tell_error(error.code, first, as_json=False)
 
 
-def tell_diagnostic(diagnostic: Diagnostic) -> None:
-    """Print a diagnostic about AFL for people on stderr, with its line."""
-    sys.stderr.write(printable(diagnostic.render(), keep="\n\t") + "\n\n")
-    sys.stderr.flush()
+def tell_diagnostics(session: Session | None, diagnostics: Iterable[Diagnostic]) -> None:
+    """Print diagnostics about AFL for people on stderr, with their lines."""
+    if session is None or not session.json:
+        for diagnostic in diagnostics:
+            sys.stderr.write(printable(diagnostic.render(), keep="\n\t") + "\n\n")
+        sys.stderr.flush()
 
 
 def tell_warning(message: str) -> None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from treadle.engine import Engine
 from treadle.interfaces.cli.command import argument, option
-from treadle.interfaces.cli.messages import tell_diagnostic, tell_warning
+from treadle.interfaces.cli.messages import tell_diagnostics, tell_warning
 from treadle.interfaces.cli.session import Session
 from treadle.interfaces.cli.values import workflow_inputs
 from treadle.model.errors import InvalidInput
@@ -56,9 +56,7 @@ def read_sources(places: Sequence[str]) -> list[Source]:
 def compile_here(session: Session, engine: Engine, sources: Sequence[Source], *, strict: bool) -> Program:
     """Compile sources before a command uses them; print warnings for people, and raise `InvalidFlow` for errors."""
     _, program, compiled = engine.kernel.flows.compile(sources, strict=strict or session.strict)
-    if not session.json:
-        for each in compiled.warnings:
-            tell_diagnostic(each)
+    tell_diagnostics(session, compiled.warnings)
     return program
 
 

@@ -15,7 +15,7 @@ from treadle.api.wire import to_builtins
 from treadle.engine import Engine
 from treadle.interfaces.cli.command import argument, option
 from treadle.interfaces.cli.format import facts, plain, when
-from treadle.interfaces.cli.messages import BAD_INPUT, FAILED, tell_diagnostic
+from treadle.interfaces.cli.messages import BAD_INPUT, FAILED, tell_diagnostics
 from treadle.interfaces.cli.session import Session
 from treadle.interfaces.cli.sources import Files, Places, StrictOption, compile_here, flow_name, read_sources
 from treadle.model.errors import InvalidFlow, InvalidInput
@@ -53,11 +53,9 @@ def compile_files(
     if strict or session.strict:
         compiled = compiled.strictly()
     ok = compiled.ok
-    if not session.json:
-        for each in compiled.diagnostics:
-            tell_diagnostic(each)
+    tell_diagnostics(session, compiled.diagnostics)
     if ok and output is not None:
-        _write(output, compiled.program)
+        _write(output, json.dumps(compiled.program, ensure_ascii=False, indent=2) + "\n")
     if output != "-":
         session.show(_as_json(compiled, ok, with_program=not check and output is None), lambda: _summary(compiled, ok))
     if not ok:
@@ -99,15 +97,15 @@ def _count(number: int, word: str) -> str:
     return f"{number} {word}{'' if number == 1 else 's'}" if number else ""
 
 
-def _write(output: str, program: dict[str, Json]) -> None:
-    text = json.dumps(program, ensure_ascii=False, indent=2) + "\n"
-    if output == "-":
+def _write(place: str, text: str) -> None:
+    """Write the text to a file, or to stdout."""
+    if place == "-":
         sys.stdout.write(text)
         return
     try:
-        Path(output).write_text(text, "utf-8")
+        Path(place).write_text(text, "utf-8")
     except OSError as error:
-        raise InvalidInput(f"{output} cannot be written: {error.strerror}.") from None
+        raise InvalidInput(f"{place} cannot be written: {error.strerror}.") from None
 
 
 @dataclass(frozen=True)
@@ -133,12 +131,11 @@ def fmt(
         raise InvalidInput("- (stdin) cannot be combined with files.")
     done = _format(read_sources(files))
     changed = [each for each in done if each.changed]
-    if files == ["-"] and not (check or diff):
-        sys.stdout.write(done[0].after)
-        return
     if not (check or diff):
-        for each in changed:
-            _rewrite(each)
+        for rewritten in done if files == ["-"] else changed:
+            _write(rewritten.name, rewritten.after)
+        if files == ["-"]:
+            return
     value = {"files": [{"file": each.name, "changed": each.changed} for each in done], "written": not (check or diff)}
     session.show(value, lambda: plain(_told(done, changed, check=check, diff=diff)))
     if check and changed:
@@ -158,13 +155,6 @@ def _format(sources: list[tuple[str, str]]) -> list[_Rewritten]:
     if problems:
         raise InvalidFlow("There are syntax errors; nothing was changed.", tuple(problems))
     return done
-
-
-def _rewrite(each: _Rewritten) -> None:
-    try:
-        Path(each.name).write_text(each.after, "utf-8")
-    except OSError as error:
-        raise InvalidInput(f"{each.name} cannot be written: {error.strerror}.") from None
 
 
 def _told(done: list[_Rewritten], changed: list[_Rewritten], *, check: bool, diff: bool) -> str:
@@ -203,14 +193,12 @@ def fix(
     fixed = fix_sources(before)
     done = [_Rewritten(name, text, after, "fixed") for (name, text), (_, after) in zip(before, fixed.sources, strict=True)]
     changed = [each for each in done if each.changed]
-    if not session.json:
-        for diagnostic in fixed.compiled.diagnostics:
-            tell_diagnostic(diagnostic)
+    tell_diagnostics(session, fixed.compiled.diagnostics)
     if files == ["-"] and not (check or session.json):
         sys.stdout.write(done[0].after)
     else:
-        for each in changed if write else ():
-            _rewrite(each)
+        for rewritten in changed if write else ():
+            _write(rewritten.name, rewritten.after)
         session.show(_fixed_json(done, fixed, write=write), lambda: plain(_fixed_text(changed, fixed, write=write, check=check)))
     if not fixed.compiled.ok:
         raise Exit(BAD_INPUT)
