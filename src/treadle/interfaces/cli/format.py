@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from treadle.api.view import Column, View, fill, short, words
 from treadle.model.clock import as_text, span
-from treadle.model.tasks import FRAMEWORK, LogLine
+from treadle.model.tasks import FRAMEWORK
 from treadle.model.text import printable
 from treadle.model.values import Json
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from rich.table import Table
     from rich.text import Text
 
-    from treadle.api.tasks import TaskLogLine
+    from treadle.api.runs import RunLogLine
 
 Instant = datetime | int
 """An instant of the API (datetime) or of the kernel (milliseconds)."""
@@ -58,12 +58,12 @@ def plain(value: object, style: str = "") -> Text:
     return Text(printable(str(value), keep="\n\t"), style=style)
 
 
-def line(said: TaskLogLine | LogLine, before: str = "") -> Text:
-    """A log line of a task; lines of the framework are dimmer than those of handlers."""
-    told = said.said if isinstance(said, LogLine) else said.details
-    details = f"  {json.dumps(told, ensure_ascii=False, separators=(',', ':'))}" if told else ""
-    style = _LEVELS.get(said.level, "dim" if said.source == FRAMEWORK else "")
-    return plain(printable(f"{as_text(ms(said.at))} {said.level:7} {before}{said.message}{details}"), style)
+def log_line(line: RunLogLine) -> Text:
+    """A log line of a run, after the path of its step; lines of the framework are dimmer than those of handlers."""
+    details = f"  {json.dumps(line.details, ensure_ascii=False, separators=(',', ':'))}" if line.details else ""
+    style = _LEVELS.get(line.level, "dim" if line.source == FRAMEWORK else "")
+    path = "" if not line.path or line.message.startswith(f"{line.path}:") else f"{line.path}: "
+    return plain(printable(f"{as_text(ms(line.at))} {line.level:7} {path}{line.message}{details}"), style)
 
 
 def state(word: str) -> Text:

@@ -8,8 +8,8 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from treadle.api.runs import RUN
-from treadle.api.tasks import WAIT_LIMIT
 from treadle.api.view import short
+from treadle.interfaces.cli.calls import wait_for_end
 from treadle.interfaces.cli.format import details, grid, ms, plain, state, together
 from treadle.interfaces.cli.session import Session
 from treadle.model.clock import as_text, span
@@ -148,7 +148,8 @@ class Watcher:
 
     async def watch(self, stop: asyncio.Event) -> RunOutputs | None:
         """Return the run's outputs; None if `stop` was set first."""
-        result = asyncio.ensure_future(self._end())
+        ends = wait_for_end(lambda part: self._api.runs.outputs(self._run_id, wait_for=part), None, "Run", self._run_id)
+        result = asyncio.ensure_future(ends)
         stopping = asyncio.ensure_future(stop.wait())
         every = _LOOK_EVERY if self._heard is not None else _LOOK_EVERY_REMOTE
         if self._heard is not None:
@@ -167,12 +168,6 @@ class Watcher:
             result.cancel()
             await asyncio.gather(result, stopping, return_exceptions=True)
         return None if result.cancelled() else result.result()
-
-    async def _end(self) -> RunOutputs:
-        while True:
-            ended = await self._api.runs.outputs(self._run_id, wait_for=WAIT_LIMIT)
-            if ended.finished:
-                return ended
 
     async def _look(self) -> None:
         if self._session.json:

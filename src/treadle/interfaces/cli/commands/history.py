@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import Coroutine
+from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing, suppress
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, TypeVar
 
 from treadle.api.view import short
 from treadle.api.wire import to_builtins
@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     from treadle.api.traces import Trace, TraceEntry
 
 
+T = TypeVar("T")
+
 _PAGE = 50
 
 
@@ -47,21 +49,24 @@ async def events(
     which = {"entity": entity, "entity_id": about, "run_id": run, "root_id": root, "move": move}
     async with session.api() as api:
         if follow:
-            await _until_stopped(_follow_events(session, api, after, which))
+            await _follow(
+                api.events.follow(after_seq=after, **which),
+                lambda event: announce(session, to_builtins(event), [_line(event)]),
+            )
             return
         page = await api.events.list(after_seq=after, limit=limit, **which)
     show(session, page, datetime.min)
 
 
-async def _follow_events(session: Session, api: Api, after: int | None, which: dict[str, str | None]) -> None:
-    async with aclosing(api.events.follow(after_seq=after, **which)) as found:
-        async for event in found:
-            announce(session, to_builtins(event), [_line(event)])
+async def _follow(items: AsyncGenerator[T, None], show_item: Callable[[T], None]) -> None:
+    """Show each item until the end, SIGTERM or Ctrl-C."""
 
+    async def show_all() -> None:
+        async with aclosing(items):
+            async for item in items:
+                show_item(item)
 
-async def _until_stopped(printing: Coroutine[Any, Any, None]) -> None:
-    """Print until the end, SIGTERM or Ctrl-C."""
-    tasks = [asyncio.create_task(stop_signal().wait()), asyncio.create_task(printing)]
+    tasks = [asyncio.create_task(stop_signal().wait()), asyncio.create_task(show_all())]
     await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
     for task in tasks:
         task.cancel()
@@ -91,7 +96,7 @@ async def stream(
             show(session, found, now)
         elif follow:
             printer = _Printer(session)
-            await _until_stopped(_follow_stream(printer, api, work, name, offset))
+            await _follow(api.streams.follow(work, name, offset=offset), printer.print)
             printer.end()
             await _tell_successor(api, work, name)
         else:
@@ -116,12 +121,6 @@ async def _print_stream(session: Session, api: Api, work: str, name: str, offset
         if not page.entries:
             printer.end()
             return
-
-
-async def _follow_stream(printer: _Printer, api: Api, work: str, name: str, offset: int) -> None:
-    async with aclosing(api.streams.follow(work, name, offset=offset)) as entries:
-        async for entry in entries:
-            printer.print(entry)
 
 
 class _Printer:

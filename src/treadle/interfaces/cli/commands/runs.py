@@ -14,8 +14,7 @@ from treadle.interfaces.cli.calls import until_end
 from treadle.interfaces.cli.command import argument, option
 from treadle.interfaces.cli.commands.run import HandlersHere, opened, watch_run, work_on
 from treadle.interfaces.cli.engines import load_engines
-from treadle.interfaces.cli.format import facts, plain, table, together
-from treadle.interfaces.cli.format import line as shown_line
+from treadle.interfaces.cli.format import facts, log_line, plain, table, together
 from treadle.interfaces.cli.host import stop_signal
 from treadle.interfaces.cli.run_view import is_shown, list_steps, live_tasks, show_run, steps_table
 from treadle.interfaces.cli.session import Session
@@ -96,20 +95,8 @@ async def logs(
             if before is None:
                 break
     lines.sort(key=lambda line: line.at)  # several processes write them independently
-    session.show({"run_id": run_id, "lines": [to_builtins(line) for line in lines]}, lambda: _lines(lines))
-
-
-def _lines(lines: Sequence[RunLogLine]) -> RenderableType:
-    from rich.console import Group
-
-    if not lines:
-        return plain("No lines.")
-    return Group(*(shown_line(line, _before(line)) for line in lines))
-
-
-def _before(line: RunLogLine) -> str:
-    """The path of the line's step, unless the message already starts with it."""
-    return "" if not line.path or line.message.startswith(f"{line.path}:") else f"{line.path}: "
+    value = {"run_id": run_id, "lines": to_builtins(lines)}
+    session.show(value, lambda: together(*map(log_line, lines)) if lines else plain("No lines."))
 
 
 async def resume(session: Session, run_id: RunId, handlers: HandlersHere = None) -> None:

@@ -207,14 +207,20 @@ async def add_watcher(
 
     A DURATION is 90, 1.5s, 5m, 2h or 1d.
     """
+    chosen: dict[str, Any] = dict(options)
     if not session.chosen.remote:  # a server's paths are not this machine's
-        options.update(_absolute(options))
+        chosen |= _absolute(chosen)
     if dry_run:
-        _try_out(session, name, options)
+        _try_out(session, name, chosen)
         return
-    async with session.api(migrate=True, first=lambda engine: _check_here(engine, name, options)) as api:
-        watcher = await api.watchers.create(name, paused=paused, **options)
+    async with session.api(migrate=True, first=lambda engine: _check_here(engine, name, chosen)) as api:
+        watcher = await api.watchers.create(name, paused=paused, **chosen)
     session.show(watcher, lambda: plain(_added(watcher)))
+
+
+def _absolute(options: Mapping[str, Any]) -> dict[str, str]:
+    """The paths among the options as this machine sees them."""
+    return {kind: str(Path(options[kind]).absolute()) for kind in (DIRECTORY, FILE) if kind in options}
 
 
 def _added(watcher: Watcher) -> str:
@@ -223,16 +229,6 @@ def _added(watcher: Watcher) -> str:
     if watcher.error is not None:
         lines.append(f"It cannot scan on this machine: {watcher.error.get('message')}")
     return "\n".join(lines)
-
-
-def _absolute(options: WatcherOptions) -> WatcherOptions:
-    directory, file = options.get("directory"), options.get("file")
-    found = WatcherOptions()
-    if directory is not None:
-        found["directory"] = str(Path(directory).absolute())
-    if file is not None:
-        found["file"] = str(Path(file).absolute())
-    return found
 
 
 def _check_watcher(engine: Engine, name: str, options: Mapping[str, Any]) -> WatcherBody:
