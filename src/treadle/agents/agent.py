@@ -11,7 +11,7 @@ from fnmatch import fnmatchcase
 from functools import partial
 from typing import Any
 
-from treadle.agents.config import AgentPollerConfig, RunnerConfig, check_config
+from treadle.agents.config import AgentPollerConfig
 from treadle.agents.connection import LEASE_FOR, Connection, forbid_event_loop
 from treadle.agents.evaluator import Evaluator
 from treadle.agents.host import OWN_KINDS, AgentHost, Profile
@@ -172,9 +172,8 @@ class Agent:
     """Seconds that running work gets when the agent stops."""
 
     def __init__(
-        self, persistence: Persistence, evaluator: Evaluator, config: AgentPollerConfig | RunnerConfig, topics: tuple[str, ...] = ()
+        self, persistence: Persistence, evaluator: Evaluator, config: AgentPollerConfig, topics: tuple[str, ...] = ()
     ) -> None:
-        check_config(config)
         self._persistence = persistence
         self._evaluator = evaluator
         self._config = config

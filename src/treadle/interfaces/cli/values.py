@@ -23,9 +23,6 @@ PAYLOAD = option(
 TAG = option("--tag", metavar="KEY=VALUE", help="A search attribute: text, a number, true, false or a time; repeatable")
 Params = Annotated[list[str] | None, PARAM]
 TagPairs = Annotated[list[str] | None, TAG]
-Where = Annotated[
-    str | None, option("--where", metavar="QUERY", help="Only those that match: 'state = failed and tag.customer = acme'")
-]
 Payload = Annotated[str | None, PAYLOAD]
 
 _SHOWN = 60

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from collections import deque
 from typing import TYPE_CHECKING, Annotated
 
 from treadle.interfaces.cli.command import option
@@ -52,7 +51,6 @@ class Look:
         self.runs: list[Run] = []
         self.servers: list[Server] = []
         self.trouble: str | None = None
-        self.ready: deque[int] = deque(maxlen=60)
 
     async def again(self) -> None:
         """Take a new snapshot."""
@@ -67,7 +65,6 @@ class Look:
             self.trouble = f"{error.code}: {error}"
         else:
             self.trouble = None
-            self.ready.append(self.status.tasks.ready)
 
     @property
     def now(self) -> Instant | None:
