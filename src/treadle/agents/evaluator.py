@@ -11,10 +11,10 @@ from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any, Protocol
+from typing import Any
 
 from treadle.agents.connection import forbid_event_loop
-from treadle.agents.invoke import CtrlC
+from treadle.agents.invoke import CtrlC, ToolRegistry
 from treadle.agents.persistence import Persistence
 from treadle.kernel.runs.flows import Source, find_workflow
 from treadle.kernel.runs.records import ExecutionResult as KernelResult
@@ -76,14 +76,6 @@ class ExecutionResult:
     status: ExecutionStatus = ExecutionStatus.PAUSED
 
 
-class InlineDispatcher(Protocol):
-    """Handles steps in the calling thread instead of leaving their tasks to workers."""
-
-    def can_dispatch(self, facet_name: str) -> bool: ...
-
-    def dispatch(self, facet_name: str, payload: dict[str, Any]) -> dict[str, Any] | None: ...
-
-
 class UnknownStep(NotFound, ValueError):
     """There is no step with that id."""
 
@@ -106,7 +98,7 @@ class Evaluator:
         inputs: Mapping[str, Json] | None = None,
         program_ast: Mapping[str, Any] | str | None = None,
         runner_id: str = "",
-        dispatcher: InlineDispatcher | None = None,
+        dispatcher: ToolRegistry | None = None,
         wf_id: str = "",
         *,
         task_list: str = DEFAULT_LIST,
@@ -118,7 +110,7 @@ class Evaluator:
         `program_ast` is a compiled program or AFL text; `workflow_ast` the workflow in it, by name or compiled. Without
         `program_ast`, `workflow_ast` is the whole program (compiled or AFL text) with one workflow. With `wf_id`, a second call
         finds the run of the first. With `born`, the steps' tasks are created preclaimed by that owner. `budget` limits the
-        dollars that the run may spend on models.
+        dollars that the run may spend on models. Steps with a handler in `dispatcher` are handled here, instead of by workers.
         """
         forbid_event_loop("execute")
         given = dict(inputs or {})
@@ -135,7 +127,7 @@ class Evaluator:
         program_ast: Mapping[str, Any] | None = None,
         inputs: Mapping[str, Json] | None = None,
         runner_id: str = "",
-        dispatcher: InlineDispatcher | None = None,
+        dispatcher: ToolRegistry | None = None,
     ) -> ExecutionResult:
         """Drive a run to its next fixed point; return the result of a run that has ended.
 
@@ -227,7 +219,7 @@ class Evaluator:
             with suppress(Exception):
                 self.telemetry.emit(made)
 
-    def _drive(self, run_id: str, dispatcher: InlineDispatcher | None) -> ExecutionResult:
+    def _drive(self, run_id: str, dispatcher: ToolRegistry | None) -> ExecutionResult:
         result = self.persistence.run(self._to_fixed_point(run_id))
         while dispatcher is not None and result.status is ExecutionStatus.PAUSED:
             waiting = self.persistence.run(self._waiting(run_id))

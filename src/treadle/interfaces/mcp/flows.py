@@ -66,16 +66,6 @@ _COMPILATION: Shape = {"success": bool, "json": Json, "errors": list[str], "diag
 _FORMATTED: Shape = {"valid": bool, "sources": list[FormattedSource], "errors": list[Finding]}
 
 
-class DoesNotCompile(InvalidFlow):
-    """Raised for sources that do not compile; has findings instead of diagnostics."""
-
-    def __init__(self, findings: Sequence[Finding]) -> None:
-        lines = [error_text(each) for each in findings[:3]]
-        more = f" (and {len(findings) - 3} more)" if len(findings) > 3 else ""
-        super().__init__(f"The AFL does not compile: {'; '.join(lines)}{more}.")
-        self.findings = tuple(findings)
-
-
 def texts(source: str | None, sources: Sequence[SourceText] | None) -> list[SourceText]:
     """The sources, from either argument."""
     if (source is None) == (not sources):
@@ -110,13 +100,15 @@ def _errors(findings: Sequence[Finding]) -> list[Finding]:
 
 
 async def check(context: RequestContext, sources: Sequence[SourceText], *, strict: bool = False) -> None:
-    """Raise `DoesNotCompile` unless the sources compile; callers that are restricted to task lists may not validate."""
+    """Raise `InvalidFlow` unless the sources compile; callers that are restricted to task lists may not validate."""
     try:
         answer = await context.api.flows.validate(sources, strict=strict)
     except RestrictedToken:
         return
     if not answer.valid:
-        raise DoesNotCompile(_errors(found(answer.diagnostics, sources))[:_MOST_FINDINGS])
+        findings = _errors(found(answer.diagnostics, sources))[:_MOST_FINDINGS]
+        more = f" (and {len(findings) - 3} more)" if len(findings) > 3 else ""
+        raise InvalidFlow(f"The AFL does not compile: {'; '.join(map(error_text, findings[:3]))}{more}.", tuple(findings))
 
 
 @tool(answers=_VALIDATION)

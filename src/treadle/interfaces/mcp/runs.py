@@ -36,7 +36,6 @@ Lenient = Annotated[bool, Doc("Skip the check of the inputs against the workflow
 Key = Annotated[str | None, Doc("A repeated start with this key returns the first run")]
 TaskList = Annotated[str, Doc("The task list that workers select tasks from")]
 Deadline = Annotated[float | None, Doc("Cancel the run this many seconds after its start", 7200)]
-Answers = Annotated[dict[str, Json] | None, Doc(ANSWERS, {"shop.Pay": {"receipt": "r-1"}})]
 Status = Literal["COMPLETED", "RUNNING", "PAUSED", "ERROR"]
 
 
@@ -238,7 +237,7 @@ async def afl_execute_workflow(
     task_list: TaskList = DEFAULT_LIST,
     strict: Strict = True,
     deadline: Deadline = None,
-    answers: Answers = None,
+    answers: Annotated[dict[str, Json] | None, Doc(ANSWERS, {"shop.Pay": {"receipt": "r-1"}})] = None,
 ) -> Execution:
     """Run a workflow of AFL sources, published or not, and wait briefly for its end.
 

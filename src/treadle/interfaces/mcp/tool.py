@@ -227,11 +227,8 @@ async def answer(tool: Tool, context: RequestContext, given: Mapping[str, Any], 
 def details(error: TreadleError) -> dict[str, Json]:
     """Details of an error: AFL diagnostics and the missing scope."""
     told: Mapping[str, Any] = getattr(error, "problem", {})
-    found: Sequence[Any] = (
-        told.get("diagnostics")
-        or [to_builtins(each) for each in getattr(error, "findings", ())]
-        or [each.as_json() for each in getattr(error, "diagnostics", ()) if hasattr(each, "as_json")]
-    )
+    own = [each.as_json() if hasattr(each, "as_json") else to_builtins(each) for each in getattr(error, "diagnostics", ())]
+    found: Sequence[Any] = told.get("diagnostics") or own
     scope = told.get("scope") or getattr(error, "scope", None)
     return ({"diagnostics": list(found)} if found else {}) | ({"scope": str(scope)} if scope else {})
 
