@@ -174,3 +174,12 @@ charged as (
   ) as used
   where limits.namespace = used.namespace and limits.key = used.key
 )
+
+-- name: sqlite_first_seq
+-- The first of the seqs that a statement has taken for its rows.
+(select value - json_array_length(:rows) + 1 from seqs where name = 'move')
+
+-- name: to_cancel
+-- The live tasks of the run to cancel; with an inbox, those that are not in progress.
+run_id = :run_id and (:inbox is null or (step_id is not null and (state = 'awaiting_approval'
+    or (owner_id is null and state = 'pending' and (claim_version = 0 or failures > 0)))))

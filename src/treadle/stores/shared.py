@@ -5,8 +5,8 @@ A statement has the same name, parameters and columns in both. The ports of `tre
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import Any, Protocol, TypeVar
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -17,51 +17,37 @@ from treadle.kernel.store.queries import (
     DeadLetter,
     DeadLetterFilter,
     DeadLetterGroup,
+    Extension,
     FailedRun,
     LaneDepth,
     Place,
+    Renewal,
     RunFilter,
     StepTask,
     Tally,
     TaskEnd,
+    Touch,
     TreeTask,
 )
 from treadle.kernel.store.records import EffectFilter, RecordFilter
 from treadle.kernel.store.units import Seen
+from treadle.model.errors import StoreBusy
 from treadle.model.ids import id_time
 from treadle.model.lists import LaneRule, Limit, TaskList
 from treadle.model.names import Lane
 from treadle.model.records import EffectOutcome, HandlerRegistration, Message, Record, Stream, StreamChunk
 from treadle.model.runs import DOINGS, Flow, FlowVersion, Run, Step
 from treadle.model.states import RunState
-from treadle.model.tasks import LogLine, Move, Task
-from treadle.model.usage import Budget, Usage
-from treadle.stores.rules.encoding import registration_of
+from treadle.model.tasks import LogLine, Move, Server, Task
+from treadle.stores import leases, limits
+from treadle.stores.rules.encoding import registration_of, server_of
+from treadle.stores.session import Port, Session, uses, writes
 
-_NAMES = ("tasks", "dead_letters", "runs", "records", "log", "search", "traces", "streams", "operators", "usage")
-
-FILES = tuple(f"{name}.sql" for name in _NAMES)
-"""The files with these statements; a name occurs in only one of them."""
+T = TypeVar("T")
 
 
-class Database(Protocol):
-    """An open database. It ignores values that the statement has no parameter for; a list becomes an array."""
-
-    async def fetch(self, name: str, /, **values: Any) -> list[Any]:
-        """Run a statement that only reads; return its rows."""
-
-    async def fetch_as(self, kind: type[T], name: str, /, **values: Any) -> list[T]:
-        """Run a statement that only reads; return its rows as records with the columns as fields, and ids as text."""
-
-    async def execute(self, name: str, /, **values: Any) -> int:
-        """Run a statement in a transaction of its own; return the number of changed rows."""
-
-
-class Port:
-    """A port on a database."""
-
-    def __init__(self, database: Database) -> None:
-        self._database = database
+class Reads(Port):
+    """A port with reads."""
 
     async def _find(self, kind: type[T], name: str, /, **values: Any) -> T | None:
         """Return the first row as a record."""
@@ -85,7 +71,7 @@ def unique(values: Iterable[str]) -> list[str]:
     return list(dict.fromkeys(values))
 
 
-class Records(Port):
+class Records(Reads):
     """The `RecordStore` of both stores."""
 
     async def find(self, record_id: str) -> Record | None:
@@ -132,7 +118,7 @@ class Records(Port):
         return int(count)
 
 
-class Traces(Port):
+class Traces(Reads):
     """The `TraceStore` of both stores."""
 
     async def list_roots(self, namespace: str, trace_id: str, limit: int) -> list[str]:
@@ -149,8 +135,8 @@ class Traces(Port):
         return await self._database.fetch_as(Record, "list_tree_records", roots=unique(root_ids), limit=max(limit, 0))
 
 
-class Streams(Port):
-    """The `StreamStore` of both stores; `streams.py` of each appends."""
+class Streams(Reads):
+    """The `StreamStore` of both stores; `streams.py` appends."""
 
     async def list_of(self, owner_ids: Sequence[str]) -> list[Stream]:
         return await self._database.fetch_as(Stream, "list_streams", ids=unique(owner_ids))
@@ -164,8 +150,8 @@ class Streams(Port):
         return int(rows[0][0]) if rows else 0
 
 
-class LogReads(Port):
-    """The reads of the `LogStore` that both stores have in common."""
+class LogPort(Reads):
+    """The part of the `LogStore` that both stores have in common."""
 
     async def list_moves(self, entity_id: str) -> list[Move]:
         return await self._database.fetch_as(Move, "list_moves", entity_id=entity_id)
@@ -186,6 +172,11 @@ class LogReads(Port):
     async def list_ends(self, limit: int) -> list[TaskEnd]:
         return [TaskEnd(*row) for row in await self._database.fetch("list_ends", limit=max(limit, 0))]
 
+    async def append_lines(self, lines: Sequence[LogLine]) -> None:
+        if lines:
+            rows = [(line.task_id, line.at, line.level, line.message, line.details, line.run_id, line.step_id) for line in lines]
+            await self._database.execute("append_lines", rows=rows)
+
     async def list_lines(self, task_id: str, limit: int) -> list[LogLine]:
         return await self._database.fetch_as(LogLine, "list_lines", task_id=task_id, limit=max(limit, 0))
 
@@ -202,7 +193,7 @@ class LogReads(Port):
 _ID_STATEMENTS = {"run": "list_run_ids", "task": "list_task_ids", "step": "list_step_ids"}
 
 
-class SearchReads(Port):
+class SearchPort(Reads):
     """The reads of the `SearchStore` that both stores have in common: all but those by words."""
 
     async def list_tags(self, owner_ids: Sequence[str]) -> dict[str, dict[str, str]]:
@@ -239,14 +230,52 @@ def places(rows: Iterable[Any]) -> list[Place]:
 _RULE_COLUMNS = ("rate", "burst", "tokens", "tokens_at", "backlog_limit", "limit_key")
 
 
-class Settings(Port):
-    """The common part of the `OperatorStore`."""
+class OperatorPort(Reads):
+    """The `OperatorStore` of both stores."""
 
     async def list_lists(self) -> list[TaskList]:
         return await self._database.fetch_as(TaskList, "list_lists")
 
     async def list_lane_rules(self) -> list[LaneRule]:
         return [lane_rule(*row) for row in await self._database.fetch("list_lane_rules")]
+
+    @uses
+    async def set_list(
+        self,
+        session: Session,
+        namespace: str,
+        task_list: str,
+        *,
+        paused: bool | None = None,
+        accepting: bool | None = None,
+        no_handler: str | None = None,
+    ) -> tuple[int, ...]:
+        names = {"namespace": namespace, "task_list": task_list}
+        async with session.transaction():
+            await session.coordinate("lock_lists")
+            await session.execute("set_list", **names, paused=paused, accepting=accepting, no_handler=no_handler)
+            lanes = {row[0] for row in await session.fetch("mark_list", **names)}
+            if paused is not None:
+                keys = await session.fetch("recall_list" if paused else "list_waiting_keys", **names)
+                lanes |= await limits.admit(session, {(namespace, row[0]) for row in keys})
+        return tuple(sorted(lanes))
+
+    async def set_rate(self, lane_id: int, rate: float | None, burst: int | None) -> None:
+        await self._database.execute("set_rate", lane_id=lane_id, rate=rate, burst=burst)
+
+    @uses
+    async def set_limit(self, session: Session, namespace: str, key: str, max_running: int | None) -> tuple[int, ...]:
+        return tuple(sorted(await limits.set_limit(session, namespace, key, max_running)))
+
+    @uses
+    async def set_key_rate(
+        self, session: Session, namespace: str, key: str, rate: float | None, burst: int | None
+    ) -> tuple[int, ...]:
+        return tuple(sorted(await limits.set_key_rate(session, namespace, key, rate, burst)))
+
+    @uses
+    async def set_handler_key(self, session: Session, namespace: str, name: str, key: str | None) -> tuple[int, ...]:
+        return tuple(sorted(await limits.set_handler_key(session, namespace, name, key)))
 
     async def set_backlog_limit(self, lane_id: int, backlog_limit: int | None) -> None:
         await self._database.execute("set_backlog_limit", lane_id=lane_id, backlog_limit=backlog_limit)
@@ -290,25 +319,8 @@ def lane_rule(
     return LaneRule(lane_id=lane_id, lane=lane, paused=bool(paused), accepting=bool(accepting), **values)
 
 
-class Budgets(Port):
-    """The common part of the `UsageStore`: all but reservations and settlements."""
-
-    async def set_budget(self, run_id: str, limit_micros: int | None) -> None:
-        await self._database.execute("set_budget", run_id=run_id, limit_micros=limit_micros)
-
-    async def forget_budget(self, run_id: str) -> None:
-        await self._database.execute("forget_budget", run_id=run_id)
-
-    async def find_budget(self, run_id: str) -> Budget | None:
-        rows = await self._database.fetch("find_budget", run_id=run_id)
-        return Budget(*rows[0]) if rows else None
-
-    async def list_requests(self, run_id: str) -> list[Usage]:
-        return await self._database.fetch_as(Usage, "list_usage", run_id=run_id)
-
-
-class RunReads(Port):
-    """The reads of the `RunStore` that both stores have in common."""
+class RunPort(Reads):
+    """The part of the `RunStore` that both stores have in common."""
 
     async def find(self, run_id: str) -> Run | None:
         return await self._find(Run, "find_run", id=run_id)
@@ -355,6 +367,15 @@ class RunReads(Port):
     async def list_children(self, run_id: str) -> list[str]:
         return await self._list_ids("list_children", run_id=run_id)
 
+    async def load_steps(
+        self, run_id: str, near: Sequence[str] = (), rows: Sequence[str] = (), children_of: Sequence[str] = ()
+    ) -> list[Step]:
+        steps: dict[str, Step] = {}
+        for name, ids in (("load_near", near), ("load_rows", rows), ("load_children", children_of)):
+            if ids:
+                steps |= {step.id: step for step in await self._database.fetch_as(Step, name, run_id=run_id, ids=unique(ids))}
+        return list(steps.values())
+
     async def list_inbox(self, run_id: str, limit: int) -> list[Step]:
         return await self._database.fetch_as(Step, "list_inbox", run_id=run_id, limit=limit)
 
@@ -366,6 +387,17 @@ class RunReads(Port):
 
     async def find_flow(self, flow_id: str) -> Flow | None:
         return await self._find(Flow, "find_flow", id=flow_id)
+
+    @writes
+    async def publish_flow(self, session: Session, namespace: str, name: str, flow_id: str, actor: str) -> FlowVersion:
+        values = {"namespace": namespace, "name": name}
+        for _ in range(_TRIES):
+            if inserted := await session.fetch_as(FlowVersion, "publish_flow", **values, flow_id=flow_id, actor=actor):
+                return inserted[0]
+            newest = await session.fetch_as(FlowVersion, "find_flow_version", **values, version=None)
+            if newest and newest[0].flow_id == flow_id:
+                return newest[0]
+        raise StoreBusy(f"Other processes are publishing the flow {name}; try again.")
 
     async def find_flow_version(self, namespace: str, name: str, version: int | None = None) -> FlowVersion | None:
         return await self._find(FlowVersion, "find_flow_version", namespace=namespace, name=name, version=version)
@@ -387,11 +419,16 @@ def _list_statement(which: RunFilter) -> str:
     return "list_runs" if which.workflow is None else "list_runs_of_workflow"
 
 
+_TRIES = 20
 _LAST_SEQ = 2**62
 
 
-class TaskReads(Port):
-    """The reads of the `TaskStore` that both stores have in common."""
+class TaskPort(Reads):
+    """The part of the `TaskStore` that both stores have in common."""
+
+    async def extend(self, renewals: Sequence[Renewal], lease_for: int) -> dict[str, Extension]:
+        channel = self._database.channel
+        return await self._database.write(lambda session: leases.extend(session, channel, renewals, lease_for, within_timeout=True))
 
     async def expire_leases_of(self, owner_ids: Sequence[str]) -> int:
         return await self._database.execute("expire_leases", owners=owner_ids)
@@ -425,7 +462,34 @@ class TaskReads(Port):
         return dict(await self._database.fetch("count_finished"))
 
 
-class DeadLetters(Port):
+class ServerPort(Reads):
+    """The part of the `ServerStore` that both stores have in common."""
+
+    async def list_all(self, namespace: str | None = None) -> list[Server]:
+        return [server_of(row) for row in await self._database.fetch_as(dict, "list_servers", namespace=namespace)]
+
+    @writes
+    async def save(self, session: Session, server: Server) -> None:
+        await leases.beat(session, server)
+
+    async def touch(self, touches: Sequence[Touch]) -> list[Server]:
+        ordered = sorted(touches, key=lambda touch: touch.server_id)
+        rows = [(touch.server_id, touch.state, touch.handled, touch.failed, touch.running) for touch in ordered]
+        return await self._touch(rows) if rows else []
+
+    @writes
+    async def _touch(self, session: Session, rows: list[tuple[Any, ...]]) -> list[Server]:
+        return [server_of(row) for row in await session.fetch_as(dict, "touch_servers", rows=rows)]
+
+    async def end(self, evidence: Mapping[str, str | None]) -> list[str]:
+        return await self._end(sorted(evidence.items())) if evidence else []
+
+    @writes
+    async def _end(self, session: Session, rows: list[tuple[str, str | None]]) -> list[str]:
+        return [row[0] for row in await session.fetch("end_servers", rows=rows)]
+
+
+class DeadLetters(Reads):
     """The `DeadLetterStore` of both stores."""
 
     async def list_newest(self, which: DeadLetterFilter, limit: int) -> list[Task]:
@@ -452,6 +516,3 @@ class DeadLetters(Port):
 def _values(which: DeadLetterFilter) -> dict[str, Any]:
     until_seq = _LAST_SEQ if which.until_seq is None else which.until_seq
     return msgspec.structs.asdict(which) | {"after_seq": which.after_seq or 0, "until_seq": until_seq}
-
-
-T = TypeVar("T")

@@ -1,7 +1,7 @@
 """Named SQL statements from `.sql` files: `-- name: claim` starts one, and the comment line after it states its purpose.
 
-The first line may also name the parameters in order ($1, $2, ...), and a mode of execution, for statements that shared code
-runs through `Database.fetch` (`stores/shared.py`): `-- name: find_run(id) on hot`.
+The first line may also name the parameters in order ($1, $2, ...), and a mode of execution, for statements that run through a
+session (`stores/session.py`): `-- name: find_run(id) on hot`. A parameter `*rows` stands for one array for each column of the rows.
 
 A statement may contain column lists of tasks, expanded when the file is loaded. `SET` is one of `COLUMN_SETS`:
 
@@ -36,8 +36,9 @@ import msgspec
 from treadle.model.runs import RANKS, Doing
 from treadle.model.tasks import TASK_COLUMNS, Column, Task, Use
 
-_NAME = re.compile(r"^-- name: (\w+)(?:\(([\w, ]*)\))?(?: (?:on|as) (\w+))?\s*$", re.MULTILINE)
+_NAME = re.compile(r"^-- name: (\w+)(?:\(([\w, *]*)\))?(?: (?:on|as) (\w+))?\s*$", re.MULTILINE)
 _MIGRATION = re.compile(r"^(\d{4})_(\w+)\.(up|down)\.sql$")
+_TEXT_ARRAY = re.compile(r"\$(\d+)::text::(\w+)\[\]")
 _LIST = re.compile(r"\{(?:(json|text|all|value|array|scalar|after|sql|rank):)?(?:(\w+)\.)?(\w+)\}")
 
 
@@ -140,13 +141,15 @@ def _folder(package: str) -> Path:
 
 
 class Statement(NamedTuple):
-    """A statement that shared code runs."""
+    """A statement that a session runs."""
 
     text: str
     parameters: tuple[str, ...]
-    """The names of $1, $2, ... (PostgreSQL)."""
+    """The names of $1, $2, ... (PostgreSQL), or of the columns of a row (SQLite, mode `each`)."""
     mode: str | None
-    """PostgreSQL: the kind of connection; SQLite: `json` for a result that is one JSON array."""
+    """PostgreSQL: the kind of connection; SQLite: `json` for a result that is one JSON array, `each` to run once for each row."""
+    text_arrays: tuple[tuple[int, str], ...]
+    """PostgreSQL: positions and types of the arrays that it receives as text (`$1::text::uuid[]`), faster than as lists."""
 
 
 def load_statements(package: str, file: str) -> dict[str, str]:
@@ -168,10 +171,12 @@ def load_shared(package: str, *files: str) -> dict[str, Statement]:
 @cache
 def _load(package: str, file: str) -> dict[str, Statement]:
     text = (_folder(package) / file).read_text("utf-8")
-    return {
-        name: Statement(_LIST.sub(_expand, body.strip().rstrip(";")), tuple(parameters.split(", ")) if parameters else (), mode)
-        for name, parameters, mode, body in _split(text)
-    }
+    statements = {}
+    for name, parameters, mode, body in _split(text):
+        expanded = _LIST.sub(_expand, body.strip().rstrip(";"))
+        arrays = sorted({(int(number) - 1, kind) for number, kind in _TEXT_ARRAY.findall(expanded)})
+        statements[name] = Statement(expanded, tuple(parameters.split(", ")) if parameters else (), mode, tuple(arrays))
+    return statements
 
 
 class Migration(NamedTuple):

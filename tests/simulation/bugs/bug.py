@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
+from treadle.stores.sqlite import database
 from treadle.testing.simulation import Fault
 
 Plant = Callable[[pytest.MonkeyPatch], None]
@@ -13,7 +14,9 @@ Plants = dict[Plant, tuple[tuple[Fault, ...], tuple[str, ...], tuple[str, ...]]]
 """Bugs, and the faults, kinds of submissions and operator actions under which each shows best."""
 
 
-def rewrite(patch: pytest.MonkeyPatch, statements: dict[str, str], name: str, old: str, new: str) -> None:
-    """Put new words in the place of old ones."""
-    assert old in statements[name], statements[name]
-    patch.setitem(statements, name, statements[name].replace(old, new))
+def rewrite(patch: pytest.MonkeyPatch, name: str, old: str, new: str) -> None:
+    """Replace words of a statement of the SQLite store."""
+    statements = database._STATEMENTS
+    text = statements[name].text
+    assert old in text, text
+    patch.setitem(statements, name, statements[name]._replace(text=text.replace(old, new)))

@@ -23,8 +23,9 @@ from treadle.kernel.store.records import PutOutcome
 from treadle.kernel.store.units import DONE, Answer, RunGuard, Unit
 from treadle.model.tasks import Claim, Server
 from treadle.model.values import Json
-from treadle.stores.sqlite import SqliteStore, limits
-from treadle.stores.sqlite.commit import commit, writes
+from treadle.stores import commit
+from treadle.stores.rules import units
+from treadle.stores.sqlite import SqliteStore
 from treadle.stores.sqlite.tasks import Tasks
 from treadle.testing.simulation import Fault
 from treadle.workers.effects import AttemptEffects
@@ -32,20 +33,14 @@ from treadle.workers.effects import AttemptEffects
 
 def settling_needs_no_claim(patch: pytest.MonkeyPatch) -> None:
     """A former holder of the task can settle or park it."""
-    guard = "where t.claim_version = r.value ->> 1\n  and t.owner_id is coalesce(r.value ->> 2, t.owner_id)\n"
-    rewrite(patch, writes._SETTLEMENTS, "finish", guard, "where t.claim_version >= r.value ->> 1\n")
-    rewrite(patch, writes._SETTLEMENTS, "log_parks", guard, "where t.claim_version >= r.value ->> 1\n")
+    guard = "where t.claim_version = r.value ->> 1 and t.owner_id is r.value ->> 2"
+    rewrite(patch, "finish", guard, "where t.claim_version >= r.value ->> 1")
+    patch.setattr(units, "matches", lambda guard, row: row.claim_version >= getattr(guard, "version", 0))
 
 
 def checkpoints_need_no_claim(patch: pytest.MonkeyPatch) -> None:
     """A former holder of the task can write checkpoints, as long as it does not settle the task."""
-    rewrite(
-        patch,
-        writes._SETTLEMENTS,
-        "list_staying",
-        "where t.claim_version = r.value ->> 1 and t.owner_id = r.value ->> 2",
-        "where true",
-    )
+    rewrite(patch, "put_checkpoints", "where t.claim_version = r.value ->> 2 and t.owner_id = r.value ->> 3", "where true")
 
 
 def leases_never_run_out(patch: pytest.MonkeyPatch) -> None:
@@ -75,7 +70,7 @@ def results_are_left_and_nobody_looks(patch: pytest.MonkeyPatch) -> None:
 
 def messages_wake_nobody(patch: pytest.MonkeyPatch) -> None:
     """A function is told that what it waits for is there, and sleeps on."""
-    rewrite(patch, writes._MESSAGES, "wake_runs", "set wake_at = null,", "set wake_at = wake_at,")
+    rewrite(patch, "put_messages", "set wake_at = null,", "set wake_at = wake_at,")
 
 
 def effects_are_not_recorded(patch: pytest.MonkeyPatch) -> None:
@@ -167,7 +162,7 @@ def nobody_wakes_what_sleeps(patch: pytest.MonkeyPatch) -> None:
 
 def limits_admit_one_more(patch: pytest.MonkeyPatch) -> None:
     """One more than the limit."""
-    rewrite(patch, limits._SQL, "admit", "coalesce(m.max_running - (", "coalesce(m.max_running + 1 - (")
+    rewrite(patch, "admit", "coalesce(m.max_running - (", "coalesce(m.max_running + 1 - (")
 
 
 def a_late_tick_is_left_out(patch: pytest.MonkeyPatch) -> None:

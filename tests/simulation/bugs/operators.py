@@ -12,32 +12,28 @@ from treadle.kernel.functions import service as kernel_functions
 from treadle.kernel.store.units import CancelRunTasks
 from treadle.model import approvals
 from treadle.model.approvals import Approval
-from treadle.stores.sqlite import operators, retention
-from treadle.stores.sqlite.commit import writes
 
 
 def trees_are_pruned_while_they_live(patch: pytest.MonkeyPatch) -> None:
     """Ended work is pruned although other parts of its tree are live."""
-    rewrite(
-        patch, retention._SQL, "list_prunable", "where not exists (select 1 from tasks as t where t.id = w.value)", "where true"
-    )
-    rewrite(patch, retention._SQL, "list_prunable", "t.root_id = w.value and t.root_id <> t.id", "false")
-    rewrite(patch, retention._SQL, "list_prunable", "r.finished_at is null or ", "")
+    rewrite(patch, "list_prunable", "where not exists (select 1 from tasks as t where t.id = w.value)", "where true")
+    rewrite(patch, "list_prunable", "t.root_id = w.value and t.root_id <> t.id", "false")
+    rewrite(patch, "list_prunable", "r.finished_at is null or ", "")
 
 
 def pruning_leaves_blobs(patch: pytest.MonkeyPatch) -> None:
     """Big values of what is gone stay."""
-    rewrite(patch, retention._SQL, "delete_blobs", "where ", "where false and ")
+    rewrite(patch, "delete_blobs", "where ", "where false and ")
 
 
 def paused_lists_go_on(patch: pytest.MonkeyPatch) -> None:
     """A list is shown as paused, and its tasks are taken."""
-    rewrite(patch, operators._SQL, "mark_lanes", "select paused, accepting", "select 0, accepting")
+    rewrite(patch, "mark_list", "select paused, accepting", "select 0, accepting")
 
 
 def dead_letters_are_lost_when_retried(patch: pytest.MonkeyPatch) -> None:
     """A retried dead letter is removed and not enqueued."""
-    rewrite(patch, writes._SETTLEMENTS, "revive", "from jsonb_each(:rows) as r\n", "from jsonb_each('[]') as r\n")
+    rewrite(patch, "revive", "from jsonb_each(:rows) as r\n", "from jsonb_each('[]') as r\n")
 
 
 def canceled_runs_go_on(patch: pytest.MonkeyPatch) -> None:

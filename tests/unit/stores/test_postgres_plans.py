@@ -178,10 +178,10 @@ async def check_failing(connection: Connection) -> None:
 async def check_renew(connection: Connection) -> None:
     ids, versions, owners = await running(connection)
     few = f"array_fill(false, array[{BATCH}])"
-    plan = await explain(connection, "tasks.sql", "renew", ids, versions, owners, "60000", few, "'{}'")
+    plan = await explain(connection, "tasks.sql", "extend", ids, versions, owners, few, "'{}'", "60000", "true")
     assert plan.indexes("tasks") == {"tasks_pkey"}
     plan.reads_few_rows(4 * BATCH)
-    plan = await explain(connection, "tasks.sql", "held", ids, versions, owners)
+    plan = await explain(connection, "tasks.sql", "list_held", ids, versions, owners)
     assert plan.indexes("tasks") == {"tasks_pkey"}
     plan.reads_few_rows(2 * BATCH)
 
@@ -236,11 +236,6 @@ async def check_settle(connection: Connection) -> None:
         none,
         "false",
     )
-    assert plan.indexes("tasks") == {"tasks_pkey"}
-    plan.reads_few_rows(4 * BATCH)
-    ids, versions, _ = await running(connection)
-    common = "'w'", "'w'", "'succeed'", "'completed'"
-    plan = await explain(connection, "commit/settlements.sql", "finish_alike", ids, versions, *common, none, "false")
     assert plan.indexes("tasks") == {"tasks_pkey"}
     plan.reads_few_rows(4 * BATCH)
 

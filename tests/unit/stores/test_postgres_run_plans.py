@@ -162,7 +162,7 @@ async def check_writes(connection: Connection) -> None:
     ones, words = f"array_fill(1, array[{BATCH}])", f"array_fill('running'::text, array[{BATCH}])"
     plan = await explain(connection, "commit/guards.sql", "lock_runs", runs)
     assert plan.indexes("runs") == {"runs_pkey"}
-    plan = await explain(connection, "commit/rows.sql", "bump_runs", runs, ones)
+    plan = await explain(connection, "commit/rows.sql", "bump_runs", runs, ones, ones)
     assert plan.indexes("runs") == {"runs_pkey"}
     plan.reads_few_rows(2 * BATCH)
     plan = await explain(

@@ -10,7 +10,6 @@ import pytest
 from treadle.kernel.store.sealed import sealed_store
 from treadle.kernel.store.units import Row, Unit
 from treadle.kernel.store.value_store import Codec
-from treadle.stores.postgres.commit.writes import _Kinds
 from treadle.stores.sqlite import SqliteStore
 from treadle.testing import ManualClock
 
@@ -35,17 +34,12 @@ class Reversed(Codec):
 UNKNOWN: Any = UnknownRow()
 
 
-async def test_sqlite_refuses_a_row_that_it_does_not_know() -> None:
+async def test_a_store_refuses_a_row_that_it_does_not_know() -> None:
     store = SqliteStore(None, clock=ManualClock())
     await store.open()
     with pytest.raises(AssertionError, match="UnknownRow"):
         await store.commit([Unit(rows=(UNKNOWN,))])
     await store.close()
-
-
-def test_postgresql_refuses_a_row_that_it_does_not_know() -> None:
-    with pytest.raises(AssertionError, match="UnknownRow"):
-        _Kinds().add(0, UNKNOWN)
 
 
 async def test_the_sealed_store_refuses_a_row_or_settlement_that_it_does_not_know() -> None:

@@ -42,7 +42,7 @@ INDEXES = {
         "count_due": {"tasks_wake"},
         "log_expired": {"tasks_wake"},
         "wake_due": {"tasks_wake"},
-        "renew": set(),
+        "extend": set(),
         "list_held": set(),
         "list_failing": {"tasks_wake"},
         "find_tasks": set(),
@@ -53,23 +53,12 @@ INDEXES = {
         "list_ended_of_run": {"finished_run"},
     },
     "commit/settlements": {
-        "finish": set(),
-        "drop_finished": {"finished_seq"},
-        "list_just_finished": {"finished_seq"},
-        "has_admitted": {"tasks_admitted"},
-        "list_freed": {"finished_seq"},
-        "log_parks": set(),
+        "finish": {"finished_seq"},
         "park": set(),
-        "list_just_parked": set(),
         "keep": set(),
-        "log_keeps": set(),
-        "count_keeps": set(),
-        "list_staying": set(),
-        "log_revivals": set(),
-        "log_ends": set(),
         "revive": {"tasks_unique_key"},
-        "drop_revived": set(),
-        "list_settled": set(),
+        "amend": set(),
+        "doubt_effects": {"idempotency_outcomes_in_progress"},
     },
     "limits": {
         "admit": {"tasks_over_limit", "tasks_admitted"},
@@ -86,7 +75,7 @@ INDEXES = {
     },
     "lanes": {
         "list_slowed": {"lanes_slowed"},
-        "list_guarded": {"lanes_guarded"},
+        "lock_guarded": {"lanes_guarded"},
         "list_rated_lanes": {"tasks_ready"},
         "count_backlog": {"tasks_ready", "tasks_over_limit_lane"},
     },
@@ -113,9 +102,10 @@ INDEXES = {
         "count_dead_letters": {"finished_failed"},
         "count_dead_letters_in": {"finished_failed_lane"},
     },
-    "commit/messages": {"wake_runs": {"tasks_run"}},
+    "commit/messages": {"put_messages": {"tasks_run"}, "take_messages": set(), "await_messages": set()},
     "runs": {"list_children": {"runs_parent"}},
-    "commit/guards": {"find_tasks": set(), "find_finished": set(), "find_records": set(), "find_holders": {"records_name"}},
+    "commit/guards": {"lock_tasks": set(), "lock_finished": set(), "lock_records": set(), "list_settled": set()},
+    "commit/records": {"find_holders": {"records_name"}, "change_records": set(), "put_items": set(), "remove_items": set()},
     "records": {
         "list_messages": {"mail_run"},
         "find_record_named": {"records_name"},
@@ -129,14 +119,14 @@ INDEXES = {
         "find_runs_window": {"finished_root"},
         "list_prunable": {"tasks_root", "finished_root", "runs_root"},
         "count_members": {"finished_root"},
-        "list_members": {"finished_root"},
+        "lock_members": {"finished_root"},
         "delete_log": set(),
         "delete_finished": set(),
         "delete_lines": {"lines_task"},
         "delete_keys": {"dedupe_expires"},
         "delete_blobs": {"blob_uses_digest"},
-        "list_records": {"records_root"},
-        "list_old_records": {"records_ended"},
+        "lock_tree_records": {"records_root"},
+        "lock_old_records": {"records_ended"},
         "delete_outcomes": {"idempotency_outcomes_root"},
     },
 }
@@ -155,9 +145,13 @@ def full(request):
     connection.close()
 
 
-def plan_of(connection: apsw.Connection, statement: str) -> list[str]:
-    values = dict.fromkeys(re.findall(r":(\w+)", statement), 1)
-    return [row[3] for row in connection.execute("explain query plan " + statement, values)]
+def plan_of(connection: apsw.Connection, script: str) -> list[str]:
+    """The plans of all statements of a script."""
+    plan = []
+    for statement in re.sub(r"^--.*\n", "", script, flags=re.MULTILINE).split(";\n"):
+        values = dict.fromkeys(re.findall(r":(\w+)", statement), 1)
+        plan += [row[3] for row in connection.execute("explain query plan " + statement, values)]
+    return plan
 
 
 @pytest.mark.parametrize(("file", "name"), [(file, name) for file, names in INDEXES.items() for name in names])

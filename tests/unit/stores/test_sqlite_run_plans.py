@@ -35,19 +35,20 @@ from n;
 """
 
 INDEXES: dict[str, dict[str, set[str]]] = {
-    "commit/guards": {"find_runs": set(), "find_runs_by_key": {"runs_idempotency_key"}},
+    "commit/guards": {"lock_runs": set()},
     "commit/rows": {
         "bump_runs": set(),
-        "move_run": set(),
+        "find_runs_by_key": {"runs_idempotency_key"},
+        "move_runs": set(),
+        "put_checkpoints": set(),
         "put_steps": set(),
         "put_inbox": set(),
         "clear_inbox": set(),
         "hold_run": {"tasks_run"},
         "free_run": {"tasks_run"},
-        "list_ready_lanes": {"tasks_run"},
-        "count_run_tasks": {"tasks_run"},
+        "list_ready_lanes_of": set(),
+        "lock_run_tasks": {"tasks_run"},
         "cancel_run_tasks": {"tasks_run"},
-        "drop_run_tasks": {"tasks_run"},
     },
     "traces": {
         "list_trace_roots": {"runs_trace", "tasks_trace", "finished_trace"},

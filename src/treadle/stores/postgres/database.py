@@ -1,36 +1,115 @@
-"""The open database that the parts of `PostgresStore` share, and decorators that run a method of a part on a connection.
+"""The open database that the parts of `PostgresStore` share, and the sessions on its connections.
 
 Each part implements one port of `treadle.kernel.store.ports`, which documents its methods.
 """
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
-from contextlib import asynccontextmanager
-from functools import wraps
-from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
+from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from treadle.model.clock import Clock
-from treadle.model.errors import NotOpen
+from treadle.model.errors import InvalidInput, NotOpen, StoreBusy
 from treadle.model.names import Lane
+from treadle.model.tasks import NewTask
 from treadle.stores.postgres.connection.address import Address
-from treadle.stores.postgres.connection.connect import LISTS, Connection, Connector, Pool, row_count, texts
+from treadle.stores.postgres.connection.connect import LISTS, Connection, Connector, Pool, plain, row_count, sparse, texts, words
 from treadle.stores.postgres.connection.errors import translated
-from treadle.stores.postgres.limits import insert_lanes, list_lanes
-from treadle.stores.shared import FILES, Port
-from treadle.stores.statements import load_shared
+from treadle.stores.rules.units import Inserted, values_of
+from treadle.stores.session import FILES
+from treadle.stores.statements import Statement, load_shared
 
 if TYPE_CHECKING:
     from treadle.stores.postgres.servers import Attendance
 
-P = ParamSpec("P")
 T = TypeVar("T")
-S = TypeVar("S", bound="Part")
 
 _STATEMENTS = load_shared(__package__, *FILES)
+_TRIES = 5
 
-Work = Callable[Concatenate[S, Connection, P], Awaitable[T]]
-Method = Callable[Concatenate[S, P], Coroutine[Any, Any, T]]
+
+class PostgresSession:
+    """A `Session` on a connection."""
+
+    def __init__(self, connection: Connection) -> None:
+        self.connection = connection
+
+    async def fetch(self, name: str, /, **values: Any) -> list[Any]:
+        return await self.connection.fetch(_STATEMENTS[name].text, *_bind(_STATEMENTS[name], values))
+
+    async def fetch_as(self, kind: type[T], name: str, /, **values: Any) -> list[T]:
+        return [kind(**texts(row)) for row in await self.fetch(name, **values)]
+
+    async def execute(self, name: str, /, **values: Any) -> int:
+        return row_count(await self.connection.execute(_STATEMENTS[name].text, *_bind(_STATEMENTS[name], values)))
+
+    def transaction(self) -> AbstractAsyncContextManager[Any]:
+        transaction: AbstractAsyncContextManager[Any] = self.connection.transaction()
+        return transaction
+
+    def joined(self) -> AbstractAsyncContextManager[Any]:
+        return nullcontext() if self.connection.is_in_transaction() else self.transaction()
+
+    async def coordinate(self, name: str, /, **values: Any) -> None:
+        await self.connection.execute(_STATEMENTS[name].text, *_bind(_STATEMENTS[name], values))
+
+    async def insert_tasks(self, tasks: Sequence[NewTask], lane_ids: Mapping[Lane, int], *, checked: bool = False) -> Inserted:
+        """A second live task of a step is an error."""
+        inserted = Inserted(tasks)
+        to_check = [] if checked else list({lane_ids[task.lane] for task in tasks})
+        # Keys in one order, so that two transactions that insert the same keys never wait for each other.
+        wanted = sorted(tasks, key=lambda task: (task.unique_key is None, task.lane.namespace, task.unique_key or ""))
+        for _ in range(_TRIES):
+            values = [values_of(task, lane_ids[task.lane]) for task in wanted]
+            if len(values) == 1:
+                rows = await self.connection.fetch(_STATEMENTS["insert_task"].text, *values[0], to_check)
+            else:
+                rows = await self.fetch("insert_tasks", rows=values, lane_ids=to_check)
+            inserted.ids.update([row[0] for row in rows])
+            if None in inserted.ids:
+                return Inserted(shut=True)
+            refused = {task.id: task for task in wanted if (task.unique_key or task.step_id) and task.id not in inserted.ids}
+            wanted = await self._explain(refused, inserted) if refused else []
+            if not wanted:
+                return inserted
+        raise StoreBusy(
+            f"The unique key or step of task {wanted[0].id} changed hands {_TRIES} times while it was inserted; try again."
+        )
+
+    async def _explain(self, refused: Mapping[str, NewTask], inserted: Inserted) -> list[NewTask]:
+        """Note the holders of the keys of refused tasks; return the tasks with a key that is free again."""
+        keys = [(task.id, task.lane.namespace, task.unique_key, task.step_id) for task in refused.values()]
+        free = []
+        for task_id, exists, holder_id, rival_id in await self.fetch("explain_refusals", rows=keys):
+            if exists:
+                continue
+            if holder_id is not None:
+                inserted.holders[task_id] = holder_id
+            elif rival_id is not None:
+                raise InvalidInput(
+                    f"The step {refused[task_id].step_id} has a live task already, {rival_id}; there can be only one."
+                )
+            else:
+                free.append(refused[task_id])
+        return free
+
+
+def _bind(statement: Statement, values: Mapping[str, Any]) -> list[Any]:
+    """Return the values of the parameters in order: rows as a column for each, arrays in the form that the statement expects."""
+    bound: list[Any] = []
+    for parameter in statement.parameters:
+        if not parameter.startswith("*"):
+            bound.append(values[parameter])
+        elif values[parameter[1:]]:
+            bound += zip(*values[parameter[1:]], strict=True)
+    for position, kind in statement.text_arrays:
+        column = bound[position]
+        bound[position] = words(column) if kind == "text" or None in column else plain(column)
+    return [sparse(list(value)) if isinstance(value, tuple) else value for value in bound]
+
+
+SessionWork = Callable[[PostgresSession], Coroutine[Any, Any, T]]
 
 
 class Database:
@@ -40,6 +119,7 @@ class Database:
         self.url = address.shown
         self.address = address
         self.clock = clock
+        self.channel = address.channel
         self.connector = Connector(address)
         self.hot: Pool | None = None
         self.reads: Pool | None = None
@@ -73,20 +153,27 @@ class Database:
 
     async def fetch(self, name: str, /, **values: Any) -> list[Any]:
         """Run a statement on a connection of its mode (`hot` or `lists`; otherwise one for reading)."""
-        statement, parameters, mode = _STATEMENTS[name]
-        borrow = self.working if mode == "hot" else self.listing if mode == "lists" else self.reading
-        async with borrow() as connection:
-            return await connection.fetch(statement, *[values[parameter] for parameter in parameters])
+        mode = _STATEMENTS[name].mode
+        async with (self.working if mode == "hot" else self.listing if mode == "lists" else self.reading)() as connection:
+            return await PostgresSession(connection).fetch(name, **values)
 
     async def fetch_as(self, kind: type[T], name: str, /, **values: Any) -> list[T]:
-        """Run a statement like `fetch`; return its rows as records."""
         return [kind(**texts(row)) for row in await self.fetch(name, **values)]
 
     async def execute(self, name: str, /, **values: Any) -> int:
-        """Run a statement; return the number of changed rows."""
-        statement, parameters, _ = _STATEMENTS[name]
+        return await self.read(lambda session: session.execute(name, **values))
+
+    async def read(self, work: SessionWork[T]) -> T:
         async with self.working() as connection:
-            return row_count(await connection.execute(statement, *[values[parameter] for parameter in parameters]))
+            return await work(PostgresSession(connection))
+
+    async def use(self, work: SessionWork[T]) -> T:
+        async with self.reading() as connection:
+            return await work(PostgresSession(connection))
+
+    async def write(self, work: SessionWork[T]) -> T:
+        async with self.working() as connection, connection.transaction():
+            return await work(PostgresSession(connection))
 
     def pool(self, pool: Pool | None) -> Pool:
         """Return the pool; raises `NotOpen` without one."""
@@ -96,8 +183,8 @@ class Database:
 
     async def list_lanes(self) -> dict[int, Lane]:
         """List the lanes, and remember them and those that need a closer look."""
-        async with self.working() as connection:
-            self.lanes, self.slowed = await list_lanes(connection)
+        rows = await self.read(lambda session: session.fetch("list_lanes"))
+        self.lanes, self.slowed = {row[0]: Lane(*row[1:5]) for row in rows}, {row[0] for row in rows if row[5]}
         self.lane_ids = {lane: lane_id for lane_id, lane in self.lanes.items()}
         return dict(self.lanes)
 
@@ -108,49 +195,17 @@ class Database:
             await self.list_lanes()
             missing = {lane for lane in missing if lane not in self.lane_ids}
         if missing:
-            async with self.working() as connection:
-                await insert_lanes(connection, missing)
+            await self.write(lambda session: _insert_lanes(session, missing))
             await self.list_lanes()
         return {lane: self.lane_ids[lane] for lane in lanes}
 
 
-class Part(Port):
-    """A part of the store."""
-
-    _database: Database
-
-
-def works(work: Work[S, P, T]) -> Method[S, P, T]:
-    """Run the method on a connection for statements that touch few rows."""
-
-    @wraps(work)
-    async def call(self: S, /, *args: P.args, **kwargs: P.kwargs) -> T:
-        async with self._database.working() as connection:
-            return await work(self, connection, *args, **kwargs)
-
-    return call
+async def _insert_lanes(session: PostgresSession, lanes: Collection[Lane]) -> None:
+    """Create missing lanes with the settings of their list."""
+    await session.coordinate("lock_lists")
+    await session.execute("insert_lanes", rows=sorted(lanes))
 
 
-def reads(work: Work[S, P, T]) -> Method[S, P, T]:
-    """Run the method on a connection for lists and counts, which plans each statement for its values."""
-
-    @wraps(work)
-    async def call(self: S, /, *args: P.args, **kwargs: P.kwargs) -> T:
-        async with self._database.reading() as connection:
-            return await work(self, connection, *args, **kwargs)
-
-    return call
-
-
-def lists(work: Work[S, P, T]) -> Method[S, P, T]:
-    """Run the method on a connection for lists of partitioned tables, which plans each statement once, for any values.
-
-    So no condition that decides which index is used, and no bound of a page, may be optional.
-    """
-
-    @wraps(work)
-    async def call(self: S, /, *args: P.args, **kwargs: P.kwargs) -> T:
-        async with self._database.listing() as connection:
-            return await work(self, connection, *args, **kwargs)
-
-    return call
+async def list_lanes(session: PostgresSession) -> dict[int, Lane]:
+    """Return all lanes by id."""
+    return {row[0]: Lane(*row[1:5]) for row in await session.fetch("list_lanes")}

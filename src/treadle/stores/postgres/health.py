@@ -10,7 +10,8 @@ from treadle.api.wire import Instant
 from treadle.model.errors import Unsupported
 from treadle.stores.postgres.connection.connect import Connection
 from treadle.stores.postgres.connection.schema import read_version
-from treadle.stores.postgres.database import Part, reads
+from treadle.stores.postgres.database import Database, PostgresSession
+from treadle.stores.session import Port, uses
 from treadle.stores.statements import load_statements
 
 if TYPE_CHECKING:
@@ -19,11 +20,14 @@ if TYPE_CHECKING:
 _SQL = load_statements(__package__, "health.sql")
 
 
-class HealthReport(Part):
+class HealthReport(Port):
     """The `HealthStore` of PostgreSQL."""
 
-    @reads
-    async def describe(self, connection: Connection) -> dict[str, object]:
+    _database: Database
+
+    @uses
+    async def describe(self, session: PostgresSession) -> dict[str, object]:
+        connection = session.connection
         version = await read_version(connection)
         row = await connection.fetchrow(_SQL["describe"])
         described = {
@@ -34,12 +38,13 @@ class HealthReport(Part):
         }
         return described | dict(row or {})
 
-    @reads
-    async def overdue_for(self, connection: Connection) -> int:
-        return await _overdue_for(connection)
+    @uses
+    async def overdue_for(self, session: PostgresSession) -> int:
+        return await _overdue_for(session.connection)
 
-    @reads
-    async def check(self, connection: Connection) -> StoreHealth:
+    @uses
+    async def check(self, session: PostgresSession) -> StoreHealth:
+        connection = session.connection
         from treadle.api.store import StoreHealth, StoreTable
 
         tables = [
@@ -64,8 +69,9 @@ class HealthReport(Part):
             findings=[],
         )
 
-    @reads
-    async def list_damage(self, connection: Connection, *, pages: bool = True) -> list[str]:
+    @uses
+    async def list_damage(self, session: PostgresSession, *, pages: bool = True) -> list[str]:
+        connection = session.connection
         count, at = await connection.fetchrow(_SQL["count_checksum_failures"]) or (0, None)
         if not count:
             return []

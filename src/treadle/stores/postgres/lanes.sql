@@ -2,7 +2,7 @@
 -- List all lanes.
 select id, namespace, kind, task_list, name, slowed from lanes order by id;
 
--- name: insert_lanes
+-- name: insert_lanes(*rows)
 -- Create missing lanes with the settings of their list and their handler's limit.
 insert into lanes (namespace, kind, task_list, name, paused, accepting, limit_key)
 select given.*, coalesce(lists.paused, false), coalesce(lists.accepting, true), limits.key
@@ -16,7 +16,7 @@ on conflict do nothing;
 -- Serialize changes of list settings and the creation of lanes, which copy them.
 lock table lists in share row exclusive mode;
 
--- name: next_token_for
+-- name: next_token_for(lane_ids) on hot
 -- Return the milliseconds until a token arrives for those of the lanes $1 that have a rate and ready tasks, and are not
 -- paused.
 select min(greatest(0, ceil((1 - least(burst, tokens + rate * greatest((select treadle_now()) - tokens_at, 0) / 1000)) * 1000 / rate)))
@@ -24,7 +24,7 @@ from lanes
 where slowed and rate is not null and not paused and id = any ($1::integer[])
   and exists (select from tasks where tasks.lane_id = lanes.id and owner_id is null and wake_at is null and hold = 0);
 
--- name: lock_guarded
+-- name: lock_guarded(lane_ids)
 -- Lock and return those of the lanes that have settings which an insert must obey.
 select id, accepting, backlog_limit, limit_key
 from lanes
@@ -32,7 +32,7 @@ where guarded and id = any ($1::integer[])
 order by id
 for no key update;
 
--- name: count_backlog
+-- name: count_backlog(lane_id, most)
 -- Count the ready tasks of a lane, including those that a limit holds back, up to one more than the cap.
 select (select count(*) from (
     select from tasks where lane_id = $1::integer and owner_id is null and wake_at is null and hold = 0 limit $2::bigint

@@ -1,4 +1,4 @@
--- name: lock_keys
+-- name: lock_keys(*rows)
 -- Lock the admission of these keys ($1 namespaces, $2 keys) until the transaction ends, whether they have a limit or not.
 select count(pg_advisory_xact_lock(place))
 from (
@@ -7,7 +7,7 @@ from (
   order by place
 ) as places;
 
--- name: admit
+-- name: admit(*rows, most)
 -- Admit the next tasks of locked keys ($1 namespaces, $2 keys), as many as their limits leave room for, at most $3 each;
 -- all tasks of keys without a limit. Skip tasks that another transaction has locked: it ends with this statement too.
 with room as materialized (
@@ -37,7 +37,7 @@ with room as materialized (
 )
 select lane_id, count(*) from admitted group by lane_id;
 
--- name: put_limits
+-- name: put_limits(*rows)
 -- Store callers' limits of locked keys ($1 namespaces, $2 keys, $3 limits), unless an operator has set one; return the
 -- changed keys.
 insert into limits (namespace, key, max_running, by_operator)
@@ -47,14 +47,14 @@ set max_running = excluded.max_running
 where not limits.by_operator and limits.max_running is distinct from excluded.max_running
 returning namespace, key;
 
--- name: set_limit
+-- name: set_limit(namespace, key, max_running)
 -- Store an operator's limit of a key.
 insert into limits (namespace, key, max_running, by_operator)
 values ($1::text, $2::text, $3::integer, true)
 on conflict (namespace, key) do update
 set max_running = excluded.max_running, by_operator = true;
 
--- name: set_key_rate
+-- name: set_key_rate(namespace, key, rate, burst)
 -- Store the rate of a key ($3, with bursts of $4); tokens that are left stay, up to the old and the new burst.
 insert into limits (namespace, key, max_running, by_operator, rate, burst, tokens, tokens_at)
 values ($1::text, $2::text, null, false, $3::double precision, $4::integer, $4::integer, (select treadle_now()))
@@ -64,44 +64,44 @@ set rate = excluded.rate, burst = excluded.burst, tokens_at = excluded.tokens_at
     excluded.burst, limits.burst, limits.tokens + limits.rate * greatest(excluded.tokens_at - limits.tokens_at, 0) / 1000
   ) end;
 
--- name: drop_max
+-- name: drop_max(namespace, key)
 -- Remove the maximum of a key that has a rate.
 update limits set max_running = null, by_operator = false where namespace = $1::text and key = $2::text and rate is not null;
 
--- name: drop_rate
+-- name: drop_rate(namespace, key)
 -- Remove the rate of a key that has a maximum.
 update limits
 set rate = null, burst = null, tokens = null, tokens_at = null
 where namespace = $1::text and key = $2::text and max_running is not null;
 
--- name: drop_limit
+-- name: drop_limit(namespace, key)
 -- Remove the limit of a key.
 delete from limits where namespace = $1::text and key = $2::text;
 
--- name: mark_lanes
+-- name: mark_lanes(namespace, name)
 -- Set the limit key of a handler's lanes: its own, or that of its limit, or none.
 with those as materialized (
   select id from lanes where {sql:postgres_named} order by id for update
 )
 update lanes set limit_key = {sql:postgres_handler_key} from those where lanes.id = those.id;
 
--- name: lock_handler_lanes
+-- name: lock_handler_lanes(namespace, name)
 -- Lock the lanes of a handler.
 select count(*) from (
   select id from lanes where {sql:postgres_named} order by id for update
 ) as locked;
 
--- name: put_handler_key
+-- name: put_handler_key(namespace, name, key)
 -- Store the key of a handler.
 insert into handler_keys (namespace, name, key)
 values ($1::text, $2::text, $3::text)
 on conflict (namespace, name) do update set key = excluded.key;
 
--- name: drop_handler_key
+-- name: drop_handler_key(namespace, name)
 -- Remove the key of a handler.
 delete from handler_keys where namespace = $1::text and name = $2::text;
 
--- name: recall
+-- name: recall(*rows, most)
 -- Withdraw the admission of the last unclaimed tasks of locked keys, as many as are over the limit.
 with over as materialized (
   select given.namespace, given.key,
@@ -123,7 +123,7 @@ with over as materialized (
 )
 update tasks set hold = hold | 1 from last where tasks.id = any (array[last.id]);
 
--- name: recall_list
+-- name: recall_list(namespace, task_list)
 -- Withdraw the admission of a list's unclaimed tasks; return their keys.
 with admitted as materialized (
   select tasks.id
@@ -135,7 +135,7 @@ with admitted as materialized (
 )
 update tasks set hold = hold | 1 from admitted where tasks.id = any (array[admitted.id]) returning tasks.limit_key;
 
--- name: adopt
+-- name: adopt(namespace, name, key, most)
 -- Set the key $3 of up to $4 tasks of a handler ($1 namespace, $2 name) that have none or that of its limit; unclaimed ones
 -- wait to be admitted.
 with found as materialized (
@@ -152,7 +152,7 @@ set limit_key = $3::text, hold = case when owner_id is null then hold | 1 else h
 from found
 where tasks.id = any (array[found.id]);
 
--- name: list_waiting_keys
+-- name: list_waiting_keys(namespace, task_list)
 -- List the keys of a list's tasks that wait to be admitted.
 select distinct tasks.limit_key
 from lanes
@@ -160,7 +160,7 @@ join tasks on tasks.lane_id = lanes.id
 where lanes.namespace = $1::text and lanes.task_list = $2::text
   and hold - 1 = 0 and owner_id is null and wake_at is null and tasks.limit_key is not null;
 
--- name: list_starved
+-- name: list_starved(after_namespace, after_key, limit)
 -- List up to $3 keys after the given one ($1 namespace, $2 key) that tasks wait for, and whether each has room.
 with recursive keys (namespace, limit_key) as (
   (
@@ -187,7 +187,7 @@ select found.namespace, found.limit_key, coalesce({sql:postgres_room} > 0, true)
 from (select namespace, limit_key from keys limit $3::bigint) as found
 left join limits on limits.namespace = found.namespace and limits.key = found.limit_key;
 
--- name: fill
+-- name: fill(namespace, key, seen_at)
 -- Store the tokens that a key has gained, unless that was done since $3 or a claim takes some now; its tasks are not stuck
 -- until a while later.
 with free as materialized (
@@ -201,14 +201,14 @@ set tokens = least(burst, tokens + rate * greatest((select treadle_now()) - toke
 from free
 where limits.namespace = free.namespace and limits.key = free.key;
 
--- name: list_unclaimed_lanes
+-- name: list_unclaimed_lanes(namespace, key)
 -- List the lanes in which admitted tasks of a key are ready.
 select distinct lane_id
 from tasks
 where namespace = $1::text and limit_key = $2::text and limit_key is not null and (hold & 1) = 0 and owner_id is null
   and wake_at is null and hold = 0;
 
--- name: go_back
+-- name: go_back(namespace, key, lane_ids)
 -- Let the admitted tasks of a locked key ($1 namespace, $2 key) that nobody has claimed wait again, at the end of the line, if
 -- they cannot be claimed or tasks of other lanes than $3 wait.
 with unclaimed as materialized (
@@ -237,7 +237,7 @@ set hold = hold | 1, due_at = greatest(due_at, (select treadle_now()))
 from unclaimed
 where tasks.id = any (array[unclaimed.id]);
 
--- name: admit_others
+-- name: admit_others(namespace, key, lane_ids, most)
 -- Admit tasks of a locked key ($1 namespace, $2 key), as many as its limit leaves room for, at most $4: of all lanes but $3 in
 -- turn, beginning with the lane after these, whatever the priorities; return their lanes.
 with room as materialized (

@@ -2,48 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from itertools import groupby
 
 import asyncpg
 
 from treadle.kernel.store.queries import Event, History
-from treadle.model.tasks import LogLine, Move
-from treadle.stores.postgres.connection.connect import Connection, texts
-from treadle.stores.postgres.database import Part, lists, works
-from treadle.stores.shared import LogReads
-from treadle.stores.statements import load_statements
-
-_SQL = load_statements(__package__, "log.sql")
+from treadle.model.tasks import Move
+from treadle.stores.postgres.connection.connect import texts
+from treadle.stores.shared import LogPort
 
 _FIRST_ID = "00000000-0000-0000-0000-000000000000"
 
 
-class Log(Part, LogReads):
+class Log(LogPort):
     """The `LogStore` of PostgreSQL. The order of seqs is not the order of commits (D9)."""
 
     seqs_in_order = False
 
-    @lists
-    async def list_histories(self, connection: Connection, after_id: str | None, limit: int) -> list[History]:
+    async def list_histories(self, after_id: str | None, limit: int) -> list[History]:
         histories = []
-        for (entity, row_id, state, version), group in groupby(
-            await connection.fetch(_SQL["list_histories"], after_id or _FIRST_ID, limit), lambda row: row[:4]
-        ):
+        rows = await self._database.fetch("list_histories", after_id=after_id or _FIRST_ID, limit=limit)
+        for (entity, row_id, state, version), group in groupby(rows, lambda row: row[:4]):
             moves = _moves(row for row in group if row["seq"] is not None)
             histories.append(History(entity, str(row_id), state, version, tuple(moves)))
         return histories
 
-    @works
-    async def list_events(self, connection: Connection, after_seq: int, until_seq: int, limit: int) -> list[Event]:
-        rows = await connection.fetch(_SQL["list_events"], after_seq, until_seq, max(limit, 0))
+    async def list_events(self, after_seq: int, until_seq: int, limit: int) -> list[Event]:
+        rows = await self._database.fetch("list_events", after_seq=after_seq, until_seq=until_seq, limit=max(limit, 0))
         return [Event(row["row_namespace"], move) for row, move in zip(rows, _moves(rows), strict=True)]
-
-    async def append_lines(self, lines: Sequence[LogLine]) -> None:
-        if lines:
-            rows = ((line.task_id, line.at, line.level, line.message, line.details, line.run_id, line.step_id) for line in lines)
-            async with self._database.working() as connection:
-                await connection.execute(_SQL["append_lines"], *zip(*rows, strict=True))
 
 
 def _moves(rows: Iterable[asyncpg.Record]) -> list[Move]:

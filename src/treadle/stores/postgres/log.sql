@@ -35,7 +35,7 @@ with found as (
 )
 select * from found order by seq;
 
--- name: list_histories
+-- name: list_histories(after_id, limit) on lists
 -- List the first $2 entities after the id $1, each with its moves or a single row without one.
 with page as materialized (
   select entity, id, state, version
@@ -64,7 +64,7 @@ left join lateral (
 ) as moves on true
 order by page.id, moves.version;
 
--- name: list_events
+-- name: list_events(after_seq, until_seq, limit) on hot
 -- List up to $3 moves after the seq $1 and up to $2, in order, with the namespaces of their entities.
 select coalesce(found.namespace, tasks.namespace, finished.namespace, runs.namespace, records.namespace) as row_namespace, found.seq, found.at,
   found.entity, found.entity_id, found.version, found.move, found.from_state, found.to_state, found.actor, found.claim_version,
@@ -136,7 +136,7 @@ from (
 ) as ended
 join lanes on lanes.id = ended.lane_id;
 
--- name: append_lines
+-- name: append_lines(*rows)
 -- Insert log lines.
 insert into lines (task_id, at, level, message, details, run_id, step_id)
 select *

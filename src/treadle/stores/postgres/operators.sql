@@ -2,7 +2,7 @@
 -- List the lists that have settings.
 select namespace, task_list, paused, accepting, no_handler, keep_completed_for, keep_failed_for from lists order by namespace, task_list;
 
--- name: set_list
+-- name: set_list(namespace, task_list, paused, accepting, no_handler)
 -- Change the settings of a list that are not null.
 insert into lists (namespace, task_list, paused, accepting, no_handler)
 values ($1::text, $2::text, coalesce($3::boolean, false), coalesce($4::boolean, true), coalesce($5::text, 'wait'))
@@ -11,7 +11,7 @@ set paused = coalesce($3::boolean, lists.paused),
     accepting = coalesce($4::boolean, lists.accepting),
     no_handler = coalesce($5::text, lists.no_handler);
 
--- name: mark_lanes
+-- name: mark_list(namespace, task_list)
 -- Copy the settings of a list to its lanes; return their ids.
 with those as materialized (
   select lanes.id, lists.paused, lists.accepting
@@ -23,7 +23,7 @@ with those as materialized (
 )
 update lanes set paused = those.paused, accepting = those.accepting from those where lanes.id = those.id returning lanes.id;
 
--- name: set_rate
+-- name: set_rate(lane_id, rate, burst)
 -- Set the rate of a lane, with a full bucket.
 update lanes
 set rate = $2::double precision, burst = $3::integer, tokens = $3::integer,

@@ -1,4 +1,4 @@
-"""Partitions of finished tasks and of the log, by the time in the ids: prepared for new work, and dropped with their old tasks.
+"""Retention, and partitions of finished tasks and of the log by the time in the ids: prepared for new work, dropped with old tasks.
 
 Both tables have partitions with the same bounds. The first one, `rest`, is what existed before, and takes over the ids of
 partitions that were dropped; `default` has whatever has no partition of its own. Changing partitions takes the role that owns
@@ -8,7 +8,7 @@ removes it when an id does not fit (`treadle_open_rest`), and the next pass of t
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
@@ -16,11 +16,12 @@ import asyncpg
 
 from treadle.kernel.store.process import reach
 from treadle.kernel.store.queries import Pruned, Rules
+from treadle.model.errors import Unsupported
 from treadle.model.ids import id_time
-from treadle.stores.postgres.commit.writes import open_rest
 from treadle.stores.postgres.connection.connect import READS, Connection, close_connection
 from treadle.stores.postgres.connection.errors import translated
-from treadle.stores.postgres.database import Part
+from treadle.stores.postgres.database import Database, PostgresSession
+from treadle.stores.retention import RetentionPort
 from treadle.stores.rules.encoding import first_id
 from treadle.stores.statements import load_statements
 
@@ -28,9 +29,6 @@ _SQL = load_statements(__package__, "partitions.sql")
 
 HOUR_FOR = 3_600_000
 WEEK_FOR = 7 * 24 * HOUR_FOR
-
-NOWHERE = (first_id(0), first_id(0))
-"""An empty range of ids."""
 
 _TIMEOUT = 3600.0
 _SETTINGS = READS | {"statement_timeout": "0", "lock_timeout": "500ms", "max_parallel_workers_per_gather": "2"}
@@ -69,11 +67,10 @@ def length_for(rules: Rules) -> int:
     return min(max(wanted // HOUR_FOR, 1) * HOUR_FOR, WEEK_FOR)
 
 
-class Partitions(Part):
-    """The part of the `RetentionStore` that handles whole partitions."""
+class Retention(RetentionPort):
+    """The `RetentionStore` of PostgreSQL."""
 
-    async def prune_trees(self, rules: Rules, roots: Sequence[str], limit: int) -> Pruned:
-        raise NotImplementedError
+    _database: Database
 
     async def prepare(self, rules: Rules) -> None:
         with translated(self._database.url):
@@ -101,6 +98,19 @@ class Partitions(Part):
                     if pruned.trees or dropped.trees:
                         return add(add(pruned, dropped), Pruned(more=True))
         return Pruned()
+
+    async def _waiting(self, session: PostgresSession, rules: Rules) -> tuple[str, str]:
+        row = await session.connection.fetchrow(_SQL["find_waiting"], rules.keep_completed_for, first_id(0))
+        assert row is not None
+        return row[0], row[1]
+
+    async def compact(self, *, whole: bool = False, tight: bool = False) -> int:
+        """Do nothing: autovacuum does it."""
+        if whole:
+            raise Unsupported(
+                f"{self._database.url} returns space by itself (autovacuum). To rewrite a table, run `vacuum full finished`."
+            )
+        return 0
 
     async def split(self, first_at: int, until_at: int, length: int) -> None:
         """Bound the first partition at an instant, and add partitions of that length; for stores without ids after it."""
@@ -150,7 +160,7 @@ class Partitions(Part):
             await self._do(connection, "open_parts", upper_id)
         except asyncpg.PostgresError:
             async with self._database.connector.session(connection, _SETTINGS):
-                await open_rest(connection)
+                await PostgresSession(connection).execute("open_rest")
             raise
 
     async def _add_next(self, connection: Connection, length: int) -> bool:
@@ -195,13 +205,6 @@ class Partitions(Part):
             return Pruned()
         tasks, moves = (row[0] or 0, row[1] or 0) if row is not None else (0, 0)
         return Pruned(trees=tasks, tasks=tasks, moves=moves)
-
-
-async def find_waiting(connection: Connection, rules: Rules) -> tuple[str, str]:
-    """Return the range of ids whose partitions are dropped soon: their tasks need not be removed one by one."""
-    row = await connection.fetchrow(_SQL["find_waiting"], rules.keep_completed_for, first_id(0))
-    assert row is not None
-    return row[0], row[1]
 
 
 def add(first: Pruned, second: Pruned) -> Pruned:

@@ -114,7 +114,7 @@ with recursive below as (
 )
 select id::text from below where finished_at is null order by id;
 
--- name: load_near
+-- name: load_near(run_id, ids) on hot
 -- Load the steps, their ancestors, and all children of both that are not items. (`offset 0` prevents the use of the run's
 -- index.)
 with recursive chain (id, parent_id) as (
@@ -131,14 +131,14 @@ with recursive chain (id, parent_id) as (
 )
 select steps.* from near join steps on steps.id = near.id;
 
--- name: load_rows
+-- name: load_rows(run_id, ids) on hot
 -- Load steps by id.
 select found.*
 from unnest($2::uuid[]) as wanted (id)
 cross join lateral (select * from steps where steps.id = wanted.id offset 0) as found
 where found.run_id = $1::uuid;
 
--- name: load_children
+-- name: load_children(run_id, ids) on hot
 -- Load all children of steps: items and others, each by its own index.
 select found.*
 from unnest($2::uuid[]) as wanted (id)
@@ -166,7 +166,7 @@ select * from steps where id = $1::uuid;
 -- Find a flow by digest.
 select * from flows where id = $1::text;
 
--- name: publish_flow
+-- name: publish_flow(namespace, name, flow_id, actor)
 -- Insert the next version of the name, unless the newest is this flow, or a concurrent call takes the number.
 insert into flow_versions (namespace, name, version, flow_id, actor, published_at)
 select $1::text, $2::text, coalesce(max(version), 0) + 1, $3::text, $4::text, treadle_now()

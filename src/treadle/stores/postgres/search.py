@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from treadle.kernel.store.ports import Span
 from treadle.kernel.store.queries import Place
-from treadle.stores.shared import SearchReads, places, values_of
+from treadle.stores.shared import SearchPort, places, values_of
 
 _FEW = 1_000
 """Errors with the same words that are read and sorted."""
@@ -16,7 +16,7 @@ _NEW = 20_000
 """The newest errors, among which those with common words are looked for."""
 
 
-class Search(SearchReads):
+class Search(SearchPort):
     """The `SearchStore` of PostgreSQL."""
 
     async def list_with_words(self, span: Span, words: Sequence[str], limit: int) -> list[Place]:

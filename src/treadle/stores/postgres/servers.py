@@ -3,22 +3,22 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import TypeVar
 
 import asyncpg
-import msgspec
 
-from treadle.kernel.store.queries import Renewal, Roll, Sighting, Touch
+from treadle.kernel.store.queries import Renewal, Roll, Sighting
 from treadle.model.errors import NotOpen, StoreUnavailable
-from treadle.model.tasks import LOST_AFTER, Claim, Server
+from treadle.model.tasks import Claim, Server
 from treadle.model.text import safe_logger
+from treadle.stores import leases
 from treadle.stores.postgres.connection.connect import HOT, Connection, Connector, close_connection
 from treadle.stores.postgres.connection.errors import translated
 from treadle.stores.postgres.connection.signals import Listener
-from treadle.stores.postgres.database import Part, reads, works
-from treadle.stores.postgres.tasks import held, read_clock, renew
-from treadle.stores.rules.encoding import SERVER_JSON, server_of
+from treadle.stores.postgres.database import Database, PostgresSession
+from treadle.stores.postgres.tasks import read_clock
+from treadle.stores.shared import ServerPort
 from treadle.stores.statements import load_statements
 
 _SQL = load_statements(__package__, "servers.sql")
@@ -87,33 +87,16 @@ class Attendance:
 _TIMEOUT = 5.0
 """Seconds for an answer: the worker must learn that a lease cannot be renewed while the lease still runs."""
 
-_JSON = ("handlers", "task_lists", "topics", "counts")
-"""Columns that hold JSON."""
-
 T = TypeVar("T")
 
 
-class Servers(Part):
+class Servers(ServerPort):
     """The `ServerStore` of PostgreSQL."""
+
+    _database: Database
 
     def lease_connection(self) -> PostgresLeaseConnection:
         return PostgresLeaseConnection(self._database.connector)
-
-    @reads
-    async def list_all(self, connection: Connection, namespace: str | None = None) -> list[Server]:
-        return [server_of(dict(row)) for row in await connection.fetch(_SQL["list_servers"], namespace)]
-
-    @works
-    async def save(self, connection: Connection, server: Server) -> None:
-        await _beat(connection, server)
-
-    async def touch(self, touches: Sequence[Touch]) -> list[Server]:
-        if not touches:
-            return []
-        ordered = sorted(touches, key=lambda touch: touch.server_id)
-        columns = ([getattr(touch, name) for touch in ordered] for name in Touch.__struct_fields__)
-        async with self._database.working() as connection:
-            return [server_of(dict(row)) for row in await connection.fetch(_SQL["touch_servers"], *columns)]
 
     async def attend(self, server_id: str) -> None:
         await self._attending().attend(server_id)
@@ -127,27 +110,10 @@ class Servers(Part):
                 rows = await connection.fetch(_SQL["list_sightings"], False, self._database.address.schema)
         return [Sighting(*row) for row in rows]
 
-    @works
-    async def end(self, connection: Connection, evidence: Mapping[str, str | None]) -> list[str]:
-        ordered = sorted(evidence.items())
-        columns = [each for each, _ in ordered], [said for _, said in ordered]
-        return [row[0] for row in await connection.fetch(_SQL["end_servers"], *columns)]
-
     def _attending(self) -> Attendance:
         if self._database.attendance is None:
             raise NotOpen
         return self._database.attendance
-
-
-async def _beat(connection: Connection, server: Server) -> Roll:
-    """Insert the server's row, or update it; its heartbeat becomes now."""
-    values = msgspec.structs.asdict(server)
-    for name in ("heartbeat_at", "session", "evidence"):  # the store's own
-        del values[name]
-    values |= {name: msgspec.json.encode(values[name]).decode() for name in SERVER_JSON}
-    row = await connection.fetchrow(_SQL["beat"], *values.values(), LOST_AFTER)
-    assert row is not None
-    return Roll(row["others"], row["lost_by"])
 
 
 class PostgresLeaseConnection:
@@ -160,20 +126,17 @@ class PostgresLeaseConnection:
         self._closed = False
 
     def renew(self, renewals: Sequence[Renewal], lease_for: int) -> set[str]:
-        return (
-            self._run(lambda connection: renew(connection, self._connector.address.channel, renewals, lease_for))
-            if renewals
-            else set()
-        )
+        channel = self._connector.address.channel
+        return set(self._run(lambda session: leases.extend(session, channel, renewals, lease_for))) if renewals else set()
 
     def held(self, claims: Sequence[Claim]) -> set[str]:
-        return self._run(lambda connection: held(connection, claims)) if claims else set()
+        return self._run(lambda session: leases.held(session, claims))
 
     def beat(self, server: Server) -> Roll:
-        return self._run(lambda connection: _beat(connection, server))
+        return self._run(lambda session: leases.beat(session, server))
 
     def now(self) -> int:
-        return self._run(read_clock)
+        return self._run(lambda session: read_clock(session.connection))
 
     def close(self) -> None:
         """Close the connection and the loop; idempotent."""
@@ -185,14 +148,14 @@ class PostgresLeaseConnection:
             finally:
                 loop.close()
 
-    def _run(self, work: Callable[[Connection], Awaitable[T]]) -> T:
+    def _run(self, work: Callable[[PostgresSession], Awaitable[T]]) -> T:
         if self._closed:
             raise StoreUnavailable("This lease connection has been closed.")
         if self._loop is None:
             self._loop = asyncio.new_event_loop()
         return self._loop.run_until_complete(self._work(work))
 
-    async def _work(self, work: Callable[[Connection], Awaitable[T]]) -> T:
+    async def _work(self, work: Callable[[PostgresSession], Awaitable[T]]) -> T:
         """Run the work, once more on a new connection if the old one was lost meanwhile: all work here is repeatable."""
         with translated(self._connector.address.shown):
             if self._connection is not None:
@@ -207,9 +170,9 @@ class PostgresLeaseConnection:
                 await self._drop()
                 raise
 
-    async def _try(self, connection: Connection, work: Callable[[Connection], Awaitable[T]]) -> T:
+    async def _try(self, connection: Connection, work: Callable[[PostgresSession], Awaitable[T]]) -> T:
         async with self._connector.session(connection, HOT):
-            return await work(connection)
+            return await work(PostgresSession(connection))
 
     async def _drop(self) -> None:
         connection, self._connection = self._connection, None

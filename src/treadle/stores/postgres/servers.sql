@@ -1,4 +1,4 @@
--- name: beat
+-- name: beat(id, name, host, pid, version, state, handlers, task_lists, concurrency, heartbeat_every_for, started_at, handled, failed, running, server_group, service_name, topics, counts, error, process, namespace, lost_after)
 -- Insert or update the server; `heartbeat_at` becomes now, `started_at` keeps its first value, and it is not dead any more.
 -- Return the evidence by which others took it for dead before, and count the others that are alive (that have missed less than
 -- $22 heartbeats) and can be seen to die.
@@ -78,7 +78,7 @@ update registered_servers
 set session = (extract(epoch from pg_postmaster_start_time()) * 1000000)::bigint::text
 where id = $1::text and state in ('starting', 'running', 'draining');
 
--- name: end_servers
+-- name: end_servers(*rows)
 -- Record the end of servers ($1 ids, $2 evidence) that have not ended; return their ids.
 update registered_servers
 set state = 'stopped', running = 0, session = null, evidence = given.evidence
@@ -86,7 +86,7 @@ from unnest($1::text[], $2::text[]) as given (id, evidence)
 where registered_servers.id = given.id and registered_servers.state in ('starting', 'running', 'draining')
 returning registered_servers.id;
 
--- name: touch_servers
+-- name: touch_servers(*rows)
 -- Record heartbeats of servers ($1 ids, $2 states, $3 handled, $4 failed, $5 running) that have not stopped; return their
 -- rows.
 update registered_servers
@@ -99,7 +99,7 @@ from unnest($1::text[], $2::text[], $3::bigint[], $4::bigint[], $5::integer[]) a
 where registered_servers.id = given.id and registered_servers.state <> 'stopped'
 returning registered_servers.*;
 
--- name: list_servers
+-- name: list_servers(namespace)
 -- List the servers of the namespace $1 and those without one, or all, newest first.
 select *
 from registered_servers

@@ -11,25 +11,24 @@ from treadle.kernel.store.ports import Store
 from treadle.kernel.store.units import Answer, Unit
 from treadle.model.clock import Clock
 from treadle.model.errors import NotOpen
-from treadle.stores.postgres.commit.commit import commit, make_way
+from treadle.stores.commit import commit
 from treadle.stores.postgres.connection import schema
 from treadle.stores.postgres.connection.address import parse_address
-from treadle.stores.postgres.connection.connect import HOT, LONGEST_STATEMENT_FOR, READS, Connection, Pool
+from treadle.stores.postgres.connection.connect import HOT, LONGEST_STATEMENT_FOR, READS, Pool
 from treadle.stores.postgres.connection.errors import REPEATABLE, translated
 from treadle.stores.postgres.connection.failover import TimelineWatch
 from treadle.stores.postgres.connection.signals import Listener, Notifier
-from treadle.stores.postgres.database import Database, Part, works
+from treadle.stores.postgres.database import Database, PostgresSession
 from treadle.stores.postgres.health import HealthReport
 from treadle.stores.postgres.log import Log
 from treadle.stores.postgres.namespaces import Namespaces
-from treadle.stores.postgres.operators import Operators
-from treadle.stores.postgres.retention import Retention
+from treadle.stores.postgres.partitions import Retention
 from treadle.stores.postgres.runs import Runs
 from treadle.stores.postgres.search import Search
 from treadle.stores.postgres.servers import Attendance, Servers
 from treadle.stores.postgres.tasks import Tasks, read_clock
-from treadle.stores.postgres.usage import UsageLedger
-from treadle.stores.shared import DeadLetters, Records, Streams, Traces
+from treadle.stores.shared import DeadLetters, OperatorPort, Records, Streams, Traces
+from treadle.stores.usage import UsageLedger
 
 LONGEST_COMMIT = LONGEST_STATEMENT_FOR / 1000
 """Seconds after which the store gives up a commit, to be sent again: followers of events wait no longer for a seq (D9)."""
@@ -37,7 +36,7 @@ LONGEST_COMMIT = LONGEST_STATEMENT_FOR / 1000
 _REPEATS = 3
 
 
-class PostgresStore(Part, Store):
+class PostgresStore(Store):
     """A `Store` on a schema of a PostgreSQL database (13 or newer).
 
     Uses up to `pool_size` connections for work, two for lists, one each to listen (and to attend) and to notify, and one for each
@@ -49,7 +48,7 @@ class PostgresStore(Part, Store):
 
     def __init__(self, url: str, *, clock: Clock, pool_size: int = 4, database: Database | None = None) -> None:
         database = database or Database(parse_address(url), clock)
-        super().__init__(database)
+        self._database = database
         self.url = database.url
         self._pool_size = pool_size
         self._listener: Listener | None = None
@@ -106,9 +105,9 @@ class PostgresStore(Part, Store):
         """For tests: set the database's clock ahead, as this store and its lease connections see it."""
         self._database.connector.clock_offset_for = ms
 
-    @works
-    async def now(self, connection: Connection) -> int:
-        return await read_clock(connection)
+    async def now(self) -> int:
+        async with self._database.working() as connection:
+            return await read_clock(connection)
 
     async def commit(self, units: Sequence[Unit]) -> list[Answer]:
         if not units:
@@ -119,14 +118,14 @@ class PostgresStore(Part, Store):
             for _ in range(_REPEATS):
                 try:
                     async with self._database.pool(self._database.hot).connection() as connection, asyncio.timeout(LONGEST_COMMIT):
-                        return await commit(connection, self._database.lane_ids, units)
+                        return await commit(PostgresSession(connection), self._database.lane_ids, units)
                 except (*REPEATABLE, asyncpg.CheckViolationError) as error:
                     if isinstance(error, asyncpg.CheckViolationError) and error.constraint_name != "bounds":
                         raise
                     async with self._database.pool(self._database.hot).connection() as connection:
-                        await make_way(connection, units, error)
+                        await make_way(PostgresSession(connection), units, error)
             async with self._database.pool(self._database.hot).connection() as connection, asyncio.timeout(LONGEST_COMMIT):
-                return await commit(connection, self._database.lane_ids, units)
+                return await commit(PostgresSession(connection), self._database.lane_ids, units)
 
     async def subscribe(self, heard: Callable[[tuple[int, ...]], None]) -> Callable[[], None]:
         if self._listener is None:
@@ -137,3 +136,21 @@ class PostgresStore(Part, Store):
         if self._notifier is None:
             raise NotOpen
         await self._notifier.notify(lane_ids)
+
+
+class Operators(OperatorPort):
+    """The `OperatorStore` of PostgreSQL."""
+
+    _database: Database
+
+    async def set_rate(self, lane_id: int, rate: float | None, burst: int | None) -> None:
+        await super().set_rate(lane_id, rate, burst)
+        await self._database.list_lanes()
+
+
+async def make_way(session: PostgresSession, units: Sequence[Unit], error: asyncpg.PostgresError) -> None:
+    """Remove what made a commit of the units fail although it should not exist: rows, or the bounds of an unfinished split."""
+    if isinstance(error, asyncpg.CheckViolationError):
+        await session.execute("open_rest")
+    if isinstance(error, asyncpg.UniqueViolationError) and (error.table_name or "").startswith("finished_"):
+        await session.execute("bury", ids=sorted(unit.guard.task_id for unit in units if unit.guard is not None))

@@ -1,4 +1,4 @@
--- name: find_heads
+-- name: find_heads(*rows)
 -- Create the streams $1 to $4 (owners, names, namespaces, roots) that do not exist, lock all of them, and return their heads.
 insert into streams (owner_id, name, namespace, root_id, created_at, updated_at)
 select owner_id, name, namespace, root_id, (select treadle_now()), (select treadle_now())
@@ -6,7 +6,7 @@ from unnest($1::uuid[], $2::text[], $3::text[], $4::uuid[]) as given (owner_id, 
 on conflict (owner_id, name) do update set updated_at = excluded.updated_at
 returning owner_id::text, name, next_offset, bytes, truncated;
 
--- name: find_lasts
+-- name: find_lasts(*rows)
 -- Read the last chunks of the writers $3 of the streams $1, $2.
 select given.owner_id::text, given.name, given.writer, last.*
 from unnest($1::uuid[], $2::text[], $3::text[]) as given (owner_id, name, writer)
@@ -26,7 +26,7 @@ where owner_id = $1::uuid and name = $2::text and writer = $3::text
 order by first_offset desc
 limit 1;
 
--- name: put_chunks
+-- name: put_chunks(*heads, *chunks)
 -- Replace the heads of the streams $1, $2 (next offsets, bytes, truncated), and insert chunks.
 with heads as (
   update streams
@@ -40,11 +40,11 @@ select given.*, (select treadle_now())
 from unnest($6::uuid[], $7::text[], $8::bigint[], $9::integer[], $10::text[], $11::text[], $12::text[], $13::bigint[], $14::integer[],
   $15::bigint[], $16::bigint[], $17::boolean[], $18::text[]) as given;
 
--- name: continue_chunk
+-- name: continue_chunk(owner_id, name, first_offset)
 -- Mark a chunk ($1 owner, $2 name, $3 first offset) as continued by the next session.
 update stream_chunks set continues = true where owner_id = $1::uuid and name = $2::text and first_offset = $3::bigint;
 
--- name: remove_generations
+-- name: remove_generations(owner_id, name, writer, keep)
 -- Remove the generations before $4 of a writer ($1 owner, $2 name, $3 writer).
 delete from stream_chunks where owner_id = $1::uuid and name = $2::text and writer = $3::text and generation < $4::integer;
 

@@ -2,31 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence, Set
+from collections.abc import Callable, Iterable, Sequence
 from operator import attrgetter
 from typing import Any
 
 import asyncpg
 import msgspec
 
-from treadle.kernel.store.queries import (
-    NEWEST,
-    Extension,
-    Place,
-    Renewal,
-    TaskFilter,
-    Woken,
-)
+from treadle.kernel.store.queries import TaskFilter, Woken
 from treadle.model.clock import Clock
-from treadle.model.ids import id_time
 from treadle.model.names import Lane
 from treadle.model.states import FINAL_TASK_STATES
-from treadle.model.tasks import Claim, Task
-from treadle.stores.postgres.connection.connect import Connection, texts
-from treadle.stores.postgres.database import Database, Part, lists, works
-from treadle.stores.postgres.limits import feed, next_token_for, take_turns
-from treadle.stores.rules.rates import earlier
-from treadle.stores.shared import TaskReads
+from treadle.model.tasks import Task
+from treadle.stores.limits import Key, admit, fill, go_back, list_rated, take_turns
+from treadle.stores.postgres.connection.connect import Connection
+from treadle.stores.postgres.database import Database, PostgresSession
+from treadle.stores.rules.rates import due_keys, earlier, keys_ahead, stuck_keys
+from treadle.stores.session import reads
+from treadle.stores.shared import TaskPort
 from treadle.stores.statements import COLUMN_SETS, load_statements
 
 _IS_SNAPSHOT_OLD = load_statements(__package__, "tasks.sql")["is_snapshot_old"]
@@ -85,6 +78,9 @@ class Positions:
 
 _SQL = load_statements(__package__, "tasks.sql")
 
+STARVED_LIMIT = 100
+"""The number of keys that one wake-up checks for unused room."""
+
 COUNTED = 20_000
 """The number of finished tasks up to which they are counted; of more, the numbers by state are estimated from statistics."""
 _FINAL = frozenset(FINAL_TASK_STATES)
@@ -113,8 +109,10 @@ _ORDER = attrgetter("priority", "due_at", "id")
 """The order in which tasks are claimed; an update returns them in another one."""
 
 
-class Tasks(Part, TaskReads):
+class Tasks(TaskPort):
     """The `TaskStore` of PostgreSQL."""
+
+    _database: Database
 
     def __init__(self, database: Database) -> None:
         super().__init__(database)
@@ -143,65 +141,46 @@ class Tasks(Part, TaskReads):
         self._positions.took(tasks)
         return tasks
 
-    @works
+    @reads
     async def claim_of_run(
-        self, connection: Connection, run_id: str, kind: str, owner_id: str, lease_for: int, limit: int
+        self, session: PostgresSession, run_id: str, kind: str, owner_id: str, lease_for: int, limit: int
     ) -> list[str]:
-        rows = await connection.fetch(_SQL["claim_of_run"], run_id, owner_id, lease_for, limit, kind)
-        return [str(row[0]) for row in rows]
+        values = {"run_id": run_id, "owner_id": owner_id, "lease_for": lease_for, "limit": limit, "kind": kind}
+        return [row[0] for row in await session.fetch("claim_of_run", **values)]
 
-    @works
-    async def wake(self, connection: Connection, limit: int, *, expire_leases: bool = True, find_ready: bool = False) -> Woken:
+    @reads
+    async def wake(self, session: PostgresSession, limit: int, *, expire_leases: bool = True, find_ready: bool = False) -> Woken:
         """Wake tasks, then admit the next tasks of their limit keys, and of some other keys after the last call's.
 
         So no task waits long while there is room, even if the transaction that made the room did not admit it.
         """
-        row = await connection.fetchrow(_SQL["wake"], limit, expire_leases, find_ready)
-        assert row is not None
+        (row,) = await session.fetch("wake", limit=limit, expire_leases=expire_leases, find_ready=find_ready)
         count, expired, lane_ids, due, next_for, now, overdue, keys, waiting, fair, ready = row
-        await take_turns(connection, fair)
+        await take_turns(session, fair)
         token_for = None
         if keys or waiting:
-            found = await feed(connection, _decode_keys(keys) if keys else [], self._fed, now)
-            admitted, self._fed, token_for = found
+            admitted, self._fed, token_for = await feed(session, _decode_keys(keys) if keys else [], self._fed, now)
             lane_ids = admitted.union(lane_ids)
         if due > count:
             next_for = 0 if count == limit else min(next_for or LOCKED_FOR, LOCKED_FOR)
         return Woken(count, expired, tuple(lane_ids), earlier(next_for, token_for), now, overdue, ready)
 
-    async def extend(self, renewals: Sequence[Renewal], lease_for: int) -> dict[str, Extension]:
-        if not renewals:
-            return {}
-        async with self._database.working() as connection:
-            rows = await _renew(connection, "extend", renewals, lease_for)
-            await announce_lost(connection, self._database.connector.address.channel, renewals, {row[0] for row in rows})
-        return {row[0]: Extension(row[1], row[2]) for row in rows}
-
     async def next_token_for(self, lane_ids: Sequence[int]) -> int | None:
         if self._database.slowed.isdisjoint(lane_ids):  # saves a query
             return None
-        async with self._database.working() as connection:
-            return await next_token_for(connection, lane_ids)
+        ((milliseconds,),) = await self._database.fetch("next_token_for", lane_ids=lane_ids)
+        return None if milliseconds is None else int(milliseconds)
 
-    @lists
-    async def list_matching(self, connection: Connection, which: TaskFilter, limit: int) -> list[Task]:
-        before = which.before or NEWEST
-        if which.before is None and which.before_id is not None:
-            found = await connection.fetchval(_SQL["find_task_created_at"], which.before_id)
-            before = Place(id_time(which.before_id) if found is None else found, which.before_id)
+    async def list_matching(self, which: TaskFilter, limit: int) -> list[Task]:
         final = _FINAL.intersection(which.states)
-        values = (
-            list(which.states) or None,
-            *(which.namespace, which.kind, which.task_list, which.name),
-            which.held,
-            len(final) < len(which.states) or not which.states,
-            bool(final) or not which.states,
-            *before,
-            limit,
-        )
-        if which.run_id is None:
-            return [task_of(row) for row in await connection.fetch(_SQL["list_tasks"], *values)]
-        return [task_of(row) for row in await connection.fetch(_SQL["list_run_tasks"], *values, which.run_id)]
+        values = msgspec.structs.asdict(which) | {
+            "states": which.states or None,
+            "live": len(final) < len(which.states) or not which.states,
+            "ended": bool(final) or not which.states,
+            "limit": limit,
+            **await self._place("find_task_created_at", which.before, which.before_id),
+        }
+        return await self._database.fetch_as(Task, "list_tasks" if which.run_id is None else "list_run_tasks", **values)
 
     async def count_finished(self) -> dict[str, int]:
         estimates = dict(await self._database.fetch("estimate_finished"))
@@ -243,41 +222,29 @@ async def _claim_unlocked(
     return []
 
 
-def task_of(row: asyncpg.Record) -> Task:
-    """Return the task of a row of either table, joined with its lane."""
-    return Task(**texts(row))
+async def feed(session: PostgresSession, keys: Iterable[Key], after: Key, now: int) -> tuple[set[int], Key, int | None]:
+    """Admit tasks of the keys, of keys whose rate allows it, and of the next keys after the given one that have room.
 
-
-async def renew(connection: Connection, channel: str, renewals: Sequence[Renewal], lease_for: int) -> set[str]:
-    """Extend the claims that are held; return the ids of their tasks."""
-    renewed = {row[0] for row in await _renew(connection, "renew", renewals, lease_for)}
-    await announce_lost(connection, channel, renewals, renewed)
-    return renewed
-
-
-async def announce_lost(connection: Connection, channel: str, renewals: Sequence[Renewal], renewed: Set[str]) -> None:
-    """Notify of tasks that became ready while their renewal waited: it had locked them, so that claims skipped them."""
-    if lost := [renewal.claim.task_id for renewal in renewals if renewal.claim.task_id not in renewed]:
-        await connection.execute(_SQL["announce_ready"], channel, lost)
-
-
-async def _renew(connection: Connection, name: str, renewals: Sequence[Renewal], lease_for: int) -> list[asyncpg.Record]:
-    ordered = sorted(renewals, key=lambda renewal: renewal.claim.task_id)
-    return await connection.fetch(
-        _SQL[name],
-        [renewal.claim.task_id for renewal in ordered],
-        [renewal.claim.version for renewal in ordered],
-        [renewal.claim.owner_id for renewal in ordered],
-        lease_for,
-        [renewal.progressed for renewal in ordered],
-        [renewal.progress for renewal in ordered],
-    )
-
-
-async def held(connection: Connection, claims: Sequence[Claim]) -> set[str]:
-    """Return the ids of the tasks with an unchanged claim."""
-    columns = [claim.task_id for claim in claims], [claim.version for claim in claims], [claim.owner_id for claim in claims]
-    return {row[0] for row in await connection.fetch(_SQL["held"], *columns)}
+    Returns their lanes, the last key, and the milliseconds until the rate of a key allows another start. Room stays unused when a
+    transaction that made it was rolled back while others skipped its task, and after inserts that do not admit.
+    """
+    rows = await session.fetch("list_starved", after_namespace=after[0], after_key=after[1], limit=STARVED_LIMIT)
+    rated = await list_rated(session)
+    for limited in keys_ahead(rated, now):
+        await fill(session, limited)
+    stuck = stuck_keys(rated, now)
+    wanted = {*keys, *due_keys(rated, now)[0], *((namespace, key) for namespace, key, room in rows if room)}
+    wanted.update((limited.namespace, limited.key) for limited in stuck)
+    lanes: set[int] = set()
+    if wanted:
+        async with session.transaction():
+            if stuck:  # all keys are locked in one order, before any row
+                await session.coordinate("lock_keys", rows=sorted(wanted))
+                for limited in stuck:
+                    lanes |= await go_back(session, limited)
+            lanes |= await admit(session, wanted)
+    _, token_for = due_keys(await list_rated(session), now)
+    return lanes, (rows[-1][0], rows[-1][1]) if len(rows) == STARVED_LIMIT else ("", ""), token_for
 
 
 async def read_clock(connection: Connection) -> int:

@@ -164,7 +164,7 @@ set owner_id = $2::text,
 where tasks.id = any (array(select id from taken))
 returning {text:tasks.claimed}, nullif(tasks.root_id, tasks.id)::text as root_id;
 
--- name: take_turns
+-- name: take_turns(ids)
 -- Give waiting tasks $1 with a fairness key the due times of their turns: the first one of a key that has none waiting comes with
 -- the head of the others that are not paused, and each further one a millisecond after the last of its key.
 with given as materialized (
@@ -200,7 +200,7 @@ from given
 join flows on flows.lane_id = given.lane_id and flows.priority = given.priority and flows.fairness_key = given.fairness_key
 where tasks.id = any (array[given.id]);
 
--- name: announce_ready
+-- name: announce_ready(channel, ids)
 -- Notify the channel $1 of the lanes in which tasks $2 are ready: the session had locked them, and claims skipped them.
 select pg_notify($1::text, string_agg(distinct lane_id::text, ','))
 from tasks
@@ -215,7 +215,7 @@ select exists (
   or exists (select from pg_prepared_xacts where prepared < now() - interval '10 seconds')
   or exists (select from pg_replication_slots where xmin is not null and not active);
 
--- name: claim_of_run
+-- name: claim_of_run(run_id, owner_id, lease_for, limit, kind)
 -- Claim ready tasks of the run for the owner.
 with taken as materialized (
   select id, namespace, limit_key
@@ -233,7 +233,7 @@ set owner_id = $2::text, claim_version = tasks.claim_version + 1, claimed_at = (
 where tasks.id = any (array(select id from taken))
 returning tasks.id::text;
 
--- name: wake
+-- name: wake(limit, expire_leases, find_ready)
 -- Make up to $1 tasks ready whose `wake_at` has passed; with $2 also those whose lease expired, which logs a move. With $3,
 -- return whether a task was ready before.
 with due as materialized (
@@ -321,12 +321,12 @@ select
   array(select id::text from woken where fairness_key is not null and claim_version = 0) as fair,
   $3::boolean and exists (select from tasks where owner_id is null and wake_at is null and hold = 0) as ready;
 
--- name: renew
--- Extend held claims ($1 ids, $2 versions, $3 owners) to $4 ms from now, never past a deadline; $5 progressed, $6
--- progress.
+-- name: extend(*rows, lease_for, within_timeout)
+-- Extend held claims ($1 ids, $2 versions, $3 owners; $4 progressed, $5 progress) to $6 ms from now, never past a deadline, nor past the
+-- attempt's timeout with $7; return their new ends.
 with given as materialized (
   select *
-  from unnest($1::uuid[], $2::integer[], $3::text[], $5::boolean[], $6::text[])
+  from unnest($1::uuid[], $2::integer[], $3::text[], $4::boolean[], $5::text[])
     as given (id, claim_version, owner_id, progressed, progress)
 ), free as materialized (
   select tasks.id, given.progressed, given.progress
@@ -339,41 +339,16 @@ set heartbeat_at = (select treadle_now()),
     progress_at = case when free.progressed then (select treadle_now()) else tasks.progress_at end,
     progress = case when free.progressed then coalesce(free.progress, tasks.progress) else tasks.progress end,
     wake_at = least(
-      (select treadle_now()) + $4::bigint,
-      tasks.deadline_at,
-      case when free.progressed then (select treadle_now()) else tasks.progress_at end + tasks.progress_for
-    )
-from free
-where tasks.id = any (array[free.id])
-returning tasks.id::text;
-
--- name: extend
--- Extend claims as `renew` does, but not past the attempt's timeout either; return their new ends.
-with given as materialized (
-  select *
-  from unnest($1::uuid[], $2::integer[], $3::text[], $5::boolean[], $6::text[])
-    as given (id, claim_version, owner_id, progressed, progress)
-), free as materialized (
-  select tasks.id, given.progressed, given.progress
-  from given
-  join tasks on tasks.id = any (array[given.id]) and tasks.claim_version = given.claim_version and tasks.owner_id = given.owner_id
-  for update of tasks skip locked
-)
-update tasks
-set heartbeat_at = (select treadle_now()),
-    progress_at = case when free.progressed then (select treadle_now()) else tasks.progress_at end,
-    progress = case when free.progressed then coalesce(free.progress, tasks.progress) else tasks.progress end,
-    wake_at = least(
-      (select treadle_now()) + $4::bigint,
+      (select treadle_now()) + $6::bigint,
       tasks.deadline_at,
       case when free.progressed then (select treadle_now()) else tasks.progress_at end + tasks.progress_for,
-      tasks.claimed_at + tasks.timeout_for
+      case when $7::boolean then tasks.claimed_at + tasks.timeout_for end
     )
 from free
 where tasks.id = any (array[free.id])
 returning tasks.id::text, tasks.wake_at, tasks.heartbeat_at;
 
--- name: held
+-- name: list_held(*rows)
 -- List those of the claims ($1 ids, $2 versions, $3 owners) that are held.
 select tasks.id::text
 from unnest($1::uuid[], $2::integer[], $3::text[]) as given (id, claim_version, owner_id)
@@ -414,7 +389,7 @@ cross join lateral (
 ) as found
 join lanes on lanes.id = found.lane_id;
 
--- name: list_tasks
+-- name: list_tasks(states, namespace, kind, task_list, name, held, live, ended, before_at, before_id, limit) on lists
 -- List live ($7) and finished ($8) tasks, newest first, after the position ($9, $10); $1 shown states, $2-$5 lane may be null for
 -- any; with $6 only tasks with an owner.
 with wanted as materialized (
@@ -442,7 +417,7 @@ join lanes on lanes.id = found.lane_id
 order by found.created_at desc, found.id desc
 limit $11::bigint;
 
--- name: list_run_tasks
+-- name: list_run_tasks(states, namespace, kind, task_list, name, held, live, ended, before_at, before_id, limit, run_id) on lists
 -- List the tasks of the run $12 as `list_tasks` does. (`+ 0` leaves only the index of runs.)
 with wanted as materialized (
   {sql:postgres_lane_filter}
@@ -461,7 +436,7 @@ join lanes on lanes.id = found.lane_id
 order by found.created_at + 0 desc, found.id desc
 limit $11::bigint;
 
--- name: find_task_created_at
+-- name: find_task_created_at(id) on hot
 -- Find the time of creation of a live or finished task.
 select created_at from tasks where id = $1::uuid union all select created_at from finished where id = $1::uuid limit 1;
 

@@ -2,28 +2,26 @@
 
 `decide` decides which units of a commit may be applied, one after the other, from a snapshot of the rows that they name. A
 store takes an idempotency key before it stores the key's task, in the same transaction, and releases it if the task was not
-stored in the end. Settlements are sorted by kind, so that a store settles all tasks of one kind with one statement. A
-checkpoint is a unit that stores steps under a claim and changes nothing else; each store has a short path for these.
+stored in the end. A checkpoint is a unit that stores steps under a claim and changes nothing else: there is a short path for these.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from operator import attrgetter
-from typing import Any, Generic, NamedTuple, Protocol, TypeVar, assert_never
+from typing import Any, NamedTuple, assert_never
 
 import msgspec
 
-from treadle.kernel.store.records import ChangeRecord, PutRecord
+from treadle.kernel.store.records import ChangeRecord, PutMessage, PutRecord
 from treadle.kernel.store.units import (
     CLAIM_LOST,
     DEFERRED,
     DONE,
-    DOUBTFUL_MOVES,
     Amend,
     Answer,
     Finish,
-    Keep,
     MoveRun,
     Park,
     PutBlob,
@@ -31,7 +29,6 @@ from treadle.kernel.store.units import (
     PutSteps,
     Revive,
     Seen,
-    Settlement,
     Unit,
     Verdict,
 )
@@ -41,6 +38,9 @@ from treadle.model.records import Record
 from treadle.model.states import RUN, Hold
 from treadle.model.tasks import Claim, NewTask
 from treadle.stores.statements import COLUMN_SETS
+
+Key = tuple[str, str]
+"""A namespace, and a limit key or an idempotency key in it."""
 
 TaskKey = tuple[str, bool]
 """The id of a guarded task, and whether the guard is for a finished task."""
@@ -109,6 +109,11 @@ def changed_records(units: Iterable[Unit]) -> list[ChangeRecord]:
 def name_of(record: Record) -> Name:
     """Return the key under which at most one live record exists, if the record has a name."""
     return record.namespace, record.entity, record.name
+
+
+def receiving_runs(units: Iterable[Unit]) -> set[str]:
+    """Return the runs to which units send messages."""
+    return {row.message.run_id for unit in units for row in unit.rows if isinstance(row, PutMessage)}
 
 
 def task_key(unit: Unit) -> TaskKey:
@@ -340,87 +345,8 @@ def with_admitted(answers: list[Answer], lane_ids: set[int]) -> list[Answer]:
     return answers
 
 
-S = TypeVar("S", bound=Settlement)
-
 HELD = Answer(Verdict.DONE, held=True)
 """Done, but the task was held meanwhile."""
-
-
-class Change(msgspec.Struct, Generic[S], frozen=True, gc=False):
-    """The settlement of one task: the position of its unit, the guard (None is any owner or version), and the actor."""
-
-    position: int
-    task_id: str
-    claim_version: int
-    owner_id: str | None
-    version: int | None
-    actor: str | None
-    what: S
-
-    @property
-    def guard(self) -> tuple[Any, ...]:
-        """The values that a statement compares with the task, followed by the actor."""
-        return self.task_id, self.claim_version, self.owner_id, self.version, self.actor
-
-
-class Settlements:
-    """Settlements by kind, each of another task."""
-
-    __slots__ = ("amends", "finishes", "keeps", "parks", "quiet_parks", "revivals")
-
-    def __init__(self, units: Iterable[tuple[int, Unit]]) -> None:
-        self.finishes: list[Change[Finish]] = []
-        self.parks: list[Change[Park]] = []
-        self.quiet_parks: list[Change[Park]] = []
-        self.keeps: list[Change[Keep]] = []
-        self.revivals: list[Change[Revive]] = []
-        self.amends: list[Change[Amend]] = []
-        for index, unit in units:
-            guard, what = unit.guard, unit.settlement
-            if guard is None:
-                raise InvalidInput("A unit without a guard cannot settle a task: give the claim, or the version that was seen.")
-            if isinstance(guard, Claim):
-                self._add_claimed(index, guard, what)
-            else:
-                self._add_seen((index, guard.task_id, guard.claim_version, None, guard.version), what)
-
-    @property
-    def doubtful(self) -> list[tuple[Any, ...]]:
-        """The guards (id, claim version, owner, version) of tasks whose claim may end during an effect."""
-        changes: tuple[Change[Any], ...] = (*self.finishes, *self.parks)
-        return [change.guard[:4] for change in changes if change.what.move in DOUBTFUL_MOVES and not _stays(change.what)]
-
-    def follow(self, moved: Mapping[str, int]) -> None:
-        """Let the guards match tasks that have made so many moves since they were read."""
-        self.finishes = [_after(change, moved) for change in self.finishes]
-        self.parks = [_after(change, moved) for change in self.parks]
-
-    def _add_claimed(self, index: int, guard: Claim, what: Settlement | None) -> None:
-        start = (index, guard.task_id, guard.version, guard.owner_id, None)
-        if isinstance(what, Finish):
-            self.finishes.append(Change(*start, what.actor or guard.owner_id, what))
-        elif isinstance(what, Park):
-            (self.quiet_parks if what.quiet else self.parks).append(Change(*start, what.actor or guard.owner_id, what))
-        elif isinstance(what, Keep):
-            self.keeps.append(Change(*start, guard.owner_id, what))
-        else:
-            raise InvalidInput(f"The holder of a claim can finish, park or keep its task, but not {what!r}.")
-
-    def _add_seen(self, start: tuple[int, str, int, None, int], what: Settlement | None) -> None:
-        if isinstance(what, Finish):
-            self.finishes.append(Change(*start, what.actor, what))
-        elif isinstance(what, Park):
-            (self.quiet_parks if what.quiet else self.parks).append(Change(*start, what.actor, what))
-        elif isinstance(what, Revive):
-            self.revivals.append(Change(*start, what.actor, what))
-        elif isinstance(what, Amend):
-            self.amends.append(Change(*start, what.actor, what))
-        else:
-            raise InvalidInput(f"A caller without the claim can finish, park, revive or amend a task, but not {what!r}.")
-
-
-def _stays(what: Finish | Park) -> bool:
-    return isinstance(what, Park) and what.stays
 
 
 def kept_answer(hold: int) -> Answer:
@@ -439,23 +365,6 @@ def is_checkpoint(unit: Unit) -> bool:
         and not unit.also
         and all(type(row) is PutSteps and row.steps for row in unit.rows)
     )
-
-
-def list_checkpoints(units: Sequence[Unit]) -> list[int]:
-    """Return the positions of checkpoints of tasks that no other kind of unit names: their order does not matter."""
-    found = [position for position, unit in enumerate(units) if is_checkpoint(unit)]
-    if not found or len(found) == len(units):
-        return found
-    alone = set(found)
-    others = [unit for position, unit in enumerate(units) if position not in alone]
-    named = {unit.guard.task_id for unit in others if unit.guard} | {claim.task_id for unit in others for claim, _ in unit.also}
-    return [position for position in found if (guard := units[position].guard) and guard.task_id not in named]
-
-
-def _after(change: Change[S], moved: Mapping[str, int]) -> Change[S]:
-    if change.version is None or change.task_id not in moved:
-        return change
-    return msgspec.structs.replace(change, version=change.version + moved[change.task_id])
 
 
 Preclaim = tuple[str, str, int]
@@ -522,19 +431,33 @@ def check_backlog(lane: Lane, cap: int, count: int) -> None:
         raise BacklogFull(lane.task_list, lane.name, cap)
 
 
-class NewTasks(Protocol):
-    """The tasks that a commit inserted."""
+@dataclass(slots=True)
+class Inserted:
+    """`ids` are new; `holders` maps the id of each task with a taken unique key to the live task that has the key."""
+
+    tasks: Sequence[NewTask] = ()
+    """The tasks to insert, with the limit keys of their lanes."""
+    ids: set[str] = field(default_factory=set)
+    holders: dict[str, str] = field(default_factory=dict)
+    shut: bool = False
+    """Nothing was inserted, because one of the lanes is guarded and must be checked first."""
 
     @property
-    def ids(self) -> Collection[str]:
-        """The ids of new tasks."""
+    def keys(self) -> set[Key]:
+        """The limit keys of new tasks, which wait to be admitted."""
+        return {(task.lane.namespace, task.limit_key) for task in self.tasks if task.limit_key and task.id in self.ids}
 
     @property
-    def holders(self) -> Mapping[str, str]:
-        """The live task that has the unique key, by the id of each task with a taken one."""
+    def limits(self) -> dict[Key, int]:
+        """The limits that callers gave for keys of new tasks."""
+        return {
+            (task.lane.namespace, task.limit_key): task.limit
+            for task in self.tasks
+            if task.limit_key and task.limit is not None and task.id in self.ids
+        }
 
 
-def note_inserted(answer: Answer, tasks: Iterable[NewTask], inserted: NewTasks, lane_ids: Mapping[Lane, int]) -> Answer:
+def note_inserted(answer: Answer, tasks: Iterable[NewTask], inserted: Inserted, lane_ids: Mapping[Lane, int]) -> Answer:
     """Add to the answer the lanes in which new tasks are ready, and the live tasks that have the unique keys of refused ones."""
     ready, existing = set(answer.lane_ids), {}
     for task in tasks:
@@ -563,9 +486,6 @@ def list_preclaims(units: Sequence[Unit], answers: Sequence[Answer]) -> list[Pre
         if task.preclaimed is not None
     ]
 
-
-Key = tuple[str, str]
-"""A namespace and an idempotency key in it."""
 
 Held = tuple[str, str, str]
 """A key and the task that it identifies."""

@@ -7,12 +7,13 @@ the caller's thread. Each part implements one port of `treadle.kernel.store.port
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
 from concurrent.futures import Future
-from functools import cache, wraps
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
+from functools import cache
 from queue import SimpleQueue
 from threading import Lock, Thread
-from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
+from typing import Any, Protocol, TypeVar, cast
 
 import apsw
 import msgspec
@@ -20,10 +21,12 @@ import msgspec
 from treadle.model.clock import Clock
 from treadle.model.errors import NotOpen, StoreError
 from treadle.model.names import Lane
-from treadle.stores.shared import FILES, Port
-from treadle.stores.sqlite.connection.connect import Fuse, fetch_as, read_value, to_json, translated, writing
+from treadle.model.tasks import NewTask
+from treadle.stores.rules.units import Inserted, values_of
+from treadle.stores.session import FILES
+from treadle.stores.sqlite.connection.connect import Fuse, fetch_as, read_value, reading, to_json, translated, writing
 from treadle.stores.sqlite.connection.schema import IN_MEMORY
-from treadle.stores.statements import load_shared
+from treadle.stores.statements import Statement, load_shared
 
 T = TypeVar("T")
 Work = Callable[[apsw.Connection], T]
@@ -209,15 +212,98 @@ class ThreadChannel:
             pass
 
 
-P = ParamSpec("P")
-S = TypeVar("S", bound="Part")
+def complete(work: Coroutine[Any, Any, T]) -> T:
+    """Run a coroutine that never waits."""
+    try:
+        work.send(None)
+    except StopIteration as end:
+        return cast("T", end.value)
+    work.close()
+    raise RuntimeError("Work with a session of SQLite must not wait.")
 
-PartWork = Callable[Concatenate[S, apsw.Connection, P], T]
-Method = Callable[Concatenate[S, P], Coroutine[Any, Any, T]]
+
+class SqliteSession:
+    """A `Session` on a connection, in the thread that owns it: nothing in it waits. `now` is the time at which it began."""
+
+    def __init__(self, connection: apsw.Connection, now: int) -> None:
+        self.connection = connection
+        self.now = now
+
+    async def fetch(self, name: str, /, **values: Any) -> list[Any]:
+        statement, bindings = self._bind(name, values)
+        rows: list[Any] = []
+        for bound in bindings:
+            rows += self.connection.execute(statement.text, bound).fetchall()
+        return _decode(rows[0][0]) if statement.mode == "json" else rows
+
+    async def fetch_as(self, kind: type[T], name: str, /, **values: Any) -> list[T]:
+        statement, (bound,) = self._bind(name, values)
+        if statement.mode == "json":
+            return _decoder(kind)(read_value(self.connection, statement.text, bound))  # type: ignore[arg-type]
+        return fetch_as(self.connection, kind, statement.text, bound)
+
+    async def execute(self, name: str, /, **values: Any) -> int:
+        statement, bindings = self._bind(name, values)
+        changed = 0
+        for bound in bindings:
+            self.connection.execute(statement.text, bound).fetchall()
+            changed += self.connection.changes()
+        return changed
+
+    @asynccontextmanager
+    async def transaction(self) -> AsyncIterator[None]:
+        with writing(self.connection):
+            yield
+
+    def joined(self) -> AbstractAsyncContextManager[None]:
+        return nullcontext() if self.connection.in_transaction else self.transaction()
+
+    async def coordinate(self, name: str, /, **values: Any) -> None:
+        """Do nothing: there is one writer."""
+
+    async def insert_tasks(self, tasks: Sequence[NewTask], lane_ids: Mapping[Lane, int], *, checked: bool = False) -> Inserted:
+        if not checked and await self.fetch("lock_guarded", lane_ids=list({lane_ids[task.lane] for task in tasks})):
+            return Inserted(shut=True)
+        rows = to_json([values_of(task, lane_ids[task.lane]) for task in tasks])
+        count = await self.execute("insert_tasks", rows=rows)
+        if count == len(tasks):
+            return Inserted(tasks, {task.id for task in tasks})
+        # SQLite numbers new rows after the greatest rowid, so these are the rows inserted just now.
+        last_before = self.connection.last_insert_rowid() - count if count else 2**63 - 1
+        inserted = Inserted(tasks)
+        for task, (new, holder_id) in zip(
+            tasks, await self.fetch("explain_inserts", rows=rows, last_before=last_before), strict=True
+        ):
+            if new:
+                inserted.ids.add(task.id)
+            elif holder_id is not None:
+                inserted.holders[task.id] = holder_id
+        return inserted
+
+    def _bind(self, name: str, values: dict[str, Any]) -> tuple[Statement, list[dict[str, Any]]]:
+        """Return the statement and its values: lists as JSON text, and the time; a set of them for each row in the mode `each`."""
+        statement = _STATEMENTS[name]
+        rows: Sequence[Any] = values.pop("rows") if statement.mode == "each" else ((),)
+        bound = {name: to_json(value) if isinstance(value, list | tuple) else value for name, value in values.items()}
+        bound["now"] = self.now
+        return statement, [bound | dict(zip(statement.parameters, row, strict=True)) if row else bound for row in rows]
+
+
+_decode = msgspec.json.Decoder().decode
+
+
+@cache
+def _decoder(kind: type[Any]) -> Callable[[str], list[Any]]:
+    return msgspec.json.Decoder(list[kind]).decode  # type: ignore[valid-type]
+
+
+SessionWork = Callable[[SqliteSession], Coroutine[Any, Any, T]]
 
 
 class Database:
-    """A SQLite database: the channels for writing and reading, the clock, and the known lanes."""
+    """A SQLite database: the channels for writing and reading, the clock, and the lanes that it has."""
+
+    channel = ""
 
     def __init__(self, path: str | None, clock: Clock, *, inline: bool) -> None:
         self.path = path
@@ -231,74 +317,35 @@ class Database:
         self.reader: Channel = self.writer
         self.lanes: Mapping[Lane, int] = {}
 
-    async def fetch(self, name: str, /, **values: object) -> list[Any]:
-        """Run a statement on the reading connection."""
-        statement, bound = _STATEMENTS[name].text, self._bind(values)
-        return await self.reader.call(lambda connection: connection.execute(statement, bound).fetchall())
+    async def fetch(self, name: str, /, **values: Any) -> list[Any]:
+        return await self._read(lambda session: session.fetch(name, **values))
 
-    async def fetch_as(self, kind: type[T], name: str, /, **values: object) -> list[T]:
-        """Run a statement on the reading connection; return its rows, or the elements of its JSON array, as records."""
-        statement, _, mode = _STATEMENTS[name]
-        bound = self._bind(values)
-        if mode == "json":
-            decode = _decoder(kind)  # type: ignore[arg-type]
-            return await self.reader.call(lambda connection: decode(read_value(connection, statement, bound)))
-        return await self.reader.call(lambda connection: fetch_as(connection, kind, statement, bound))
+    async def fetch_as(self, kind: type[T], name: str, /, **values: Any) -> list[T]:
+        return await self._read(lambda session: session.fetch_as(kind, name, **values))
 
-    async def execute(self, name: str, /, **values: object) -> int:
-        """Run a statement in a transaction; return the number of changed rows."""
+    async def execute(self, name: str, /, **values: Any) -> int:
+        return await self.write(lambda session: session.execute(name, **values))
 
-        def change(connection: apsw.Connection) -> int:
+    def session(self, connection: apsw.Connection) -> SqliteSession:
+        """Return a session on the connection."""
+        return SqliteSession(connection, self.now())
+
+    async def _read(self, work: SessionWork[T]) -> T:
+        return await self.reader.call(lambda connection: complete(work(self.session(connection))))
+
+    async def read(self, work: SessionWork[T]) -> T:
+        def run(connection: apsw.Connection) -> T:
+            with reading(connection):
+                return complete(work(self.session(connection)))
+
+        return await self.reader.call(run)
+
+    async def use(self, work: SessionWork[T]) -> T:
+        return await self.writer.call(lambda connection: complete(work(self.session(connection))))
+
+    async def write(self, work: SessionWork[T]) -> T:
+        def run(connection: apsw.Connection) -> T:
             with writing(connection):
-                connection.execute(_STATEMENTS[name].text, self._bind(values))
-                return connection.changes()
+                return complete(work(self.session(connection)))
 
-        return await self.writer.call(change)
-
-    def _bind(self, values: Mapping[str, object]) -> dict[str, Any]:
-        """Return the values with lists as JSON text, and the time as `now`."""
-        bound: dict[str, Any] = {
-            name: to_json(value) if isinstance(value, list | tuple) else value for name, value in values.items()
-        }
-        return bound | {"now": self.now()}
-
-
-@cache
-def _decoder(kind: type[Any]) -> Callable[[str], list[Any]]:
-    return msgspec.json.Decoder(list[kind]).decode  # type: ignore[valid-type]
-
-
-class Part(Port):
-    """A part of the store."""
-
-    _database: Database
-
-
-def reads(work: PartWork[S, P, T]) -> Method[S, P, T]:
-    """Run the method on the reading connection."""
-
-    @wraps(work)
-    async def call(self: S, /, *args: P.args, **kwargs: P.kwargs) -> T:
-        return await self._database.reader.call(lambda connection: work(self, connection, *args, **kwargs))
-
-    return call
-
-
-def uses_writer(work: PartWork[S, P, T]) -> Method[S, P, T]:
-    """Run the method on the writing connection; it begins transactions itself."""
-
-    @wraps(work)
-    async def call(self: S, /, *args: P.args, **kwargs: P.kwargs) -> T:
-        return await self._database.writer.call(lambda connection: work(self, connection, *args, **kwargs))
-
-    return call
-
-
-def writes(work: PartWork[S, P, T]) -> Method[S, P, T]:
-    """Run the method on the writing connection, in a transaction."""
-
-    def transact(self: S, connection: apsw.Connection, /, *args: P.args, **kwargs: P.kwargs) -> T:
-        with writing(connection):
-            return work(self, connection, *args, **kwargs)
-
-    return wraps(work)(uses_writer(transact))
+        return await self.writer.call(run)

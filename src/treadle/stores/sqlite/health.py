@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING
 import apsw
 
 from treadle.model.errors import Refused, StoreDamaged, StoreError
+from treadle.stores.session import Port, reads
 from treadle.stores.sqlite.connection.commits import find_missing, forget
 from treadle.stores.sqlite.connection.connect import connect, read_row, read_value, reading, refuse_writes, translated
 from treadle.stores.sqlite.connection.schema import read_version
-from treadle.stores.sqlite.database import Part, reads
+from treadle.stores.sqlite.database import Database, SqliteSession
 from treadle.stores.statements import load_statements
 
 if TYPE_CHECKING:
@@ -27,11 +28,14 @@ SIZES_UP_TO = 2 * 1024**3
 """The size in bytes up to which `health` measures tables, because that reads the whole file."""
 
 
-class HealthReport(Part):
+class HealthReport(Port):
     """The `HealthStore` of SQLite."""
 
+    _database: Database
+
     @reads
-    def describe(self, connection: apsw.Connection) -> dict[str, object]:
+    async def describe(self, session: SqliteSession) -> dict[str, object]:
+        connection = session.connection
         pages, page_size = connection.pragma("page_count"), connection.pragma("page_size")
         live, finished = read_row(connection, _SQL["count_rows"])
         described: dict[str, object] = {
@@ -52,15 +56,12 @@ class HealthReport(Part):
         return described
 
     @reads
-    def overdue_for(self, connection: apsw.Connection) -> int:
-        return self._overdue_for(connection)
-
-    def _overdue_for(self, connection: apsw.Connection) -> int:
-        first = read_value(connection, _SQL["find_overdue"])
-        return 0 if first is None else max(self._database.now() - first, 0)
+    async def overdue_for(self, session: SqliteSession) -> int:
+        return _overdue_for(session)
 
     @reads
-    def check(self, connection: apsw.Connection) -> StoreHealth:
+    async def check(self, session: SqliteSession) -> StoreHealth:
+        connection = session.connection
         from treadle.api.store import StoreHealth, StoreTable
 
         pages, page_size = connection.pragma("page_count"), connection.pragma("page_size")
@@ -69,7 +70,7 @@ class HealthReport(Part):
             tables = [StoreTable(name, size, None, None, None) for name, size in connection.execute(_SQL["list_tables"])]
         return StoreHealth(
             tables=tables,
-            overdue_for=self._overdue_for(connection),
+            overdue_for=_overdue_for(session),
             versions={"sqlite": apsw.sqlite_lib_version(), "apsw": apsw.apsw_version()},
             settings={
                 "journal_mode": str(connection.pragma("journal_mode")),
@@ -89,35 +90,41 @@ class HealthReport(Part):
     async def accept_damage(self) -> str | None:
         return None if self._database.path is None else forget(self._database.path)
 
-    @reads
-    def backup(self, connection: apsw.Connection, path: str) -> int:
-        """Copy the database to a file that appears only when it is complete."""
-        target = Path(path)
-        if target.exists():
-            raise Refused(f"There is something at {target} already; name a file that does not exist.")
-        if not target.absolute().parent.is_dir():
-            raise Refused(f"There is no directory {target.absolute().parent}; create it first.")
-        partial = target.with_name(f"{target.name}.partial")
-        partial.unlink(missing_ok=True)
-        copy = connect(str(partial))
+    async def backup(self, path: str) -> int:
+        return await self._database.reader.call(lambda connection: back_up(connection, path))
+
+
+def _overdue_for(session: SqliteSession) -> int:
+    first = read_value(session.connection, _SQL["find_overdue"])
+    return 0 if first is None else max(session.now - first, 0)
+
+
+def back_up(connection: apsw.Connection, path: str) -> int:
+    """Copy the database to a file that appears only when it is complete; return its size in bytes."""
+    target = Path(path)
+    if target.exists():
+        raise Refused(f"There is something at {target} already; name a file that does not exist.")
+    if not target.absolute().parent.is_dir():
+        raise Refused(f"There is no directory {target.absolute().parent}; create it first.")
+    partial = target.with_name(f"{target.name}.partial")
+    partial.unlink(missing_ok=True)
+    copy = connect(str(partial))
+    try:
         try:
-            try:
-                with copy.backup("main", connection, "main") as copying:
-                    while not copying.done:
-                        copying.step(-1)
-                copy.pragma("journal_mode", "delete")
-                found = copy.pragma("quick_check")
-            finally:
-                copy.close()
-            if found != "ok":
-                raise StoreError(
-                    f"The copy is damaged ({found}), and so may be the database: check its disk. Nothing was left behind."
-                )
-            partial.rename(target)
-            forget(str(target))  # notes of an earlier file there
+            with copy.backup("main", connection, "main") as copying:
+                while not copying.done:
+                    copying.step(-1)
+            copy.pragma("journal_mode", "delete")
+            found = copy.pragma("quick_check")
         finally:
-            partial.unlink(missing_ok=True)
-        return target.stat().st_size
+            copy.close()
+        if found != "ok":
+            raise StoreError(f"The copy is damaged ({found}), and so may be the database: check its disk. Nothing was left behind.")
+        partial.rename(target)
+        forget(str(target))  # notes of an earlier file there
+    finally:
+        partial.unlink(missing_ok=True)
+    return target.stat().st_size
 
 
 def _size(path: str) -> int | None:

@@ -1,5 +1,6 @@
 -- name: insert_lanes
--- Create missing lanes (namespace, kind, task list, name) with the settings of their list and their handler's limit.
+-- Create missing lanes (namespace, kind, task list, name) with the settings of their list and their handler's limit, and set the limit keys of lanes
+-- whose handler has one of its own.
 insert into lanes (namespace, kind, task_list, name, paused, accepting, limit_key)
 select r.value ->> 0, r.value ->> 1, r.value ->> 2, r.value ->> 3, coalesce(settings.paused, 0), coalesce(settings.accepting, 1),
   m.key
@@ -9,9 +10,6 @@ left join limits as m on m.namespace = r.value ->> 0 and r.value ->> 1 = 'handle
   and (m.by_operator or m.rate is not null)
 where true
 on conflict do nothing;
-
--- name: key_lanes
--- Set the limit keys of lanes whose handler has one of its own.
 update lanes
 set limit_key = {sql:sqlite_handler_key}
 where kind = 'handler' and exists (select 1 from handler_keys) and limit_key is not {sql:sqlite_handler_key};
@@ -38,9 +36,9 @@ where l.slowed and l.rate is not null and not l.paused and l.id in (select value
 -- Store the tokens that a lane has left.
 update lanes set tokens = :tokens, tokens_at = :now where id = :lane_id;
 
--- name: list_guarded
--- List lanes with settings that an insert must obey.
-select id, accepting, backlog_limit, limit_key from lanes where guarded;
+-- name: lock_guarded
+-- Return those of the lanes that have settings which an insert must obey.
+select id, accepting, backlog_limit, limit_key from lanes where guarded and +id in (select value from json_each(:lane_ids));
 
 -- name: count_backlog
 -- Count the ready tasks of a lane, including those that a limit holds back, up to one more than the cap.

@@ -1,4 +1,4 @@
--- name: admit
+-- name: admit(namespace, key) as each
 -- Admit the next tasks of a key, as many as its limit leaves room for (all tasks of a key without a limit); return their
 -- lanes.
 update tasks
@@ -13,16 +13,16 @@ where rowid in (
     (select max(0, min(:most, {sql:sqlite_room})) from limits as m where m.namespace = :namespace and m.key = :key), :most
   )
 )
-returning lane_id;
+returning lane_id, 1;
 
--- name: put_limit
--- Store a caller's limit of a key, unless an operator has set one; return a row if that changed the limit.
+-- name: put_limits(namespace, key, max_running) as each
+-- Store a caller's limit of a key, unless an operator has set one; return the key if that changed the limit.
 insert into limits (namespace, key, max_running, by_operator)
 values (:namespace, :key, :max_running, 0)
 on conflict (namespace, key) do update
 set max_running = excluded.max_running
 where not limits.by_operator and limits.max_running is not excluded.max_running
-returning 1;
+returning namespace, key;
 
 -- name: set_limit
 -- Store an operator's limit of a key.
@@ -53,10 +53,6 @@ where namespace = :namespace and key = :key and max_running is not null;
 -- Remove the limit of a key.
 delete from limits where namespace = :namespace and key = :key;
 
--- name: has_limit
--- Return whether the key has a limit.
-select exists (select 1 from limits where namespace = :namespace and key = :key);
-
 -- name: charge
 -- Take the tokens of claimed tasks from their keys (namespace, key, number).
 update limits
@@ -80,7 +76,7 @@ update lanes
 set limit_key = {sql:sqlite_handler_key}
 where {sql:sqlite_named};
 
--- name: recall
+-- name: recall(namespace, key) as each
 -- Withdraw the admission of the last unclaimed tasks of a key, as many as are over its limit.
 update tasks
 set hold = hold | 1
@@ -124,10 +120,6 @@ select distinct t.limit_key
 from lanes as l cross join tasks as t on t.lane_id = l.id
 where l.namespace = :namespace and l.task_list = :task_list
   and t.hold - 1 = 0 and t.owner_id is null and t.wake_at is null and t.limit_key is not null;
-
--- name: list_run_keys
--- List the limit keys of the run's live tasks.
-select distinct namespace, limit_key from tasks where run_id = :run_id and limit_key is not null;
 
 -- name: fill
 -- Store the tokens that a key has gained, unless that was done since `seen_at`; its tasks are not stuck until a while later.

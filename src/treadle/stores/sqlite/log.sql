@@ -3,7 +3,7 @@
 select coalesce('[' || group_concat(move, ',') || ']', '[]')
 from (select move from moves where entity_id = :entity_id order by version);
 
--- name: list_entities
+-- name: list_entities as json
 -- List the states and versions of entities, in order of id.
 select json_group_array(json_array(entity, id, state, version))
 from (
@@ -41,7 +41,7 @@ from (
   order by seq
 );
 
--- name: list_events
+-- name: list_events as json
 -- List the moves after a seq, in order, with the namespaces of their entities.
 select coalesce('[' || group_concat(event, ',') || ']', '[]')
 from (

@@ -2,54 +2,60 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import apsw
 
 from treadle.kernel.store.transfer import NamespaceImport, StoredRow
+from treadle.model.names import Lane
 from treadle.stores.rules.namespaces import columns_of, from_common, reading_statements, to_common
+from treadle.stores.session import Port, reads, writes
 from treadle.stores.sqlite.connection.connect import read_value
-from treadle.stores.sqlite.database import Part, reads, writes
-from treadle.stores.sqlite.limits import list_lanes
+from treadle.stores.sqlite.database import Database, SqliteSession
+from treadle.stores.sqlite.tasks import list_lanes
 from treadle.stores.statements import load_statements
 
 _SQL = load_statements(__package__, "namespaces.sql")
+LaneIds = Mapping[Lane, int]
 _READ = reading_statements(_SQL["read"], ":namespace")
 
 
-class Namespaces(Part):
+class Namespaces(Port):
     """The `NamespaceStore` of SQLite."""
 
-    @reads
-    def list_names(self, connection: apsw.Connection) -> list[str]:
-        return [str(row[0]) for row in connection.execute(_SQL["list_namespaces"])]
+    _database: Database
+
+    async def list_names(self) -> list[str]:
+        return [row[0] for row in await self._database.fetch("list_namespaces")]
 
     @reads
-    def export_rows(self, connection: apsw.Connection, namespace: str, receive: Callable[[str, StoredRow], None]) -> None:
-        with connection:  # one snapshot
-            for table, row in _read(connection, namespace):
-                receive(table, row)
+    async def export_rows(self, session: SqliteSession, namespace: str, receive: Callable[[str, StoredRow], None]) -> None:
+        for table, row in _read(session.connection, await list_lanes(session), namespace):
+            receive(table, row)
 
     @writes
-    def import_rows(self, connection: apsw.Connection, incoming: NamespaceImport) -> None:
+    async def import_rows(self, session: SqliteSession, incoming: NamespaceImport) -> None:
+        connection, lanes = session.connection, await list_lanes(session)
         namespace, header = incoming.namespace, incoming.header
-        for table, row in _read(connection, namespace):
+        for table, row in _read(connection, lanes, namespace):
             incoming.refuse_row(table, row)
         count = header.last_seq - header.first_seq + 1
         shift = int(read_value(connection, _SQL["reserve_seqs"], {"count": count})) + 1 - header.first_seq
         for table, batch in incoming.batches():
-            lane_ids = {lane: lane_id for lane_id, lane in list_lanes(connection).items()}
-            rows = from_common(batch, namespace, lane_ids, shift)
-            _write(connection, table, rows)
-        for table, row in _read(connection, namespace, shift):
+            _write(connection, table, from_common(batch, namespace, lanes, shift))
+            if table == "lanes":
+                lanes = await list_lanes(session)
+        for table, row in _read(connection, lanes, namespace, shift):
             incoming.check_row(table, row)
         incoming.finish()
-        self._database.lanes = {lane: lane_id for lane_id, lane in list_lanes(connection).items()}
+        self._database.lanes = lanes
 
 
-def _read(connection: apsw.Connection, namespace: str, shift: int = 0) -> Iterator[tuple[str, StoredRow]]:
-    lanes = list_lanes(connection)
+def _read(
+    connection: apsw.Connection, lane_ids: Mapping[Lane, int], namespace: str, shift: int = 0
+) -> Iterator[tuple[str, StoredRow]]:
+    lanes = {lane_id: lane for lane, lane_id in lane_ids.items()}
     for table, statement in _READ:
         cursor = connection.execute(statement, {"namespace": namespace})
         names: list[str] = []

@@ -9,7 +9,7 @@ values (:namespace, :task_list, coalesce(:paused, 0), coalesce(:accepting, 1), c
 on conflict (namespace, task_list) do update
 set paused = coalesce(:paused, paused), accepting = coalesce(:accepting, accepting), no_handler = coalesce(:no_handler, no_handler);
 
--- name: mark_lanes
+-- name: mark_list
 -- Copy the settings of a list to its lanes; return their ids.
 update lanes
 set (paused, accepting) = (select paused, accepting from lists where namespace = :namespace and task_list = :task_list)

@@ -1,6 +1,6 @@
--- name: find_shortest_keep
--- Return the shortest retention time of the namespace: later ends cannot be pruned yet.
-select min(:keep_completed_for, :keep_failed_for,
+-- name: find_newest_prunable
+-- Return the latest end that may be pruned.
+select :now - min(:keep_completed_for, :keep_failed_for,
   coalesce(min(keep_completed_for), :keep_completed_for), coalesce(min(keep_failed_for), :keep_failed_for))
 from lists
 where namespace = :namespace;
@@ -39,7 +39,7 @@ from (
 
 -- name: list_prunable
 -- List those of the trees that have no live task, no unfinished run, and nothing to keep.
-select json_group_array(w.value)
+select w.value
 from json_each(:roots) as w
 where not exists (select 1 from tasks as t where t.id = w.value)
   and not exists (select 1 from tasks as t where t.root_id = w.value and t.root_id <> t.id)
@@ -97,29 +97,22 @@ select
     where f.seq > :after_seq and f.seq <= :until_seq
   );
 
--- name: list_members
--- List finished tasks of the trees.
-select json_group_array(id)
-from (
-  select f.id from json_each(:roots) as w cross join finished as f on f.id = w.value
-  union all
-  select f.id from json_each(:roots) as w cross join finished as f on f.root_id = w.value and f.root_id <> f.id
-  limit :limit
-);
+-- name: lock_members
+-- List finished tasks of the trees, with their trees.
+select f.id, f.root_id from json_each(:roots) as w cross join finished as f on f.id = w.value
+union all
+select f.id, f.root_id from json_each(:roots) as w cross join finished as f on f.root_id = w.value and f.root_id <> f.id
+limit :limit;
 
--- name: list_runs
--- List runs of the trees.
-select json_group_array(id)
-from (
-  select r.id from json_each(:roots) as w cross join runs as r on r.id = w.value
-  union all
-  select r.id from json_each(:roots) as w cross join runs as r on r.root_id = w.value and r.root_id <> r.id
-);
+-- name: lock_tree_runs
+-- List runs of the trees, with their trees.
+select r.id, r.root_id from json_each(:roots) as w cross join runs as r on r.id = w.value
+union all
+select r.id, r.root_id from json_each(:roots) as w cross join runs as r on r.root_id = w.value and r.root_id <> r.id;
 
--- name: list_steps
+-- name: list_tree_steps
 -- List steps of runs.
-select json_group_array(id)
-from (select s.id from json_each(:runs) as w cross join steps as s on s.run_id = w.value limit :limit);
+select s.id from json_each(:ids) as w cross join steps as s on s.run_id = w.value limit :limit;
 
 -- name: delete_lines
 -- Delete lines of tasks and steps.
@@ -146,10 +139,9 @@ delete from steps where id in (select value from json_each(:ids));
 -- Delete runs.
 delete from runs where id in (select value from json_each(:ids));
 
--- name: list_records
+-- name: lock_tree_records
 -- List records of the trees.
-select json_group_array(id)
-from (select r.id from json_each(:roots) as w cross join records as r on r.root_id = w.value limit :limit);
+select r.id from json_each(:ids) as w cross join records as r on r.root_id = w.value limit :limit;
 
 -- name: delete_records
 -- Delete records, and with them their items.
@@ -159,7 +151,7 @@ delete from records where id in (select value from json_each(:ids));
 -- Delete outcomes of the trees' effects.
 delete from idempotency_outcomes
 where rowid in (
-  select o.rowid from json_each(:roots) as w cross join idempotency_outcomes as o on o.root_id = w.value limit :limit
+  select o.rowid from json_each(:ids) as w cross join idempotency_outcomes as o on o.root_id = w.value limit :limit
 );
 
 -- name: delete_chunks
@@ -167,7 +159,7 @@ where rowid in (
 delete from stream_chunks
 where rowid in (
   select c.rowid
-  from json_each(:roots) as w
+  from json_each(:ids) as w
     cross join streams as s on s.root_id = w.value
     cross join stream_chunks as c on c.owner_id = s.owner_id and c.name = s.name
   limit :limit
@@ -175,35 +167,28 @@ where rowid in (
 
 -- name: delete_streams
 -- Delete the heads of the trees' streams.
-delete from streams where root_id in (select value from json_each(:roots));
+delete from streams where root_id in (select value from json_each(:ids));
 
--- name: list_old_records
+-- name: lock_old_records
 -- List records without a tree that ended long ago.
-select json_group_array(id)
-from (
-  select id
-  from records
-  where root_id is null and ended_at is not null and ended_at <= :now - :keep_records_for
-  order by ended_at
-  limit :limit
-);
+select id
+from records
+where root_id is null and ended_at is not null and ended_at <= :now - :keep_records_for
+order by ended_at
+limit :limit;
 
--- name: bump_runs
+-- name: touch_runs
 -- Raise the versions of runs, so that concurrent decisions are made again.
 update runs set version = version + 1 where id in (select value from json_each(:ids));
 
--- name: list_digests
--- List large values that the trees use.
-select json_group_array(distinct u.digest) from json_each(:roots) as w cross join blob_uses as u on u.root_id = w.value;
-
 -- name: delete_uses
--- Delete the uses of large values by the trees.
-delete from blob_uses where root_id in (select value from json_each(:roots));
+-- Delete the uses of large values by the trees; return the values.
+delete from blob_uses where root_id in (select value from json_each(:ids)) returning digest;
 
 -- name: delete_blobs
 -- Delete large values that no tree uses.
 delete from blobs
-where digest in (select value from json_each(:digests))
+where digest in (select value from json_each(:ids))
   and not exists (select 1 from blob_uses as u where u.digest = blobs.digest);
 
 -- name: delete_keys

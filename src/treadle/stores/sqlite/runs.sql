@@ -119,7 +119,7 @@ select id from below where finished_at is null order by id;
 -- Load the steps, their ancestors, and all children of both that are not items. (The plus prevents the use of the run's
 -- index.)
 with recursive chain (id, parent_id) as (
-  select s.id, s.parent_id from json_each(:near) as wanted cross join steps as s on s.id = wanted.value where +s.run_id = :run_id
+  select s.id, s.parent_id from json_each(:ids) as wanted cross join steps as s on s.id = wanted.value where +s.run_id = :run_id
   union
   select s.id, s.parent_id from chain cross join steps as s on s.id = chain.parent_id
 )
@@ -129,14 +129,14 @@ select s.* from chain cross join steps as s on s.parent_id = chain.id where s.ki
 
 -- name: load_rows
 -- Load steps by id.
-select s.* from json_each(:rows) as wanted cross join steps as s on s.id = wanted.value where +s.run_id = :run_id;
+select s.* from json_each(:ids) as wanted cross join steps as s on s.id = wanted.value where +s.run_id = :run_id;
 
 -- name: load_children
 -- Load all children of steps: items and others, each by its own index.
-select s.* from json_each(:parents) as wanted cross join steps as s on s.parent_id = wanted.value
+select s.* from json_each(:ids) as wanted cross join steps as s on s.parent_id = wanted.value
 where s.kind = 'item' and +s.run_id = :run_id
 union all
-select s.* from json_each(:parents) as wanted cross join steps as s on s.parent_id = wanted.value
+select s.* from json_each(:ids) as wanted cross join steps as s on s.parent_id = wanted.value
 where s.kind <> 'item' and +s.run_id = :run_id;
 
 -- name: list_inbox
@@ -162,7 +162,8 @@ select :namespace, :name,
   coalesce((select max(version) from flow_versions where namespace = :namespace and name = :name), 0) + 1, :flow_id, :actor, :now
 where :flow_id is not (
   select flow_id from flow_versions where namespace = :namespace and name = :name order by version desc limit 1
-);
+)
+returning *;
 
 -- name: find_flow_version
 -- Find a version of the name, the newest by default.

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 
 from treadle.kernel.store.ports import Span
 from treadle.kernel.store.queries import Place
-from treadle.stores.shared import SearchReads, places, values_of
+from treadle.stores.shared import SearchPort, places, values_of
 
 
-class Search(SearchReads):
+class Search(SearchPort):
     """The `SearchStore` of SQLite."""
 
     async def list_with_words(self, span: Span, words: Sequence[str], limit: int) -> list[Place]:

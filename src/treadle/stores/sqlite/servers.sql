@@ -1,5 +1,14 @@
--- name: save_server
--- Insert or update the server; `heartbeat_at` becomes now, `started_at` keeps its first value, and it is not dead any more.
+-- name: beat
+-- Insert or update the server; `heartbeat_at` becomes now, `started_at` keeps its first value, and it is not dead any more. Return the
+-- evidence by which others took it for dead before, and count the others that are alive and can be seen to die.
+select
+  (select evidence from servers where id = :id),
+  (
+    select count(*)
+    from servers
+    where id <> :id and state in ('starting', 'running', 'draining') and (process is not null or session is not null)
+      and heartbeat_at >= :now - :lost_after * heartbeat_every_for
+  );
 insert into servers (id, name, host, pid, version, state, handlers, task_lists, concurrency, heartbeat_every_for, started_at,
   heartbeat_at, handled, failed, running, server_group, service_name, topics, counts, error, process, namespace)
 values (:id, :name, :host, :pid, :version, :state, :handlers, :task_lists, :concurrency, :heartbeat_every_for,
@@ -12,17 +21,6 @@ set name = excluded.name, host = excluded.host, pid = excluded.pid, version = ex
   failed = excluded.failed, running = excluded.running, server_group = excluded.server_group,
   service_name = excluded.service_name, topics = excluded.topics, counts = excluded.counts, error = excluded.error,
   process = excluded.process, namespace = coalesce(excluded.namespace, namespace), evidence = null;
-
--- name: read_roll
--- Read the evidence by which others took this server for dead, and count the others that are alive and can be seen to die.
-select
-  (select evidence from servers where id = :id),
-  (
-    select count(*)
-    from servers
-    where id <> :id and state in ('starting', 'running', 'draining') and (process is not null or session is not null)
-      and heartbeat_at >= :now - :lost_after * heartbeat_every_for
-  );
 
 -- name: list_sightings
 -- List the servers that have not ended, with the time since their last heartbeat.
@@ -48,25 +46,11 @@ set heartbeat_at = :now,
   running = coalesce(r.value ->> 4, running)
 from jsonb_each(:rows) as r
 where servers.id = r.value ->> 0 and servers.state <> 'stopped'
-returning json_object('id', id, 'name', name, 'host', host, 'pid', pid, 'version', version, 'state', state,
-  'handlers', handlers, 'task_lists', task_lists, 'concurrency', concurrency,
-  'heartbeat_every_for', heartbeat_every_for, 'started_at', started_at, 'heartbeat_at', heartbeat_at, 'handled', handled,
-  'failed', failed, 'running', running, 'server_group', server_group, 'service_name', service_name, 'topics', topics,
-  'counts', counts, 'error', error, 'process', process, 'session', session, 'evidence', evidence, 'namespace', namespace);
+returning *;
 
 -- name: list_servers
 -- List the servers of the namespace and those without one, or all, newest first.
-select coalesce('[' || group_concat(server, ',') || ']', '[]')
-from (
-  select json_object('id', id, 'name', name, 'host', host, 'pid', pid, 'version', version, 'state', state,
-    'handlers', handlers, 'task_lists', task_lists, 'concurrency', concurrency,
-    'heartbeat_every_for', heartbeat_every_for, 'started_at', started_at, 'heartbeat_at', heartbeat_at, 'handled', handled,
-    'failed', failed, 'running', running, 'server_group', server_group, 'service_name', service_name, 'topics', topics,
-    'counts', counts, 'error', error, 'process', process, 'session', session, 'evidence', evidence, 'namespace', namespace) as server
-  from servers
-  where :namespace is null or coalesce(namespace, :namespace) = :namespace
-  order by started_at desc, id desc
-);
+select * from servers where :namespace is null or coalesce(namespace, :namespace) = :namespace order by started_at desc, id desc;
 
 -- name: list_by_arrival
 -- List the ids of all servers in the order in which they registered, whatever their clocks say.

@@ -17,8 +17,8 @@ import msgspec
 from treadle.kernel.store.ports import CHANGED, Store
 from treadle.kernel.store.units import Answer, Unit
 from treadle.model.clock import Clock
-from treadle.stores.shared import DeadLetters, Streams, Traces
-from treadle.stores.sqlite.commit.commit import commit
+from treadle.stores.commit import commit
+from treadle.stores.shared import DeadLetters, OperatorPort, Streams, Traces
 from treadle.stores.sqlite.connection.clocks import check_clocks
 from treadle.stores.sqlite.connection.commits import CommitCounter, check_gone, check_header
 from treadle.stores.sqlite.connection.connect import (
@@ -34,19 +34,17 @@ from treadle.stores.sqlite.connection.connect import (
 )
 from treadle.stores.sqlite.connection.schema import NEWEST, check_version, create_in_memory, migrate_to, read_version
 from treadle.stores.sqlite.connection.sockets import Signals
-from treadle.stores.sqlite.database import Database, InlineChannel, Part, ThreadChannel, uses_writer
+from treadle.stores.sqlite.database import Database, InlineChannel, SqliteSession, ThreadChannel
 from treadle.stores.sqlite.health import HealthReport
-from treadle.stores.sqlite.limits import list_lanes
 from treadle.stores.sqlite.log import Log
 from treadle.stores.sqlite.namespaces import Namespaces
-from treadle.stores.sqlite.operators import Operators
 from treadle.stores.sqlite.records import Records
 from treadle.stores.sqlite.retention import Retention
 from treadle.stores.sqlite.runs import Runs
 from treadle.stores.sqlite.search import Search
 from treadle.stores.sqlite.servers import Servers
-from treadle.stores.sqlite.tasks import Tasks
-from treadle.stores.sqlite.usage import UsageLedger
+from treadle.stores.sqlite.tasks import Tasks, list_lanes, make_lanes
+from treadle.stores.usage import UsageLedger
 
 Heard = Callable[[tuple[int, ...]], None]
 
@@ -98,7 +96,7 @@ class Subscribers:
             entry[0](lane_ids)
 
 
-class SqliteStore(Part, Store):
+class SqliteStore(Store):
     """One SQLite database: a file that several processes of one machine may share, or memory that only this store sees."""
 
     parallel_commits = 1
@@ -106,7 +104,7 @@ class SqliteStore(Part, Store):
     def __init__(self, path: str | None, *, clock: Clock, inline: bool = False) -> None:
         self.url = "memory://" if path is None else f"sqlite:///{path}"
         database = Database(path, clock, inline=inline)
-        super().__init__(database)
+        self._database = database
         self._create = True
         self._subscribers = Subscribers()
         self._signals = None if path is None else Signals(path)
@@ -118,7 +116,7 @@ class SqliteStore(Part, Store):
         self.records = Records(database)
         self.log = Log(database)
         self.servers = Servers(database)
-        self.operators = Operators(database)
+        self.operators = OperatorPort(database)
         self.usage = UsageLedger(database)
         self.traces = Traces(database)
         self.streams = Streams(database)
@@ -137,7 +135,7 @@ class SqliteStore(Part, Store):
             self._database.writer = ThreadChannel(self._connect_writer, self._database.shown, "treadle-sqlite-writer")
             self._database.reader = ThreadChannel(self._connect_reader, self._database.shown, "treadle-sqlite-reader")
         try:
-            await self._prepare(migrate)
+            await self._database.use(lambda session: self._prepare(session, migrate))
             if self._database.shared is not None:
                 await check_clocks(self._database.shared, self._database.now, self.servers.list_all)
         except BaseException as error:
@@ -165,8 +163,8 @@ class SqliteStore(Part, Store):
         refuse_writes(connection)
         return connection
 
-    @uses_writer
-    def _prepare(self, connection: apsw.Connection, migrate: bool) -> None:
+    async def _prepare(self, session: SqliteSession, migrate: bool) -> None:
+        connection = session.connection
         version = read_version(connection)
         if self._database.path is not None:
             assert isinstance(connection, Connection)
@@ -184,7 +182,7 @@ class SqliteStore(Part, Store):
             migrate_to(connection, NEWEST, self._database.shown)
         if self._database.inline:
             add_shapes(connection)
-        self._database.lanes = {lane: lane_id for lane_id, lane in list_lanes(connection).items()}
+        self._database.lanes = await list_lanes(session)
 
     async def close(self) -> None:
         self._subscribers.clear()
@@ -197,21 +195,22 @@ class SqliteStore(Part, Store):
         if self._counter is not None:
             self._counter.close()
 
-    @uses_writer
-    def migrate_to(self, connection: apsw.Connection, version: int) -> None:
-        migrate_to(connection, version, self._database.shown)
+    async def migrate_to(self, version: int) -> None:
+        await self._database.writer.call(lambda connection: migrate_to(connection, version, self._database.shown))
         self._database.lanes = {}
 
     async def now(self) -> int:
         return self._database.now()
 
     async def commit(self, units: Sequence[Unit]) -> list[Answer]:
-        return await self._commit(units) if units else []
+        return await self._database.use(lambda session: self._commit(session, units)) if units else []
 
-    @uses_writer
-    def _commit(self, connection: apsw.Connection, units: Sequence[Unit]) -> list[Answer]:
-        with writing(connection):
-            answers, lanes = commit(connection, units, self._database.lanes, self._database.now())
+    async def _commit(self, session: SqliteSession, units: Sequence[Unit]) -> list[Answer]:
+        lanes = self._database.lanes
+        with writing(session.connection):
+            if missing := {task.lane for unit in units for task in unit.tasks} - lanes.keys():
+                lanes = await make_lanes(session, missing)
+            answers = await commit(session, lanes, units)
         self._database.lanes = lanes
         return self._announce(answers)
 

@@ -1,4 +1,4 @@
-"""Tasks: lanes, claims, wake-ups, lease renewals, and reads. `commit` holds the one write.
+"""Tasks: lanes, claims, wake-ups, and reads that differ from those of PostgreSQL.
 
 A claim and a wake-up look first, and take the write lock only if there is work. Reads return rows as one JSON text, which
 costs one step of the database and no lock.
@@ -6,47 +6,32 @@ costs one step of the database and no lock.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+import math
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 import apsw
 import msgspec
 
-from treadle.kernel.store.queries import (
-    NEWEST,
-    Extension,
-    Place,
-    Renewal,
-    TaskFilter,
-    Woken,
-)
-from treadle.model.clock import Clock
+from treadle.kernel.store.queries import NEWEST, Place, TaskFilter, Woken
 from treadle.model.ids import id_time
 from treadle.model.lists import LaneRule
 from treadle.model.names import Lane
 from treadle.model.states import FINAL_TASK_STATES
-from treadle.model.tasks import Claim, Task
+from treadle.model.tasks import Task
+from treadle.stores.limits import Key, admit, fill, go_back, list_rated, take_turns
 from treadle.stores.rules.rates import due_keys, earlier, keys_ahead, stuck_keys
-from treadle.stores.shared import TaskReads, lane_rule
-from treadle.stores.sqlite.commit.writes import doubt_effects
-from treadle.stores.sqlite.connection.connect import read_row, read_value, reading, to_json, writing
-from treadle.stores.sqlite.database import Part, reads, uses_writer, writes
-from treadle.stores.sqlite.limits import (
-    admit,
-    charge,
-    fill,
-    go_back,
-    list_lanes,
-    list_rated,
-    make_lanes,
-    spend,
-    take_turns,
-)
+from treadle.stores.session import reads, uses, writes
+from treadle.stores.shared import TaskPort, lane_rule
+from treadle.stores.sqlite.connection.connect import read_row, read_value, to_json, writing
+from treadle.stores.sqlite.database import Database, SqliteSession
 from treadle.stores.statements import load_statements
+from treadle.stores.writes import doubt_effects
 
 _SQL = load_statements(__package__, "tasks.sql")
 _LANES = load_statements(__package__, "lanes.sql")
-_TAKE_SEQS = load_statements(__package__, "commit/settlements.sql")["take_seqs"]
+_CHARGE = load_statements(__package__, "limits.sql")["charge"]
 _FINAL = frozenset[str](FINAL_TASK_STATES)
 _HAS_KEY = '"limit_key":"'
 """A part of the JSON of claimed tasks, if one of them has a limit key."""
@@ -54,26 +39,26 @@ _decode = msgspec.json.Decoder().decode
 decode_tasks = msgspec.json.Decoder(list[Task]).decode
 
 
-class Tasks(Part, TaskReads):
+class Tasks(TaskPort):
     """The `TaskStore` of SQLite."""
+
+    _database: Database
 
     async def lane_ids(self, lanes: Sequence[Lane]) -> dict[Lane, int]:
         if any(lane not in self._database.lanes for lane in lanes):
             await self._make_lanes(lanes)
         return {lane: self._database.lanes[lane] for lane in lanes}
 
-    @uses_writer
-    def _make_lanes(self, connection: apsw.Connection, lanes: Iterable[Lane]) -> None:
-        with writing(connection):
-            known = make_lanes(connection, lanes)
-        self._database.lanes = known
+    async def _make_lanes(self, lanes: Iterable[Lane]) -> None:
+        self._database.lanes = await self._database.write(lambda session: make_lanes(session, lanes))
 
     @reads
-    def list_lanes(self, connection: apsw.Connection) -> dict[int, Lane]:
-        return list_lanes(connection)
+    async def list_lanes(self, session: SqliteSession) -> dict[int, Lane]:
+        return {lane_id: lane for lane, lane_id in (await list_lanes(session)).items()}
 
-    @uses_writer
-    def claim(self, connection: apsw.Connection, lane_ids: Sequence[int], owner_id: str, lease_for: int, limit: int) -> list[Task]:
+    @uses
+    async def claim(self, session: SqliteSession, lane_ids: Sequence[int], owner_id: str, lease_for: int, limit: int) -> list[Task]:
+        connection = session.connection
         shut: set[int] = set()
         while limit > 0 and (head := _find_head(connection, lane_ids, shut)) is not None:
             lane_id, priority = head
@@ -91,8 +76,9 @@ class Tasks(Part, TaskReads):
                         values["limit"] = int(min(tokens, limit))
                     taken = read_value(connection, _SQL["show_taken"], values)
                     connection.execute(_SQL["take"], values)
-                    if rule is not None:
-                        spend(connection, lane_id, tokens - connection.changes(), now)
+                    if rule is not None and tokens < math.inf:
+                        left = tokens - connection.changes()
+                        connection.execute(_LANES["spend"], {"lane_id": lane_id, "tokens": left, "now": now})
                     if _HAS_KEY in taken:
                         claimed = decode_tasks(taken)
                         charge(connection, [(each.namespace, each.limit_key) for each in claimed if each.limit_key], now)
@@ -107,70 +93,57 @@ class Tasks(Part, TaskReads):
         return []
 
     @writes
-    def claim_of_run(
-        self, connection: apsw.Connection, run_id: str, kind: str, owner_id: str, lease_for: int, limit: int
+    async def claim_of_run(
+        self, session: SqliteSession, run_id: str, kind: str, owner_id: str, lease_for: int, limit: int
     ) -> list[str]:
         values = {"run_id": run_id, "kind": kind, "owner_id": owner_id, "lease_for": lease_for, "limit": limit}
-        now = self._database.now()
-        found: list[Any] = connection.execute(_SQL["claim_of_run"], values | {"now": now}).fetchall()
-        charge(connection, [(namespace, key) for _, namespace, key in found if key is not None], now)
-        return [str(task_id) for task_id, _, _ in found]
+        claimed = await session.fetch("claim_of_run", **values)
+        charge(session.connection, [(namespace, key) for _, namespace, key in claimed if key is not None], session.now)
+        return [task_id for task_id, _, _ in claimed]
 
-    @uses_writer
-    def wake(self, connection: apsw.Connection, limit: int, *, expire_leases: bool = True, find_ready: bool = False) -> Woken:
-        now = self._database.now()
+    @uses
+    async def wake(self, session: SqliteSession, limit: int, *, expire_leases: bool = True, find_ready: bool = False) -> Woken:
+        connection, now = session.connection, session.now
         first, ready, rates = read_row(connection, _SQL["find_next_wake"], {"find_ready": find_ready})
-        limits = list_rated(connection) if rates else []
+        limits = await list_rated(session) if rates else []
         if ahead := keys_ahead(limits, now):
-            with writing(connection):
-                for each in ahead:
-                    fill(connection, each, now)
+            async with session.transaction():
+                for limited in ahead:
+                    await fill(session, limited)
         rated, token_for = due_keys(limits, now)
         stuck = stuck_keys(limits, now)
-        rated.update((each.namespace, each.key) for each in stuck)
+        rated.update((limited.namespace, limited.key) for limited in stuck)
         if not rated and (first is None or first > now):
             return Woken(0, 0, (), earlier(None if first is None else first - now, token_for), now, ready=bool(ready))
         values = {"now": now, "expire_leases": expire_leases, "limit": limit}
         count, expired, lanes, keys, _ = read_row(connection, _SQL["count_due"], values)
         admitted: set[int] = set()
         if count or rated:
-            with writing(connection):
-                values["now"] = now = self._database.now()
+            async with session.transaction():
+                values["now"] = now = session.now = self._database.now()
                 count, expired, lanes, keys, fair = read_row(connection, _SQL["count_due"], values)
                 if expired:
-                    expiring = _decode(read_value(connection, _SQL["list_expiring"], values))
-                    doubt_effects(connection, [(task_id, None, None, None) for task_id in expiring], now)
-                    last = read_value(connection, _TAKE_SEQS, {"count": expired})
-                    connection.execute(_SQL["log_expired"], {**values, "first_seq": last - expired + 1})
+                    await doubt_effects(session, _decode(read_value(connection, _SQL["list_expiring"], values)))
+                    connection.execute(_SQL["log_expired"], {**values, "count": expired})
                 connection.execute(_SQL["wake_due"], values)
-                take_turns(connection, _decode(fair))
-                admitted = go_back(connection, stuck, now)
-                if rated or keys != "[]":
-                    admitted |= admit(connection, rated.union((namespace, key) for namespace, key in _decode(keys)), now)
-            _, token_for = due_keys(list_rated(connection), now)
+                await take_turns(session, _decode(fair))
+                for limited in stuck:
+                    admitted |= await go_back(session, limited)
+                admitted |= await admit(session, rated.union((namespace, key) for namespace, key in _decode(keys)))
+            _, token_for = due_keys(await list_rated(session), now)
         more, *_ = read_row(connection, _SQL["count_due"], {**values, "limit": 1})
         after = read_value(connection, _SQL["find_next_after"], {"now": now})
         next_for = 0 if more else None if after is None else after - now
         overdue = not expire_leases and bool(read_value(connection, _SQL["find_overdue"], {"now": now}))
         return Woken(count, expired, tuple(admitted.union(_decode(lanes))), earlier(next_for, token_for), now, overdue, bool(ready))
 
-    async def extend(self, renewals: Sequence[Renewal], lease_for: int) -> dict[str, Extension]:
-        return await self._extend(renewals, lease_for) if renewals else {}
-
-    @writes
-    def _extend(self, connection: apsw.Connection, renewals: Sequence[Renewal], lease_for: int) -> dict[str, Extension]:
-        now = self._database.now()
-        values = {"rows": to_json(_renewed(renewals)), "now": now, "lease_for": lease_for}
-        found: Any = connection.execute(_SQL["extend"], values).fetchall()
-        return {task_id: Extension(until_at, now) for task_id, until_at in found}
+    async def next_token_for(self, lane_ids: Sequence[int]) -> int | None:
+        rules = [lane_rule(*row) for row in await self._database.fetch("list_rated_lanes", lane_ids=lane_ids)]
+        return min((rule.next_token_for(self._database.now()) for rule in rules), default=None)
 
     @reads
-    def next_token_for(self, connection: apsw.Connection, lane_ids: Sequence[int]) -> int | None:
-        now = self._database.now()
-        return min((rule.next_token_for(now) for rule in list_rated_lanes(connection, lane_ids)), default=None)
-
-    @reads
-    def list_matching(self, connection: apsw.Connection, which: TaskFilter, limit: int) -> list[Task]:
+    async def list_matching(self, session: SqliteSession, which: TaskFilter, limit: int) -> list[Task]:
+        connection = session.connection
         if limit <= 0:
             return []
         values = {name: getattr(which, name) for name in which.__struct_fields__ if name != "before"} | {"limit": limit}
@@ -178,12 +151,11 @@ class Tasks(Part, TaskReads):
         suffix = "" if which.run_id is None else "_of_run"
         final = _FINAL.intersection(which.states)
         tasks: list[Task] = []
-        with reading(connection):
-            values["before_at"], values["before_id"] = which.before or _position(connection, which.before_id)
-            if not which.states or len(final) < len(which.states):
-                tasks += decode_tasks(read_value(connection, _SQL["list_live" + suffix], values))
-            if not which.held and (not which.states or final):
-                tasks += decode_tasks(read_value(connection, _SQL["list_ended" + suffix], values))
+        values["before_at"], values["before_id"] = which.before or _position(connection, which.before_id)
+        if not which.states or len(final) < len(which.states):
+            tasks += decode_tasks(read_value(connection, _SQL["list_live" + suffix], values))
+        if not which.held and (not which.states or final):
+            tasks += decode_tasks(read_value(connection, _SQL["list_ended" + suffix], values))
         tasks.sort(key=lambda task: (task.created_at, task.id), reverse=True)
         return tasks[:limit]
 
@@ -205,40 +177,24 @@ def _find_head(connection: apsw.Connection, lane_ids: Sequence[int], shut: Colle
     return found[0] if found else None
 
 
-def _renewed(renewals: Sequence[Renewal]) -> list[tuple[str, int, str, bool, str | None]]:
-    return [
-        (renewal.claim.task_id, renewal.claim.version, renewal.claim.owner_id, renewal.progressed, renewal.progress)
-        for renewal in renewals
-    ]
-
-
-def renew(connection: apsw.Connection, clock: Clock, renewals: Sequence[Renewal], lease_for: int) -> set[str]:
-    """Extend the claims that are still held; return the ids of their tasks."""
-    rows = _renewed(renewals)
-    text = to_json(rows)
-    with writing(connection):
-        connection.execute(_SQL["renew"], {"rows": text, "now": clock.now(), "lease_for": lease_for})
-        if connection.changes() == len(rows):
-            return {row[0] for row in rows}
-        found = read_value(connection, _SQL["list_held"], {"rows": text})
-    return set(_decode(found))
-
-
-def held(connection: apsw.Connection, claims: Sequence[Claim]) -> set[str]:
-    """Return the ids of the tasks with an unchanged claim."""
-    rows = [(claim.task_id, claim.version, claim.owner_id) for claim in claims]
-    return set(_decode(read_value(connection, _SQL["list_held"], {"rows": to_json(rows)})))
-
-
 def list_slowed(connection: apsw.Connection) -> dict[int, LaneRule]:
     """Return the lanes that are paused or have a rate; usually there are none, and the query is nearly free."""
-    return {rule.lane_id: rule for rule in _rules(connection, "list_slowed")}
+    rules = (lane_rule(*row) for row in connection.execute(_LANES["list_slowed"]))
+    return {rule.lane_id: rule for rule in rules}
 
 
-def list_rated_lanes(connection: apsw.Connection, lane_ids: Sequence[int]) -> list[LaneRule]:
-    """Return those of the lanes that have a rate and ready tasks, and are not paused."""
-    return list(_rules(connection, "list_rated_lanes", {"lane_ids": to_json(list(lane_ids))}))
+def charge(connection: apsw.Connection, keys: Iterable[Key], now: int) -> None:
+    """Take a token for each claimed task with one of the keys, inside the caller's transaction."""
+    if rows := [(*key, count) for key, count in Counter(keys).items()]:
+        connection.execute(_CHARGE, {"rows": to_json(rows), "now": now})
 
 
-def _rules(connection: apsw.Connection, name: str, values: dict[str, Any] | None = None) -> Iterator[LaneRule]:
-    return (lane_rule(*row) for row in connection.execute(_LANES[name], values))
+async def list_lanes(session: SqliteSession) -> dict[Lane, int]:
+    """Return the ids of all lanes."""
+    return {Lane(*names): lane_id for lane_id, *names in await session.fetch("list_lanes")}
+
+
+async def make_lanes(session: SqliteSession, lanes: Iterable[Lane]) -> Mapping[Lane, int]:
+    """Create missing lanes inside the caller's transaction; return the ids of all lanes."""
+    await session.execute("insert_lanes", rows=sorted(lanes))  # sorted, so that the ids do not depend on the order of a set
+    return await list_lanes(session)

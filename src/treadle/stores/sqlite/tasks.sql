@@ -116,8 +116,9 @@ where owner_id is not null;
 
 -- name: log_expired
 -- Log the moves of the tasks whose lease `wake_due` will expire.
+update seqs set value = value + :count where name = 'move';
 insert into log (seq, at, entity, entity_id, version, move, from_state, to_state, actor, claim_version, run_id, root_id, trace_id)
-select :first_seq - 1 + row_number() over (), :now, 'task', id, version + 1, 'expire', state, state, owner_id, claim_version, run_id,
+select (select value from seqs where name = 'move') - :count + row_number() over (), :now, 'task', id, version + 1, 'expire', state, state, owner_id, claim_version, run_id,
   root_id, trace_id
 from (
   select *
@@ -146,22 +147,9 @@ where rowid in (
   limit :limit
 );
 
--- name: renew
--- Extend held claims (id, version, owner, progressed, progress), never past a deadline.
-update tasks
-set heartbeat_at = :now,
-  progress_at = iif(r.value ->> 3, :now, progress_at),
-  progress = iif(r.value ->> 3, coalesce(r.value ->> 4, progress), progress),
-  wake_at = min(
-    :now + :lease_for,
-    coalesce(deadline_at, :now + :lease_for),
-    coalesce(iif(r.value ->> 3, :now, progress_at) + progress_for, :now + :lease_for)
-  )
-from jsonb_each(:rows) as r
-where tasks.id = r.value ->> 0 and claim_version = r.value ->> 1 and owner_id = r.value ->> 2;
-
 -- name: extend
--- Extend claims as `renew` does, but not past the attempt's timeout either; return their new ends.
+-- Extend held claims (id, version, owner, progressed, progress), never past a deadline, nor past the attempt's timeout with
+-- :within_timeout; return their new ends.
 update tasks
 set heartbeat_at = :now,
   progress_at = iif(r.value ->> 3, :now, progress_at),
@@ -170,15 +158,15 @@ set heartbeat_at = :now,
     :now + :lease_for,
     coalesce(deadline_at, :now + :lease_for),
     coalesce(iif(r.value ->> 3, :now, progress_at) + progress_for, :now + :lease_for),
-    coalesce(claimed_at + timeout_for, :now + :lease_for)
+    coalesce(iif(:within_timeout, claimed_at + timeout_for, null), :now + :lease_for)
   )
 from jsonb_each(:rows) as r
 where tasks.id = r.value ->> 0 and claim_version = r.value ->> 1 and owner_id = r.value ->> 2
-returning id, wake_at;
+returning id, wake_at, heartbeat_at;
 
 -- name: list_held
 -- List those of the claims (id, version, owner) that are held.
-select json_group_array(t.id)
+select t.id
 from jsonb_each(:rows) as r cross join tasks as t on t.id = r.value ->> 0
 where t.claim_version = r.value ->> 1 and t.owner_id = r.value ->> 2;
 

@@ -27,7 +27,7 @@ where task_id = :task_id and attempt < :attempt and state = 'reserved'
 order by attempt, request_no
 limit 1;
 
--- name: spend
+-- name: spend_budget
 -- Commit more of the budget, if it suffices; a negative amount always succeeds.
 update llm_budgets
 set committed_micros = max(committed_micros + :more, 0)
@@ -38,24 +38,24 @@ where run_id = :run_id and (:more <= 0 or limit_micros is null or committed_micr
 insert into llm_usage (id, run_id, step_id, task_id, attempt, request_no, model, state, reserved_micros, cost_micros,
   input_tokens, output_tokens, cache_write_tokens, cache_read_tokens, interrupted, at)
 values (:id, :run_id, :step_id, :task_id, :attempt, :request_no, :model, 'reserved', :reserved_micros, :reserved_micros,
-  0, 0, 0, 0, 0, :at);
+  0, 0, 0, 0, 0, :now);
 
--- name: take_over
+-- name: take_over_request
 -- Use a reservation of an earlier attempt for a request of this one.
 update llm_usage
 set attempt = :attempt, request_no = :request_no, model = :model, reserved_micros = :reserved_micros,
-  cost_micros = :reserved_micros, interrupted = interrupted + 1, at = :at
+  cost_micros = :reserved_micros, interrupted = interrupted + 1, at = :now
 where id = :id;
 
 -- name: settle_usage
 -- Store the tokens and the actual cost of a request.
 update llm_usage
 set state = 'settled', cost_micros = :cost_micros, input_tokens = :input_tokens, output_tokens = :output_tokens,
-  cache_write_tokens = :cache_write_tokens, cache_read_tokens = :cache_read_tokens, at = :at
+  cache_write_tokens = :cache_write_tokens, cache_read_tokens = :cache_read_tokens, at = :now
 where id = :id and state = 'reserved'
 returning run_id, reserved_micros;
 
--- name: correct
+-- name: correct_budget
 -- Replace the reservation by the actual cost in the budget, even over the limit: the money is spent.
 update llm_budgets set committed_micros = max(committed_micros + :more, 0) where run_id = :run_id;
 

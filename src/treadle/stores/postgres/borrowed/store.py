@@ -14,11 +14,11 @@ from treadle.kernel.store.ports import TransactionStore
 from treadle.kernel.store.units import Answer, Unit
 from treadle.model.clock import Clock
 from treadle.model.errors import InvalidInput, NotOpen, StoreBusy, StoreError, StoreUnavailable, Unsupported
-from treadle.stores.postgres.commit.commit import commit
+from treadle.stores.commit import commit
 from treadle.stores.postgres.connection.address import parse_address
 from treadle.stores.postgres.connection.connect import Connection
 from treadle.stores.postgres.connection.errors import REPEATABLE, translated
-from treadle.stores.postgres.database import Database
+from treadle.stores.postgres.database import Database, PostgresSession
 from treadle.stores.postgres.store import PostgresStore
 from treadle.stores.rules.encoding import format_lanes
 from treadle.stores.statements import load_statements
@@ -59,7 +59,7 @@ class DriverConnection:
     """A connection of a driver that is not asyncpg; `in_transaction` returns whether a transaction is open."""
 
     def __init__(self, run: Run, in_transaction: Callable[[], bool]) -> None:
-        self._run, self._in_transaction = run, in_transaction
+        self._run, self.is_in_transaction = run, in_transaction
 
     async def fetch(self, statement: str, *values: object) -> list[Row]:
         """Execute the statement and return its rows."""
@@ -87,7 +87,7 @@ class DriverConnection:
     async def transaction(self) -> AsyncIterator[None]:
         """Run the block in a savepoint, or in a transaction if none is open."""
         name = f"treadle_{next(_names)}"
-        nested = self._in_transaction()
+        nested = self.is_in_transaction()
         await self._command(f"savepoint {name}" if nested else "begin")
         try:
             yield
@@ -327,7 +327,7 @@ class BorrowedStore(PostgresStore, TransactionStore):
             await self._database.find_lane_ids(list(lanes))
         async with self._database.working() as connection:
             try:
-                return await commit(connection, self._database.lane_ids, units)
+                return await commit(PostgresSession(connection), self._database.lane_ids, units)
             except REPEATABLE as error:
                 raise StoreBusy("Another transaction changed the same rows: roll back and repeat yours.") from error
 

@@ -1,4 +1,4 @@
--- name: lock_tasks
+-- name: lock_tasks(ids)
 -- Lock guarded live tasks in order of id, and return the values that guards are compared with.
 select tasks.id::text, tasks.version, tasks.claim_version, tasks.owner_id, tasks.state, tasks.lane_id, tasks.hold,
   tasks.namespace, tasks.limit_key, tasks.wake_at is not null as asleep
@@ -7,7 +7,7 @@ join unnest($1::text::uuid[]) as given (id) on tasks.id = any (array[given.id])
 order by given.id
 for update of tasks;
 
--- name: lock_tasks_and_receivers
+-- name: lock_tasks_and_receivers(ids, run_ids)
 -- Lock tasks as `lock_tasks` does, and with them the own tasks of the runs $2.
 select tasks.id::text, tasks.version, tasks.claim_version, tasks.owner_id, tasks.state, tasks.lane_id, tasks.hold,
   tasks.namespace, tasks.limit_key, tasks.wake_at is not null as asleep
@@ -20,7 +20,7 @@ join (
 order by wanted.id
 for update of tasks;
 
--- name: lock_finished
+-- name: lock_finished(ids)
 -- Lock guarded finished tasks in order of id, and return the values that guards are compared with.
 select finished.id::text, finished.version, finished.claim_version, finished.owner_id, finished.state, finished.lane_id
 from finished
@@ -28,27 +28,31 @@ join unnest($1::text::uuid[]) as given (id) on finished.id = any (array[given.id
 order by given.id
 for update of finished;
 
--- name: list_settled
--- Return the claims ($1 ids, $2 versions, $3 owners) that have made their move ($4 actors, $5 moves), by position from 1.
+-- name: list_settled(*rows)
+-- Return the claims ($1 ids, $2 versions, $3 owners) that have made their move ($4 actors, $5 moves), by position.
 with given as materialized (
   select *
   from unnest($1::uuid[], $2::integer[], $3::text[], $4::text[], $5::text[]) with ordinality
     as given (id, claim_version, owner_id, actor, move, position)
 )
-select given.position
+select given.position - 1
 from given
 join finished on finished.id = any (array[given.id]) and finished.claim_version = given.claim_version
   and finished.owner_id = given.owner_id and finished.actor = given.actor and finished.move = given.move
 union all
-select given.position
+select given.position - 1
 from given
 join log on log.entity_id = any (array[given.id]) and log.claim_version = given.claim_version and log.actor = given.actor
   and log.move = given.move;
 
--- name: lock_runs
+-- name: lock_runs(ids)
 -- Lock runs in order of id, and return their versions, and whether they have ended.
 select id::text, version, finished_at is not null from runs where id = any($1::text::uuid[]) order by id for update;
 
--- name: lock_records
+-- name: lock_records(ids)
 -- Lock records in order of id, and return their versions.
 select id::text, version from records where id = any ($1::uuid[]) order by id for update;
+
+-- name: confirm
+-- Write a record into the write-ahead log if commits wait for standbys: once they have it, they have everything before it.
+select case when current_setting('synchronous_standby_names') <> '' then pg_logical_emit_message(true, 'treadle', '') end;

@@ -1,4 +1,4 @@
--- name: insert_tasks
+-- name: insert_tasks(*rows, lane_ids)
 -- Insert the tasks whose id is new and whose unique key is free; return their ids. If one of the lanes in the parameter after the
 -- tasks is guarded, insert nothing and return null. Every snapshot has a stored task in one of the two tables; the index of `tasks`
 -- alone would not refuse a repeated task that ends meanwhile. (`version` prevents reading all ids from the index alone.)
@@ -38,7 +38,7 @@ select id::text from made
 union all
 select null from gate where shut;
 
--- name: preclaim
+-- name: preclaim(*rows)
 -- Claim new tasks ($1 ids, $2 owners, $3 leases) for their creators, if any worker could claim them now.
 with taken as materialized (
   select tasks.id, tasks.namespace, tasks.limit_key, given.owner_id, given.lease_for
@@ -54,7 +54,7 @@ set owner_id = taken.owner_id, claim_version = 1, claimed_at = (select treadle_n
 from taken
 where tasks.id = any (array[taken.id]);
 
--- name: explain_refusals
+-- name: explain_refusals(*rows)
 -- For tasks that were not inserted ($1 ids, $2 namespaces, $3 unique keys, $4 steps), return whether the id exists, and
 -- the tasks that have the key and the step.
 select given.id::text, live.id is not null or ended.id is not null as known, holder.id::text as holder_id, rival.id::text as rival_id

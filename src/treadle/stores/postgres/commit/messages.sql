@@ -1,4 +1,4 @@
--- name: put_messages
+-- name: put_messages(*rows)
 -- Deliver messages ($1 ids, $2 runs, $3 steps, $4 names, $5 bodies) to unfinished runs, each once, and raise the runs'
 -- versions. Wake the own tasks, if they sleep without an owner, of runs that await no more. A task that is held then loses
 -- its slot under its limit. (`is false` prevents the use of the index of sleeping tasks.)
@@ -27,11 +27,11 @@ where receivers.awaiting = 0 and tasks.run_id = receivers.id and tasks.step_id i
   and (tasks.wake_at is null) is false and tasks.state = 'pending'
 returning tasks.run_id::text, tasks.lane_id, tasks.hold, tasks.namespace, tasks.limit_key;
 
--- name: take_messages
+-- name: take_messages(*rows)
 -- Delete messages ($2) that runs ($1) consumed.
 delete from mail using unnest($1::text::uuid[], $2::text::uuid[]) as given (run_id, id) where mail.id = given.id and mail.run_id = given.run_id;
 
--- name: await_messages
+-- name: await_messages(*rows)
 -- Set the number of messages that runs await, and add the number of new steps.
 update runs set awaiting = given.count, steps = runs.steps + given.added
 from unnest($1::uuid[], $2::integer[], $3::integer[]) as given (id, count, added)

@@ -1,4 +1,4 @@
--- name: insert_records
+-- name: insert_records(records)
 -- Insert records (as JSON) except those whose id exists or whose name a live record has; return the ids of the inserted
 -- ones.
 insert into records (id, namespace, entity, name, state, version, moves, body, task_id, run_id, root_id, trace_id, created_at,
@@ -9,11 +9,11 @@ from json_populate_recordset(null::records, $1::text::json)
 on conflict do nothing
 returning id::text;
 
--- name: list_existing
+-- name: list_existing(ids)
 -- Return the ids of the records that exist.
 select records.id::text from unnest($1::uuid[]) as given (id) join records on records.id = given.id;
 
--- name: change_records
+-- name: change_records(*rows)
 -- Write the next version of records, and for those with a move the next state and a row in the log; return their number.
 with given as materialized (
   select *
@@ -41,7 +41,7 @@ with given as materialized (
 )
 select count(*) from changed;
 
--- name: put_items
+-- name: put_items(*rows)
 -- Insert or replace items ($1 records, $2 keys, $3 values) of records that exist.
 insert into record_items (record_id, key, value)
 select given.record_id, given.key, given.value
@@ -49,13 +49,13 @@ from unnest($1::uuid[], $2::text[], $3::text[]) as given (record_id, key, value)
 where exists (select from records where records.id = given.record_id)
 on conflict (record_id, key) do update set value = excluded.value;
 
--- name: remove_items
+-- name: remove_items(*rows)
 -- Remove items ($1 records, $2 keys).
 delete from record_items
 using unnest($1::uuid[], $2::text[]) as given (record_id, key)
 where record_items.record_id = given.record_id and record_items.key = given.key;
 
--- name: find_holders
+-- name: find_holders(*rows)
 -- The live records that have these names.
 select records.namespace, records.entity, records.name, records.id::text
 from unnest($1::text[], $2::text[], $3::text[]) as given (namespace, entity, name)

@@ -1,4 +1,4 @@
--- name: insert_runs
+-- name: insert_runs(runs)
 -- Insert runs (as JSON) except those whose id or idempotency key exists; return the ids of the inserted ones.
 insert into runs (id, namespace, kind, flow_id, workflow, state, version, moves, steps, task_list, priority, inputs, outputs, error,
   failed_step_id, idempotency_key, parent_id, parent_step_id, awaiting, root_id, trace_id, created_at, deadline_at, fairness_key,
@@ -10,23 +10,23 @@ from json_populate_recordset(null::runs, $1::text::json)
 on conflict do nothing
 returning id::text;
 
--- name: take_back_runs
+-- name: take_back_runs(ids)
 -- Delete runs that were just inserted for units that are refused.
 delete from runs where id = any ($1::uuid[]);
 
--- name: find_runs_by_key
+-- name: find_runs_by_key(*rows)
 -- Return the runs with these idempotency keys.
 select runs.namespace, runs.idempotency_key, runs.id::text
 from unnest($1::text[], $2::text[]) as given (namespace, key)
 join runs on runs.namespace = given.namespace and runs.idempotency_key = given.key;
 
--- name: bump_runs
+-- name: bump_runs(*rows)
 -- Raise the versions of runs, and add their number of new steps.
-update runs set version = version + 1, steps = steps + given.added
-from unnest($1::text::uuid[], $2::text::integer[]) as given (id, added)
+update runs set version = version + given.count, steps = steps + given.added
+from unnest($1::text::uuid[], $2::text::integer[], $3::text::integer[]) as given (id, count, added)
 where runs.id = any (array[given.id]);
 
--- name: move_runs
+-- name: move_runs(*rows)
 -- Move runs to their next states, each with a row in the log; the row count is the number of moves.
 with given as materialized (
   select *
@@ -54,7 +54,7 @@ insert into log (seq, at, entity, entity_id, version, move, from_state, to_state
 select nextval('treadle_seq'), (select treadle_now()), 'run', id, moves, move, from_state, to_state, actor, id, root_id, trace_id, data
 from moved;
 
--- name: put_steps
+-- name: put_steps(*rows)
 -- Insert or replace steps; a replaced step keeps its inbox.
 insert into steps (id, run_id, parent_id, ordinal, kind, name, facet, state, body, created_at, updated_at)
 select given.*, (select treadle_now()), (select treadle_now())
@@ -65,35 +65,35 @@ on conflict (id) do update
 set ordinal = excluded.ordinal, kind = excluded.kind, name = excluded.name, facet = excluded.facet, state = excluded.state,
   body = excluded.body, updated_at = excluded.updated_at;
 
--- name: put_inbox
+-- name: put_inbox(*rows)
 -- Store the results of steps' tasks in empty inboxes.
 update steps set inbox = given.inbox
 from unnest($1::uuid[], $2::text[]) as given (id, inbox)
 where steps.id = any (array[given.id]) and steps.inbox is null;
 
--- name: clear_inbox
+-- name: clear_inbox(ids)
 -- Empty the inboxes of steps.
 update steps set inbox = null from unnest($1::uuid[]) as given (id) where steps.id = any (array[given.id]);
 
--- name: put_flows
+-- name: put_flows(*rows)
 -- Insert flows that do not exist.
 insert into flows (id, namespace, sources, program, created_at)
 select *, (select treadle_now()) from unnest($1::text[], $2::text[], $3::text[], $4::text[])
 on conflict do nothing;
 
--- name: replace_flow
+-- name: replace_flow(id, sources, program)
 -- Replace the sources and the program of a damaged flow.
 update flows set sources = $2::text, program = $3::text where id = $1::text;
 
--- name: put_blobs
+-- name: put_blobs(*rows)
 -- Insert large values that do not exist.
 insert into blobs (digest, value) select * from unnest($1::text[], $2::text[]) on conflict do nothing;
 
--- name: use_blobs
+-- name: use_blobs(*rows)
 -- Record the trees that use large values.
 insert into blob_uses (root_id, digest) select * from unnest($1::uuid[], $2::text[]) on conflict do nothing;
 
--- name: hold_run
+-- name: hold_run(run_id)
 -- Set the run-paused bit of the run's live tasks, except those that await an external job; unclaimed ones lose their slot
 -- under a limit. Returns the limit keys.
 with locked as materialized (
@@ -107,7 +107,7 @@ with locked as materialized (
 )
 select distinct null::integer, namespace, limit_key from held where limit_key is not null;
 
--- name: free_run
+-- name: free_run(run_id)
 -- Clear the run-paused bit of the run's live tasks; return the lanes in which tasks became ready, and limit keys.
 with locked as materialized (
   select id from tasks where run_id = $1::uuid order by id for update
@@ -117,7 +117,7 @@ with locked as materialized (
 )
 select distinct case when hold = 0 and owner_id is null and wake_at is null then lane_id end, namespace, limit_key from freed;
 
--- name: cancel_run_tasks
+-- name: cancel_run_tasks(run_id, actor, error, inbox)
 -- Move the run's live tasks to finished, as canceled by $2 with error $3; return their limit keys. With $4, only those that are
 -- not in progress, and leave $4 in the empty inboxes of their steps.
 with locked as materialized (
@@ -139,7 +139,7 @@ with locked as materialized (
 )
 select distinct null::integer, namespace, limit_key from made where limit_key is not null;
 
--- name: limit_task
+-- name: limit_task(task_id, key)
 -- Set the limit key of a live task; without an owner, it waits to be admitted. Return the namespace, the old and the new key.
 with before as materialized (
   select id, limit_key from tasks where id = $1::uuid for update
@@ -151,15 +151,15 @@ from before
 where tasks.id = any (array[before.id])
 returning tasks.namespace, before.limit_key, tasks.limit_key;
 
--- name: dismiss_tasks
+-- name: dismiss_tasks(ids)
 -- Take failed tasks out of the dead letters.
 update finished set fingerprint = '' where id = any($1::uuid[]) and state = 'failed';
 
--- name: dismiss_run
+-- name: dismiss_run(run_id)
 -- Take all failed tasks of the run out of the dead letters.
 update finished set fingerprint = '' where run_id = $1::uuid and state = 'failed' and fingerprint is distinct from '';
 
--- name: put_checkpoints
+-- name: put_checkpoints(*rows)
 -- Store steps (from $5), each under the claim ($2 ids, $3 versions, $4 owners) of its unit ($1), if it is held; of a step
 -- given twice, the last one. Lock the tasks in order of id; return the units and the hold of their tasks.
 with kept as materialized (
@@ -184,11 +184,11 @@ with kept as materialized (
 )
 select unit, hold from kept;
 
--- name: list_ready_lanes
+-- name: list_ready_lanes_of(ids)
 -- List the lanes in which tasks $1 are ready.
 select distinct lane_id from tasks where id = any ($1::uuid[]) and owner_id is null and wake_at is null and hold = 0;
 
--- name: put_outcomes
+-- name: put_outcomes(*rows)
 -- Insert outcomes ($9: doubted), or replace unknown ones.
 insert into idempotency_outcomes (idempotency_key, tool_call_id, status, response_hash, response, root_id, task_id, details, created_at,
   resolved_at, unknown_at)
@@ -204,14 +204,14 @@ set tool_call_id = excluded.tool_call_id, status = excluded.status, response_has
   unknown_at = coalesce(idempotency_outcomes.unknown_at, excluded.unknown_at)
 where idempotency_outcomes.status = 'unknown';
 
--- name: lock_run_tasks
+-- name: lock_run_tasks(run_id, inbox)
 -- Lock the live tasks of a run in order of id; with $2, those that are not in progress.
 select id::text from tasks
 where run_id = $1::uuid and ($2::text is null or (tasks.step_id is not null and (tasks.state = 'awaiting_approval'
     or (tasks.owner_id is null and tasks.state = 'pending' and (tasks.claim_version = 0 or tasks.failures > 0)))))
 order by id for update;
 
--- name: put_run_tags
+-- name: put_run_tags(owner_id, *rows, kept)
 -- Set the tags of the run $1 ($2 keys, $3 values), if it exists and has fewer than $4.
 insert into tags (owner_id, key, value, entity, namespace, created_at)
 select runs.id, given.key, given.value, 'run', runs.namespace, runs.created_at
@@ -221,7 +221,7 @@ where runs.id = $1::uuid
     or exists (select from tags where owner_id = $1::uuid and tags.key = given.key))
 on conflict (owner_id, key) do update set value = excluded.value;
 
--- name: put_task_tags
+-- name: put_task_tags(owner_id, *rows, kept)
 -- Set the tags of the live or finished task $1 ($2 keys, $3 values), if it exists and has fewer than $4.
 insert into tags (owner_id, key, value, entity, namespace, created_at)
 select t.id, given.key, given.value, 'task', t.namespace, t.created_at

@@ -1,4 +1,4 @@
--- name: finish
+-- name: finish(*rows, limited)
 -- Move tasks whose claim is unchanged from live to finished; without $11, skip those with a limit key, which need
 -- admission afterwards.
 with ended as (
@@ -14,21 +14,7 @@ select {carried}, nextval('treadle_seq'), end_state, move, state, actor, version
   error_code, fingerprint
 from ended;
 
--- name: finish_alike
--- Move tasks as `finish` does, with one owner $3, actor $4, move $5 and end state $6 for all of them, and no error: texts that
--- are sent and parsed once instead of once for each task.
-with ended as (
-  delete from tasks
-  using unnest($1::text::uuid[], $2::text::integer[], $7::text[]) as given (id, claim_version, result)
-  where tasks.id = any (array[given.id]) and tasks.claim_version = given.claim_version and tasks.owner_id = $3::text
-    and ($8::boolean or tasks.limit_key is null)
-  returning tasks.*, given.result
-)
-insert into finished ({carried}, seq, state, move, from_state, actor, version, finished_at, result)
-select {carried}, nextval('treadle_seq'), $6::text, $5::text, state, $4::text, version + 1, (select treadle_now()), result
-from ended;
-
--- name: bury
+-- name: bury(ids)
 -- Remove live tasks $1 that have ended: a repeated insert that crossed their end created them again.
 delete from tasks
 using unnest($1::uuid[]) as given (id)
@@ -38,7 +24,7 @@ where tasks.id = any (array[given.id]) and exists (select from finished where fi
 -- Remove the bounds of the first partitions, which are not attached with them yet: the split starts again later.
 select treadle_open_rest();
 
--- name: park
+-- name: park(*rows)
 -- Give locked tasks new values and no owner, unless it stays, and log the move of those that are not quiet.
 with given as materialized (
   select *
@@ -72,14 +58,7 @@ select nextval('treadle_seq'), (select treadle_now()), 'task', id, version, move
 from parked
 where not quiet;
 
--- name: keep
--- Store the checkpoints of locked tasks.
-update tasks
-set checkpoint = given.checkpoint
-from unnest($1::uuid[], $2::text[]) as given (id, checkpoint)
-where tasks.id = any (array[given.id]);
-
--- name: keep_and_log
+-- name: keep(*rows)
 -- Store the checkpoints of locked tasks ($1 ids, $2 checkpoints) and log their moves ($3, with data $4), each once.
 with given as materialized (
   select given.*, given.move is not null and not exists (
@@ -105,7 +84,7 @@ select nextval('treadle_seq'), (select treadle_now()), 'task', id, version, move
 from kept
 where is_new;
 
--- name: revive
+-- name: revive(*rows)
 -- Make locked finished tasks live again: their end goes to the log, followed by the move. A task without a limit key gets
 -- its lane's; returns ids and keys.
 with given as materialized (
@@ -142,7 +121,7 @@ join lanes on lanes.id = gone.lane_id
 left join tasks as holder on holder.namespace = gone.namespace and holder.unique_key = gone.unique_key
 returning id::text, namespace, limit_key;
 
--- name: amend
+-- name: amend(*rows)
 -- Replace the ends of locked finished tasks ($2 moves, $3 states, $4 actors); the old ends go to the log.
 with given as materialized (
   select * from unnest($1::uuid[], $2::text[], $3::text[], $4::text[]) as given (id, move, state, actor)
@@ -165,7 +144,7 @@ set seq = nextval('treadle_seq'),
 from given
 where finished.id = any (array[given.id]);
 
--- name: doubt_effects
+-- name: doubt_effects(ids)
 -- Mark the effects in progress of locked tasks $1 that have an owner as unknown, and log a move for each.
 with marked as (
   update idempotency_outcomes as o

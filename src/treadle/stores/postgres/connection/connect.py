@@ -238,11 +238,6 @@ async def _identify(connection: Connection) -> Standing:
         return Standing(**dict(await connection.fetchrow(_SQL["identify_roughly"]) or {}))
 
 
-async def confirm(connection: Connection) -> None:
-    """Make the current transaction, or this statement, wait until synchronous standbys have all that this server has committed."""
-    await connection.execute(_SQL["confirm"])
-
-
 async def close_connection(connection: Connection) -> None:
     """Close the connection, or terminate it if that takes too long."""
     try:

@@ -18,7 +18,3 @@ from pg_control_system() as own, pg_control_checkpoint() as checkpoint, pg_contr
 -- Return the standing of a server that does not let this user read its timeline.
 select pg_is_in_recovery() as standby, current_setting('transaction_read_only') = 'on' as read_only,
   pg_postmaster_start_time() as started_at;
-
--- name: confirm
--- Write a record into the write-ahead log if commits wait for standbys: once they have it, they have everything before it.
-select case when current_setting('synchronous_standby_names') <> '' then pg_logical_emit_message(true, 'treadle', '') end;

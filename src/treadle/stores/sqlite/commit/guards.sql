@@ -1,30 +1,38 @@
--- name: find_tasks
+-- name: lock_tasks
 -- The values of live tasks that guards are compared with.
-select t.id, t.version, t.claim_version, t.owner_id, t.state, t.lane_id, t.hold, t.namespace, t.limit_key
+select t.id, t.version, t.claim_version, t.owner_id, t.state, t.lane_id, t.hold, t.namespace, t.limit_key, t.wake_at is not null
 from json_each(:ids) as wanted cross join tasks as t on t.id = wanted.value;
 
--- name: find_finished
+-- name: lock_tasks_and_receivers
+-- The values of live tasks that guards are compared with; other transactions wait, so those of receivers of messages are not needed.
+select t.id, t.version, t.claim_version, t.owner_id, t.state, t.lane_id, t.hold, t.namespace, t.limit_key, t.wake_at is not null
+from json_each(:ids) as wanted cross join tasks as t on t.id = wanted.value;
+
+-- name: lock_finished
 -- The values of finished tasks that guards are compared with.
 select f.id, f.version, f.claim_version, f.owner_id, f.state, f.lane_id
 from json_each(:ids) as wanted cross join finished as f on f.id = wanted.value;
 
--- name: find_runs
+-- name: list_settled
+-- List those of the claims (id, version, owner, actor, move) that have made that move, according to their rows.
+select r.key
+from jsonb_each(:rows) as r
+where exists (
+    select 1
+    from finished as f
+    where f.id = r.value ->> 0 and f.claim_version = r.value ->> 1 and f.owner_id = r.value ->> 2 and f.actor = r.value ->> 3
+      and f.move = r.value ->> 4
+  )
+  or exists (
+    select 1
+    from log as l
+    where l.entity_id = r.value ->> 0 and l.claim_version = r.value ->> 1 and l.actor = r.value ->> 3 and l.move = r.value ->> 4
+  );
+
+-- name: lock_runs
 -- The versions of runs, and whether they have ended.
 select r.id, r.version, r.finished_at is not null from json_each(:ids) as wanted cross join runs as r on r.id = wanted.value;
 
--- name: find_runs_by_key
--- The runs with these idempotency keys (namespace, key).
-select r.namespace, r.idempotency_key, r.id
-from jsonb_each(:rows) as wanted
-  cross join runs as r on r.namespace = wanted.value ->> 0 and r.idempotency_key = wanted.value ->> 1;
-
--- name: find_records
+-- name: lock_records
 -- The versions of records.
 select r.id, r.version from json_each(:ids) as wanted cross join records as r on r.id = wanted.value;
-
--- name: find_holders
--- The live records with these names (namespace, entity, name).
-select r.namespace, r.entity, r.name, r.id
-from jsonb_each(:rows) as wanted
-  cross join records as r on r.namespace = wanted.value ->> 0 and r.entity = wanted.value ->> 1 and r.name = wanted.value ->> 2
-    and r.ended_at is null;

@@ -9,9 +9,10 @@ set task_id = excluded.task_id, expires_at = excluded.expires_at
 where dedupe.expires_at <= :now;
 
 -- name: list_holders
--- Return the tasks that keys (namespace, key, ...) identify, in their order.
-select json_group_array(d.task_id order by r.key)
-from jsonb_each(:rows) as r cross join dedupe as d on d.namespace = r.value ->> 0 and d.key = r.value ->> 1;
+-- Return the tasks that keys (namespace, key) identify, in their order.
+select d.task_id
+from jsonb_each(:rows) as r cross join dedupe as d on d.namespace = r.value ->> 0 and d.key = r.value ->> 1
+order by r.key;
 
 -- name: give_back
 -- Delete keys (namespace, key, task id) whose task was not stored.

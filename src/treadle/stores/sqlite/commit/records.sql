@@ -1,31 +1,48 @@
--- name: insert_record
--- Insert a record.
+-- name: insert_records
+-- Insert records (as JSON) except those whose id exists or whose name a live record has; return the ids of the inserted ones.
 insert into records (id, namespace, entity, name, state, version, moves, body, task_id, run_id, root_id, trace_id, created_at,
   updated_at, ended_at)
-values (:id, :namespace, :entity, :name, :state, 0, 0, :body, :task_id, :run_id, :root_id, :trace_id, :now, :now, null);
+select r.value ->> 'id', r.value ->> 'namespace', r.value ->> 'entity', r.value ->> 'name', r.value ->> 'state', 0, 0,
+  r.value ->> 'body', r.value ->> 'task_id', r.value ->> 'run_id', r.value ->> 'root_id', r.value ->> 'trace_id', :now, :now, null
+from jsonb_each(:records) as r
+where true
+on conflict do nothing
+returning id;
 
--- name: change_record
--- Write the next version of a record, and with a move its next state.
+-- name: list_existing
+-- Return the ids of the records that exist.
+select r.id from json_each(:ids) as wanted cross join records as r on r.id = wanted.value;
+
+-- name: change_records(record_id, version, body, move, from_state, to_state, ended, actor, data, task_id) as each
+-- Write the next version of a record, and with a move the next state and a row in the log; return the number of changed records.
+update seqs set value = value + (:move is not null) where name = 'move';
+insert into log (seq, at, entity, entity_id, version, move, from_state, to_state, actor, run_id, root_id, trace_id, data)
+select (select value from seqs where name = 'move'), :now, entity, id, moves + 1, :move, :from_state, :to_state, :actor, run_id,
+  root_id, trace_id, :data
+from records
+where id = :record_id and version = :version and state = coalesce(:from_state, state) and :move is not null;
 update records
 set version = version + 1, moves = moves + (:move is not null), body = :body, state = coalesce(:to_state, state),
   task_id = coalesce(:task_id, task_id), updated_at = :now, ended_at = iif(:ended, :now, ended_at)
 where id = :record_id and version = :version and state = coalesce(:from_state, state)
-returning entity, moves, run_id, root_id, trace_id;
-
--- name: log_record
--- Log the move of a record.
-insert into log (seq, at, entity, entity_id, version, move, from_state, to_state, actor, run_id, root_id, trace_id, data)
-values (:seq, :now, :entity, :record_id, :moves, :move, :from_state, :to_state, :actor, :run_id, :root_id, :trace_id, :data);
+returning 1;
 
 -- name: put_items
--- Insert or replace items (key, value) of a record that exists.
+-- Insert or replace items (record, key, value) of records that exist.
 insert into record_items (record_id, key, value)
-select :record_id, r.value ->> 0, r.value ->> 1
+select r.value ->> 0, r.value ->> 1, r.value ->> 2
 from jsonb_each(:rows) as r
-where r.value ->> 1 is not null and exists (select 1 from records where id = :record_id)
+where exists (select 1 from records where id = r.value ->> 0)
 on conflict (record_id, key) do update set value = excluded.value;
 
 -- name: remove_items
--- Remove the items that have no value.
+-- Remove items (record, key).
 delete from record_items
-where record_id = :record_id and key in (select r.value ->> 0 from jsonb_each(:rows) as r where r.value ->> 1 is null);
+where (record_id, key) in (select r.value ->> 0, r.value ->> 1 from jsonb_each(:rows) as r);
+
+-- name: find_holders
+-- The live records with these names (namespace, entity, name).
+select r.namespace, r.entity, r.name, r.id
+from jsonb_each(:rows) as wanted
+  cross join records as r on r.namespace = wanted.value ->> 0 and r.entity = wanted.value ->> 1 and r.name = wanted.value ->> 2
+    and r.ended_at is null;

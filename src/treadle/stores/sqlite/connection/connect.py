@@ -287,6 +287,8 @@ def fetch_as(connection: apsw.Connection, kind: type[T], statement: str, values:
 @cache
 def _flags(kind: type[Any]) -> frozenset[str]:
     """Return the fields that are truth values, for which SQLite has only numbers."""
+    if not issubclass(kind, msgspec.Struct):
+        return frozenset()
     return frozenset(field.name for field in msgspec.structs.fields(kind) if field.type is bool)
 
 

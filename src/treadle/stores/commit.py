@@ -1,0 +1,283 @@
+"""Commits: apply all units of a call in one transaction, with as few statements as their kinds allow.
+
+The short paths are a single statement: all units finish a claimed task and do nothing else, all are new tasks without a step, or
+all are checkpoints. That is atomic for new tasks too: the statement decides which of them are refused. Otherwise, a transaction
+locks the guarded rows, `rules.units` decides the units, and each kind of settlement and of row is one statement for all units. The
+short paths leave tasks with a limit key, and lanes with settings, to that one: it ends by admitting the next tasks of the keys.
+
+An acknowledgement of something that an earlier commit wrote waits for synchronous standbys as if it were written now
+(`confirm`): the earlier commit may have been completed without them, by a restart of the server.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence, Set
+
+from treadle.kernel.store.records import Await, ChangeRecord, PutMessage, PutRecord
+from treadle.kernel.store.units import DONE, DOUBTFUL_MOVES, Answer, Finish, Keep, Park, Revive, Unit, Verdict
+from treadle.model.errors import StoreBusy
+from treadle.model.names import Lane
+from treadle.model.states import Hold, TaskState
+from treadle.model.tasks import Claim, NewTask
+from treadle.stores.limits import admit, check_entrance, lock_guarded, take_turns
+from treadle.stores.retention import drop_uses
+from treadle.stores.rules.units import (
+    Decision,
+    Deduped,
+    GuardedTask,
+    Inserted,
+    Settled,
+    Snapshot,
+    TaskKey,
+    changed_records,
+    decide,
+    has_keys,
+    has_preclaims,
+    has_rows,
+    is_checkpoint,
+    is_entrance,
+    is_plain,
+    kept_answer,
+    kinds_of,
+    leave_out,
+    list_preclaims,
+    new_records,
+    note_inserted,
+    receiving_runs,
+    task_keys,
+    wanted_keys,
+    with_admitted,
+    with_lane_key,
+    with_lanes,
+)
+from treadle.stores.session import Session
+from treadle.stores.writes import (
+    End,
+    Limited,
+    end_of,
+    find_holders,
+    finish,
+    insert_runs,
+    put_checkpoints,
+    settle,
+    take_back_runs,
+    write_records,
+    write_rows,
+)
+
+Lanes = Mapping[Lane, int]
+
+
+async def commit(session: Session, lane_ids: Lanes, units: Sequence[Unit]) -> list[Answer]:
+    """Apply the units; return the answers in their order. `lane_ids` has the lanes of all new tasks.
+
+    Most commits are plain, and take one statement.
+    """
+    if all(map(is_plain, units)):
+        return await _commit(session, lane_ids, units)
+    if has_preclaims(units):
+        async with session.joined():
+            answers = await _commit_keys(session, lane_ids, units)
+            if preclaims := list_preclaims(units, answers):
+                await session.execute("preclaim", rows=preclaims)
+            return answers
+    return await _commit_keys(session, lane_ids, units)
+
+
+async def _commit_keys(session: Session, lane_ids: Lanes, units: Sequence[Unit]) -> list[Answer]:
+    if not has_keys(units):
+        return await _commit(session, lane_ids, units)
+    async with session.joined():
+        deduped = await take_keys(session, units)
+        answers = await _commit(session, lane_ids, deduped.units)
+        return await settle_keys(session, deduped, units, answers)
+
+
+async def _commit(session: Session, lane_ids: Lanes, units: Sequence[Unit]) -> list[Answer]:
+    if (ends := _plain_ends(units)) is not None:
+        if await finish(session, ends, limited=False) == len(ends):
+            return [DONE] * len(ends)
+    elif all(map(is_checkpoint, units)):
+        return await put_checkpoints(session, units)
+    elif tasks := _plain_tasks(units):
+        inserted = await session.insert_tasks(tasks, lane_ids)
+        if not inserted.shut:
+            if len(inserted.ids) < len(tasks):
+                await session.coordinate("confirm")
+            return [note_inserted(DONE, unit.tasks, inserted, lane_ids) for unit in units]
+    async with session.joined():
+        return await _commit_guarded(session, lane_ids, units)
+
+
+def _plain_ends(units: Sequence[Unit]) -> list[End] | None:
+    """Return the ends, if each unit ends another claimed task and does nothing else."""
+    ends: list[End] = []
+    for unit in units:
+        guard, what = unit.guard, unit.settlement
+        if unit.tasks or type(guard) is not Claim or type(what) is not Finish or has_rows(unit) or what.move in DOUBTFUL_MOVES:
+            return None
+        ends.append(end_of(guard.task_id, guard.version, guard.owner_id, what.actor or guard.owner_id, what))
+    return ends if len({end[0] for end in ends}) == len(ends) else None
+
+
+def _plain_tasks(units: Sequence[Unit]) -> list[NewTask]:
+    """Return the new tasks, if the units contain nothing else, and no task has a step, a limit key or a fairness key."""
+    tasks: list[NewTask] = []
+    for unit in units:
+        if unit.guard is not None or unit.settlement is not None or has_rows(unit) or any(map(_is_special, unit.tasks)):
+            return []
+        tasks += unit.tasks
+    return tasks
+
+
+def _is_special(task: NewTask) -> bool:
+    return bool(task.step_id or task.limit_key or task.fairness_key)
+
+
+async def _commit_guarded(session: Session, lane_ids: Lanes, units: Sequence[Unit]) -> list[Answer]:
+    """Lock the rows that the units name, decide the units, and apply them."""
+    snapshot = await take_snapshot(session, units)
+    inserted_runs: set[str] = set()
+    while True:
+        decision = decide(units, snapshot.copy())
+        if not await insert_runs(session, snapshot, inserted_runs, decision.applied):
+            continue
+        if not (refused := await write_records(session, decision.applied)):
+            break
+        snapshot.refused |= refused
+    await take_back_runs(session, inserted_runs, decision.applied.values())
+    asked = decision.repeats(units)
+    decision.recognise(asked, await list_settled(session, asked))
+    limited = await settle(session, decision.parts)
+    inserted = await enter(session, lane_ids, list(decision.applied.values()))
+    if _is_repeated(decision, inserted):
+        await session.coordinate("confirm")
+    lanes = await write_rows(session, decision.applied, limited.keys)
+    skipped = decision.skipped(snapshot.tasks)
+    keys = (
+        limited.keys | inserted.keys | {(row.namespace, row.limit_key) for row in skipped if row.hold and row.limit_key is not None}
+    )
+    admitted = await admit(session, keys, inserted.limits) if keys else set()
+    admitted |= {row.lane_id for row in skipped if not row.hold}
+    return with_admitted(_answers(decision, lane_ids, limited, inserted, lanes), admitted)
+
+
+def _is_repeated(decision: Decision, inserted: Inserted) -> bool:
+    """Whether something that an earlier commit has written is acknowledged, and not written again."""
+    recognised = any(
+        answer.verdict is Verdict.DONE and position not in decision.applied for position, answer in enumerate(decision.answers)
+    )
+    return recognised or len(inserted.ids) < len(inserted.tasks)
+
+
+def _answers(
+    decision: Decision, lane_ids: Lanes, limited: Limited, inserted: Inserted, lanes: Mapping[int, set[int]]
+) -> list[Answer]:
+    """Return the answers: done, the keys that were taken, and the lanes in which tasks became ready."""
+    answers = list(decision.answers)
+    tasks = {task.id: task for task in inserted.tasks}
+    for position, unit in decision.applied.items():
+        answer = _settled_answer(unit, decision.rows.get(position), limited)
+        if unit.tasks:
+            answer = note_inserted(answer, [tasks[task.id] for task in unit.tasks], inserted, lane_ids)
+        answers[position] = with_lanes(answer, lanes.get(position, set()))
+    return answers
+
+
+def _settled_answer(unit: Unit, row: GuardedTask | None, limited: Limited) -> Answer:
+    match unit.settlement:
+        case Park(hold=0, delay=None, stays=False) | Revive(delay=None) as move if (
+            row is not None and row.id not in limited.task_ids
+        ):
+            polled = isinstance(move, Park) and move.state == TaskState.AWAITING_EXTERNAL  # a paused run does not hold it
+            kept = Hold.RUN_PAUSED | (0 if move.move == "resume" else Hold.TASK_PAUSED)
+            return DONE if row.hold & kept and not polled else Answer(Verdict.DONE, lane_ids=(row.lane_id,))
+        case Keep() | None if row is not None and isinstance(unit.guard, Claim):
+            return kept_answer(row.hold)
+        case _:
+            return DONE
+
+
+async def take_snapshot(session: Session, units: Sequence[Unit]) -> Snapshot:
+    """Lock and return the tasks, runs and records that guard the units, and the runs that receive messages."""
+    kinds = kinds_of(units)
+    receiving = receiving_runs(units) if PutMessage in kinds else set()
+    wanted = {unit.run.run_id for unit in units if unit.run is not None} | receiving
+    if Await in kinds:
+        wanted |= {row.run_id for unit in units for row in unit.rows if isinstance(row, Await)}
+    rows = await session.fetch("lock_runs", ids=sorted(wanted)) if wanted else []
+    runs, ended = {row[0]: row[1] for row in rows}, {row[0] for row in rows if row[2]}
+    tasks = await _lock_tasks(session, task_keys(units), receiving)
+    if PutRecord not in kinds and ChangeRecord not in kinds:
+        return Snapshot(tasks, runs, ended)
+    new = new_records(units)
+    record_ids = {change.record_id for change in changed_records(units)} | {record.id for record in new}
+    records = {row[0]: row[1] for row in await session.fetch("lock_records", ids=sorted(record_ids))}
+    return Snapshot(tasks, runs, ended, records=records, names=await find_holders(session, new))
+
+
+async def _lock_tasks(session: Session, keys: set[TaskKey], receiving: Set[str]) -> dict[TaskKey, GuardedTask]:
+    """Lock the guarded tasks, and the own tasks of runs that receive messages, which may wake them."""
+    tasks: dict[TaskKey, GuardedTask] = {}
+    for finished, statement in ((False, "lock_tasks"), (True, "lock_finished")):
+        ids = sorted(task_id for task_id, ended in keys if ended is finished)
+        if receiving and not finished:
+            rows = await session.fetch("lock_tasks_and_receivers", ids=ids, run_ids=sorted(receiving))
+        else:
+            rows = await session.fetch(statement, ids=ids) if ids else []
+        tasks |= {(row[0], finished): GuardedTask(*row) for row in rows}
+    return tasks
+
+
+async def list_settled(session: Session, asked: Sequence[Settled]) -> set[int]:
+    """Return the indexes of the settlements that were committed before."""
+    if not asked:
+        return set()
+    claims = [(each.claim.task_id, each.claim.version, each.claim.owner_id, each.actor, each.move) for each in asked]
+    return {row[0] for row in await session.fetch("list_settled", rows=claims)}
+
+
+async def take_keys(session: Session, units: Sequence[Unit]) -> Deduped:
+    """Let the keys identify the new tasks, or leave out tasks with keys that identify others."""
+    wanted = wanted_keys(units)
+    if not wanted:
+        return leave_out(units, {})
+    await session.execute("take_keys", rows=[(*key, task.id, task.idempotency_for) for key, task in wanted])
+    holders = [row[0] for row in await session.fetch("list_holders", rows=[key for key, _ in wanted])]
+    if len(holders) != len(wanted):
+        raise StoreBusy("An idempotency key was pruned at this very moment; try again.")
+    return leave_out(units, dict(zip((key for key, _ in wanted), holders, strict=True)))
+
+
+async def settle_keys(session: Session, deduped: Deduped, asked: Sequence[Unit], answers: Sequence[Answer]) -> list[Answer]:
+    """Update the keys after the commit; return the answers to the original units."""
+    answered = deduped.answer(asked, answers)
+    for name, keys in (("give_back", deduped.lost), ("hand_over", deduped.moved)):
+        if keys:
+            await session.execute(name, rows=keys)
+    if deduped.orphans:
+        await drop_uses(session, deduped.orphans)
+    return answered
+
+
+async def enter(session: Session, lane_ids: Lanes, units: Sequence[Unit]) -> Inserted:
+    """Insert the new tasks of units inside the caller's transaction, if guarded lanes accept them; `admit` must follow."""
+    tasks = [task for unit in units for task in unit.tasks]
+    if not tasks:
+        return Inserted()
+    inserted = await session.insert_tasks(tasks, lane_ids)
+    if not inserted.shut:
+        await _take_turns(session, inserted)
+        return inserted
+    guarded = await lock_guarded(session, {lane_ids[task.lane] for task in tasks})
+    keyed = [with_lane_key(task, guarded.get(lane_ids[task.lane])) for task in tasks]
+    inserted = await session.insert_tasks(keyed, lane_ids, checked=True)
+    await _take_turns(session, inserted)
+    new = [task for unit in units if is_entrance(unit) for task in unit.tasks if task.id in inserted.ids]
+    entered = [(guarded[lane_ids[task.lane]], task.lane, task.delay <= 0) for task in new if lane_ids[task.lane] in guarded]
+    await check_entrance(session, entered)
+    return inserted
+
+
+async def _take_turns(session: Session, inserted: Inserted) -> None:
+    await take_turns(session, [task.id for task in inserted.tasks if task.fairness_key and task.id in inserted.ids])

@@ -1,0 +1,137 @@
+"""Limits on claims: lanes with their caps, limit keys with their slots and tokens, and turns of fairness keys."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+
+from treadle.model.lists import HANDLER_KEY, Limit
+from treadle.stores.rules.units import Entered, GuardedLane, capped_lanes, check_backlog
+from treadle.stores.session import Session
+
+Key = tuple[str, str]
+"""A namespace and a limit key in it."""
+
+BATCH = 10_000
+"""The maximum number of tasks of one key that one transaction changes; later transactions change the rest."""
+
+
+async def admit(session: Session, keys: Iterable[Key], limits: Mapping[Key, int] | None = None) -> set[int]:
+    """Admit as many tasks of each key as there is room for, at the end of the caller's transaction; return their lanes.
+
+    `limits` are the limits that callers gave for some of the keys.
+    """
+    lanes, _ = await _admit(session, keys, limits)
+    return lanes
+
+
+async def _admit(session: Session, keys: Iterable[Key], limits: Mapping[Key, int] | None = None) -> tuple[set[int], int]:
+    ordered = sorted(set(keys))
+    if not ordered:
+        return set(), 0
+    await session.coordinate("lock_keys", rows=ordered)
+    if limits and (changed := await session.fetch("put_limits", rows=[(*key, limit) for key, limit in sorted(limits.items())])):
+        await session.execute("recall", rows=[tuple(key) for key in changed], most=BATCH)
+    rows = await session.fetch("admit", rows=ordered, most=BATCH)
+    return {row[0] for row in rows}, sum(row[1] for row in rows)
+
+
+async def fill(session: Session, limit: Limit) -> bool:
+    """Store the tokens that a key has now; returns False if they have changed since the limit was read, or change now."""
+    return bool(await session.execute("fill", namespace=limit.namespace, key=limit.key, seen_at=limit.tokens_at))
+
+
+async def go_back(session: Session, limit: Limit) -> set[int]:
+    """Let the unclaimed tasks of a locked key wait again, and admit those of the next lanes instead; return these lanes.
+
+    Does nothing if there are no others, or if another process just did it. `admit` must follow.
+    """
+    key = {"namespace": limit.namespace, "key": limit.key}
+    if not await fill(session, limit):
+        return set()
+    lane_ids = [row[0] for row in await session.fetch("list_unclaimed_lanes", **key)]
+    await session.execute("go_back", **key, lane_ids=lane_ids)
+    return {row[0] for row in await session.fetch("admit_others", **key, lane_ids=lane_ids, most=BATCH)}
+
+
+async def set_limit(session: Session, namespace: str, key: str, max_running: int | None) -> set[int]:
+    """Set an operator's maximum of a key, in bounded transactions; return the lanes in which tasks became ready."""
+    await _change(session, namespace, key, "drop_max" if max_running is None else "set_limit", max_running=max_running)
+    return await apply_limit(session, namespace, key)
+
+
+async def set_key_rate(session: Session, namespace: str, key: str, rate: float | None, burst: int | None) -> set[int]:
+    """Set the rate of a key, in bounded transactions; return the lanes in which tasks became ready."""
+    await _change(session, namespace, key, "drop_rate" if rate is None else "set_key_rate", rate=rate, burst=burst)
+    return await apply_limit(session, namespace, key)
+
+
+async def _change(session: Session, namespace: str, key: str, statement: str, **values: float | None) -> None:
+    """Change a limit, and the key of its handler's lanes; without its other part, dropping one part removes it.
+
+    An insert into these lanes has the lane first, and takes the key last: so does this.
+    """
+    name = key.removeprefix(HANDLER_KEY) if key.startswith(HANDLER_KEY) else None
+    async with session.transaction():
+        await session.coordinate("lock_lists")
+        if name is not None:
+            await session.coordinate("lock_handler_lanes", namespace=namespace, name=name)
+        await session.coordinate("lock_keys", rows=[(namespace, key)])
+        if not await session.execute(statement, namespace=namespace, key=key, **values):
+            await session.execute("drop_limit", namespace=namespace, key=key)
+        if name is not None:
+            await session.execute("mark_lanes", namespace=namespace, name=name)
+
+
+async def set_handler_key(session: Session, namespace: str, name: str, key: str | None) -> set[int]:
+    """Set the key of a handler's tasks that have none, or remove it; return the lanes in which tasks became ready."""
+    async with session.transaction():
+        await session.coordinate("lock_lists")
+        await session.execute("drop_handler_key" if key is None else "put_handler_key", namespace=namespace, name=name, key=key)
+        await session.execute("mark_lanes", namespace=namespace, name=name)
+    return set() if key is None else await apply_limit(session, namespace, key, name)
+
+
+async def apply_limit(session: Session, namespace: str, key: str, name: str | None = None) -> set[int]:
+    """Let a changed limit apply to existing tasks, those of the handler `name` included; return the lanes with ready tasks."""
+    if name is None and key.startswith(HANDLER_KEY):
+        name = key.removeprefix(HANDLER_KEY)
+    ready: set[int] = set()
+    changed = BATCH
+    while changed >= BATCH:
+        async with session.transaction():
+            changed = 0
+            if name is not None:
+                changed = await session.execute("adopt", namespace=namespace, name=name, key=key, most=BATCH)
+            await session.coordinate("lock_keys", rows=[(namespace, key)])
+            recalled = await session.execute("recall", rows=[(namespace, key)], most=BATCH)
+            lanes, admitted = await _admit(session, [(namespace, key)])
+            ready |= lanes
+            changed = max(changed, recalled, admitted)
+    return ready
+
+
+async def list_rated(session: Session) -> list[Limit]:
+    """Return the limits with a rate that tasks wait for; usually there are none, and the query is nearly free."""
+    return await session.fetch_as(Limit, "list_rated")
+
+
+async def lock_guarded(session: Session, lane_ids: Collection[int]) -> dict[int, GuardedLane]:
+    """Lock and return those of the lanes that have settings which an insert must obey."""
+    rows = await session.fetch("lock_guarded", lane_ids=sorted(lane_ids))
+    return {row[0]: GuardedLane(row[0], bool(row[1]), *row[2:]) for row in rows}
+
+
+async def check_entrance(session: Session, entered: Iterable[Entered]) -> None:
+    """Raise `ListDraining` or `BacklogFull` if a lane refuses the tasks that were just inserted into it."""
+    for lane_id, cap, lane in capped_lanes(entered):
+        ((count,),) = await session.fetch("count_backlog", lane_id=lane_id, most=cap + 1)
+        check_backlog(lane, cap, count)
+
+
+async def take_turns(session: Session, task_ids: Collection[str]) -> None:
+    """Give those of the tasks that have a fairness key and wait their turns.
+
+    Concurrent calls for one key may give two tasks the same turn.
+    """
+    if task_ids:
+        await session.execute("take_turns", ids=sorted(task_ids))

@@ -1,1 +1,0 @@
-"""The one write of the PostgreSQL store: units, applied in one transaction."""

@@ -1,0 +1,127 @@
+"""Sessions: an open connection that runs named statements, so that the parts of both stores are written once above their SQL.
+
+A statement has the same name, parameters and columns in both stores. The ports of `treadle.kernel.store.ports` document the methods
+of a `Port`; the decorators below give them a session.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
+from functools import wraps
+from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
+
+from treadle.model.names import Lane
+from treadle.model.tasks import NewTask
+from treadle.stores.rules.units import Inserted
+
+P = ParamSpec("P")
+S = TypeVar("S", bound="Port")
+T = TypeVar("T")
+
+
+FILES = tuple(
+    f"{name}.sql"
+    for name in (
+        *("tasks", "dead_letters", "runs", "records", "log", "search", "traces", "streams", "operators", "usage", "retention"),
+        *("lanes", "limits", "servers", "commit/settlements", "commit/guards", "commit/keys", "commit/inserts", "commit/rows"),
+        *("commit/records", "commit/messages", "namespaces"),
+    )
+)
+"""The files of each store with statements that sessions run; a name occurs in only one of them."""
+
+
+class Statements(Protocol):
+    """Runs statements by name. Ignores values that a statement has no parameter for; a list becomes an array.
+
+    A list of tuples becomes rows: an array for each column (PostgreSQL) or JSON (SQLite).
+    """
+
+    async def fetch(self, name: str, /, **values: Any) -> list[Any]:
+        """Run a statement; return its rows."""
+
+    async def fetch_as(self, kind: type[T], name: str, /, **values: Any) -> list[T]:
+        """Run a statement; return its rows as records with the columns as fields, and ids as text."""
+
+    async def execute(self, name: str, /, **values: Any) -> int:
+        """Run a statement; return the number of changed rows."""
+
+
+class Session(Statements, Protocol):
+    """Runs statements on one connection, in the transaction that is open there."""
+
+    def transaction(self) -> AbstractAsyncContextManager[Any]:
+        """Run the block in a transaction, or in a savepoint of the one that is open."""
+
+    def joined(self) -> AbstractAsyncContextManager[Any]:
+        """Run the block in the transaction that is open, or else in one of its own."""
+
+    async def coordinate(self, name: str, /, **values: Any) -> None:
+        """Run a statement that concurrent transactions make necessary, such as a lock; do nothing in a store with one writer."""
+
+    async def insert_tasks(self, tasks: Sequence[NewTask], lane_ids: Mapping[Lane, int], *, checked: bool = False) -> Inserted:
+        """Insert the tasks that do not exist; of two with one unique key, the first.
+
+        Unless guarded lanes have been `checked`, inserts nothing if there is one.
+        """
+
+
+Work = Callable[[Any], Coroutine[Any, Any, T]]
+"""Work with a session."""
+
+
+class Database(Statements, Protocol):
+    """An open database, whose statements run in transactions of their own."""
+
+    channel: str
+    """The channel of its signals; empty in a store that has none."""
+
+    async def read(self, work: Work[T]) -> T:
+        """Run work that only reads, at one instant if the store can."""
+
+    async def use(self, work: Work[T]) -> T:
+        """Run work that begins its own transactions, with statements that are planned for their values."""
+
+    async def write(self, work: Work[T]) -> T:
+        """Run work in one transaction."""
+
+
+class Port:
+    """A port on a database."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+
+PortWork = Callable[Concatenate[S, Any, P], Coroutine[Any, Any, T]]
+Method = Callable[Concatenate[S, P], Coroutine[Any, Any, T]]
+
+
+def reads(work: PortWork[S, P, T]) -> Method[S, P, T]:
+    """Run the method with a session that only reads."""
+
+    @wraps(work)
+    async def call(self: S, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        return await self._database.read(lambda session: work(self, session, *args, **kwargs))
+
+    return call
+
+
+def uses(work: PortWork[S, P, T]) -> Method[S, P, T]:
+    """Run the method with a session; it begins its own transactions."""
+
+    @wraps(work)
+    async def call(self: S, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        return await self._database.use(lambda session: work(self, session, *args, **kwargs))
+
+    return call
+
+
+def writes(work: PortWork[S, P, T]) -> Method[S, P, T]:
+    """Run the method with a session in a transaction."""
+
+    @wraps(work)
+    async def call(self: S, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        return await self._database.write(lambda session: work(self, session, *args, **kwargs))
+
+    return call

@@ -1,0 +1,58 @@
+"""Budgets and model usage of runs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from treadle.model.usage import Budget, Reservation, Usage
+from treadle.stores.session import Port, Session, writes
+
+
+class UsageLedger(Port):
+    """The `UsageStore` of both stores."""
+
+    async def set_budget(self, run_id: str, limit_micros: int | None) -> None:
+        await self._database.execute("set_budget", run_id=run_id, limit_micros=limit_micros)
+
+    async def forget_budget(self, run_id: str) -> None:
+        await self._database.execute("forget_budget", run_id=run_id)
+
+    async def find_budget(self, run_id: str) -> Budget | None:
+        rows = await self._database.fetch("find_budget", run_id=run_id)
+        return Budget(*rows[0]) if rows else None
+
+    async def list_requests(self, run_id: str) -> list[Usage]:
+        return await self._database.fetch_as(Usage, "list_usage", run_id=run_id)
+
+    @writes
+    async def reserve(self, session: Session, usage: Usage, default_limit: int | None) -> Reservation:
+        await session.execute("ensure_budget", run_id=usage.run_id, limit_micros=default_limit)
+        await session.coordinate("lock_budget", run_id=usage.run_id)
+        granted = await _reserve(session, usage)
+        ((limit_micros, committed_micros),) = await session.fetch("find_budget", run_id=usage.run_id)
+        return Reservation(granted, Budget(limit_micros, committed_micros))
+
+    @writes
+    async def settle(self, session: Session, usage: Usage) -> bool:
+        await session.coordinate("lock_budget", run_id=usage.run_id)
+        settled = await session.fetch("settle_usage", **msgspec.structs.asdict(usage))
+        for run_id, reserved in settled:
+            await session.execute("correct_budget", run_id=run_id, more=usage.cost_micros - reserved)
+        return bool(settled)
+
+
+async def _reserve(session: Session, usage: Usage) -> Usage | None:
+    values: dict[str, Any] = msgspec.structs.asdict(usage)
+    if existing := await session.fetch_as(Usage, "find_request", **values):
+        return existing[0]
+    left = await session.fetch_as(Usage, "find_left", **values)
+    more = usage.reserved_micros - (left[0].reserved_micros if left else 0)
+    if not await session.execute("spend_budget", run_id=usage.run_id, more=more):
+        return None
+    if left:
+        await session.execute("take_over_request", **values | {"id": left[0].id})
+    else:
+        await session.execute("insert_usage", **values)
+    return (await session.fetch_as(Usage, "find_request", **values))[0]

@@ -1,0 +1,508 @@
+"""The writes of a commit, inside the caller's transaction: settlements of tasks, and the rows of units.
+
+The units have been decided on locked rows, so their guards match; settlements of one kind, and rows of one kind, are one statement.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from operator import attrgetter, itemgetter
+from typing import Any, NamedTuple, TypeAlias, TypeVar, assert_never
+
+import msgspec
+
+from treadle.kernel.store.records import (
+    AppendStream,
+    Await,
+    ChangeRecord,
+    PutItems,
+    PutMessage,
+    PutOutcome,
+    PutRecord,
+    TakeMessages,
+)
+from treadle.kernel.store.units import (
+    CLAIM_LOST,
+    DONE,
+    DOUBTFUL_MOVES,
+    Amend,
+    Answer,
+    CancelRunTasks,
+    ClearInbox,
+    Dismiss,
+    Finish,
+    HoldRun,
+    Keep,
+    LimitTask,
+    MoveRun,
+    Park,
+    PutBlob,
+    PutFlow,
+    PutInbox,
+    PutRun,
+    PutSteps,
+    PutTags,
+    Revive,
+    Row,
+    Unit,
+    Verdict,
+)
+from treadle.model.errors import IllegalMove, InvalidInput, StoreBusy
+from treadle.model.records import Message, Record
+from treadle.model.runs import Step, deadline_task_id
+from treadle.model.tags import KEPT_LIMIT
+from treadle.model.tasks import Claim
+from treadle.stores.limits import Key, take_turns
+from treadle.stores.rules.units import (
+    Name,
+    Part,
+    Snapshot,
+    changed_records,
+    kept_answer,
+    name_of,
+    new_records,
+    new_runs,
+    with_admitted,
+)
+from treadle.stores.session import Session
+from treadle.stores.streams import append_streams
+
+T = TypeVar("T")
+
+End: TypeAlias = tuple[Any, ...]
+"""The end of a task if its claim is unchanged: a row of `finish`. A plain tuple is built in a quarter of the time of a named one,
+once per task."""
+
+_ALLOWED = {Claim: (Finish, Park, Keep), None: (Finish, Park, Revive, Amend)}
+"""The settlements that a holder of the claim may make, and those of other callers."""
+
+
+class Limited(NamedTuple):
+    """Limit keys of settled tasks, and the ids of these tasks: they must be admitted before they are ready."""
+
+    keys: set[Key]
+    task_ids: set[str]
+
+
+async def settle(session: Session, parts: Iterable[Part]) -> Limited:
+    """Settle the tasks of the parts; their guards matched locked rows."""
+    limited = Limited(set(), set())
+    ends: list[End] = []
+    doubtful: list[str] = []
+    settlements: dict[str, list[tuple[Any, ...]]] = {"park": [], "keep": [], "revive": [], "amend": []}
+    for _, unit, row in parts:
+        guard, what = unit.guard, unit.settlement
+        if what is None:
+            continue
+        if guard is None or row is None:
+            raise InvalidInput("A unit without a guard cannot settle a task: give the claim, or the version that was seen.")
+        owner_id = guard.owner_id if isinstance(guard, Claim) else None
+        if not isinstance(what, _ALLOWED[Claim if isinstance(guard, Claim) else None]):
+            holder = "The holder of a claim" if isinstance(guard, Claim) else "A caller without the claim"
+            raise InvalidInput(f"{holder} cannot settle a task by {what!r}.")
+        if row.limit_key is not None and not isinstance(what, Keep):
+            limited.keys.add((row.namespace, row.limit_key))
+            limited.task_ids.add(row.id)
+        if isinstance(what, Finish | Park) and what.move in DOUBTFUL_MOVES and not (isinstance(what, Park) and what.stays):
+            doubtful.append(row.id)
+        match what:
+            case Finish():
+                ends.append(end_of(row.id, row.claim_version, row.owner_id, what.actor or owner_id, what))
+            case Park():
+                settlements["park"].append((row.id, row.state, what.actor or owner_id, *_park_columns(what)))
+            case Keep():
+                settlements["keep"].append((row.id, what.checkpoint, what.move, what.data))
+            case Revive():
+                settlements["revive"].append((row.id, what.move, what.actor, what.payload, what.failures, what.delay))
+            case Amend():
+                settlements["amend"].append((row.id, what.move, what.state, what.actor))
+            case _:
+                assert_never(what)
+    await doubt_effects(session, doubtful)
+    if ends:
+        await finish(session, ends)
+    for name, rows in settlements.items():
+        if rows and name == "revive":
+            revived = {task_id: (namespace, key) for task_id, namespace, key in await session.fetch("revive", rows=rows) if key}
+            await take_turns(session, [row[0] for row in rows])
+            limited.keys.update(revived.values())
+            limited.task_ids.update(revived)
+        elif rows:
+            await session.execute(name, rows=rows)
+    return limited
+
+
+_park_columns = attrgetter(
+    *(
+        "move",
+        "state",
+        "attempt",
+        "failures",
+        "takeovers",
+        "hold",
+        "delay",
+        "checkpoint",
+        "error",
+        "data",
+        "quiet",
+        "doing",
+        "stays",
+    )
+)
+
+
+def end_of(task_id: str, claim_version: int, owner_id: str | None, actor: str | None, what: Finish) -> End:
+    """Return the end of a task as a row of `finish`."""
+    start = task_id, claim_version, owner_id, actor
+    return (*start, what.move, what.state, what.result, what.error, what.error_code, what.fingerprint)
+
+
+async def finish(session: Session, ends: Sequence[End], *, limited: bool = True) -> int:
+    """Move the tasks with an unchanged claim to the finished ones; return their number.
+
+    Unless `limited`, skips tasks with a limit key: the same transaction must then admit the next task of their key.
+    """
+    return await session.execute("finish", rows=sorted(ends, key=itemgetter(0)), limited=limited)
+
+
+async def doubt_effects(session: Session, task_ids: Sequence[str]) -> None:
+    """Log the effects in progress of the locked tasks as unknown."""
+    if task_ids:
+        await session.execute("doubt_effects", ids=sorted(task_ids))
+
+
+async def insert_runs(session: Session, snapshot: Snapshot, inserted: set[str], units: Mapping[int, Unit]) -> bool:
+    """Insert the new runs of units, by position, because only that shows whether they are new; add their ids to `inserted`.
+
+    Returns False if some runs exist and their units are refused: the other units must then be decided again.
+    """
+    new = [(position, put.run) for position, unit in units.items() for put in new_runs(unit) if put.run.id not in inserted]
+    if not new:
+        return True
+    text = msgspec.json.encode(sorted((run for _, run in new), key=lambda run: (run.idempotency_key or "", run.id))).decode()
+    added = {row[0] for row in await session.fetch("insert_runs", runs=text)}
+    inserted |= added
+    refused = [(position, run) for position, run in new if run.id not in added]
+    holders: dict[Key, str] = {}
+    if keys := [(run.namespace, run.idempotency_key) for _, run in refused if run.idempotency_key is not None]:
+        holders = {(row[0], row[1]): row[2] for row in await session.fetch("find_runs_by_key", rows=keys)}
+    for position, run in refused:
+        key = run.idempotency_key
+        holder = run.id if key is None else holders.get((run.namespace, key))
+        if holder is None:
+            raise StoreBusy(f"The run with the idempotency key {key} was pruned at this very moment; try again.")
+        snapshot.refused[position] = DONE if holder == run.id else Answer(Verdict.DONE, existing={key or "": holder})
+    return not refused
+
+
+async def take_back_runs(session: Session, inserted: set[str], units: Iterable[Unit]) -> None:
+    """Remove the runs that were inserted for units that are refused after all."""
+    if stale := inserted - {put.run.id for unit in units for put in new_runs(unit)}:
+        await session.execute("take_back_runs", ids=sorted(stale))
+
+
+@dataclass(slots=True)
+class RowsByKind:
+    """The rows of units by kind, in the form of their statements; those with a result for a unit have the position of the unit."""
+
+    flows: dict[str, PutFlow] = field(default_factory=dict)
+    blobs: dict[str, str] = field(default_factory=dict)
+    blob_uses: set[tuple[str, str]] = field(default_factory=set)
+    steps: dict[str, Step] = field(default_factory=dict)
+    inbox: dict[str, str] = field(default_factory=dict)
+    cleared: set[str] = field(default_factory=set)
+    moves: list[MoveRun] = field(default_factory=list)
+    items: dict[tuple[str, str], str | None] = field(default_factory=dict)
+    taken: set[tuple[str, str]] = field(default_factory=set)
+    awaits: list[Await] = field(default_factory=list)
+    outcomes: dict[str, PutOutcome] = field(default_factory=dict)
+    holds: list[tuple[int, HoldRun | CancelRunTasks]] = field(default_factory=list)
+    limited: list[LimitTask] = field(default_factory=list)
+    dismissed: list[Dismiss] = field(default_factory=list)
+    tags: list[PutTags] = field(default_factory=list)
+    sent: list[tuple[int, Message]] = field(default_factory=list)
+    appended: list[AppendStream] = field(default_factory=list)
+
+    def add(self, position: int, row: Row) -> None:
+        match row:
+            case PutSteps(steps=steps):
+                self.steps.update([(step.id, step) for step in steps])
+            case PutRun() | PutRecord() | ChangeRecord():
+                pass  # `insert_runs` and `write_records` wrote it
+            case PutFlow(flow, anew):
+                if anew or flow.id not in self.flows:
+                    self.flows[flow.id] = row
+            case PutBlob(digest, value, root_id):
+                self.blobs.setdefault(digest, value)
+                self.blob_uses.add((root_id, digest))
+            case PutInbox(step_id, inbox):
+                self.inbox.setdefault(step_id, inbox)
+            case ClearInbox(step_ids):
+                self.cleared.update(step_ids)
+            case MoveRun():
+                self.moves.append(row)
+            case PutItems(record_id, items):
+                self.items.update({(record_id, key): value for key, value in items})
+            case TakeMessages(run_id, message_ids):
+                self.taken.update((run_id, message_id) for message_id in message_ids)
+            case Await():
+                self.awaits.append(row)
+            case PutOutcome():
+                self._add_outcome(row)
+            case HoldRun() | CancelRunTasks():
+                self.holds.append((position, row))
+            case LimitTask():
+                self.limited.append(row)
+            case Dismiss():
+                self.dismissed.append(row)
+            case PutTags():
+                self.tags.append(row)
+            case PutMessage(message):
+                self.sent.append((position, message))
+            case AppendStream():
+                self.appended.append(row)
+            case _:
+                assert_never(row)
+
+    def _add_outcome(self, row: PutOutcome) -> None:
+        """Add the outcome of an effect; a resolved one stays, also among those of one call."""
+        key = row.outcome.idempotency_key
+        before = self.outcomes.get(key)
+        if before is None:
+            self.outcomes[key] = row
+        elif (first := before.outcome).status == "unknown":
+            kept = {name: getattr(row.outcome, name) or getattr(first, name) for name in ("task_id", "details")}
+            outcome = msgspec.structs.replace(row.outcome, root_id=first.root_id, **kept)
+            self.outcomes[key] = PutOutcome(outcome, before.doubted or row.doubted)
+
+
+async def write_rows(session: Session, units: Mapping[int, Unit], keys: set[Key]) -> dict[int, set[int]]:
+    """Write the rows of units, by position; return the lanes in which tasks became ready, by position.
+
+    Adds the limit keys of affected tasks to `keys`. Messages go last: a run that ends or begins to wait in the same call has
+    done so before its messages arrive.
+    """
+    await _bump_runs(session, [unit for unit in units.values() if unit.run is not None])
+    lanes: dict[int, set[int]] = {}
+    kinds = RowsByKind()
+    for position, unit in units.items():
+        for row in unit.rows:
+            kinds.add(position, row)
+    await _put_values(session, kinds)
+    await _move_runs(session, kinds.moves)
+    await _put_items(session, kinds.items)
+    if kinds.taken:
+        await session.execute("take_messages", rows=sorted(kinds.taken))
+    if awaits := {row.run_id: row.count for row in kinds.awaits}:  # of several units of a run, the last one counts
+        added = [sum(row.added for row in kinds.awaits if row.run_id == run_id) for run_id in awaits]
+        await session.execute("await_messages", rows=[(*item, steps) for item, steps in zip(awaits.items(), added, strict=True)])
+    if kinds.outcomes:
+        await session.execute("put_outcomes", rows=[_outcome_row(kinds.outcomes[key]) for key in sorted(kinds.outcomes)])
+    for position, change in kinds.holds:
+        changed = await _hold_run(session, change)
+        lanes.setdefault(position, set()).update(lane_id for lane_id, _, _ in changed if lane_id is not None)
+        keys.update((namespace, key) for _, namespace, key in changed if key is not None)
+    for limited in kinds.limited:
+        for namespace, *both in await session.fetch("limit_task", task_id=limited.task_id, key=limited.key):
+            keys.update((namespace, key) for key in both if key is not None)
+    for dismissed in kinds.dismissed:
+        if dismissed.task_ids is None:
+            await session.execute("dismiss_run", run_id=dismissed.run_id)
+        else:
+            await session.execute("dismiss_tasks", ids=sorted(dismissed.task_ids))
+    for tags in sorted(kinds.tags, key=attrgetter("owner_id")):
+        name = "put_run_tags" if tags.entity == "run" else "put_task_tags"
+        if tags.tags:
+            await session.execute(name, owner_id=tags.owner_id, rows=sorted(tags.tags), kept=KEPT_LIMIT)
+    if kinds.appended:
+        await append_streams(session, kinds.appended)
+    if kinds.sent:
+        await _put_messages(session, kinds.sent, keys, lanes)
+    return lanes
+
+
+async def _put_values(session: Session, kinds: RowsByKind) -> None:
+    """Write flows, large values, steps and their inboxes."""
+    if flows := [kinds.flows[flow_id] for flow_id in sorted(kinds.flows)]:
+        await session.execute("put_flows", rows=[(f.flow.id, f.flow.namespace, f.flow.sources, f.flow.program) for f in flows])
+        for flow, anew in ((row.flow, row.anew) for row in flows):
+            if anew:
+                await session.execute("replace_flow", id=flow.id, sources=flow.sources, program=flow.program)
+    if kinds.blobs:
+        await session.execute("put_blobs", rows=sorted(kinds.blobs.items()))
+        await session.execute("use_blobs", rows=sorted(kinds.blob_uses))
+    if kinds.steps:
+        await session.execute("put_steps", rows=[_step_row(kinds.steps[step_id]) for step_id in sorted(kinds.steps)])
+    if kinds.inbox:
+        await session.execute("put_inbox", rows=sorted(kinds.inbox.items()))
+    if kinds.cleared:
+        await session.execute("clear_inbox", ids=sorted(kinds.cleared))
+
+
+async def _hold_run(session: Session, change: HoldRun | CancelRunTasks) -> list[Any]:
+    """Hold, free or cancel the tasks of a run; return the lanes in which tasks became ready, and limit keys."""
+    if isinstance(change, HoldRun):
+        return await session.fetch("hold_run" if change.held else "free_run", run_id=change.run_id)
+    ended = await session.fetch("lock_run_tasks", run_id=change.run_id, inbox=change.inbox)
+    await doubt_effects(session, [row[0] for row in ended])
+    return await session.fetch("cancel_run_tasks", **msgspec.structs.asdict(change))
+
+
+async def _bump_runs(session: Session, units: Sequence[Unit]) -> None:
+    """Raise the version of each unit's run, and its number of steps."""
+    bumps: dict[str, tuple[int, int]] = {}
+    for unit in units:
+        if unit.run is not None:
+            count, steps = bumps.get(unit.run.run_id, (0, 0))
+            bumps[unit.run.run_id] = count + 1, steps + sum(row.added for row in unit.rows if type(row) is PutSteps)
+    if bumps:
+        await session.execute("bump_runs", rows=[(run_id, *bump) for run_id, bump in sorted(bumps.items())])
+
+
+def _step_row(step: Step) -> tuple[Any, ...]:
+    return (step.id, step.run_id, step.parent_id, step.ordinal, step.kind, step.name, step.facet, step.state, step.body)
+
+
+async def put_checkpoints(session: Session, units: Sequence[Unit]) -> list[Answer]:
+    """Apply units that are checkpoints: one statement checks all claims and stores all steps."""
+    rows = [
+        (position, unit.guard.task_id, unit.guard.version, unit.guard.owner_id, *_step_row(step))
+        for position, unit in enumerate(units)
+        if isinstance(unit.guard, Claim)
+        for row in unit.rows
+        if isinstance(row, PutSteps)
+        for step in row.steps
+    ]
+    held = dict(await session.fetch("put_checkpoints", rows=rows))
+    answers = [kept_answer(held[position]) if position in held else CLAIM_LOST for position in range(len(units))]
+    if lost := sorted({row[1] for row in rows if row[0] not in held}):
+        # The statement had locked those that became ready meanwhile, so that claims skipped them.
+        return with_admitted(answers, {row[0] for row in await session.fetch("list_ready_lanes_of", ids=lost)})
+    return answers
+
+
+def _batches(changes: Iterable[T], key: Callable[[T], Hashable]) -> Iterator[list[T]]:
+    """Yield the changes in batches: the second change of one thing goes into the batch after its first."""
+    pending = list(changes)
+    while pending:
+        batch: dict[Hashable, T] = {}
+        later = []
+        for change in pending:
+            if key(change) in batch:
+                later.append(change)
+            else:
+                batch[key(change)] = change
+        yield list(batch.values())
+        pending = later
+
+
+async def _move_runs(session: Session, moves: Sequence[MoveRun]) -> None:
+    for batch in _batches(sorted(moves, key=attrgetter("run_id")), attrgetter("run_id")):
+        rows = [
+            (
+                m.run_id,
+                m.move,
+                m.from_state,
+                m.to_state,
+                m.actor,
+                m.outputs,
+                m.error,
+                m.failed_step_id,
+                m.data,
+                deadline_task_id(m.run_id),
+            )
+            for m in batch
+        ]
+        if await session.execute("move_runs", rows=rows) != len(batch):
+            raise IllegalMove("run", batch[0].run_id, f"not {batch[0].from_state}", batch[0].move)
+
+
+def _outcome_row(row: PutOutcome) -> tuple[Any, ...]:
+    o = row.outcome
+    start = (o.idempotency_key, o.tool_call_id, o.status, o.response_hash, o.response)
+    return (*start, o.root_id, o.task_id, o.details, row.doubted)
+
+
+async def find_holders(session: Session, records: Sequence[Record]) -> dict[Name, str]:
+    """Return the live records that have the names of these, by name."""
+    names = [name_of(record) for record in records if record.name is not None]
+    rows = await session.fetch("find_holders", rows=names) if names else []
+    return {(row[0], row[1], row[2]): row[3] for row in rows}
+
+
+class _Refused(Exception):
+    """The records of these units exist, or their names are taken: the changes so far must be rolled back."""
+
+    def __init__(self, answers: dict[int, Answer]) -> None:
+        self.answers = answers
+
+
+async def write_records(session: Session, units: Mapping[int, Unit]) -> dict[int, Answer]:
+    """Change and insert the records of units, by position; or do nothing, and return answers to units that are refused after all.
+
+    Changes existing records first, which may free names.
+    """
+    new = [(position, record) for position, unit in units.items() for record in new_records([unit])]
+    changes = changed_records(units.values())
+    if not new:
+        await _change_records(session, changes)
+        return {}
+    created = {record.id for _, record in new}
+    try:
+        async with session.transaction():
+            await _change_records(session, [change for change in changes if change.record_id not in created])
+            await _insert_records(session, new)
+            await _change_records(session, [change for change in changes if change.record_id in created])
+    except _Refused as refused:
+        return refused.answers
+    return {}
+
+
+async def _insert_records(session: Session, new: Sequence[tuple[int, Record]]) -> None:
+    """Insert the records, because only that shows whether they are new."""
+    records = sorted((record for _, record in new), key=lambda record: (record.name or "", record.id))
+    inserted = {row[0] for row in await session.fetch("insert_records", records=msgspec.json.encode(records).decode())}
+    refused = [(position, record) for position, record in new if record.id not in inserted]
+    if not refused:
+        return
+    existing = {row[0] for row in await session.fetch("list_existing", ids=[record.id for _, record in refused])}
+    holders = await find_holders(session, [record for _, record in refused])
+    answers: dict[int, Answer] = {}
+    for position, record in refused:
+        holder = record.id if record.id in existing else holders.get(name_of(record))
+        if holder is None:
+            raise StoreBusy(f"The record with the name {record.name} ended at this very moment; try again.")
+        answers[position] = DONE if holder == record.id else Answer(Verdict.DONE, existing={record.name or "": holder})
+    raise _Refused(answers)
+
+
+async def _change_records(session: Session, changes: Sequence[ChangeRecord]) -> None:
+    for batch in _batches(changes, attrgetter("record_id")):
+        rows = [
+            (c.record_id, c.version, c.body, c.move, c.from_state, c.to_state, c.ended, c.actor, c.data, c.task_id) for c in batch
+        ]
+        if sum(row[0] for row in await session.fetch("change_records", rows=rows)) != len(batch):
+            raise IllegalMove("record", batch[0].record_id, f"not {batch[0].from_state}", batch[0].move or "change")
+
+
+async def _put_items(session: Session, items: Mapping[tuple[str, str], str | None]) -> None:
+    """Store or remove values of records."""
+    if removed := sorted(place for place, value in items.items() if value is None):
+        await session.execute("remove_items", rows=removed)
+    if kept := sorted((*place, value) for place, value in items.items() if value is not None):
+        await session.execute("put_items", rows=kept)
+
+
+async def _put_messages(session: Session, sent: Sequence[tuple[int, Message]], keys: set[Key], lanes: dict[int, set[int]]) -> None:
+    """Deliver messages, each with the position of its unit, and wake the runs that await no more of them.
+
+    Adds the lanes of woken tasks to `lanes`, by unit, and limit keys to `keys`.
+    """
+    rows = [(message.id, message.run_id, message.step_id, message.name, message.body) for _, message in sent]
+    for run_id, lane_id, hold, namespace, limit_key in await session.fetch("put_messages", rows=rows):
+        if limit_key is not None and hold:
+            keys.add((namespace, limit_key))
+        if not hold:
+            for unit in {unit for unit, message in sent if message.run_id == run_id}:
+                lanes.setdefault(unit, set()).add(lane_id)
