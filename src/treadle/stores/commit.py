@@ -12,6 +12,7 @@ An acknowledgement of something that an earlier commit wrote waits for synchrono
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence, Set
+from operator import itemgetter
 
 from treadle.kernel.store.records import Await, ChangeRecord, PutMessage, PutRecord
 from treadle.kernel.store.units import DONE, DOUBTFUL_MOVES, Answer, Finish, Keep, Park, Revive, Unit, Verdict
@@ -24,6 +25,7 @@ from treadle.stores.retention import drop_uses
 from treadle.stores.rules.units import (
     Decision,
     Deduped,
+    End,
     GuardedTask,
     Inserted,
     Settled,
@@ -31,6 +33,7 @@ from treadle.stores.rules.units import (
     TaskKey,
     changed_records,
     decide,
+    end_of,
     has_keys,
     has_preclaims,
     has_rows,
@@ -52,11 +55,8 @@ from treadle.stores.rules.units import (
 )
 from treadle.stores.session import Session
 from treadle.stores.writes import (
-    End,
     Limited,
-    end_of,
     find_holders,
-    finish,
     insert_runs,
     put_checkpoints,
     settle,
@@ -95,7 +95,8 @@ async def _commit_keys(session: Session, lane_ids: Lanes, units: Sequence[Unit])
 
 async def _commit(session: Session, lane_ids: Lanes, units: Sequence[Unit]) -> list[Answer]:
     if (ends := _plain_ends(units)) is not None:
-        if await finish(session, ends, limited=False) == len(ends):
+        rows = sorted(ends, key=itemgetter(0))
+        if await session.execute("finish", rows=rows, limited=False) == len(ends):
             return [DONE] * len(ends)
     elif all(map(is_checkpoint, units)):
         return await put_checkpoints(session, units)

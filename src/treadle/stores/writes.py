@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from operator import attrgetter, itemgetter
-from typing import Any, NamedTuple, TypeAlias, TypeVar, assert_never
+from typing import Any, NamedTuple, TypeVar, assert_never
 
 import msgspec
 
@@ -55,10 +55,12 @@ from treadle.model.tags import KEPT_LIMIT
 from treadle.model.tasks import Claim
 from treadle.stores.limits import Key, take_turns
 from treadle.stores.rules.units import (
+    End,
     Name,
     Part,
     Snapshot,
     changed_records,
+    end_of,
     kept_answer,
     name_of,
     new_records,
@@ -69,10 +71,6 @@ from treadle.stores.session import Session
 from treadle.stores.streams import append_streams
 
 T = TypeVar("T")
-
-End: TypeAlias = tuple[Any, ...]
-"""The end of a task if its claim is unchanged: a row of `finish`. A plain tuple is built in a quarter of the time of a named one,
-once per task."""
 
 _ALLOWED = {Claim: (Finish, Park, Keep), None: (Finish, Park, Revive, Amend)}
 """The settlements that a holder of the claim may make, and those of other callers."""
@@ -121,7 +119,7 @@ async def settle(session: Session, parts: Iterable[Part]) -> Limited:
                 assert_never(what)
     await doubt_effects(session, doubtful)
     if ends:
-        await finish(session, ends)
+        await session.execute("finish", rows=sorted(ends, key=itemgetter(0)), limited=True)
     for name, rows in settlements.items():
         if rows and name == "revive":
             revived = {task_id: (namespace, key) for task_id, namespace, key in await session.fetch("revive", rows=rows) if key}
@@ -150,20 +148,6 @@ _park_columns = attrgetter(
         "stays",
     )
 )
-
-
-def end_of(task_id: str, claim_version: int, owner_id: str | None, actor: str | None, what: Finish) -> End:
-    """Return the end of a task as a row of `finish`."""
-    start = task_id, claim_version, owner_id, actor
-    return (*start, what.move, what.state, what.result, what.error, what.error_code, what.fingerprint)
-
-
-async def finish(session: Session, ends: Sequence[End], *, limited: bool = True) -> int:
-    """Move the tasks with an unchanged claim to the finished ones; return their number.
-
-    Unless `limited`, skips tasks with a limit key: the same transaction must then admit the next task of their key.
-    """
-    return await session.execute("finish", rows=sorted(ends, key=itemgetter(0)), limited=limited)
 
 
 async def doubt_effects(session: Session, task_ids: Sequence[str]) -> None:

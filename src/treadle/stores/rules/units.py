@@ -315,6 +315,17 @@ def settlements_of(position: int, unit: Unit) -> list[Settled]:
     ]
 
 
+End = tuple[Any, ...]
+"""The end of a task if its claim is unchanged: a row of `finish`. A plain tuple is built in a quarter of the time of a named one,
+once per task."""
+
+
+def end_of(task_id: str, claim_version: int, owner_id: str | None, actor: str | None, what: Finish) -> End:
+    """Return the end of a task as a row of `finish`."""
+    start = task_id, claim_version, owner_id, actor
+    return (*start, what.move, what.state, what.result, what.error, what.error_code, what.fingerprint)
+
+
 def decide(units: Sequence[Unit], snapshot: Snapshot) -> Decision:
     """Decide the units in order, each as if the applied units before it had been committed."""
     decision = Decision({}, [], {}, [CLAIM_LOST] * len(units))
