@@ -15,7 +15,7 @@ from treadle.model.clock import Clock
 from treadle.model.errors import StoreUnavailable
 from treadle.settings import Settings
 from treadle.stores import make_store
-from treadle.stores.session import Port
+from treadle.stores.shared import Port
 
 SHARED = ("sqlite", "postgres")
 """Databases that several engines can use at once."""

@@ -13,7 +13,8 @@ import msgspec
 
 from treadle.kernel.store.queries import Pruned, PrunePage, Rules
 from treadle.stores.rules.encoding import RUNS, first_id
-from treadle.stores.session import Port, Session, reads, writes
+from treadle.stores.session import Session
+from treadle.stores.shared import Port, reads, writes
 
 NOWHERE = (first_id(0), first_id(0))
 """An empty range of ids."""

@@ -1,22 +1,18 @@
 """Sessions: an open connection that runs named statements, so that the parts of both stores are written once above their SQL.
 
-A statement has the same name, parameters and columns in both stores. The ports of `treadle.kernel.store.ports` document the methods
-of a `Port`; the decorators below give them a session.
+A statement has the same name, parameters and columns in both stores.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
-from functools import wraps
-from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from treadle.model.names import Lane
 from treadle.model.tasks import NewTask
 from treadle.stores.rules.units import Inserted
 
-P = ParamSpec("P")
-S = TypeVar("S", bound="Port")
 T = TypeVar("T")
 
 
@@ -84,44 +80,3 @@ class Database(Statements, Protocol):
 
     async def write(self, work: Work[T]) -> T:
         """Run work in one transaction."""
-
-
-class Port:
-    """A port on a database."""
-
-    def __init__(self, database: Database) -> None:
-        self._database = database
-
-
-PortWork = Callable[Concatenate[S, Any, P], Coroutine[Any, Any, T]]
-Method = Callable[Concatenate[S, P], Coroutine[Any, Any, T]]
-
-
-def reads(work: PortWork[S, P, T]) -> Method[S, P, T]:
-    """Run the method with a session that only reads."""
-
-    @wraps(work)
-    async def call(self: S, /, *args: P.args, **kwargs: P.kwargs) -> T:
-        return await self._database.read(lambda session: work(self, session, *args, **kwargs))
-
-    return call
-
-
-def uses(work: PortWork[S, P, T]) -> Method[S, P, T]:
-    """Run the method with a session; it begins its own transactions."""
-
-    @wraps(work)
-    async def call(self: S, /, *args: P.args, **kwargs: P.kwargs) -> T:
-        return await self._database.use(lambda session: work(self, session, *args, **kwargs))
-
-    return call
-
-
-def writes(work: PortWork[S, P, T]) -> Method[S, P, T]:
-    """Run the method with a session in a transaction."""
-
-    @wraps(work)
-    async def call(self: S, /, *args: P.args, **kwargs: P.kwargs) -> T:
-        return await self._database.write(lambda session: work(self, session, *args, **kwargs))
-
-    return call

@@ -5,8 +5,9 @@ A statement has the same name, parameters and columns in both. The ports of `tre
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, TypeVar
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from functools import wraps
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
 import msgspec
 
@@ -41,9 +42,52 @@ from treadle.model.states import RunState
 from treadle.model.tasks import LogLine, Move, Server, Task
 from treadle.stores import leases, limits
 from treadle.stores.rules.encoding import registration_of, server_of
-from treadle.stores.session import Port, Session, uses, writes
+from treadle.stores.session import Database, Session
 
+P = ParamSpec("P")
+S = TypeVar("S", bound="Port")
 T = TypeVar("T")
+
+
+class Port:
+    """A port on a database."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+
+PortWork = Callable[Concatenate[S, Any, P], Coroutine[Any, Any, T]]
+Method = Callable[Concatenate[S, P], Coroutine[Any, Any, T]]
+
+
+def reads(work: PortWork[S, P, T]) -> Method[S, P, T]:
+    """Run the method with a session that only reads."""
+
+    @wraps(work)
+    async def call(self: S, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        return await self._database.read(lambda session: work(self, session, *args, **kwargs))
+
+    return call
+
+
+def uses(work: PortWork[S, P, T]) -> Method[S, P, T]:
+    """Run the method with a session; it begins its own transactions."""
+
+    @wraps(work)
+    async def call(self: S, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        return await self._database.use(lambda session: work(self, session, *args, **kwargs))
+
+    return call
+
+
+def writes(work: PortWork[S, P, T]) -> Method[S, P, T]:
+    """Run the method with a session in a transaction."""
+
+    @wraps(work)
+    async def call(self: S, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        return await self._database.write(lambda session: work(self, session, *args, **kwargs))
+
+    return call
 
 
 class Reads(Port):

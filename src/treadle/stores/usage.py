@@ -7,7 +7,8 @@ from typing import Any
 import msgspec
 
 from treadle.model.usage import Budget, Reservation, Usage
-from treadle.stores.session import Port, Session, writes
+from treadle.stores.session import Session
+from treadle.stores.shared import Port, writes
 
 
 class UsageLedger(Port):

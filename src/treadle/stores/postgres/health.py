@@ -11,7 +11,7 @@ from treadle.model.errors import Unsupported
 from treadle.stores.postgres.connection.connect import Connection
 from treadle.stores.postgres.connection.schema import read_version
 from treadle.stores.postgres.database import Database, PostgresSession
-from treadle.stores.session import Port, uses
+from treadle.stores.shared import Port, uses
 from treadle.stores.statements import load_statements
 
 if TYPE_CHECKING:

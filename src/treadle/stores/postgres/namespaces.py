@@ -10,7 +10,7 @@ from treadle.kernel.store.transfer import BATCH, NamespaceImport, StoredRow
 from treadle.stores.postgres.connection.connect import Connection
 from treadle.stores.postgres.database import PostgresSession, list_lanes
 from treadle.stores.rules.namespaces import columns_of, from_common, reading_statements, to_common
-from treadle.stores.session import Port, uses
+from treadle.stores.shared import Port, uses
 from treadle.stores.statements import load_statements
 
 _SQL = load_statements(__package__, "namespaces.sql")

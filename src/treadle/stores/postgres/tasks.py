@@ -18,8 +18,7 @@ from treadle.stores.limits import Key, admit, fill, go_back, list_rated, take_tu
 from treadle.stores.postgres.connection.connect import Connection
 from treadle.stores.postgres.database import Database, PostgresSession
 from treadle.stores.rules.rates import due_keys, earlier, keys_ahead, stuck_keys
-from treadle.stores.session import reads
-from treadle.stores.shared import TaskPort
+from treadle.stores.shared import TaskPort, reads
 from treadle.stores.statements import COLUMN_SETS, load_statements
 
 _IS_SNAPSHOT_OLD = load_statements(__package__, "tasks.sql")["is_snapshot_old"]

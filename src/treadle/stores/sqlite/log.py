@@ -6,8 +6,7 @@ import msgspec
 
 from treadle.kernel.store.queries import Event, History
 from treadle.model.tasks import Move
-from treadle.stores.session import reads
-from treadle.stores.shared import LogPort
+from treadle.stores.shared import LogPort, reads
 from treadle.stores.sqlite.database import SqliteSession
 
 

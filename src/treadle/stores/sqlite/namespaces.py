@@ -10,7 +10,7 @@ import apsw
 from treadle.kernel.store.transfer import NamespaceImport, StoredRow
 from treadle.model.names import Lane
 from treadle.stores.rules.namespaces import columns_of, from_common, reading_statements, to_common
-from treadle.stores.session import Port, reads, writes
+from treadle.stores.shared import Port, reads, writes
 from treadle.stores.sqlite.connection.connect import read_value
 from treadle.stores.sqlite.database import Database, SqliteSession
 from treadle.stores.sqlite.tasks import list_lanes

@@ -5,7 +5,7 @@ from __future__ import annotations
 from treadle.kernel.store.queries import Pruned, Rules
 from treadle.model.errors import Unsupported
 from treadle.stores.retention import RetentionPort
-from treadle.stores.session import uses
+from treadle.stores.shared import uses
 from treadle.stores.sqlite.connection.connect import read_row
 from treadle.stores.sqlite.database import SqliteSession
 from treadle.stores.statements import load_statements

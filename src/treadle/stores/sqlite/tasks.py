@@ -22,8 +22,7 @@ from treadle.model.states import FINAL_TASK_STATES
 from treadle.model.tasks import Task
 from treadle.stores.limits import Key, admit, fill, go_back, list_rated, take_turns
 from treadle.stores.rules.rates import due_keys, earlier, keys_ahead, stuck_keys
-from treadle.stores.session import reads, uses, writes
-from treadle.stores.shared import TaskPort, lane_rule
+from treadle.stores.shared import TaskPort, lane_rule, reads, uses, writes
 from treadle.stores.sqlite.connection.connect import read_row, read_value, to_json, writing
 from treadle.stores.sqlite.database import Database, SqliteSession
 from treadle.stores.statements import load_statements

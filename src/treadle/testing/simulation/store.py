@@ -17,7 +17,7 @@ from treadle.kernel.store.queries import Renewal, Roll
 from treadle.kernel.store.units import Answer, Unit
 from treadle.model.errors import StoreBusy, StoreFull, StoreUnavailable
 from treadle.model.tasks import Claim, Server
-from treadle.stores.session import Port
+from treadle.stores.shared import Port
 from treadle.stores.sqlite import SqliteStore
 from treadle.testing.simulation.process import Fault, Process
 
