@@ -139,7 +139,7 @@ async def write_entities(engine: Engine) -> None:
     found += await store.records.list_matching(RecordFilter("approval"), 10)
     assert [each.body for each in found if each] == [text] * 3
     assert await store.records.list_items(record.id, None, 10) == [("k", text)]
-    assert await store.records.find_items(record.id, ["k"]) == {"k": text}
+    assert await store.records.list_items(record.id, keys=["k"]) == [("k", text)]
     assert [each.body for each in await store.records.list_messages(run_id, 10)] == [text]
     assert [each.response for each in await store.records.find_outcomes([run_id])] == [text]
     line = LogLine(task_id=task.id, at=1, level="info", message=text, details=text, run_id=run_id)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from base64 import b64decode, b64encode
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -175,6 +175,13 @@ def check_stream_name(name: str) -> str:
             "with a letter or an underscore."
         )
     return name
+
+
+class RecordItem(NamedTuple):
+    """A value that a record keeps apart from its body, as stored."""
+
+    key: str
+    value: str
 
 
 class StreamChunk(msgspec.Struct, frozen=True, kw_only=True, gc=False):

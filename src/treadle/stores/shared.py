@@ -36,7 +36,7 @@ from treadle.model.errors import StoreBusy
 from treadle.model.ids import id_time
 from treadle.model.lists import LaneRule, Limit, TaskList
 from treadle.model.names import Lane
-from treadle.model.records import EffectOutcome, HandlerRegistration, Message, Record, Stream, StreamChunk
+from treadle.model.records import EffectOutcome, HandlerRegistration, Message, Record, RecordItem, Stream, StreamChunk
 from treadle.model.runs import DOINGS, Flow, FlowVersion, Run, Step
 from treadle.model.states import RunState
 from treadle.model.tasks import LogLine, Move, Server, Task
@@ -134,12 +134,12 @@ class Records(Reads):
     async def count(self, namespace: str, entity: str) -> dict[str, int]:
         return dict(await self._database.fetch("count_records", namespace=namespace, entity=entity))
 
-    async def list_items(self, record_id: str, after_key: str | None, limit: int) -> list[tuple[str, str]]:
-        rows = await self._database.fetch("list_items", record_id=record_id, after_key=after_key, limit=max(limit, 0))
-        return [(key, value) for key, value in rows]
-
-    async def find_items(self, record_id: str, keys: Sequence[str]) -> dict[str, str]:
-        return dict(await self._database.fetch("find_items", record_id=record_id, keys=keys))
+    async def list_items(
+        self, record_id: str, after_key: str | None = None, limit: int = 1000, *, keys: Sequence[str] | None = None
+    ) -> list[RecordItem]:
+        name = "list_items" if keys is None else "find_items"
+        values = {"after_key": after_key, "limit": max(limit, 0), "keys": keys}
+        return [RecordItem(*row) for row in await self._database.fetch(name, record_id=record_id, **values)]
 
     async def list_messages(self, run_id: str, limit: int, after_seq: int = 0) -> list[Message]:
         return await self._database.fetch_as(Message, "list_messages", run_id=run_id, limit=max(limit, 0), after_seq=after_seq)

@@ -7,9 +7,11 @@ from typing import Any, get_args
 
 import pytest
 
-from treadle.kernel.store.sealed import sealed_store
-from treadle.kernel.store.units import Row, Unit
+from treadle.kernel.store.sealed import OPENED, SEALED, WITHOUT_TEXTS, sealed_store
+from treadle.kernel.store.units import Row, Settlement, Unit
 from treadle.kernel.store.value_store import Codec
+from treadle.model.records import EffectOutcome, Message, Record
+from treadle.model.tasks import LogLine
 from treadle.stores.sqlite import SqliteStore
 from treadle.testing import ManualClock
 
@@ -59,3 +61,17 @@ def test_the_union_of_rows_is_the_one_that_the_stores_handle() -> None:
         *("Dismiss", "LimitTask", "PutTags"),
         *("PutRecord", "ChangeRecord", "PutItems", "PutMessage", "TakeMessages", "Await", "PutOutcome", "AppendStream"),
     }
+
+
+def test_the_texts_of_every_row_and_settlement_are_declared() -> None:
+    kinds = {*get_args(Row), *get_args(Settlement)}
+    assert SEALED.keys() >= kinds - WITHOUT_TEXTS
+    assert kinds >= WITHOUT_TEXTS
+    assert not SEALED.keys() & WITHOUT_TEXTS
+    for kind, fields in (SEALED | OPENED).items():
+        assert fields.keys() <= set(getattr(kind, "__struct_fields__", None) or kind._fields), kind
+
+
+def test_what_is_sealed_is_opened() -> None:
+    read = {Record, Message, EffectOutcome, LogLine}
+    assert all(SEALED[kind].keys() == OPENED[kind].keys() for kind in read)

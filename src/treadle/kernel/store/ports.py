@@ -40,7 +40,7 @@ from treadle.kernel.store.queries import (
 from treadle.kernel.store.records import EffectFilter, RecordFilter
 from treadle.kernel.store.units import Answer, Unit
 from treadle.model.names import Lane
-from treadle.model.records import EffectOutcome, Message, Record, Stream, StreamChunk
+from treadle.model.records import EffectOutcome, Message, Record, RecordItem, Stream, StreamChunk
 from treadle.model.runs import Flow, FlowVersion, Run, Step
 from treadle.model.tasks import LogLine, Move, Task
 
@@ -281,11 +281,10 @@ class RecordStore(Protocol):
     async def count(self, namespace: str, entity: str) -> dict[str, int]:
         """Count the records of the entity by state."""
 
-    async def list_items(self, record_id: str, after_key: str | None, limit: int) -> list[tuple[str, str]]:
-        """Return a page of the record's items in order of key (by code point)."""
-
-    async def find_items(self, record_id: str, keys: Sequence[str]) -> dict[str, str]:
-        """Return the items that exist among those keys."""
+    async def list_items(
+        self, record_id: str, after_key: str | None = None, limit: int = 1000, *, keys: Sequence[str] | None = None
+    ) -> list[RecordItem]:
+        """Return a page of the record's items in order of key (by code point), or all items that exist among the keys."""
 
     async def list_messages(self, run_id: str, limit: int, after_seq: int = 0) -> list[Message]:
         """Return up to `limit` messages that the run has not consumed, in order of arrival.

@@ -196,7 +196,7 @@ class WatcherScanner(Turns[Watchers]):
     async def _scan_address(self, turn: _Turn) -> None:
         source = turn.body.source
         key = key_of(source.place)
-        stored = await self.triggers.store.records.find_items(turn.record.id, [key])
+        stored = dict(await self.triggers.store.records.list_items(turn.record.id, keys=[key]))
         item = read_item(stored[key]) if key in stored else None
         fetched = await self._sources.fetch(source, item)
         turn.items = 0 if fetched.gone else 1
