@@ -71,7 +71,7 @@ async def settle(engine: Engine, task: Task, result: Json = None, error: Json = 
         finish = Finish("succeed", TaskState.COMPLETED, result=encode(result or {}))
     else:
         finish = Finish("fail", TaskState.FAILED, error=encode(error), error_code=error["code"])
-    return await engine.goals.services.settler.settle(task, task.claim, finish)
+    return await engine.goals.settler.settle(task, task.claim, finish)
 
 
 async def play(engine: Engine, kind: str, result: Json = None, error: Json = None) -> Task:

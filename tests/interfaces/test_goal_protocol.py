@@ -77,7 +77,7 @@ async def test_the_readiness_worker_enforces_the_status_transitions(engine: Engi
 async def test_the_readiness_worker_emits_an_event_for_an_executable_objective(engine: Engine) -> None:
     made = await approved(engine)
     await play_all(engine, READINESS)
-    event = await engine.goals.services.artifacts.find(ReadinessEvent, event_id_of(made.objective_id, 1))
+    event = await engine.goals.artifacts.find(ReadinessEvent, event_id_of(made.objective_id, 1))
     assert event is not None
     assert (event.resource_id, event.processed) == (made.objective_id, False)
     check_document("event", event.as_json())
@@ -184,7 +184,7 @@ async def test_the_oldest_candidate_is_read_first(engine: Engine) -> None:
     order = [await play(engine, SCHEDULE) for _ in made]
     events = [event_id_of(each.objective_id, 1) for each in made]
     assert [task.root_id for task in order] == [each.objective_id for each in made]
-    assert [(await engine.goals.services.artifacts.find(ReadinessEvent, event)).processed for event in events] == [True] * 4  # type: ignore[union-attr]
+    assert [(await engine.goals.artifacts.find(ReadinessEvent, event)).processed for event in events] == [True] * 4  # type: ignore[union-attr]
 
 
 async def test_a_resource_with_an_active_claim_is_not_acquired(engine: Engine) -> None:
@@ -423,7 +423,7 @@ async def test_the_gate_worker_upserts_by_work_order_id(engine: Engine) -> None:
     await play(engine, GATE, error={"code": "gate_error", "message": "too late"})
     assert await image(engine) == before
     order_id = follow_up_id(event_id_of(made.objective_id, 1), "workorder")
-    record = await engine.goals.services.artifacts.find(RunRecord, follow_up_id(order_id, "run_record"))
+    record = await engine.goals.artifacts.find(RunRecord, follow_up_id(order_id, "run_record"))
     assert record is not None
     assert (record.gate_result, record.work_order_id) == ("PASS", order_id)
     assert await count(engine, "run_record") == await count(engine, "pause_state") == 1
@@ -567,6 +567,6 @@ async def test_workorders_carry_what_the_artifacts_say(engine: Engine) -> None:
     made = await approved(engine)
     await play_all(engine, READINESS)
     await play(engine, SCHEDULE)
-    order = await engine.goals.services.artifacts.find(Workorder, follow_up_id(event_id_of(made.objective_id, 1), "workorder"))
+    order = await engine.goals.artifacts.find(Workorder, follow_up_id(event_id_of(made.objective_id, 1), "workorder"))
     assert order is not None
     assert (order.diazotroph_type, order.budget_ms, order.objective_id) == ("do", 30_000, made.objective_id)

@@ -155,7 +155,7 @@ async def test_each_type_has_the_deadlines_of_its_own_topology(namespace: str, t
         await until(lambda: has_passed(engine, made[0].approved_at.ms + 1))
         for text in (other, one):
             use_topology(engine, tmp_path, text)
-            services = engine.goals.services
+            services = engine.goals
             new = services.settler.monitor_task(engine.kernel.ids.new_id(), "ONE" if text == one else "OTHER")
             await engine.kernel.committer.submit(Unit(tasks=(new,)))
             task = await take(engine, DEADLINE)

@@ -15,7 +15,7 @@ from treadle.api.wire import Instant
 from treadle.engine.kernel import Kernel
 from treadle.goals.decide import Changed, Decision, Document, Seen
 from treadle.goals.records import InvalidArtifact, artifact_of, with_unknown
-from treadle.goals.schemas import check_document
+from treadle.goals.schemas import check_document, need_jsonschema
 from treadle.kernel.store.records import ChangeRecord, PutRecord, RecordFilter, unreadable
 from treadle.kernel.store.units import PutBlob, Row
 from treadle.model.errors import UnreadableValue
@@ -55,6 +55,7 @@ class Artifacts:
     """The artifacts of one namespace."""
 
     def __init__(self, kernel: Kernel) -> None:
+        need_jsonschema()
         self._records = kernel.store.records
         self._value_store = kernel.value_store
         self._namespace = kernel.settings.namespace

@@ -19,9 +19,11 @@ from treadle.workers.context import make_handler
 
 if TYPE_CHECKING:
     from treadle.engine.kernel import Kernel
+    from treadle.goals.artifacts import Artifacts
     from treadle.goals.gates import Gates
     from treadle.goals.roles import Roles
-    from treadle.goals.service import GoalServices, Objectives
+    from treadle.goals.service import Objectives
+    from treadle.goals.settler import GoalSettler
     from treadle.goals.topology import Topology
     from treadle.workers.call import Executor
 
@@ -40,19 +42,29 @@ class Goals:
     def attach(self, kernel: Kernel) -> None:
         """Use that kernel from now on."""
         self._kernel = kernel
-        self.__dict__.pop("services", None)
+        for service in ("artifacts", "objectives", "settler"):
+            self.__dict__.pop(service, None)
 
     @cached_property
-    def services(self) -> GoalServices:
-        """The services on the engine's current store."""
-        from treadle.goals.service import GoalServices
+    def artifacts(self) -> Artifacts:
+        """The stored artifacts."""
+        from treadle.goals.artifacts import Artifacts
 
-        return GoalServices(self._kernel, lambda: self.topology)
+        return Artifacts(self._kernel)
 
-    @property
+    @cached_property
     def objectives(self) -> Objectives:
         """Objectives: add, approve, block, show."""
-        return self.services.objectives
+        from treadle.goals.service import Objectives
+
+        return Objectives(self._kernel, self.artifacts)
+
+    @cached_property
+    def settler(self) -> GoalSettler:
+        """The end of the roles' tasks."""
+        from treadle.goals.settler import GoalSettler
+
+        return GoalSettler(self._kernel, self.artifacts, lambda: self.topology)
 
     @cached_property
     def gates(self) -> Gates:
@@ -97,11 +109,11 @@ class Goals:
 
     async def follow(self, task: Task, finish: Finish) -> tuple[tuple[NewTask, ...], tuple[Row, ...]]:
         """Return the consequences of an operator ending a role's task."""
-        return await self.services.settler.follow(task, finish)
+        return await self.settler.follow(task, finish)
 
     async def settle(self, task: Task, claim: Claim, decided: TaskDecision) -> Answer:
         """Commit the end of a role's task with the decision that follows from it."""
-        return await self.services.settler.settle(task, claim, decided)
+        return await self.settler.settle(task, claim, decided)
 
     def serve(self, executor: Executor) -> Roles | None:
         """Return the handlers of the roles that the topology assigns to this process."""
@@ -109,5 +121,4 @@ class Goals:
             return None
         from treadle.goals.roles import Roles
 
-        services = self.services
-        return Roles(self._kernel, services.artifacts, services.settler, self.topology, self.gates, executor)
+        return Roles(self._kernel, self.artifacts, self.settler, self.topology, self.gates, executor)

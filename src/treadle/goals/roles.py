@@ -19,7 +19,6 @@ from treadle.goals.artifacts import Artifacts
 from treadle.goals.gates import Gates
 from treadle.goals.kinds import GOAL_DEADLINE, GOAL_GATE, GOAL_READINESS, GOAL_ROLE, GOAL_RUN, GOAL_SCHEDULE
 from treadle.goals.records import BUDGET_CODE, Status, follow_up_id
-from treadle.goals.schemas import need_jsonschema
 from treadle.goals.settler import GoalSettler
 from treadle.goals.topology import MONITOR_EVERY_FOR, InvalidTopology, Topology, TopologyProblem, suggestion
 from treadle.model.errors import StoreError
@@ -58,7 +57,6 @@ class Roles:
             GOAL_DEADLINE: make_handler(GOAL_DEADLINE, self._scan, retry=_PERSISTENT),
         }
         self._users: dict[tuple[str, str], Handler] = {}
-        need_jsonschema()
 
     @property
     def names(self) -> list[str]:

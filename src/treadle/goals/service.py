@@ -12,8 +12,6 @@ from typing import Any
 
 from treadle.api.objectives import Blocker, Objective
 from treadle.api.wire import Instant
-from treadle.engine.kernel import Kernel
-from treadle.goals.artifacts import Artifacts
 from treadle.goals.decide import (
     Changed,
     Decision,
@@ -29,9 +27,6 @@ from treadle.goals.decide import (
 )
 from treadle.goals.reads import GoalReads
 from treadle.goals.records import LEVELS, TICKET, ObjectiveNotFound, Status
-from treadle.goals.schemas import need_jsonschema
-from treadle.goals.settler import GoalSettler
-from treadle.goals.topology import Topology
 from treadle.kernel.core import PATIENCE
 from treadle.kernel.store.committer import Stale
 from treadle.kernel.store.lookups import check_limit, find_id
@@ -376,13 +371,3 @@ _CHECKS: dict[str, Callable[[Any], Any]] = {
 
 def _check_size(objective: Objective) -> None:
     encode(objective.as_json(), "objective", BODY_LIMIT)
-
-
-class GoalServices:
-    """Objectives, their reads, the deadline monitor and the settler of the roles."""
-
-    def __init__(self, kernel: Kernel, topology: Callable[[], Topology | None]) -> None:
-        need_jsonschema()
-        self.artifacts = Artifacts(kernel)
-        self.objectives = Objectives(kernel, self.artifacts)
-        self.settler = GoalSettler(kernel, self.artifacts, topology)
