@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import re
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, TypeVar
 
 from treadle.api.traces import Trace, TraceEntry, TraceOrigin
 from treadle.api.wire import Instant
@@ -28,6 +28,10 @@ from treadle.model.runs import Run
 from treadle.model.states import APPROVAL, EXTERNAL, FINAL_TASK_STATES
 from treadle.model.tasks import Move, Task
 from treadle.model.values import arguments_text, decode, decode_object
+
+T = TypeVar("T")
+K = TypeVar("K")
+R = TypeVar("R", Run, TreeTask)
 
 ROOTS, RUNS, TASKS, RECORDS = 200, 2000, 20_000, 2000
 """Limits on the trees, runs, tasks and records of a trace that are read."""
@@ -90,7 +94,7 @@ class TraceReads:
         return Trace(
             id=first.id,
             trace_id=trace_id,
-            name=first.workflow if isinstance(first, Run) else first.name,
+            name=_name(first),
             state=first.state,
             created_by=await self._creator(first),
             origin=await self._origin(trace_id, first),
@@ -212,20 +216,12 @@ class _Tree:
     """The rows of a trace, arranged by cause."""
 
     def __init__(self, runs: Sequence[Run], tasks: Sequence[TreeTask], records: Sequence[Record], group: str | None) -> None:
-        self._runs = {run.id: run for run in runs}
+        ids = {run.id for run in runs}
+        shown = (task for task in tasks if task.kind not in (ADVANCE, FUNCTION))
         self._group = group
-        self._tasks: dict[str | None, list[TreeTask]] = defaultdict(list)
-        for task in tasks:
-            if task.kind not in (ADVANCE, FUNCTION):
-                self._tasks[task.run_id if task.run_id in self._runs else None].append(task)
-        self._children: dict[str | None, list[Run]] = defaultdict(list)
-        for run in runs:
-            above = run.parent_id if run.parent_step_id is not None and run.parent_id in self._runs else None
-            self._children[above].append(run)
-        self._records: dict[str | None, list[Record]] = defaultdict(list)
-        for record in records:
-            if record.entity in _ENTITIES:
-                self._records[record.task_id].append(record)
+        self._tasks = _by(lambda task: task.run_id if task.run_id in ids else None, shown)
+        self._children = _by(lambda run: run.parent_id if run.parent_step_id is not None and run.parent_id in ids else None, runs)
+        self._records = _by(lambda record: record.task_id, (record for record in records if record.entity in _ENTITIES))
 
     def nodes(self) -> list[_Node]:
         """The entries at the top; with a group, its members alone."""
@@ -237,26 +233,32 @@ class _Tree:
         return tasks or [_Node(_run(run)) for run in self._children[parent] if run.workflow == name]
 
     def _below(self, run_id: str | None) -> list[_Node]:
-        found: list[_Node] = []
-        tasks: dict[str, list[TreeTask]] = defaultdict(list)
-        for task in self._tasks[run_id]:
-            tasks[task.name].append(task)
-        for name, members in tasks.items():
-            if len(members) > FOLD:
-                times = [(each.created_at, each.claimed_at, each.finished_at) for each in members]
-                found.append(_Node(_grouped(run_id, name, [each.state for each in members], times)))
-                continue
-            found += [_Node(_task(each), [_Node(_record(record, each)) for record in self._records[each.id]]) for each in members]
-        children: dict[str, list[Run]] = defaultdict(list)
-        for run in self._children[run_id]:
-            children[run.workflow].append(run)
-        for name, started in children.items():
-            if len(started) > FOLD:
-                times = [(each.created_at, None, each.finished_at) for each in started]
-                found.append(_Node(_grouped(run_id, name, [each.state for each in started], times)))
-            else:
-                found += [_Node(_run(each), self._below(each.id)) for each in started]
-        return found
+        tasks, children = self._tasks[run_id], self._children[run_id]
+        return [
+            *_folded(run_id, tasks, lambda task: _Node(_task(task), [_Node(_record(row, task)) for row in self._records[task.id]])),
+            *_folded(run_id, children, lambda run: _Node(_run(run), self._below(run.id))),
+        ]
+
+
+def _by(key: Callable[[T], K], rows: Iterable[T]) -> dict[K, list[T]]:
+    groups: dict[K, list[T]] = defaultdict(list)
+    for row in rows:
+        groups[key(row)].append(row)
+    return groups
+
+
+def _folded(run_id: str | None, rows: Sequence[R], node_of: Callable[[R], _Node]) -> Iterator[_Node]:
+    """Yield the nodes of rows of a run, or one node for many rows of one name."""
+    for name, members in _by(_name, rows).items():
+        if len(members) > FOLD:
+            times = [(row.created_at, getattr(row, "claimed_at", None), row.finished_at) for row in members]
+            yield _Node(_grouped(run_id, name, [row.state for row in members], times))
+        else:
+            yield from map(node_of, members)
+
+
+def _name(row: Run | TreeTask) -> str:
+    return row.workflow if isinstance(row, Run) else row.name
 
 
 def _page(entries: list[TraceEntry], after: str | None, limit: int) -> list[TraceEntry]:

@@ -47,18 +47,6 @@ def log_event(event: Event) -> None:
         _log.log(level, text, extra={"treadle_event": event})
 
 
-class TaskTaken(Event, frozen=True, gc=False):
-    """A worker has claimed a task."""
-
-    level = DEBUG
-    wording = "task {task_id} ({name}) claimed, attempt {attempt}"
-
-    task_id: str
-    name: str
-    attempt: int
-    trace_id: str | None = None
-
-
 class TaskSettled(Event, frozen=True, gc=False):
     """An attempt has made a move of its task."""
 
@@ -133,6 +121,8 @@ def _event(name: str, fields: str, level: int, wording: str) -> Any:
     )
 
 
+TaskTaken = _event("TaskTaken", "task_id name attempt trace_id", DEBUG, "task {task_id} ({name}) claimed, attempt {attempt}")
+"""A worker has claimed a task."""
 WorkerStarted = _event("WorkerStarted", "owner_id handlers", INFO, "worker {owner_id} started for {handlers}")
 WorkerStopped = _event(
     "WorkerStopped", "owner_id handled released", INFO, "worker {owner_id} stopped: {handled} handled, {released} released"
