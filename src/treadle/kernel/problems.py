@@ -143,9 +143,8 @@ def _work(status: Status) -> Iterator[StatusProblem]:
         adopt = f"`treadle functions adopt {failing[0].run_id} --version N`"
         remedy = f"`treadle why {failing[0].run_id}` shows the reason; deploy code that matches, or adopt the run: {adopt}"
         yield _problem("function_stuck", text, remedy, [task.run_id or "" for task in failing])
-    sending = [task for task in status.failing if task.kind == NOTIFY]
-    if sending or status.undelivered:
-        text = f"{_count(len(sending) + status.undelivered, 'notification')} cannot be delivered"
+    if sending := sum(task.kind == NOTIFY for task in status.failing) + status.undelivered:
+        text = f"{_count(sending, 'notification')} cannot be delivered"
         if status.undelivered:
             text += f", {status.undelivered} of them permanently"
         remedy = "`treadle alerts history` shows those of alerts, `treadle dlq show` groups the permanent failures"
@@ -156,21 +155,47 @@ def _work(status: Status) -> Iterator[StatusProblem]:
     if status.failing_jobs:
         text = f"polls of {_count(len(status.failing_jobs), 'external job')} fail: {_some(status.failing_jobs)}"
         yield _problem("polls_failing", text, "`treadle external list` shows them", status.failing_jobs)
-    if paused := sum(depth.paused for depth in status.depths):
-        remedy = "`treadle tasks list --state paused` lists them, `treadle tasks resume ID` resumes one"
-        yield _problem("tasks_paused", f"{_count(paused, 'task')} paused", remedy)
-    if paused := status.runs.get("paused", 0):
-        remedy = "`treadle runs list --state paused` lists them, `treadle runs resume ID` resumes one"
-        yield _problem("runs_paused", f"{_count(paused, 'run')} paused", remedy)
-    if status.dead_letters:
-        remedy = "`treadle dlq show` groups them by cause; retry or discard them with `treadle dlq retry` or `treadle dlq discard`"
-        yield _problem("dead_letters", _count(status.dead_letters, "dead letter"), remedy)
-    if unknown := sum(status.now - at <= RECENTLY_FOR for at in status.unknown):
-        text = f"the outcome of {_count(unknown, 'effect')} became unknown in the last hour: each may or may not have happened"
-        yield _problem("effects_unknown", text, "`treadle effects list` lists them with the keys to look them up at their services")
-    if status.blocked_objectives:
-        remedy = "`treadle objectives list --status BLOCKED` lists them, `treadle objectives unblock ID` continues one"
-        yield _problem("objectives_blocked", f"{_count(status.blocked_objectives, 'objective')} blocked", remedy)
+    counts = {
+        "tasks_paused": sum(depth.paused for depth in status.depths),
+        "runs_paused": status.runs.get("paused", 0),
+        "dead_letters": status.dead_letters,
+        "effects_unknown": sum(status.now - at <= RECENTLY_FOR for at in status.unknown),
+        "objectives_blocked": status.blocked_objectives,
+    }
+    for code, count in counts.items():
+        if count:
+            noun, text, remedy = _COUNTED[code]
+            yield _problem(code, text.format(_count(count, noun)), remedy)
+
+
+_COUNTED = {
+    "tasks_paused": (
+        "task",
+        "{} paused",
+        "`treadle tasks list --state paused` lists them, `treadle tasks resume ID` resumes one",
+    ),
+    "runs_paused": (
+        "run",
+        "{} paused",
+        "`treadle runs list --state paused` lists them, `treadle runs resume ID` resumes one",
+    ),
+    "dead_letters": (
+        "dead letter",
+        "{}",
+        "`treadle dlq show` groups them by cause; retry or discard them with `treadle dlq retry` or `treadle dlq discard`",
+    ),
+    "effects_unknown": (
+        "effect",
+        "the outcome of {} became unknown in the last hour: each may or may not have happened",
+        "`treadle effects list` lists them with the keys to look them up at their services",
+    ),
+    "objectives_blocked": (
+        "objective",
+        "{} blocked",
+        "`treadle objectives list --status BLOCKED` lists them, `treadle objectives unblock ID` continues one",
+    ),
+}
+"""Problems that only count something: the noun, the text and the remedy."""
 
 
 def _live(depth: LaneDepth) -> int:

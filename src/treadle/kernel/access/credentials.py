@@ -86,12 +86,6 @@ def _text(secret: bytes) -> str:
     return base64.urlsafe_b64encode(secret).rstrip(b"=").decode()
 
 
-class _Noted(NamedTuple):
-    record: Record
-    now: int
-    since: float
-
-
 class RecentRecords:
     """Records of one entity by id, cached for `RECENT_FOR`, so that a busy server does not read them on every request.
 
@@ -103,15 +97,16 @@ class RecentRecords:
         self._clock = clock
         self._entity = entity
         self._namespace = namespace
-        self._noted: dict[str, _Noted] = {}
+        self._noted: dict[str, tuple[Record, int, float]] = {}
+        """Records, the store's time when they were read, and the process's time then."""
         self._changes = 0
 
     async def find(self, record_id: str, *, afresh: bool = False) -> tuple[Record, int] | None:
         """Return the record and the store's time, or None if the namespace has no such record (which is not cached)."""
         since = self._clock.monotonic()
-        noted = self._noted.get(record_id)
-        if not afresh and noted is not None and since - noted.since < RECENT_FOR:
-            return noted.record, noted.now + round((since - noted.since) * 1000)
+        record, read_at, read_since = self._noted.get(record_id, (None, 0, 0.0))
+        if not afresh and record is not None and since - read_since < RECENT_FOR:
+            return record, read_at + round((since - read_since) * 1000)
         changes = self._changes
         record = await self._store.records.find(record_id)
         if record is None or (record.entity, record.namespace) != (self._entity, self._namespace):
@@ -119,19 +114,16 @@ class RecentRecords:
             return None
         now = await self._store.now()
         if changes == self._changes:  # else a concurrent change may have made the read out of date
-            self._note(record_id, _Noted(record, now, since))
+            self._noted.pop(record_id, None)  # keeps the oldest first
+            self._noted[record_id] = record, now, since
+            while len(self._noted) > RECENT_COUNT:
+                del self._noted[next(iter(self._noted))]
         return record, now
 
     def forget(self, record_id: str) -> None:
         """Drop a record that this process has changed from the cache."""
         self._changes += 1
         self._noted.pop(record_id, None)
-
-    def _note(self, record_id: str, noted: _Noted) -> None:
-        self._noted.pop(record_id, None)  # keeps the oldest first
-        self._noted[record_id] = noted
-        while len(self._noted) > RECENT_COUNT:
-            del self._noted[next(iter(self._noted))]
 
 
 class Shown(NamedTuple):

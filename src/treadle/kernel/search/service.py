@@ -14,7 +14,7 @@ from typing import Any, Generic, NamedTuple, TypeVar
 from treadle.kernel.search.plan import KEYS_LIMIT, Plan, Subject, error_text, matches, plan, roots
 from treadle.kernel.search.query import Condition, Field, Group, Instant, Query, parse, parts_of
 from treadle.kernel.store.lookups import check_limit
-from treadle.kernel.store.ports import Span, Store
+from treadle.kernel.store.ports import SearchStore, Span, Store
 from treadle.kernel.store.queries import NEWEST, Place, RunFilter, TaskFilter
 from treadle.kernel.store.value_store import ValueStore
 from treadle.model.errors import TreadleError
@@ -66,13 +66,13 @@ class Search:
         self, where: str, *, more: Sequence[Query] = (), before_id: Ref | None = None, limit: int = 50
     ) -> Found[Run]:
         """A page of the runs that match the query and the conditions `more`."""
-        return await self._search(_Runs(self._store, self._namespace), _joined(parse(where), more), before_id, limit)
+        return await self._search(_runs(self._store, self._namespace), _joined(parse(where), more), before_id, limit)
 
     async def list_tasks(
         self, where: str, *, more: Sequence[Query] = (), before_id: Ref | None = None, limit: int = 50
     ) -> Found[Task]:
         """A page of the tasks that match the query and the conditions `more`."""
-        return await self._search(_Tasks(self._store, self._namespace), _joined(parse(where, tasks=True), more), before_id, limit)
+        return await self._search(_tasks(self._store, self._namespace), _joined(parse(where, tasks=True), more), before_id, limit)
 
     async def find_runs(self, where: str, more: Sequence[Query] = ()) -> list[Run]:
         """The newest runs that match, up to `RUNS_LIMIT`."""
@@ -166,26 +166,17 @@ Stream = Callable[[Place, int, int], Awaitable[_Batch[T]]]
 """Returns candidates after a position, created at an instant or later, up to a number."""
 
 
+@dataclass(frozen=True, slots=True)
 class _Source(Generic[T]):
-    """The candidates of one entity."""
+    """The candidates of one entity; `find_many` may leave out those in other states than the given ones."""
 
     entity: str
-
-    def __init__(self, store: Store, namespace: str) -> None:
-        self._store = store
-        self._namespace = namespace
-
-    async def find(self, record_id: str) -> T | None:
-        """The record of that id."""
-        raise NotImplementedError
-
-    async def find_many(self, ids: Sequence[str], states: Sequence[str]) -> list[T]:
-        """Those of the records that exist; those in other states may be left out."""
-        raise NotImplementedError
-
-    async def list_after(self, at: Place, after: int, size: int, **which: Any) -> list[T]:
-        """Records after a position, of those created at an instant or later."""
-        raise NotImplementedError
+    namespace: str
+    search: SearchStore
+    find: Callable[[str], Awaitable[T | None]]
+    find_many: Callable[[Sequence[str], Sequence[str]], Awaitable[list[T]]]
+    list_after: Callable[[Place, int, int, dict[str, Any]], Awaitable[list[T]]]
+    """Lists records after a position, of those created at an instant or later, up to a number, with more conditions."""
 
     async def position(self, record_id: str) -> Place:
         """The position of a record in lists."""
@@ -194,18 +185,26 @@ class _Source(Generic[T]):
 
     async def streams(self, chosen: Plan) -> list[Stream[T]]:
         """The streams whose candidates together are those of the plan."""
-        search = self._store.search
+        runs = self.entity == "run"
         match chosen.by:
             case "tag":
-                return [self._indexed(search.list_tagged, chosen.tag, key, states=chosen.states) for key in chosen.keys]
+                return [self._indexed(self.search.list_tagged, chosen.tag, key, states=chosen.states) for key in chosen.keys]
             case "words":
-                return [self._indexed(search.list_with_words, chosen.keys[0].split(), states=chosen.states)]
+                with_words = self._indexed(self.search.list_with_words, chosen.keys[0].split(), states=chosen.states)
+                return [with_words] if runs else [with_words, self._indexed(self.search.list_failing_tasks)]
+            case "state" if runs:
+                return [self._listed(states=(key,)) for key in chosen.keys]
+            case "name" if runs:
+                return [self._listed(workflow=key) for key in chosen.keys]
+            case "prefix" if runs:
+                names = await self.search.list_run_names(chosen.keys[0], KEYS_LIMIT + 1)
+                return [self._listed()] if len(names) > KEYS_LIMIT else [self._listed(workflow=name) for name in names]
             case _:
                 return [self._listed()]
 
     def _indexed(self, read: Callable[..., Awaitable[list[Place]]], *keys: Any, states: Sequence[str] = ()) -> Stream[T]:
         async def stream(at: Place, after: int, size: int) -> _Batch[T]:
-            places = await read(Span(self.entity, self._namespace, at, after), *keys, size)
+            places = await read(Span(self.entity, self.namespace, at, after), *keys, size)
             records = await self.find_many([place.id for place in places], states) if places else []
             return _Batch(places, records, len(places) < size)
 
@@ -213,54 +212,27 @@ class _Source(Generic[T]):
 
     def _listed(self, **which: Any) -> Stream[T]:
         async def stream(at: Place, after: int, size: int) -> _Batch[T]:
-            records = await self.list_after(at, after, size, **which)
+            records = await self.list_after(at, after, size, which)
             return _Batch([_place(record) for record in records], records, len(records) < size or records[-1].created_at < after)
 
         return stream
 
 
-class _Runs(_Source[Run]):
-    entity = "run"
+def _runs(store: Store, namespace: str) -> _Source[Run]:
+    async def list_after(at: Place, after: int, size: int, which: dict[str, Any]) -> list[Run]:
+        return await store.runs.list_matching(RunFilter(namespace=namespace, before=at, created_after=after, **which), size)
 
-    async def find(self, record_id: str) -> Run | None:
-        return await self._store.runs.find(record_id)
-
-    async def find_many(self, ids: Sequence[str], states: Sequence[str]) -> list[Run]:
-        return await self._store.runs.find_many(ids, states)
-
-    async def list_after(self, at: Place, after: int, size: int, **which: Any) -> list[Run]:
-        return await self._store.runs.list_matching(
-            RunFilter(namespace=self._namespace, before=at, created_after=after, **which), size
-        )
-
-    async def streams(self, chosen: Plan) -> list[Stream[Run]]:
-        match chosen.by:
-            case "state":
-                return [self._listed(states=(key,)) for key in chosen.keys]
-            case "name":
-                return [self._listed(workflow=key) for key in chosen.keys]
-            case "prefix":
-                names = await self._store.search.list_run_names(chosen.keys[0], KEYS_LIMIT + 1)
-                return [self._listed()] if len(names) > KEYS_LIMIT else [self._listed(workflow=name) for name in names]
-            case _:
-                return await super().streams(chosen)
+    return _Source("run", namespace, store.search, store.runs.find, store.runs.find_many, list_after)
 
 
-class _Tasks(_Source[Task]):
-    entity = "task"
+def _tasks(store: Store, namespace: str) -> _Source[Task]:
+    async def find_many(ids: Sequence[str], _: Sequence[str]) -> list[Task]:
+        return await store.tasks.find_many(ids)
 
-    async def find(self, record_id: str) -> Task | None:
-        return await self._store.tasks.find(record_id)
+    async def list_after(at: Place, _: int, size: int, which: dict[str, Any]) -> list[Task]:
+        return await store.tasks.list_matching(TaskFilter(namespace=namespace, before=at, **which), size)
 
-    async def find_many(self, ids: Sequence[str], states: Sequence[str]) -> list[Task]:
-        return await self._store.tasks.find_many(ids)
-
-    async def list_after(self, at: Place, after: int, size: int, **which: Any) -> list[Task]:
-        return await self._store.tasks.list_matching(TaskFilter(namespace=self._namespace, before=at), size)
-
-    async def streams(self, chosen: Plan) -> list[Stream[Task]]:
-        streams = await super().streams(chosen)
-        return [*streams, self._indexed(self._store.search.list_failing_tasks)] if chosen.by == "words" else streams
+    return _Source("task", namespace, store.search, store.tasks.find, find_many, list_after)
 
 
 def _place(record: Run | Task) -> Place:
