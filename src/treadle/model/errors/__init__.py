@@ -89,7 +89,7 @@ CODES: dict[type[TreadleError], dict[str, str]] = {
     TreadleError: {
         "already_open": "the engine is open, and the operation requires a closed one",
         "cannot_listen": "the server's address is not local or not permitted, or all tried ports are taken",
-        "demo_failed": "a claim of the story of `treadle demo` does not hold, or a worker process misbehaved",
+        "demo_failed": "a claim of the demo does not hold, or a worker process misbehaved",
         "too_many_steps": "raised in a durable function that has reached its limit on steps",
     },
     InvalidInput: {
@@ -98,7 +98,7 @@ CODES: dict[type[TreadleError], dict[str, str]] = {
         "handlers_not_found": "the module of `--handlers` cannot be loaded, or contains no engine",
         "invalid_inputs": "inputs that do not fit the parameters of a workflow",
         "not_over_http": "a command that needs the store was given a server",
-        "project_exists": "a file that `treadle init` would write is already there",
+        "project_exists": "a file of the new project is already there",
         "repeated_key": "an explicit key that a function has given to two steps",
     },
     Forbidden: {
@@ -146,7 +146,7 @@ CODES: dict[type[TreadleError], dict[str, str]] = {
         "no_free_port": "all candidate ports are in use",
         "poll_not_supported": "no live server could poll the job that was handed off",
         "schedule_exists": "a schedule of that name exists",
-        "skill_exists": "a file that `treadle skill install` did not write is already there",
+        "skill_exists": "a skill that Treadle did not write is already there",
         "thread_held": "a thread of checkpoints belongs to another task that has not ended",
         "token_exists": "a token of that name exists",
         "watcher_exists": "a watcher of that name exists",
