@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 from treadle.lang import nodes
 from treadle.lang.attributes import Attributes, AttributeTables, errors
-from treadle.lang.check_block import Surroundings, check_block
+from treadle.lang.check_block import check_block
 from treadle.lang.check_call import check_args, check_default, check_mixin, check_repeated
 from treadle.lang.check_expr import infer
 from treadle.lang.check_script import check_keys, check_prompt, check_results, check_script
@@ -125,15 +125,15 @@ def _check_facet(declared: Declared, facet: nodes.Facet, context: Context) -> No
 
 def _check_body(declared: Declared, facet: nodes.Facet, root: Scope, context: Context) -> None:
     inputs, opening, targets = root.inputs, declared.opening, targets_of(declared, context)
-    around = Surroundings(root, inputs, targets)
+    around = root.nested(targets=targets)
     if facet.kind is nodes.FacetKind.EVENT:  # its blocks run after its handler
         results = inputs.below(Attributes(dict(context.tables.returns(declared))), may_have_more=not facet.returns)
-        around = Surroundings(Scope(opening, results, everywhere=root.everywhere), results, targets)
+        around = root.nested(results, targets)
     for block in facet.blocks:
         check_block(block, around, context)
     if facet.catch is not None:
         failed = inputs.inside(Attributes(errors(opening.source, facet.name, facet.catch)), may_have_more=False)
-        check_block(facet.catch, Surroundings(Scope(opening, failed, everywhere=root.everywhere), failed, targets), context)
+        check_block(facet.catch, root.nested(failed, targets), context)
 
 
 def _check_signature(declared: Declared, facet: nodes.Facet, root: Scope, context: Context) -> None:

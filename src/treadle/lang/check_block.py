@@ -7,7 +7,6 @@ case. So cases that can both be true and yield the same return cause a warning.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
 from math import inf
 from typing import assert_never
 
@@ -18,11 +17,11 @@ from treadle.lang.attributes import Attributes
 from treadle.lang.check_call import check_call
 from treadle.lang.check_expr import check_after, infer, known_if, require_boolean
 from treadle.lang.check_script import check_script
-from treadle.lang.check_yield import Target, Targets, check_yields, fails, given_although_failed, given_by
+from treadle.lang.check_yield import check_yields, fails, given_although_failed, given_by, targets_inside
 from treadle.lang.diagnostics import Edit, Fix, Source
 from treadle.lang.names import Declared, Definition, Kind
 from treadle.lang.resolution import check_unique
-from treadle.lang.scope import Context, Inputs, Known, Scope, StepInfo
+from treadle.lang.scope import Context, Scope, StepInfo, Target
 from treadle.lang.types import (
     JSON,
     LONG,
@@ -42,38 +41,25 @@ from treadle.lang.types import (
 )
 
 
-@dataclass(slots=True, unsafe_hash=True)
-class Surroundings:
-    """The context that a block inherits: `$.` inputs, the enclosing scope, the targets of its yields."""
-
-    root: Scope
-    inputs: Inputs
-    targets: Targets
-    parent: Scope | None = None
-    known: frozenset[Known] = frozenset()
-
-
-def check_block(block: nodes.Block, around: Surroundings, context: Context) -> None:
+def check_block(block: nodes.Block, around: Scope, context: Context) -> None:
     """Check one block and everything below it."""
-    opening = around.root.opening
+    opening = around.opening
     if block.too_deep:
         context.reporter.report("too-deep", opening.source, block.span, limit=nodes.MAX_BLOCKS, what="this block")
         return
-    outside = around.parent or around.root
     if block.script is not None:
         check_script(block.script, around.inputs, opening.source, context)
         return
     if block.cases is not None:
-        _check_cases(block, block.cases, around, outside, context)
+        _check_cases(block, block.cases, around.nested(label="case"), context)
         return
-    inputs, loop = around.inputs, None
+    scope = around.nested()
     if block.foreach is not None:
-        loop = _check_foreach(block.foreach, _view(outside, around, "foreach"), context)
+        scope.loop = loop = _check_foreach(block.foreach, around.nested(label="foreach"), context)
         _check_mode(block.foreach, around.targets.own, loop.type, opening.source, context)
-        inputs = inputs.inside(Attributes({loop.name.text: loop}), may_have_more=False)
-    scope = Scope(opening, inputs, around.parent, loop, everywhere=around.root.everywhere, known=around.known)
+        scope.inputs = around.inputs.inside(Attributes({loop.name.text: loop}), may_have_more=False)
     context.bindings.scopes.append((block.span, scope))
-    _check_statements(block, scope, Surroundings(around.root, inputs, around.targets, scope, around.known), context)
+    _check_statements(block, scope, context)
 
 
 def _check_foreach(foreach: nodes.Foreach, view: Scope, context: Context) -> Definition:
@@ -127,30 +113,26 @@ def _field(wrong: Misfit | None) -> str:
     return f", whose `{name}` must be {describe(wrong.wanted)}, but {actual}"
 
 
-def _view(outside: Scope, around: Surroundings, label: str) -> Scope:
-    """Return a scope without steps of its own, for expressions between a block and its owner."""
-    parent = outside if outside.steps or outside.loop or outside.parent else None
-    return Scope(outside.opening, around.inputs, parent, everywhere=outside.everywhere, label=label, known=around.known)
-
-
-def _check_cases(block: nodes.Block, cases: tuple[nodes.Case, ...], around: Surroundings, outside: Scope, context: Context) -> None:
-    source = outside.opening.source
+def _check_cases(block: nodes.Block, cases: tuple[nodes.Case, ...], view: Scope, context: Context) -> None:
+    source = view.opening.source
     defaults = [case for case in cases if case.condition is None]
     if len(defaults) != 1 or cases[-1].condition is not None:
         at = defaults[0].span if defaults else block.span
         context.reporter.report("when-default", source, at)
     check_overlap(cases, source, context)
-    view, otherwise = _view(outside, around, "case"), around.known
+    before = otherwise = view.known
     for case in cases:
         known = otherwise
         if case.condition is not None:
             require_boolean(case.condition, view, context, "a case condition")
-            known = around.known | known_if(True, case.condition, view)
+            known = before | known_if(True, case.condition, view)
             otherwise |= known_if(False, case.condition, view)
-        check_block(case.block, replace(around, known=known), context)
+        inner = view.nested()
+        inner.known = known
+        check_block(case.block, inner, context)
 
 
-def _check_statements(block: nodes.Block, scope: Scope, inner: Surroundings, context: Context) -> None:
+def _check_statements(block: nodes.Block, scope: Scope, context: Context) -> None:
     steps = [statement for statement in block.statements if isinstance(statement, nodes.Step)]
     check_unique(steps, "duplicate-step", scope.opening, context)
     _check_order(block, scope, context)
@@ -165,7 +147,7 @@ def _check_statements(block: nodes.Block, scope: Scope, inner: Surroundings, con
                 if info.node is not statement:
                     info = _step_info(statement, info.index, scope, context)
                 scope.begin(f"step `{statement.name.text}`", info)
-                _check_step(statement, info, scope, inner, context)
+                _check_step(statement, info, scope, context)
                 done.add(statement.name.text)
             case nodes.Sys(nodes.SysKind.LOG):
                 scope.begin("sys.log")
@@ -184,7 +166,7 @@ def _check_statements(block: nodes.Block, scope: Scope, inner: Surroundings, con
                 assert_never(statement)
         context.bindings.depends[id(statement)] = tuple(scope.depends)
     yields = [statement for statement in block.statements if isinstance(statement, nodes.Yield)]
-    check_yields(yields, scope, inner.targets, context)
+    check_yields(yields, scope, context)
 
 
 def _check_order(block: nodes.Block, scope: Scope, context: Context) -> None:
@@ -232,7 +214,7 @@ def _report_uncalled(value: nodes.Expr, scope: Scope, context: Context) -> bool:
     return True
 
 
-def _check_step(step: nodes.Step, info: StepInfo, scope: Scope, around: Surroundings, context: Context) -> None:
+def _check_step(step: nodes.Step, info: StepInfo, scope: Scope, context: Context) -> None:
     declared = info.declared
     if step.value is not None:
         context.extensions.append(("value", scope.opening.source, step.value.span))
@@ -247,9 +229,8 @@ def _check_step(step: nodes.Step, info: StepInfo, scope: Scope, around: Surround
     scope.inside = True
     if declared is not None and isinstance(declared.node, nodes.Schema):
         context.reporter.warn("body-on-schema", scope.opening.source, step.name.span, step=step.name.text)
-    targets = around.targets.inside(step, declared, context)
-    inputs = around.inputs.inside(info.attributes, may_have_more=_results_open(declared))
-    inner = Surroundings(around.root, inputs, targets, around.parent, around.known)
+    inputs = scope.inputs.inside(info.attributes, may_have_more=_results_open(declared))
+    inner = scope.nested(inputs, targets_inside(scope.targets, step, declared, context))
     for block in (step.body, step.catch):
         if block is not None:
             check_block(block, inner, context)

@@ -6,15 +6,15 @@ the reference implementation, but with a warning.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable
+from dataclasses import dataclass
 
 from treadle.lang import nodes
 from treadle.lang.check_call import check_argument, free
 from treadle.lang.check_expr import infer
 from treadle.lang.names import Declared, Definition, Opening
 from treadle.lang.resolution import check_unique
-from treadle.lang.scope import Context, Scope
+from treadle.lang.scope import Context, Scope, Target, Targets
 from treadle.lang.script_code import read_script
 from treadle.lang.types import OptionalType
 
@@ -146,35 +146,10 @@ def _warn(what: str, param: nodes.Param, facet: nodes.Facet, opening: Opening, c
     context.reporter.warn("return-not-always", opening.source, param.name.span, facet=facet.name.text, what=what, **values)
 
 
-@dataclass(slots=True, unsafe_hash=True)
-class Target:
-    """A valid target of a yield. `returns` are its returns; None: any name is allowed."""
-
-    key: str
-    declared: Declared | None
-    returns: Mapping[str, Definition] | None
-    alias: str | None = None
-    declares: bool = True  # False: it declares no returns, so undeclared names only cause a warning
-
-
-@dataclass(slots=True, unsafe_hash=True)
-class Targets:
-    """Valid targets by the short name or alias that a yield may use; several under one name are ambiguous. `own`: the owner.
-
-    Within the body of the step `owner`, `outer` has the targets of the enclosing blocks.
-    """
-
-    own: Target
-    by_name: Mapping[str, tuple[Target, ...]]
-    outer: Mapping[str, tuple[Target, ...]] = field(default_factory=dict)
-    owner: str | None = None
-
-    def inside(self, step: nodes.Step, declared: Declared | None, context: Context) -> Targets:
-        """Return the targets within a step's body: the step's facet."""
-        short = step.call.target.short
-        outer = {**self.outer, **self.by_name}
-        own = _target(short, declared, None, context)
-        return Targets(own, {short: (own,)}, outer, step.name.text)
+def targets_inside(outer: Targets, step: nodes.Step, declared: Declared | None, context: Context) -> Targets:
+    """Return the targets within a step's body: the step's facet."""
+    own = _target(step.call.target.short, declared, None, context)
+    return Targets(own, {own.key: (own,)}, {**outer.outer, **outer.by_name}, step.name.text)
 
 
 def targets_of(declared: Declared, context: Context) -> Targets:
@@ -202,34 +177,33 @@ def targets_of(declared: Declared, context: Context) -> Targets:
 def _target(key: str, declared: Declared | None, alias: str | None, context: Context) -> Target:
     if declared is None:
         return Target(key, None, None, alias)
-    returns = context.tables.returns(declared) or None
-    return Target(key, declared, returns, alias, returns is not None)
+    return Target(key, declared, context.tables.returns(declared) or None, alias)
 
 
-def check_yields(yields: list[nodes.Yield], scope: Scope, targets: Targets, context: Context) -> None:
+def check_yields(yields: list[nodes.Yield], scope: Scope, context: Context) -> None:
     """Check the yields of one block."""
     first: dict[str, int] = {}
     for statement in yields:
         scope.begin(f"yield `{statement.call.target.text}`")
-        _check_yield(statement, scope, targets, first, context)
+        _check_yield(statement, scope, first, context)
         context.bindings.depends[id(statement)] = tuple(scope.depends)
 
 
-def _check_yield(statement: nodes.Yield, scope: Scope, targets: Targets, first: dict[str, int], context: Context) -> None:
+def _check_yield(statement: nodes.Yield, scope: Scope, first: dict[str, int], context: Context) -> None:
     call, source = statement.call, scope.opening.source
-    target = _bind(call, id(statement), targets, scope, context)
+    target = _bind(call, id(statement), scope, context)
     if target is not None:
         if target.key in first:
             context.reporter.report("duplicate-yield", source, call.target.span, target=call.target.text, line=first[target.key])
         first.setdefault(target.key, call.target.span.line)
     for mixin in call.mixins:
-        _bind(mixin, id(mixin), targets, scope, context)
+        _bind(mixin, id(mixin), scope, context)
 
 
-def _bind(node: nodes.Call | nodes.Mixin, key: int, targets: Targets, scope: Scope, context: Context) -> Target | None:
+def _bind(node: nodes.Call | nodes.Mixin, key: int, scope: Scope, context: Context) -> Target | None:
     """Find the target of a yield, or of a mixin of a yield, record it, and check the values."""
-    target = _find(node, targets, scope, context)
-    own = node.target.short in targets.by_name
+    target = _find(node, scope, context)
+    own = node.target.short in scope.targets.by_name
     if target is not None and target.declared is not None:
         context.bindings.callees[id(node)] = target.declared.qualified_name
         context.use(scope.opening.source, node.target, context.symbols.definition(target.declared))
@@ -239,11 +213,11 @@ def _bind(node: nodes.Call | nodes.Mixin, key: int, targets: Targets, scope: Sco
     return target
 
 
-def _find(node: nodes.Call | nodes.Mixin, targets: Targets, scope: Scope, context: Context) -> Target | None:
-    name, source = node.target, scope.opening.source
+def _find(node: nodes.Call | nodes.Mixin, scope: Scope, context: Context) -> Target | None:
+    name, source, targets = node.target, scope.opening.source, scope.targets
     found = targets.by_name.get(name.short, ())
     if not found and (outer := targets.outer.get(name.short)):
-        _warn_outer(node, targets, scope, context)
+        _warn_outer(node, scope, context)
         found = outer
         for each in outer:
             known = None if each.declared is None else context.misyielded.setdefault(id(each.declared.node), set())
@@ -262,9 +236,9 @@ def _find(node: nodes.Call | nodes.Mixin, targets: Targets, scope: Scope, contex
     return None
 
 
-def _warn_outer(node: nodes.Call | nodes.Mixin, targets: Targets, scope: Scope, context: Context) -> None:
+def _warn_outer(node: nodes.Call | nodes.Mixin, scope: Scope, context: Context) -> None:
     """Warn that a yield in a step's body gives its values to the step, not to the declaration that it names."""
-    name, valid = node.target, next(iter(targets.by_name))
+    name, targets = node.target, scope.targets
     values = f" with values of `{targets.owner}`" if node.args else ""
     context.reporter.warn(
         "yield-owner",
@@ -273,7 +247,7 @@ def _warn_outer(node: nodes.Call | nodes.Mixin, targets: Targets, scope: Scope, 
         valid=targets.by_name,
         owner=targets.owner,
         name=name.text,
-        valid_=valid,
+        valid_=next(iter(targets.by_name)),
         values=values,
     )
 
@@ -297,5 +271,5 @@ def _check_args(node: nodes.Call | nodes.Mixin, target: Target | None, scope: Sc
             context.reporter.report(
                 "unknown-return", source, arg.name.span, valid=free(returns, node.args), near=arg.name.text, name=name.text
             )
-        elif target is not None and not target.declares:
+        elif target is not None and target.declared is not None:
             context.reporter.warn("undeclared-return", source, arg.name.span, name=name.text, arg=arg.name.text)

@@ -1,4 +1,4 @@
-"""A compiled program as JSON, in the form of the AFL reference, and back with the indexes that make lookups O(1).
+"""Decodes a compiled program from JSON, in the form of the AFL reference, with the indexes that make lookups O(1).
 
 Empty lists and absent parts are left out. A program of the reference implementation is completed when it is decoded: ids from
 the path, resolved names, dependencies, loop variables. Parts that are present are kept. An ambiguous short name means its first
@@ -30,7 +30,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any, TypedDict, TypeVar, assert_never
+from typing import Any, TypedDict, TypeVar
 
 from treadle.lang import nodes
 from treadle.lang.program import Program, ProgramNode
@@ -38,18 +38,16 @@ from treadle.model.names import short_name
 
 Json = Mapping[str, Any]
 JsonDict = dict[str, Any]
-_KINDS = {
+FACET_KINDS = {
     nodes.FacetKind.FACET: "FacetDecl", nodes.FacetKind.EVENT: "EventFacetDecl", nodes.FacetKind.WORKFLOW: "WorkflowDecl",
 }  # fmt: skip
-_FACET_KINDS = {name: kind for kind, name in _KINDS.items()}
-
-
-_LITERALS = {str: "String", int: "Int", float: "Double", bool: "Boolean", type(None): "Null"}
-_LITERAL_KINDS = frozenset(_LITERALS.values())
+_KINDS_BY_NAME = {name: kind for kind, name in FACET_KINDS.items()}
+LITERALS = {str: "String", int: "Int", float: "Double", bool: "Boolean", type(None): "Null"}
+_LITERAL_KINDS = frozenset(LITERALS.values())
 _REFERENCES: dict[str, type[nodes.InputRef | nodes.StepRef | nodes.LoopRef]] = {
     "InputRef": nodes.InputRef, "StepRef": nodes.StepRef, "LoopRef": nodes.LoopRef,
 }  # fmt: skip
-_EXPRESSIONS: dict[type[nodes.Expression], tuple[str, tuple[str, ...]]] = {
+EXPRESSIONS: dict[type[nodes.Expression], tuple[str, tuple[str, ...]]] = {
     nodes.Concat: ("ConcatExpr", ("operands",)),
     nodes.Binary: ("BinaryExpr", ("operator", "left", "right")),
     nodes.Chain: ("ChainExpr", ("operators", "operands")),
@@ -60,237 +58,8 @@ _EXPRESSIONS: dict[type[nodes.Expression], tuple[str, tuple[str, ...]]] = {
     nodes.Function: ("FunctionExpr", ("name", "args")),
 }
 """The name of each kind in JSON, and its parts."""
-_CLASSES: dict[str, Any] = {name: class_ for class_, (name, _) in _EXPRESSIONS.items()}
+_CLASSES: dict[str, Any] = {name: class_ for class_, (name, _) in EXPRESSIONS.items()}
 
-
-def encode_program(program: Program, *, locations: bool = True) -> JsonDict:
-    """Return the JSON of a program; without locations it depends only on the meaning."""
-    encoder = Encoder()
-    json = encoder.node("Program", program, "", declarations=[encoder.declaration(node) for node in program.declarations])
-    if locations:
-        encoder.locate()
-    return json
-
-
-class Encoder:
-    """Encodes the nodes of a program.
-
-    Places are collected, so that they can be added after the digest is made. Subclasses encode the nodes of checked sources: they
-    know otherwise what these methods read from the nodes.
-    """
-
-    def __init__(self) -> None:
-        self._located: list[tuple[JsonDict, Any]] = []
-
-    def locate(self) -> None:
-        """Add the places of all nodes that have been encoded so far."""
-        for json, node in self._located:
-            if (place := self.place(node)) is not None:
-                json["location"] = place
-
-    def place(self, node: Any) -> JsonDict | None:
-        at: nodes.Location | None = node.location
-        return None if at is None else location_json(at, at.source, at.code_line)
-
-    def path(self, name: str, *, unique: bool = False) -> str:
-        """Return the path of a declaration."""
-        return ""
-
-    def id(self, node: Any, path: str) -> str:
-        return str(node.id)
-
-    def target(self, node: nodes.Call) -> str:
-        return str(node.target)
-
-    def resolved(self, node: nodes.Call | nodes.Mixin) -> str | None:
-        return node.resolved
-
-    def into(self, node: nodes.Yield | nodes.Mixin) -> str | None:
-        return node.into
-
-    def depends(self, node: nodes.Statement) -> tuple[str, ...]:
-        return node.depends
-
-    def text(self, node: nodes.Sys) -> str | None:
-        return node.text
-
-    def param(self, node: nodes.Param) -> nodes.Param:
-        return node
-
-    def reference(self, node: nodes.InputRef | nodes.Ref | nodes.StepRef | nodes.LoopRef) -> JsonDict:
-        return {"type": type(node).__name__, "path": list(node.path)}
-
-    def optional(self, node: nodes.Index) -> bool:
-        return node.optional
-
-    # --- declarations
-
-    def node(self, type_: str, node: Any, path: str, **parts: Any) -> JsonDict:
-        json: JsonDict = {"type": type_, "id": self.id(node, path)}
-        for key, value in parts.items():
-            if value or (value is not None and value != []):
-                json[key] = value
-        self._located.append((json, node))
-        return json
-
-    def declaration(self, node: nodes.Declaration) -> JsonDict:
-        match node:
-            case nodes.Namespace():
-                items = [self.declaration(item) for item in node.items if not isinstance(item, nodes.Use)]
-                path, name = self.path(f"namespace:{node.name}", unique=True), str(node.name)
-                return self.node(
-                    "Namespace", node, path, name=name, doc=_doc_json(node.doc), uses=list(node.uses), declarations=items
-                )
-            case nodes.Facet():
-                return self._facet(node, self.path(str(node.name)))
-            case nodes.Implicit():
-                path = self.path(f"implicit:{node.name}", unique=True)
-                return self.node("ImplicitDecl", node, path, name=str(node.name), call=self._call(node.call, path))
-            case nodes.Schema():
-                json = self.node("SchemaDecl", node, self.path(str(node.name)), name=str(node.name), doc=_doc_json(node.doc))
-                json["fields"] = self._params(node.fields)
-                return json
-        assert_never(node)
-
-    def _facet(self, node: nodes.Facet, path: str) -> JsonDict:
-        mixins = self._mixins(node.mixins, path, "MixinSig")
-        blocks = [self._block(block, f"{path}/block-{n}") for n, block in enumerate(node.blocks)]
-        body: Any = blocks if len(blocks) > 1 else blocks[0] if blocks else None
-        if node.prompt is not None:
-            prompt, texts = f"{path}/prompt", {kind: getattr(node.prompt, kind) for kind in nodes.DIRECTIVES}
-            body = self.node("PromptBlock", node.prompt, prompt, **texts)
-        return self.node(
-            _KINDS[node.kind], node, path, name=str(node.name), doc=_doc_json(node.doc), params=self._params(node.params),
-            returns=self._params(node.returns), mixins=mixins, pre_script=self._script(node.pre_script, f"{path}/pre-script"),
-            body=body, catch=self._block_or_none(node.catch, f"{path}/catch"),
-        )  # fmt: skip
-
-    def _params(self, params: tuple[nodes.Param, ...]) -> list[JsonDict]:
-        encoded = []
-        for param in map(self.param, params):
-            json: JsonDict = {"name": str(param.name), "type": _type_json(param.type)}
-            if param.reference:
-                json["reference"] = True
-            if param.default is not None:
-                json["default"] = self._expr(param.default)
-            encoded.append(json)
-        return encoded
-
-    # --- blocks
-
-    def _block(self, node: nodes.Block, path: str) -> JsonDict:
-        foreach = None
-        if node.foreach is not None:
-            iterable = self._expr(node.foreach.iterable)
-            foreach = {"type": "ForeachClause", "variable": str(node.foreach.variable), "iterable": iterable}
-            foreach |= {key: str(name) for key in ("mode", "failed") if (name := getattr(node.foreach, key)) is not None}
-        yields = [self._yield(statement, f"{path}/yield-{n}") for n, statement in enumerate(node.yields)]
-        return self.node(
-            "AndThenBlock", node, path, foreach=foreach, script=self._script(node.script, f"{path}/script"),
-            when=[self._case(case, f"{path}/when-case-{n}") for n, case in enumerate(node.when)],
-            steps=[self._step(step, f"{path}/{step.name}") for step in node.steps],
-            sys=[self._sys(statement, f"{path}/sys-{n}") for n, statement in enumerate(node.sys)],
-            **({"yield": yields[0]} if len(yields) == 1 else {"yields": yields}),
-        )  # fmt: skip
-
-    def _block_or_none(self, node: nodes.Block | None, path: str) -> JsonDict | None:
-        return None if node is None else self._block(node, path)
-
-    def _case(self, node: nodes.Case, path: str) -> JsonDict:
-        condition = {} if node.condition is None else {"condition": self._expr(node.condition)}
-        return {"type": "WhenCase", **condition, "block": self._block(node.block, path)}
-
-    def _script(self, node: nodes.Script | None, path: str) -> JsonDict | None:
-        return None if node is None else self.node("ScriptBlock", node, path, language=str(node.language), code=node.code)
-
-    def _step(self, node: nodes.Step, path: str) -> JsonDict:
-        return self.node(
-            "StepStmt", node, path, name=str(node.name), call=self._call(node.call, path),
-            body=self._block_or_none(node.body, f"{path}/block-0"), catch=self._block_or_none(node.catch, f"{path}/catch"),
-            depends=list(self.depends(node)), after=list(map(str, node.after)),
-        )  # fmt: skip
-
-    def _yield(self, node: nodes.Yield, path: str) -> JsonDict:
-        call = self._call(node.call, path)
-        return self.node("YieldStmt", node, path, call=call, into=self.into(node), depends=list(self.depends(node)))
-
-    def _sys(self, node: nodes.Sys, path: str) -> JsonDict:
-        return self.node(
-            "SysStmt", node, path, kind=str(node.kind), args=self._args(node.args), text=self.text(node),
-            depends=list(self.depends(node)), condition=None if node.condition is None else self._expr(node.condition),
-            after=list(map(str, node.after)),
-        )  # fmt: skip
-
-    def _call(self, node: nodes.Call, owner: str) -> JsonDict:
-        path = f"{owner}/call"
-        return self.node(
-            "CallExpr", node, path, target=self.target(node), resolved=self.resolved(node), args=self._args(node.args),
-            mixins=self._mixins(node.mixins, path, "MixinCall"),
-        )  # fmt: skip
-
-    def _mixins(self, mixins: tuple[nodes.Mixin, ...], path: str, type_: str) -> list[JsonDict]:
-        return [
-            self.node(
-                type_, node, f"{path}/with-{n}", target=str(node.target), resolved=self.resolved(node),
-                args=self._args(node.args), alias=node.alias and str(node.alias), into=self.into(node),
-            )
-            for n, node in enumerate(mixins)
-        ]  # fmt: skip
-
-    def _args(self, args: tuple[nodes.Arg, ...]) -> list[JsonDict]:
-        return [{"name": str(arg.name), "value": self._expr(arg.value)} for arg in args]
-
-    # --- expressions
-
-    def _expr(self, expr: nodes.Expr) -> JsonDict:
-        if isinstance(expr, nodes.Reference):
-            return self.reference(expr)
-        if isinstance(expr, nodes.Literal):
-            kind = _LITERALS[type(expr.value)]
-            return {"type": kind} if kind == "Null" else {"type": kind, "value": expr.value}
-        kind, names = _EXPRESSIONS[type(expr)]
-        json = {"type": kind, **{name: self._part(getattr(expr, name)) for name in names}}
-        if isinstance(expr, nodes.Index) and self.optional(expr):
-            json["optional"] = True
-        return json
-
-    def _part(self, part: Any) -> Any:
-        """Return a part of an expression: an operator, an expression, a map's entry, or several of them."""
-        if isinstance(part, tuple):
-            return [self._part(each) for each in part]
-        if isinstance(part, str):
-            return str(part)
-        return {"key": str(part.name), "value": self._expr(part.value)} if isinstance(part, nodes.Arg) else self._expr(part)
-
-
-def _type_json(type_: nodes.Type) -> str | JsonDict:
-    """Return a string, `{type: ArrayType, elementType}`, or the same with OptionalType."""
-    if isinstance(type_, nodes.NamedType):
-        return str(type_.name)
-    kind = "ArrayType" if isinstance(type_, nodes.ListType) else "OptionalType"
-    return {"type": kind, "elementType": _type_json(type_.element)}
-
-
-def _doc_json(doc: nodes.Doc | None) -> JsonDict | None:
-    if doc is None:
-        return None
-    json: JsonDict = {"description": doc.description}
-    for key, entries in (("params", doc.params), ("returns", doc.returns)):
-        if entries:
-            json[key] = [{"name": name, "description": text} for name, text in entries]
-    return json
-
-
-def location_json(at: nodes.Location | nodes.Span, source: str | None, code_line: int | None) -> JsonDict:
-    json: JsonDict = {"line": at.line, "column": at.column, "endLine": at.end_line, "endColumn": at.end_column}
-    if source is not None:
-        json["sourceId"] = source
-    if code_line is not None:
-        json["codeLine"] = code_line
-    return json
-
-
-# --- decoding ----------------------------------------------------------------------------------------------------------
 
 N = TypeVar("N", bound=ProgramNode)
 Note = Callable[[str], bool]
@@ -433,7 +202,7 @@ class _Decoder:
         elif body is not None:
             blocks = (self._block(body, f"{path}/block-0"),)
         facet = nodes.Facet(
-            json["name"], _FACET_KINDS[json["type"]], self._params(json, "params"), self._params(json, "returns"), mixins,
+            json["name"], _KINDS_BY_NAME[json["type"]], self._params(json, "params"), self._params(json, "returns"), mixins,
             self._script(json.get("pre_script"), f"{path}/pre-script"), blocks, prompt,
             self._block_or_none(json.get("catch"), f"{path}/catch"), _doc(json), namespace=self._namespace, **_place(json, path),
         )  # fmt: skip
@@ -618,7 +387,7 @@ def decode_expr(json: Json, note: Note = lambda _: False) -> nodes.Expr:
     if kind not in _CLASSES:
         raise InvalidProgram(f"unknown kind of expression: {kind!r}")
     class_ = _CLASSES[kind]
-    parts = {name: _decode_part(json[name], note) for name in _EXPRESSIONS[class_][1]}
+    parts = {name: _decode_part(json[name], note) for name in EXPRESSIONS[class_][1]}
     if class_ is nodes.Index:
         parts["optional"] = json.get("optional", False)
     expression: nodes.Expr = class_(**parts)

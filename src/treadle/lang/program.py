@@ -67,7 +67,7 @@ class Program:
 
     def dump(self) -> dict[str, Any]:
         """Return the JSON that `load` was given."""
-        from treadle.lang.codec import encode_program
+        from treadle.lang.emit import encode_program
 
         return encode_program(self)
 

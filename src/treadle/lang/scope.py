@@ -5,7 +5,7 @@ Visible are `$.` inputs, loop variables, and steps of this and the enclosing blo
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 from treadle.lang import nodes
@@ -42,6 +42,32 @@ class Inputs:
             yield from attributes
 
 
+@dataclass(frozen=True, slots=True)
+class Target:
+    """A valid target of a yield. `returns` are its returns; None: any name is allowed, or it declares none."""
+
+    key: str
+    declared: Declared | None = None
+    returns: Mapping[str, Definition] | None = None
+    alias: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Targets:
+    """Valid targets by the short name or alias that a yield may use; several under one name are ambiguous. `own`: the owner.
+
+    Within the body of the step `owner`, `outer` has the targets of the enclosing blocks.
+    """
+
+    own: Target
+    by_name: Mapping[str, tuple[Target, ...]] = field(default_factory=dict)
+    outer: Mapping[str, tuple[Target, ...]] = field(default_factory=dict)
+    owner: str | None = None
+
+
+_NO_TARGETS = Targets(Target(""))
+
+
 @dataclass(slots=True, eq=False)
 class StepInfo:
     """A step. Its `attributes` are complete when its call was checked, before any expression can read them."""
@@ -61,10 +87,11 @@ Known = tuple[int, tuple[str, ...]]
 
 @dataclass(slots=True, eq=False)
 class Scope:
-    """One block during its check. `label` names the current statement; `current` is set if that is a step."""
+    """One block during its check, or what surrounds it. `label` names the current statement; `current` is set if that is a step."""
 
     opening: Opening
     inputs: Inputs
+    targets: Targets = _NO_TARGETS
     parent: Scope | None = None
     loop: Definition | None = None
     steps: dict[str, StepInfo] = field(default_factory=dict)
@@ -75,6 +102,13 @@ class Scope:
     depends: dict[str, None] = field(default_factory=dict)
     known: frozenset[Known] = frozenset()  # references that are not null here
     filled: frozenset[str] | None = None  # within a statement: the names that the callee may replace in templates
+
+    def nested(self, inputs: Inputs | None = None, targets: Targets | None = None, label: str = "this") -> Scope:
+        """Return a scope within this one, which has no steps yet."""
+        return Scope(
+            self.opening, inputs or self.inputs, targets or self.targets, self, everywhere=self.everywhere, label=label,
+            known=self.known,
+        )  # fmt: skip
 
     def begin(self, label: str, current: StepInfo | None = None) -> None:
         """Begin a statement, with no known dependencies."""

@@ -126,8 +126,8 @@ class Flows(Service):
 
     def complete(self, program: Mapping[str, Any]) -> tuple[Flow, Program]:
         """Complete a compiled program that came without sources; raises `InvalidProgram` if it is invalid."""
-        from treadle.lang.codec import encode_program
         from treadle.lang.compiler import digest_of
+        from treadle.lang.emit import encode_program
 
         loaded = Program.load(program)
         flow = Flow(
