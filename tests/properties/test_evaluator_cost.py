@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import pytest
+from tests.unit.evaluator.stored import StoredRun
 
 from treadle.evaluator import Errored, Finished, Limits, RetryStep, Started
-from treadle.evaluator.simulated import SimulatedRun
 from treadle.model.outcomes import Problem
 from treadle.model.states import RunState
 from treadle.testing.workflows import compile_program
@@ -23,8 +23,8 @@ workflow Deep(list: Json) => (out: Json) andThen { a = Wrap(n = 0) } andThen for
 PROGRAM = compile_program(SOURCE)
 
 
-def play(workflow: str, items: int) -> SimulatedRun:
-    run = SimulatedRun(PROGRAM, workflow)
+def play(workflow: str, items: int) -> StoredRun:
+    run = StoredRun(PROGRAM, workflow)
     run.apply(Started({"list": list(range(items))}))
     run.settle()
     while run.tasks:
@@ -46,7 +46,7 @@ def test_rows_read_and_written_per_item_are_bounded(workflow: str, items: int, r
 
 
 def test_finishing_one_of_many_items_touches_a_handful_of_rows() -> None:
-    run = SimulatedRun(PROGRAM, "Wide")
+    run = StoredRun(PROGRAM, "Wide")
     run.apply(Started({"list": [f"element {n}" for n in range(2000)]}))
     run.settle()
     step = run.row("Wide[1234].w").id
@@ -57,7 +57,7 @@ def test_finishing_one_of_many_items_touches_a_handful_of_rows() -> None:
 
 
 def test_failing_and_retrying_one_of_many_items_touches_a_handful_of_rows() -> None:
-    run = SimulatedRun(PROGRAM, "Wide", limits=Limits(expand=2000))
+    run = StoredRun(PROGRAM, "Wide", limits=Limits(expand=2000))
     run.apply(Started({"list": list(range(2000))}))
     run.settle()
     step = run.row("Wide[77].w").id
@@ -69,7 +69,7 @@ def test_failing_and_retrying_one_of_many_items_touches_a_handful_of_rows() -> N
 
 
 def test_retrying_everything_below_a_run_asks_level_by_level() -> None:
-    run = SimulatedRun(PROGRAM, "Deep", limits=Limits(expand=2000))
+    run = StoredRun(PROGRAM, "Deep", limits=Limits(expand=2000))
     run.apply(Started({"list": list(range(300))}))
     run.apply(*(Errored(task.step_id, Problem("x", "no")) for task in list(run.tasks.values())))
     assert run.status is RunState.FAILED
@@ -81,7 +81,7 @@ def test_retrying_everything_below_a_run_asks_level_by_level() -> None:
 
 def test_a_foreach_that_yields_nothing_never_loads_its_items() -> None:
     source = "event facet Work(n: Json)\nworkflow W(list: Json) andThen foreach x in $.list { w = Work(n = x) }"
-    run = SimulatedRun(compile_program(source), "W")
+    run = StoredRun(compile_program(source), "W")
     run.apply(Started({"list": list(range(300))}))
     *others, last = run.tasks.values()
     run.apply(*(Finished(task.step_id) for task in others))
@@ -91,7 +91,7 @@ def test_a_foreach_that_yields_nothing_never_loads_its_items() -> None:
 
 
 def test_ten_thousand_results_in_one_batch_are_taken_in_at_once() -> None:
-    run = SimulatedRun(PROGRAM, "Wide", limits=Limits(expand=10_000, rows=100_000))
+    run = StoredRun(PROGRAM, "Wide", limits=Limits(expand=10_000, rows=100_000))
     run.apply(Started({"list": list(range(5_000))}))
     run.writes = 0
     run.apply(*(Finished(task.step_id, {"r": 1}) for task in list(run.tasks.values())))

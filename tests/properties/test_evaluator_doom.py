@@ -12,17 +12,17 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from tests.properties.test_evaluator_orders import check_counters, play_in_order, stored, write_program
 from tests.sizes import examples
+from tests.unit.evaluator.stored import StoredRun
 
 from treadle.evaluator import Changes, Errored, Event, Expand, Finished, Limits, RetryStep, Started, State, StepKind, TaskRequest
 from treadle.evaluator.records import NOT_STARTED
-from treadle.evaluator.simulated import SimulatedRun
 from treadle.model.outcomes import Problem
 from treadle.model.states import RunState, StepState
 from treadle.model.values import encode
 from treadle.testing.workflows import compile_program
 
 
-def answer(run: SimulatedRun, task: TaskRequest, repaired: bool) -> Event:
+def answer(run: StoredRun, task: TaskRequest, repaired: bool) -> Event:
     payload = run.payload(task)
     if payload.pop("fail", False) and not repaired:
         return Errored(task.step_id, Problem("failed", f"no {payload['n']}"), task.id)
@@ -35,7 +35,7 @@ class Kernel:
     def __init__(self, source: str, rng: random.Random, *, stops: bool = True) -> None:
         self.rng = rng
         limits = Limits(expand=rng.choice([1, 2, 500]), rows=rng.choice([1, 5, 5000]))
-        self.run = SimulatedRun(compile_program(source), "W", limits=limits, preload=rng.random() < 0.5)
+        self.run = StoredRun(compile_program(source), "W", limits=limits, preload=rng.random() < 0.5)
         self.begun: set[str] = set()
         self.called: list[str] = []
         self.doomed = False

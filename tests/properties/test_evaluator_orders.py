@@ -13,9 +13,9 @@ from dataclasses import dataclass, field
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tests.sizes import examples
+from tests.unit.evaluator.stored import StoredRun
 
 from treadle.evaluator import Errored, Event, Expand, Finished, Limits, RetryStep, Started, State, StepKind, StepRow, TaskRequest
-from treadle.evaluator.simulated import SimulatedRun
 from treadle.model.outcomes import Problem
 from treadle.model.states import RunState
 from treadle.model.values import encode
@@ -80,15 +80,15 @@ def write_program(seed: int) -> str:
     return f"{DECLARATIONS}\nworkflow W() => (r: Json) andThen {blocks}"
 
 
-def answer(run: SimulatedRun, task: TaskRequest) -> Event:
+def answer(run: StoredRun, task: TaskRequest) -> Event:
     payload = run.payload(task)
     if payload.get("fail"):
         return Errored(task.step_id, Problem("failed", f"no {payload['n']}"), task.id)
     return Finished(task.step_id, {"r": zlib.crc32(encode(payload).encode())}, task.id)
 
 
-def play_in_order(source: str) -> SimulatedRun:
-    run = SimulatedRun(compile_program(source), "W")
+def play_in_order(source: str) -> StoredRun:
+    run = StoredRun(compile_program(source), "W")
     run.apply(Started())
     run.settle()
     while run.status is RunState.RUNNING:
@@ -97,11 +97,11 @@ def play_in_order(source: str) -> SimulatedRun:
     return run
 
 
-def play_oddly(source: str, rng: random.Random) -> SimulatedRun:
+def play_oddly(source: str, rng: random.Random) -> StoredRun:
     """Random order, batches, crashes before the commit, second deliveries, tiny limits, empty views, values kept apart."""
     limits = Limits(expand=rng.choice([1, 2, 500]), rows=rng.choice([1, 5, 5000]))
     preload, blob_limit = rng.random() < 0.5, rng.choice([1, 20, 8192])
-    run = SimulatedRun(compile_program(source), "W", limits=limits, preload=preload, blob_limit=blob_limit)
+    run = StoredRun(compile_program(source), "W", limits=limits, preload=preload, blob_limit=blob_limit)
     run.apply(Started())
     delivered: list[Event] = [Started()]
     while run.status is RunState.RUNNING:
@@ -120,7 +120,7 @@ def play_oddly(source: str, rng: random.Random) -> SimulatedRun:
     return run
 
 
-def stored(run: SimulatedRun) -> dict[str, StepRow]:
+def stored(run: StoredRun) -> dict[str, StepRow]:
     """All rows by their places, with values in place of references."""
     rows = run.rows()
     for row in rows:
@@ -129,7 +129,7 @@ def stored(run: SimulatedRun) -> dict[str, StepRow]:
     return {row.place: row for row in rows}
 
 
-def check_counters(run: SimulatedRun) -> None:
+def check_counters(run: StoredRun) -> None:
     """Counts on a row are what one would count below it; a finished run has nothing open and no tasks."""
     rows = run.rows()
     for row in rows:
@@ -160,7 +160,7 @@ def test_retrying_failed_steps_until_they_succeed_completes_every_run(program: i
     """Failures come at random; whatever failed is retried, at the step or at any failed ancestor, in the end with success."""
     source = write_program(program).replace("fail = true", "fail = false")
     rng = random.Random(schedule)
-    run = SimulatedRun(compile_program(source), "W", limits=Limits(expand=2))
+    run = StoredRun(compile_program(source), "W", limits=Limits(expand=2))
     run.apply(Started())
     for patience in range(2000):
         run.settle()
@@ -179,12 +179,12 @@ def test_retrying_failed_steps_until_they_succeed_completes_every_run(program: i
         check_all_complete(run)
 
 
-def own_failures_only(run: SimulatedRun) -> bool:
+def own_failures_only(run: StoredRun) -> bool:
     """Whether everything that failed failed by chance; an expression without a value fails again forever."""
     return all(row.error is None or row.error.message == "chance" for row in run.rows() if row.state is State.STATEMENT_ERROR)
 
 
-def check_all_complete(run: SimulatedRun) -> None:
+def check_all_complete(run: StoredRun) -> None:
     rows = {row.id: row for row in run.rows()}
     for row in rows.values():
         assert row.open == 0

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from tests.unit.evaluator.stored import StoredRun
 
 from treadle.evaluator import Errored, Finished, Limits, RetryStep, Started, State
 from treadle.evaluator.fork import fork
-from treadle.evaluator.simulated import SimulatedRun
 from treadle.model.outcomes import Problem
 from treadle.model.states import RunState
 from treadle.testing.workflows import WorkflowFailed, compile_program, run_workflow
@@ -16,29 +16,29 @@ from treadle.testing.workflows import WorkflowFailed, compile_program, run_workf
 EVENT = "event facet E(n: Json = 0) => (r: Json)\n"
 
 
-def start(source: str, inputs: dict[str, object] | None = None, limits: Limits | None = None) -> SimulatedRun:
-    run = SimulatedRun(compile_program(EVENT + source), "W", limits=limits)
+def start(source: str, inputs: dict[str, object] | None = None, limits: Limits | None = None) -> StoredRun:
+    run = StoredRun(compile_program(EVENT + source), "W", limits=limits)
     run.apply(Started(inputs or {}))
     run.settle()
     return run
 
 
-def err(run: SimulatedRun, path: str) -> None:
+def err(run: StoredRun, path: str) -> None:
     run.apply(Errored(run.row(path).id, Problem("x", f"no {path}", "Broken")))
     run.settle()
 
 
-def finish(run: SimulatedRun, path: str, result: object = 1) -> None:
+def finish(run: StoredRun, path: str, result: object = 1) -> None:
     run.apply(Finished(run.row(path).id, {"r": result}))
     run.settle()
 
 
-def retry(run: SimulatedRun, path: str) -> None:
+def retry(run: StoredRun, path: str) -> None:
     run.apply(RetryStep(run.row(path).id))
     run.settle()
 
 
-def waiting(run: SimulatedRun) -> set[str]:
+def waiting(run: StoredRun) -> set[str]:
     return {row.path for row in run.rows() if row.id in run.tasks}
 
 
@@ -103,7 +103,7 @@ def test_after_a_failed_item_no_more_items_are_created() -> None:
     run = start(source, {"xs": [{"ok": n != 1} for n in range(50)]}, Limits(expand=2))
     items = {row.path for row in run.rows() if row.name.startswith("foreach-")}
     assert len(items) == 50  # handlers have not answered yet
-    run = SimulatedRun(
+    run = StoredRun(
         compile_program("facet F(n: Long)\n" + source.replace("E(n = x)", "F(n = x.ok.no)")), "W", limits=Limits(expand=2)
     )
     run.apply(Started({"xs": [{"ok": True}] * 50}))
@@ -145,7 +145,7 @@ def test_a_retry_of_one_of_two_failures_does_not_resume_the_others() -> None:
 
 def test_a_retry_creates_the_items_that_were_left() -> None:
     source = "workflow W(xs: [Json]) => (all: [Json]) andThen foreach x in $.xs failFast { a = E(n = x) yield W(all = [a.r]) }"
-    run = SimulatedRun(compile_program(EVENT + source), "W", limits=Limits(expand=2))
+    run = StoredRun(compile_program(EVENT + source), "W", limits=Limits(expand=2))
     run.apply(Started({"xs": [0, 1, 2, 3]}))
     err(run, "W[0].a")
     finish(run, "W[1].a", 1)
@@ -202,7 +202,7 @@ def test_a_fork_at_the_failed_step_resumes_what_did_not_start() -> None:
     run = start(FAST, {"xs": [1, 2]})
     err(run, "W[1].a")
     finish(run, "W[0].a")
-    other = SimulatedRun(run.program, "W", number=2)
+    other = StoredRun(run.program, "W", number=2)
     changes = fork(run.program, other.run, run.rows(), run.row("W[1].a").id, {"xs": [1, 2]})
     other.commit(changes)  # type: ignore[arg-type]
     assert waiting(other) == {"W[0].b", "W[1].a"}

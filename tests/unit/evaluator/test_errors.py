@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import pytest
+from tests.unit.evaluator.stored import StoredRun
 
 from treadle.evaluator import Errored, Finished, Started, State
-from treadle.evaluator.simulated import SimulatedRun
 from treadle.model.outcomes import Problem
 from treadle.model.states import RunState
 from treadle.testing.workflows import WorkflowFailed, compile_program, run_workflow
@@ -22,8 +22,8 @@ workflow Flow() => (x: Long) andThen {
 """
 
 
-def branches() -> SimulatedRun:
-    run = SimulatedRun(compile_program(BRANCHES), "Flow")
+def branches() -> StoredRun:
+    run = StoredRun(compile_program(BRANCHES), "Flow")
     run.apply(Started())
     return run
 
@@ -75,7 +75,7 @@ def test_the_path_goes_through_facets_items_and_bodies() -> None:
 
 def test_a_failing_argument_fails_its_step_only() -> None:
     source = "facet Num(v: Json)\nworkflow W(d: Long) => (x: Json) andThen { a = Num(v = 1 / $.d) b = Num(v = 1) }"
-    run = SimulatedRun(compile_program(source), "W")
+    run = StoredRun(compile_program(source), "W")
     run.apply(Started({"d": 0}))
     assert run.row("W.b").state is State.STATEMENT_COMPLETE
     assert run.error is not None
@@ -113,7 +113,7 @@ def test_a_failing_alias_fails_the_step() -> None:
     facet F() with E() as e andThen { }
     workflow W() andThen { f = F() }
     """
-    run = SimulatedRun(compile_program(source), "W")
+    run = StoredRun(compile_program(source), "W")
     run.apply(Started())
     assert run.row("W.f").state is State.MIXIN_BLOCKS_CONTINUE
     run.apply(Errored(run.row("W.f.e").id, Problem("x", "no")))

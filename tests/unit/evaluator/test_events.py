@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from tests.unit.evaluator.stored import StoredRun, pack, unpack
+
 from treadle.evaluator import (
     BlobRef,
     Changes,
@@ -17,7 +19,6 @@ from treadle.evaluator import (
     View,
     advance,
 )
-from treadle.evaluator.simulated import SimulatedRun, pack, unpack
 from treadle.model.outcomes import Problem
 from treadle.model.states import RunState
 from treadle.testing.workflows import compile_program
@@ -32,8 +33,8 @@ workflow W() => (x: Json) andThen { e = E(n = 1) yield W(x = e.r) }
 """
 
 
-def start(source: str = TWO, **inputs: object) -> SimulatedRun:
-    run = SimulatedRun(compile_program(source), "W")
+def start(source: str = TWO, **inputs: object) -> StoredRun:
+    run = StoredRun(compile_program(source), "W")
     run.apply(Started(inputs))
     return run
 
@@ -141,7 +142,7 @@ def test_nothing_in_the_view_is_changed() -> None:
 def test_ids_are_derived_from_the_run_and_the_place() -> None:
     first, second = start(n=1), start(n=1)
     assert [row.id for row in first.rows()] == [row.id for row in second.rows()]
-    other = SimulatedRun(compile_program(TWO), "W", number=2)
+    other = StoredRun(compile_program(TWO), "W", number=2)
     other.apply(Started({"n": 1}))
     assert not {row.id for row in first.rows()} & {row.id for row in other.rows()}
     assert first.run.root_id == first.row("W").id

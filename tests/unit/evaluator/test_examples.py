@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 from tests.unit.evaluator.examples import EXAMPLES
+from tests.unit.evaluator.stored import StoredRun
 
 from treadle.evaluator import Errored, Finished, Started, State
-from treadle.evaluator.simulated import SimulatedRun
 from treadle.model.outcomes import Problem
 from treadle.model.states import RunState
 from treadle.testing.workflows import Handler, WorkflowFailed, compile_program, run_workflow
@@ -41,7 +41,7 @@ def test_the_example_gives_its_outputs(
 
 
 def test_e10_stops_at_each_event_with_its_task() -> None:
-    run = SimulatedRun(compile_program(EXAMPLES["E10"]), "mill.Bake")
+    run = StoredRun(compile_program(EXAMPLES["E10"]), "mill.Bake")
     run.apply(Started({"kilos": 10}))
     [task] = run.tasks.values()
     assert (task.facet, task.payload, task.task_list, task.is_script) == (
@@ -60,7 +60,7 @@ def test_e10_stops_at_each_event_with_its_task() -> None:
 
 
 def test_e10_with_a_failing_second_handler_ends_in_error_without_outputs() -> None:
-    run = SimulatedRun(compile_program(EXAMPLES["E10"]), "mill.Bake")
+    run = StoredRun(compile_program(EXAMPLES["E10"]), "mill.Bake")
     run.apply(Started({"kilos": 10}))
     run.apply(Finished(run.row("Bake.coarse").id, {"flour": 9}))
     run.apply(Errored(run.row("Bake.fine").id, Problem("error", "jammed")))

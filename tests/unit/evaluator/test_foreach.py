@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from tests.unit.evaluator.stored import StoredRun
 
 from treadle.evaluator import Errored, Expand, Finished, Limits, Started, State, StepKind
-from treadle.evaluator.simulated import SimulatedRun
 from treadle.model.outcomes import Problem
 from treadle.model.states import RunState
 from treadle.testing.workflows import WorkflowFailed, compile_program, run_workflow
@@ -21,8 +21,8 @@ workflow W(list: Json) => (items: Json, last: Json) andThen foreach x in $.list 
 """
 
 
-def collecting(items: Any, **limits: int) -> SimulatedRun:
-    run = SimulatedRun(compile_program(COLLECT), "W", limits=Limits(**limits))
+def collecting(items: Any, **limits: int) -> StoredRun:
+    run = StoredRun(compile_program(COLLECT), "W", limits=Limits(**limits))
     run.apply(Started({"list": items}))
     return run
 

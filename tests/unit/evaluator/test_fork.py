@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import msgspec
 from tests.unit.evaluator.examples import EXAMPLES
+from tests.unit.evaluator.stored import StoredRun
 
 from treadle.evaluator import Changes, Finished, RunRef, Started, State, StepRow, fork
-from treadle.evaluator.simulated import SimulatedRun
 from treadle.model.ids import derived_id, uuid7
 from treadle.model.states import RunState
 from treadle.testing.workflows import compile_program
@@ -14,7 +14,7 @@ from treadle.testing.workflows import compile_program
 NEW = uuid7(1_800_000_000_000, b"0123456789")
 
 
-def forked(run: SimulatedRun, place: str, **inputs: object) -> tuple[Changes, dict[str, StepRow]]:
+def forked(run: StoredRun, place: str, **inputs: object) -> tuple[Changes, dict[str, StepRow]]:
     before = [msgspec.json.encode(row) for row in run.rows()]
     rows = run.rows()
     ref = RunRef(id=NEW, workflow=run.run.workflow)
@@ -25,8 +25,8 @@ def forked(run: SimulatedRun, place: str, **inputs: object) -> tuple[Changes, di
     return changes, {row.place: row for row in changes.created}
 
 
-def baked() -> SimulatedRun:
-    run = SimulatedRun(compile_program(EXAMPLES["E10"]), "mill.Bake")
+def baked() -> StoredRun:
+    run = StoredRun(compile_program(EXAMPLES["E10"]), "mill.Bake")
     run.apply(Started({"kilos": 10}))
     run.apply(Finished(run.row("Bake.coarse").id, {"flour": 9}))
     run.apply(Finished(run.row("Bake.fine").id, {"flour": 8}))
@@ -69,7 +69,7 @@ def test_the_root_begins_afresh() -> None:
 
 
 def test_an_event_step_whose_body_is_done_again_keeps_what_its_handler_said() -> None:
-    run = SimulatedRun(compile_program(EXAMPLES["E13"]), "desk.Letter")
+    run = StoredRun(compile_program(EXAMPLES["E13"]), "desk.Letter")
     run.apply(Started({"text": "hej"}))
     run.apply(Finished(run.row("Letter.t").id, {"out": "hi"}))
     changes, rows = forked(run, "Letter/block-0/t/block-0")
@@ -78,7 +78,7 @@ def test_an_event_step_whose_body_is_done_again_keeps_what_its_handler_said() ->
 
 
 def test_a_step_whose_body_reads_a_step_that_is_done_again_is_done_again_too() -> None:
-    run = SimulatedRun(compile_program(EXAMPLES["E13"]), "desk.Letter")
+    run = StoredRun(compile_program(EXAMPLES["E13"]), "desk.Letter")
     run.apply(Started({"text": "hej"}))
     run.apply(Finished(run.row("Letter.t").id, {"out": "hi"}))
     changes, rows = forked(run, "Letter.tag")

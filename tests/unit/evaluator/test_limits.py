@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import pytest
+from tests.unit.evaluator.stored import StoredRun
 
 from treadle.evaluator import Limits, RetryStep, Started, State
-from treadle.evaluator.simulated import SimulatedRun
 from treadle.model.states import RunState
 from treadle.testing.workflows import WorkflowFailed, compile_program, run_workflow
 
@@ -55,7 +55,7 @@ def test_an_endless_recursion_stops_the_run_at_once_and_names_the_facets(shape: 
     given = {"n": "n = 1", "list": "list = $.list"}
     args = next((given[name] for name in given if f"A({name}:" in facets), "")
     source = f"{facets}\nworkflow W(list: Json) andThen {{ a = A({args}) b = A({args}) }} catch {{ c = A({args}) }}"
-    run = SimulatedRun(compile_program(source), "W")
+    run = StoredRun(compile_program(source), "W")
     run.apply(Started({"list": list(range(40))}))
     run.settle()
     assert run.status is RunState.FAILED
@@ -72,7 +72,7 @@ def test_an_endless_recursion_with_growing_values_stops_the_run() -> None:
     facet A(x: Json) andThen { a = A(x = $.x ++ $.x) b = A(x = $.x ++ $.x) } catch { c = A(x = $.x) }
     workflow W(x: Json) andThen { a = A(x = $.x) }
     """
-    run = SimulatedRun(compile_program(source), "W")
+    run = StoredRun(compile_program(source), "W")
     run.apply(Started({"x": "0123456789"}))
     run.settle()
     assert run.error is not None
@@ -87,7 +87,7 @@ def test_a_run_that_is_stopped_keeps_what_it_has_stored_and_requests_nothing() -
     facet A(n: Long) andThen { e = E(n = $.n) a = A(n = $.n + 1) b = A(n = $.n + 2) }
     workflow W() andThen { e = E(n = 0) } andThen { a = A(n = 1) }
     """
-    run = SimulatedRun(compile_program(source), "W")
+    run = StoredRun(compile_program(source), "W")
     changes = run.apply(Started({}))
     assert (changes.stopped, changes.status, changes.tasks, changes.again) == (True, RunState.FAILED, [], [])
     rows = {row.place: row.state for row in run.rows()}
@@ -109,7 +109,7 @@ def test_a_recursion_that_ends_is_fine() -> None:
 def test_a_run_of_too_many_rows_is_stopped() -> None:
     facets = "\n".join(f"facet F{n}() andThen {{ a = F{n + 1}() b = F{n + 1}() }}" for n in range(30))
     source = f"{facets}\nfacet F30()\nworkflow W() andThen {{ f = F0() }} catch {{ f = F0() }}"
-    run = SimulatedRun(compile_program(source), "W", limits=Limits(rows=500, total_rows=3000))
+    run = StoredRun(compile_program(source), "W", limits=Limits(rows=500, total_rows=3000))
     run.apply(Started({}))
     run.settle()
     assert run.status is RunState.FAILED
@@ -133,7 +133,7 @@ def test_the_outputs_are_the_same_whatever_the_limits_of_a_call(rows: int, expan
 
 
 def test_a_call_that_is_full_leaves_blocks_for_later_and_the_run_running() -> None:
-    run = SimulatedRun(compile_program(TREE), "W", limits=Limits(rows=20))
+    run = StoredRun(compile_program(TREE), "W", limits=Limits(rows=20))
     changes = run.apply(Started({"list": list(range(100))}))
     assert changes.status is RunState.RUNNING
     assert 20 <= len(changes.created) < 60

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from tests.unit.evaluator.stored import StoredRun
 
 from treadle.evaluator import Started
-from treadle.evaluator.simulated import SimulatedRun
 from treadle.model.retry import RetryPolicy
 from treadle.model.stored import read
 from treadle.testing.workflows import WorkflowFailed, compile_program, run_workflow
@@ -20,7 +20,7 @@ facet Message(host: String = "local", retries: Long = 0, to: String = "nobody") 
 
 def params_of(call: str, before: str = MAIL, inputs: dict[str, Any] | None = None) -> dict[str, Any]:
     source = f"{before}\nworkflow W(n: Long = 1) => (x: Json) andThen {{ s = {call} }}"
-    run = SimulatedRun(compile_program(source), "W")
+    run = StoredRun(compile_program(source), "W")
     run.apply(Started(inputs or {}))
     return run.row("W.s").params
 
@@ -86,7 +86,7 @@ def test_a_long_chain_of_defaults_costs_no_stack() -> None:
 
 
 def test_inputs_win_over_defaults_and_unknown_inputs_are_kept() -> None:
-    run = SimulatedRun(compile_program("workflow W(a: Long = 1, b: Long = 2) andThen { }"), "W")
+    run = StoredRun(compile_program("workflow W(a: Long = 1, b: Long = 2) andThen { }"), "W")
     run.apply(Started({"b": 5, "extra": [1]}))
     assert run.row("W").params == {"a": 1, "b": 5, "extra": [1]}
 
@@ -149,7 +149,7 @@ def test_a_wrong_or_missing_return_fails_the_step_of_the_handler(result: dict[st
 )
 def test_a_timeout_mixin_sets_the_tasks_timeout_and_is_no_parameter(mixin: str, expected: int) -> None:
     source = f"event facet E(a: Long)\nworkflow W(n: Long = 1) andThen {{ e = E(a = 1) with Timeout({mixin}) }}"
-    run = SimulatedRun(compile_program(source), "W")
+    run = StoredRun(compile_program(source), "W")
     run.apply(Started())
     [task] = run.tasks.values()
     assert (task.timeout_for, task.payload) == (expected, {"a": 1})
@@ -160,7 +160,7 @@ def test_a_timeout_of_the_signature_is_used_unless_the_call_has_one() -> None:
     event facet E() with Timeout(minutes = 2)
     workflow W() andThen { a = E() b = E() with Timeout(seconds = 1) }
     """
-    run = SimulatedRun(compile_program(source), "W")
+    run = StoredRun(compile_program(source), "W")
     run.apply(Started())
     assert [task.timeout_for for task in run.tasks.values()] == [120_000, 1_000]
 
@@ -181,7 +181,7 @@ def test_a_timeout_that_makes_no_sense_fails_the_step(mixin: str) -> None:
 )
 def test_a_retry_mixin_sets_the_tasks_policy_and_is_no_parameter(mixin: str, expected: RetryPolicy) -> None:
     source = f"event facet E(a: Long)\nworkflow W(n: Long = 1) andThen {{ e = E(a = 1) with Retry({mixin}) }}"
-    run = SimulatedRun(compile_program(source), "W")
+    run = StoredRun(compile_program(source), "W")
     run.apply(Started())
     [task] = run.tasks.values()
     assert task.policy is not None
@@ -193,7 +193,7 @@ def test_a_retry_of_the_signature_is_used_unless_the_call_has_one() -> None:
     event facet E() with Retry(maxAttempts = 2)
     workflow W() andThen { a = E() b = E() with Retry(maxAttempts = 4) with Timeout(seconds = 1) }
     """
-    run = SimulatedRun(compile_program(source), "W")
+    run = StoredRun(compile_program(source), "W")
     run.apply(Started())
     assert [read(RetryPolicy, task.policy or "").retries for task in run.tasks.values()] == [1, 3]
     assert [task.timeout_for for task in run.tasks.values()] == [None, 1_000]
@@ -211,7 +211,7 @@ def test_a_declared_retry_and_an_alias_mean_what_they_say() -> None:
     event facet E(a: Long)
     workflow W() andThen { e = E(a = 1) with Retry(maxAttempts = 3) f = E(a = 2) with Retry(maxAttempts = 4) as r }
     """
-    run = SimulatedRun(compile_program(source), "W")
+    run = StoredRun(compile_program(source), "W")
     run.apply(Started())
     assert [task.policy for task in run.tasks.values()] == [None, None]
     assert [task.payload for task in run.tasks.values()] == [{"a": 1, "maxAttempts": 3}, {"a": 2, "r": {"maxAttempts": 4}}]

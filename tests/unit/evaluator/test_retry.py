@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import pytest
+from tests.unit.evaluator.stored import StoredRun
 
 from treadle.evaluator import Errored, Finished, RetryStep, Started, State
-from treadle.evaluator.simulated import SimulatedRun
 from treadle.model.outcomes import Problem
 from treadle.model.states import RunState
 from treadle.testing.workflows import compile_program
@@ -21,17 +21,17 @@ workflow W(list: Json) => (x: Json) andThen foreach each in $.list {
 """
 
 
-def start(source: str, inputs: dict[str, object] | None = None) -> SimulatedRun:
-    run = SimulatedRun(compile_program(source), "W")
+def start(source: str, inputs: dict[str, object] | None = None) -> StoredRun:
+    run = StoredRun(compile_program(source), "W")
     run.apply(Started(inputs or {}))
     return run
 
 
-def err(run: SimulatedRun, path: str, message: str = "no") -> None:
+def err(run: StoredRun, path: str, message: str = "no") -> None:
     run.apply(Errored(run.row(path).id, Problem("x", message)))
 
 
-def finish(run: SimulatedRun, path: str, **result: object) -> None:
+def finish(run: StoredRun, path: str, **result: object) -> None:
     run.apply(Finished(run.row(path).id, result))
 
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import pytest
+from tests.unit.evaluator.stored import StoredRun
 
 from treadle.evaluator import Errored, Finished, Limits, RetryStep, Started
-from treadle.evaluator.simulated import SimulatedRun
 from treadle.model.outcomes import Problem
 from treadle.model.states import RunState
 from treadle.testing.workflows import WorkflowFailed, compile_program, run_workflow
@@ -13,7 +13,7 @@ from treadle.testing.workflows import WorkflowFailed, compile_program, run_workf
 
 def test_t5_a_run_that_a_limit_stopped_is_never_reported_completed() -> None:
     source = "workflow W(l: Json) => (x: Json) andThen foreach e in $.l { yield W(x = e) }"
-    run = SimulatedRun(compile_program(source), "W", limits=Limits(expand=2))
+    run = StoredRun(compile_program(source), "W", limits=Limits(expand=2))
     changes = run.apply(Started({"l": [1, 2, 3]}))
     assert (changes.status, changes.outputs) == (RunState.RUNNING, None)
 
@@ -23,7 +23,7 @@ def test_t6_a_yield_runs_no_script() -> None:
     workflow W(text: String) => (n: Long) script { result["m"] = len(params["text"]) }
     andThen { yield W(n = $.m) }
     """
-    run = SimulatedRun(compile_program(source), "W")
+    run = StoredRun(compile_program(source), "W")
     run.apply(Started({"text": "abc"}))
     [task] = run.tasks.values()
     run.apply(Finished(task.step_id, {"m": 3}, task.id))
@@ -71,7 +71,7 @@ def test_t11_outputs_hold_only_what_was_yielded() -> None:
 
 def test_t12_the_top_level_error_has_the_root_cause_and_the_path() -> None:
     source = "event facet Pay() => (ok: Boolean)\nworkflow Checkout() andThen { pay = Pay() }"
-    run = SimulatedRun(compile_program(source), "Checkout")
+    run = StoredRun(compile_program(source), "Checkout")
     run.apply(Started())
     run.apply(Errored(run.row("Checkout.pay").id, Problem("declined", "card declined")))
     assert run.error is not None
@@ -82,7 +82,7 @@ def test_t13_a_retry_resets_the_chain_and_dependents_then_run() -> None:
     source = (
         "event facet E(n: Json = 0) => (r: Long)\nworkflow W() => (x: Long) andThen { a = E() b = E(n = a.r) yield W(x = b.r) }"
     )
-    run = SimulatedRun(compile_program(source), "W")
+    run = StoredRun(compile_program(source), "W")
     run.apply(Started())
     run.apply(Errored(run.row("W.a").id, Problem("x", "no")))
     run.apply(RetryStep(run.row("W.a").id))
@@ -95,7 +95,7 @@ def test_t14_partial_and_final_results_have_one_shape() -> None:
     source = "event facet E() => (r: Json)\nworkflow W() => (x: Json) andThen { e = E() yield W(x = e.r) }"
     from treadle.evaluator import Updated
 
-    run = SimulatedRun(compile_program(source), "W")
+    run = StoredRun(compile_program(source), "W")
     run.apply(Started())
     run.apply(Updated(run.row("W.e").id, {"r": [1]}))
     run.apply(Finished(run.row("W.e").id))
@@ -104,14 +104,14 @@ def test_t14_partial_and_final_results_have_one_shape() -> None:
 
 def test_t16_two_results_that_arrive_together_are_both_taken_in() -> None:
     source = "event facet E() => (r: Long)\nworkflow W() => (x: Long) andThen { a = E() b = E() yield W(x = a.r + b.r) }"
-    run = SimulatedRun(compile_program(source), "W")
+    run = StoredRun(compile_program(source), "W")
     run.apply(Started())
     run.apply(Finished(run.row("W.b").id, {"r": 2}), Finished(run.row("W.a").id, {"r": 1}))
     assert run.outputs == {"x": 3}
 
 
 def test_t17_a_failed_handler_ends_the_run() -> None:
-    run = SimulatedRun(compile_program("event facet E()\nworkflow W() andThen { e = E() }"), "W")
+    run = StoredRun(compile_program("event facet E()\nworkflow W() andThen { e = E() }"), "W")
     run.apply(Started())
     assert run.apply(Errored(run.row("W.e").id, Problem("x", "no"))).status is RunState.FAILED
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from tests.unit.evaluator.stored import StoredRun
 
 from treadle.evaluator import Errored, Finished, Started, State
-from treadle.evaluator.simulated import SimulatedRun
 from treadle.model.outcomes import Problem
 from treadle.model.states import RunState
 from treadle.testing.workflows import WorkflowFailed, compile_program, run_workflow
@@ -52,7 +52,7 @@ def test_cases_have_rows_of_their_own_and_see_the_enclosing_steps() -> None:
         yield W(x = b.o)
     }
     """
-    run = SimulatedRun(compile_program(source), "W")
+    run = StoredRun(compile_program(source), "W")
     run.apply(Started())
     assert run.outputs == {"x": 7}
     assert run.row("W/block-0/b/block-0/when-case-0/c").params == {"v": 7}
@@ -181,7 +181,7 @@ def test_a_steps_own_catch_also_sees_errors_of_its_arguments() -> None:
 
 def test_a_step_rests_in_catch_continue_while_its_catch_runs() -> None:
     source = CATCH + "workflow W() andThen { p = Pay(n = 1) catch { q = Pay(n = 2) } }"
-    run = SimulatedRun(compile_program(source), "W")
+    run = StoredRun(compile_program(source), "W")
     run.apply(Started())
     run.apply(Errored(run.row("W.p").id, Problem("declined", "no")))
     assert run.row("W.p").state is State.CATCH_CONTINUE

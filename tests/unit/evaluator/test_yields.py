@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from tests.unit.evaluator.stored import StoredRun
+
 from treadle.evaluator import Finished, Started, State
-from treadle.evaluator.simulated import SimulatedRun
 from treadle.model.states import RunState
 from treadle.testing.workflows import compile_program, run_workflow
 
@@ -14,7 +15,7 @@ workflow W() => (x: Long, y: Long) andThen { a = E(n = 1) b = E(n = 2) yield W(x
 
 
 def test_a_yield_waits_for_all_steps_of_its_block_even_for_those_it_does_not_read() -> None:
-    run = SimulatedRun(compile_program(TWO), "W")
+    run = StoredRun(compile_program(TWO), "W")
     run.apply(Started())
     run.apply(Finished(run.row("W.a").id, {"r": 5}))
     assert run.row("W/block-0").returns == {}
@@ -25,7 +26,7 @@ def test_a_yield_waits_for_all_steps_of_its_block_even_for_those_it_does_not_rea
 
 def test_the_owner_is_not_touched_while_its_blocks_run() -> None:
     source = "event facet E()\nworkflow W() => (x: Long) andThen { yield W(x = 1) } andThen { e = E() }"
-    run = SimulatedRun(compile_program(source), "W")
+    run = StoredRun(compile_program(source), "W")
     run.apply(Started())
     assert run.row("W/block-0").state is State.STATEMENT_COMPLETE
     assert (run.row("W").returns, run.row("W").open) == ({}, 1)
@@ -79,7 +80,7 @@ def test_a_script_block_of_an_event_facet_sees_the_handlers_results() -> None:
 
 
 def test_a_block_that_holds_nothing_yields_nothing() -> None:
-    run = SimulatedRun(compile_program("workflow W() andThen { }"), "W")
+    run = StoredRun(compile_program("workflow W() andThen { }"), "W")
     run.apply(Started())
     assert (run.status, run.outputs) == (RunState.COMPLETED, {})
 
@@ -97,7 +98,7 @@ def test_logs_are_said_once_when_their_steps_are_complete_and_never_do_harm() ->
         sys.log(sum = a.r + b.r, missing = a.s)
     }
     """
-    run = SimulatedRun(compile_program(source), "W")
+    run = StoredRun(compile_program(source), "W")
     run.apply(Started())
     assert [entry.values for entry in run.logs] == [{"start": 1}]
     run.apply(*(Finished(run.row(f"W.{name}").id, {"r": 2}) for name in "ab"))
