@@ -68,7 +68,7 @@ class RunReads(Service):
         """The run; raises `RunNotFound` if the caller may not see its list."""
         run = await self.get_run(run_id)
         if not access.may_use(run.task_list):
-            raise RunNotFound(str(run_id))
+            raise RunNotFound(run.id)
         return run
 
     async def get_current(self, run_id: Ref) -> Run:

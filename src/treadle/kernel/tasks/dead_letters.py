@@ -9,14 +9,12 @@ from __future__ import annotations
 
 import asyncio
 import builtins
-import dataclasses
 from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from functools import partial
-from typing import Any, Unpack
+from typing import Unpack
 
-import msgspec
 from msgspec.structs import replace
 
 from treadle.api import dead_letters as api
@@ -55,13 +53,6 @@ RetryRun = Callable[[str, str], Awaitable[object]]
 _LAST_SEQ = 2**63 - 1
 
 
-class Walk(msgspec.Struct, frozen=True):
-    """The remaining part of a bulk operation; `matched` is the total."""
-
-    todo: DeadLetterFilter
-    matched: int
-
-
 class DeadLetters(Service, DeadLettersApi):
     """The dead letters of one namespace."""
 
@@ -71,31 +62,22 @@ class DeadLetters(Service, DeadLettersApi):
         self._records = records
         self._retry_run = retry_run
 
-    async def filter(
-        self,
-        *,
-        name: str | None = None,
-        task_list: str | None = None,
-        error_code: str | None = None,
-        fingerprint: str | None = None,
-        older_than: float | None = None,
-        newer_than: float | None = None,
-        at: int | None = None,
-    ) -> DeadLetterFilter:
+    async def filter(self, which: DeadLetterConditions, access: Access = OPEN, at: int | None = None) -> DeadLetterFilter:
         """Build a filter for this namespace; ages are in seconds since the failure, as of now or `at`."""
+        older_than, newer_than = which.get("older_than"), which.get("newer_than")
         for age, what in ((older_than, "older_than"), (newer_than, "newer_than")):
             if age is not None and not 0 <= age < 10**9:
                 raise InvalidInput(f"{what} must be an age in seconds, zero or more, not {age}.")
-        aged = older_than is not None or newer_than is not None
-        now = at if at is not None else await self._store.now() if aged else 0
+        if at is None and (older_than is not None or newer_than is not None):
+            at = await self._store.now()
         return DeadLetterFilter(
             namespace=self._namespace,
-            task_list=task_list,
-            name=name,
-            error_code=error_code,
-            fingerprint=fingerprint,
-            failed_before=None if older_than is None else now - round(older_than * 1000) + 1,
-            failed_after=None if newer_than is None else now - round(newer_than * 1000),
+            task_list=access.one_list(which.get("task_list")),
+            name=which.get("name"),
+            error_code=which.get("error_code"),
+            fingerprint=which.get("fingerprint"),
+            failed_before=None if older_than is None else (at or 0) - round(older_than * 1000) + 1,
+            failed_after=None if newer_than is None else (at or 0) - round(newer_than * 1000),
         )
 
     async def list(
@@ -106,7 +88,7 @@ class DeadLetters(Service, DeadLettersApi):
         access: Access = OPEN,
         **which: Unpack[DeadLetterConditions],
     ) -> DeadLetterPage:
-        chosen = await self._filter(which, access)
+        chosen = await self.filter(which, access)
         if before is not None:
             if not 0 <= before <= _LAST_SEQ:
                 raise InvalidInput(f"before must be the next_before of the previous page, not {before}.")
@@ -124,7 +106,7 @@ class DeadLetters(Service, DeadLettersApi):
         **which: Unpack[DeadLetterConditions],
     ) -> DeadLetterGroups:
         check_limit(limit)
-        groups = await self._store.dead_letters.group(await self._filter(which, access), limit)
+        groups = await self._store.dead_letters.group(await self.filter(which, access), limit)
         errors = {task.id: task.error for task in await self._store.tasks.find_finished([group.last_id for group in groups])}
         return DeadLetterGroups([record_of(DeadLetterGroup, group, error=decode(errors.get(group.last_id))) for group in groups])
 
@@ -152,11 +134,19 @@ class DeadLetters(Service, DeadLettersApi):
             return await self._each(ids, dry_run, partial(self.retry_one, actor=actor, payload=payload), access)
         edited = payload is not None
         if dry_run:
-            matched, of_runs, _ = await self._count(await self._filter(which, access), refuse_runs=edited)
+            matched, of_runs, _ = await self._count(await self.filter(which, access), refuse_runs=edited)
             skipped = of_runs if edited else 0
             return DeadLettersChanged(matched, matched - skipped, of_runs - skipped, skipped, dry_run=True, next_after=None)
-        at, walk = await self._walk(which, after, access, refuse_runs=edited)
-        return _page(at, walk, *await self._retry_some(walk, actor, payload, limit))
+        size = sum(len(blob.value) for blob in self._queue.pack(payload, "")[1]) if edited else 0
+        limit = min(limit, max(_BATCH_SIZE // size, 1)) if size else limit
+
+        def revived(dead_letter: DeadLetter) -> tuple[Settlement, tuple[PutBlob, ...]] | None:
+            if dead_letter.run_id is not None:
+                return None
+            text, blobs = self._queue.pack(payload, dead_letter.root_id) if edited else (None, ())
+            return Revive("requeue", actor, text), blobs
+
+        return await self._walk(which, after, access, limit, revived, None if edited else actor, refuse_runs=edited)
 
     async def discard(
         self,
@@ -174,11 +164,10 @@ class DeadLetters(Service, DeadLettersApi):
         if ids:
             return await self._each(ids, dry_run, partial(self._queue.discard, actor=actor), access)
         if dry_run:
-            matched, _, _ = await self._count(await self._filter(which, access))
+            matched, _, _ = await self._count(await self.filter(which, access))
             return DeadLettersChanged(matched, matched, of_runs=0, passed_over=0, dry_run=True, next_after=None)
-        at, walk = await self._walk(which, after, access)
         discarded = Amend("discard", TASK.moves[TaskState.FAILED, "discard"], actor)
-        return _page(at, walk, *await self._some(walk, lambda _: (discarded, ()), limit))
+        return await self._walk(which, after, access, limit, lambda _: (discarded, ()))
 
     async def _each(
         self, ids: Sequence[str], dry_run: bool, act: Callable[[str], Awaitable[object]], access: Access
@@ -202,37 +191,42 @@ class DeadLetters(Service, DeadLettersApi):
         return DeadLettersChanged(len(tasks), done, revived, len(errors), dry_run, next_after=None)
 
     async def _walk(
-        self, which: DeadLetterConditions, after: str | None, access: Access, *, refuse_runs: bool = False
-    ) -> tuple[int, Walk]:
-        """The walk to begin or continue, and the instant from which ages are counted: that of the first call."""
+        self,
+        which: DeadLetterConditions,
+        after: str | None,
+        access: Access,
+        limit: int,
+        decide: Callable[[DeadLetter], tuple[Settlement, tuple[PutBlob, ...]] | None],
+        runs_for: str | None = None,
+        *,
+        refuse_runs: bool = False,
+    ) -> DeadLettersChanged:
+        """Process the next batch of an operation, which begins without `after`; ages are counted from the first call.
+
+        The runs of those that are not decided are retried for the actor `runs_for`, or skipped.
+        """
+        check_limit(limit, BATCH)
         if after is not None:
             at, after_seq, until_seq, matched = _read_cursor(after)
-            chosen = await self._filter(which, access, at)
-            return at, Walk(replace(chosen, after_seq=after_seq, until_seq=until_seq), matched)
-        at = await self._store.now()
-        chosen = await self._filter(which, access, at)
-        matched, _, last_seq = await self._count(chosen, refuse_runs=refuse_runs)
-        return at, Walk(replace(chosen, until_seq=last_seq), matched)
-
-    async def _filter(self, which: DeadLetterConditions, access: Access, at: int | None = None) -> DeadLetterFilter:
-        chosen: dict[str, Any] = {**which, "task_list": access.one_list(which.get("task_list"))}
-        return await self.filter(**chosen, at=at)
-
-    # one batch
-
-    async def _retry_some(self, walk: Walk, actor: str, payload: Json, limit: int) -> tuple[DeadLettersChanged, Walk | None]:
-        """Retry the next batch of up to `limit`; returns its counts and the rest (None at the end)."""
-        size = 0 if payload is None else sum(len(blob.value) for blob in self._queue.pack(payload, "")[1])
-
-        def revived(dead_letter: DeadLetter) -> tuple[Settlement, tuple[PutBlob, ...]] | None:
-            if dead_letter.run_id is not None:
-                return None
-            text, blobs = (None, ()) if payload is None else self._queue.pack(payload, dead_letter.root_id)
-            return Revive("requeue", actor, text), blobs
-
-        return await self._some(
-            walk, revived, min(limit, max(_BATCH_SIZE // size, 1)) if size else limit, actor if payload is None else None
-        )
+            todo = replace(await self.filter(which, access, at), after_seq=after_seq, until_seq=until_seq)
+        else:
+            at = await self._store.now()
+            todo = await self.filter(which, access, at)
+            matched, _, last_seq = await self._count(todo, refuse_runs=refuse_runs)
+            todo = replace(todo, until_seq=last_seq)
+        letters = await self._store.dead_letters.walk(todo, limit)
+        decided = [(letter, decide(letter)) for letter in letters]
+        units = [Unit(letter.seen, what[0], rows=what[1]) for letter, what in decided if what is not None]
+        answers = await asyncio.gather(*[self._committer.submit(unit, self._patience) for unit in units])
+        of_runs = 0
+        run_ids = Counter(letter.run_id or "" for letter, what in decided if what is None)
+        for run_id, count in run_ids.items() if runs_for is not None else ():
+            with suppress(*PASSED_OVER):
+                await self._retry_run(run_id, runs_for or "")
+                of_runs += count
+        done = sum(answer.verdict is Verdict.DONE for answer in answers) + of_runs
+        cursor = f"{at}.{letters[-1].seq}.{todo.until_seq}.{matched}" if len(letters) == limit else None
+        return DeadLettersChanged(matched, done, of_runs, len(letters) - done, dry_run=False, next_after=cursor)
 
     async def retry_one(self, task_id: Ref, *, actor: str = "operator", payload: Json = None) -> bool:
         """Retry one task as `retry` does; returns whether its run was retried."""
@@ -254,42 +248,10 @@ class DeadLetters(Service, DeadLettersApi):
             raise Refused(f"All {matched} belong to runs, which keep their inputs: retry them without another payload.")
         return matched, of_runs, last_seq
 
-    async def _some(
-        self,
-        walk: Walk,
-        decide: Callable[[DeadLetter], tuple[Settlement, tuple[PutBlob, ...]] | None],
-        limit: int,
-        runs_for: str | None = None,
-    ) -> tuple[DeadLettersChanged, Walk | None]:
-        """Process the next batch; retry the runs of those that are not decided for the actor `runs_for`, or skip them."""
-        check_limit(limit, BATCH)
-        found = await self._store.dead_letters.walk(walk.todo, limit)
-        decided = [(dead_letter, decide(dead_letter)) for dead_letter in found]
-        units = [Unit(dead_letter.seen, what[0], rows=what[1]) for dead_letter, what in decided if what is not None]
-        answers = await asyncio.gather(*[self._committer.submit(unit, self._patience) for unit in units])
-        of_runs = await self._retry_runs([letter.run_id or "" for letter, what in decided if what is None], runs_for)
-        done = sum(answer.verdict is Verdict.DONE for answer in answers) + of_runs
-        left = Walk(replace(walk.todo, after_seq=found[-1].seq), walk.matched) if len(found) == limit else None
-        return DeadLettersChanged(len(found), done, of_runs, len(found) - done, dry_run=False, next_after=None), left
-
-    async def _retry_runs(self, run_ids: Sequence[str], actor: str | None) -> int:
-        """Retry each run once; return how many of the ids are of runs that were retried."""
-        done = 0
-        for run_id, count in Counter(run_ids).items() if actor is not None else ():
-            with suppress(*PASSED_OVER):
-                await self._retry_run(run_id, actor or "")
-                done += count
-        return done
-
 
 def _check_choice(ids: Sequence[str], which: DeadLetterConditions, everything: bool) -> None:
     if sum((bool(ids), any(each is not None for each in which.values()), everything)) != 1:
         raise InvalidInput("Give ids, a filter (name, task_list, error_code, fingerprint, older_than, newer_than), or everything.")
-
-
-def _page(at: int, walk: Walk, done: DeadLettersChanged, left: Walk | None) -> DeadLettersChanged:
-    cursor = None if left is None else f"{at}.{left.todo.after_seq}.{left.todo.until_seq}.{walk.matched}"
-    return dataclasses.replace(done, matched=walk.matched, next_after=cursor)
 
 
 def _read_cursor(after: str) -> tuple[int, int, int, int]:
