@@ -113,7 +113,7 @@ def test_a_log_that_cannot_be_written_does_no_harm(memory, evaluator, monkeypatc
 
 def flow_lines(store: Persistence, run_id: str) -> list[str]:
     """The log lines written by `sys.log`."""
-    lines = store.run(store.engine.kernel.run_reads.list_lines(run_id))
+    lines = [line for _, line in store.run(store.engine.kernel.run_reads.page_lines(run_id, 1000))]
     return [line.message.partition(": ")[2] for line in lines if line.message.startswith("Logged")]
 
 

@@ -421,8 +421,8 @@ async def test_an_approval_that_lost_its_task_is_found_and_closed(desk):
     task, shown = await desk.ask()
     desk.closes_approvals = False
     await desk.queue.cancel(task.id)
-    (orphan,) = await desk.approvals.find_orphans()
+    (orphan,) = (await desk.approvals.list()).approvals
     assert orphan.id == shown.id
     with raises_code("already_decided", match="canceled"):
         await desk.approvals.decide(shown.id, "approve", actor="ada")
-    assert await desk.approvals.find_orphans() == ()
+    assert (await desk.approvals.list()).approvals == []

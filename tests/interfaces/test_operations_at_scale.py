@@ -38,7 +38,7 @@ async def test_dead_letters_are_retried_in_bounded_batches_while_workers_drain_t
     async with engine, asyncio.timeout(1500):
         for start in range(0, count, 10_000):
             await engine.enqueue_many([TaskSpec(name="work", payload={"n": n}) for n in range(start, min(start + 10_000, count))])
-        letters = await engine.kernel.dead_letters.filter({"name": "work"})
+        letters = await engine.kernel.dead_letters.filter(name="work")
         async with engine.worker(concurrency=200):
             await until(engine, letters, count)
             broken = False

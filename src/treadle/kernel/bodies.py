@@ -27,7 +27,7 @@ from treadle.model.alerts import AlertBody, AlertRuleBody
 from treadle.model.approvals import Approval
 from treadle.model.errors import TreadleError, UnreadableValue
 from treadle.model.records import Record, Stream, ThreadItem
-from treadle.model.runs import Flow, Run
+from treadle.model.runs import Run
 from treadle.model.schedules import ScheduleBody
 from treadle.model.states import (
     ALERT,
@@ -254,10 +254,7 @@ class Bodies:
 
     async def _check_flows(self, flow_ids: Iterable[str]) -> Problems:
         found = [await self._store.runs.find_flow(flow_id) for flow_id in dict.fromkeys(flow_ids)]
-        return [problem for flow in found if flow is not None for problem in self._check_flow(flow)]
-
-    def _check_flow(self, flow: Flow) -> Problems:
-        return self._check("flows", "flow", f"flow {flow.id}", flow)
+        return [problem for flow in found if flow is not None for problem in self._check("flows", "flow", f"flow {flow.id}", flow)]
 
     async def _check_rest(self) -> Problems:
         """Check published flows, handler registrations and servers."""

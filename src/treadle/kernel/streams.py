@@ -176,17 +176,14 @@ def _entries(chunk: StreamChunk) -> list[StreamEntry]:
 
 def check_entries(chunk: StreamChunk, value: Json) -> list[Json]:
     """Return the entries of a chunk, or its notice; raises `UnreadableValue` unless they have the shape of it."""
-    notice = value is None if chunk.kind == TRUNCATED else _is_notice(value)
-    if chunk.kind != ENTRIES and notice:
-        return [value]
     if chunk.kind == ENTRIES and isinstance(value, list) and len(value) == chunk.count:
         return value
+    if chunk.kind == TRUNCATED and value is None:
+        return [value]
+    counts = [value.get(name) for name in ("generation", "since")] if isinstance(value, dict) else [None]
+    if chunk.kind not in (ENTRIES, TRUNCATED) and all(type(count) is int for count in counts):
+        return [value]
     raise UnreadableValue("The entries of a stream cannot be read. They are damaged, or a newer version wrote them.")
-
-
-def _is_notice(value: Json) -> bool:
-    """Whether the value is the notice of an abandoned generation."""
-    return isinstance(value, dict) and all(type(value.get(name)) is int for name in ("generation", "since"))
 
 
 def _check(name: str, offset: int) -> None:

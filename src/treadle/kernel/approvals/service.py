@@ -35,7 +35,7 @@ from treadle.kernel.queue.why import Reason
 from treadle.kernel.reads.about import about_task
 from treadle.kernel.reads.records import move_record
 from treadle.kernel.store.committer import Stale
-from treadle.kernel.store.lookups import PAGE_LIMIT, check_limit, current_run, every_record, find_id
+from treadle.kernel.store.lookups import check_limit, current_run, every_record, find_id
 from treadle.kernel.store.records import RecordFilter, unreadable
 from treadle.kernel.store.units import Answer, Finish, Park, Row, Seen, Unit, Verdict
 from treadle.kernel.store.value_store import ValueLost
@@ -154,16 +154,6 @@ class Approvals(Service):
         record = await self._find_pending(task)
         return None if record is None else why_waiting(record.id, await self._any_approval(record))
 
-    async def find_orphans(self, limit: int = PAGE_LIMIT) -> tuple[Record, ...]:
-        """Return pending approvals that no task waits for any more."""
-        orphans = []
-        which = RecordFilter(ENTITY, namespace=self._namespace, states=(PENDING,))
-        async for record in every_record(self._store, which, limit):
-            task = await self._store.tasks.find(record.task_id or "")
-            if task is None or task.state != TaskState.AWAITING_APPROVAL:
-                orphans.append(record)
-        return tuple(orphans)
-
     async def is_over(self, record: Record, now: int) -> bool:
         """Return whether the time to decide it has passed."""
         expires_at = (await self._any_approval(record)).expires_at
@@ -252,7 +242,7 @@ class Approvals(Service):
             check_vote(record, approval, actor, groups, edits, now)
             task = await self._store.tasks.find(record.task_id or "")
             if task is None or task.state != TaskState.AWAITING_APPROVAL:
-                await self._close(record, approval)
+                await self.close_orphan(record)
                 raise Stale  # the next attempt reads how it ended
             unit = await self._decision(record, task, approval, decision, actor, reason, edits, now)
             await self._committer.commit(unit, self._patience)
@@ -421,8 +411,5 @@ class Approvals(Service):
 
     async def close_orphan(self, record: Record) -> bool:
         """Cancel a pending approval of a task that is gone; return whether it was still pending."""
-        return await self._close(record, await self._any_approval(record))
-
-    async def _close(self, record: Record, approval: Approval) -> bool:
-        rows = self._rows.cancel(record, approval, "its task no longer waits for it")
+        rows = self._rows.cancel(record, await self._any_approval(record), "its task no longer waits for it")
         return (await self._committer.submit(Unit(rows=rows), self._patience)).verdict is Verdict.DONE

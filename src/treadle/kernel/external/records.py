@@ -81,8 +81,8 @@ def state_of(record: ExternalProductionRecord) -> str:
 
 def new_job(ids: Ids, task: Task, record: ExternalProductionRecord, event: ExternalEvent) -> tuple[Record, tuple[Row, ...]]:
     """Return the record of a job that was just dispatched, and its rows."""
-    stored = _record_for(task, ids.new_id(), ENTITY, EXTERNAL.initial, _body(record))
-    return stored, (PutRecord(stored), PutItems(stored.id, (_item(event),)))
+    stored = _record_for(task, ids.new_id(), ENTITY, EXTERNAL.initial, write(record))
+    return stored, (PutRecord(stored), PutItems(stored.id, ((event.key, write(event)),)))
 
 
 def change_job(job: Job, record: ExternalProductionRecord, event: ExternalEvent) -> tuple[Row, ...]:
@@ -91,14 +91,14 @@ def change_job(job: Job, record: ExternalProductionRecord, event: ExternalEvent)
     change = ChangeRecord(
         job.stored.id,
         job.stored.version,
-        _body(record),
+        write(record),
         move="resolve" if ended else None,
         from_state=EXTERNAL.initial if ended else None,
         to_state="ended" if ended else None,
         ended=ended,
         data=encode({"error_code": record.error_code}) if record.error_code is not None else None,
     )
-    return (change, PutItems(job.stored.id, (_item(event),)))
+    return (change, PutItems(job.stored.id, ((event.key, write(event)),)))
 
 
 def cancel_job(job: Job, now: int, why: str) -> tuple[Row, ...]:
@@ -132,14 +132,6 @@ def _record_for(task: Task, record_id: str, entity: str, state: str, body: str) 
         root_id=task.root_id,
         trace_id=task.trace_id,
     )
-
-
-def _body(record: ExternalProductionRecord) -> str:
-    return write(record)
-
-
-def _item(event: ExternalEvent) -> tuple[str, str]:
-    return event.key, write(event)
 
 
 INTENT = "@external"

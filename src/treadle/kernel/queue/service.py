@@ -96,7 +96,7 @@ class Queue(Service):
     def check(self, specs: Iterable[TaskSpec]) -> None:
         """Raise the error of the first invalid task, if any; works without an open store."""
         for spec in specs:
-            self._new_task(spec, None)
+            self.make(spec)
 
     async def enqueue(self, specs: Iterable[TaskSpec]) -> list[Enqueued]:
         """Store the tasks; all are checked first, so an invalid one changes nothing.
@@ -113,7 +113,7 @@ class Queue(Service):
         for spec in specs:
             if spec.at is not None and now is None:
                 now = await self._store.now()
-            task, big = self._new_task(spec, now)
+            task, big = self.make(spec, now)
             checked.append(task)
             if task.idempotency_key is not None and (first := keyed.setdefault(task.idempotency_key, task)) is not task:
                 if not is_same_request(self._value_store, first, task):
@@ -250,11 +250,8 @@ class Queue(Service):
 
         return await self._committer.transact(attempt, f"{move} the task {task_id}")
 
-    def make(self, spec: TaskSpec) -> tuple[NewTask, tuple[Row, ...]]:
-        """Build the stored task, its large values and its tags, for a caller that commits them with other rows."""
-        return self._new_task(spec, None)
-
-    def _new_task(self, spec: TaskSpec, now: int | None) -> tuple[NewTask, tuple[Row, ...]]:
+    def make(self, spec: TaskSpec, now: int | None = None) -> tuple[NewTask, tuple[Row, ...]]:
+        """Build the stored task, its large values and its tags, for the caller to commit; `now` is needed for a task with `at`."""
         if spec.delay is not None and spec.at is not None:
             raise InvalidInput("Give either delay or at, not both.")
         delay = milliseconds(spec.delay, "delay") if spec.delay is not None else 0

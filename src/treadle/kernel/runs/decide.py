@@ -39,16 +39,19 @@ def store_step(row: StepRow, value_store: ValueStore, root_id: str) -> tuple[Ste
     if body is not None:
         return _stored(row, value_store.seal(body)), row, []
     blobs: list[PutBlob] = []
-    parts: dict[str, Any] = plain(_without_attributes(row))
+    parts: dict[str, Any] = plain(msgspec.structs.replace(row, params={}, returns={}, loop={}))
     replaced: dict[str, dict[str, Any]] = {}
     for name in _ATTRIBUTES:
         attributes: dict[str, Any] = getattr(row, name)
         if not attributes:
             continue
-        kept, stored = _split(attributes, value_store, root_id, blobs)
-        parts[name] = stored
-        if kept is not attributes:
-            replaced[name] = kept
+        folded = value_store.fold(attributes, root_id)
+        blobs += folded.blobs
+        parts[name] = {
+            key: ref_json(value) if isinstance(value, BlobRef) else wrapped(value) for key, value in folded.attributes.items()
+        }
+        if folded.attributes is not attributes:
+            replaced[name] = folded.attributes
     slim = msgspec.structs.replace(row, **replaced) if replaced else row
     return _stored(row, value_store.seal(encode(parts, "step", _ROW_LIMIT))), slim, blobs
 
@@ -124,20 +127,6 @@ def show_step(step: Step, value_store: ValueStore) -> StepRow:
             ordinal=step.ordinal,
             error=StepError(message=str(error), type=error.code, path=step.name, step_id=step.id),
         )
-
-
-def _without_attributes(row: StepRow) -> StepRow:
-    return msgspec.structs.replace(row, params={}, returns={}, loop={})
-
-
-def _split(
-    attributes: dict[str, Any], value_store: ValueStore, root_id: str, blobs: list[PutBlob]
-) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The attributes with references for large values, and the same as JSON."""
-    folded = value_store.fold(attributes, root_id)
-    blobs += folded.blobs
-    stored = {key: ref_json(value) if isinstance(value, BlobRef) else wrapped(value) for key, value in folded.attributes.items()}
-    return folded.attributes, stored
 
 
 VALUE_LIMIT = 64 * 1024 * 1024

@@ -55,10 +55,11 @@ class FlowOperations(FlowsApi):
         return FlowList([record_of(FlowVersion, each) for each in await self._flows.list_versions(name)])
 
     async def validate(self, sources: Sequence[SourceText], *, strict: bool = False) -> FlowChecked:
-        return _check(await self._flows.check_aside(pairs(sources), strict=strict))
+        return FlowChecked(*_checked(await self._flows.check_aside(pairs(sources), strict=strict)))
 
     async def compile(self, sources: Sequence[SourceText], *, strict: bool = False) -> FlowCompiled:
-        return _compile(await self._flows.check_aside(pairs(sources), strict=strict))
+        compiled = await self._flows.check_aside(pairs(sources), strict=strict)
+        return FlowCompiled(*_checked(compiled), program=compiled.program if compiled.ok else None)
 
     async def format(self, sources: Sequence[SourceText]) -> FlowFormatted:
         return await self._flows.aside(_formatted, pairs(sources))
@@ -129,14 +130,6 @@ def _drawn(program: Program, workflow: str | None) -> FlowGraph:
 
 def _diagnostics(found: Iterable[Diagnostic]) -> list[FlowDiagnostic]:
     return [record_of(FlowDiagnostic, each, rendered=each.render()) for each in found]
-
-
-def _check(found: Compiled) -> FlowChecked:
-    return FlowChecked(*_checked(found))
-
-
-def _compile(found: Compiled) -> FlowCompiled:
-    return FlowCompiled(*_checked(found), program=found.program if found.ok else None)
 
 
 def _checked(compiled: Compiled) -> tuple[bool, str | None, list[FlowDiagnostic], list[str], list[str]]:

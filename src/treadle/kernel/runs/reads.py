@@ -251,12 +251,6 @@ class RunReads(Service):
         )
         return await self._store.tasks.list_matching(which, limit)
 
-    async def list_lines(self, run_id: Ref, limit: int = 1000) -> list[LogLine]:
-        """The last log lines of the run (flow, handlers, agents), oldest first."""
-        run = await self.get_run(run_id)
-        lines = [line for _, line in await self._store.log.page_run_lines(run.id, limit)]
-        return sorted(lines, key=lambda line: line.at)
-
     async def page_lines(
         self, run_id: Ref, limit: int, before: int | None = None, after: int | None = None
     ) -> list[tuple[int, LogLine]]:

@@ -349,9 +349,16 @@ class StepOperations(Service, StepsApi):
     ) -> Timeline:
         run = await self._reads.get_visible(run_id, access)
         steps, next_after = await self._reads.page_steps(run, below=below, blocks=blocks, after=after, limit=limit)
-        found = await self._reads.timeline(steps)
-        now = await self._store.now()
-        return Timeline(run.id, Instant.of(now), [_time(_step(shown, None), spans) for shown, spans in found], next_after)
+        times = [
+            record_of(
+                StepTime,
+                _step(shown, None),
+                began_at=Instant.of(shown.began_at) if not spans else min(Instant.of(shown.began_at), spans[0].began_at),
+                spans=spans,
+            )
+            for shown, spans in await self._reads.timeline(steps)
+        ]
+        return Timeline(run.id, Instant.of(await self._store.now()), times, next_after)
 
     async def get(self, run_id: str, step: str, *, whole: bool = False, access: Access = OPEN) -> StepDetail:
         run = await self._reads.get_visible(run_id, access)
@@ -386,10 +393,9 @@ class StepOperations(Service, StepsApi):
     async def _task(self, task_id: str) -> TaskDetail | None:
         """The step's task; None if it was deleted, belongs to a child run, or its id is damaged."""
         try:
-            task = await self._tasks.get(task_id)
+            return await self._tasks.detail(await self._tasks.find(task_id, OPEN))
         except (TaskNotFound, InvalidInput):
             return None
-        return await self._tasks.detail(task)
 
     async def continue_step(
         self, run_id: str, step: str, result: dict[str, Json] | None = None, *, actor: str = "operator", access: Access = OPEN
@@ -492,10 +498,6 @@ class StepOperations(Service, StepsApi):
 
 def _step(shown: ShownStep, program: Program | None, *, values: bool = True) -> Step:
     return step_record(Step, shown, program, shown.row.params if values else {}, shown.row.returns if values else {})
-
-
-def _time(step: Step, spans: Sequence[TimeSpan]) -> StepTime:
-    return record_of(StepTime, step, began_at=min([step.began_at, *(span.began_at for span in spans)]), spans=list(spans))
 
 
 def _is_call(program: Program, row: StepRow) -> bool:

@@ -62,7 +62,9 @@ class DeadLetters(Service, DeadLettersApi):
         self._records = records
         self._retry_run = retry_run
 
-    async def filter(self, which: DeadLetterConditions, access: Access = OPEN, at: int | None = None) -> DeadLetterFilter:
+    async def filter(
+        self, *, access: Access = OPEN, at: int | None = None, **which: Unpack[DeadLetterConditions]
+    ) -> DeadLetterFilter:
         """Build a filter for this namespace; ages are in seconds since the failure, as of now or `at`."""
         older_than, newer_than = which.get("older_than"), which.get("newer_than")
         for age, what in ((older_than, "older_than"), (newer_than, "newer_than")):
@@ -88,7 +90,7 @@ class DeadLetters(Service, DeadLettersApi):
         access: Access = OPEN,
         **which: Unpack[DeadLetterConditions],
     ) -> DeadLetterPage:
-        chosen = await self.filter(which, access)
+        chosen = await self.filter(access=access, **which)
         if before is not None:
             if not 0 <= before <= _LAST_SEQ:
                 raise InvalidInput(f"before must be the next_before of the previous page, not {before}.")
@@ -106,7 +108,7 @@ class DeadLetters(Service, DeadLettersApi):
         **which: Unpack[DeadLetterConditions],
     ) -> DeadLetterGroups:
         check_limit(limit)
-        groups = await self._store.dead_letters.group(await self.filter(which, access), limit)
+        groups = await self._store.dead_letters.group(await self.filter(access=access, **which), limit)
         errors = {task.id: task.error for task in await self._store.tasks.find_finished([group.last_id for group in groups])}
         return DeadLetterGroups([record_of(DeadLetterGroup, group, error=decode(errors.get(group.last_id))) for group in groups])
 
@@ -134,7 +136,7 @@ class DeadLetters(Service, DeadLettersApi):
             return await self._each(ids, dry_run, partial(self.retry_one, actor=actor, payload=payload), access)
         edited = payload is not None
         if dry_run:
-            matched, of_runs, _ = await self._count(await self.filter(which, access), refuse_runs=edited)
+            matched, of_runs, _ = await self._count(await self.filter(access=access, **which), refuse_runs=edited)
             skipped = of_runs if edited else 0
             return DeadLettersChanged(matched, matched - skipped, of_runs - skipped, skipped, dry_run=True, next_after=None)
         size = sum(len(blob.value) for blob in self._queue.pack(payload, "")[1]) if edited else 0
@@ -164,7 +166,7 @@ class DeadLetters(Service, DeadLettersApi):
         if ids:
             return await self._each(ids, dry_run, partial(self._queue.discard, actor=actor), access)
         if dry_run:
-            matched, _, _ = await self._count(await self.filter(which, access))
+            matched, _, _ = await self._count(await self.filter(access=access, **which))
             return DeadLettersChanged(matched, matched, of_runs=0, passed_over=0, dry_run=True, next_after=None)
         discarded = Amend("discard", TASK.moves[TaskState.FAILED, "discard"], actor)
         return await self._walk(which, after, access, limit, lambda _: (discarded, ()))
@@ -208,10 +210,10 @@ class DeadLetters(Service, DeadLettersApi):
         check_limit(limit, BATCH)
         if after is not None:
             at, after_seq, until_seq, matched = _read_cursor(after)
-            todo = replace(await self.filter(which, access, at), after_seq=after_seq, until_seq=until_seq)
+            todo = replace(await self.filter(access=access, at=at, **which), after_seq=after_seq, until_seq=until_seq)
         else:
             at = await self._store.now()
-            todo = await self.filter(which, access, at)
+            todo = await self.filter(access=access, at=at, **which)
             matched, _, last_seq = await self._count(todo, refuse_runs=refuse_runs)
             todo = replace(todo, until_seq=last_seq)
         letters = await self._store.dead_letters.walk(todo, limit)

@@ -39,10 +39,6 @@ class TaskRecords(Service):
         super().__init__(core)
         self._reads = reads
 
-    async def get(self, task_id: str) -> model.Task:
-        """The task, or `TaskNotFound`."""
-        return await self._reads.get_task(task_id)
-
     async def find(self, task_id: str, access: Access) -> model.Task:
         """The task; raises `TaskNotFound` if the caller may not see its list."""
         task = await self._reads.get_task(task_id)
