@@ -28,6 +28,7 @@ from treadle.workers.streams import Outlet, Streams, StreamWriter
 
 if TYPE_CHECKING:
     from treadle.kernel.external.service import ExternalJobs
+    from treadle.workers.specialists import Specialists
 
 Isolation = Literal["loop", "thread", "process"]
 
@@ -116,20 +117,12 @@ def make_handler(
     )
 
 
-class Offering(Protocol):
-    """The specialists of a name."""
-
-    @property
-    def offers(self) -> list[str]:
-        """The name with each registered scope."""
-
-
 class Registry:
     """The handlers of a process, found by exact name or by the short name after the last dot."""
 
     def __init__(self) -> None:
         self._handlers: dict[str, Handler] = {}
-        self.specialists: dict[str, Offering] = {}
+        self.specialists: dict[str, Specialists] = {}
         """The handlers that are specialists, by name."""
         self.dependencies = Dependencies()
         """Objects that are injected into handlers, functions and steps, and hooks of workers."""

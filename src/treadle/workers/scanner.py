@@ -119,21 +119,16 @@ class Scanner:
 
     async def scan(self, source: Source) -> Scan:
         """Return the matching files of a directory, or the single file; raises `LookFailed` if it cannot be read."""
-        found: Scan = await self._in_thread(_SCAN, source)
-        return found
+        return await self._executor.in_thread(_SCAN, (source,))  # type: ignore[no-any-return]
 
     async def read(self, source: Source, names: Sequence[str]) -> dict[str, Content]:
         """Return size, time and hash of those files."""
-        found: dict[str, Content] = await self._in_thread(_READ, source, list(names))
-        return found
+        return await self._executor.in_thread(_READ, (source, list(names)))  # type: ignore[no-any-return]
 
     async def fetch(self, source: Source, item: Item | None) -> Fetched:
         """Return the response of the URL; raises `LookFailed` without a usable one."""
-        found: Fetched = await self._in_thread(_FETCH, source, item, self._clock.monotonic, self._allowed)
-        return found
-
-    async def _in_thread(self, handler: Handler, *arguments: Any) -> Any:
-        return await self._executor.in_thread(handler, arguments)
+        arguments = (source, item, self._clock.monotonic, self._allowed)
+        return await self._executor.in_thread(_FETCH, arguments)  # type: ignore[no-any-return]
 
 
 def scan(source: Source, *_: Any) -> Scan:

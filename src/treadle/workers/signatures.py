@@ -85,10 +85,6 @@ class Signature(msgspec.Struct, frozen=True):
     """The signature without `ctx`, for callers."""
     context: str | None = None
     """The name of the parameter for the context, in the style of arguments."""
-    positional: int = 0
-    """Number of parameters, except `ctx`, that may be given by position."""
-    required: frozenset[str] = frozenset()
-    """Names of the parameters without a default."""
     leading: tuple[str, ...] = ()
     """Positional-only parameters, including the context."""
     result: Converter | None = None
@@ -107,14 +103,10 @@ class Signature(msgspec.Struct, frozen=True):
 
     def dump(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Json]:
         """Return the payload for a call with those arguments; raises `InvalidPayload`."""
-        if self.names is None or self.fields is None or self.bound is None:
+        if self.fields is None or self.bound is None:
             return self._dump_payload(args, kwargs)
         try:
-            given = {**dict(zip(self.names, args, strict=False)), **kwargs}
-            if self.leading or len(args) > self.positional or len(given) < len(args) + len(kwargs):
-                given = self.bound.bind(*args, **kwargs).arguments
-            elif not self.required <= given.keys() <= set(self.names):
-                self.bound.bind(*args, **kwargs)
+            given = self.bound.bind(*args, **kwargs).arguments
         except TypeError as error:
             raise InvalidPayload(f"{self.name} cannot be called like this: {error}.{self._hint(kwargs)}") from None
         try:
@@ -356,8 +348,6 @@ class _Reader:
             "names": tuple(each.name for each in rest),
             "fields": Converter(struct),
             "bound": self.signature.replace(parameters=rest, return_annotation=_EMPTY),
-            "positional": sum(each.kind in _POSITIONAL for each in rest),
-            "required": frozenset(each.name for each in rest if each.default is _EMPTY),
             "context": None if context is None else context.name,
             "leading": tuple(each.name for each in parameters if each.kind is each.POSITIONAL_ONLY),
         }

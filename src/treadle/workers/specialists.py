@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypedDict
 
 import msgspec
@@ -202,7 +203,6 @@ def register(
         raise InvalidPolicy(f"concurrency must be 1 or more, not {shown(concurrency)}.")
     timeout_for = None if timeout is None else milliseconds(timeout, "timeout", positive=True)
     existing = registry.specialists.get(name)
-    assert existing is None or isinstance(existing, Specialists)
     specialists = existing or Specialists(name)
     specialists.add(scope, methods)
     isolation: Isolation = "loop" if specialists.is_async else "thread"
@@ -280,18 +280,13 @@ class MethodCaller:
         ctx = self._ctx
         if wanted := _keyword_only(method):
             known = _keyword_values(ctx) | named
-            keywords = {parameter.name: known[parameter.name] for parameter in wanted if parameter.name in known}
-            bound = _bind(method, (), keywords)
+            bound = partial(method, **{each.name: known[each.name] for each in wanted if each.name in known})
         else:
-            bound = _bind(method, (first, ctx)[: _positional_count(method)], {})
+            bound = partial(method, *(first, ctx)[: _positional_count(method)])
         if inspect.iscoroutinefunction(method):
             return await bound()
         returned = await self._executor.in_thread(msgspec.structs.replace(self._handler, call=bound), ())
         return await returned if inspect.isawaitable(returned) else returned
-
-
-def _bind(method: Callable[..., Any], arguments: tuple[Any, ...], named: dict[str, Any]) -> Callable[[], Any]:
-    return lambda: method(*arguments, **named)
 
 
 def _keyword_only(method: Callable[..., Any]) -> list[inspect.Parameter]:

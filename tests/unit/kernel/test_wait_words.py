@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from treadle.kernel.functions.notes import StepInProgress, note_steps
+from treadle.kernel.functions.notes import note_steps
+from treadle.kernel.functions.steps import Recorded
 from treadle.kernel.queue.why import why
 from treadle.kernel.runs.display import activity_of
 from treadle.kernel.runs.records import Run
@@ -28,6 +29,6 @@ def test_the_remedy_of_a_paused_task_can_be_run_as_written() -> None:
 
 
 def test_the_progress_of_a_function_that_reported_none_stays_null() -> None:
-    noted = note_steps(None, 1, [StepInProgress("i", "p", "step", "n", 0, 0, 1)])
+    noted = note_steps(None, 1, [Recorded(id="i", place="p", kind="step", name="n", began_at=0, attempt=1)])
     assert decode(note_steps(noted, 1, [])) is None
     assert decode(note_steps('{"message":"half"}', 1, [])) == {"message": "half"}

@@ -146,19 +146,12 @@ def voided(recorded: Iterable[Recorded], run_id: str, value_store: ValueStore) -
     return tuple(steps)
 
 
-def paused_rows(runs: Sequence[Run], actor: str) -> list[Row]:
-    """Rows that pause the runs and hold their tasks."""
+def held_rows(runs: Sequence[Run], actor: str, *, hold: bool) -> list[Row]:
+    """Rows that pause the runs and hold their tasks, or resume the runs and release their tasks."""
+    move, state = ("pause", RunState.PAUSED) if hold else ("resume", RunState.RUNNING)
     rows: list[Row] = []
     for run in runs:
-        rows += [MoveRun(run.id, "pause", run.state, RunState.PAUSED, actor=actor), HoldRun(run.id, True)]
-    return rows
-
-
-def resumed_rows(runs: Sequence[Run], actor: str) -> list[Row]:
-    """Rows that resume the runs and release their tasks."""
-    rows: list[Row] = []
-    for run in runs:
-        rows += [MoveRun(run.id, "resume", run.state, RunState.RUNNING, actor=actor), HoldRun(run.id, False)]
+        rows += [MoveRun(run.id, move, run.state, state, actor=actor), HoldRun(run.id, hold)]
     return rows
 
 

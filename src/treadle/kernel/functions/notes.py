@@ -17,41 +17,14 @@ from treadle.kernel.functions.steps import EFFECT, RESULT, SLEEP, STEP, UPDATE, 
 from treadle.model.errors import UnreadableValue
 from treadle.model.names import FUNCTION
 from treadle.model.runs import RANKS, Doing
-from treadle.model.states import StepState
-from treadle.model.stored import Stored, StoredRow, convert, plain
+from treadle.model.stored import StoredRow, convert, plain
 from treadle.model.tasks import Task
 from treadle.model.values import Json, decode, decode_object, encode
 
 _STEPS, _CLAIM = "_steps", "_claim"
 
 
-class StepInProgress(Stored, frozen=True, kw_only=False):
-    """A step with executing code."""
-
-    id: str
-    place: str
-    kind: str
-    name: str
-    ordinal: int
-    began_at: int
-    attempt: int
-    about: str | None = None
-
-    def as_recorded(self) -> Recorded:
-        """The step as its row would show it."""
-        return Recorded(
-            id=self.id,
-            place=self.place,
-            kind=self.kind,
-            name=self.name,
-            ordinal=self.ordinal,
-            state=StepState.RUNNING,
-            began_at=self.began_at,
-            about=self.about,
-        )
-
-
-def note_steps(progress: str | None, claim_version: int, steps: Sequence[StepInProgress]) -> str:
+def note_steps(progress: str | None, claim_version: int, steps: Sequence[Recorded]) -> str:
     """The progress of a task, with the steps that its function executes; null if there is neither."""
     said: dict[str, Any] = without_steps(decode(progress)) or {}
     if steps:
@@ -59,14 +32,14 @@ def note_steps(progress: str | None, claim_version: int, steps: Sequence[StepInP
     return encode(said or None)
 
 
-def read_steps(task: Task) -> list[StepInProgress]:
+def read_steps(task: Task) -> list[Recorded]:
     """The steps that the function of this task executes now."""
     if task.kind != FUNCTION or task.owner_id is None or task.progress is None:
         return []
     said: dict[str, Any] = decode(task.progress) or {}
     if said.get(_CLAIM) != task.claim_version:
         return []
-    return [convert(StepInProgress, each) for each in said.get(_STEPS, ())]
+    return [convert(Recorded, each) for each in said.get(_STEPS, ())]
 
 
 def without_steps(progress: Json) -> Json:

@@ -19,12 +19,11 @@ from treadle.kernel.functions.decide import (
     cleanup_for,
     cleanup_timer,
     find_policy,
+    held_rows,
     new_run,
     own_task,
-    paused_rows,
     read_request,
     requested,
-    resumed_rows,
     voided,
 )
 from treadle.kernel.functions.service import Functions
@@ -97,12 +96,14 @@ class FunctionRuns:
 
         A function stops at its next `ctx` operation. Pausing a paused run is a no-op.
         """
-        return await self._operate(run_id, "pause", actor, lambda runs: paused_rows(runs, actor), unless=(RunState.PAUSED,))
+        return await self._operate(
+            run_id, "pause", actor, lambda runs: held_rows(runs, actor, hold=True), unless=(RunState.PAUSED,)
+        )
 
     async def resume(self, run_id: Ref, *, actor: str = "operator") -> Run:
         """Resume a paused run and all runs below it; on any other run this is a no-op."""
         unless = (RunState.RUNNING, RunState.COMPLETED, RunState.FAILED, RunState.CANCELED)
-        return await self._operate(run_id, "resume", actor, lambda runs: resumed_rows(runs, actor), unless=unless)
+        return await self._operate(run_id, "resume", actor, lambda runs: held_rows(runs, actor, hold=False), unless=unless)
 
     async def cancel(
         self,
@@ -148,7 +149,7 @@ class FunctionRuns:
             request = CancelRequest(actor=actor, reason=reason, code=code, until=await self._store.now() + limit)
             park, rows = requested(task, request, limit)
             if run.state == RunState.PAUSED:
-                rows = (*rows, *resumed_rows([run], actor))
+                rows = (*rows, *held_rows([run], actor, hold=False))
             live = await self._store.tasks.list_matching(TaskFilter(states=_LIVE, run_id=run.id), _CANCELED_LIMIT)
             children, terminated = await self._following(run.id)
             timers, why = [cleanup_timer(run, request, limit)], f"The run {run.id} was canceled."

@@ -16,8 +16,9 @@ from treadle.api.runs import Activity
 from treadle.api.steps import SpanKind, TimeSpan
 from treadle.api.wire import Instant
 from treadle.evaluator import StepRow
-from treadle.kernel.functions.notes import StepInProgress, read_steps, read_waits
+from treadle.kernel.functions.notes import read_steps, read_waits
 from treadle.kernel.functions.reads import FunctionStepRow, shown_row
+from treadle.kernel.functions.steps import Recorded
 from treadle.kernel.store.queries import OpenWork, StepTask
 from treadle.model.clock import as_text
 from treadle.model.runs import RANKS, Doing, Run, Step, words
@@ -57,7 +58,7 @@ class RunWork:
 
     run: Run
     tasks: dict[str, StepTask] = field(default_factory=dict)
-    in_progress: dict[str, StepInProgress] = field(default_factory=dict)
+    in_progress: dict[str, Recorded] = field(default_factory=dict)
     worker: str | None = None
     gaps: tuple[tuple[int, int], ...] = ()
 
@@ -81,7 +82,7 @@ class RunWork:
             began_at = row.began_at or began_at
             ended_at = None if ended_at is None else row.ended_at or ended_at
         if executing is not None and ended_at is None:
-            began_at, attempt, worker = executing.began_at, executing.attempt, self.worker
+            began_at, attempt, worker = executing.began_at or began_at, executing.attempt, self.worker
         elif task is not None and ended_at is None:
             attempt, worker = task.attempt, task.owner_id
             if task.owner_id is not None and task.claimed_at is not None and task.state == TaskState.PENDING:
@@ -102,12 +103,11 @@ class RunWork:
 
     def show_unrecorded(self) -> list[ShownStep]:
         """The function's steps in progress, none of which may have a row."""
-        run_id = self.run.id
-        steps = ((each, shown_row(each.as_recorded(), run_id)) for each in self.in_progress.values())
-        return [
-            ShownStep(row, each.began_at, each.began_at, StepState.RUNNING, each.began_at, None, None, each.attempt, self.worker)
-            for each, row in steps
-        ]
+        shown = []
+        for step in self.in_progress.values():
+            row, began_at = shown_row(step, self.run.id), step.began_at or 0
+            shown.append(ShownStep(row, began_at, began_at, StepState.RUNNING, began_at, None, None, step.attempt, self.worker))
+        return shown
 
     def state_of(self, step_id: str, status: StepState) -> StepState:
         """The state of a step whose row records this status."""

@@ -16,7 +16,7 @@ from treadle.stores.postgres.connection import schema
 from treadle.stores.postgres.connection.address import parse_address
 from treadle.stores.postgres.connection.connect import HOT, LONGEST_STATEMENT_FOR, READS, Pool
 from treadle.stores.postgres.connection.errors import REPEATABLE, translated
-from treadle.stores.postgres.connection.failover import TimelineWatch
+from treadle.stores.postgres.connection.failover import watch_timelines
 from treadle.stores.postgres.connection.signals import Listener, Notifier
 from treadle.stores.postgres.database import Database, PostgresSession
 from treadle.stores.postgres.health import HealthReport
@@ -53,7 +53,7 @@ class PostgresStore(Store):
         self._pool_size = pool_size
         self._listener: Listener | None = None
         self._notifier: Notifier | None = None
-        self._timeline_watch: TimelineWatch | None = None
+        self._watching: asyncio.Task[None] | None = None
         self.tasks = Tasks(database)
         self.dead_letters = DeadLetters(database)
         self.runs = Runs(database)
@@ -85,15 +85,18 @@ class PostgresStore(Store):
         database.attendance = Attendance(self._listener, database.address.schema)
         self._notifier = Notifier(database.connector, database.clock)
         if len(database.address.servers) > 1:
-            self._timeline_watch = TimelineWatch(database.connector, database.clock)
+            self._watching = asyncio.create_task(watch_timelines(database.connector, database.clock))
         await database.list_lanes()
 
     async def close(self) -> None:
         database = self._database
-        for resource in (self._timeline_watch, self._listener, self._notifier, database.hot, database.reads):
+        if self._watching is not None:
+            self._watching.cancel()
+            await asyncio.gather(self._watching, return_exceptions=True)
+        for resource in (self._listener, self._notifier, database.hot, database.reads):
             if resource is not None:
                 await resource.close()
-        self._timeline_watch = self._listener = self._notifier = None
+        self._watching = self._listener = self._notifier = None
         database.attendance = database.hot = database.reads = None
 
     async def migrate_to(self, version: int) -> None:

@@ -13,8 +13,8 @@ from types import CodeType
 from typing import Any
 
 from treadle.kernel.functions.decide import CancelRequest, read_request
-from treadle.kernel.functions.notes import StepInProgress, note_steps
-from treadle.kernel.functions.steps import step_id
+from treadle.kernel.functions.notes import note_steps
+from treadle.kernel.functions.steps import Recorded, step_id
 from treadle.kernel.store.committer import Committer
 from treadle.kernel.store.ports import Store
 from treadle.kernel.store.units import Row
@@ -23,6 +23,7 @@ from treadle.model.clock import Clock
 from treadle.model.ids import Ids
 from treadle.model.outcomes import Problem
 from treadle.model.runs import Step
+from treadle.model.states import StepState
 from treadle.model.tasks import NewTask, Task
 from treadle.settings import Settings
 from treadle.workers.call import Executor
@@ -320,8 +321,16 @@ class Execution:
             return
         is_open = not self.runtime.value_store.is_sealed  # the progress of a task is stored as plain text
         steps = [
-            StepInProgress(
-                step_id(self.run_id, place, redo), place, kind, name, ordinal, began_at, attempt, (is_open and about) or None
+            Recorded(
+                id=step_id(self.run_id, place, redo),
+                place=place,
+                kind=kind,
+                name=name,
+                state=StepState.RUNNING,
+                ordinal=ordinal,
+                began_at=began_at,
+                attempt=attempt,
+                about=(is_open and about) or None,
             )
             for place, (began_at, kind, name, redo, ordinal, attempt, about) in list(self.executing.items())
             if now - began_at >= _LONG_FOR

@@ -172,7 +172,7 @@ class Connector:
                 with suppress(RuntimeError):  # its loop is closed
                     connection.event_loop.call_soon_threadsafe(connection.terminate)
 
-    def _search(self, settings: dict[str, str], *, direct: bool, timeout: float) -> Search[Connection]:
+    def _search(self, settings: dict[str, str], *, direct: bool, timeout: float) -> Search:
         servers = self.address.direct_servers if direct else self.address.servers
         pooled = self.address.pgbouncer and not direct
         return Search(

@@ -14,7 +14,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING
 
 from treadle.model.clock import Clock
 from treadle.model.errors import StoreUnavailable, TreadleError
@@ -23,7 +23,7 @@ from treadle.stores.postgres.connection.address import Server
 from treadle.stores.postgres.connection.errors import meaning, translated
 
 if TYPE_CHECKING:
-    from treadle.stores.postgres.connection.connect import Connector
+    from treadle.stores.postgres.connection.connect import Connection, Connector
 
 HEAD_START = 1.0
 """Seconds for the server that was the primary before, until the others are asked too."""
@@ -75,31 +75,21 @@ class SplitBrain(StoreUnavailable):
     """Several servers take writes, and no failover orders them."""
 
 
-class Usable(Protocol):
-    """A connection with the standing of its server."""
-
-    @property
-    def standing(self) -> Standing: ...
-
-    def terminate(self) -> None: ...
-
-
-C = TypeVar("C", bound=Usable)
-
-
-class Search(Generic[C]):
+class Search:
     """One search for the server to use, among those of a URL."""
 
-    def __init__(self, shown: str, servers: Sequence[Server], target: str, connect: Callable[[Server], Awaitable[C]]) -> None:
+    def __init__(
+        self, shown: str, servers: Sequence[Server], target: str, connect: Callable[[Server], Awaitable[Connection]]
+    ) -> None:
         self._shown, self._servers, self._target, self._connect = shown, servers, target, connect
-        self._tasks: dict[Server, asyncio.Task[C]] = {}
+        self._tasks: dict[Server, asyncio.Task[Connection]] = {}
 
-    async def find(self, first: Server | None) -> tuple[Server, C]:
+    async def find(self, first: Server | None) -> tuple[Server, Connection]:
         """Connect to the server to use; raise `StoreUnavailable` with the objection to each if there is none.
 
         `first` gets a head start; the others are asked only if it may not be used.
         """
-        found: C | None = None
+        found: Connection | None = None
         if len(self._servers) == 1:
             return self._servers[0], await self._only()
         try:
@@ -120,7 +110,7 @@ class Search(Generic[C]):
         finally:
             await self._discard(found)
 
-    async def _only(self) -> C:
+    async def _only(self) -> Connection:
         """Connect to the only server; errors of the driver are the caller's to translate."""
         connection = await self._connect(self._servers[0])
         connection.standing.note()
@@ -133,21 +123,21 @@ class Search(Generic[C]):
         if server not in self._tasks:
             self._tasks[server] = asyncio.ensure_future(self._connect(server))
 
-    def _pending(self) -> list[asyncio.Task[C]]:
+    def _pending(self) -> list[asyncio.Task[Connection]]:
         return [task for task in self._tasks.values() if not task.done()]
 
-    def _connected(self) -> dict[Server, C]:
+    def _connected(self) -> dict[Server, Connection]:
         done = {server: task for server, task in self._tasks.items() if task.done()}
         return {server: task.result() for server, task in done.items() if not task.cancelled() and task.exception() is None}
 
-    def _answers(self) -> dict[Server, C]:
+    def _answers(self) -> dict[Server, Connection]:
         """The connections to servers that may be used, as far as is known by now."""
         connected = self._connected()
-        for each in connected.values():
-            each.standing.note()
-        return {server: each for server, each in connected.items() if each.standing.objection(self._target) is None}
+        for connection in connected.values():
+            connection.standing.note()
+        return {server: found for server, found in connected.items() if found.standing.objection(self._target) is None}
 
-    def _choose(self) -> tuple[Server, C]:
+    def _choose(self) -> tuple[Server, Connection]:
         answers = self._answers()
         if not answers:
             raise self._none()
@@ -174,7 +164,7 @@ class Search(Generic[C]):
                 rejected = False
         return StoreUnavailable(f"No server of {self._shown} can be used now: {'; '.join(reasons)}.", rejected=rejected)
 
-    async def _discard(self, found: C | None) -> None:
+    async def _discard(self, found: Connection | None) -> None:
         """Close all connections but this one, including those still being opened."""
         pending = self._pending()
         for task in pending:
@@ -191,27 +181,16 @@ LOOK_EVERY = 3.0
 """Seconds between two looks at all servers: a primary that was cut off is abandoned that long after its successor is up."""
 
 
-class TimelineWatch:
-    """Asks all servers for their timelines until it is closed."""
-
-    def __init__(self, connector: Connector, clock: Clock) -> None:
-        self._connector, self._clock = connector, clock
-        self._said = ""
-        self._task = asyncio.create_task(self._watch())
-
-    async def close(self) -> None:
-        """Stop; idempotent."""
-        self._task.cancel()
-        await asyncio.gather(self._task, return_exceptions=True)
-
-    async def _watch(self) -> None:
-        while True:
-            await self._clock.sleep(LOOK_EVERY)
-            try:
-                with translated(self._connector.address.shown):
-                    await self._connector.look_around()
-                self._said = ""
-            except TreadleError as error:
-                if str(error) != self._said:
-                    self._said = str(error)
-                    _log.warning("%s", error)
+async def watch_timelines(connector: Connector, clock: Clock) -> None:
+    """Ask all servers for their timelines until canceled; log each new problem once."""
+    problem = ""
+    while True:
+        await clock.sleep(LOOK_EVERY)
+        try:
+            with translated(connector.address.shown):
+                await connector.look_around()
+            problem = ""
+        except TreadleError as error:
+            if str(error) != problem:
+                problem = str(error)
+                _log.warning("%s", error)
