@@ -14,6 +14,7 @@ from treadle.kernel.access import credentials
 from treadle.kernel.access.credentials import Credential
 from treadle.kernel.access.sessions import Sessions
 from treadle.kernel.access.tokens import Tokens
+from treadle.kernel.core import Core
 from treadle.kernel.store.committer import Committer
 from treadle.kernel.store.ports import Store
 from treadle.kernel.store.process import SystemClock
@@ -21,6 +22,7 @@ from treadle.kernel.store.records import ChangeRecord
 from treadle.kernel.store.retention import KEEP_RECORDS_FOR, Retention
 from treadle.kernel.store.sealed import sealed_store
 from treadle.kernel.store.units import Unit
+from treadle.kernel.store.value_store import ValueStore
 from treadle.kernel.store.verify import verify
 from treadle.model.access import Access, Scope, granted
 from treadle.model.errors import InvalidInput, InvalidName, InvalidPolicy, Unauthorized
@@ -43,8 +45,9 @@ class Gate:
         self.clock = ManualClock()
         self.committer = Committer(store, SystemClock())
         own = SeededIds(int(ids.random() * 2**32), clock=self.clock)
-        self.tokens = Tokens(store, self.committer, own, self.clock, namespace=namespace)
-        self.sessions = Sessions(store, self.committer, own, self.clock, self.tokens, namespace=namespace)
+        core = Core(store, self.committer, ValueStore(store, None), own, self.clock, namespace=namespace)
+        self.tokens = Tokens(core)
+        self.sessions = Sessions(core, self.tokens)
 
     async def advance(self, ms: int) -> None:
         """Time passes for the store and for the process."""

@@ -14,7 +14,6 @@ from treadle import ExternalProductionFailure, ExternalProductionHandle, RenderE
 from treadle.kernel.external.records import read_job
 from treadle.kernel.problems import find_problems
 from treadle.kernel.queue.decide import TAKEOVER_LIMIT
-from treadle.kernel.status import read_status
 from treadle.model.names import DEFAULT_LIST
 from treadle.model.tasks import Server
 from treadle.model.values import decode
@@ -72,7 +71,7 @@ async def serve(stage: Stage) -> None:
 async def reasons(stage: Stage) -> list[str]:
     engine = stage.engine
     kernel = engine.kernel
-    status = await read_status(kernel.store, kernel.clock, engine.schedules, engine.watchers, kernel.settings.namespace)
+    status = await kernel.trigger_services.status.read()
     return [each.text for each in find_problems(status) if "poll" in each.code]
 
 

@@ -8,10 +8,12 @@ from collections.abc import AsyncIterator
 import pytest
 
 from treadle.kernel.access.requests import ANSWER_LIMIT, KEPT_FOR, STUCK_FOR, Answer, Begun, Requests
+from treadle.kernel.core import Core
 from treadle.kernel.store.committer import Committer
 from treadle.kernel.store.ports import Store
 from treadle.kernel.store.process import SystemClock, SystemIds
 from treadle.kernel.store.retention import KEEP_RECORDS_FOR
+from treadle.kernel.store.value_store import ValueStore
 from treadle.kernel.store.verify import verify
 from treadle.kernel.telemetry.events import log_event
 from treadle.model.errors import IdempotencyKeyReused, InvalidInput, RequestInProgress
@@ -28,7 +30,7 @@ async def committer(store: Store) -> AsyncIterator[Committer]:
 
 @pytest.fixture
 def requests(store: Store, committer: Committer) -> Requests:
-    return Requests(store, committer, SystemIds())
+    return Requests(Core(store, committer, ValueStore(store, None), SystemIds(), SystemClock()))
 
 
 async def begin(

@@ -58,15 +58,15 @@ class Timing:
         self.store, self.clock = store, clock
         self.owner_id = owner_id or ids.new_id()
         self.committer = Committer(store, waiting)
-        core = Core(store, self.committer, ValueStore(store, None), ids, waiting, lambda _: None)
+        self.events: list[Event] = []
+        core = self.core = Core(store, self.committer, ValueStore(store, None), ids, waiting, self.events.append)
         self.queue = Queue(core)
         self.flows = Flows(core)
         self.runs = Runs(core, Advancer(core, self.flows), self.flows)
-        self.starters = Starters(store, self.queue, lambda: self.runs)
-        self.schedules = Schedules(store, self.committer, ids, self.starters)
-        self.firer = Firer(self.schedules)
-        self.watchers = Watchers(store, self.committer, ids, self.starters)
-        self.events: list[Event] = []
+        self.starters = Starters(core, self.queue, lambda: self.runs)
+        self.schedules = Schedules(core, self.starters)
+        self.firer = Firer(core, self.schedules)
+        self.watchers = Watchers(core, self.starters)
         self.looks: SourceReader = Scanner(InThisThread(), SystemClock())
 
     # time
@@ -95,7 +95,7 @@ class Timing:
 
     @property
     def looker(self) -> WatcherScanner:
-        return WatcherScanner(self.watchers, self.events.append, self.looks)
+        return WatcherScanner(self.core, self.watchers, self.looks)
 
     async def look(self) -> list[Answer]:
         """Look for all watchers that are due, each once."""

@@ -8,7 +8,6 @@ from tests.crash.scene import Scene, until
 
 from treadle import TaskSpec
 from treadle.kernel.problems import find_problems
-from treadle.kernel.status import read_status
 
 LEASE = 15
 """Seconds: long enough for a keeper that must load the store on a very busy machine."""
@@ -61,7 +60,7 @@ async def test_a_handler_that_holds_the_interpreter_past_the_lease_costs_no_task
 
     async def status_names_it() -> bool:
         engine = scene.engine
-        found = await read_status(engine.kernel.store, engine.kernel.clock, engine.schedules, engine.watchers, "default")
+        found = await engine.kernel.trigger_services.status.read()
         return any("handler freeze held" in problem.text for problem in find_problems(found))
 
     await until(status_names_it, first)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 from typing import Any
@@ -339,8 +340,8 @@ async def test_an_alert_and_its_message_are_stored_together_or_not_at_all(scene:
     for after in (False, True):
         doomed = Process(scene.engine, dies_at=1, after=after)
         services = kernel.trigger_services
-        alerts = Alerts(kernel.store, doomed.committer, kernel.ids, services.starters)  # type: ignore[arg-type]
-        evaluator = AlertEvaluator(alerts, services.alert_evaluator.read_status)
+        core = dataclasses.replace(kernel.core, committer=doomed.committer)  # type: ignore[arg-type]
+        evaluator = AlertEvaluator(core, Alerts(core, services.starters), services.alert_evaluator.read_status)
         with pytest.raises(Died):
             await Watch(scene, evaluator).evaluate(after=60)
         scene.clock.advance(61)

@@ -458,18 +458,8 @@ class Engine(Registration):
         follows from `root_id`. Each is delivered once, as soon as it is stored; resume at `last_gap_free` of the stream
         (`kernel.reads.events`).
         """
-        kernel = self.kernel
-        return Events(
-            kernel.store,
-            kernel.committer,
-            kernel.clock,
-            namespace=kernel.settings.namespace,
-            after=after,
-            entity=entity,
-            entity_id=entity_id,
-            run_id=run_id,
-            root_id=root_id,
-        )
+        which = {"entity": entity, "entity_id": entity_id, "run_id": run_id, "root_id": root_id}
+        return Events(self.kernel.core, after=after, **which)
 
     def stream(self, work: Ref, name: str, *, offset: int = 0) -> AsyncGenerator[StreamEntry, None]:
         """Follow the stream `name` of a run or a task: `async for entry in engine.stream(run, "tokens"): print(entry.value)`.

@@ -195,7 +195,7 @@ class Kernel:
             current_trace_id=telemetry.trace_id,
         )
         self.queue = Queue(self.core, follow=self._follow_operator)
-        self.reads = Reads(store, namespace=namespace, why_awaiting=self.why_awaiting)
+        self.reads = Reads(self.core, self.why_awaiting)
         self.recoverers: dict[str, tuple[Machine, Callable[[], Recoverer]]] = {
             "schedules": (SCHEDULE, lambda: self.trigger_services.schedules),
             "watchers": (WATCHER, lambda: self.trigger_services.watchers),
@@ -380,7 +380,7 @@ class Kernel:
         from treadle.kernel.search.service import Search
 
         sealed = self._codec is not None
-        return Search(self.store, self.value_store, self._list_doing, namespace=self.settings.namespace, sealed=sealed)
+        return Search(self.core, self._list_doing, sealed=sealed)
 
     async def _list_doing(self, runs: Sequence[Run]) -> dict[str, str]:
         return await self.run_reads.list_doing(runs)
@@ -435,28 +435,28 @@ class Kernel:
         """API tokens and their scopes."""
         from treadle.kernel.access.tokens import Tokens
 
-        return Tokens(self.store, self.committer, self.ids, self.clock, namespace=self.settings.namespace)
+        return Tokens(self.core)
 
     @cached_property
     def sessions(self) -> Sessions:
         """Browser sessions, opened with a token."""
         from treadle.kernel.access.sessions import Sessions
 
-        return Sessions(self.store, self.committer, self.ids, self.clock, self.tokens, namespace=self.settings.namespace)
+        return Sessions(self.core, self.tokens)
 
     @cached_property
     def requests(self) -> Requests:
         """Stored responses of requests with an idempotency key."""
         from treadle.kernel.access.requests import Requests
 
-        return Requests(self.store, self.committer, self.ids, namespace=self.settings.namespace)
+        return Requests(self.core)
 
     @cached_property
     def throughput(self) -> ThroughputReads:
         """Finished tasks per minute of the last hour."""
         from treadle.kernel.reads.throughput import ThroughputReads
 
-        return ThroughputReads(self.store, self.clock, namespace=self.settings.namespace)
+        return ThroughputReads(self.core)
 
     @cached_property
     def call_timer(self) -> CallTimer:

@@ -59,7 +59,7 @@ class Implementations:
         from treadle.kernel.reads.event_log import EventLog
 
         kernel = self._kernel
-        return EventLog(kernel.store, kernel.committer, kernel.clock, namespace=kernel.settings.namespace)
+        return EventLog(kernel.core)
 
     @property
     def external_jobs(self) -> ExternalJobsApi:

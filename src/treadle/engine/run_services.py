@@ -122,7 +122,7 @@ class RunServices:
         from treadle.kernel.traces import TraceReads
 
         kernel = self._kernel
-        return TraceReads(kernel.store, kernel.value_store, self.reads, namespace=kernel.settings.namespace)
+        return TraceReads(kernel.core, self.reads)
 
     async def start_run(
         self,

@@ -26,28 +26,27 @@ class TriggerServices:
     """Schedules, watchers, alerts and declarations."""
 
     def __init__(self, kernel: Kernel) -> None:
-        namespace = kernel.settings.namespace
-        store, committer, ids = kernel.store, kernel.committer, kernel.ids
+        core = kernel.core
         self._kernel = kernel
-        self.starters = Starters(store, kernel.queue, lambda: kernel.run_services.runs, lambda: kernel.run_services.functions)
-        self.schedules = Schedules(store, committer, ids, self.starters, namespace=namespace)
-        self.watchers = Watchers(store, committer, ids, self.starters, namespace=namespace)
+        self.starters = Starters(core, kernel.queue, lambda: kernel.run_services.runs, lambda: kernel.run_services.functions)
+        self.schedules = Schedules(core, self.starters)
+        self.watchers = Watchers(core, self.starters)
         self.watchers.survey = _survey
         self.watchers.allowed = kernel.settings.watch_allow
-        self.firer = Firer(self.schedules)
-        self.declarations = Declarations(kernel.core, kernel.reads, self.schedules)
-        self.alerts = Alerts(store, committer, ids, self.starters, namespace=namespace)
+        self.firer = Firer(core, self.schedules)
+        self.declarations = Declarations(core, kernel.reads, self.schedules)
+        self.alerts = Alerts(core, self.starters)
         self.alerts.seal = kernel.value_store.seal
         self.alerts.wait = self._wait
-        self.status = StatusReads(store, kernel.clock, self.schedules, self.watchers, namespace=namespace)
-        self.alert_evaluator = AlertEvaluator(self.alerts, self.status.read)
+        self.status = StatusReads(core, self.schedules, self.watchers)
+        self.alert_evaluator = AlertEvaluator(core, self.alerts, self.status.read)
 
     async def _wait(self, task_id: str) -> Task:
         return await self._kernel.value_store.open_task(await self._kernel.results.tasks.wait(task_id))
 
     def scanner(self, source_reader: SourceReader) -> WatcherScanner:
         """Return the service that scans for watchers with the given file and network access."""
-        return WatcherScanner(self.watchers, self._kernel.emit, source_reader)
+        return WatcherScanner(self._kernel.core, self.watchers, source_reader)
 
 
 async def _survey(source: Source) -> Scan:

@@ -4,14 +4,10 @@ from __future__ import annotations
 
 from typing import Any, ClassVar, Generic, TypeVar
 
-from treadle.kernel.core import PATIENCE
-from treadle.kernel.store.committer import Committer
-from treadle.kernel.store.ports import Store
+from treadle.kernel.core import Service
 from treadle.kernel.store.process import reach
 from treadle.kernel.store.records import read_body
 from treadle.kernel.store.units import Answer, Unit
-from treadle.model.ids import Ids
-from treadle.model.names import DEFAULT_NAMESPACE
 from treadle.model.records import Record
 from treadle.model.states import Machine
 from treadle.model.stored import Stored, plain
@@ -20,18 +16,12 @@ from treadle.model.values import encode
 B = TypeVar("B", bound=Stored)
 
 
-class RecordService(Generic[B]):
+class RecordService(Service, Generic[B]):
     """The records of one entity in one namespace; `B` is the type of their bodies."""
 
     machine: ClassVar[Machine]
     body: ClassVar[Any]
     """The type of the bodies, as `B`."""
-
-    def __init__(self, store: Store, committer: Committer, ids: Ids, *, namespace: str = DEFAULT_NAMESPACE) -> None:
-        self.store = store
-        self.committer = committer
-        self.ids = ids
-        self.namespace = namespace
 
     def load(self, record: Record) -> B:
         """Decode the body of a record; raises `UnreadableValue`."""
@@ -45,6 +35,6 @@ class RecordService(Generic[B]):
     async def operate(self, unit: Unit) -> Answer:
         """Commit an operator's change."""
         reach("operate.before_commit")
-        answer = await self.committer.submit(unit, PATIENCE)
+        answer = await self._committer.submit(unit, self._patience)
         reach("operate.after_commit")
         return answer

@@ -10,15 +10,14 @@ import asyncio
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import TYPE_CHECKING
 
 from treadle.api.system import ScheduleFiring
+from treadle.kernel.core import Core, Service
 from treadle.kernel.queue.why import OPEN_SERVICE, is_own, shown_servers
 from treadle.kernel.store.ports import Store
 from treadle.kernel.store.queries import DeadLetterFilter, LaneDepth
 from treadle.kernel.store.records import EffectFilter, RecordFilter
-from treadle.model.clock import Clock
 from treadle.model.errors import UnreadableValue
 from treadle.model.external import RAISES_IN_ROW, ExternalProductionRecord
 from treadle.model.names import FUNCTION, NOTIFY
@@ -102,49 +101,17 @@ class Status:
         return sorted(f"{server.name} on {server.host}" for server in live if server.service_name == OPEN_SERVICE)
 
 
-async def read_status(store: Store, clock: Clock, schedules: Schedules, watchers: Watchers, namespace: str) -> Status:
-    """Read the current status."""
-    asked_at = clock.monotonic()
-    await store.log.find_last_seq()
-    latency_for = round((clock.monotonic() - asked_at) * 1000)
-    now = await store.now()
-    dead, _, _ = await store.dead_letters.count(DeadLetterFilter(namespace=namespace))
-    undelivered, _, _ = await store.dead_letters.count(DeadLetterFilter(namespace=namespace, kind=NOTIFY)) if dead else (0, 0, 0)
-    known = (await schedules.list(limit=_SCHEDULES)).schedules
-    firing = [ScheduleFiring(each.name, each.next_at) for each in known if each.state == "active" and each.next_at is not None]
-    depths = tuple(depth for depth in await store.tasks.list_depths() if depth.lane.namespace == namespace)
-    rules = [rule for rule in await store.operators.list_lane_rules() if rule.rate is not None and rule.lane.namespace == namespace]
-    return Status(
-        now=now,
-        latency_for=latency_for,
-        overdue_for=await store.health.overdue_for(),
-        depths=depths,
-        runs=await store.runs.count(namespace),
-        dead_letters=dead,
-        approvals=(await store.records.count(namespace, APPROVAL.entity)).get("pending", 0),
-        blocked_objectives=(await store.records.count(namespace, OBJECTIVE.entity)).get("BLOCKED", 0),
-        failing_jobs=tuple(await _failing_jobs(store, namespace)),
-        servers=tuple(shown_servers(await store.servers.list_all(namespace), now)),
-        next_firings=sorted(firing, key=lambda each: (each.at, each.schedule))[:FIRINGS],
-        schedules=tuple(known),
-        watchers=tuple((await watchers.list(limit=_SCHEDULES)).watchers),
-        lists=tuple(each for each in await store.operators.list_lists() if each.namespace == namespace),
-        rates=tuple(rules),
-        undelivered=undelivered,
-        failing=tuple(await _failing(store, depths)),
-        unknown=tuple(each.unknown_at or 0 for each in await store.records.list_unknown(EffectFilter(namespace), UNKNOWN)),
-    )
-
-
-class StatusReads:
+class StatusReads(Service):
     """The status of one namespace. One read runs at a time; callers who ask meanwhile share the next one.
 
     A read counts all live tasks, so that many callers of a large queue would otherwise occupy the store with the same work.
     Nobody gets a status that was read before they asked.
     """
 
-    def __init__(self, store: Store, clock: Clock, schedules: Schedules, watchers: Watchers, *, namespace: str) -> None:
-        self._read = partial(read_status, store, clock, schedules, watchers, namespace)
+    def __init__(self, core: Core, schedules: Schedules, watchers: Watchers) -> None:
+        super().__init__(core)
+        self._schedules = schedules
+        self._watchers = watchers
         self._reading = asyncio.Lock()
         self._begun = 0
         self._known: Status | None = None
@@ -158,6 +125,47 @@ class StatusReads:
                 self._begun, self._known = self._begun + 1, None
                 self._known = known = await self._read()
             return known
+
+    async def _read(self) -> Status:
+        """Read the current status."""
+        asked_at = self._clock.monotonic()
+        await self._store.log.find_last_seq()
+        latency_for = round((self._clock.monotonic() - asked_at) * 1000)
+        now = await self._store.now()
+        dead, _, _ = await self._store.dead_letters.count(DeadLetterFilter(namespace=self._namespace))
+        undelivered, _, _ = (
+            await self._store.dead_letters.count(DeadLetterFilter(namespace=self._namespace, kind=NOTIFY)) if dead else (0, 0, 0)
+        )
+        known = (await self._schedules.list(limit=_SCHEDULES)).schedules
+        firing = [ScheduleFiring(each.name, each.next_at) for each in known if each.state == "active" and each.next_at is not None]
+        depths = tuple(depth for depth in await self._store.tasks.list_depths() if depth.lane.namespace == self._namespace)
+        rules = [
+            rule
+            for rule in await self._store.operators.list_lane_rules()
+            if rule.rate is not None and rule.lane.namespace == self._namespace
+        ]
+        return Status(
+            now=now,
+            latency_for=latency_for,
+            overdue_for=await self._store.health.overdue_for(),
+            depths=depths,
+            runs=await self._store.runs.count(self._namespace),
+            dead_letters=dead,
+            approvals=(await self._store.records.count(self._namespace, APPROVAL.entity)).get("pending", 0),
+            blocked_objectives=(await self._store.records.count(self._namespace, OBJECTIVE.entity)).get("BLOCKED", 0),
+            failing_jobs=tuple(await _failing_jobs(self._store, self._namespace)),
+            servers=tuple(shown_servers(await self._store.servers.list_all(self._namespace), now)),
+            next_firings=sorted(firing, key=lambda each: (each.at, each.schedule))[:FIRINGS],
+            schedules=tuple(known),
+            watchers=tuple((await self._watchers.list(limit=_SCHEDULES)).watchers),
+            lists=tuple(each for each in await self._store.operators.list_lists() if each.namespace == self._namespace),
+            rates=tuple(rules),
+            undelivered=undelivered,
+            failing=tuple(await _failing(self._store, depths)),
+            unknown=tuple(
+                each.unknown_at or 0 for each in await self._store.records.list_unknown(EffectFilter(self._namespace), UNKNOWN)
+            ),
+        )
 
 
 async def _failing(store: Store, depths: Sequence[LaneDepth]) -> list[Task]:

@@ -14,12 +14,11 @@ from typing import Any, TypeVar
 
 from treadle.api.traces import Trace, TraceEntry, TraceOrigin
 from treadle.api.wire import Instant
+from treadle.kernel.core import Core, Service
 from treadle.kernel.runs.display import needs_moves, spans
 from treadle.kernel.runs.steps import StepReads, task_of
 from treadle.kernel.store.lookups import check_limit, find_by_name_or_id
-from treadle.kernel.store.ports import Store
 from treadle.kernel.store.queries import TreeTask
-from treadle.kernel.store.value_store import ValueStore
 from treadle.model.errors import InvalidInput, NotFound, TreadleError, not_found
 from treadle.model.ids import parse_id
 from treadle.model.names import ADVANCE, FUNCTION, is_function
@@ -66,14 +65,12 @@ def _order(node: _Node) -> tuple[Any, str]:
     return node.entry.created_at, node.entry.id
 
 
-class TraceReads:
+class TraceReads(Service):
     """Traces of one namespace."""
 
-    def __init__(self, store: Store, value_store: ValueStore, steps: StepReads, *, namespace: str) -> None:
-        self._store = store
-        self._value_store = value_store
+    def __init__(self, core: Core, steps: StepReads) -> None:
+        super().__init__(core)
         self._steps = steps
-        self._namespace = namespace
 
     async def get(self, any_id: str, *, group: str | None = None, limit: int = 200, after: str | None = None) -> Trace:
         """Return a page of the trace that any id in it, or its trace id, names; raises `NotFound`."""

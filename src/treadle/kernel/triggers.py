@@ -19,21 +19,19 @@ from urllib.parse import urlsplit
 import msgspec
 
 from treadle.api.options import TargetOptions
-from treadle.kernel.core import PATIENCE
+from treadle.kernel.core import Core, Service
 from treadle.kernel.queue.service import Queue, TaskSpec, check_priority
 from treadle.kernel.record_service import B, RecordService
-from treadle.kernel.store.committer import Committer
 from treadle.kernel.store.lookups import check_limit, current_run, every_record, find_by_name_or_id
-from treadle.kernel.store.ports import Store
 from treadle.kernel.store.process import reach
 from treadle.kernel.store.queries import Rules
 from treadle.kernel.store.records import ChangeRecord, PutItems, PutRecord, RecordFilter
 from treadle.kernel.store.units import Answer, Finish, Row, Seen, Unit, Verdict
 from treadle.model.clock import milliseconds
 from treadle.model.errors import IllegalMove, InvalidInput, NotFound, Refused, StoreError, UnreadableValue, not_found
-from treadle.model.ids import Ids, parse_id
+from treadle.model.ids import parse_id
 from treadle.model.lists import MOST
-from treadle.model.names import DEFAULT_NAMESPACE, ENGINE_LIST, Lane, check_key, check_name
+from treadle.model.names import ENGINE_LIST, Lane, check_key, check_name
 from treadle.model.records import UNREADABLE, Record
 from treadle.model.retry import as_policy
 from treadle.model.schedules import FUNCTION, TARGETS, TASK, WORKFLOW, ScheduleBody, Started, Target
@@ -69,10 +67,8 @@ class Triggers(RecordService[B], ABC, Generic[B, S]):
     kind: ClassVar[str]
     """The kind of their tasks."""
 
-    def __init__(
-        self, store: Store, committer: Committer, ids: Ids, starters: Starters, *, namespace: str = DEFAULT_NAMESPACE
-    ) -> None:
-        super().__init__(store, committer, ids, namespace=namespace)
+    def __init__(self, core: Core, starters: Starters) -> None:
+        super().__init__(core)
         self.starters = starters
 
     @abstractmethod
@@ -123,8 +119,8 @@ class Triggers(RecordService[B], ABC, Generic[B, S]):
     def make_task(self, record_id: str, delay: int = 0, task_list: str = ENGINE_LIST) -> NewTask:
         """Return a task of the record."""
         return NewTask(
-            id=self.ids.new_id(),
-            lane=Lane(self.namespace, self.kind, task_list, self.kind),
+            id=self._ids.new_id(),
+            lane=Lane(self._namespace, self.kind, task_list, self.kind),
             payload=encode({f"{self.machine.entity}_id": record_id}),
             delay=delay,
             trace_id=f"{self.machine.entity}:{record_id}",
@@ -153,14 +149,14 @@ class Triggers(RecordService[B], ABC, Generic[B, S]):
             if task is not None and not task.finished and not self.is_late(record.id, body, task):
                 continue
             unit = await self._replace_task(record, body, task, "repair", f"The {record.entity} {record.name} has another task.")
-            answer = await self.committer.submit(unit, PATIENCE)
+            answer = await self._committer.submit(unit, self._patience)
             if answer.verdict is Verdict.DONE:
                 repaired.append(record.name or record.id)
         return repaired
 
     async def _replace_task(self, record: Record, body: B, task: Task | None, actor: str, reason: str) -> Unit:
         """Return the unit that gives the record another task."""
-        new = self.next_task(record.id, body, await self.store.now())
+        new = self.next_task(record.id, body, await self._store.now())
         guard, settlement = replacing(task, actor, reason)
         change = ChangeRecord(record.id, record.version, record.body, task_id=new.id)
         return Unit(guard, settlement, (new,), rows=(change,))
@@ -169,11 +165,11 @@ class Triggers(RecordService[B], ABC, Generic[B, S]):
 
     async def find_task(self, record: Record) -> Task | None:
         """Return the task of the record."""
-        return None if record.task_id is None else await self.store.tasks.find(record.task_id)
+        return None if record.task_id is None else await self._store.tasks.find(record.task_id)
 
     async def _list_active(self) -> list[Record]:
-        which = RecordFilter(self.machine.entity, self.namespace, states=(ACTIVE,), live=True)
-        return [record async for record in every_record(self.store, which) if self._readable(record)]
+        which = RecordFilter(self.machine.entity, self._namespace, states=(ACTIVE,), live=True)
+        return [record async for record in every_record(self._store, which) if self._readable(record)]
 
     def _readable(self, record: Record) -> bool:
         """Return whether this process can read the body; if not, a process with its codec handles the record."""
@@ -187,24 +183,24 @@ class Triggers(RecordService[B], ABC, Generic[B, S]):
         """Return a page of records, newest first (the live ones, with `ended` also those that have ended), and its cursor."""
         check_limit(limit)
         before_id = None if before_id is None else parse_id(before_id, "cursor")
-        which = RecordFilter(self.machine.entity, self.namespace, live=None if ended else True, before_id=before_id)
-        page = await self.store.records.list_matching(which, limit)
+        which = RecordFilter(self.machine.entity, self._namespace, live=None if ended else True, before_id=before_id)
+        page = await self._store.records.list_matching(which, limit)
         return [self.show(record) for record in page], page[-1].id if len(page) == limit else None
 
     async def _get_record(self, name: str, *, exact: bool = False) -> Record:
         """Return the live record of that name, or the record of that id; see `find_by_name_or_id`."""
-        record = await find_by_name_or_id(self.store, self.namespace, self.machine.entity, name, exact=exact)
+        record = await find_by_name_or_id(self._store, self._namespace, self.machine.entity, name, exact=exact)
         if record is None:
             raise not_found(self.machine.entity, name)
         return record
 
     async def _put(self, name: str, body: B, *, paused: bool, actor: str, items: tuple[tuple[str, str | None], ...] = ()) -> str:
         """Store a new record with its items, and its task unless it begins paused; return its id."""
-        record_id, text = self.ids.new_id(), self.save(body)
-        tasks = () if paused else (self.next_task(record_id, body, await self.store.now()),)
+        record_id, text = self._ids.new_id(), self.save(body)
+        tasks = () if paused else (self.next_task(record_id, body, await self._store.now()),)
         record = Record(
             id=record_id,
-            namespace=self.namespace,
+            namespace=self._namespace,
             entity=self.machine.entity,
             name=name,
             state=ACTIVE,
@@ -231,7 +227,7 @@ class Triggers(RecordService[B], ABC, Generic[B, S]):
             if record.state == unless:
                 return self.show(record)
             state = self.check_move(record, move)
-            now = await self.store.now()
+            now = await self._store.now()
             if state in self.machine.final and not self._readable(record):
                 text, tasks = record.body, []  # it is kept as it was found
             else:
@@ -250,10 +246,10 @@ class Triggers(RecordService[B], ABC, Generic[B, S]):
             )
             guard, settlement = replacing(await self.find_task(record), actor, f"The {entity} {record.name}: {move} by {actor}.")
             rows = (change, *await self.follow(record, state, actor))
-            await self.committer.commit(Unit(guard, settlement, tuple(tasks), rows=rows), PATIENCE)
+            await self._committer.commit(Unit(guard, settlement, tuple(tasks), rows=rows), self._patience)
             return await self.get(record.id)
 
-        return await self.committer.transact(attempt, f"{move} the {entity} {name}")
+        return await self._committer.transact(attempt, f"{move} the {entity} {name}")
 
     def check_move(self, record: Record, move: str) -> str:
         """Return the state to which the move leads, or raise `IllegalMove`."""
@@ -267,13 +263,14 @@ class Triggers(RecordService[B], ABC, Generic[B, S]):
 T = TypeVar("T", bound=Triggers[Any, Any])
 
 
-class Turns(ABC, Generic[T]):
+class Turns(Service, ABC, Generic[T]):
     """The turns of the tasks of one kind of trigger. One object is enough for all of them, and any number may run concurrently."""
 
     point: ClassVar[str]
     """The name of its crash points."""
 
-    def __init__(self, triggers: T) -> None:
+    def __init__(self, core: Core, triggers: T) -> None:
+        super().__init__(core)
         self.triggers = triggers
 
     @abstractmethod
@@ -289,7 +286,7 @@ class Turns(ABC, Generic[T]):
 
     async def _turn(self, task: Task) -> Answer:
         triggers = self.triggers
-        record = await triggers.store.records.find(decode(task.payload)[f"{triggers.machine.entity}_id"])
+        record = await self._store.records.find(decode(task.payload)[f"{triggers.machine.entity}_id"])
         if record is None or record.state != ACTIVE or record.task_id != task.id:
             return await self.commit(Unit(task.claim, succeeded({"note": f"the {triggers.words} has another task now"})))
         return await self.act(record, task)
@@ -297,14 +294,14 @@ class Turns(ABC, Generic[T]):
     async def commit(self, unit: Unit) -> Answer:
         """Commit a unit of the turn."""
         reach(f"{self.point}.before_commit")
-        answer = await self.triggers.committer.submit(unit)
+        answer = await self._committer.submit(unit)
         reach(f"{self.point}.after_commit")
         return answer
 
     async def forget(self, task: Task) -> None:
         """Remove the finished task of a turn without changes, and its moves, immediately."""
         try:
-            await self.triggers.store.retention.prune_trees(Rules(task.namespace, 0, 0), [task.root_id], _PAGE)
+            await self._store.retention.prune_trees(Rules(task.namespace, 0, 0), [task.root_id], _PAGE)
         except StoreError:
             pass  # retention prunes it later
 
@@ -348,11 +345,11 @@ class Prepared:
     """Call it once the unit is committed."""
 
 
-class Starters:
+class Starters(Service):
     """Starts targets, and answers queries about started work. `runs` and `functions` load their services on first use."""
 
-    def __init__(self, store: Store, queue: Queue, runs: Callable[[], Any], functions: Callable[[], Any] | None = None) -> None:
-        self._store = store
+    def __init__(self, core: Core, queue: Queue, runs: Callable[[], Any], functions: Callable[[], Any] | None = None) -> None:
+        super().__init__(core)
         self._queue = queue
         self._runs = runs
         self._functions = functions

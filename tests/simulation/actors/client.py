@@ -82,7 +82,7 @@ class Client:
             return {"type": "http.request", "body": submission.key.encode(), "more_body": False}
 
         asked = Request({"type": "http", "method": "POST", "path": "/", "query_string": b"", "headers": []}, receive)
-        requests = _NotedRequests(engine.kernel.store, engine.kernel.committer, engine.kernel.ids)
+        requests = _NotedRequests(engine.kernel.core)
         requests.kept = lambda: self._kept.setdefault(submission.key, simulation.loop.time())
         answer = await once(requests, "ada", "POST /", submission.key, asked, carry_out)
         made: str = json.loads(bytes(answer.body))

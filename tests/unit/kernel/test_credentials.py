@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from typing import Any, cast
 
 import pytest
 from hypothesis import given
@@ -10,6 +11,7 @@ from hypothesis import strategies as st
 
 from treadle.kernel.access import credentials
 from treadle.kernel.access.credentials import NO_DIGEST, Credential, RecentRecords, fits, new_credential, read_credential
+from treadle.kernel.core import Core
 from treadle.kernel.store.process import SystemIds
 from treadle.model.ids import parse_id
 from treadle.model.records import Record
@@ -120,7 +122,7 @@ def shelf() -> Shelf:
 
 @pytest.fixture
 def recent(shelf, clock) -> RecentRecords:
-    return RecentRecords(shelf, clock, "token", "default")
+    return RecentRecords(Core(shelf, *[cast(Any, None)] * 3, clock), "token")
 
 
 async def test_a_record_is_asked_for_once_in_five_seconds(shelf, recent, clock):

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from tests.limits import BOUND
 
+from treadle.kernel.core import Core
 from treadle.kernel.reads.events import Events
 from treadle.kernel.store.queries import Event
 from treadle.model.errors import StoreUnavailable
@@ -60,7 +61,7 @@ class Quiet:
 
 
 def reader_of(store: HalfStore, after: int | None = 0) -> Events:
-    return Events(store, Quiet(), ManualClock(), namespace="default", after=after)  # type: ignore[arg-type]
+    return Events(Core(cast(Any, store), cast(Any, Quiet()), cast(Any, None), cast(Any, None), ManualClock()), after=after)
 
 
 async def read(events: Events, count: int) -> list[int]:

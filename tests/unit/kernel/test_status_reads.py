@@ -7,6 +7,7 @@ from typing import Any, cast
 
 import pytest
 
+from treadle.kernel.core import Core
 from treadle.kernel.status import Status, StatusReads
 
 
@@ -14,7 +15,7 @@ class Reads(StatusReads):
     """Reads that end when the test lets them, and return their number."""
 
     def __init__(self) -> None:
-        super().__init__(*cast(Any, (None,) * 4), namespace="default")
+        super().__init__(Core(*cast(Any, (None,) * 5)), *cast(Any, (None, None)))
         self.begun: list[asyncio.Future[None]] = []
         self._read = cast(Any, self._wait)
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Any, cast
 
 import pytest
 
 from treadle.api.system import Throughput
+from treadle.kernel.core import Core
 from treadle.kernel.reads import throughput
 from treadle.kernel.reads.throughput import ThroughputReads
 from treadle.kernel.store.queries import Tally
@@ -60,6 +62,11 @@ def ends(clock: ManualClock) -> Ends:
     return Ends(clock)
 
 
+def reads_of(ends: Ends, clock: ManualClock) -> ThroughputReads:
+    unused = cast(Any, None)
+    return ThroughputReads(Core(cast(Any, ends), unused, unused, unused, clock))
+
+
 def is_whole(hour: Throughput) -> bool:
     return hour.since_at <= hour.minutes[0].at
 
@@ -75,14 +82,14 @@ async def test_an_hour_is_counted_by_minute_and_what_is_older_is_not(ends: Ends,
         ends.end(2)
         clock.advance(60)
     ends.end(1, "failed")
-    hour = await ThroughputReads(ends, clock).last_hour()  # type: ignore[arg-type]
+    hour = await reads_of(ends, clock).last_hour()
     assert len(hour.minutes) == throughput.MINUTES
     assert [minute.completed for minute in hour.minutes[-11:]] == [2] * 10 + [0]
     assert (hour.minutes[-1].failed, counted(hour), is_whole(hour)) == (1, 21, True)
 
 
 async def test_each_look_counts_what_is_new_once(ends: Ends, clock: ManualClock):
-    looking = ThroughputReads(ends, clock)  # type: ignore[arg-type]
+    looking = reads_of(ends, clock)
     for round_ in range(1, 6):
         ends.end(4)
         assert counted(await looking.last_hour()) == 4 * round_
@@ -91,7 +98,7 @@ async def test_each_look_counts_what_is_new_once(ends: Ends, clock: ManualClock)
 
 async def test_what_comes_late_with_an_earlier_seq_is_counted(clock: ManualClock):
     ends = Ends(clock, seqs_in_order=False)
-    looking = ThroughputReads(ends, clock)  # type: ignore[arg-type]
+    looking = reads_of(ends, clock)
     ends.end(3)
     late = ends.ends.pop(2)
     assert counted(await looking.last_hour()) == 2
@@ -114,7 +121,7 @@ async def test_a_long_history_is_counted_page_by_page_back_to_an_hour_ago(
     for _ in range(30):
         ends.end(1)
         clock.advance(60)
-    looking = ThroughputReads(ends, clock)  # type: ignore[arg-type]
+    looking = reads_of(ends, clock)
     first = await looking.last_hour()
     assert (counted(first), is_whole(first)) == (10, False)
     assert first.since_at.ms == clock.now() // MINUTE * MINUTE - 9 * MINUTE
@@ -130,7 +137,7 @@ async def test_a_long_history_is_counted_page_by_page_back_to_an_hour_ago(
 async def test_after_a_long_absence_counting_begins_anew(ends: Ends, clock: ManualClock, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(throughput, "PAGE", 10)
     monkeypatch.setattr(throughput, "FAR_BEHIND", 20)
-    looking = ThroughputReads(ends, clock)  # type: ignore[arg-type]
+    looking = reads_of(ends, clock)
     ends.end(5)
     await looking.last_hour()
     ends.end(40)

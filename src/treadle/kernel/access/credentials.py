@@ -16,15 +16,11 @@ from typing import ClassVar, NamedTuple, TypeVar, cast
 
 import msgspec
 
+from treadle.kernel.core import Core, Service
 from treadle.kernel.record_service import RecordService
-from treadle.kernel.store.committer import Committer
-from treadle.kernel.store.ports import Store
 from treadle.kernel.store.records import ChangeRecord, PutRecord
 from treadle.kernel.store.units import Answer, Unit, Verdict
-from treadle.model.clock import Clock
 from treadle.model.errors import Unauthorized, UnreadableValue
-from treadle.model.ids import Ids
-from treadle.model.names import DEFAULT_NAMESPACE
 from treadle.model.records import Record
 from treadle.model.stored import Stored, read
 from treadle.model.values import Json, encode
@@ -86,17 +82,15 @@ def _text(secret: bytes) -> str:
     return base64.urlsafe_b64encode(secret).rstrip(b"=").decode()
 
 
-class RecentRecords:
+class RecentRecords(Service):
     """Records of one entity by id, cached for `RECENT_FOR`, so that a busy server does not read them on every request.
 
     Changes by other processes become visible after that time; this process calls `forget` for its own.
     """
 
-    def __init__(self, store: Store, clock: Clock, entity: str, namespace: str) -> None:
-        self._store = store
-        self._clock = clock
+    def __init__(self, core: Core, entity: str) -> None:
+        super().__init__(core)
         self._entity = entity
-        self._namespace = namespace
         self._noted: dict[str, tuple[Record, int, float]] = {}
         """Records, the store's time when they were read, and the process's time then."""
         self._changes = 0
@@ -165,9 +159,9 @@ class CredentialService(RecordService[C]):
 
     prefix: ClassVar[str]
 
-    def __init__(self, store: Store, committer: Committer, ids: Ids, clock: Clock, *, namespace: str = DEFAULT_NAMESPACE) -> None:
-        super().__init__(store, committer, ids, namespace=namespace)
-        self.recent = RecentRecords(store, clock, self.machine.entity, namespace)
+    def __init__(self, core: Core) -> None:
+        super().__init__(core)
+        self.recent = RecentRecords(core, self.machine.entity)
 
     def load(self, record: Record) -> C:
         """Decode the body of a record; one that cannot be read fits no secret and grants nothing."""
@@ -189,7 +183,7 @@ class CredentialService(RecordService[C]):
         """Store the new record of a credential, which that move makes valid."""
         text, state = self.save(body), self.machine.initial
         record = Record(
-            id=credential.record_id, namespace=self.namespace, entity=self.machine.entity, name=name, state=state, body=text
+            id=credential.record_id, namespace=self._namespace, entity=self.machine.entity, name=name, state=state, body=text
         )
         to_state = self.machine.moves[state, move]
         change = ChangeRecord(record.id, 0, text, move, state, to_state, actor=actor, data=encode(data))

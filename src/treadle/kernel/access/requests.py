@@ -12,7 +12,6 @@ import base64
 import hashlib
 from dataclasses import dataclass
 
-from treadle.kernel.core import PATIENCE
 from treadle.kernel.record_service import RecordService
 from treadle.kernel.store.committer import Stale
 from treadle.kernel.store.records import ChangeRecord, PutRecord
@@ -87,15 +86,15 @@ class Requests(RecordService[RequestBody]):
         """
         check_key(key, "idempotency key")
         digest = hashlib.sha256(request).hexdigest()
-        record_id = _id(self.namespace, actor, route, key)
+        record_id = _id(self._namespace, actor, route, key)
 
         async def attempt() -> Begun | Answer:
-            now = await self.store.now()
-            mine = RequestBody(digest=digest, begun_at=now, nonce=self.ids.new_id())
-            record = await self.store.records.find(record_id)
+            now = await self._store.now()
+            mine = RequestBody(digest=digest, begun_at=now, nonce=self._ids.new_id())
+            record = await self._store.records.find(record_id)
             if record is None:
                 await self._put(record_id, mine)
-                record = await self.store.records.find(record_id)
+                record = await self._store.records.find(record_id)
                 if record is not None and self.load(record).nonce == mine.nonce:
                     return Begun(record_id, record.version, digest)
                 raise Stale
@@ -111,7 +110,7 @@ class Requests(RecordService[RequestBody]):
                 raise Stale
             return Begun(record_id, record.version + 1, digest)
 
-        return await self.committer.transact(attempt, f"begin the request with the key {key}")
+        return await self._committer.transact(attempt, f"begin the request with the key {key}")
 
     async def finish(self, begun: Begun, answer: Answer) -> None:
         """Store the response, unless the request was begun again meanwhile. A response that is too large frees the key."""
@@ -119,7 +118,7 @@ class Requests(RecordService[RequestBody]):
             await self.forget(begun)
             return
         text = base64.b64encode(answer.body).decode()
-        body = RequestBody(digest=begun.digest, begun_at=await self.store.now(), nonce="-", status=answer.status, answer=text)
+        body = RequestBody(digest=begun.digest, begun_at=await self._store.now(), nonce="-", status=answer.status, answer=text)
         await self._change(begun.record_id, begun.version, body)
 
     async def forget(self, begun: Begun) -> None:
@@ -129,12 +128,12 @@ class Requests(RecordService[RequestBody]):
     async def _put(self, record_id: str, body: RequestBody) -> None:
         """Store a new record. It counts as ended, so that only its age keeps it from being pruned."""
         text = self.save(body)
-        record = Record(id=record_id, namespace=self.namespace, entity=ENTITY, state=MACHINE.initial, body=text)
+        record = Record(id=record_id, namespace=self._namespace, entity=ENTITY, state=MACHINE.initial, body=text)
         await self.operate(Unit(rows=(PutRecord(record), ChangeRecord(record_id, 0, text, ended=True))))
 
     async def _change(self, record_id: str, version: int, body: RequestBody) -> bool:
         change = ChangeRecord(record_id, version, self.save(body), ended=True)
-        answer = await self.committer.submit(Unit(rows=(change,)), PATIENCE)
+        answer = await self._committer.submit(Unit(rows=(change,)), self._patience)
         return answer.verdict is Verdict.DONE
 
 

@@ -19,14 +19,12 @@ from treadle.kernel.access.credentials import (
     read_credential,
 )
 from treadle.kernel.access.tokens import Tokens
-from treadle.kernel.store.committer import Committer, Stale
-from treadle.kernel.store.ports import Store
+from treadle.kernel.core import Core
+from treadle.kernel.store.committer import Stale
 from treadle.kernel.store.records import RecordFilter
 from treadle.model.access import Access
-from treadle.model.clock import Clock
 from treadle.model.errors import Unauthorized
-from treadle.model.ids import Ids, uuid7
-from treadle.model.names import DEFAULT_NAMESPACE
+from treadle.model.ids import uuid7
 from treadle.model.states import SESSION as MACHINE
 
 ENTITY = MACHINE.entity
@@ -72,26 +70,17 @@ class Sessions(CredentialService[SessionBody]):
     body = SessionBody
     prefix = PREFIX
 
-    def __init__(
-        self,
-        store: Store,
-        committer: Committer,
-        ids: Ids,
-        clock: Clock,
-        tokens: Tokens,
-        *,
-        namespace: str = DEFAULT_NAMESPACE,
-    ) -> None:
-        super().__init__(store, committer, ids, clock, namespace=namespace)
+    def __init__(self, core: Core, tokens: Tokens) -> None:
+        super().__init__(core)
         self._tokens = tokens
 
     async def open(self, secret: str) -> OpenedSession:
         """Open a session for the bearer of a token's secret, or raise `Unauthorized`."""
         access = await self._tokens.find_access(secret)
-        now = await self.store.now()
+        now = await self._store.now()
         await self._end_expired(now)
         expires_at = min(now + SESSION_FOR, access.expires_at or now + SESSION_FOR)
-        credential = new_credential(self.ids.new_id(), self.ids.secret())
+        credential = new_credential(self._ids.new_id(), self._ids.secret())
         body = SessionBody(token_id=access.token_id or "", actor=access.actor, expires_at=expires_at, digest=credential.digest())
         await self.put(credential, body, "open", access.actor, {"token_id": access.token_id})
         access = replace(access, session_id=credential.record_id, expires_at=expires_at)
@@ -121,21 +110,21 @@ class Sessions(CredentialService[SessionBody]):
         shown = read_credential(PREFIX, cookie)
 
         async def attempt() -> None:
-            record = None if shown is None else await self.store.records.find(shown.record_id)
-            if record is not None and (record.entity, record.namespace) != (ENTITY, self.namespace):
+            record = None if shown is None else await self._store.records.find(shown.record_id)
+            if record is not None and (record.entity, record.namespace) != (ENTITY, self._namespace):
                 record = None
             if not fits(shown, None if record is None else self.load(record).digest) or record is None or record.state != OPENED:
                 return
             if not await self.end(record, "close", self.load(record).actor):
                 raise Stale
 
-        await self.committer.transact(attempt, "close the session")
+        await self._committer.transact(attempt, "close the session")
 
     async def _end_expired(self, now: int) -> None:
         """Record the end of some expired sessions: those that began longer ago than a session lasts."""
         oldest_live = uuid7(max(now - SESSION_FOR, 0), bytes(10))
-        which = RecordFilter(ENTITY, self.namespace, live=True, before_id=oldest_live)
-        for record in await self.store.records.list_matching(which, _ENDED_AT_ONCE):
+        which = RecordFilter(ENTITY, self._namespace, live=True, before_id=oldest_live)
+        for record in await self._store.records.list_matching(which, _ENDED_AT_ONCE):
             if self.load(record).expires_at <= now:
                 await self.end(record, "expire", None)
 

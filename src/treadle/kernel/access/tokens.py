@@ -80,9 +80,9 @@ class Tokens(CredentialService[TokenBody]):
         if body.task_lists and Scope.ADMIN in body.scopes:
             raise InvalidInput("A token with the scope admin cannot be restricted to task lists: it could create one that is not.")
         expires_for = None if expires is None else milliseconds(expires, "expires", positive=True)
-        now = await self.store.now()
+        now = await self._store.now()
         await self._end_expired(now)
-        credential = new_credential(self.ids.new_id(), self.ids.secret())
+        credential = new_credential(self._ids.new_id(), self._ids.secret())
         body = msgspec.structs.replace(
             body, expires_at=None if expires_for is None else now + expires_for, digest=credential.digest()
         )
@@ -104,26 +104,26 @@ class Tokens(CredentialService[TokenBody]):
         async def attempt() -> Token:
             record = await self._get_record(token, exact=True)
             if record.state != ACTIVE:
-                return _shown(record, await self.store.now())
+                return _shown(record, await self._store.now())
             if not await self.end(record, "revoke", actor):
                 raise Stale
             return await self.get(record.id)
 
-        return await self.committer.transact(attempt, f"revoke the token {token}")
+        return await self._committer.transact(attempt, f"revoke the token {token}")
 
     async def get(self, id_or_name: str) -> Token:
         """Return the live token of that name, or the token of that id; or raise `NotFound`."""
-        return _shown(await self._get_record(id_or_name), await self.store.now())
+        return _shown(await self._get_record(id_or_name), await self._store.now())
 
     async def list(self, *, every: bool = False) -> TokenList:
         """Return the valid tokens, newest first; with `every` also expired and revoked ones."""
-        now = await self.store.now()
+        now = await self._store.now()
         tokens = [_shown(record, now) async for record in self._records(live=None if every else True)]
         return TokenList([token for token in tokens if every or token.state in (ACTIVE, UNREADABLE)])
 
     async def any_live(self) -> bool:
         """Return whether a valid token exists: without one, nobody can use a server from another machine."""
-        now = await self.store.now()
+        now = await self._store.now()
         async for record in self._records(live=True):
             if _state(record, _load(record), now) in (ACTIVE, UNREADABLE):
                 return True
@@ -149,13 +149,13 @@ class Tokens(CredentialService[TokenBody]):
     # records
 
     async def _get_record(self, id_or_name: str, *, exact: bool = False) -> Record:
-        record = await find_by_name_or_id(self.store, self.namespace, ENTITY, id_or_name, exact=exact)
+        record = await find_by_name_or_id(self._store, self._namespace, ENTITY, id_or_name, exact=exact)
         if record is None:
             raise not_found("token", id_or_name)
         return record
 
     def _records(self, *, live: bool | None) -> AsyncIterator[Record]:
-        return every_record(self.store, RecordFilter(ENTITY, self.namespace, live=live))
+        return every_record(self._store, RecordFilter(ENTITY, self._namespace, live=live))
 
     async def _end_expired(self, now: int) -> None:
         """Record the expiry of tokens, so that their names become free and retention prunes them."""

@@ -14,6 +14,7 @@ from fnmatch import fnmatchcase
 import msgspec
 
 from treadle.kernel.alerts.service import Alerts, load_alert, resolution
+from treadle.kernel.core import Core
 from treadle.kernel.problems import find_problems
 from treadle.kernel.status import Status
 from treadle.kernel.store.queries import LATEST_FAILURE, DeadLetterFilter, FailedRun
@@ -51,14 +52,14 @@ class AlertEvaluator(Turns[Alerts]):
 
     point = "alert"
 
-    def __init__(self, alerts: Alerts, read_status: Callable[[], Awaitable[Status]]) -> None:
-        super().__init__(alerts)
+    def __init__(self, core: Core, alerts: Alerts, read_status: Callable[[], Awaitable[Status]]) -> None:
+        super().__init__(core, alerts)
         self.read_status = read_status
 
     async def act(self, record: Record, task: Task) -> Answer:
         """Evaluate a rule once, and leave its task for the next evaluation."""
         body = self.triggers.load(record)
-        now = await self.triggers.store.now()
+        now = await self._store.now()
         # an evaluation may be late, because no worker ran: look back as far as the last one
         last_at = now if task.checkpoint is None else decode(task.checkpoint)["at"]
         since = min(now - body.within_for, last_at - OVERLAP_FOR)
@@ -77,10 +78,10 @@ class AlertEvaluator(Turns[Alerts]):
         known: dict[str, Record] = {}
         alerts: dict[str, tuple[str, AlertBody]] = {}
         for cause, old in body.causes.items():
-            if old.alert_id and (record := await self.triggers.store.records.find(old.alert_id)) is not None:
+            if old.alert_id and (record := await self._store.records.find(old.alert_id)) is not None:
                 known[cause], alerts[cause] = record, (record.id, _updated(load_alert(record), found.get(cause)))
         for cause in decided.fired:
-            alert_id = self.triggers.ids.new_id()
+            alert_id = self._ids.new_id()
             causes[cause] = msgspec.structs.replace(causes[cause], alert_id=alert_id)
             what = found[cause]
             made = AlertBody(
@@ -109,7 +110,7 @@ class AlertEvaluator(Turns[Alerts]):
     def _row(self, cause: str, alert_id: str, body: AlertBody, known: dict[str, Record], resolved: Sequence[str]) -> Row | None:
         record, text = known.get(cause), write(body)
         if record is None:
-            made = Record(id=alert_id, namespace=self.triggers.namespace, entity=ALERT.entity, state="firing", body=text)
+            made = Record(id=alert_id, namespace=self._namespace, entity=ALERT.entity, state="firing", body=text)
             return PutRecord(made)
         if cause in resolved:
             return resolution(record, body)
@@ -121,8 +122,8 @@ class AlertEvaluator(Turns[Alerts]):
             case "run_failed" | "budget_spent":
                 return await self._failed(body, since)
             case "dead_letters":
-                which = DeadLetterFilter(namespace=self.triggers.namespace, task_list=body.task_list)
-                count, _, _ = await self.triggers.store.dead_letters.count(which)
+                which = DeadLetterFilter(namespace=self._namespace, task_list=body.task_list)
+                count, _, _ = await self._store.dead_letters.count(which)
                 return _dead(body, count)
             case "queue_age":
                 return dict(_old(body, await self.read_status()))
@@ -134,7 +135,7 @@ class AlertEvaluator(Turns[Alerts]):
         last: dict[tuple[str, str], FailedRun] = {}
         before = LATEST_FAILURE
         for _ in range(PAGES):
-            page = await self.triggers.store.runs.list_failed(self.triggers.namespace, since, PAGE, before)
+            page = await self._store.runs.list_failed(self._namespace, since, PAGE, before)
             for run in page:
                 if body.workflow is not None and not handles((body.workflow,), run.workflow):
                     continue

@@ -17,7 +17,6 @@ import msgspec
 from treadle.api.alerts import Alert, AlertDelivery, AlertPage, AlertRule, AlertRules, AlertTest
 from treadle.api.options import AlertOptions
 from treadle.api.wire import Instant, record_of
-from treadle.kernel.core import PATIENCE
 from treadle.kernel.queue.why import OPEN_SERVICE, shown_server_state
 from treadle.kernel.store.lookups import check_limit, every_record
 from treadle.kernel.store.records import ChangeRecord, RecordFilter, read_body
@@ -98,16 +97,16 @@ class Alerts(Triggers[AlertRuleBody, AlertRule]):
         record = await self._get_record(name)
         if self.load_shown(record)[0] == UNREADABLE:
             raise InvalidAlert(f"The alert rule {name} cannot be read: remove it, and create another.")
-        task = self.message(record, TEST, await self.store.now(), [], 0, text=f"A test message, requested by {actor}.")
+        task = self.message(record, TEST, await self._store.now(), [], 0, text=f"A test message, requested by {actor}.")
         task = msgspec.structs.replace(task, policy=write(RetryPolicy()))
-        await self.committer.submit(Unit(tasks=(task,)), PATIENCE)
+        await self._committer.submit(Unit(tasks=(task,)), self._patience)
         return await self._test_result(task.id)
 
     async def _test_result(self, task_id: str) -> AlertTest:
-        now = await self.store.now()
+        now = await self._store.now()
         live = any(
             shown_server_state(server, now) in LIVE_SERVER_STATES and server.service_name != OPEN_SERVICE
-            for server in await self.store.servers.list_all(self.namespace)
+            for server in await self._store.servers.list_all(self._namespace)
         )
         try:
             async with asyncio.timeout(TEST_WITHIN if live else 0):
@@ -126,7 +125,7 @@ class Alerts(Triggers[AlertRuleBody, AlertRule]):
         if state not in MACHINE.final or self.load_shown(record)[0] == UNREADABLE:
             return ()
         ids = [each.alert_id for each in self.load(record).causes.values() if each.alert_id]
-        found = [await self.store.records.find(each) for each in ids]
+        found = [await self._store.records.find(each) for each in ids]
         return tuple(resolution(each, None, actor) for each in found if each is not None and each.ended_at is None)
 
     # reads
@@ -147,18 +146,18 @@ class Alerts(Triggers[AlertRuleBody, AlertRule]):
         check_limit(limit)
         before_id = None if before is None else parse_id(before, "cursor")
         rule_id = None if rule is None else (await self._get_record(rule)).id
-        which = RecordFilter(ALERT_MACHINE.entity, self.namespace, live=True if firing else None, before_id=before_id)
+        which = RecordFilter(ALERT_MACHINE.entity, self._namespace, live=True if firing else None, before_id=before_id)
         if rule_id is None:
-            page = await self.store.records.list_matching(which, limit)
+            page = await self._store.records.list_matching(which, limit)
         else:
             page = []
-            async for record in every_record(self.store, which):
+            async for record in every_record(self._store, which):
                 if load_alert(record).rule_id == rule_id:
                     page.append(record)
                     if len(page) == limit:
                         break
         ids = [task_id for record in page for task_id in load_alert(record).deliveries]
-        tasks = {task.id: task for task in await self.store.tasks.find_many(ids)} if ids else {}
+        tasks = {task.id: task for task in await self._store.tasks.find_many(ids)} if ids else {}
         return AlertPage([_alert(record, tasks) for record in page], page[-1].id if len(page) == limit else None)
 
     # records and tasks
@@ -174,8 +173,8 @@ class Alerts(Triggers[AlertRuleBody, AlertRule]):
         shown = [_for_message(alert_id, body, event, now) for alert_id, body in alerts[:LISTED]]
         payload = {"event": event, "rule_id": rule.id, "rule": rule.name, "at": as_text(now), "count": count, "alerts": shown}
         return NewTask(
-            id=self.ids.new_id(),
-            lane=Lane(self.namespace, NOTIFY, ENGINE_LIST, NOTIFY),
+            id=self._ids.new_id(),
+            lane=Lane(self._namespace, NOTIFY, ENGINE_LIST, NOTIFY),
             payload=self.seal(encode(payload | ({"text": text} if text else {}), "alert message")),
             trace_id=f"alert_rule:{rule.id}",
         )

@@ -12,13 +12,12 @@ from typing import Unpack
 from treadle.api import events as api
 from treadle.api.events import EventConditions, EventPage
 from treadle.api.wire import record_of
+from treadle.kernel.core import Service
 from treadle.kernel.reads.events import GIVE_UP_FOR, Events, canonical, fits
-from treadle.kernel.store.committer import Committer
 from treadle.kernel.store.lookups import check_limit
 from treadle.kernel.store.ports import Store
 from treadle.kernel.store.queries import Event
 from treadle.model.access import Access, Scope
-from treadle.model.clock import Clock
 from treadle.model.errors import InvalidInput
 from treadle.model.tasks import Move
 from treadle.model.values import decode
@@ -30,14 +29,8 @@ LAST_SEQ = 2**63 - 1
 _BATCH = 1000
 
 
-class EventLog:
+class EventLog(Service):
     """The log of one namespace."""
-
-    def __init__(self, store: Store, committer: Committer, clock: Clock, *, namespace: str) -> None:
-        self._store = store
-        self._committer = committer
-        self._clock = clock
-        self._namespace = namespace
 
     async def list(self, *, after_seq: int | None = None, limit: int = 100, **which: Unpack[EventConditions]) -> EventPage:
         """Return a page of events after a seq, or without one the latest."""
@@ -51,7 +44,7 @@ class EventLog:
         """Yield new events, each once, from now on or after a number, until the generator is closed."""
         if access is not None:
             access.check(Scope.READ, lists=False)
-        async with Events(self._store, self._committer, self._clock, namespace=self._namespace, after=after_seq, **which) as moves:
+        async with Events(self._core, after=after_seq, **which) as moves:
             async for move in moves:
                 yield event_record(move)
 

@@ -15,11 +15,9 @@ from typing import Any, Self, cast
 import msgspec
 
 from treadle.api.events import EventConditions
-from treadle.kernel.store.committer import Committer
-from treadle.kernel.store.ports import Store
+from treadle.kernel.core import Core, Service
 from treadle.kernel.store.process import wait_or_sleep
 from treadle.kernel.store.queries import Event
-from treadle.model.clock import Clock
 from treadle.model.errors import InvalidInput
 from treadle.model.ids import parse_id
 from treadle.model.tasks import Move
@@ -45,7 +43,7 @@ class _Gap(msgspec.Struct):
     since: float
 
 
-class Events:
+class Events(Service):
     """Moves as they happen: `async for move in events`. Ends when closed; closing is optional.
 
     `last_gap_free`: every move up to this seq was delivered or does not exist.
@@ -53,11 +51,8 @@ class Events:
 
     def __init__(
         self,
-        store: Store,
-        committer: Committer,
-        clock: Clock,
+        core: Core,
         *,
-        namespace: str,
         after: int | None = None,
         **which: Any,
     ) -> None:
@@ -65,10 +60,7 @@ class Events:
         self._stops: list[Callable[[], None]] = []
         if after is not None and after < 0:
             raise InvalidInput(f"after is the seq of an event, zero or more, not {after}.")
-        self._store = store
-        self._committer = committer
-        self._clock = clock
-        self._namespace = namespace
+        super().__init__(core)
         self._which = canonical(which)
         self._after = after
         self._high = after or 0

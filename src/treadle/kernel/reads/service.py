@@ -7,17 +7,17 @@ from collections.abc import Awaitable, Callable
 import msgspec
 
 from treadle.api.lists import DesiredWorkers
+from treadle.kernel.core import Core, Service
 from treadle.kernel.queue.engine_tasks import find_pause
 from treadle.kernel.queue.why import Reason, WaitContext, serves, shown_server_state, shown_servers, why
 from treadle.kernel.reads.demand import check_bounds, load_of, scaling
 from treadle.kernel.store.lookups import CANDIDATES, LAST, check_limit, find_id, is_short
-from treadle.kernel.store.ports import Store
 from treadle.kernel.store.queries import LaneDepth, TaskFilter
 from treadle.model.clock import Duration, milliseconds
 from treadle.model.errors import AmbiguousId, InvalidInput, TaskNotFound, not_found
 from treadle.model.ids import Ref, parse_id
 from treadle.model.lists import MOST_WORKERS, TARGET_LATENCY, WAIT, LaneRule
-from treadle.model.names import DEFAULT_LIST, DEFAULT_NAMESPACE, HANDLER, check_name
+from treadle.model.names import DEFAULT_LIST, HANDLER, check_name
 from treadle.model.states import FINAL_TASK_STATES, LIVE_TASK_STATES, Hold, TaskState
 from treadle.model.tasks import LogLine, Move, Server, Task
 
@@ -62,19 +62,12 @@ class _DemandInputs(msgspec.Struct, frozen=True):
         )
 
 
-class Reads:
+class Reads(Service):
     """Reads of one namespace; changes nothing."""
 
-    def __init__(
-        self,
-        store: Store,
-        *,
-        namespace: str = DEFAULT_NAMESPACE,
-        why_awaiting: Callable[[Task], Awaitable[Reason | None]] | None = None,
-    ) -> None:
+    def __init__(self, core: Core, why_awaiting: Callable[[Task], Awaitable[Reason | None]] | None = None) -> None:
         """`why_awaiting` explains a task that waits for a person or an external job."""
-        self._store = store
-        self._namespace = namespace
+        super().__init__(core)
         self._why_awaiting = why_awaiting
 
     async def get_task(self, task_id: Ref) -> Task:

@@ -16,11 +16,11 @@ from typing import TypeVar
 from treadle.api.handlers import HandlerRate, HandlerRates
 from treadle.api.system import Throughput, ThroughputMinute
 from treadle.api.wire import Instant
+from treadle.kernel.core import Core, Service
 from treadle.kernel.queue.kinds import is_work
-from treadle.kernel.store.ports import Store
 from treadle.kernel.store.queries import Tally, TaskEnd
 from treadle.model.clock import Clock
-from treadle.model.names import DEFAULT_NAMESPACE, FUNCTION
+from treadle.model.names import FUNCTION
 from treadle.model.states import TaskState
 
 T = TypeVar("T")
@@ -39,16 +39,14 @@ FRESH_FOR = 2.0
 """Seconds for which concurrent callers share a result."""
 
 
-class ThroughputReads:
+class ThroughputReads(Service):
     """The last hour of one namespace."""
 
-    def __init__(self, store: Store, clock: Clock, *, namespace: str = DEFAULT_NAMESPACE) -> None:
-        self._store = store
-        self._clock = clock
-        self._namespace = namespace
-        self.last_hour = _shared(clock, self._read)
+    def __init__(self, core: Core) -> None:
+        super().__init__(core)
+        self.last_hour = _shared(core.clock, self._read)
         """The last hour as of now; concurrent callers share a read."""
-        self.rates = _shared(clock, self._read_rates)
+        self.rates = _shared(core.clock, self._read_rates)
         """The rates by handler as of now."""
         self._reset()
 

@@ -25,7 +25,6 @@ from treadle.api.schedules import (
     Started,
 )
 from treadle.api.wire import Instant, record_of
-from treadle.kernel.core import PATIENCE
 from treadle.kernel.reads.records import move_record
 from treadle.kernel.schedules.decide import Due, decide, jitter_of, tick_id
 from treadle.kernel.schedules.options import begin, check_options, edit_body, make_body, redefine
@@ -75,7 +74,7 @@ class Schedules(Triggers[ScheduleBody, Schedule]):
         Raises `InvalidSchedule` for invalid options, `Refused` (`schedule_exists`) if the name is taken.
         """
         check_name(name, "schedule name")
-        now = await self.store.now()
+        now = await self._store.now()
         body = make_body(options, now)
         self.check(body)
         return await self.get(await self._put(name, body, paused=paused, actor=actor))
@@ -119,24 +118,24 @@ class Schedules(Triggers[ScheduleBody, Schedule]):
             self.check(new)
             return new
 
-        record = await self.store.records.find_named(self.namespace, SCHEDULE, name)
+        record = await self._store.records.find_named(self._namespace, SCHEDULE, name)
         if record is not None:
             await self._operate(record.id, "edit", actor, defined)
             return
-        body = begin(wanted, await self.store.now())
+        body = begin(wanted, await self._store.now())
         self.check(body)
         await self._put(name, body, paused=False, actor=actor)
 
     async def find(self, name: str) -> tuple[str, ScheduleBody] | None:
         """Return the id and the body of the live schedule of that name, if there is one."""
-        record = await self.store.records.find_named(self.namespace, SCHEDULE, name)
+        record = await self._store.records.find_named(self._namespace, SCHEDULE, name)
         return None if record is None else (record.id, self.load_shown(record)[1])
 
     async def run_now(self, name: str, *, actor: str = "python") -> Started:
         """Start the target once, now, independently of ticks and of the overlap policy."""
         record = await self._get_record(name)
-        tick = await self.store.now()
-        (started,) = await self._start(record.id, [(tick, self.ids.new_id())], actor, "run now")
+        tick = await self._store.now()
+        (started,) = await self._start(record.id, [(tick, self._ids.new_id())], actor, "run now")
         return record_of(Started, started)
 
     async def backfill(
@@ -150,7 +149,7 @@ class Schedules(Triggers[ScheduleBody, Schedule]):
         record = await self._get_record(name)
         body = self.load_shown(record)[1]
         since, until = instant(start, "start"), instant(end, "end")
-        now = await self.store.now()
+        now = await self._store.now()
         if until > now:
             raise InvalidInput(f"A backfill must be in the past: {as_text(until)} is still to come.")
         if since > until:
@@ -178,7 +177,7 @@ class Schedules(Triggers[ScheduleBody, Schedule]):
             record = await self._get_record(schedule_id)
             self.check_move(record, "fire")
             body = self.load(record)
-            now = await self.store.now()
+            now = await self._store.now()
             wanted = starts
             if note == _BACKFILL:  # another backfill may run concurrently
                 kind = self.starters.kind_of(body.target)
@@ -206,12 +205,12 @@ class Schedules(Triggers[ScheduleBody, Schedule]):
                 data=encode(data),
             )
             unit = unit_of([prepared for _, prepared in made], (change,))
-            await self.committer.commit(unit, PATIENCE)
+            await self._committer.commit(unit, self._patience)
             for _, prepared in made:
                 prepared.committed()
             return started
 
-        return await self.committer.transact(attempt, f"start the schedule {schedule_id}")
+        return await self._committer.transact(attempt, f"start the schedule {schedule_id}")
 
     # reads
 
@@ -222,7 +221,7 @@ class Schedules(Triggers[ScheduleBody, Schedule]):
     async def moves(self, name: str) -> ScheduleMoves:
         """Return its moves, oldest first."""
         record = await self._get_record(name)
-        return ScheduleMoves([move_record(move) for move in await self.store.log.list_moves(record.id)])
+        return ScheduleMoves([move_record(move) for move in await self._store.log.list_moves(record.id)])
 
     async def preview(self, name: str, count: int = 10) -> SchedulePreview:
         """Return the upcoming actions of the schedule: due ticks that fire now or one after another, and the next ticks."""
@@ -231,14 +230,14 @@ class Schedules(Triggers[ScheduleBody, Schedule]):
 
     async def preview_new(self, *, count: int = 10, **options: Unpack[ScheduleOptions]) -> SchedulePreview:
         """Preview a schedule with these options, which need not name a target; nothing is stored."""
-        body = make_body(options if named_targets(options) else {**_ANY_TARGET, **options}, await self.store.now())
+        body = make_body(options if named_targets(options) else {**_ANY_TARGET, **options}, await self._store.now())
         self.check(body)
         return await self._preview("", body, count)
 
     async def _preview(self, schedule_id: str, body: ScheduleBody, count: int) -> SchedulePreview:
         if not 0 < count <= _PREVIEW_LIMIT:
             raise InvalidInput(f"A preview has from 1 to {_PREVIEW_LIMIT} ticks, not {count}.")
-        now = await self.store.now()
+        now = await self._store.now()
         due = await self._due(schedule_id, body, now)
         upto = body.end_at if body.end_at is not None else 2**62
         ticks = ticks_after(make_calendar(body.when), max(due.plan.cursor, now), upto, count)
@@ -258,7 +257,7 @@ class Schedules(Triggers[ScheduleBody, Schedule]):
 
     async def describe_recovery(self) -> Sequence[Recovery]:
         """Return the active schedules that have missed ticks, and the effect of their policies, for start-up."""
-        now, recoveries = await self.store.now(), []
+        now, recoveries = await self._store.now(), []
         for record in await self._list_active():
             body = self.load(record)
             due = await self._due(record.id, body, now)

@@ -11,12 +11,12 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, NamedTuple, TypeVar
 
+from treadle.kernel.core import Core, Service
 from treadle.kernel.search.plan import KEYS_LIMIT, Plan, Subject, error_text, matches, plan, roots
 from treadle.kernel.search.query import Condition, Field, Group, Instant, Query, parse, parts_of
 from treadle.kernel.store.lookups import check_limit
 from treadle.kernel.store.ports import SearchStore, Span, Store
 from treadle.kernel.store.queries import NEWEST, Place, RunFilter, TaskFilter
-from treadle.kernel.store.value_store import ValueStore
 from treadle.model.errors import TreadleError
 from treadle.model.ids import Ref, id_time, parse_id, uuid7
 from treadle.model.runs import Run
@@ -52,14 +52,12 @@ class Found(Generic[T]):
     searched: int
 
 
-class Search:
+class Search(Service):
     """Searches of one namespace; changes nothing. `sealed` means that errors are stored encrypted, so no index has their words."""
 
-    def __init__(self, store: Store, value_store: ValueStore, list_doing: ListDoing, *, namespace: str, sealed: bool) -> None:
-        self._store = store
-        self._value_store = value_store
+    def __init__(self, core: Core, list_doing: ListDoing, *, sealed: bool) -> None:
+        super().__init__(core)
         self._list_doing = list_doing
-        self._namespace = namespace
         self._sealed = sealed
 
     async def list_runs(

@@ -13,9 +13,10 @@ from typing import Protocol
 
 import msgspec
 
+from treadle.kernel.core import Core
 from treadle.kernel.store.records import ChangeRecord, PutItems
 from treadle.kernel.store.units import Answer, Finish, Park, Row, Unit, Verdict
-from treadle.kernel.telemetry.events import Emit, WatcherBack, WatcherTrouble
+from treadle.kernel.telemetry.events import WatcherBack, WatcherTrouble
 from treadle.kernel.triggers import Prepared, Turns, succeeded, unit_of
 from treadle.kernel.watchers.decide import (
     Content,
@@ -113,9 +114,8 @@ class WatcherScanner(Turns[Watchers]):
 
     point = "look"
 
-    def __init__(self, watchers: Watchers, emit: Emit, sources: SourceReader) -> None:
-        super().__init__(watchers)
-        self._emit = emit
+    def __init__(self, core: Core, watchers: Watchers, sources: SourceReader) -> None:
+        super().__init__(core, watchers)
         self._sources = sources
 
     async def act(self, record: Record, task: Task) -> Answer:
@@ -149,7 +149,7 @@ class WatcherScanner(Turns[Watchers]):
         after: str | None = None
         begin = 0
         while True:
-            stored = await self.triggers.store.records.list_items(turn.record.id, after, PAGE)
+            stored = await self._store.records.list_items(turn.record.id, after, PAGE)
             bound = stored[-1][0] if len(stored) == PAGE else None
             end = len(keys) if bound is None else bisect_right(keys, bound)
             if end - begin > PAGE:
@@ -196,7 +196,7 @@ class WatcherScanner(Turns[Watchers]):
     async def _scan_address(self, turn: _Turn) -> None:
         source = turn.body.source
         key = key_of(source.place)
-        stored = dict(await self.triggers.store.records.list_items(turn.record.id, keys=[key]))
+        stored = dict(await self._store.records.list_items(turn.record.id, keys=[key]))
         item = read_item(stored[key]) if key in stored else None
         fetched = await self._sources.fetch(source, item)
         turn.items = 0 if fetched.gone else 1
@@ -217,7 +217,7 @@ class WatcherScanner(Turns[Watchers]):
         if judged.change is None or judged.change not in turn.body.changes:
             return
         name = found.name if found is not None else judged.key
-        watcher, start_id = f"watcher:{turn.record.name}", self.triggers.ids.new_id()
+        watcher, start_id = f"watcher:{turn.record.name}", self._ids.new_id()
         value = change_value(turn.record.name or "", turn.body.source, judged.change, name, judged.item or old)
         started, prepared = await self.triggers.starters.prepare(turn.body.target, start_id, watcher, value, actor=watcher)
         chunk.prepared.append(prepared)

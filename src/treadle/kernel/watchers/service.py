@@ -15,7 +15,6 @@ import msgspec
 from treadle.api.options import SourceOptions, WatcherChanges, WatcherOptions
 from treadle.api.watchers import SeenItem, SeenPage, WatchedSource, Watcher, WatcherPage
 from treadle.api.wire import record_of
-from treadle.kernel.core import PATIENCE
 from treadle.kernel.store.lookups import check_limit
 from treadle.kernel.triggers import ACTIVE, Recovery, Triggers, check_options, edit_target, is_placeholder, is_web_url
 from treadle.kernel.watchers.decide import Scan
@@ -98,7 +97,7 @@ class Watchers(Triggers[WatcherBody, Watcher]):
             scan = await self.survey(body.source)
         except LookFailed as error:
             problem = {"code": error.reason, "message": str(error)}
-            return msgspec.structs.replace(body, error=problem, error_at=await self.store.now()), ()
+            return msgspec.structs.replace(body, error=problem, error_at=await self._store.now()), ()
         if body.existing != SEEN or len(scan.found) > BASELINE_LIMIT:
             return body, ()
         body = msgspec.structs.replace(body, listed=True)
@@ -141,10 +140,10 @@ class Watchers(Triggers[WatcherBody, Watcher]):
             if task is not None and task.owner_id is not None:
                 return self.show(record)  # a worker is scanning now
             reason = f"The watcher {record.name} scans immediately, on request of {actor}."
-            await self.committer.commit(await self._replace_task(record, self.load(record), task, actor, reason), PATIENCE)
+            await self._committer.commit(await self._replace_task(record, self.load(record), task, actor, reason), self._patience)
             return await self.get(record.id)
 
-        return await self.committer.transact(attempt, f"scan with the watcher {name}")
+        return await self._committer.transact(attempt, f"scan with the watcher {name}")
 
     # reads
 
@@ -158,13 +157,13 @@ class Watchers(Triggers[WatcherBody, Watcher]):
         if after is not None:
             encode(after, "cursor")  # refuses text that the stores cannot compare
         record = await self._get_record(name)
-        items = [(key, read_item(value)) for key, value in await self.store.records.list_items(record.id, after, limit)]
+        items = [(key, read_item(value)) for key, value in await self._store.records.list_items(record.id, after, limit)]
         seen = [record_of(SeenItem, item, name=key, settling=item.pending is not None) for key, item in items]
         return SeenPage(seen, seen[-1].name if len(seen) == limit else None)
 
     async def describe_recovery(self) -> Sequence[Recovery]:
         """Return the watchers with overdue scans, for start-up; their next scan reports all changes."""
-        now = await self.store.now()
+        now = await self._store.now()
         found = []
         for record in await self._list_active():
             task = await self.find_task(record)
