@@ -18,9 +18,12 @@ from treadle.kernel.store.queries import (
     DeadLetter,
     DeadLetterFilter,
     DeadLetterGroup,
+    Event,
     Extension,
     FailedRun,
+    History,
     LaneDepth,
+    OpenWork,
     Place,
     Renewal,
     RunFilter,
@@ -41,7 +44,7 @@ from treadle.model.runs import DOINGS, Flow, FlowVersion, Run, Step
 from treadle.model.states import RunState
 from treadle.model.tasks import LogLine, Move, Server, Task
 from treadle.stores import leases, limits
-from treadle.stores.rules.encoding import registration_of, server_of
+from treadle.stores.rules.encoding import first_id, registration_of, server_of
 from treadle.stores.session import Database, Session
 
 P = ParamSpec("P")
@@ -194,8 +197,12 @@ class Streams(Reads):
         return int(rows[0][0]) if rows else 0
 
 
-class LogPort(Reads):
-    """The part of the `LogStore` that both stores have in common."""
+class Log(Reads):
+    """The `LogStore` of both stores."""
+
+    def __init__(self, database: Database) -> None:
+        super().__init__(database)
+        self.seqs_in_order = database.seqs_in_order
 
     async def list_moves(self, entity_id: str) -> list[Move]:
         return await self._database.fetch_as(Move, "list_moves", entity_id=entity_id)
@@ -205,6 +212,17 @@ class LogPort(Reads):
 
     async def list_takeovers(self, run_id: str, limit: int) -> list[Move]:
         return await self._database.fetch_as(Move, "list_takeovers", run_id=run_id, limit=max(limit, 0))
+
+    async def list_histories(self, after_id: str | None, limit: int) -> list[History]:
+        rows = await self._database.fetch("list_histories", after_id=after_id or _FIRST_ID, limit=max(limit, 0))
+        return [
+            History(entity, entity_id, state, version, tuple(_decode_moves(moves)))
+            for entity, entity_id, state, version, moves in rows
+        ]
+
+    async def list_events(self, after_seq: int, until_seq: int, limit: int) -> list[Event]:
+        rows = await self._database.fetch("list_events", after_seq=after_seq, until_seq=until_seq, limit=max(limit, 0))
+        return [Event(namespace, _decode_move(move)) for namespace, move in rows]
 
     async def find_last_seq(self) -> int:
         ((seq,),) = await self._database.fetch("find_last_seq")
@@ -233,6 +251,11 @@ class LogPort(Reads):
         lines = [(number, LogLine(**dict(zip(fields, line, strict=True)))) for number, *line in rows]
         return lines[::-1] if after is None else lines
 
+
+_FIRST_ID = first_id(0)
+_decode_move = msgspec.json.Decoder(Move).decode
+_decode_moves = msgspec.json.Decoder(list[Move]).decode
+_decode_task = msgspec.json.Decoder(Task).decode
 
 _ID_STATEMENTS = {"run": "list_run_ids", "task": "list_task_ids", "step": "list_step_ids"}
 
@@ -363,8 +386,8 @@ def lane_rule(
     return LaneRule(lane_id=lane_id, lane=lane, paused=bool(paused), accepting=bool(accepting), **values)
 
 
-class RunPort(Reads):
-    """The part of the `RunStore` that both stores have in common."""
+class Runs(Reads):
+    """The `RunStore` of both stores."""
 
     async def find(self, run_id: str) -> Run | None:
         return await self._find(Run, "find_run", id=run_id)
@@ -404,6 +427,10 @@ class RunPort(Reads):
             "created_before": NEWEST.created_at if which.created_before is None else which.created_before,
             **await self._place("find_run_created_at", which.before, which.before_id),
         }
+
+    async def list_open_work(self, run_ids: Sequence[str]) -> list[OpenWork]:
+        rows = await self._database.fetch("list_open_work", run_ids=unique(run_ids))
+        return [OpenWork(DOINGS[rank], count, _decode_task(task), record_id) for rank, count, task, record_id in rows]
 
     async def list_step_tasks(self, step_ids: Sequence[str]) -> list[StepTask]:
         return [StepTask(*row) for row in await self._database.fetch("list_step_tasks", step_ids=unique(step_ids))]

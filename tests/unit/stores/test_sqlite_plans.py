@@ -89,7 +89,7 @@ INDEXES = {
         "list_run_lines_before": {"lines_run"},
         "list_run_lines_after": {"lines_run"},
         "list_moves": set(),
-        "list_entities": set(),
+        "list_histories": set(),
         "list_moves_of": set(),
         "list_takeovers": {"log_takeovers"},
         "list_events": {"finished_seq"},

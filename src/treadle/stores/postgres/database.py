@@ -115,6 +115,8 @@ SessionWork = Callable[[PostgresSession], Coroutine[Any, Any, T]]
 class Database:
     """A schema of a PostgreSQL database: the connector, the pools for work and for lists, and the known lanes."""
 
+    seqs_in_order = False  # the order of seqs is not the order of commits (D9)
+
     def __init__(self, address: Address, clock: Clock) -> None:
         self.url = address.shown
         self.address = address

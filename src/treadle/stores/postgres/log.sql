@@ -36,7 +36,7 @@ with found as (
 select * from found order by seq;
 
 -- name: list_histories(after_id, limit) on lists
--- List the first $2 entities after the id $1, each with its moves or a single row without one.
+-- List the first $2 entities after the id $1, each with its moves as JSON.
 with page as materialized (
   select entity, id, state, version
   from (
@@ -51,24 +51,24 @@ with page as materialized (
   order by id
   limit $2::bigint
 )
-select page.entity as row_entity, page.id as row_id, page.state as row_state, page.version as row_version, moves.*
+select page.entity, page.id::text, page.state, page.version, (
+  select coalesce(json_agg(moves order by moves.version), '[]')::text
+  from (
+    select log.*
+    from log
+    where entity_id = page.id
+    union all
+    select seq, finished_at, 'task', id, version, move, from_state, state, actor, claim_version, run_id, root_id, trace_id, error
+    from finished
+    where id = page.id
+  ) as moves
+)
 from page
-left join lateral (
-  select log.*
-  from log
-  where entity_id = page.id
-  union all
-  select seq, finished_at, 'task', id, version, move, from_state, state, actor, claim_version, run_id, root_id, trace_id, error
-  from finished
-  where id = page.id
-) as moves on true
-order by page.id, moves.version;
+order by page.id;
 
 -- name: list_events(after_seq, until_seq, limit) on hot
--- List up to $3 moves after the seq $1 and up to $2, in order, with the namespaces of their entities.
-select coalesce(found.namespace, tasks.namespace, finished.namespace, runs.namespace, records.namespace) as row_namespace, found.seq, found.at,
-  found.entity, found.entity_id, found.version, found.move, found.from_state, found.to_state, found.actor, found.claim_version,
-  found.run_id, found.root_id, found.trace_id, found.data
+-- List up to $3 moves after the seq $1 and up to $2 as JSON, in order, with the namespaces of their entities.
+select coalesce(found.namespace, tasks.namespace, finished.namespace, runs.namespace, records.namespace), row_to_json(found)::text
 from (
   select *
   from (

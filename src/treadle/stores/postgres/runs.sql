@@ -78,8 +78,8 @@ with ranked (id, run_id, doing, wake_at) as (
     row_number() over (partition by run_id, doing order by wake_at, id) as number
   from ranked
 )
-select {t.live}, l.kind, l.task_list, l.name, n.doing as rank, n.count,
-  (select r.id from records as r where r.task_id = n.id and r.ended_at is null order by r.id desc limit 1) as record_id
+select n.doing, n.count, (select row_to_json(task)::text from (select {t.live}, l.kind, l.task_list, l.name) as task),
+  (select r.id::text from records as r where r.task_id = n.id and r.ended_at is null order by r.id desc limit 1)
 from numbered as n join tasks as t on t.id = n.id join lanes as l on l.id = t.lane_id
 where n.number = 1;
 

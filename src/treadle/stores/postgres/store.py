@@ -20,14 +20,12 @@ from treadle.stores.postgres.connection.failover import watch_timelines
 from treadle.stores.postgres.connection.signals import Listener, Notifier
 from treadle.stores.postgres.database import Database, PostgresSession
 from treadle.stores.postgres.health import HealthReport
-from treadle.stores.postgres.log import Log
 from treadle.stores.postgres.namespaces import Namespaces
 from treadle.stores.postgres.partitions import Retention
-from treadle.stores.postgres.runs import Runs
 from treadle.stores.postgres.search import Search
 from treadle.stores.postgres.servers import Attendance, Servers
 from treadle.stores.postgres.tasks import Tasks, read_clock
-from treadle.stores.shared import DeadLetters, OperatorPort, Records, Streams, Traces
+from treadle.stores.shared import DeadLetters, Log, OperatorPort, Records, Runs, Streams, Traces
 from treadle.stores.usage import UsageLedger
 
 LONGEST_COMMIT = LONGEST_STATEMENT_FOR / 1000

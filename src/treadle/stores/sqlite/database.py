@@ -51,22 +51,6 @@ class Channel(Protocol):
         """Finish queued work, then close the connection; idempotent."""
 
 
-class ClosedChannel:
-    """The channel of a store that is not open."""
-
-    after: Tidy | None = None
-    fuse = Fuse("")
-
-    async def call(self, work: Work[T]) -> T:
-        raise NotOpen
-
-    def call_blocking(self, work: Work[T]) -> T:
-        raise NotOpen
-
-    async def close(self) -> None:
-        pass
-
-
 class InlineChannel:
     """Uses the connection in the caller's thread, under a lock."""
 
@@ -297,6 +281,10 @@ def _decoder(kind: type[Any]) -> Callable[[str], list[Any]]:
     return msgspec.json.Decoder(list[kind]).decode  # type: ignore[valid-type]
 
 
+def _not_open() -> apsw.Connection:
+    raise NotOpen
+
+
 SessionWork = Callable[[SqliteSession], Coroutine[Any, Any, T]]
 
 
@@ -304,6 +292,7 @@ class Database:
     """A SQLite database: the channels for writing and reading, the clock, and the lanes that it has."""
 
     channel = ""
+    seqs_in_order = True  # there is one writer
 
     def __init__(self, path: str | None, clock: Clock, *, inline: bool) -> None:
         self.path = path
@@ -313,7 +302,7 @@ class Database:
         """The path of a file that other processes may use, too."""
         self.clock = clock
         self.now = clock.now
-        self.writer: Channel = ClosedChannel()
+        self.writer: Channel = InlineChannel(_not_open, self.shown)
         self.reader: Channel = self.writer
         self.lanes: Mapping[Lane, int] = {}
 

@@ -3,10 +3,9 @@
 select coalesce('[' || group_concat(move, ',') || ']', '[]')
 from (select move from moves where entity_id = :entity_id order by version);
 
--- name: list_entities as json
--- List the states and versions of entities, in order of id.
-select json_group_array(json_array(entity, id, state, version))
-from (
+-- name: list_histories
+-- List the first entities after an id, each with its moves as JSON.
+with page as materialized (
   select entity, id, state, version
   from (
     select * from (select 'task' as entity, id, state, version from tasks where id > :after_id order by id limit :limit)
@@ -19,7 +18,14 @@ from (
   )
   order by id
   limit :limit
-);
+), grouped as materialized (
+  select entity_id, json_group_array(json(move)) as moves
+  from (select entity_id, move from moves where entity_id in (select id from page) order by entity_id, version)
+  group by entity_id
+)
+select page.entity, page.id, page.state, page.version, coalesce(grouped.moves, '[]')
+from page left join grouped on grouped.entity_id = page.id
+order by page.id;
 
 -- name: list_moves_of as json
 -- List the moves of many entities, each in order of version.
@@ -41,23 +47,22 @@ from (
   order by seq
 );
 
--- name: list_events as json
--- List the moves after a seq, in order, with the namespaces of their entities.
-select coalesce('[' || group_concat(event, ',') || ']', '[]')
+-- name: list_events
+-- List the moves after a seq as JSON, in order, with the namespaces of their entities.
+select namespace, move
 from (
-  select event
+  select *
   from (
     select * from (
-      select l.seq, json_array(
-          coalesce(
-            (select t.namespace from tasks as t where t.id = l.entity_id),
-            (select f.namespace from finished as f where f.id = l.entity_id),
-            (select r.namespace from runs as r where r.id = l.entity_id),
-            (select r.namespace from records as r where r.id = l.entity_id)
-          ),
-          json_object('seq', l.seq, 'at', l.at, 'entity', l.entity, 'entity_id', l.entity_id, 'version', l.version, 'move', l.move,
+      select l.seq, coalesce(
+          (select t.namespace from tasks as t where t.id = l.entity_id),
+          (select f.namespace from finished as f where f.id = l.entity_id),
+          (select r.namespace from runs as r where r.id = l.entity_id),
+          (select r.namespace from records as r where r.id = l.entity_id)
+        ) as namespace,
+        json_object('seq', l.seq, 'at', l.at, 'entity', l.entity, 'entity_id', l.entity_id, 'version', l.version, 'move', l.move,
             'from_state', l.from_state, 'to_state', l.to_state, 'actor', l.actor, 'claim_version', l.claim_version,
-            'run_id', l.run_id, 'root_id', l.root_id, 'trace_id', l.trace_id, 'data', l.data)) as event
+            'run_id', l.run_id, 'root_id', l.root_id, 'trace_id', l.trace_id, 'data', l.data) as move
       from log as l
       where l.seq > :after_seq and l.seq <= :until_seq
       order by l.seq
@@ -65,10 +70,10 @@ from (
     )
     union all
     select * from (
-      select f.seq, json_array(f.namespace,
-          json_object('seq', f.seq, 'at', f.finished_at, 'entity', 'task', 'entity_id', f.id, 'version', f.version, 'move', f.move,
+      select f.seq, f.namespace,
+        json_object('seq', f.seq, 'at', f.finished_at, 'entity', 'task', 'entity_id', f.id, 'version', f.version, 'move', f.move,
             'from_state', f.from_state, 'to_state', f.state, 'actor', f.actor, 'claim_version', f.claim_version,
-            'run_id', f.run_id, 'root_id', f.root_id, 'trace_id', f.trace_id, 'data', f.error))
+            'run_id', f.run_id, 'root_id', f.root_id, 'trace_id', f.trace_id, 'data', f.error)
       from finished as f
       where f.seq > :after_seq and f.seq <= :until_seq
       order by f.seq

@@ -18,7 +18,7 @@ from treadle.kernel.store.ports import CHANGED, Store
 from treadle.kernel.store.units import Answer, Unit
 from treadle.model.clock import Clock
 from treadle.stores.commit import commit
-from treadle.stores.shared import DeadLetters, OperatorPort, Streams, Traces
+from treadle.stores.shared import DeadLetters, Log, OperatorPort, Runs, Streams, Traces
 from treadle.stores.sqlite.connection.clocks import check_clocks
 from treadle.stores.sqlite.connection.commits import CommitCounter, check_gone, check_header
 from treadle.stores.sqlite.connection.connect import (
@@ -36,11 +36,9 @@ from treadle.stores.sqlite.connection.schema import NEWEST, check_version, creat
 from treadle.stores.sqlite.connection.sockets import Signals
 from treadle.stores.sqlite.database import Database, InlineChannel, SqliteSession, ThreadChannel
 from treadle.stores.sqlite.health import HealthReport
-from treadle.stores.sqlite.log import Log
 from treadle.stores.sqlite.namespaces import Namespaces
 from treadle.stores.sqlite.records import Records
 from treadle.stores.sqlite.retention import Retention
-from treadle.stores.sqlite.runs import Runs
 from treadle.stores.sqlite.search import Search
 from treadle.stores.sqlite.servers import Servers
 from treadle.stores.sqlite.tasks import Tasks, list_lanes, make_lanes
