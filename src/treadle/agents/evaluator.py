@@ -9,16 +9,15 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
-from enum import StrEnum
+from dataclasses import replace
 from typing import Any
 
 from treadle.agents.connection import forbid_event_loop
 from treadle.agents.invoke import CtrlC, ToolRegistry
 from treadle.agents.persistence import Persistence
 from treadle.kernel.runs.flows import Source, find_workflow
-from treadle.kernel.runs.records import ExecutionResult as KernelResult
-from treadle.kernel.runs.records import ExecutionStatus as KernelStatus
+from treadle.kernel.runs.records import ExecutionResult as ExecutionResult
+from treadle.kernel.runs.records import ExecutionStatus as ExecutionStatus
 from treadle.lang.codec import qualified_name_of
 from treadle.model.errors import InvalidInput, NotFound, Refused
 from treadle.model.ids import parse_id
@@ -51,29 +50,6 @@ _log = safe_logger("treadle.agents")
 _PAUSE = 0.02
 _STILL_FOR = 5
 """Polls without progress after which a run is checked for lost tasks."""
-
-
-class ExecutionStatus(StrEnum):
-    """The progress of a run when a call returns."""
-
-    COMPLETED = "COMPLETED"
-    PAUSED = "PAUSED"
-    """A fixed point: a step waits for its handler, or an operator paused the run."""
-    ERROR = "ERROR"
-    TIMEOUT = "TIMEOUT"
-    """The run still progressed after `max_iterations` polls."""
-
-
-@dataclass(slots=True)
-class ExecutionResult:
-    """The result of `execute` and `resume`."""
-
-    success: bool
-    workflow_id: str
-    outputs: dict[str, Any] = field(default_factory=dict)
-    error: str | None = None
-    iterations: int = 0
-    status: ExecutionStatus = ExecutionStatus.PAUSED
 
 
 class UnknownStep(NotFound, ValueError):
@@ -248,7 +224,7 @@ class Evaluator:
         seen, still = -1, 0
         for _ in range(self._max_iterations):
             found = await runs.status(run_id)
-            if found.status is not KernelStatus.RUNNING:
+            if found.status is not ExecutionStatus.RUNNING:
                 return _shown(found)
             if await self.persistence.work_own_kinds():
                 continue
@@ -258,14 +234,8 @@ class Evaluator:
                 with suppress(Refused):  # it changes too fast to need repair
                     await runs.repair(run_id, actor=self.persistence.owner_id)
             await self.persistence.engine.kernel.clock.sleep(_PAUSE)  # others are driving it
-        return ExecutionResult(
-            False,
-            run_id,
-            {},
-            f"still active after {self._max_iterations} polls",
-            self._max_iterations,
-            ExecutionStatus.TIMEOUT,
-        )
+        problem = f"still active after {self._max_iterations} polls"
+        return ExecutionResult(ExecutionStatus.TIMEOUT, run_id, {}, problem, self._max_iterations)
 
     async def _waiting(self, run_id: str) -> list[tuple[Task, dict[str, Json]]]:
         """Return the unclaimed tasks of the run that wait for a handler."""
@@ -297,13 +267,9 @@ class Evaluator:
         return row.run_id
 
 
-_STATUSES = {
-    KernelStatus.COMPLETED: ExecutionStatus.COMPLETED,
-    KernelStatus.ERROR: ExecutionStatus.ERROR,
-    KernelStatus.CANCELED: ExecutionStatus.ERROR,
-}
+_SHOWN_AS = {ExecutionStatus.RUNNING: ExecutionStatus.PAUSED, ExecutionStatus.CANCELED: ExecutionStatus.ERROR}
 
 
-def _shown(result: KernelResult) -> ExecutionResult:
-    status = _STATUSES.get(result.status, ExecutionStatus.PAUSED)
-    return ExecutionResult(result.success, result.workflow_id, result.outputs, result.error, result.iterations, status)
+def _shown(result: ExecutionResult) -> ExecutionResult:
+    """The result in the terms of the agent SDK."""
+    return replace(result, status=_SHOWN_AS.get(result.status, result.status))

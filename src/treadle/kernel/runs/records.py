@@ -48,15 +48,18 @@ class StartOptions(TypedDict, total=False):
 
 
 class ExecutionStatus(StrEnum):
-    """The state of a run for its driver. PAUSED: no progress without a handler's result (or the run was paused). RUNNING: the
-    engine is working.
-    """
+    """The state of a run for its driver."""
 
     COMPLETED = "COMPLETED"
     PAUSED = "PAUSED"
+    """A fixed point: no progress without a handler's result, or the run was paused."""
     ERROR = "ERROR"
     RUNNING = "RUNNING"
+    """The engine is working; the agent SDK shows it as PAUSED."""
     CANCELED = "CANCELED"
+    """The agent SDK shows it as ERROR."""
+    TIMEOUT = "TIMEOUT"
+    """Of the agent SDK: the run still progressed after `max_iterations` polls."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +76,7 @@ class ExecutionResult:
     @property
     def success(self) -> bool:
         """Whether nothing has failed so far."""
-        return self.status not in (ExecutionStatus.ERROR, ExecutionStatus.CANCELED)
+        return self.status not in (ExecutionStatus.ERROR, ExecutionStatus.CANCELED, ExecutionStatus.TIMEOUT)
 
 
 @dataclass(frozen=True, slots=True)
