@@ -304,15 +304,23 @@ def stop_signal(at_eof: bool = False) -> asyncio.Event:
     loop = asyncio.get_running_loop()
     presses = 0
 
+    def end_now() -> None:
+        tell_note("Stopped immediately; running tasks are taken over when their leases expire.")
+        os._exit(INTERRUPTED)
+
     def pressed() -> None:
         nonlocal presses
         presses += 1
-        if presses > 1 or stop.is_set():
-            tell_note("Stopped immediately; running tasks are taken over when their leases expire.")
-            os._exit(INTERRUPTED)
+        if presses > 1:
+            end_now()
+
+    def interrupt() -> None:
+        if stop.is_set():
+            end_now()
+        stop.set()
 
     loop.add_signal_handler(signal.SIGTERM, stop.set)
-    loop.add_signal_handler(signal.SIGINT, stop.set)
+    loop.add_signal_handler(signal.SIGINT, interrupt)
     on_sigint(pressed)
     if at_eof:
 
@@ -396,6 +404,13 @@ async def start_worker(
     )
 
 
+def signal_all(processes: Iterable[Process], number: signal.Signals) -> None:
+    """Send a signal to those of the processes that still run."""
+    for process in processes:
+        if process.returncode is None:
+            process.send_signal(number)
+
+
 class Fleet:
     """The child processes."""
 
@@ -418,7 +433,7 @@ class Fleet:
         try:
             await asyncio.gather(*(self._keep(child, number) for number, child in enumerate(first, 1)))
         finally:
-            self._kill()
+            signal_all(self._children, signal.SIGKILL)
 
     async def _start(self, number: int) -> Process:
         name = None if self._options.name is None else f"{self._options.name}-{number}"
@@ -450,18 +465,11 @@ class Fleet:
 
     def _stop(self) -> None:
         self._stopping.set()
-        for child in self._children:
-            if child.returncode is None:
-                child.terminate()
+        signal_all(self._children, signal.SIGTERM)
 
     def _interrupt(self) -> None:
         self._interrupts += 1
         if self._interrupts > 1:
-            self._kill()
+            signal_all(self._children, signal.SIGKILL)
             os._exit(INTERRUPTED)
         self._stop()
-
-    def _kill(self) -> None:
-        for child in self._children:
-            if child.returncode is None:
-                child.kill()

@@ -58,20 +58,17 @@ async def _decide(
     who = actor or session.actor.removeprefix("cli:")
     async with session.api(actor=who, groups=groups or ()) as api:
         if len(set(ids)) == 1:
-            deciding = (
-                api.approvals.approve(ids[0], reason=reason, edits=edits)
-                if decision == APPROVE
-                else api.approvals.deny(ids[0], reason=reason)
-            )
-            done = await deciding
+            if decision == APPROVE:
+                done = await api.approvals.approve(ids[0], reason=reason, edits=edits)
+            else:
+                done = await api.approvals.deny(ids[0], reason=reason)
             session.show(done, lambda: plain(done.standing))
             return
         each_once = list(dict.fromkeys(ids))
         answers: list[DecisionResult] = []
         for first in range(0, len(each_once), _MANY):
             answers += (await api.approvals.decide_many(each_once[first : first + _MANY], decision, reason=reason)).answers
-    found = DecisionResults(answers)
-    session.show(found, lambda: plain("\n".join(each.text for each in answers)))
+    session.show(DecisionResults(answers), lambda: plain("\n".join(each.text for each in answers)))
     errors = [each.error for each in answers if each.error is not None]
     if errors:
         codes = {exit_code_of_code(error.code) for error in errors}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import signal
 import sys
 from asyncio.subprocess import PIPE, Process
 from collections.abc import Iterable, Mapping, Sequence
@@ -17,7 +18,7 @@ from treadle.engine import Engine
 from treadle.interfaces.cli.command import option
 from treadle.interfaces.cli.commands.serve import Host, Port, http_options
 from treadle.interfaces.cli.commands.worker import Grace, Handlers, Llm
-from treadle.interfaces.cli.host import Serving, announce, announce_stop, listening, opened, start_worker, stop_signal
+from treadle.interfaces.cli.host import Serving, announce, announce_stop, listening, opened, signal_all, start_worker, stop_signal
 from treadle.interfaces.cli.local_token import entrance
 from treadle.interfaces.cli.messages import tell_error, tell_flow_error, tell_note
 from treadle.interfaces.cli.project import FILE, Project, find_project
@@ -260,8 +261,7 @@ class ReloadedWorker:
 
     async def _stop(self, child: _Child) -> None:
         process = child.process
-        if process.returncode is None:
-            process.terminate()
+        signal_all([process], signal.SIGTERM)
         try:
             async with asyncio.timeout(self._options.grace + _ENDS_IN):
                 await process.wait()

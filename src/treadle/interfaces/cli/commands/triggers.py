@@ -55,7 +55,8 @@ async def add_schedule(
     A DURATION is 90, 1.5s, 5m, 2h or 1d; a TIME is 2027-01-15T09:00 in the time zone of --zone, or has its own offset.
     """
     if dry_run:
-        await _preview_new(session, name, options)
+        _check_name_and_target(name, options)
+        await _preview_new(session, f"{name} (not added)", {"name": name, "dry_run": True}, options)
         return
     async with session.api(migrate=True, first=lambda engine: _check_schedule(engine, name, options)) as api:
         schedule = await api.schedules.create(name, paused=paused, **options)
@@ -70,17 +71,20 @@ def _check_schedule(engine: Engine, name: str, options: Mapping[str, Any]) -> No
     engine.schedules.check(make_body(options, engine.kernel.clock.now()))
 
 
-async def _preview_new(session: Session, name: str, options: Mapping[str, Any]) -> None:
-    """Preview a schedule that is not stored."""
+def _check_name_and_target(name: str, options: Mapping[str, Any]) -> None:
+    """Check the name, and that the options name something to start."""
     from treadle.kernel.schedules.options import make_body
 
     check_name(name, "schedule name")
-    make_body(options, 0)  # raises if it names nothing to start
+    make_body(options, 0)
+
+
+async def _preview_new(session: Session, title: str, value: dict[str, Json], options: Mapping[str, Any]) -> None:
+    """Preview a schedule that is not stored."""
     async with session.api(scratch=True) as api:
-        found = await api.schedules.preview_new(**options)
+        ticks = await api.schedules.preview_new(**options)
         now = (await api.system.time()).now
-    value = {"name": name, "dry_run": True} | as_json(found)
-    session.show(value, lambda: show_preview(f"{name} (not added)", found, now))
+    session.show(value | as_json(ticks), lambda: show_preview(title, ticks, now))
 
 
 async def preview(
@@ -92,16 +96,15 @@ async def preview(
     """Show the missed ticks that fire now and the next ticks of a schedule. Changes nothing."""
     if (name is None) == (not options):
         raise InvalidInput("Give either the name of a schedule, or --cron, --every or --at.")
-    async with session.api(scratch=name is None) as api:
+    if name is None:
+        await _preview_new(session, "ticks", {}, {**options, "count": count})
+        return
+    async with session.api() as api:
+        schedule = await api.schedules.get(name)
+        ticks = await api.schedules.preview(schedule.id, count=count)
         now = (await api.system.time()).now
-        if name is None:
-            title, told = "ticks", {}
-            found = await api.schedules.preview_new(**options, count=count)
-        else:
-            schedule = await api.schedules.get(name)
-            title, told = f"{schedule.name} ({schedule.state})", {"name": schedule.name, "state": schedule.state}
-            found = await api.schedules.preview(schedule.id, count=count)
-    session.show(told | as_json(found), lambda: show_preview(title, found, now))
+    value = {"name": schedule.name, "state": schedule.state} | as_json(ticks)
+    session.show(value, lambda: show_preview(f"{schedule.name} ({schedule.state})", ticks, now))
 
 
 async def backfill(

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any
 
 from treadle.engine import Engine, use_store
 from treadle.interfaces.cli.format import grid, plain, state, together
-from treadle.interfaces.cli.host import Serving, start_worker
+from treadle.interfaces.cli.host import Serving, signal_all, start_worker
 from treadle.interfaces.cli.session import Session
 from treadle.kernel.queue.service import TaskSpec
 from treadle.model.errors import InvalidInput, TreadleError
@@ -128,9 +128,7 @@ class Story:
                     running = [server for server in servers if server.state == "running"]
                     self._pids = {server.id: server.pid for server in running if server.pid in self._processes}
             yield
-            for process in self._processes.values():
-                if process.returncode is None:
-                    process.terminate()
+            signal_all(self._processes.values(), signal.SIGTERM)
             async with asyncio.timeout(_TIMEOUT):
                 await asyncio.gather(*(process.wait() for process in self._processes.values()))
         except TimeoutError:
@@ -138,9 +136,7 @@ class Story:
                 f"The workers did not start, work or stop within {_TIMEOUT:g} s. {self._log_tail()}", code="demo_failed"
             ) from None
         finally:
-            for process in self._processes.values():
-                if process.returncode is None:
-                    process.kill()
+            signal_all(self._processes.values(), signal.SIGKILL)
             await asyncio.gather(*(process.wait() for process in self._processes.values()))
 
     @property
