@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import replace
 from pathlib import Path
 
 import psycopg
 import pytest
+from msgspec.structs import replace
 from tests.contract.databases import Database
 
 from treadle.api.store import StoreHealth, StoreTable

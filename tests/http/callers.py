@@ -8,7 +8,7 @@ from __future__ import annotations
 import types
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, is_dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
@@ -17,7 +17,7 @@ import asyncpg
 import msgspec
 
 from treadle import Engine
-from treadle.api.contract import PREFIX, Call, Doc, Parameter
+from treadle.api.contract import PREFIX, ApiRecord, Call, Doc, Parameter
 from treadle.api.dispatch import Issue
 from treadle.api.flows import SourceText
 from treadle.engine.operations import Operations
@@ -179,7 +179,7 @@ def _example(hint: Any, doc: Doc | None = None) -> Any:
         return _example(get_args(hint)[0])
     if get_origin(hint) is Literal:
         return get_args(hint)[0]
-    if is_dataclass(hint):
+    if isinstance(hint, type) and issubclass(hint, ApiRecord):
         return {name: _example(kind) for name, kind in get_type_hints(hint).items()}
     found = get_origin(hint) or hint
     if found is dict:

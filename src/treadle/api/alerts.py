@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Annotated, Protocol, Unpack
 
 from treadle.api import contract
-from treadle.api.contract import ApiRecord, Doc, record
+from treadle.api.contract import ApiRecord, Doc
 from treadle.api.options import SECONDS, AlertOptions
 from treadle.api.view import Column, View
 from treadle.api.wire import Instant
@@ -19,8 +19,7 @@ from treadle.model.values import Json
 RuleName = Annotated[str, Doc("The rule's name, or its id", "imports")]
 
 
-@record
-class AlertRule(ApiRecord):
+class AlertRule(ApiRecord, frozen=True):
     """An alert rule; durations are milliseconds."""
 
     id: str
@@ -51,15 +50,13 @@ class AlertRule(ApiRecord):
     task_id: str | None
 
 
-@record
-class AlertRules(ApiRecord):
+class AlertRules(ApiRecord, frozen=True):
     """Alert rules, newest first."""
 
     rules: list[AlertRule]
 
 
-@record
-class AlertDelivery(ApiRecord):
+class AlertDelivery(ApiRecord, frozen=True):
     """A message about an alert. It is sent at least once; all attempts have its id as their idempotency key."""
 
     id: str
@@ -70,8 +67,7 @@ class AlertDelivery(ApiRecord):
     error: str | None
 
 
-@record
-class Alert(ApiRecord):
+class Alert(ApiRecord, frozen=True):
     """One cause of a rule, from the time it had lasted long enough until it was gone."""
 
     id: str
@@ -93,8 +89,7 @@ class Alert(ApiRecord):
     """Messages about it, oldest first; the last ten."""
 
 
-@record
-class AlertPage(ApiRecord):
+class AlertPage(ApiRecord, frozen=True):
     """Alerts, newest first."""
 
     alerts: list[Alert]
@@ -102,8 +97,7 @@ class AlertPage(ApiRecord):
     """Pass it as `before` for the next page; null on the last page."""
 
 
-@record
-class AlertTest(ApiRecord):
+class AlertTest(ApiRecord, frozen=True):
     """The outcome of a test message."""
 
     delivery_id: str

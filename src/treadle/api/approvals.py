@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Annotated, Literal, Protocol
 
 from treadle.api import contract
-from treadle.api.contract import ApiRecord, Doc, record
+from treadle.api.contract import ApiRecord, Doc
 from treadle.api.tasks import MOVES, MoveRecord, Why
 from treadle.api.view import Column, View
 from treadle.api.wire import Instant
@@ -22,8 +22,7 @@ ApprovalId = Annotated[str, Doc("The approval's id", "01935b8e-7c3a-7000-8000-00
 Reason = Annotated[str | None, Doc("Stored with the approval and passed to the work", "within the budget")]
 
 
-@record
-class Vote(ApiRecord):
+class Vote(ApiRecord, frozen=True):
     """The vote of one decider."""
 
     actor: str
@@ -33,8 +32,7 @@ class Vote(ApiRecord):
     reason: str | None
 
 
-@record
-class Approval(ApiRecord):
+class Approval(ApiRecord, frozen=True):
     """A question to people and its state."""
 
     id: str
@@ -87,8 +85,7 @@ class Approval(ApiRecord):
         return f"{self.title} ({self.id}) is {self.state} now{more}"
 
 
-@record
-class ApprovalDetail(Approval):
+class ApprovalDetail(Approval, frozen=True):
     """Everything about one approval."""
 
     moves: list[MoveRecord]
@@ -96,8 +93,7 @@ class ApprovalDetail(Approval):
     """The pending condition, or how it ended."""
 
 
-@record
-class ApprovalPage(ApiRecord):
+class ApprovalPage(ApiRecord, frozen=True):
     """Approvals, newest first."""
 
     approvals: list[Approval]
@@ -105,8 +101,7 @@ class ApprovalPage(ApiRecord):
     """Pass it as `before` for the next page; null on the last page."""
 
 
-@record
-class ApprovalCounts(ApiRecord):
+class ApprovalCounts(ApiRecord, frozen=True):
     """Number of approvals by state."""
 
     pending: int
@@ -116,8 +111,7 @@ class ApprovalCounts(ApiRecord):
     canceled: int
 
 
-@record
-class DecisionError(ApiRecord):
+class DecisionError(ApiRecord, frozen=True):
     """The error of one of several decisions."""
 
     code: str
@@ -125,8 +119,7 @@ class DecisionError(ApiRecord):
     message: str
 
 
-@record
-class DecisionResult(ApiRecord):
+class DecisionResult(ApiRecord, frozen=True):
     """The result of one of several decisions."""
 
     id: str
@@ -137,8 +130,7 @@ class DecisionResult(ApiRecord):
     """The result in one line."""
 
 
-@record
-class DecisionResults(ApiRecord):
+class DecisionResults(ApiRecord, frozen=True):
     """The results, in the order given."""
 
     answers: list[DecisionResult]

@@ -12,19 +12,16 @@ import inspect
 import re
 import types
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import Field, dataclass, field, fields
+from dataclasses import dataclass
 from datetime import datetime, timedelta
-from functools import cache
-from operator import attrgetter
+from functools import cache, partial
 from typing import (
     Annotated,
     Any,
-    ClassVar,
     Literal,
     TypeVar,
     Union,
     Unpack,
-    dataclass_transform,
     get_args,
     get_origin,
     get_type_hints,
@@ -37,7 +34,6 @@ from treadle.model.retry import RetryPolicy
 from treadle.model.values import Json
 
 F = TypeVar("F", bound=Callable[..., Any])
-T = TypeVar("T")
 
 MODEL_HEADER = "Treadle-For-Model"
 """With this header, whatever its value, a request acts for a model, which cannot approve what its token asked for."""
@@ -72,41 +68,18 @@ class Route(msgspec.Struct, frozen=True):
     """Status codes of problems that only this call returns."""
 
 
-class ApiRecord:
-    """Base of the records that go over the wire: frozen dataclasses, with field docstrings as descriptions."""
+class ApiRecord(msgspec.Struct, frozen=True):
+    """Base of the records that go over the wire; the strings below fields are their descriptions."""
 
-    __slots__ = ()
-    __dataclass_fields__: ClassVar[dict[str, Field[Any]]]
-    __pydantic_config__: ClassVar[dict[str, Any]] = {"use_attribute_docstrings": True, "extra": "forbid"}
+    @classmethod
+    def __get_pydantic_core_schema__(cls, source: Any, handler: Any) -> Any:
+        from pydantic_core import core_schema
 
-    def __repr__(self) -> str:
-        return f"{type(self).__qualname__}({', '.join(f'{each.name}={getattr(self, each.name)!r}' for each in fields(self))})"
+        return core_schema.no_info_plain_validator_function(partial(msgspec.convert, type=cls, from_attributes=True))
 
-    def __eq__(self, other: object) -> bool:
-        return values_of(self) == values_of(other) if type(other) is type(self) else NotImplemented
-
-    def __hash__(self) -> int:
-        return hash(values_of(self))
-
-
-@dataclass_transform(frozen_default=True, field_specifiers=(field,))
-def record(kind: type[T]) -> type[T]:
-    """Make a subclass of `ApiRecord` a frozen dataclass with slots.
-
-    It inherits comparison and representation; compiling them for each record would take half of the time to load the contract.
-    """
-    return dataclass(frozen=True, slots=True, eq=False, repr=False)(kind)
-
-
-def values_of(given: ApiRecord) -> tuple[Any, ...]:
-    """The values of all fields, and the class."""
-    kind = type(given)
-    if (getter := _GETTERS.get(kind)) is None:
-        getter = _GETTERS[kind] = attrgetter(*(each.name for each in fields(kind)), "__class__")
-    return getter(given)
-
-
-_GETTERS: dict[type, Callable[[ApiRecord], tuple[Any, ...]]] = {}
+    @classmethod
+    def __get_pydantic_json_schema__(cls, schema: Any, handler: Any) -> dict[str, Any]:
+        return dict(msgspec.json.schema(cls)["$defs"][cls.__name__])
 
 
 class Parameter(msgspec.Struct, frozen=True):

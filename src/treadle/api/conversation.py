@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from treadle.api.contract import ApiRecord, record
+from treadle.api.contract import ApiRecord
 from treadle.api.wire import Instant
 from treadle.model.values import Json
 
 
-@record
-class PublishedValue(ApiRecord):
+class PublishedValue(ApiRecord, frozen=True):
     """A value that a function has published."""
 
     run_id: str
@@ -18,8 +17,7 @@ class PublishedValue(ApiRecord):
     at: Instant
 
 
-@record
-class UpdateResult(ApiRecord):
+class UpdateResult(ApiRecord, frozen=True):
     """An update, and the function's answer to it."""
 
     run_id: str

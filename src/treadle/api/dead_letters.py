@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Annotated, Protocol, TypedDict, Unpack
 
 from treadle.api import contract
-from treadle.api.contract import ApiRecord, Doc, record
+from treadle.api.contract import ApiRecord, Doc
 from treadle.api.tasks import TASK_BRIEF, Task, TaskDetail, TaskId
 from treadle.api.view import Column, View
 from treadle.api.wire import Instant
@@ -35,8 +35,7 @@ AtMost = Annotated[int, Doc("Maximum number to change in this call, up to 500", 
 After = Annotated[str | None, Doc("`next_after` of the previous call with the same filter")]
 
 
-@record
-class DeadLetter(Task):
+class DeadLetter(Task, frozen=True, kw_only=True):
     """A dead letter."""
 
     seq: int | None
@@ -45,8 +44,7 @@ class DeadLetter(Task):
     """Identifies the cause: equal for errors with the same cause."""
 
 
-@record
-class DeadLetterPage(ApiRecord):
+class DeadLetterPage(ApiRecord, frozen=True):
     """Dead letters, latest failure first."""
 
     letters: list[DeadLetter]
@@ -54,16 +52,14 @@ class DeadLetterPage(ApiRecord):
     """Pass it as `before` for the next page; null on the last page."""
 
 
-@record
-class DeadLetterDetail(TaskDetail):
+class DeadLetterDetail(TaskDetail, frozen=True, kw_only=True):
     """Everything about one dead letter."""
 
     seq: int | None
     fingerprint: str | None
 
 
-@record
-class DeadLetterGroup(ApiRecord):
+class DeadLetterGroup(ApiRecord, frozen=True):
     """Dead letters with one fingerprint, error code and name."""
 
     fingerprint: str | None
@@ -80,15 +76,13 @@ class DeadLetterGroup(ApiRecord):
     """Its error."""
 
 
-@record
-class DeadLetterGroups(ApiRecord):
+class DeadLetterGroups(ApiRecord, frozen=True):
     """Groups, largest first."""
 
     groups: list[DeadLetterGroup]
 
 
-@record
-class DeadLettersChanged(ApiRecord):
+class DeadLettersChanged(ApiRecord, frozen=True):
     """The result of this call; for a dry run, of all calls together."""
 
     matched: int

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Annotated, Literal, Protocol
 
 from treadle.api import contract
-from treadle.api.contract import ApiRecord, Doc, record
+from treadle.api.contract import ApiRecord, Doc
 from treadle.api.wire import Instant
 from treadle.model.access import Scope
 from treadle.model.values import Json
@@ -16,22 +16,19 @@ STORAGE_ERROR = 500
 """The status required by the dispatch specification after the store has failed four times; other calls return 503 immediately."""
 
 
-@record
-class IssueLabel(ApiRecord):
+class IssueLabel(ApiRecord, frozen=True, forbid_unknown_fields=True):
     """A label of an issue."""
 
     name: str
 
 
-@record
-class IssueOwner(ApiRecord):
+class IssueOwner(ApiRecord, frozen=True, forbid_unknown_fields=True):
     """The owner of the repository."""
 
     login: str
 
 
-@record
-class IssueRepository(ApiRecord):
+class IssueRepository(ApiRecord, frozen=True, forbid_unknown_fields=True):
     """The repository of an issue."""
 
     id: int
@@ -43,15 +40,13 @@ class IssueRepository(ApiRecord):
     default_branch: str
 
 
-@record
-class IssueInstallation(ApiRecord):
+class IssueInstallation(ApiRecord, frozen=True, forbid_unknown_fields=True):
     """The installation of the GitHub app that delivered an issue."""
 
     id: int
 
 
-@record
-class Issue(ApiRecord):
+class Issue(ApiRecord, frozen=True, forbid_unknown_fields=True):
     """A GitHub issue. Other fields of GitHub are not stored."""
 
     id: int
@@ -63,8 +58,7 @@ class Issue(ApiRecord):
     installation: IssueInstallation | None = None
 
 
-@record
-class DispatchedJob(ApiRecord):
+class DispatchedJob(ApiRecord, frozen=True):
     """A job and its state."""
 
     id: str
@@ -81,8 +75,7 @@ class DispatchedJob(ApiRecord):
     """The metadata it was enqueued with, and `worker_id`, its last worker."""
 
 
-@record
-class DispatchedJobPage(ApiRecord):
+class DispatchedJobPage(ApiRecord, frozen=True):
     """Jobs, newest first."""
 
     jobs: list[DispatchedJob]
@@ -90,8 +83,7 @@ class DispatchedJobPage(ApiRecord):
     """Pass it as `before` for the next page; null on the last page."""
 
 
-@record
-class Dequeued(ApiRecord):
+class Dequeued(ApiRecord, frozen=True):
     """The next job, now running; null: there is none."""
 
     job: DispatchedJob | None

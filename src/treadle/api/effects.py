@@ -5,13 +5,12 @@ from __future__ import annotations
 from typing import Annotated, Protocol
 
 from treadle.api import contract
-from treadle.api.contract import ApiRecord, Doc, record
+from treadle.api.contract import ApiRecord, Doc
 from treadle.api.view import Column, View
 from treadle.api.wire import Instant
 
 
-@record
-class UnknownEffect(ApiRecord):
+class UnknownEffect(ApiRecord, frozen=True):
     """An attempt at an effect whose outcome is unknown."""
 
     tool_call_id: str
@@ -32,8 +31,7 @@ class UnknownEffect(ApiRecord):
     unknown_at: Instant
 
 
-@record
-class EffectPage(ApiRecord):
+class EffectPage(ApiRecord, frozen=True):
     """Attempts at effects, newest first."""
 
     effects: list[UnknownEffect]

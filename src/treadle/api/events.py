@@ -6,7 +6,7 @@ from collections.abc import AsyncGenerator
 from typing import Annotated, Protocol, TypedDict, Unpack
 
 from treadle.api import contract
-from treadle.api.contract import ApiRecord, Doc, record
+from treadle.api.contract import ApiRecord, Doc
 from treadle.api.tasks import MoveRecord
 from treadle.api.view import Column, View
 
@@ -21,8 +21,7 @@ class EventConditions(TypedDict, total=False):
     move: Annotated[str | None, Doc("Only changes with this name", "succeed")]
 
 
-@record
-class Event(MoveRecord):
+class Event(MoveRecord, frozen=True):
     """A state change, as recorded in the log."""
 
     seq: int
@@ -35,8 +34,7 @@ class Event(MoveRecord):
     trace_id: str | None
 
 
-@record
-class EventPage(ApiRecord):
+class EventPage(ApiRecord, frozen=True):
     """Events, ordered by seq."""
 
     events: list[Event]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Annotated, Protocol
 
 from treadle.api import contract
-from treadle.api.contract import ApiRecord, Doc, record
+from treadle.api.contract import ApiRecord, Doc
 from treadle.api.tasks import Why
 from treadle.api.view import Column, View, short
 from treadle.api.wire import Instant
@@ -15,8 +15,7 @@ from treadle.model.values import Json
 JobId = Annotated[str, Doc("The job's id, or the id of its task", "01935b8e-7c3a-7000-8000-000000000000")]
 
 
-@record
-class ExternalJob(ApiRecord):
+class ExternalJob(ApiRecord, frozen=True):
     """A job in an external service, projected from its events."""
 
     id: str
@@ -53,8 +52,7 @@ class ExternalJob(ApiRecord):
     last_error: str | None
 
 
-@record
-class ExternalJobEvent(ApiRecord):
+class ExternalJobEvent(ApiRecord, frozen=True):
     """An event of a job."""
 
     kind: str
@@ -65,8 +63,7 @@ class ExternalJobEvent(ApiRecord):
     payload: dict[str, Json]
 
 
-@record
-class ExternalJobDetail(ExternalJob):
+class ExternalJobDetail(ExternalJob, frozen=True):
     """Everything about one job."""
 
     events: list[ExternalJobEvent]
@@ -75,8 +72,7 @@ class ExternalJobDetail(ExternalJob):
     """The reason for its task's state."""
 
 
-@record
-class ExternalJobPage(ApiRecord):
+class ExternalJobPage(ApiRecord, frozen=True):
     """Jobs, newest first."""
 
     jobs: list[ExternalJob]
@@ -84,8 +80,7 @@ class ExternalJobPage(ApiRecord):
     """Pass it as `before` for the next page; null on the last page."""
 
 
-@record
-class ExternalJobsRebuilt(ApiRecord):
+class ExternalJobsRebuilt(ApiRecord, frozen=True):
     """Records that were compared with their events."""
 
     records: int

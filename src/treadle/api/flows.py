@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import field
 from typing import Annotated, Protocol
 
+import msgspec
+
 from treadle.api import contract
-from treadle.api.contract import ApiRecord, Doc, record
+from treadle.api.contract import ApiRecord, Doc
 from treadle.api.view import Column, View
 from treadle.api.wire import Instant
 from treadle.model.access import Scope
 from treadle.model.values import Json
 
 
-@record
-class SourceText(ApiRecord):
+class SourceText(ApiRecord, frozen=True, forbid_unknown_fields=True):
     """One AFL source."""
 
     name: str
@@ -35,8 +35,7 @@ ANSWERS = (
 )
 
 
-@record
-class FlowDiagnostic(ApiRecord):
+class FlowDiagnostic(ApiRecord, frozen=True):
     """A diagnostic about AFL sources; lines and columns count from 1, the end is exclusive."""
 
     rule: str
@@ -57,8 +56,7 @@ class FlowDiagnostic(ApiRecord):
     """The diagnostic as text, with the source line."""
 
 
-@record
-class FlowChecked(ApiRecord):
+class FlowChecked(ApiRecord, frozen=True):
     """The result of a check of sources."""
 
     valid: bool
@@ -71,23 +69,20 @@ class FlowChecked(ApiRecord):
     """Handlers that the flow needs."""
 
 
-@record
-class FlowCompiled(FlowChecked):
+class FlowCompiled(FlowChecked, frozen=True):
     """The result of compiling sources."""
 
     program: Json
     """Null if the sources are invalid."""
 
 
-@record
-class FormattedSource(SourceText):
+class FormattedSource(SourceText, frozen=True, forbid_unknown_fields=False):
     """A formatted source."""
 
     changed: bool
 
 
-@record
-class FlowFormatted(ApiRecord):
+class FlowFormatted(ApiRecord, frozen=True):
     """Formatted sources, without those that have syntax errors."""
 
     valid: bool
@@ -95,8 +90,7 @@ class FlowFormatted(ApiRecord):
     diagnostics: list[FlowDiagnostic]
 
 
-@record
-class FlowVersion(ApiRecord):
+class FlowVersion(ApiRecord, frozen=True):
     """A published version of a flow; versions count from 1."""
 
     name: str
@@ -107,15 +101,13 @@ class FlowVersion(ApiRecord):
     published_at: Instant
 
 
-@record
-class FlowList(ApiRecord):
+class FlowList(ApiRecord, frozen=True):
     """Published flows by name, newest version first."""
 
     flows: list[FlowVersion]
 
 
-@record
-class FlowReturn(ApiRecord):
+class FlowReturn(ApiRecord, frozen=True):
     """An output of a workflow."""
 
     name: str
@@ -124,8 +116,7 @@ class FlowReturn(ApiRecord):
     doc: str | None
 
 
-@record
-class FlowParam(FlowReturn):
+class FlowParam(FlowReturn, frozen=True):
     """A parameter of a workflow or a field of a schema."""
 
     required: bool
@@ -135,8 +126,7 @@ class FlowParam(FlowReturn):
     """Whether the default is computed when the run starts."""
 
 
-@record
-class FlowSchema(ApiRecord):
+class FlowSchema(ApiRecord, frozen=True):
     """A schema and its fields."""
 
     name: str
@@ -144,8 +134,7 @@ class FlowSchema(ApiRecord):
     doc: str | None
 
 
-@record
-class WorkflowSignature(ApiRecord):
+class WorkflowSignature(ApiRecord, frozen=True):
     """Parameters and outputs of a workflow, sufficient for a start form."""
 
     name: str
@@ -159,8 +148,7 @@ class WorkflowSignature(ApiRecord):
     doc: str | None
 
 
-@record
-class FlowDetail(ApiRecord):
+class FlowDetail(ApiRecord, frozen=True):
     """A flow: its sources and workflows."""
 
     id: str
@@ -174,8 +162,7 @@ class FlowDetail(ApiRecord):
     sources: list[SourceText]
 
 
-@record
-class FlowNode(ApiRecord):
+class FlowNode(ApiRecord, frozen=True):
     """A statement or a workflow."""
 
     id: str
@@ -198,8 +185,7 @@ class FlowNode(ApiRecord):
     """For a run: the id of that step."""
 
 
-@record
-class FlowEdge(ApiRecord):
+class FlowEdge(ApiRecord, frozen=True):
     """`needs` between statements of a block, or `body`, `case`, `catch` from an owner into a block."""
 
     source: str
@@ -207,8 +193,7 @@ class FlowEdge(ApiRecord):
     kind: str
 
 
-@record
-class FlowBlock(ApiRecord):
+class FlowBlock(ApiRecord, frozen=True):
     """A block and its enclosing block."""
 
     id: str
@@ -217,7 +202,7 @@ class FlowBlock(ApiRecord):
     mermaid_id: str
     states: dict[str, int]
     """For a run: number of its blocks by state, without the items of a foreach."""
-    items: dict[str, int] = field(default_factory=dict)
+    items: dict[str, int] = msgspec.field(default_factory=dict)
     """For a run and a foreach: number of its items by state."""
     total: int = 0
     """For a run and a foreach: number of its items, including those that are not created yet."""
@@ -225,8 +210,7 @@ class FlowBlock(ApiRecord):
     """For a run: the id of the block, if there is exactly one."""
 
 
-@record
-class FlowGraph(ApiRecord):
+class FlowGraph(ApiRecord, frozen=True):
     """Steps of workflows and their dependencies."""
 
     nodes: list[FlowNode]
@@ -238,8 +222,7 @@ class FlowGraph(ApiRecord):
     """The graph for Graphviz."""
 
 
-@record
-class TrialCall(ApiRecord):
+class TrialCall(ApiRecord, frozen=True):
     """A call of a facet in a trial."""
 
     path: str
@@ -253,8 +236,7 @@ class TrialCall(ApiRecord):
     error: str | None
 
 
-@record
-class FlowTrial(ApiRecord):
+class FlowTrial(ApiRecord, frozen=True):
     """The end of a trial, of which nothing is stored."""
 
     state: str

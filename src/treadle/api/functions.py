@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Annotated, Protocol, Unpack
 
 from treadle.api import contract
-from treadle.api.contract import ApiRecord, Doc, record
+from treadle.api.contract import ApiRecord, Doc
 from treadle.api.options import FunctionOptions
 from treadle.api.runs import Run, RunId, RunStarted
 from treadle.api.view import Column, View
@@ -13,8 +13,7 @@ from treadle.model.access import Scope
 from treadle.model.values import Json
 
 
-@record
-class Function(ApiRecord):
+class Function(ApiRecord, frozen=True):
     """A version of a durable function."""
 
     name: str
@@ -27,15 +26,13 @@ class Function(ApiRecord):
     """Task lists in which its runs were started."""
 
 
-@record
-class FunctionList(ApiRecord):
+class FunctionList(ApiRecord, frozen=True):
     """Functions by name and version."""
 
     functions: list[Function]
 
 
-@record
-class RunAdopted(Run):
+class RunAdopted(Run, frozen=True, kw_only=True):
     """A run that continues with another version of its function."""
 
     servers: int

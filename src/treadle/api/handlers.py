@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Annotated, Protocol
 
 from treadle.api import contract
-from treadle.api.contract import ApiRecord, Doc, record
+from treadle.api.contract import ApiRecord, Doc
 from treadle.api.tasks import WAIT_LIMIT
 from treadle.api.view import Column, View
 from treadle.api.wire import Instant
@@ -18,8 +18,7 @@ FacetName = Annotated[str, Doc("The event facet's qualified name", "billing.Proc
 _MODULE = "`package.module`, or `file:///path/to/module.py`, below the folders that the server's machine allows"
 
 
-@record
-class Handler(ApiRecord):
+class Handler(ApiRecord, frozen=True):
     """A registration."""
 
     facet_name: str
@@ -46,15 +45,13 @@ class Handler(ApiRecord):
     """Why the stored registration cannot be read; runners do not load it. Null: it can be read."""
 
 
-@record
-class HandlerList(ApiRecord):
+class HandlerList(ApiRecord, frozen=True):
     """Registrations by name."""
 
     handlers: list[Handler]
 
 
-@record
-class HandlerRate(ApiRecord):
+class HandlerRate(ApiRecord, frozen=True):
     """Tasks of one handler or function in the last hour; durations are milliseconds."""
 
     name: str
@@ -73,8 +70,7 @@ class HandlerRate(ApiRecord):
     """Their 95th percentile."""
 
 
-@record
-class HandlerRates(ApiRecord):
+class HandlerRates(ApiRecord, frozen=True):
     """Rates by handler, busiest first."""
 
     since_at: Instant
@@ -82,15 +78,13 @@ class HandlerRates(ApiRecord):
     rates: list[HandlerRate]
 
 
-@record
-class HandlerRemoved(ApiRecord):
+class HandlerRemoved(ApiRecord, frozen=True):
     """A removed registration."""
 
     removed: str
 
 
-@record
-class HandlerTrial(ApiRecord):
+class HandlerTrial(ApiRecord, frozen=True):
     """The result of a trial, or the error that a task would fail with."""
 
     result: dict[str, Json] | None

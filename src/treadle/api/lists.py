@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Annotated, Protocol
 
+import msgspec
+
 from treadle.api import contract
-from treadle.api.contract import ApiRecord, Doc, record
+from treadle.api.contract import ApiRecord, Doc
 from treadle.api.tasks import TaskCounts
 from treadle.api.view import Column, View
 from treadle.api.wire import Instant
@@ -17,8 +19,7 @@ ListName = Annotated[str, Doc("The task list's name", "default")]
 HandlerName = Annotated[str, Doc("The handler's name", "billing.Charge")]
 
 
-@record
-class LaneStatus(TaskCounts):
+class LaneStatus(TaskCounts, frozen=True):
     """The tasks of one kind and name in a list: counts and settings."""
 
     kind: str
@@ -32,8 +33,7 @@ class LaneStatus(TaskCounts):
     limit_key: str | None
 
 
-@record
-class TaskListStatus(ApiRecord):
+class TaskListStatus(ApiRecord, frozen=True):
     """A task list, its settings and its tasks by handler."""
 
     task_list: str
@@ -47,8 +47,7 @@ class TaskListStatus(ApiRecord):
     lanes: list[LaneStatus]
 
 
-@record
-class KeyLimit(ApiRecord):
+class KeyLimit(ApiRecord, frozen=True):
     """A limit of a key (concurrency, rate or both), and its usage."""
 
     key: str
@@ -66,26 +65,23 @@ class KeyLimit(ApiRecord):
     """Maximum burst size."""
     next_start_at: Instant | None = None
     """When the next task may start; null: now, or when a running one ends."""
-    handlers: list[str] = field(default_factory=list)
+    handlers: list[str] = msgspec.field(default_factory=list)
     """Handlers whose tasks have this key unless they have their own."""
 
 
-@record
-class TaskLists(ApiRecord):
+class TaskLists(ApiRecord, frozen=True):
     """All task lists."""
 
     lists: list[TaskListStatus]
 
 
-@record
-class KeyLimits(ApiRecord):
+class KeyLimits(ApiRecord, frozen=True):
     """All limits of keys."""
 
     limits: list[KeyLimit]
 
 
-@record
-class DesiredWorkers(ApiRecord):
+class DesiredWorkers(ApiRecord, frozen=True):
     """The recommended number of workers of a list, and its basis; durations are milliseconds."""
 
     task_list: str

@@ -8,11 +8,12 @@ produces an output bundle; gates judge the bundle in a run record, and a pause s
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal, Protocol
 
+import msgspec
+
 from treadle.api import contract
-from treadle.api.contract import ApiRecord, Doc, record
+from treadle.api.contract import ApiRecord, Doc
 from treadle.api.tasks import MoveRecord
 from treadle.api.view import Column, View
 from treadle.api.wire import Instant, to_builtins
@@ -24,10 +25,8 @@ StatusWord = Literal["NEW", "TODO", "IN_PROGRESS", "BLOCKED", "DONE"]
 STATUSES: tuple[StatusWord, ...] = ("NEW", "TODO", "IN_PROGRESS", "BLOCKED", "DONE")
 
 
-class Artifact(ApiRecord):
+class Artifact(ApiRecord, frozen=True):
     """Base of the records that are stored as documents."""
-
-    __slots__ = ()
 
     def as_json(self) -> dict[str, Json]:
         """The document, as its schema describes it."""
@@ -37,8 +36,7 @@ class Artifact(ApiRecord):
         return made
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Blocker(Artifact):
+class Blocker(Artifact, frozen=True, kw_only=True):
     """A condition that keeps an objective from being worked on."""
 
     blocker_id: str
@@ -53,8 +51,7 @@ class Blocker(Artifact):
     """The current status of the objective of an open blocker. If it is `BLOCKED`, somebody has to unblock it first."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PastWorkorder(Artifact):
+class PastWorkorder(Artifact, frozen=True, kw_only=True):
     """A judged workorder: its result and the digests of its artifacts."""
 
     work_order_id: str
@@ -64,13 +61,12 @@ class PastWorkorder(Artifact):
     output_bundle_digest: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Objective(Artifact):
+class Objective(Artifact, frozen=True, kw_only=True):
     """A goal and its progress."""
 
     objective_id: str
     title: str
-    acceptance_criteria: list[str] = field(default_factory=list)
+    acceptance_criteria: list[str] = msgspec.field(default_factory=list)
     type: str = "TICKET"
     """`TICKET`, `STANDING`, or another type that a topology declares."""
     status: str = "NEW"
@@ -79,8 +75,8 @@ class Objective(Artifact):
     """From 0 to 4, 4 is the highest."""
     urgency: int = 2
     """From 0 to 4, 4 is the highest."""
-    blockers: list[Blocker] = field(default_factory=list)
-    metadata: dict[str, Json] = field(default_factory=dict)
+    blockers: list[Blocker] = msgspec.field(default_factory=list)
+    metadata: dict[str, Json] = msgspec.field(default_factory=dict)
     prompt: str | None = None
     """The prompt for its handler, instead of the topology's."""
     key: str | None = None
@@ -92,7 +88,7 @@ class Objective(Artifact):
     """The workorder in progress."""
     failed_workorders: int = 0
     """Failed workorders since the objective was approved or unblocked."""
-    workorders: list[PastWorkorder] = field(default_factory=list)
+    workorders: list[PastWorkorder] = msgspec.field(default_factory=list)
     """The last 20."""
     created_by: str
     approved_by: str | None = None
@@ -112,8 +108,7 @@ class Objective(Artifact):
         return self.status == "TODO" and not self.open_blockers
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ReadinessEvent(Artifact):
+class ReadinessEvent(Artifact, frozen=True, kw_only=True):
     """The event that an objective became executable."""
 
     event_id: str
@@ -128,16 +123,14 @@ class ReadinessEvent(Artifact):
     created_at: Instant
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ArtifactDigest(Artifact):
+class ArtifactDigest(Artifact, frozen=True, kw_only=True):
     """The digest of an artifact's document at that time."""
 
     id: str
     digest: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ContextSnapshot(Artifact):
+class ContextSnapshot(Artifact, frozen=True, kw_only=True):
     """All input of a workorder (D43); never changed."""
 
     snapshot_id: str
@@ -153,8 +146,7 @@ class ContextSnapshot(Artifact):
     created_at: Instant
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Workorder(Artifact):
+class Workorder(Artifact, frozen=True, kw_only=True):
     """One attempt at an objective by one handler, within a budget."""
 
     work_order_id: str
@@ -170,31 +162,28 @@ class Workorder(Artifact):
     executed_at: Instant | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BundleError(Artifact):
+class BundleError(Artifact, frozen=True, kw_only=True):
     """The reason that a workorder produced nothing."""
 
     code: str
     message: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OutputBundle(Artifact):
+class OutputBundle(Artifact, frozen=True, kw_only=True):
     """The output of a workorder's handler; never changed."""
 
     bundle_id: str
     work_order_id: str
     objective_id: str
     title: str
-    metadata: dict[str, Json] = field(default_factory=dict)
+    metadata: dict[str, Json] = msgspec.field(default_factory=dict)
     content: Json = None
-    notes: list[str] = field(default_factory=list)
+    notes: list[str] = msgspec.field(default_factory=list)
     error: BundleError | None = None
     created_at: Instant
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GateReport(Artifact):
+class GateReport(Artifact, frozen=True, kw_only=True):
     """The verdict of one gate."""
 
     gate: str
@@ -203,8 +192,7 @@ class GateReport(Artifact):
     reason: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RunRecord(Artifact):
+class RunRecord(Artifact, frozen=True, kw_only=True):
     """The judgement of a workorder; one for each."""
 
     run_record_id: str
@@ -214,20 +202,18 @@ class RunRecord(Artifact):
     gate_result: str
     """`PASS` or `FAIL`."""
     reason: str
-    gates: list[GateReport] = field(default_factory=list)
+    gates: list[GateReport] = msgspec.field(default_factory=list)
     created_at: Instant
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NextAction(Artifact):
+class NextAction(Artifact, frozen=True, kw_only=True):
     """A suggested action; priority 1 comes first."""
 
     priority: int
     action: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PauseState(Artifact):
+class PauseState(Artifact, frozen=True, kw_only=True):
     """A pause of the pipeline, its reason, and one to three next actions."""
 
     pause_state_id: str
@@ -241,8 +227,7 @@ class PauseState(Artifact):
     created_at: Instant
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ClaimHeld(Artifact):
+class ClaimHeld(Artifact, frozen=True, kw_only=True):
     """The claim on a task, in the terms of the polling protocol (D40)."""
 
     resource_type: str
@@ -255,8 +240,7 @@ class ClaimHeld(Artifact):
     task_id: str
 
 
-@record
-class WorkorderTrail(ApiRecord):
+class WorkorderTrail(ApiRecord, frozen=True):
     """A workorder and its artifacts; null for those that do not exist yet or were deleted."""
 
     workorder: Workorder
@@ -266,8 +250,7 @@ class WorkorderTrail(ApiRecord):
     pause_state: PauseState | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ObjectiveDetail(Objective):
+class ObjectiveDetail(Objective, frozen=True, kw_only=True):
     """An objective and everything that followed from it."""
 
     why: str
@@ -279,8 +262,7 @@ class ObjectiveDetail(Objective):
     moves: list[MoveRecord]
 
 
-@record
-class ObjectivePage(ApiRecord):
+class ObjectivePage(ApiRecord, frozen=True):
     """Objectives, newest first."""
 
     objectives: list[Objective]
@@ -288,8 +270,7 @@ class ObjectivePage(ApiRecord):
     """Pass it as `before` for the next page; null on the last page."""
 
 
-@record
-class BoardColumn(ApiRecord):
+class BoardColumn(ApiRecord, frozen=True):
     """The objectives of one status."""
 
     count: int
@@ -298,8 +279,7 @@ class BoardColumn(ApiRecord):
     """The newest of them, most important first."""
 
 
-@record
-class ObjectiveBoard(ApiRecord):
+class ObjectiveBoard(ApiRecord, frozen=True):
     """All objectives, by status."""
 
     NEW: BoardColumn
@@ -309,8 +289,7 @@ class ObjectiveBoard(ApiRecord):
     DONE: BoardColumn
 
 
-@record
-class ClaimsHeld(ApiRecord):
+class ClaimsHeld(ApiRecord, frozen=True):
     """The current claims, at most 1000."""
 
     claims: list[ClaimHeld]

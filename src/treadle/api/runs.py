@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import field
 from datetime import datetime
 from typing import Annotated, Literal, Protocol, TypedDict, Unpack
 
+import msgspec
+
 from treadle.api import contract
-from treadle.api.contract import ApiRecord, Doc, record
+from treadle.api.contract import ApiRecord, Doc
 from treadle.api.conversation import PublishedValue, UpdateResult
 from treadle.api.flows import Sources
 from treadle.api.options import RunOptions
@@ -25,8 +26,7 @@ Inputs = Annotated[dict[str, Json] | None, Doc("Inputs of the workflow", {"order
 RunAction = Literal["pause", "resume", "cancel", "retry"]
 
 
-@record
-class Activity(ApiRecord):
+class Activity(ApiRecord, frozen=True):
     """The activity of an unfinished run: what it is doing or waiting for."""
 
     doing: str
@@ -44,8 +44,7 @@ class Activity(ApiRecord):
     """Number of open tasks and waits by activity."""
 
 
-@record
-class Run(ApiRecord):
+class Run(ApiRecord, frozen=True, kw_only=True):
     """A run without its inputs and outputs, which may be large."""
 
     id: str
@@ -81,12 +80,11 @@ class Run(ApiRecord):
     """Its activity: what it is doing or waiting for; null after its end."""
     took_for: int | None
     """Its duration without the time between a failure and its retry; null until its end."""
-    tags: dict[str, Json] = field(default_factory=dict, kw_only=True)
+    tags: dict[str, Json] = msgspec.field(default_factory=dict)
     """Search attributes."""
 
 
-@record
-class RunPage(ApiRecord):
+class RunPage(ApiRecord, frozen=True):
     """Runs, newest first."""
 
     runs: list[Run]
@@ -96,8 +94,7 @@ class RunPage(ApiRecord):
     """With `where`: the number of runs that were looked at. A page with a `next_before` may have fewer runs than `limit`."""
 
 
-@record
-class RunCounts(ApiRecord):
+class RunCounts(ApiRecord, frozen=True):
     """Number of matching runs."""
 
     counts: dict[str, int]
@@ -107,8 +104,7 @@ class RunCounts(ApiRecord):
     """Unfinished runs by activity, among the newest 10,000 of them."""
 
 
-@record
-class TokenCounts(ApiRecord):
+class TokenCounts(ApiRecord, frozen=True):
     """Tokens and their cost in millionths of a dollar."""
 
     input_tokens: int
@@ -118,8 +114,7 @@ class TokenCounts(ApiRecord):
     cost_micros: int
 
 
-@record
-class UsageSums(TokenCounts):
+class UsageSums(TokenCounts, frozen=True):
     """Sums over model requests; money in millionths of a dollar."""
 
     requests: int
@@ -127,8 +122,7 @@ class UsageSums(TokenCounts):
     """Requests whose end was not recorded; counted with their full reservation."""
 
 
-@record
-class UsageRequest(TokenCounts):
+class UsageRequest(TokenCounts, frozen=True):
     """One model request; money in millionths of a dollar."""
 
     id: str
@@ -147,8 +141,7 @@ class UsageRequest(TokenCounts):
     """The path of its step."""
 
 
-@record
-class RunUsage(ApiRecord):
+class RunUsage(ApiRecord, frozen=True):
     """Cost of a run's model requests, and its budget; money in millionths of a dollar."""
 
     run_id: str
@@ -158,8 +151,7 @@ class RunUsage(ApiRecord):
     """Oldest first."""
 
 
-@record
-class Takeover(ApiRecord):
+class Takeover(ApiRecord, frozen=True):
     """A worker lost a task of the run: its lease expired, and another worker may claim the task."""
 
     at: Instant
@@ -173,8 +165,7 @@ class Takeover(ApiRecord):
     """The id of the server that lost it."""
 
 
-@record
-class RunDetail(Run):
+class RunDetail(Run, frozen=True, kw_only=True):
     """One run with its values and the reason for its state; its steps are a separate list."""
 
     inputs: Json
@@ -186,9 +177,9 @@ class RunDetail(Run):
     """Budget for model requests; null: no limit."""
     awaited_signals: list[str]
     """Names of the signals that its function waits for and that were not sent yet."""
-    takeovers: list[Takeover] = field(default_factory=list)
+    takeovers: list[Takeover] = msgspec.field(default_factory=list)
     """The last 20 takeovers, oldest first."""
-    missing_handlers: list[str] = field(default_factory=list)
+    missing_handlers: list[str] = msgspec.field(default_factory=list)
     """Handlers that it may still need and that no live worker of its task list has; empty after its end."""
     continued_as: str | None = None
     """The current run of its chain, if `continue_as_new` continued this run; calls that name this run reach that one."""
@@ -200,8 +191,7 @@ class RunDetail(Run):
     """Values that its function has published (`ctx.publish`), by name; null if there are none."""
 
 
-@record
-class RunStarted(Run):
+class RunStarted(Run, frozen=True, kw_only=True):
     """A durable run."""
 
     created: bool
@@ -212,8 +202,7 @@ class RunStarted(Run):
     """Live workers of its task list."""
 
 
-@record
-class RunOutputs(ApiRecord):
+class RunOutputs(ApiRecord, frozen=True):
     """The result of a run: `outputs` if it completed, `error` if it failed or was canceled."""
 
     id: str
@@ -231,16 +220,14 @@ class RunOutputs(ApiRecord):
     """The reason for its state, in one line."""
 
 
-@record
-class RunMoves(ApiRecord):
+class RunMoves(ApiRecord, frozen=True):
     """The state changes of a run itself, in order."""
 
     run_id: str
     moves: list[MoveRecord]
 
 
-@record
-class RunLogLine(TaskLogLine):
+class RunLogLine(TaskLogLine, frozen=True):
     """A log line of the flow, a handler or an agent of a run."""
 
     number: int
@@ -251,8 +238,7 @@ class RunLogLine(TaskLogLine):
     """The path of its step."""
 
 
-@record
-class RunLogPage(ApiRecord):
+class RunLogPage(ApiRecord, frozen=True):
     """Log lines, in the order of writing."""
 
     run_id: str
@@ -263,8 +249,7 @@ class RunLogPage(ApiRecord):
     """Pass it as `after` for later lines."""
 
 
-@record
-class SignalSent(ApiRecord):
+class SignalSent(ApiRecord, frozen=True):
     """A stored signal, kept until the function waits for it."""
 
     run_id: str
@@ -277,8 +262,7 @@ class SignalSent(ApiRecord):
     """The signals that the function still waits for."""
 
 
-@record
-class RunRefusal(ApiRecord):
+class RunRefusal(ApiRecord, frozen=True):
     """A run that refused the action."""
 
     id: str
@@ -286,8 +270,7 @@ class RunRefusal(ApiRecord):
     message: str
 
 
-@record
-class BulkResult(ApiRecord):
+class BulkResult(ApiRecord, frozen=True):
     """The result of an action on a page of runs."""
 
     action: str

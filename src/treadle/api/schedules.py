@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import Annotated, Literal, Protocol, Unpack
 
 from treadle.api import contract
-from treadle.api.contract import ApiRecord, Doc, record
+from treadle.api.contract import ApiRecord, Doc
 from treadle.api.options import ScheduleOptions
 from treadle.api.tasks import MoveRecord
 from treadle.api.view import Column, View, words
@@ -20,8 +20,7 @@ from treadle.model.values import Json
 ScheduleName = Annotated[str, Doc("The schedule's name, or its id", "nightly-report")]
 
 
-@record
-class ScheduleTime(ApiRecord):
+class ScheduleTime(ApiRecord, frozen=True):
     """The times at which a schedule fires: a cron expression, an interval, or once. Fields that do not apply are null."""
 
     cron: str | None = None
@@ -31,8 +30,7 @@ class ScheduleTime(ApiRecord):
     at: Instant | None = None
 
 
-@record
-class Target(ApiRecord):
+class Target(ApiRecord, frozen=True):
     """The work that is started."""
 
     kind: str
@@ -48,8 +46,7 @@ class Target(ApiRecord):
     timeout_for: int | None
 
 
-@record
-class CatchUp(ApiRecord):
+class CatchUp(ApiRecord, frozen=True):
     """Treatment of missed ticks."""
 
     policy: str
@@ -59,8 +56,7 @@ class CatchUp(ApiRecord):
     grace_for: int
 
 
-@record
-class Firing(ApiRecord):
+class Firing(ApiRecord, frozen=True):
     """The outcome of a tick."""
 
     tick: Instant
@@ -71,8 +67,7 @@ class Firing(ApiRecord):
     note: str | None
 
 
-@record
-class Trigger(ApiRecord):
+class Trigger(ApiRecord, frozen=True):
     """What schedules and watchers have in common."""
 
     id: str
@@ -90,8 +85,7 @@ class Trigger(ApiRecord):
     updated_at: Instant
 
 
-@record
-class Schedule(Trigger):
+class Schedule(Trigger, frozen=True):
     """A schedule."""
 
     next_at: Instant | None
@@ -116,8 +110,7 @@ class Schedule(Trigger):
     """Outcomes of the last 20 ticks."""
 
 
-@record
-class SchedulePage(ApiRecord):
+class SchedulePage(ApiRecord, frozen=True):
     """Schedules, newest first."""
 
     schedules: list[Schedule]
@@ -125,23 +118,20 @@ class SchedulePage(ApiRecord):
     """Pass it as `before` for the next page; null on the last page."""
 
 
-@record
-class ScheduleMoves(ApiRecord):
+class ScheduleMoves(ApiRecord, frozen=True):
     """Operations on a schedule, oldest first."""
 
     moves: list[MoveRecord]
 
 
-@record
-class DueTicks(ApiRecord):
+class DueTicks(ApiRecord, frozen=True):
     """Due ticks: those that fire, now or one after another, and the number of skipped ones."""
 
     fire: list[Instant]
     skipped: int
 
 
-@record
-class SchedulePreview(ApiRecord):
+class SchedulePreview(ApiRecord, frozen=True):
     """The upcoming ticks of a schedule."""
 
     when: ScheduleTime
@@ -153,8 +143,7 @@ class SchedulePreview(ApiRecord):
     """The catch-up policy, as text."""
 
 
-@record
-class Started(ApiRecord):
+class Started(ApiRecord, frozen=True):
     """The work started for a tick."""
 
     kind: str
@@ -163,8 +152,7 @@ class Started(ApiRecord):
     tick: Instant
 
 
-@record
-class Backfilled(ApiRecord):
+class Backfilled(ApiRecord, frozen=True):
     """The result of a backfill, or of its dry run."""
 
     dry_run: bool

@@ -5,15 +5,14 @@ from __future__ import annotations
 from typing import Annotated, Protocol
 
 from treadle.api import contract
-from treadle.api.contract import ApiRecord, Doc, record
+from treadle.api.contract import ApiRecord, Doc
 from treadle.api.view import Column, View
 from treadle.api.wire import Instant
 from treadle.model.tasks import evidence_text
 from treadle.model.values import Json
 
 
-@record
-class Server(ApiRecord):
+class Server(ApiRecord, frozen=True):
     """A process that hosts workers."""
 
     id: str
@@ -39,8 +38,7 @@ class Server(ApiRecord):
     """How others saw that it is dead before its heartbeats stopped: by its `process`, or by its `session` with the database."""
 
 
-@record
-class HandledCount(ApiRecord):
+class HandledCount(ApiRecord, frozen=True):
     """Counters of a server for one handler."""
 
     name: str
@@ -48,8 +46,7 @@ class HandledCount(ApiRecord):
     failed: int
 
 
-@record
-class ServerDetail(Server):
+class ServerDetail(Server, frozen=True):
     """Everything about one server."""
 
     heartbeat_every_for: int
@@ -63,23 +60,20 @@ class ServerDetail(Server):
     """The error that stopped it, or the last time that a handler held its Python interpreter."""
 
 
-@record
-class ServerList(ApiRecord):
+class ServerList(ApiRecord, frozen=True):
     """Servers, newest first."""
 
     servers: list[Server]
 
 
-@record
-class Served(ApiRecord):
+class Served(ApiRecord, frozen=True):
     """A value and the number of live servers that have it."""
 
     name: str
     servers: int
 
 
-@record
-class Fleet(ApiRecord):
+class Fleet(ApiRecord, frozen=True):
     """All servers together; everything except `states` covers live servers only."""
 
     states: dict[str, int]

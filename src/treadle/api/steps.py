@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import field
 from typing import Annotated, Literal, Protocol
 
 from treadle.api import contract
-from treadle.api.contract import ApiRecord, Doc, record
+from treadle.api.contract import ApiRecord, Doc
 from treadle.api.runs import RunId, RunLogLine, StepName
 from treadle.api.tasks import TaskDetail
 from treadle.api.wire import Instant
@@ -19,8 +18,7 @@ Order = Literal["program", "stored"]
 SpanKind = Literal["waiting", "running", "outside", "approval", "mixed"]
 
 
-@record
-class StepFailure(ApiRecord):
+class StepFailure(ApiRecord, frozen=True):
     """The failure of a step; for a completed step, the caught failure."""
 
     type: str
@@ -32,8 +30,7 @@ class StepFailure(ApiRecord):
     """The message alone."""
 
 
-@record
-class StepSummary(ApiRecord):
+class StepSummary(ApiRecord, frozen=True):
     """The facts about a step or block that its times are shown with."""
 
     id: str
@@ -57,8 +54,7 @@ class StepSummary(ApiRecord):
     """Its duration without the time before a retry of its run; null while it is open."""
 
 
-@record
-class Step(StepSummary):
+class Step(StepSummary, frozen=True, kw_only=True):
     """A step or block of a run; a large value is shown by its size: `{"@size": characters}`."""
 
     place: str
@@ -91,12 +87,11 @@ class Step(StepSummary):
     """The id of the server that executes or last executed it; null if unknown."""
     created_at: Instant
     updated_at: Instant
-    expects: dict[str, str] | None = field(default=None, kw_only=True)
+    expects: dict[str, str] | None = None
     """For the step of an event facet that has not ended: types of the declared results, by name."""
 
 
-@record
-class StepPage(ApiRecord):
+class StepPage(ApiRecord, frozen=True):
     """Steps of a run."""
 
     run_id: str
@@ -105,8 +100,7 @@ class StepPage(ApiRecord):
     """Pass it as `after` for the next page; null on the last page."""
 
 
-@record
-class StepDetail(Step):
+class StepDetail(Step, frozen=True, kw_only=True):
     """All details of one step."""
 
     loop: Json
@@ -119,8 +113,7 @@ class StepDetail(Step):
     """The traceback of its last failure, if the code of a handler or function raised it."""
 
 
-@record
-class TimeSpan(ApiRecord):
+class TimeSpan(ApiRecord, frozen=True):
     """A span of a step's time."""
 
     kind: SpanKind
@@ -131,16 +124,14 @@ class TimeSpan(ApiRecord):
     """Null while it continues."""
 
 
-@record
-class StepTime(StepSummary):
+class StepTime(StepSummary, frozen=True):
     """Lifetime of a step, divided into spans as far as the log allows."""
 
     spans: list[TimeSpan]
     """Spans of its task."""
 
 
-@record
-class Timeline(ApiRecord):
+class Timeline(ApiRecord, frozen=True):
     """Steps in program order, with their times."""
 
     run_id: str
@@ -150,8 +141,7 @@ class Timeline(ApiRecord):
     next_after: str | None
 
 
-@record
-class StepLocation(ApiRecord):
+class StepLocation(ApiRecord, frozen=True):
     """The location of a step."""
 
     run_id: str
@@ -159,16 +149,14 @@ class StepLocation(ApiRecord):
     path: str
 
 
-@record
-class StepCompletion(StepLocation):
+class StepCompletion(StepLocation, frozen=True):
     """The result of completing or failing a step."""
 
     done: bool
     """False: it already had its result; nothing was changed."""
 
 
-@record
-class RepeatedCall(ApiRecord):
+class RepeatedCall(ApiRecord, frozen=True):
     """A call that the run has made, and that a redo makes again."""
 
     path: str
@@ -177,8 +165,7 @@ class RepeatedCall(ApiRecord):
     state: str
 
 
-@record
-class StepRedo(StepLocation):
+class StepRedo(StepLocation, frozen=True):
     """A redo of a step, or its preview."""
 
     done: bool

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Annotated, Literal, Protocol
 
 from treadle.api import contract
-from treadle.api.contract import ApiRecord, Doc, record
+from treadle.api.contract import ApiRecord, Doc
 from treadle.api.tasks import TaskCounts
 from treadle.api.view import Column, View
 from treadle.api.wire import Instant
@@ -14,8 +14,7 @@ from treadle.model.clock import span
 from treadle.model.values import Json
 
 
-@record
-class LaneDepths(TaskCounts):
+class LaneDepths(TaskCounts, frozen=True):
     """Number of tasks of one kind and name in a task list."""
 
     namespace: str
@@ -24,8 +23,7 @@ class LaneDepths(TaskCounts):
     name: str
 
 
-@record
-class StoreTable(ApiRecord):
+class StoreTable(ApiRecord, frozen=True):
     """A table: size in bytes with its indexes, approximate live and dead rows, and the last vacuum."""
 
     name: str
@@ -35,8 +33,7 @@ class StoreTable(ApiRecord):
     vacuumed_at: Instant | None
 
 
-@record
-class StoreFinding(ApiRecord):
+class StoreFinding(ApiRecord, frozen=True):
     """One health check."""
 
     name: str
@@ -46,8 +43,7 @@ class StoreFinding(ApiRecord):
     """The recommended action."""
 
 
-@record
-class StoreHealth(ApiRecord):
+class StoreHealth(ApiRecord, frozen=True):
     """Health of a store; null for values that the store does not have. Durations are milliseconds."""
 
     tables: list[StoreTable]
@@ -63,8 +59,7 @@ class StoreHealth(ApiRecord):
     findings: list[StoreFinding]
 
 
-@record
-class StoreInfo(ApiRecord):
+class StoreInfo(ApiRecord, frozen=True):
     """Description, content and health of a store."""
 
     store: str
@@ -77,8 +72,7 @@ class StoreInfo(ApiRecord):
     health: StoreHealth
 
 
-@record
-class VerifyPage(ApiRecord):
+class VerifyPage(ApiRecord, frozen=True):
     """Histories checked against the state tables, external jobs' records against their events, and stored bodies."""
 
     holds: bool
@@ -89,8 +83,7 @@ class VerifyPage(ApiRecord):
     """Pass it as `after` to check the next page; null: finished."""
 
 
-@record
-class RetentionRule(ApiRecord):
+class RetentionRule(ApiRecord, frozen=True):
     """Retention of finished work in a list, in milliseconds."""
 
     task_list: str
@@ -99,8 +92,7 @@ class RetentionRule(ApiRecord):
     keep_failed_for: int
 
 
-@record
-class RetentionRules(ApiRecord):
+class RetentionRules(ApiRecord, frozen=True):
     """Retention of finished work, in milliseconds: the default, and the rules of individual lists."""
 
     keep_completed_for: int
@@ -108,8 +100,7 @@ class RetentionRules(ApiRecord):
     lists: list[RetentionRule]
 
 
-@record
-class PruneStep(ApiRecord):
+class PruneStep(ApiRecord, frozen=True):
     """The removed rows; for a dry run, those that would be removed. `freed` is the number of bytes returned to the file system."""
 
     trees: int
@@ -131,8 +122,7 @@ class PruneStep(ApiRecord):
     """Pass it as `after` with the same options to continue; null: nothing is left."""
 
 
-@record
-class StoreCallTimes(ApiRecord):
+class StoreCallTimes(ApiRecord, frozen=True):
     """Calls of one store operation; durations are milliseconds."""
 
     operation: str
@@ -146,8 +136,7 @@ class StoreCallTimes(ApiRecord):
     longest_at: Instant | None
 
 
-@record
-class StoreCallReport(ApiRecord):
+class StoreCallReport(ApiRecord, frozen=True):
     """Duration of store calls in the responding process, the operation with the longest call first."""
 
     since_at: Instant

@@ -6,7 +6,7 @@ from collections.abc import AsyncGenerator
 from typing import Annotated, Literal, Protocol
 
 from treadle.api import contract
-from treadle.api.contract import ApiRecord, Doc, record
+from treadle.api.contract import ApiRecord, Doc
 from treadle.api.view import Column, View
 from treadle.api.wire import Instant
 from treadle.model.values import Json
@@ -14,8 +14,7 @@ from treadle.model.values import Json
 Kind = Literal["entry", "abandoned", "truncated", "unreadable"]
 
 
-@record
-class StreamEntry(ApiRecord):
+class StreamEntry(ApiRecord, frozen=True):
     """An entry of a stream, or a notice; both have an offset."""
 
     offset: int
@@ -30,8 +29,7 @@ class StreamEntry(ApiRecord):
     at: Instant
 
 
-@record
-class StreamPage(ApiRecord):
+class StreamPage(ApiRecord, frozen=True):
     """Entries in order of offset."""
 
     entries: list[StreamEntry]
@@ -41,8 +39,7 @@ class StreamPage(ApiRecord):
     """Whether the work has ended and there is nothing after these entries."""
 
 
-@record
-class StreamSummary(ApiRecord):
+class StreamSummary(ApiRecord, frozen=True):
     """A stream of a run or a task."""
 
     name: str
@@ -55,8 +52,7 @@ class StreamSummary(ApiRecord):
     updated_at: Instant
 
 
-@record
-class StreamList(ApiRecord):
+class StreamList(ApiRecord, frozen=True):
     """The streams of a run or a task, by name."""
 
     streams: list[StreamSummary]

@@ -2,26 +2,25 @@
 
 from __future__ import annotations
 
-from dataclasses import field
 from typing import Annotated, Protocol
 
+import msgspec
+
 from treadle.api import contract
-from treadle.api.contract import ApiRecord, Doc, record
+from treadle.api.contract import ApiRecord, Doc
 from treadle.api.tasks import TaskCounts, Why
 from treadle.api.view import Column, View, words
 from treadle.api.wire import Instant
 from treadle.model.clock import span
 
 
-@record
-class Time(ApiRecord):
+class Time(ApiRecord, frozen=True):
     """The store's clock, the reference of all instants."""
 
     now: Instant
 
 
-@record
-class ThroughputMinute(ApiRecord):
+class ThroughputMinute(ApiRecord, frozen=True):
     """Outcomes of tasks in one minute; the engine's own tasks are not counted."""
 
     at: Instant
@@ -37,8 +36,7 @@ class ThroughputMinute(ApiRecord):
     """Longest delay between due time and first start among the tasks that ended in this minute, in milliseconds."""
 
 
-@record
-class Throughput(ApiRecord):
+class Throughput(ApiRecord, frozen=True):
     """Throughput of the whole store in the last hour."""
 
     minutes: list[ThroughputMinute]
@@ -47,8 +45,7 @@ class Throughput(ApiRecord):
     """Earlier minutes have not been counted yet; a later call reaches further back."""
 
 
-@record
-class StoreState(ApiRecord):
+class StoreState(ApiRecord, frozen=True):
     """A quick measurement of the store; durations are milliseconds."""
 
     kind: str
@@ -59,16 +56,14 @@ class StoreState(ApiRecord):
     """How long the most overdue work has been due."""
 
 
-@record
-class ScheduleFiring(ApiRecord):
+class ScheduleFiring(ApiRecord, frozen=True):
     """A schedule and its next tick."""
 
     schedule: str
     at: Instant
 
 
-@record
-class StatusProblem(ApiRecord):
+class StatusProblem(ApiRecord, frozen=True):
     """A condition that needs an operator; it is named until its cause is gone."""
 
     code: str
@@ -78,7 +73,7 @@ class StatusProblem(ApiRecord):
     """Commands or actions that solve it."""
     subject: str | None = None
     """The name or id of the one list, schedule, watcher, server, run, task or external job concerned; null if there are several."""
-    subjects: list[str] = field(default_factory=list)
+    subjects: list[str] = msgspec.field(default_factory=list)
     """The names or ids of all that are concerned, up to 100."""
 
     @property
@@ -87,8 +82,7 @@ class StatusProblem(ApiRecord):
         return f"{self.text}; {self.remedy}" if self.remedy else self.text
 
 
-@record
-class Status(ApiRecord):
+class Status(ApiRecord, frozen=True):
     """Status of the system."""
 
     health: str
@@ -117,9 +111,9 @@ class Status(ApiRecord):
     """The next five."""
     access: str | None = None
     """`open` if the responding server needs no token (`--open`), `token` if it does; null: no server was asked."""
-    open_servers: list[str] = field(default_factory=list)
+    open_servers: list[str] = msgspec.field(default_factory=list)
     """Live servers of this store, on any machine, that need no token: their URLs and hosts."""
-    problems: list[StatusProblem] = field(default_factory=list)
+    problems: list[StatusProblem] = msgspec.field(default_factory=list)
     """The same problems in parts."""
 
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import field
 from datetime import datetime
 from typing import Annotated, Protocol, Unpack
 
+import msgspec
+
 from treadle.api import contract
-from treadle.api.contract import ApiRecord, Doc, record
+from treadle.api.contract import ApiRecord, Doc
 from treadle.api.options import EnqueueOptions
 from treadle.api.view import Column, View, short, words
 from treadle.api.wire import Instant
@@ -22,8 +23,7 @@ WAIT_LIMIT = 60.0
 """Maximum number of seconds that a call may wait."""
 
 
-@record
-class Task(ApiRecord):
+class Task(ApiRecord, frozen=True, kw_only=True):
     """A task without its payload and result, which may be large."""
 
     id: str
@@ -75,12 +75,11 @@ class Task(ApiRecord):
     """The person who ended it, if any."""
     created_by: str | None
     """The actor that enqueued it: a token, `cli:ada`, `python`, `schedule:nightly`; null for tasks of runs and of the engine."""
-    tags: dict[str, Json] = field(default_factory=dict, kw_only=True)
+    tags: dict[str, Json] = msgspec.field(default_factory=dict)
     """Search attributes."""
 
 
-@record
-class TaskCounts(ApiRecord):
+class TaskCounts(ApiRecord, frozen=True):
     """Numbers of live tasks."""
 
     ready: int
@@ -93,8 +92,7 @@ class TaskCounts(ApiRecord):
     """Due time of the oldest ready task."""
 
 
-@record
-class TaskPage(ApiRecord):
+class TaskPage(ApiRecord, frozen=True):
     """Tasks, newest first."""
 
     tasks: list[Task]
@@ -104,8 +102,7 @@ class TaskPage(ApiRecord):
     """With `where`: the number of tasks that were looked at. A page with a `next_before` may have fewer tasks than `limit`."""
 
 
-@record
-class Why(ApiRecord):
+class Why(ApiRecord, frozen=True):
     """The reason for a state."""
 
     id: str
@@ -115,8 +112,7 @@ class Why(ApiRecord):
     text: str
 
 
-@record
-class MoveRecord(ApiRecord):
+class MoveRecord(ApiRecord, frozen=True):
     """A row of the log."""
 
     version: int
@@ -152,8 +148,7 @@ MOVES = View(
 )
 
 
-@record
-class TaskLogLine(ApiRecord):
+class TaskLogLine(ApiRecord, frozen=True):
     """A log line of a task."""
 
     at: Instant
@@ -163,8 +158,7 @@ class TaskLogLine(ApiRecord):
     details: Json
 
 
-@record
-class TaskDetail(Task):
+class TaskDetail(Task, frozen=True, kw_only=True):
     """Everything about one task."""
 
     payload: Json
@@ -175,8 +169,7 @@ class TaskDetail(Task):
     lines: list[TaskLogLine]
 
 
-@record
-class TaskCreated(ApiRecord):
+class TaskCreated(ApiRecord, frozen=True):
     """A durable task."""
 
     id: str
@@ -185,8 +178,7 @@ class TaskCreated(ApiRecord):
     """False: a task with this key already existed; this is that task."""
 
 
-@record
-class TaskResult(ApiRecord):
+class TaskResult(ApiRecord, frozen=True):
     """The result of a task: `result` if it completed, `error` if it failed."""
 
     id: str
@@ -201,8 +193,7 @@ class TaskResult(ApiRecord):
     """The reason for its state, in one line."""
 
 
-@record
-class TaskRequest(ApiRecord):
+class TaskRequest(ApiRecord, frozen=True, forbid_unknown_fields=True):
     """A task to enqueue. Durations are seconds."""
 
     name: str
@@ -210,7 +201,7 @@ class TaskRequest(ApiRecord):
     payload: dict[str, Json] | None = None
     delay: float | None = None
     """Earliest start, in seconds from now."""
-    at: datetime | None = None
+    at: Annotated[datetime, msgspec.Meta(tz=True)] | None = None
     """Earliest start."""
     priority: int = 0
     """Smaller numbers run first."""
@@ -240,8 +231,7 @@ class TaskRequest(ApiRecord):
     """Search attributes: text, numbers, true or false, times."""
 
 
-@record
-class TasksCreated(ApiRecord):
+class TasksCreated(ApiRecord, frozen=True):
     """Durable tasks, in the order of the request."""
 
     tasks: list[TaskCreated]

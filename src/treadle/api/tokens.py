@@ -6,14 +6,13 @@ from collections.abc import Sequence
 from typing import Annotated, Protocol
 
 from treadle.api import contract
-from treadle.api.contract import ApiRecord, Doc, record
+from treadle.api.contract import ApiRecord, Doc
 from treadle.api.view import Column, View
 from treadle.api.wire import Instant
 from treadle.model.access import Scope
 
 
-@record
-class Token(ApiRecord):
+class Token(ApiRecord, frozen=True):
     """A token without its secret, which is not stored."""
 
     id: str
@@ -31,8 +30,7 @@ class Token(ApiRecord):
     ended_at: Instant | None
 
 
-@record
-class TokenCreated(Token):
+class TokenCreated(Token, frozen=True):
     """A new token with its secret, which is shown only once."""
 
     secret: str
@@ -41,8 +39,7 @@ class TokenCreated(Token):
         return f"TokenCreated(id={self.id!r}, name={self.name!r}, secret=...)"
 
 
-@record
-class TokenList(ApiRecord):
+class TokenList(ApiRecord, frozen=True):
     """Tokens, newest first."""
 
     tokens: list[Token]

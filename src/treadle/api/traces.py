@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import field
 from typing import Annotated, Protocol
 
+import msgspec
+
 from treadle.api import contract
-from treadle.api.contract import ApiRecord, Doc, record
+from treadle.api.contract import ApiRecord, Doc
 from treadle.api.steps import TimeSpan
 from treadle.api.wire import Instant
 
 
-@record
-class TraceEntry(ApiRecord):
+class TraceEntry(ApiRecord, frozen=True):
     """A run, a task, a step of a function, an approval or an external job; or a group of many runs or tasks of one name."""
 
     id: str
@@ -38,14 +38,13 @@ class TraceEntry(ApiRecord):
     error: str | None
     count: int = 1
     """Of a group: the number of its members."""
-    states: dict[str, int] = field(default_factory=dict)
+    states: dict[str, int] = msgspec.field(default_factory=dict)
     """Of a group: its members by state."""
-    spans: list[TimeSpan] = field(default_factory=list)
+    spans: list[TimeSpan] = msgspec.field(default_factory=list)
     """Of a task: its time, divided into waiting, running, approval and outside as far as the log allows."""
 
 
-@record
-class TraceOrigin(ApiRecord):
+class TraceOrigin(ApiRecord, frozen=True):
     """The schedule or watcher that started the trace, or the run that was repeated."""
 
     kind: str
@@ -55,8 +54,7 @@ class TraceOrigin(ApiRecord):
     name: str
 
 
-@record
-class Trace(ApiRecord):
+class Trace(ApiRecord, frozen=True):
     """Everything that followed from one start, in order of start, each entry after the one it follows from."""
 
     id: str

@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterator
-from dataclasses import fields, is_dataclass
 from datetime import datetime
 from typing import Any, Literal, get_args, get_type_hints
 
@@ -110,12 +109,10 @@ def view_of(record: type) -> View | None:
 
 def rows_of(page: type) -> tuple[str, View]:
     """The field of a page of records with its rows, and their view."""
-    assert is_dataclass(page)
-    hints = get_type_hints(page)
-    for field in fields(page):
-        for kind in get_args(hints[field.name]):
+    for name, hint in get_type_hints(page).items():
+        for kind in get_args(hint):
             if (view := view_of(kind)) is not None:
-                return field.name, view
+                return name, view
     raise TypeError(f"No view shows {page.__name__}.")
 
 

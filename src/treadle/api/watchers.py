@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Annotated, Literal, Protocol, Unpack
 
 from treadle.api import contract
-from treadle.api.contract import ApiRecord, Doc, record
+from treadle.api.contract import ApiRecord, Doc
 from treadle.api.options import WatcherChanges, WatcherOptions
 from treadle.api.schedules import Trigger, brief_target, describe_target
 from treadle.api.view import Column, View
@@ -20,8 +20,7 @@ from treadle.model.access import Scope
 WatcherName = Annotated[str, Doc("The watcher's name, or its id", "incoming")]
 
 
-@record
-class WatchedSource(ApiRecord):
+class WatchedSource(ApiRecord, frozen=True):
     """The source that is scanned."""
 
     kind: str
@@ -37,8 +36,7 @@ class WatchedSource(ApiRecord):
     """For a URL."""
 
 
-@record
-class WatcherChange(ApiRecord):
+class WatcherChange(ApiRecord, frozen=True):
     """A change and the work it started."""
 
     at: Instant
@@ -50,8 +48,7 @@ class WatcherChange(ApiRecord):
     id: str | None
 
 
-@record
-class Watcher(Trigger):
+class Watcher(Trigger, frozen=True):
     """A watcher."""
 
     source: WatchedSource
@@ -68,8 +65,7 @@ class Watcher(Trigger):
     error_at: Instant | None
 
 
-@record
-class WatcherPage(ApiRecord):
+class WatcherPage(ApiRecord, frozen=True):
     """Watchers, newest first."""
 
     watchers: list[Watcher]
@@ -77,8 +73,7 @@ class WatcherPage(ApiRecord):
     """Pass it as `before` for the next page; null on the last page."""
 
 
-@record
-class SeenItem(ApiRecord):
+class SeenItem(ApiRecord, frozen=True):
     """A known file or URL."""
 
     name: str
@@ -89,8 +84,7 @@ class SeenItem(ApiRecord):
     """It has changed recently and must stay unchanged before it counts."""
 
 
-@record
-class SeenPage(ApiRecord):
+class SeenPage(ApiRecord, frozen=True):
     """Known items of a watcher, ordered by name."""
 
     seen: list[SeenItem]

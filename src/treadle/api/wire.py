@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import types
 from collections.abc import Callable
-from dataclasses import MISSING, fields, is_dataclass
 from datetime import UTC, datetime
 from functools import cache
 from typing import Any, Self, TypeVar, Union, get_args, get_origin, get_type_hints
@@ -58,10 +57,7 @@ def record_of(kind: type[R], *sources: Any, **given: Any) -> R:
 @cache
 def _plan(kind: type) -> tuple[tuple[str, Callable[[Any], Any], bool], ...]:
     hints = get_type_hints(kind)
-    return tuple(
-        (each.name, _converter(hints[each.name]), each.default is not MISSING or each.default_factory is not MISSING)
-        for each in fields(kind)
-    )
+    return tuple((each.name, _converter(hints[each.name]), not each.required) for each in msgspec.structs.fields(kind))
 
 
 def _converter(hint: Any) -> Callable[[Any], Any]:
@@ -76,8 +72,8 @@ def _converter(hint: Any) -> Callable[[Any], Any]:
     if get_origin(hint) is list:
         item = _converter(members[0])
         return list if item is _same else lambda value: [item(each) for each in value]
-    if is_dataclass(hint):
-        return lambda value: value if isinstance(value, hint) else record_of(hint, value)  # type: ignore[arg-type]
+    if isinstance(hint, type) and issubclass(hint, msgspec.Struct):
+        return lambda value: value if isinstance(value, hint) else record_of(hint, value)
     return _same
 
 
@@ -95,6 +91,21 @@ def _typed(kind: type, value: Any) -> Any:
     if kind is Instant and isinstance(value, str):
         return Instant.fromisoformat(value)
     raise NotImplementedError(f"Objects of type {kind} cannot be read from JSON.")
+
+
+def schema_hook(kind: type) -> dict[str, Any]:
+    """The JSON schema of a type that msgspec does not know."""
+    if kind is Instant:
+        return {"type": "string", "format": "date-time"}
+    raise NotImplementedError(f"{kind} has no JSON schema.")
+
+
+def json_schema(kind: type) -> dict[str, Any]:
+    """The JSON schema of a record, with definitions of the records in it."""
+    schema: dict[str, Any] = msgspec.json.schema(kind, schema_hook=schema_hook)
+    definitions = schema["$defs"]
+    own: dict[str, Any] = definitions.pop(kind.__name__)
+    return own | ({"$defs": definitions} if definitions else {})
 
 
 _encoder = msgspec.json.Encoder(enc_hook=_plain)

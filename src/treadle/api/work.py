@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Annotated, Protocol
 
 from treadle.api import contract
-from treadle.api.contract import ApiRecord, Doc, record
+from treadle.api.contract import ApiRecord, Doc
 from treadle.api.tasks import TaskId
 from treadle.api.wire import Instant
 from treadle.model.access import Scope
@@ -18,8 +18,7 @@ ClaimVersion = Annotated[int, Doc("Version of the claim; a claim that is no long
 Lease = Annotated[float | None, Doc("Lease in seconds from now; null: the server's default", 60)]
 
 
-@record
-class Worker(ApiRecord):
+class Worker(ApiRecord, frozen=True):
     """A remote worker."""
 
     worker_id: str
@@ -33,8 +32,7 @@ class Worker(ApiRecord):
     """Default lease in milliseconds. Renew after a third of it."""
 
 
-@record
-class HeldClaim(ApiRecord):
+class HeldClaim(ApiRecord, frozen=True, forbid_unknown_fields=True):
     """A claim, such as one to renew."""
 
     task_id: str
@@ -42,8 +40,7 @@ class HeldClaim(ApiRecord):
     """Pass it with every call about this task."""
 
 
-@record
-class ClaimedTask(HeldClaim):
+class ClaimedTask(HeldClaim, frozen=True, forbid_unknown_fields=False):
     """A claimed task, with everything needed to work on it."""
 
     name: str
@@ -65,15 +62,13 @@ class ClaimedTask(HeldClaim):
     trace_id: str | None
 
 
-@record
-class Claimed(ApiRecord):
+class Claimed(ApiRecord, frozen=True):
     """Claimed tasks; empty: none became available in time."""
 
     tasks: list[ClaimedTask]
 
 
-@record
-class ClaimState(HeldClaim):
+class ClaimState(HeldClaim, frozen=True, forbid_unknown_fields=False):
     """State of a claim."""
 
     state: str
@@ -84,16 +79,14 @@ class ClaimState(HeldClaim):
     cancel_requested: bool
 
 
-@record
-class Heartbeat(ApiRecord):
+class Heartbeat(ApiRecord, frozen=True):
     """The heartbeat was recorded; the states of the named claims, in order."""
 
     worker_id: str
     claims: list[ClaimState]
 
 
-@record
-class WorkerLeft(ApiRecord):
+class WorkerLeft(ApiRecord, frozen=True):
     """The worker has left."""
 
     worker_id: str
@@ -101,8 +94,7 @@ class WorkerLeft(ApiRecord):
     """Its claims, which were released."""
 
 
-@record
-class ReportAccepted(ApiRecord):
+class ReportAccepted(ApiRecord, frozen=True):
     """The report was stored."""
 
     task_id: str
@@ -110,8 +102,7 @@ class ReportAccepted(ApiRecord):
     """The current state of the task."""
 
 
-@record
-class NewLogLine(ApiRecord):
+class NewLogLine(ApiRecord, frozen=True, forbid_unknown_fields=True):
     """A new log line of a task."""
 
     message: str

@@ -6,7 +6,6 @@ so that repeating a decision produces the same artifacts (D11).
 
 from __future__ import annotations
 
-import dataclasses
 import hashlib
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
@@ -60,22 +59,22 @@ LONGEST_REASON = 2000
 def approved(objective: Objective, actor: str, now: Instant) -> Objective:
     """Return the objective as approved by a person (or the topology's reviewer)."""
     version = objective.status_version + 1
-    return dataclasses.replace(objective, status=Status.TODO, status_version=version, approved_by=actor, approved_at=now)
+    return msgspec.structs.replace(objective, status=Status.TODO, status_version=version, approved_by=actor, approved_at=now)
 
 
 def unblocked(objective: Objective) -> Objective:
     """Return the objective without its blockers; its count of failed workorders restarts."""
-    return dataclasses.replace(objective, status=Status.TODO, status_version=objective.status_version + 1, failed_workorders=0)
+    return msgspec.structs.replace(objective, status=Status.TODO, status_version=objective.status_version + 1, failed_workorders=0)
 
 
 def resolve_blocker(blocker: Blocker, now: Instant, actor: str) -> Blocker:
     """Return the blocker as resolved by that actor."""
-    return dataclasses.replace(blocker, resolved=True, resolved_at=now, resolved_by=actor)
+    return msgspec.structs.replace(blocker, resolved=True, resolved_at=now, resolved_by=actor)
 
 
 def resolved_by(objective: Objective, actor: str, now: Instant) -> Objective:
     """Return the objective with all its blockers resolved."""
-    return dataclasses.replace(
+    return msgspec.structs.replace(
         objective, blockers=[each if each.resolved else resolve_blocker(each, now, actor) for each in objective.blockers]
     )
 
@@ -84,7 +83,7 @@ def blocked(objective: Objective, blocker: Blocker) -> Objective:
     """Return the objective, BLOCKED by the given blocker."""
     resolved = [each for each in objective.blockers if each.resolved][-BLOCKERS_KEPT:]
     kept = [each for each in objective.blockers if not each.resolved or each in resolved]
-    return dataclasses.replace(
+    return msgspec.structs.replace(
         objective, status=Status.BLOCKED, status_version=objective.status_version + 1, blockers=[*kept, blocker]
     )
 
@@ -101,7 +100,7 @@ def next_blocker_id(objective: Objective) -> str:
 
 Document = Objective | ReadinessEvent | ContextSnapshot | Workorder | OutputBundle | RunRecord | PauseState
 
-_replace = dataclasses.replace
+_replace = msgspec.structs.replace
 _BUNDLE_KEYS = frozenset({"title", "metadata", "content", "notes"})
 _LONGEST_BLOCKER = 400
 

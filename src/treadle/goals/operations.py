@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import builtins
 from collections.abc import Sequence
-from dataclasses import fields, replace
 from typing import TYPE_CHECKING, Any
+
+from msgspec.structs import asdict, replace
 
 from treadle.api.objectives import (
     BoardColumn,
@@ -55,7 +56,7 @@ class ObjectiveOperations(ObjectivesApi):
         trail = await self._objectives.show(objective_id)
         (objective,) = await self._all_shaped([trail.objective])
         return ObjectiveDetail(
-            **{each.name: getattr(objective, each.name) for each in fields(objective)},
+            **asdict(objective),
             why=trail.why,
             events=list(trail.events),
             workorder_trails=[_trail(each) for each in trail.workorders],

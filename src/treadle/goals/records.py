@@ -7,7 +7,6 @@ its handler produces an output bundle; gates judge it in a run record, and a pau
 
 from __future__ import annotations
 
-from dataclasses import fields
 from enum import StrEnum
 from functools import cache
 from typing import Any, Literal, TypeVar, get_args, get_type_hints
@@ -110,7 +109,7 @@ def is_artifact(hint: Any) -> bool:
 
 @cache
 def _hints(kind: Any) -> dict[str, Any]:
-    return {each.name: get_type_hints(kind)[each.name] for each in fields(kind)}
+    return get_type_hints(kind)
 
 
 # --- ids derived from the preceding artifact ---

@@ -6,9 +6,10 @@ An objective goes from NEW to TODO only by a named person (or by the reviewer th
 from __future__ import annotations
 
 import builtins
-import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
+
+import msgspec
 
 from treadle.api.objectives import Blocker, Objective
 from treadle.api.wire import Instant
@@ -43,7 +44,7 @@ BODY_LIMIT = 64 * 1024
 """Maximum size of an objective in bytes: it is read and written often, and copied into every context snapshot."""
 
 _REVIEWER = "reviewer:"
-_replace = dataclasses.replace
+_replace = msgspec.structs.replace
 
 
 class Objectives(GoalReads):

@@ -7,9 +7,9 @@ idempotent: it finds earlier results and repeats nothing.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 
 import msgspec
+from msgspec.structs import replace
 
 from treadle.api.objectives import BundleError, GateReport, Objective, OutputBundle, ReadinessEvent, RunRecord, Workorder
 from treadle.api.wire import Instant

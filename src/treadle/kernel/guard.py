@@ -23,7 +23,9 @@ from functools import partial
 from types import NoneType
 from typing import Any
 
-from treadle.api.contract import ApiRecord, Call, calls_of, values_of
+import msgspec
+
+from treadle.api.contract import ApiRecord, Call, calls_of
 from treadle.kernel.store.lookups import CANDIDATES, RECORDS, find_id, find_short, is_short
 from treadle.kernel.store.ports import Store
 from treadle.model.access import Access, Scope
@@ -170,7 +172,7 @@ def _check_text(value: Any) -> None:
         for item in value:
             _check_text(item)
     elif isinstance(value, ApiRecord):
-        for item in values_of(value):
+        for item in msgspec.structs.astuple(value):
             if type(item) not in _TEXTLESS:
                 _check_text(item)
 

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import fields, replace
 from datetime import datetime
 from importlib import import_module
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, TypeVar, Unpack, get_args, get_origin, get_type_hints
 
 import click
+import msgspec
 
 from treadle.api.contract import Parameter, call_of, field_of
 from treadle.api.facade import protocol_of
@@ -190,8 +190,8 @@ async def until_end(session: Session, call: Callable[..., Awaitable[R]], doing: 
 
 
 def _sum(total: Any, part: Any) -> Any:
-    summed = [field.name for field in fields(part) if type(getattr(part, field.name)) in (int, list) and field.name != "matched"]
-    return replace(total, **{name: getattr(total, name) + getattr(part, name) for name in summed})
+    summed = [name for name in part.__struct_fields__ if type(getattr(part, name)) in (int, list) and name != "matched"]
+    return msgspec.structs.replace(total, **{name: getattr(total, name) + getattr(part, name) for name in summed})
 
 
 E = TypeVar("E", "TaskResult", "RunOutputs")

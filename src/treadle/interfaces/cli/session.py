@@ -8,7 +8,7 @@ import shlex
 import sys
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field, is_dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -189,9 +189,10 @@ class Session:
     def show(self, value: Json, human: Callable[[], RenderableType]) -> None:
         """Print the value (JSON, or a record of the API) as JSON, or as rendered by `human`."""
         if self.json:
-            if is_dataclass(value):
-                from treadle.api.wire import to_builtins
+            from treadle.api.contract import ApiRecord
+            from treadle.api.wire import to_builtins
 
+            if isinstance(value, ApiRecord):
                 value = to_builtins(value)
             sys.stdout.write(json_text(value, indent=2 if sys.stdout.isatty() else None) + "\n")
             sys.stdout.flush()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from starlette.requests import Request
 from starlette.responses import Response
 
-from treadle.api.contract import ApiRecord, record
+from treadle.api.contract import ApiRecord
 from treadle.api.system import Status
 from treadle.interfaces.http.app_state import state_of
 from treadle.interfaces.http.openapi import PUBLIC, Returns, guarded
@@ -18,8 +18,7 @@ ROUTES = Routes("server")
 _MEDIA = ("text/plain", "application/openmetrics-text")
 
 
-@record
-class Health(ApiRecord):
+class Health(ApiRecord, frozen=True):
     """The server is running and its store answers."""
 
     status: str
@@ -44,8 +43,7 @@ async def health(request: Request) -> Response:
     return json_response(Health("ok", VERSION, "open" if state.callers.open_access else "token"))
 
 
-@record
-class Live(ApiRecord):
+class Live(ApiRecord, frozen=True):
     """The server answers."""
 
     status: str

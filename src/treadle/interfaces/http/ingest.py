@@ -14,7 +14,7 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
-from treadle.api.contract import PREFIX, ApiRecord, Doc, Parameter, record
+from treadle.api.contract import PREFIX, ApiRecord, Doc, Parameter
 from treadle.api.external_jobs import ExternalJob
 from treadle.dispatch import GitHubIssue, InvalidIssue, coordinator_of, make_issue
 from treadle.interfaces.http.access import RequestRefused, bearer
@@ -33,8 +33,7 @@ OPENED = ("opened", "reopened")
 _WEBHOOKS = Routes("ingest")
 
 
-@record
-class Ingested(ApiRecord):
+class Ingested(ApiRecord, frozen=True):
     """The job of the issue."""
 
     task_id: str
@@ -42,8 +41,7 @@ class Ingested(ApiRecord):
     """False: the issue already had one."""
 
 
-@record
-class Pong(ApiRecord):
+class Pong(ApiRecord, frozen=True):
     """The answer to a ping."""
 
     pong: bool
@@ -165,8 +163,7 @@ _BODY = Body(_FIELDS)
 _CALLBACKS = Routes("external_jobs")
 
 
-@record
-class CalledBack(ApiRecord):
+class CalledBack(ApiRecord, frozen=True):
     """The report is stored."""
 
     job_id: str

@@ -9,7 +9,7 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
-from treadle.api.contract import ApiRecord, record
+from treadle.api.contract import ApiRecord
 from treadle.api.wire import Instant
 from treadle.interfaces.http.access import COOKIE
 from treadle.interfaces.http.app_state import state_of
@@ -24,8 +24,7 @@ _FIELDS = {"token": {"type": "string", "description": "The secret of a token"}, 
 _CONTENT = {"schema": {"type": "object", "properties": _FIELDS, "required": ["token"]}}
 
 
-@record
-class Caller(ApiRecord):
+class Caller(ApiRecord, frozen=True):
     """A caller and its access."""
 
     actor: str

@@ -6,16 +6,16 @@ import ast
 import inspect
 import sys
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, is_dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from itertools import pairwise
 from typing import Any, get_args, get_type_hints
 
 import msgspec
 
-from treadle.api.contract import Call, Doc, Parameter
+from treadle.api.contract import ApiRecord, Call, Doc, Parameter
 from treadle.api.facade import all_calls
-from treadle.api.wire import Instant, to_builtins
+from treadle.api.wire import schema_hook, to_builtins
 from treadle.interfaces.http.access import COOKIE, CSRF_HEADER
 from treadle.interfaces.http.parameters import wire_type, without_none
 from treadle.interfaces.http.problems import DOCUMENTED, Problem, problem_responses
@@ -152,20 +152,14 @@ class _Schemas:
 
     def __init__(self, kinds: Iterable[Any]) -> None:
         kinds = list(dict.fromkeys(kinds))
-        schemas, self.components = msgspec.json.schema_components(kinds, schema_hook=_schema_of, ref_template=_REF)
+        schemas, self.components = msgspec.json.schema_components(kinds, schema_hook=schema_hook, ref_template=_REF)
         self._schemas = dict(zip(kinds, schemas, strict=True))
         for record in _records_in(kinds):
-            for name, text in field_docs(getattr(record, "record", record)).items():
+            for name, text in field_docs(record).items():
                 self.components[record.__name__]["properties"][name].setdefault("description", text)
 
     def of(self, kind: Any) -> dict[str, Any]:
         return dict(self._schemas[kind])
-
-
-def _schema_of(kind: type) -> dict[str, Any]:
-    if kind is Instant:
-        return {"type": "string", "format": "date-time"}
-    raise NotImplementedError(f"{kind} has no JSON schema.")
 
 
 def _described(operation: Operation, answers: _Schemas, requests: _Schemas) -> dict[str, Any]:
@@ -239,12 +233,12 @@ def _links(operation: Operation, returns: Returns) -> dict[str, Any]:
 
 
 def _records_in(kinds: Iterable[Any]) -> set[type]:
-    """The dataclasses and structs among the types, and in their fields."""
+    """The records among the types, and in their fields."""
     found: set[type] = set()
     waiting = list(kinds)
     while waiting:
         kind = waiting.pop()
-        if isinstance(kind, type) and (is_dataclass(kind) or issubclass(kind, msgspec.Struct)):
+        if isinstance(kind, type) and issubclass(kind, ApiRecord):
             if kind not in found:
                 found.add(kind)
                 waiting += get_type_hints(kind).values()
@@ -255,7 +249,8 @@ def _records_in(kinds: Iterable[Any]) -> set[type]:
 
 def field_docs(record: type) -> dict[str, str]:
     """The strings below the fields of a record and of its bases."""
-    return {name: text for kind in reversed(record.__mro__[:-1]) for name, text in _docs_in(kind.__module__).get(kind.__name__, ())}
+    own = [kind for kind in reversed(record.__mro__) if issubclass(kind, ApiRecord)]
+    return {name: text for kind in own for name, text in _docs_in(kind.__module__).get(kind.__name__, ())}
 
 
 @cache

@@ -10,10 +10,8 @@ import re
 import types
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
-from dataclasses import MISSING, fields, is_dataclass
 from datetime import datetime
-from functools import cache
-from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Union, get_args, get_origin
 
 import msgspec
 from starlette.requests import Request
@@ -75,8 +73,6 @@ class Body:
     def __init__(self, parameters: Sequence[Parameter]) -> None:
         self._required = [each.name for each in parameters if each.required]
         self._decoders = {each.name: msgspec.json.Decoder(wire_type(each), dec_hook=_decode_instant) for each in parameters}
-        self._records = {each.name: each.hint for each in parameters if _has_records(each.hint)}
-        """The types of the parameters that contain dataclasses, for which structs were decoded."""
 
     async def read(self, request: Request) -> dict[str, Any]:
         """The values of the fields that are present."""
@@ -90,9 +86,7 @@ class Body:
                 unknown.append(problem_at("there is no such field", "body", name))
                 continue
             try:
-                value = decoder.decode(raw)
-                kind = self._records.get(name)
-                values[name] = value if kind is None or value is None else _records(value, kind)
+                values[name] = decoder.decode(raw)
             except msgspec.DecodeError as error:
                 problems.append(_problem(error, "body", name))
         missing = [problem_at("a value is required", "body", name) for name in self._required if name not in given]
@@ -119,7 +113,7 @@ def _fields_of(request: Request, body: bytes) -> dict[str, msgspec.Raw]:
 def wire_type(parameter: Parameter) -> Any:
     """The type that msgspec decodes a parameter as.
 
-    Integers are limited to the range that both stores can keep. A struct that refuses unknown fields stands for each dataclass.
+    Integers are limited to the range that both stores can keep.
     """
     bound = 2**63 - 1 if parameter.name.endswith("seq") else 2**31 - 1
     return _wire_type(parameter.hint, Annotated[int, msgspec.Meta(ge=-bound, le=bound)])
@@ -137,21 +131,7 @@ def _wire_type(hint: Any, integer: Any = int) -> Any:
         return list[_wire_type(args[0])]  # type: ignore[misc]
     if origin in (Union, types.UnionType):
         return Union[tuple(_wire_type(each, integer) for each in args)]  # noqa: UP007
-    if isinstance(hint, type) and is_dataclass(hint):
-        return _struct(hint)
     return hint
-
-
-@cache
-def _struct(record: type) -> type[msgspec.Struct]:
-    hints = get_type_hints(record)
-    found: list[Any] = []
-    for each in fields(record):
-        hint = _wire_type(hints[each.name])
-        found.append((each.name, hint) if each.default is MISSING else (each.name, hint, each.default))
-    times = tuple(name for name, hint in hints.items() if datetime in (hint, *get_args(hint)))
-    namespace = {"record": record, "times": times, "__doc__": record.__doc__}
-    return msgspec.defstruct(record.__name__, found, forbid_unknown_fields=True, namespace=namespace)
 
 
 def without_none(kind: Any) -> Any:
@@ -159,20 +139,6 @@ def without_none(kind: Any) -> Any:
     if get_origin(kind) in (Union, types.UnionType):
         return Union[tuple(each for each in get_args(kind) if each is not types.NoneType)]  # noqa: UP007
     return kind
-
-
-def _has_records(hint: Any) -> bool:
-    """Whether a value of the type may contain dataclasses."""
-    return is_dataclass(hint) or any(_has_records(each) for each in get_args(hint))
-
-
-def _records(value: Any, kind: Any) -> Any:
-    """The dataclasses that the structs in a decoded value stand for; a dataclass inside another one has no times."""
-    for each in value if isinstance(value, list) else (value,):
-        for name in each.times:
-            if (at := getattr(each, name)) is not None:
-                setattr(each, name, datetime.combine(at, at.timetz()))  # `convert` refuses subclasses of `datetime`
-    return msgspec.convert(value, kind, from_attributes=True)
 
 
 def _decode_instant(kind: type, value: object) -> Any:

@@ -11,7 +11,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 
-from treadle.api.contract import ApiRecord, record
+from treadle.api.contract import ApiRecord
 from treadle.interfaces.http.parameters import InvalidRequest
 from treadle.model.errors import (
     BacklogFull,
@@ -63,8 +63,7 @@ class ClientGone(Exception):
     """The caller closed the connection before there was an answer."""
 
 
-@record
-class Problem(ApiRecord):
+class Problem(ApiRecord, frozen=True):
     """The answer to a request that failed."""
 
     type: str
@@ -128,7 +127,7 @@ def problem(
 
 def problem_of(error: TreadleError) -> Response:
     """The answer for an error of the engine."""
-    headers: dict[str, str] = {}
+    headers: dict[str, str] = msgspec.field(default_factory=dict)
     if isinstance(error, Unauthorized):
         headers["WWW-Authenticate"] = 'Bearer realm="treadle"'
     scope: str | None = getattr(error, "scope", None) if isinstance(error, Forbidden) else None

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
-from treadle.api.contract import ApiRecord, Doc, record
+from msgspec.structs import replace
+
+from treadle.api.contract import ApiRecord, Doc
 from treadle.api.flows import FlowDetail, FlowDiagnostic, FlowName, FlowVersion, FormattedSource, SourceText
 from treadle.api.wire import to_builtins
 from treadle.interfaces.mcp.answers import PAGE, After, Fields, Limit, Shape, page_size, shown
@@ -36,8 +37,7 @@ Sources = Annotated[
 Strict = Annotated[bool, Doc("Treat warnings as errors: most of them are mistakes that the reference implementation accepts")]
 
 
-@record
-class Finding(ApiRecord):
+class Finding(ApiRecord, frozen=True):
     """A diagnostic with its source line and a hint; lines and columns count from 1."""
 
     message: str

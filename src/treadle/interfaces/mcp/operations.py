@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import fields, is_dataclass
 from inspect import Parameter as Argument
 from typing import Annotated, Any, Literal, get_args, get_type_hints
 
-from treadle.api.contract import Call, Doc, Parameter, doc_of, parameters_of
+import msgspec
+
+from treadle.api.contract import ApiRecord, Call, Doc, Parameter, doc_of, parameters_of
 from treadle.api.facade import all_calls, protocol_of
 from treadle.api.objectives import StatusWord
 from treadle.api.wire import to_builtins
@@ -142,12 +143,12 @@ def _tuned(name: str, original: Parameter, hints: Mapping[str, Any], defaults: M
 def _items_field(page: type) -> tuple[str, Any]:
     """The field of a page with its records, and their type."""
     lists = {name: get_args(hint)[0] for name, hint in get_type_hints(page).items() if get_args(hint)}
-    return next((name, item) for name, item in lists.items() if is_dataclass(item))
+    return next((name, item) for name, item in lists.items() if issubclass(item, ApiRecord))
 
 
 def _page(page: Any, items_name: str, items: Brief) -> Fields:
     """A page with short items; the number of searched records is of no use to models."""
-    values = {field.name: getattr(page, field.name) for field in fields(page) if field.name != "searched"}
+    values = {name: value for name, value in msgspec.structs.asdict(page).items() if name != "searched"}
     return {
         name: [items.of(record) for record in value] if name == items_name else to_builtins(value) for name, value in values.items()
     }
@@ -156,7 +157,7 @@ def _page(page: Any, items_name: str, items: Brief) -> Fields:
 def _page_shape(page: type, items: Brief) -> Shape:
     items_name, item = _items_field(page)
     hints = {**get_type_hints(page), items_name: list[items.type(item)]}  # type: ignore[misc]
-    return {field.name: hints[field.name] for field in fields(page) if field.name != "searched"}
+    return {name: hint for name, hint in hints.items() if name != "searched"}
 
 
 OPERATIONS = (

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import field, replace
 from typing import Annotated, Literal
 
-from treadle.api.contract import ApiRecord, Doc, record
+import msgspec
+from msgspec.structs import replace
+
+from treadle.api.contract import ApiRecord, Doc
 from treadle.api.flows import ANSWERS, SourceText, TrialCall
 from treadle.api.runs import Inputs, RunDetail, RunId, RunOutputs
 from treadle.api.steps import Step, StepRedo
@@ -39,8 +41,7 @@ Deadline = Annotated[float | None, Doc("Cancel the run this many seconds after i
 Status = Literal["COMPLETED", "RUNNING", "PAUSED", "ERROR"]
 
 
-@record
-class WaitingStep(ApiRecord):
+class WaitingStep(ApiRecord, frozen=True):
     """A step that waits for a result."""
 
     step_id: str | None
@@ -53,8 +54,7 @@ class WaitingStep(ApiRecord):
     needs: str
 
 
-@record
-class Execution(ApiRecord):
+class Execution(ApiRecord, frozen=True):
     """A run and its progress."""
 
     success: bool
@@ -74,9 +74,9 @@ class Execution(ApiRecord):
     failed_step_id: str | None
     missing_handlers: list[str]
     """Needed handlers that no live worker has: the run waits for a worker, or for `afl_continue_step`."""
-    waiting: list[WaitingStep] = field(default_factory=list)
+    waiting: list[WaitingStep] = msgspec.field(default_factory=list)
     """The first 10 steps that wait."""
-    calls: list[TrialCall] = field(default_factory=list)
+    calls: list[TrialCall] = msgspec.field(default_factory=list)
     """In a trial: the last 20 answered calls."""
 
 
@@ -147,7 +147,7 @@ async def execution(context: RequestContext, run_id: str, wait_for: float) -> Ex
     ended = await wait_for_end(context, run_id, wait_for)
     run = await context.api.runs.get(ended.ended_as)
     status: Status = "COMPLETED" if ended.state == "completed" else "ERROR"
-    waiting: list[WaitingStep] = []
+    waiting: list[WaitingStep] = msgspec.field(default_factory=list)
     if not ended.finished:
         tasks = (await context.api.runs.tasks(run.id)).tasks
         waiting = await _waiting(context, run.id, tasks)

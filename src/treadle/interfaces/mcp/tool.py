@@ -10,10 +10,10 @@ from functools import cached_property
 from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
 
 import mcp_types as wire
-from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError, create_model
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
 
 from treadle.api.contract import ApiRecord, Doc, Parameter, parameters_of
-from treadle.api.wire import to_builtins
+from treadle.api.wire import json_schema, to_builtins
 from treadle.interfaces.mcp.advice import Advisor
 from treadle.interfaces.mcp.answers import Fields, Shape, record_type, text_of
 from treadle.interfaces.mcp.request_context import RequestContext
@@ -84,7 +84,7 @@ class Tool:
     def output_schema(self) -> dict[str, Any]:
         """JSON Schema of its result."""
         returned = self.shape if isinstance(self.shape, type) else record_type(self.name, self.shape)
-        return _schema(TypeAdapter(returned).json_schema(mode="serialization"))
+        return _schema(json_schema(returned))
 
     @property
     def description(self) -> str:

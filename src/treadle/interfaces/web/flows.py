@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import asdict
 from typing import Any
 
+import msgspec
 from markupsafe import Markup, escape
 from starlette.datastructures import FormData
 from starlette.responses import JSONResponse, Response
@@ -197,8 +197,8 @@ def graph_data(drawn: FlowGraph) -> dict[str, Any]:
     """The graph as the script draws it."""
     return {
         "nodes": [to_builtins(node) for node in drawn.nodes],
-        "edges": [asdict(edge) for edge in drawn.edges],
-        "groups": [asdict(group) for group in drawn.groups],
+        "edges": [msgspec.structs.asdict(edge) for edge in drawn.edges],
+        "groups": [msgspec.structs.asdict(group) for group in drawn.groups],
     }
 
 

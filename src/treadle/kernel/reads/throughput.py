@@ -10,8 +10,9 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import replace
 from typing import TypeVar
+
+from msgspec.structs import replace
 
 from treadle.api.handlers import HandlerRate, HandlerRates
 from treadle.api.system import Throughput, ThroughputMinute

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict
+
+import msgspec
 
 from treadle.api.wire import record_of
 from treadle.api.work import (
@@ -133,7 +134,7 @@ class WorkOperations(WorkApi):
         self, task_id: str, worker_id: str, claim_version: int, lines: Sequence[NewLogLine], *, access: Access = OPEN
     ) -> ReportAccepted:
         await self._own(worker_id, access)
-        await self._workers.log(worker_id, task_id, claim_version, [asdict(line) for line in lines])
+        await self._workers.log(worker_id, task_id, claim_version, [msgspec.structs.asdict(line) for line in lines])
         return await self._accepted(task_id)
 
     async def complete(

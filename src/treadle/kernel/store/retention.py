@@ -11,7 +11,6 @@ from __future__ import annotations
 import itertools
 import re
 from collections import Counter
-from dataclasses import fields
 
 import msgspec
 
@@ -192,5 +191,5 @@ def _add(removed: Counter[str], pruned: Pruned) -> None:
 
 
 def _report(removed: Counter[str], dry_run: bool = False, next_after: str | None = None) -> PruneStep:
-    counts = {field.name: removed[field.name] for field in fields(PruneStep) if field.name not in ("dry_run", "next_after")}
+    counts = {name: removed[name] for name in PruneStep.__struct_fields__ if name not in ("dry_run", "next_after")}
     return PruneStep(**counts, dry_run=dry_run, next_after=next_after)
