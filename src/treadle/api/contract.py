@@ -8,13 +8,16 @@ field of that TypedDict. Instants are datetimes with a zone; durations in reques
 
 from __future__ import annotations
 
+import ast
 import inspect
 import re
+import sys
 import types
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import cache, partial
+from itertools import pairwise
 from typing import (
     Annotated,
     Any,
@@ -79,7 +82,34 @@ class ApiRecord(msgspec.Struct, frozen=True):
 
     @classmethod
     def __get_pydantic_json_schema__(cls, schema: Any, handler: Any) -> dict[str, Any]:
-        return dict(msgspec.json.schema(cls)["$defs"][cls.__name__])
+        own = msgspec.json.schema(cls)["$defs"][cls.__name__]
+        for name, text in field_docs(cls).items():
+            own["properties"][name]["description"] = text
+        return {"type": "object", "properties": own["properties"], "required": own["required"]}
+
+
+def field_docs(record: type) -> dict[str, str]:
+    """The strings below the fields of a record and of its bases."""
+    own = [kind for kind in reversed(record.__mro__) if issubclass(kind, ApiRecord)]
+    return {name: text for kind in own for name, text in _docs_in(kind.__module__).get(kind.__name__, ())}
+
+
+@cache
+def _docs_in(module: str) -> dict[str, list[tuple[str, str]]]:
+    """For each class of a module, its fields with the strings below them."""
+    found = {}
+    for node in ast.parse(inspect.getsource(sys.modules[module])).body:
+        if isinstance(node, ast.ClassDef):
+            found[node.name] = [
+                (field.target.id, inspect.cleandoc(below.value.value))
+                for field, below in pairwise(node.body)
+                if isinstance(field, ast.AnnAssign)
+                and isinstance(field.target, ast.Name)
+                and isinstance(below, ast.Expr)
+                and isinstance(below.value, ast.Constant)
+                and isinstance(below.value.value, str)
+            ]
+    return found
 
 
 class Parameter(msgspec.Struct, frozen=True):

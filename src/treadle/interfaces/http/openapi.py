@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-import ast
-import inspect
-import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cache
-from itertools import pairwise
 from typing import Any, get_args, get_type_hints
 
 import msgspec
 
-from treadle.api.contract import ApiRecord, Call, Doc, Parameter
+from treadle.api.contract import ApiRecord, Call, Doc, Parameter, field_docs
 from treadle.api.facade import all_calls
 from treadle.api.wire import schema_hook, to_builtins
 from treadle.interfaces.http.access import COOKIE, CSRF_HEADER
@@ -244,28 +239,4 @@ def _records_in(kinds: Iterable[Any]) -> set[type]:
                 waiting += get_type_hints(kind).values()
         else:
             waiting += get_args(kind)
-    return found
-
-
-def field_docs(record: type) -> dict[str, str]:
-    """The strings below the fields of a record and of its bases."""
-    own = [kind for kind in reversed(record.__mro__) if issubclass(kind, ApiRecord)]
-    return {name: text for kind in own for name, text in _docs_in(kind.__module__).get(kind.__name__, ())}
-
-
-@cache
-def _docs_in(module: str) -> dict[str, list[tuple[str, str]]]:
-    """For each class of a module, its fields with the strings below them."""
-    found = {}
-    for node in ast.parse(inspect.getsource(sys.modules[module])).body:
-        if isinstance(node, ast.ClassDef):
-            found[node.name] = [
-                (field.target.id, inspect.cleandoc(below.value.value))
-                for field, below in pairwise(node.body)
-                if isinstance(field, ast.AnnAssign)
-                and isinstance(field.target, ast.Name)
-                and isinstance(below, ast.Expr)
-                and isinstance(below.value, ast.Constant)
-                and isinstance(below.value.value, str)
-            ]
     return found

@@ -127,7 +127,7 @@ def problem(
 
 def problem_of(error: TreadleError) -> Response:
     """The answer for an error of the engine."""
-    headers: dict[str, str] = msgspec.field(default_factory=dict)
+    headers: dict[str, str] = {}
     if isinstance(error, Unauthorized):
         headers["WWW-Authenticate"] = 'Bearer realm="treadle"'
     scope: str | None = getattr(error, "scope", None) if isinstance(error, Forbidden) else None

@@ -147,7 +147,7 @@ async def execution(context: RequestContext, run_id: str, wait_for: float) -> Ex
     ended = await wait_for_end(context, run_id, wait_for)
     run = await context.api.runs.get(ended.ended_as)
     status: Status = "COMPLETED" if ended.state == "completed" else "ERROR"
-    waiting: list[WaitingStep] = msgspec.field(default_factory=list)
+    waiting: list[WaitingStep] = []
     if not ended.finished:
         tasks = (await context.api.runs.tasks(run.id)).tasks
         waiting = await _waiting(context, run.id, tasks)

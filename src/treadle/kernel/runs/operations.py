@@ -9,10 +9,11 @@ from __future__ import annotations
 import builtins
 from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import replace
 from datetime import datetime
 from functools import partial
 from typing import Any, TypeVar, Unpack
+
+from msgspec.structs import replace
 
 from treadle.api.conversation import PublishedValue, UpdateResult
 from treadle.api.flows import SourceText
