@@ -9,14 +9,14 @@ import pytest
 from treadle.api.contract import Call
 from treadle.api.facade import all_calls
 from treadle.engine import Engine
-from treadle.engine.operations import Implementations
+from treadle.engine.operations import GROUP_MODULES, make_service
 
-CALLS = [call for call in all_calls() if hasattr(Implementations, call.group)]
+CALLS = [call for call in all_calls() if call.group not in GROUP_MODULES]
 
 
 @pytest.mark.parametrize("call", CALLS, ids=lambda call: call.id)
 def test_an_operation_is_performed_with_its_declared_parameters(call: Call) -> None:
-    method = getattr(getattr(Implementations(Engine("memory://").kernel), call.group), call.name)
+    method = getattr(make_service(Engine("memory://").kernel, call.group), call.name)
     assert inspect.iscoroutinefunction(method)
     performed = dict(inspect.signature(method).parameters)
     takes_options = [performed.pop(name) for name, each in list(performed.items()) if each.kind is each.VAR_KEYWORD]

@@ -23,6 +23,12 @@ def test_mypy_reports_every_planted_mistake_and_nothing_else() -> None:
     assert _reported(re.findall(r"^tests/typing/examples\.py:(\d+): error: (.*)$", found.stdout, re.MULTILINE)), found.stderr
 
 
+def test_services_perform_the_operations_with_the_declared_types() -> None:
+    command = [sys.executable, "-m", "mypy", "--strict", "--follow-imports=silent", "tests/typing/services.py"]
+    checked = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    assert checked.returncode == 0, checked.stdout
+
+
 def test_pyright_reports_every_planted_mistake_and_nothing_else(tmp_path: Path) -> None:
     pytest.importorskip("basedpyright")
     settings = {

@@ -11,8 +11,6 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterat
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 
-import msgspec
-
 from treadle.kernel.store.lookups import current_run
 from treadle.kernel.telemetry.events import Emit, LoopError, StoreTrouble
 from treadle.model.clock import Clock, Duration, milliseconds
@@ -122,11 +120,6 @@ def _error_of(task: Task) -> TreadleError:
             return TaskIgnored(f"Task {task.id} ended as {task.state}.")
 
 
-class _Awaited(msgspec.Struct, Generic[T]):
-    ended: asyncio.Future[T]
-    callers: int = 0
-
-
 class Waiters(Generic[T]):
     """Finds tasks or runs, and waits for them to end. All callers share one query; without callers there is none."""
 
@@ -135,7 +128,8 @@ class Waiters(Generic[T]):
         self._find_finished = find_finished
         self._clock = clock
         self._emit = emit
-        self._awaited: dict[str, _Awaited[T]] = {}
+        self._awaited: dict[str, set[asyncio.Future[T]]] = {}
+        """The futures of the callers, by id."""
         self._poller: asyncio.Task[None] | None = None
         self._woken = asyncio.Event()
         self._hints: set[str] = set()
@@ -177,18 +171,18 @@ class Waiters(Generic[T]):
     async def wait(self, task_id: str) -> T:
         """Return the task once it is finished."""
         loop = asyncio.get_running_loop()
-        awaited = self._awaited.get(task_id)
-        if awaited is None:
-            awaited = self._awaited[task_id] = _Awaited(loop.create_future())
+        callers = self._awaited.setdefault(task_id, set())
+        if not callers:
             self._hint([task_id])  # it may have ended since the caller read it
         if self._poller is None or self._poller.done():
             self._poller = loop.create_task(self._poll())
-        awaited.callers += 1
+        ended: asyncio.Future[T] = loop.create_future()
+        callers.add(ended)
         try:
-            return await asyncio.shield(awaited.ended)
+            return await ended
         finally:
-            awaited.callers -= 1
-            if not awaited.callers and self._awaited.get(task_id) is awaited:
+            callers.discard(ended)
+            if not callers and self._awaited.get(task_id) is callers:
                 del self._awaited[task_id]
 
     def finished(self, task_ids: Iterable[str]) -> None:
@@ -209,8 +203,8 @@ class Waiters(Generic[T]):
         await asyncio.gather(*asking, return_exceptions=True)
         for future in (future for each in lookups for future in each.values()):
             future.cancel()
-        for awaited in self._awaited.values():
-            awaited.ended.cancel()
+        for ended in (each for callers in self._awaited.values() for each in callers):
+            ended.cancel()
 
     async def _poll(self) -> None:
         pause, all_at = _POLLS.first, self._clock.monotonic() + _POLLS.first
@@ -243,9 +237,9 @@ class Waiters(Generic[T]):
         for batch in _batches(task_ids):
             for task in await self._find_finished(batch):
                 count += 1
-                awaited = self._awaited.pop(task.id, None)
-                if awaited is not None and not awaited.ended.done():
-                    awaited.ended.set_result(task)
+                for ended in self._awaited.pop(task.id, ()):
+                    if not ended.done():
+                        ended.set_result(task)
         return count
 
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import threading
 from collections.abc import Callable, Coroutine, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractAsyncContextManager
 from copy import copy
 from functools import wraps
@@ -116,21 +116,8 @@ class BlockingWithin:
             asyncio.get_running_loop()
         except RuntimeError:
             return asyncio.run(coroutine)
-        results: list[T] = []
-        errors: list[BaseException] = []
-
-        def target() -> None:
-            try:
-                results.append(asyncio.run(coroutine))
-            except BaseException as error:
-                errors.append(error)
-
-        thread = threading.Thread(target=target, name="treadle-within")
-        thread.start()
-        thread.join()
-        if errors:
-            raise errors[0]
-        return results[0]
+        with ThreadPoolExecutor(1, "treadle-within") as pool:
+            return pool.submit(asyncio.run, coroutine).result()
 
     enqueue = blocking(Within.enqueue)
     enqueue_many = blocking(Within.enqueue_many)

@@ -20,7 +20,6 @@ from typing import Any
 
 import treadle
 from treadle.engine import Engine
-from treadle.engine.worker_host import WorkerHost
 from treadle.kernel.queue.service import Enqueued
 from treadle.kernel.runs.records import StartedRun
 from treadle.model.errors import TreadleError
@@ -177,17 +176,7 @@ class _History:
         simulation = self._simulation
         async with simulation.engine(process) as engine:
             self._setup(engine, self.effects)
-            host = WorkerHost(
-                engine.kernel,
-                concurrency=10,
-                threads=4,
-                processes=1,
-                task_lists=("default",),
-                lease_for=round(simulation.lease * 1000),
-                grace=1.0,
-                name=process.name,
-                machine=process,
-            )
+            host = simulation.worker(engine, process, concurrency=10, threads=4, grace=1.0)
             await host.start()
             await asyncio.Event().wait()
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Awaitable, Container, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Container, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -35,40 +35,33 @@ def parse_object(fields: Fields, name: str) -> dict[str, Any] | None:
     return value
 
 
-def _wrong(name: str, message: str) -> InvalidForm:
-    return InvalidForm({name: message})
-
-
 def text(fields: Fields, name: str) -> str | None:
     """The text of a field; None if it is empty."""
     return str(fields.get(name) or "").strip() or None
 
 
-def number(fields: Fields, name: str) -> float | None:
-    """The number in a field; None if it is empty."""
+def _parsed(fields: Fields, name: str, parse: Callable[[str], T], expected: str) -> T | None:
+    """The value in a field; None if it is empty."""
     typed = text(fields, name)
     try:
-        return None if typed is None else float(typed)
+        return None if typed is None else parse(typed)
     except ValueError:
-        raise _wrong(name, f"{name} must be a number, not {typed!r}.") from None
+        raise InvalidForm({name: f"{name} must be {expected}, not {typed!r}."}) from None
+
+
+def number(fields: Fields, name: str) -> float | None:
+    """The number in a field; None if it is empty."""
+    return _parsed(fields, name, float, "a number")
 
 
 def whole(fields: Fields, name: str) -> int | None:
     """The whole number in a field; None if it is empty."""
-    typed = text(fields, name)
-    try:
-        return None if typed is None else int(typed)
-    except ValueError:
-        raise _wrong(name, f"{name} must be a whole number, not {typed!r}.") from None
+    return _parsed(fields, name, int, "a whole number")
 
 
 def instant(fields: Fields, name: str) -> datetime | None:
     """The date and time in a field, in UTC unless it names a zone; None if it is empty."""
-    typed = text(fields, name)
-    try:
-        at = None if typed is None else datetime.fromisoformat(typed)
-    except ValueError:
-        raise _wrong(name, f"{name} must be a date and a time, such as 2030-01-31T12:00, not {typed!r}.") from None
+    at = _parsed(fields, name, datetime.fromisoformat, "a date and a time, such as 2030-01-31T12:00")
     return at if at is None or at.tzinfo is not None else at.replace(tzinfo=UTC)
 
 
@@ -159,7 +152,7 @@ def parse_typed(name: str, kind: str, text: str) -> Any:
             case _:
                 return json.loads(text)
     except (ValueError, KeyError, RecursionError):
-        raise _wrong(f"in-{name}", f"{name} must be of type {kind}; {text!r} is not.") from None
+        raise InvalidForm({f"in-{name}": f"{name} must be of type {kind}; {text!r} is not."}) from None
 
 
 _VOID = ("checkbox", "radio")
