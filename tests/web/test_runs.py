@@ -95,13 +95,13 @@ def test_bars_are_on_one_scale():
         StepTime("a", "W.a", "x.A", "", "completed", 1, None, Instant.of(0), Instant.of(1000), None, []),
         StepTime("b", "W.b", "x.B", "", "running", 1, None, Instant.of(1000), None, None, spans),
     ]
-    fall = waterfall(Timeline("r", Instant.of(2000), steps, None))
-    assert [(bar.kind, bar.x, bar.width) for row in fall.rows for bar in row.bars] == [
+    rows, ticks = waterfall(Timeline("r", Instant.of(2000), steps, None))
+    assert [(bar.kind, bar.x, bar.width) for row in rows for bar in row.bars] == [
         ("step", 0, 500),
         ("waiting", 500, 250),
         ("running live", 750, 250),
     ]
-    assert [for_ms for _, for_ms in fall.ticks] == [0, 500, 1000, 1500, 2000]
+    assert ticks == [0, 500, 1000, 1500, 2000]
 
 
 async def test_what_a_model_is_saying_is_shown_while_it_says_it(visit: Visit):

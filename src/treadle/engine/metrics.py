@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from treadle.engine.metric_table import BY_NAME, COUNTER, GAUGE, METRICS, BoundedLabel, outcome_of
 from treadle.kernel.store.queries import DeadLetterFilter
@@ -45,11 +45,9 @@ except ImportError:
     raise MissingDependency("Metrics need the package prometheus-client: pip install 'treadle[metrics]'.") from None
 
 if TYPE_CHECKING:
-    from treadle.kernel.reads.service import Reads
-    from treadle.kernel.store.ports import Store
+    from treadle.engine.kernel import Kernel
     from treadle.kernel.telemetry.observer import Telemetry
     from treadle.model.clock import Clock
-    from treadle.settings import Settings
 
 FRESH_FOR = 2.0
 """Seconds for which gauges are cached."""
@@ -81,18 +79,10 @@ class _Gauges:
         of[labels] = max(of.get(labels, 0), value)
 
 
-class Source(Protocol):
-    """The services that gauges are read from: an engine's kernel."""
-
-    store: Store
-    reads: Reads
-    settings: Settings
-
-
 class Metrics:
     """The metrics of one engine; an endpoint needs only `render`."""
 
-    def __init__(self, telemetry: Telemetry, clock: Clock, source: Callable[[], Source]) -> None:
+    def __init__(self, telemetry: Telemetry, clock: Clock, source: Callable[[], Kernel]) -> None:
         """`source` returns the current kernel, because an engine may move to another store."""
         self._clock = clock
         self._source = source

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Sequence
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Generic, TypeVar
 
 from treadle.kernel.store.lookups import current_run
 from treadle.kernel.telemetry.events import Emit, LoopError, StoreTrouble
@@ -36,14 +36,7 @@ if TYPE_CHECKING:
     from treadle.engine.kernel import Kernel
 
 
-class Ended(Protocol):
-    """A task or a run."""
-
-    @property
-    def id(self) -> str: ...
-
-
-T = TypeVar("T", bound=Ended)
+T = TypeVar("T", bound=Task | Run)
 Find = Callable[[Sequence[str]], Awaitable[list[T]]]
 """Reads the tasks or runs with these ids from the store."""
 

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any
 
 import msgspec
 from starlette.applications import Starlette
@@ -34,16 +34,8 @@ _SWITCHER = "treadle.namespaces"
 """The entry of a request's scope that lists the namespaces for its caller."""
 
 
-class PlaceLink(NamedTuple):
-    """A namespace that a caller may choose: its name, and the path of its dashboard."""
-
-    namespace: str
-    path: str
-    is_current: bool
-
-
-async def list_places(request: Request) -> list[PlaceLink]:
-    """Return the namespaces that the caller of a page may choose; empty without a directory."""
+async def list_places(request: Request) -> list[dict[str, Any]]:
+    """Return the namespaces that the caller of a page may choose: `namespace`, the `path` of its dashboard, and `is_current`."""
     switcher = request.scope.get(_SWITCHER)
     return [] if switcher is None else await switcher(request)
 
@@ -125,7 +117,7 @@ class NamespaceApps:
             self._directory, self._read_at = read_directory(self._path), changed_at
         return self._directory
 
-    async def _list_places(self, root: str, path: str, request: Request) -> list[PlaceLink]:
+    async def _list_places(self, root: str, path: str, request: Request) -> list[dict[str, Any]]:
         """List the namespaces for callers who may read the server's own one; others learn no names."""
         own = state_of(self._own)
         try:
@@ -138,8 +130,9 @@ class NamespaceApps:
             return []
         home = own.engine.kernel.settings.namespace
         here = path.removeprefix(PATH).strip("/").partition("/")[0] if path.startswith(f"{PATH}/") else None
-        links = [PlaceLink(home, f"{root}/", here is None)]
-        return links + [PlaceLink(name, f"{root}{PATH}/{name}/", name == here) for name in names if name != home or name == here]
+        links = [(home, f"{root}/", here is None)]
+        links += [(name, f"{root}{PATH}/{name}/", name == here) for name in names if name != home or name == here]
+        return [{"namespace": name, "path": place, "is_current": is_current} for name, place, is_current in links]
 
     async def _index(self, request: Request) -> Response:
         """List the namespaces for callers of the server's own namespace."""

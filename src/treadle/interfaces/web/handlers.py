@@ -10,7 +10,7 @@ from starlette.responses import Response
 
 from treadle.engine.operations import Operations
 from treadle.interfaces.web.forms import if_allowed, number, parse_object, text
-from treadle.interfaces.web.site import Visit, action, detail, page
+from treadle.interfaces.web.site import Visit, act, action, detail, page
 from treadle.model.access import Scope
 from treadle.model.errors import InvalidInput
 
@@ -48,16 +48,21 @@ async def register(visit: Visit) -> Response:
     return visit.back(f"{made.facet_name} is registered.", to=f"/handlers/{quote(made.facet_name, safe='')}")
 
 
+act(
+    "/handlers/{facet_name}/remove",
+    "handlers.remove",
+    "{removed} is removed; its tasks wait until another is registered.",
+    to="/handlers",
+)
+
+
 @action("/handlers/{facet_name}/{act}")
-async def act(visit: Visit) -> Response:
+async def change(visit: Visit) -> Response:
     facet_name, form = visit.path["facet_name"], await visit.form()
     match visit.path["act"]:
         case "edit":
             await visit.api.handlers.edit(facet_name, module_uri=text(form, "module_uri"), **_options(form))
             return visit.back(f"{facet_name} is changed; runners load it with their next refresh.")
-        case "remove":
-            await visit.api.handlers.remove(facet_name)
-            return visit.back(f"{facet_name} is removed; its tasks wait until another is registered.", to="/handlers")
         case "test":
             typed = str(form.get("payload") or "")
             trial = await visit.api.handlers.test(facet_name, parse_object(form, "payload"), wait_for=TRY_FOR)

@@ -7,7 +7,7 @@ from urllib.parse import quote
 from starlette.responses import Response
 
 from treadle.interfaces.web.forms import if_allowed, number, text, whole
-from treadle.interfaces.web.site import Visit, action, page
+from treadle.interfaces.web.site import Visit, act, action, page
 from treadle.model.errors import InvalidInput
 
 
@@ -28,19 +28,15 @@ async def one(visit: Visit) -> Response:
     return await visit.render("list.html", list=found, desired=desired)
 
 
-@action("/lists/{task_list}/{act}")
-async def act(visit: Visit) -> Response:
+act("/lists/{task_list}/pause", "lists.pause", "{task_list} is paused: its tasks are not claimed; running ones continue.")
+act("/lists/{task_list}/resume", "lists.resume", "{task_list} is resumed and accepts new tasks.")
+act("/lists/{task_list}/drain", "lists.drain", "{task_list} is draining: it accepts no new tasks; existing ones continue.")
+
+
+@action("/lists/{task_list}/{rule}")
+async def set_rule(visit: Visit) -> Response:
     name, form = visit.path["task_list"], await visit.form()
-    match visit.path["act"]:
-        case "pause":
-            await visit.api.lists.pause(name)
-            said = f"{name} is paused: its tasks are not claimed; running ones continue."
-        case "resume":
-            await visit.api.lists.resume(name)
-            said = f"{name} is resumed and accepts new tasks."
-        case "drain":
-            await visit.api.lists.drain(name)
-            said = f"{name} is draining: it accepts no new tasks; existing ones continue."
+    match visit.path["rule"]:
         case "policy":
             policy = await visit.api.lists.set_policy(name, text(form, "no_handler") or "")
             said = f"Tasks of {name} without a handler: {policy.no_handler}."

@@ -16,7 +16,7 @@ from treadle.engine.operations import Operations
 from treadle.interfaces.web.flows import graph_data, highlight
 from treadle.interfaces.web.forms import instant, parse_object, text, whole
 from treadle.interfaces.web.handlers import server_names
-from treadle.interfaces.web.site import Visit, action, page
+from treadle.interfaces.web.site import Visit, act, action, page
 from treadle.interfaces.web.tasks import shown_streams
 from treadle.interfaces.web.traces import waterfall
 from treadle.model.access import Scope
@@ -110,7 +110,8 @@ async def run(visit: Visit) -> Response:
             times = await visit.api.steps.timeline(
                 run_id, below=below, blocks=blocks, limit=_STEPS, after=asked.get("after") or None
             )
-            values |= {"times": times, "fall": waterfall(times), "folded": blocks}
+            rows, ticks = waterfall(times)
+            values |= {"times": times, "rows": rows, "ticks": ticks, "folded": blocks}
         case "steps":
             many = found.steps > _STEPS and not asked.getlist("state")
             below = values["below"] or (found.id if many else None)
@@ -153,22 +154,21 @@ async def step(visit: Visit) -> Response:
     )
 
 
+act("/runs/{run_id}/pause", "runs.pause", "{workflow} is now {state}.")
+act("/runs/{run_id}/resume", "runs.resume", "{workflow} is now {state}.")
+act("/runs/{run_id}/retry", "runs.retry", "{workflow} is now {state}.", takes="step")
+
+
 @action("/runs/{run_id}/{act}")
-async def act(visit: Visit) -> Response:
+async def change(visit: Visit) -> Response:
     run_id, form = visit.path["run_id"], await visit.form()
     step = str(form.get("step") or "") or None
     match visit.path["act"]:
-        case "pause":
-            done = await visit.api.runs.pause(run_id)
-        case "resume":
-            done = await visit.api.runs.resume(run_id)
         case "cancel":
             reason, force = str(form.get("reason") or "") or None, bool(form.get("force"))
             done = await visit.api.runs.cancel(run_id, reason=reason, force=force)
             if done.finished_at is None:
                 return visit.back(f"{done.workflow} cleans up, and is canceled then.")
-        case "retry":
-            done = await visit.api.runs.retry(run_id, step=step)
         case "rerun":
             new = await visit.api.runs.rerun(run_id, inputs=parse_object(form, "inputs"))
             return visit.back(f"{new.workflow} is running again.", to=f"/runs/{new.id}")

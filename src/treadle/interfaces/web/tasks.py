@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 from starlette.responses import Response
 
 from treadle.api.options import EnqueueOptions
-from treadle.api.streams import StreamEntry, StreamSummary
+from treadle.api.streams import StreamEntry
 from treadle.api.tasks import TaskPage
 from treadle.engine.operations import Operations
 from treadle.interfaces.web.forms import described, options_of, parse_object, text
@@ -90,22 +90,14 @@ class ShownEntry(NamedTuple):
     abandoned: bool
 
 
-class ShownStream(NamedTuple):
-    """The last entries of a stream."""
-
-    summary: StreamSummary
-    entries: list[ShownEntry]
-    next_offset: int
-    ended: bool
-
-
-async def shown_streams(service: Operations, work_id: str) -> list[ShownStream]:
+async def shown_streams(service: Operations, work_id: str) -> list[dict[str, Any]]:
     """The streams of a run or a task, with their last entries."""
     shown = []
     for summary in (await service.streams.list(work_id)).streams[:_STREAMS]:
         offset = max(summary.next_offset - _ENTRIES, 0)
         page = await service.streams.read(work_id, summary.name, offset=offset, limit=_ENTRIES)
-        shown.append(ShownStream(summary, shown_entries(page.entries), page.next_offset, page.ended))
+        entries = shown_entries(page.entries)
+        shown.append({"summary": summary, "entries": entries, "next_offset": page.next_offset, "ended": page.ended})
     return shown
 
 
