@@ -202,7 +202,7 @@ def list_by_id(url: str, engine: Engine) -> Callable[[], Awaitable[Any]]:
 
     async def by_id() -> Any:
         values = await runs._values(RunFilter(namespace="default")) | {"limit": 50}
-        async with database.reading() as reading:
+        async with database.borrow(None) as reading:
             return await fetch(reading, Run, text, *[values[name] for name in statement.parameters])
 
     return by_id

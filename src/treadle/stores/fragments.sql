@@ -175,6 +175,15 @@ charged as (
   where limits.namespace = used.namespace and limits.key = used.key
 )
 
+-- name: sqlite_task_filter
+-- The conditions of a `TaskFilter` for the views `live` and `ended`.
+(created_at, id) < (:before_at, :before_id)
+        and namespace = coalesce(:namespace, namespace)
+        and kind = coalesce(:kind, kind)
+        and task_list = coalesce(:task_list, task_list)
+        and name = coalesce(:name, name)
+        and (:states is null or shown_state in (select value from json_each(:states)))
+
 -- name: sqlite_first_seq
 -- The first of the seqs that a statement has taken for its rows.
 (select value - json_array_length(:rows) + 1 from seqs where name = 'move')

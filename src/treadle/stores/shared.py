@@ -30,6 +30,7 @@ from treadle.kernel.store.queries import (
     StepTask,
     Tally,
     TaskEnd,
+    TaskFilter,
     Touch,
     TreeTask,
 )
@@ -41,7 +42,7 @@ from treadle.model.lists import LaneRule, Limit, TaskList
 from treadle.model.names import Lane
 from treadle.model.records import EffectOutcome, HandlerRegistration, Message, Record, RecordItem, Stream, StreamChunk
 from treadle.model.runs import DOINGS, Flow, FlowVersion, Run, Step
-from treadle.model.states import RunState
+from treadle.model.states import FINAL_TASK_STATES, RunState
 from treadle.model.tasks import LogLine, Move, Server, Task
 from treadle.stores import leases, limits
 from treadle.stores.rules.encoding import first_id, registration_of, server_of
@@ -252,6 +253,7 @@ class Log(Reads):
         return lines[::-1] if after is None else lines
 
 
+_FINAL = frozenset(FINAL_TASK_STATES)
 _FIRST_ID = first_id(0)
 _decode_move = msgspec.json.Decoder(Move).decode
 _decode_moves = msgspec.json.Decoder(list[Move]).decode
@@ -522,6 +524,17 @@ class TaskPort(Reads):
 
     async def find_finished(self, task_ids: Sequence[str]) -> list[Task]:
         return await self._database.fetch_as(Task, "find_finished", ids=unique(task_ids))
+
+    async def list_matching(self, which: TaskFilter, limit: int) -> list[Task]:
+        final = _FINAL.intersection(which.states)
+        values = msgspec.structs.asdict(which) | {
+            "states": which.states or None,
+            "live": len(final) < len(which.states) or not which.states,
+            "ended": bool(final) or not which.states,
+            "limit": max(limit, 0),
+            **await self._place("find_task_created_at", which.before, which.before_id),
+        }
+        return await self._database.fetch_as(Task, "list_tasks" if which.run_id is None else "list_run_tasks", **values)
 
     async def list_depths(self) -> list[LaneDepth]:
         return [

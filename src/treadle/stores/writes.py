@@ -6,9 +6,8 @@ The units have been decided on locked rows, so their guards match; settlements o
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from operator import attrgetter, itemgetter
-from typing import Any, NamedTuple, TypeVar, assert_never
+from typing import Any, NamedTuple, TypeVar, assert_never, get_args
 
 import msgspec
 
@@ -19,7 +18,6 @@ from treadle.kernel.store.records import (
     PutItems,
     PutMessage,
     PutOutcome,
-    PutRecord,
     TakeMessages,
 )
 from treadle.kernel.store.units import (
@@ -40,7 +38,6 @@ from treadle.kernel.store.units import (
     PutBlob,
     PutFlow,
     PutInbox,
-    PutRun,
     PutSteps,
     PutTags,
     Revive,
@@ -186,81 +183,6 @@ async def take_back_runs(session: Session, inserted: set[str], units: Iterable[U
         await session.execute("take_back_runs", ids=sorted(stale))
 
 
-@dataclass(slots=True)
-class RowsByKind:
-    """The rows of units by kind, in the form of their statements; those with a result for a unit have the position of the unit."""
-
-    flows: dict[str, PutFlow] = field(default_factory=dict)
-    blobs: dict[str, str] = field(default_factory=dict)
-    blob_uses: set[tuple[str, str]] = field(default_factory=set)
-    steps: dict[str, Step] = field(default_factory=dict)
-    inbox: dict[str, str] = field(default_factory=dict)
-    cleared: set[str] = field(default_factory=set)
-    moves: list[MoveRun] = field(default_factory=list)
-    items: dict[tuple[str, str], str | None] = field(default_factory=dict)
-    taken: set[tuple[str, str]] = field(default_factory=set)
-    awaits: list[Await] = field(default_factory=list)
-    outcomes: dict[str, PutOutcome] = field(default_factory=dict)
-    holds: list[tuple[int, HoldRun | CancelRunTasks]] = field(default_factory=list)
-    limited: list[LimitTask] = field(default_factory=list)
-    dismissed: list[Dismiss] = field(default_factory=list)
-    tags: list[PutTags] = field(default_factory=list)
-    sent: list[tuple[int, Message]] = field(default_factory=list)
-    appended: list[AppendStream] = field(default_factory=list)
-
-    def add(self, position: int, row: Row) -> None:
-        match row:
-            case PutSteps(steps=steps):
-                self.steps.update([(step.id, step) for step in steps])
-            case PutRun() | PutRecord() | ChangeRecord():
-                pass  # `insert_runs` and `write_records` wrote it
-            case PutFlow(flow, anew):
-                if anew or flow.id not in self.flows:
-                    self.flows[flow.id] = row
-            case PutBlob(digest, value, root_id):
-                self.blobs.setdefault(digest, value)
-                self.blob_uses.add((root_id, digest))
-            case PutInbox(step_id, inbox):
-                self.inbox.setdefault(step_id, inbox)
-            case ClearInbox(step_ids):
-                self.cleared.update(step_ids)
-            case MoveRun():
-                self.moves.append(row)
-            case PutItems(record_id, items):
-                self.items.update({(record_id, key): value for key, value in items})
-            case TakeMessages(run_id, message_ids):
-                self.taken.update((run_id, message_id) for message_id in message_ids)
-            case Await():
-                self.awaits.append(row)
-            case PutOutcome():
-                self._add_outcome(row)
-            case HoldRun() | CancelRunTasks():
-                self.holds.append((position, row))
-            case LimitTask():
-                self.limited.append(row)
-            case Dismiss():
-                self.dismissed.append(row)
-            case PutTags():
-                self.tags.append(row)
-            case PutMessage(message):
-                self.sent.append((position, message))
-            case AppendStream():
-                self.appended.append(row)
-            case _:
-                assert_never(row)
-
-    def _add_outcome(self, row: PutOutcome) -> None:
-        """Add the outcome of an effect; a resolved one stays, also among those of one call."""
-        key = row.outcome.idempotency_key
-        before = self.outcomes.get(key)
-        if before is None:
-            self.outcomes[key] = row
-        elif (first := before.outcome).status == "unknown":
-            kept = {name: getattr(row.outcome, name) or getattr(first, name) for name in ("task_id", "details")}
-            outcome = msgspec.structs.replace(row.outcome, root_id=first.root_id, **kept)
-            self.outcomes[key] = PutOutcome(outcome, before.doubted or row.doubted)
-
-
 async def write_rows(session: Session, units: Mapping[int, Unit], keys: set[Key]) -> dict[int, set[int]]:
     """Write the rows of units, by position; return the lanes in which tasks became ready, by position.
 
@@ -268,69 +190,91 @@ async def write_rows(session: Session, units: Mapping[int, Unit], keys: set[Key]
     done so before its messages arrive.
     """
     await _bump_runs(session, [unit for unit in units.values() if unit.run is not None])
-    lanes: dict[int, set[int]] = {}
-    kinds = RowsByKind()
+    rows: dict[type, list[Any]] = {kind: [] for kind in get_args(Row)}
+    positions: list[tuple[int, Any]] = []
     for position, unit in units.items():
         for row in unit.rows:
-            kinds.add(position, row)
-    await _put_values(session, kinds)
-    await _move_runs(session, kinds.moves)
-    await _put_items(session, kinds.items)
-    if kinds.taken:
-        await session.execute("take_messages", rows=sorted(kinds.taken))
-    if awaits := {row.run_id: row.count for row in kinds.awaits}:  # of several units of a run, the last one counts
-        added = [sum(row.added for row in kinds.awaits if row.run_id == run_id) for run_id in awaits]
-        await session.execute("await_messages", rows=[(*item, steps) for item, steps in zip(awaits.items(), added, strict=True)])
-    if kinds.outcomes:
-        await session.execute("put_outcomes", rows=[_outcome_row(kinds.outcomes[key]) for key in sorted(kinds.outcomes)])
-    for position, change in kinds.holds:
-        changed = await _hold_run(session, change)
-        lanes.setdefault(position, set()).update(lane_id for lane_id, _, _ in changed if lane_id is not None)
-        keys.update((namespace, key) for _, namespace, key in changed if key is not None)
-    for limited in kinds.limited:
+            assert type(row) in rows, f"This store does not know how to write {row!r}."
+            rows[type(row)].append(row)
+            positions.append((position, row))
+    await _put_values(session, rows)
+    await _move_runs(session, rows[MoveRun])
+    await _put_items(session, {(put.record_id, key): value for put in rows[PutItems] for key, value in put.items})
+    if taken := {(row.run_id, message_id) for row in rows[TakeMessages] for message_id in row.message_ids}:
+        await session.execute("take_messages", rows=sorted(taken))
+    if counts := {row.run_id: row.count for row in rows[Await]}:  # of several units of a run, the last one counts
+        added = [sum(row.added for row in rows[Await] if row.run_id == run_id) for run_id in counts]
+        await session.execute("await_messages", rows=[(*count, steps) for count, steps in zip(counts.items(), added, strict=True)])
+    await _put_outcomes(session, rows[PutOutcome])
+    lanes = await _hold_runs(session, [(at, row) for at, row in positions if isinstance(row, HoldRun | CancelRunTasks)], keys)
+    for limited in rows[LimitTask]:
         for namespace, *both in await session.fetch("limit_task", task_id=limited.task_id, key=limited.key):
             keys.update((namespace, key) for key in both if key is not None)
-    for dismissed in kinds.dismissed:
+    for dismissed in rows[Dismiss]:
         if dismissed.task_ids is None:
             await session.execute("dismiss_run", run_id=dismissed.run_id)
         else:
             await session.execute("dismiss_tasks", ids=sorted(dismissed.task_ids))
-    for tags in sorted(kinds.tags, key=attrgetter("owner_id")):
+    for tags in sorted(rows[PutTags], key=attrgetter("owner_id")):
         name = "put_run_tags" if tags.entity == "run" else "put_task_tags"
         if tags.tags:
             await session.execute(name, owner_id=tags.owner_id, rows=sorted(tags.tags), kept=KEPT_LIMIT)
-    if kinds.appended:
-        await append_streams(session, kinds.appended)
-    if kinds.sent:
-        await _put_messages(session, kinds.sent, keys, lanes)
+    if rows[AppendStream]:
+        await append_streams(session, rows[AppendStream])
+    if rows[PutMessage]:
+        sent = [(position, row.message) for position, row in positions if isinstance(row, PutMessage)]
+        await _put_messages(session, sent, keys, lanes)
     return lanes
 
 
-async def _put_values(session: Session, kinds: RowsByKind) -> None:
-    """Write flows, large values, steps and their inboxes."""
-    if flows := [kinds.flows[flow_id] for flow_id in sorted(kinds.flows)]:
-        await session.execute("put_flows", rows=[(f.flow.id, f.flow.namespace, f.flow.sources, f.flow.program) for f in flows])
-        for flow, anew in ((row.flow, row.anew) for row in flows):
-            if anew:
-                await session.execute("replace_flow", id=flow.id, sources=flow.sources, program=flow.program)
-    if kinds.blobs:
-        await session.execute("put_blobs", rows=sorted(kinds.blobs.items()))
-        await session.execute("use_blobs", rows=sorted(kinds.blob_uses))
-    if kinds.steps:
-        await session.execute("put_steps", rows=[_step_row(kinds.steps[step_id]) for step_id in sorted(kinds.steps)])
-    if kinds.inbox:
-        await session.execute("put_inbox", rows=sorted(kinds.inbox.items()))
-    if kinds.cleared:
-        await session.execute("clear_inbox", ids=sorted(kinds.cleared))
+async def _put_values(session: Session, rows: Mapping[type, Sequence[Any]]) -> None:
+    """Write flows, large values, steps and their inboxes, each once, in order of their ids; of a step given twice, the last one."""
+    if flows := sorted(rows[PutFlow], key=lambda row: row.flow.id):
+        distinct = {row.flow.id: (row.flow.id, row.flow.namespace, row.flow.sources, row.flow.program) for row in flows}
+        await session.execute("put_flows", rows=list(distinct.values()))
+        for flow in (row.flow for row in flows if row.anew):
+            await session.execute("replace_flow", id=flow.id, sources=flow.sources, program=flow.program)
+    if blobs := {row.digest: row.value for row in reversed(rows[PutBlob])}:
+        await session.execute("put_blobs", rows=sorted(blobs.items()))
+        await session.execute("use_blobs", rows=sorted({(row.root_id, row.digest) for row in rows[PutBlob]}))
+    if steps := {step.id: step for row in rows[PutSteps] for step in row.steps}:
+        await session.execute("put_steps", rows=[_step_row(steps[step_id]) for step_id in sorted(steps)])
+    if inboxes := {row.step_id: row.inbox for row in reversed(rows[PutInbox])}:
+        await session.execute("put_inbox", rows=sorted(inboxes.items()))
+    if cleared := {step_id for row in rows[ClearInbox] for step_id in row.step_ids}:
+        await session.execute("clear_inbox", ids=sorted(cleared))
 
 
-async def _hold_run(session: Session, change: HoldRun | CancelRunTasks) -> list[Any]:
-    """Hold, free or cancel the tasks of a run; return the lanes in which tasks became ready, and limit keys."""
-    if isinstance(change, HoldRun):
-        return await session.fetch("hold_run" if change.held else "free_run", run_id=change.run_id)
-    ended = await session.fetch("lock_run_tasks", run_id=change.run_id, inbox=change.inbox)
-    await doubt_effects(session, [row[0] for row in ended])
-    return await session.fetch("cancel_run_tasks", **msgspec.structs.asdict(change))
+async def _put_outcomes(session: Session, puts: Sequence[PutOutcome]) -> None:
+    """Record the outcomes of effects; a resolved one stays, also among those of one call."""
+    last: dict[str, PutOutcome] = {}
+    for put in puts:
+        before = last.get(put.outcome.idempotency_key)
+        if before is None:
+            last[put.outcome.idempotency_key] = put
+        elif (first := before.outcome).status == "unknown":
+            kept = {name: getattr(put.outcome, name) or getattr(first, name) for name in ("task_id", "details")}
+            outcome = msgspec.structs.replace(put.outcome, root_id=first.root_id, **kept)
+            last[outcome.idempotency_key] = PutOutcome(outcome, before.doubted or put.doubted)
+    if last:
+        await session.execute("put_outcomes", rows=[_outcome_row(last[key]) for key in sorted(last)])
+
+
+async def _hold_runs(
+    session: Session, changes: Iterable[tuple[int, HoldRun | CancelRunTasks]], keys: set[Key]
+) -> dict[int, set[int]]:
+    """Hold, free or cancel the tasks of runs; return the lanes in which tasks became ready, by position, and add limit keys."""
+    lanes: dict[int, set[int]] = {}
+    for position, change in changes:
+        if isinstance(change, HoldRun):
+            changed = await session.fetch("hold_run" if change.held else "free_run", run_id=change.run_id)
+        else:
+            ended = await session.fetch("lock_run_tasks", run_id=change.run_id, inbox=change.inbox)
+            await doubt_effects(session, [row[0] for row in ended])
+            changed = await session.fetch("cancel_run_tasks", **msgspec.structs.asdict(change))
+        lanes.setdefault(position, set()).update(lane_id for lane_id, _, _ in changed if lane_id is not None)
+        keys.update((namespace, key) for _, namespace, key in changed if key is not None)
+    return lanes
 
 
 async def _bump_runs(session: Session, units: Sequence[Unit]) -> None:

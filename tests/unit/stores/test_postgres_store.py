@@ -443,7 +443,7 @@ async def test_two_revived_tasks_of_one_key_share_it_with_nobody(store: Postgres
 async def test_one_enqueue_is_one_statement_and_one_transaction(store: PostgresStore) -> None:
     await store.commit([Unit(tasks=(new_task(),))])  # the lane exists, and the statement is prepared
     statements: list[str] = []
-    async with store._database.working() as connection:
+    async with store._database.borrow() as connection:
         connection.add_query_logger(lambda logged: statements.append(logged.query))
     answer = await store.commit([Unit(tasks=(new_task(),))])
     assert answer[0].verdict is Verdict.DONE

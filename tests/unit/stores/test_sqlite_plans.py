@@ -47,10 +47,8 @@ INDEXES = {
         "list_failing": {"tasks_wake"},
         "find_tasks": set(),
         "find_finished": set(),
-        "list_live": {"tasks_created"},
-        "list_ended": {"finished_created"},
-        "list_live_of_run": {"tasks_run"},
-        "list_ended_of_run": {"finished_run"},
+        "list_tasks": {"tasks_created", "finished_created"},
+        "list_run_tasks": {"tasks_run", "finished_run"},
     },
     "commit/settlements": {
         "finish": {"finished_seq"},

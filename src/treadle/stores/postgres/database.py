@@ -133,30 +133,21 @@ class Database:
         """Lanes that had a rate or were paused when they were last listed; a hint only."""
 
     @asynccontextmanager
-    async def working(self) -> AsyncIterator[Connection]:
-        """Borrow a connection for statements that touch few rows."""
-        with translated(self.url):
-            async with self.pool(self.hot).connection() as connection:
-                yield connection
+    async def borrow(self, mode: str | None = "hot") -> AsyncIterator[Connection]:
+        """Borrow a connection of a mode.
 
-    @asynccontextmanager
-    async def reading(self) -> AsyncIterator[Connection]:
-        """Borrow a connection for lists and counts, which plans each statement for its values."""
+        `hot`: for statements that touch few rows; `lists`: for lists of partitioned tables, which plans each statement once, for
+        any values, so that no condition that decides which index is used, and no bound of a page, may be optional; None: for
+        other lists and counts, which plans each statement for its values.
+        """
         with translated(self.url):
-            async with self.pool(self.reads).connection() as connection:
-                yield connection
-
-    @asynccontextmanager
-    async def listing(self) -> AsyncIterator[Connection]:
-        """Borrow a connection for lists of partitioned tables, which plans each statement once."""
-        with translated(self.url):
-            async with self.pool(self.reads).connection(LISTS) as connection:
+            pool = self.pool(self.hot if mode == "hot" else self.reads)
+            async with pool.connection(LISTS if mode == "lists" else None) as connection:
                 yield connection
 
     async def fetch(self, name: str, /, **values: Any) -> list[Any]:
         """Run a statement on a connection of its mode (`hot` or `lists`; otherwise one for reading)."""
-        mode = _STATEMENTS[name].mode
-        async with (self.working if mode == "hot" else self.listing if mode == "lists" else self.reading)() as connection:
+        async with self.borrow(_STATEMENTS[name].mode) as connection:
             return await PostgresSession(connection).fetch(name, **values)
 
     async def fetch_as(self, kind: type[T], name: str, /, **values: Any) -> list[T]:
@@ -166,15 +157,15 @@ class Database:
         return await self.read(lambda session: session.execute(name, **values))
 
     async def read(self, work: SessionWork[T]) -> T:
-        async with self.working() as connection:
+        async with self.borrow() as connection:
             return await work(PostgresSession(connection))
 
     async def use(self, work: SessionWork[T]) -> T:
-        async with self.reading() as connection:
+        async with self.borrow(None) as connection:
             return await work(PostgresSession(connection))
 
     async def write(self, work: SessionWork[T]) -> T:
-        async with self.working() as connection, connection.transaction():
+        async with self.borrow() as connection, connection.transaction():
             return await work(PostgresSession(connection))
 
     def pool(self, pool: Pool | None) -> Pool:

@@ -106,7 +106,7 @@ class Servers(ServerPort):
 
     async def list_sightings(self) -> list[Sighting]:
         if (rows := await self._attending().look()) is None:
-            async with self._database.working() as connection:
+            async with self._database.borrow() as connection:
                 rows = await connection.fetch(_SQL["list_sightings"], False, self._database.address.schema)
         return [Sighting(*row) for row in rows]
 

@@ -71,7 +71,7 @@ class PostgresStore(Store):
         database = self._database
         database.reads = Pool(database.connector, READS, 2)
         try:
-            async with database.reading() as connection:
+            async with database.borrow(None) as connection:
                 version = await schema.read_version(connection)
             with translated(self.url):
                 await schema.check_schema(database.connector, READS, version, migrate=migrate)
@@ -107,7 +107,7 @@ class PostgresStore(Store):
         self._database.connector.clock_offset_for = ms
 
     async def now(self) -> int:
-        async with self._database.working() as connection:
+        async with self._database.borrow() as connection:
             return await read_clock(connection)
 
     async def commit(self, units: Sequence[Unit]) -> list[Answer]:

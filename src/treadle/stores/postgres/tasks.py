@@ -9,7 +9,7 @@ from typing import Any
 import asyncpg
 import msgspec
 
-from treadle.kernel.store.queries import TaskFilter, Woken
+from treadle.kernel.store.queries import Woken
 from treadle.model.clock import Clock
 from treadle.model.names import Lane
 from treadle.model.states import FINAL_TASK_STATES
@@ -130,7 +130,7 @@ class Tasks(TaskPort):
             return []
         if any(lane_id not in self._database.lanes for lane_id in lane_ids):
             await self._database.list_lanes()
-        async with self._database.working() as connection:
+        async with self._database.borrow() as connection:
             slowed = bool(self._database.slowed) and not self._database.slowed.isdisjoint(lane_ids)
             after = await self._positions.after(connection, lane_ids)
             rows = await _claim(connection, lane_ids, owner_id, lease_for, limit, slowed=slowed, after=after)
@@ -169,17 +169,6 @@ class Tasks(TaskPort):
             return None
         ((milliseconds,),) = await self._database.fetch("next_token_for", lane_ids=lane_ids)
         return None if milliseconds is None else int(milliseconds)
-
-    async def list_matching(self, which: TaskFilter, limit: int) -> list[Task]:
-        final = _FINAL.intersection(which.states)
-        values = msgspec.structs.asdict(which) | {
-            "states": which.states or None,
-            "live": len(final) < len(which.states) or not which.states,
-            "ended": bool(final) or not which.states,
-            "limit": limit,
-            **await self._place("find_task_created_at", which.before, which.before_id),
-        }
-        return await self._database.fetch_as(Task, "list_tasks" if which.run_id is None else "list_run_tasks", **values)
 
     async def count_finished(self) -> dict[str, int]:
         estimates = dict(await self._database.fetch("estimate_finished"))

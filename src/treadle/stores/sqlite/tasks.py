@@ -14,8 +14,7 @@ from typing import Any
 import apsw
 import msgspec
 
-from treadle.kernel.store.queries import NEWEST, Place, TaskFilter, Woken
-from treadle.model.ids import id_time
+from treadle.kernel.store.queries import Woken
 from treadle.model.lists import LaneRule
 from treadle.model.names import Lane
 from treadle.model.states import FINAL_TASK_STATES
@@ -139,32 +138,6 @@ class Tasks(TaskPort):
     async def next_token_for(self, lane_ids: Sequence[int]) -> int | None:
         rules = [lane_rule(*row) for row in await self._database.fetch("list_rated_lanes", lane_ids=lane_ids)]
         return min((rule.next_token_for(self._database.now()) for rule in rules), default=None)
-
-    @reads
-    async def list_matching(self, session: SqliteSession, which: TaskFilter, limit: int) -> list[Task]:
-        connection = session.connection
-        if limit <= 0:
-            return []
-        values = {name: getattr(which, name) for name in which.__struct_fields__ if name != "before"} | {"limit": limit}
-        values["states"] = to_json(which.states) if which.states else None
-        suffix = "" if which.run_id is None else "_of_run"
-        final = _FINAL.intersection(which.states)
-        tasks: list[Task] = []
-        values["before_at"], values["before_id"] = which.before or _position(connection, which.before_id)
-        if not which.states or len(final) < len(which.states):
-            tasks += decode_tasks(read_value(connection, _SQL["list_live" + suffix], values))
-        if not which.held and (not which.states or final):
-            tasks += decode_tasks(read_value(connection, _SQL["list_ended" + suffix], values))
-        tasks.sort(key=lambda task: (task.created_at, task.id), reverse=True)
-        return tasks[:limit]
-
-
-def _position(connection: apsw.Connection, before_id: str | None) -> Place:
-    """Return the position of the task before a page."""
-    if before_id is None:
-        return NEWEST
-    found: Any = connection.execute(_SQL["find_task_created_at"], {"id": before_id}).fetchall()
-    return Place(int(found[0][0]) if found else id_time(before_id), before_id)
 
 
 def _find_head(connection: apsw.Connection, lane_ids: Sequence[int], shut: Collection[int]) -> tuple[int, int] | None:

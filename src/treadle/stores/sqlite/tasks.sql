@@ -226,70 +226,58 @@ from json_each(:keys) as wanted cross join tasks as t on t.namespace = :namespac
 select coalesce('[' || group_concat(f.task, ',') || ']', '[]')
 from json_each(:ids) as wanted cross join ended as f on f.id = wanted.value;
 
--- name: list_live
--- List live tasks, newest first.
+-- name: list_tasks as json
+-- List live (:live) and finished (:ended) tasks, newest first.
 select coalesce('[' || group_concat(task, ',') || ']', '[]')
 from (
   select task
-  from live
-  where (created_at, id) < (:before_at, :before_id)
-    and namespace = coalesce(:namespace, namespace)
-    and kind = coalesce(:kind, kind)
-    and task_list = coalesce(:task_list, task_list)
-    and name = coalesce(:name, name)
-    and (:states is null or shown_state in (select value from json_each(:states)))
-    and (not :held or owner_id is not null)
+  from (
+    select *
+    from (
+      select created_at, id, task
+      from live
+      where :live and {sql:sqlite_task_filter} and (not :held or owner_id is not null)
+      order by created_at desc, id desc
+      limit :limit
+    )
+    union all
+    select *
+    from (
+      select created_at, id, task
+      from ended
+      where :ended and {sql:sqlite_task_filter} and not :held
+      order by created_at desc, id desc
+      limit :limit
+    )
+  )
   order by created_at desc, id desc
   limit :limit
 );
 
--- name: list_ended
--- List finished tasks, newest first.
+-- name: list_run_tasks as json
+-- List the tasks of a run as `list_tasks` does.
 select coalesce('[' || group_concat(task, ',') || ']', '[]')
 from (
   select task
-  from ended
-  where (created_at, id) < (:before_at, :before_id)
-    and namespace = coalesce(:namespace, namespace)
-    and kind = coalesce(:kind, kind)
-    and task_list = coalesce(:task_list, task_list)
-    and name = coalesce(:name, name)
-    and (:states is null or shown_state in (select value from json_each(:states)))
-  order by created_at desc, id desc
-  limit :limit
-);
-
--- name: list_live_of_run
--- List live tasks of a run, newest first.
-select coalesce('[' || group_concat(task, ',') || ']', '[]')
-from (
-  select task
-  from live
-  where run_id = :run_id
-    and (created_at, id) < (:before_at, :before_id)
-    and namespace = coalesce(:namespace, namespace)
-    and kind = coalesce(:kind, kind)
-    and task_list = coalesce(:task_list, task_list)
-    and name = coalesce(:name, name)
-    and (:states is null or shown_state in (select value from json_each(:states)))
-    and (not :held or owner_id is not null)
-  order by created_at desc, id desc
-  limit :limit
-);
-
--- name: list_ended_of_run
--- List finished tasks of a run, newest first.
-select coalesce('[' || group_concat(task, ',') || ']', '[]')
-from (
-  select task
-  from ended
-  where run_id = :run_id
-    and (created_at, id) < (:before_at, :before_id)
-    and namespace = coalesce(:namespace, namespace)
-    and kind = coalesce(:kind, kind)
-    and task_list = coalesce(:task_list, task_list)
-    and name = coalesce(:name, name)
-    and (:states is null or shown_state in (select value from json_each(:states)))
+  from (
+    select *
+    from (
+      select created_at, id, task
+      from live
+      where run_id = :run_id and :live and {sql:sqlite_task_filter} and (not :held or owner_id is not null)
+      order by created_at desc, id desc
+      limit :limit
+    )
+    union all
+    select *
+    from (
+      select created_at, id, task
+      from ended
+      where run_id = :run_id and :ended and {sql:sqlite_task_filter} and not :held
+      order by created_at desc, id desc
+      limit :limit
+    )
+  )
   order by created_at desc, id desc
   limit :limit
 );

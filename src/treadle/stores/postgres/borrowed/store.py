@@ -259,7 +259,7 @@ class BorrowedDatabase(Database):
     connection: Connection | None = None
 
     @asynccontextmanager
-    async def working(self) -> AsyncIterator[Connection]:
+    async def borrow(self, mode: str | None = "hot") -> AsyncIterator[Connection]:
         if self.connection is None:
             raise NotOpen
         try:
@@ -267,8 +267,6 @@ class BorrowedDatabase(Database):
                 yield self.connection
         except StoreUnavailable as error:  # nobody can repeat it on this connection
             raise StoreError(str(error)) from error
-
-    reading = listing = working
 
 
 class BorrowedStore(PostgresStore, TransactionStore):
@@ -325,7 +323,7 @@ class BorrowedStore(PostgresStore, TransactionStore):
         lanes = {task.lane for unit in units for task in unit.tasks}
         if lanes:
             await self._database.find_lane_ids(list(lanes))
-        async with self._database.working() as connection:
+        async with self._database.borrow() as connection:
             try:
                 return await commit(PostgresSession(connection), self._database.lane_ids, units)
             except REPEATABLE as error:
