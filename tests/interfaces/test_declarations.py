@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -154,9 +155,7 @@ class Stepping(Declarations):
 
 def stepping(engine: Engine, step: Any) -> Stepping:
     kernel = engine.kernel
-    made = Stepping(
-        kernel.store, kernel.committer, kernel.reads, engine.schedules, lambda _: None, namespace=kernel.settings.namespace
-    )
+    made = Stepping(replace(kernel.core, emit=lambda _: None), kernel.reads, engine.schedules)
     made.step = step
     return made
 

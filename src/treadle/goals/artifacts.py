@@ -12,10 +12,10 @@ from typing import TypeVar
 
 from treadle.api.objectives import ContextSnapshot, Objective, OutputBundle, PauseState, ReadinessEvent, RunRecord, Workorder
 from treadle.api.wire import Instant
-from treadle.engine.kernel import Kernel
 from treadle.goals.decide import Changed, Decision, Document, Seen
 from treadle.goals.records import InvalidArtifact, artifact_of, with_unknown
 from treadle.goals.schemas import check_document, need_jsonschema
+from treadle.kernel.core import Core, Service
 from treadle.kernel.store.records import ChangeRecord, PutRecord, RecordFilter, unreadable
 from treadle.kernel.store.units import PutBlob, Row
 from treadle.model.errors import UnreadableValue
@@ -51,14 +51,12 @@ _LIMIT = 2**31
 D = TypeVar("D", Objective, ReadinessEvent, ContextSnapshot, Workorder, OutputBundle, RunRecord, PauseState)
 
 
-class Artifacts:
+class Artifacts(Service):
     """The artifacts of one namespace."""
 
-    def __init__(self, kernel: Kernel) -> None:
+    def __init__(self, core: Core) -> None:
         need_jsonschema()
-        self._records = kernel.store.records
-        self._value_store = kernel.value_store
-        self._namespace = kernel.settings.namespace
+        super().__init__(core)
 
     async def find(self, kind: type[D], record_id: str) -> D | None:
         """Return the artifact with that id."""
@@ -71,7 +69,7 @@ class Artifacts:
         return None if record is None else (record, await self._open(kind, record))
 
     async def _find_record(self, kind: type[Document], record_id: str) -> Record | None:
-        record = await self._records.find(record_id)
+        record = await self._store.records.find(record_id)
         known = record is not None and record.namespace == self._namespace and record.entity == _KINDS[kind][0].entity
         return record if known else None
 
@@ -85,7 +83,7 @@ class Artifacts:
     ) -> list[Seen]:
         """Return a page of objectives, newest first."""
         which = RecordFilter(OBJECTIVE.entity, self._namespace, states=states, live=live, before_id=before_id)
-        return [await self._any_objective(record) for record in await self._records.list_matching(which, limit)]
+        return [await self._any_objective(record) for record in await self._store.records.list_matching(which, limit)]
 
     async def find_any_objective(self, objective_id: str) -> Seen | None:
         """Return the objective, even if it cannot be read: then it has the reason as its title, so that it can be edited."""

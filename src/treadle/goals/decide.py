@@ -38,6 +38,7 @@ from treadle.goals.records import (
     SCHEDULED,
     STALE,
     UNSERVED,
+    FollowUp,
     PauseReason,
     Status,
     event_id_of,
@@ -165,6 +166,12 @@ def dependants_task(namespace: str, objective_id: str, after_key: str | None = N
     )
 
 
+def _follow_up_task(lane: Lane, source_id: str, follow_up: FollowUp, objective_id: str) -> NewTask:
+    """Return the task that follows from an event or a workorder."""
+    payload = {"event_id" if follow_up == "schedule" else "work_order_id": source_id}
+    return NewTask(id=follow_up_id(source_id, follow_up), lane=lane, payload=encode(payload), root_id=objective_id)
+
+
 # --- readiness ---
 
 
@@ -198,21 +205,13 @@ def decide_readiness(
         )
         objective = _replace(objective, emitted_version=objective.status_version)
         decision.new.append(event)
-        decision.tasks.append(_schedule_task(namespace, event, objective.type))
+        lane = role_lane(namespace, GOAL_SCHEDULE, objective.type)
+        decision.tasks.append(_follow_up_task(lane, event.event_id, "schedule", event.resource_id))
         decision.result |= {"emitted": True, "event_id": event.event_id}
     if objective != seen.objective or move is not None:
         data = None if review is None else {"approved": review["approved"], "reason": review.get("reason")}
         decision.changed.append(Changed(seen.record, _replace(objective, updated_at=now), move, actor, data))
     return decision
-
-
-def _schedule_task(namespace: str, event: ReadinessEvent, objective_type: str) -> NewTask:
-    return NewTask(
-        id=follow_up_id(event.event_id, "schedule"),
-        lane=role_lane(namespace, GOAL_SCHEDULE, objective_type),
-        payload=encode({"event_id": event.event_id}),
-        root_id=event.resource_id,
-    )
 
 
 # --- scheduler ---
@@ -262,7 +261,8 @@ def decide_schedule(
         updated_at=now,
     )
     decision.changed.append(Changed(seen.record, after, "schedule", "scheduler", {"work_order_id": workorder.work_order_id}))
-    decision.tasks.append(_run_task(namespace, workorder, rules))
+    lane = Lane(namespace, GOAL_RUN, rules.task_list, workorder.diazotroph_type)
+    decision.tasks.append(_follow_up_task(lane, workorder.work_order_id, "run", workorder.objective_id))
     return decision
 
 
@@ -304,15 +304,6 @@ def prompt_of(objective: Objective, rules: TypeRules) -> str:
     return f"{objective.title}\n\nIt is done when:\n{criteria}" if criteria else objective.title
 
 
-def _run_task(namespace: str, workorder: Workorder, rules: TypeRules) -> NewTask:
-    return NewTask(
-        id=follow_up_id(workorder.work_order_id, "run"),
-        lane=Lane(namespace, GOAL_RUN, rules.task_list, workorder.diazotroph_type),
-        payload=encode({"work_order_id": workorder.work_order_id}),
-        root_id=workorder.objective_id,
-    )
-
-
 # --- runner ---
 
 
@@ -337,14 +328,8 @@ def decide_executed(
     decision = Decision({**ids, "error": None if error is None else error.get("code")}, new=[bundle])
     after = _replace(workorder, status="EXECUTED", executed_at=now)
     decision.changed.append(Changed(record, after, "execute", "runner", None if error is None else {"error": error.get("code")}))
-    decision.tasks.append(
-        NewTask(
-            id=follow_up_id(workorder.work_order_id, "gate"),
-            lane=role_lane(namespace, GOAL_GATE, objective_type or GOAL_GATE),
-            payload=encode({"work_order_id": workorder.work_order_id}),
-            root_id=workorder.objective_id,
-        )
-    )
+    lane = role_lane(namespace, GOAL_GATE, objective_type or GOAL_GATE)
+    decision.tasks.append(_follow_up_task(lane, workorder.work_order_id, "gate", workorder.objective_id))
     return decision
 
 

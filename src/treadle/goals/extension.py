@@ -50,7 +50,7 @@ class Goals:
         """The stored artifacts."""
         from treadle.goals.artifacts import Artifacts
 
-        return Artifacts(self._kernel)
+        return Artifacts(self._kernel.core)
 
     @cached_property
     def objectives(self) -> Objectives:
@@ -64,7 +64,7 @@ class Goals:
         """The end of the roles' tasks."""
         from treadle.goals.settler import GoalSettler
 
-        return GoalSettler(self._kernel, self.artifacts, lambda: self.topology)
+        return GoalSettler(self._kernel.core, self.artifacts, lambda: self.topology)
 
     @cached_property
     def gates(self) -> Gates:

@@ -27,6 +27,7 @@ from treadle.goals.records import (
     follow_up_id,
 )
 from treadle.goals.schemas import check_document
+from treadle.kernel.core import Service
 from treadle.kernel.store.lookups import find_id
 from treadle.kernel.store.queries import TaskFilter
 from treadle.model.errors import UnreadableValue
@@ -66,14 +67,13 @@ class ObjectiveTrail:
     why: str
 
 
-class GoalReads:
+class GoalReads(Service):
     """Reads of the objectives of one namespace."""
 
     def __init__(self, kernel: Kernel, artifacts: Artifacts) -> None:
-        self._kernel = kernel
-        self._store = kernel.store
+        super().__init__(kernel.core)
+        self._reads = kernel.reads
         self._artifacts = artifacts
-        self._namespace = kernel.settings.namespace
 
     async def show(self, objective_id: str) -> ObjectiveTrail:
         """Return the objective, everything that followed from it, and the reason for its state."""
@@ -136,7 +136,7 @@ class GoalReads:
         for task_id, what in self._tasks_of(objective):
             task = await self._store.tasks.find(task_id)
             if task is not None and not task.finished:
-                return f"{what}: {(await self._kernel.reads.why(task_id)).text}"
+                return f"{what}: {(await self._reads.why(task_id)).text}"
         return (
             "no role is processing it; check that a worker is running with `--topology FILE`, and that the file declares the type "
             f"{objective.type}"

@@ -69,7 +69,7 @@ class Objectives(GoalReads):
         `blocked_by` holds ids of objectives that must be DONE first, or texts that a person resolves. If an objective with the
         same `key` is not DONE, return that one and store nothing.
         """
-        objective_id = self._kernel.ids.new_id()
+        objective_id = self._ids.new_id()
         check_actor(actor)
         fields = _checked(
             title=title,
@@ -103,7 +103,7 @@ class Objectives(GoalReads):
                 raise Stale
             return objective
 
-        return await self._kernel.committer.transact(attempt, f"add the objective {objective_id}")
+        return await self._committer.transact(attempt, f"add the objective {objective_id}")
 
     async def get(self, objective_id: str) -> Objective:
         """Return the objective, or raise `ObjectiveNotFound`."""
@@ -243,13 +243,13 @@ class Objectives(GoalReads):
                 raise Stale
             return after
 
-        return await self._kernel.committer.transact(attempt, f"{move} the objective {objective_id}")
+        return await self._committer.transact(attempt, f"{move} the objective {objective_id}")
 
     async def _commit(self, decision: Decision, waits: tuple[Decision, tuple[Row, ...]]) -> Answer:
         touched, items = waits
         rows = (*self._artifacts.rows(decision), *self._artifacts.rows(touched), *items)
         reach("operate.before_commit")
-        answer = await self._kernel.committer.submit(Unit(tasks=tuple(decision.tasks), rows=rows), PATIENCE)
+        answer = await self._committer.submit(Unit(tasks=tuple(decision.tasks), rows=rows), PATIENCE)
         reach("operate.after_commit")
         return answer
 

@@ -13,7 +13,6 @@ from msgspec.structs import replace
 
 from treadle.api.objectives import BundleError, GateReport, Objective, OutputBundle, ReadinessEvent, RunRecord, Workorder
 from treadle.api.wire import Instant
-from treadle.engine.kernel import Kernel
 from treadle.goals import kinds
 from treadle.goals.artifacts import Artifacts
 from treadle.goals.decide import (
@@ -36,6 +35,7 @@ from treadle.goals.decide import (
 from treadle.goals.kinds import GOAL_DEADLINE, GOAL_READINESS, GOAL_ROLE, GOAL_RUN
 from treadle.goals.records import FAIL, Status, artifact_of, follow_up_id
 from treadle.goals.topology import Topology
+from treadle.kernel.core import Core, Service
 from treadle.kernel.queue.decide import TaskDecision, backed_off, settlement, settlement_of
 from treadle.kernel.store.committer import Stale
 from treadle.kernel.store.units import Answer, Finish, Park, Row, Unit, Verdict
@@ -112,14 +112,13 @@ class NoTopology(TreadleError):
     code = "no_topology"
 
 
-class GoalSettler:
+class GoalSettler(Service):
     """Decides for the roles, with the topology of this process, and flags overdue objectives of one namespace."""
 
-    def __init__(self, kernel: Kernel, artifacts: Artifacts, topology: Callable[[], Topology | None]) -> None:
-        self._kernel = kernel
+    def __init__(self, core: Core, artifacts: Artifacts, topology: Callable[[], Topology | None]) -> None:
+        super().__init__(core)
         self._artifacts = artifacts
         self._topology = topology
-        self._namespace = kernel.settings.namespace
 
     async def scan(self, claim: Claim, topology: Topology, objective_type: str) -> int:
         """Scan objectives of a type under the claim of the monitor's task; return the number of newly overdue ones.
@@ -129,7 +128,7 @@ class GoalSettler:
         found = 0
         before_id: str | None = None
         while page := await self._artifacts.list_objectives(_WATCHED, before_id, PAGE, live=True):
-            now = await self._kernel.store.now()
+            now = await self._store.now()
             for seen in page:
                 if seen.objective.type == objective_type and is_overdue(seen.objective, topology, now):
                     verdict = await self._flag(claim, seen, topology, Instant.of(now))
@@ -142,7 +141,7 @@ class GoalSettler:
     async def _flag(self, claim: Claim, seen: Seen, topology: Topology, now: Instant) -> Verdict:
         decision = decide_overdue(seen, now)
         tasks = tuple(role_tasks(self._namespace, topology, decision))
-        return (await self._kernel.committer.submit(Unit(claim, tasks=tasks, rows=self._artifacts.rows(decision)))).verdict
+        return (await self._committer.submit(Unit(claim, tasks=tasks, rows=self._artifacts.rows(decision)))).verdict
 
     def monitor_task(self, task_id: str, objective_type: str) -> NewTask:
         """Return the monitor's task for a type; storing it again has no effect while one is live."""
@@ -153,26 +152,26 @@ class GoalSettler:
         """Commit the end of a role's task and its consequences in one unit; a Park changes nothing else."""
         ended = settlement_of(decided)
         if isinstance(ended, Park) or task.kind == GOAL_DEADLINE:
-            return await self._kernel.committer.submit(Unit(token, ended))
+            return await self._committer.submit(Unit(token, ended))
 
         async def attempt() -> Answer:
             decision = await self._decide_at_last(task, ended)
             finish = ended if decision is None else _finished(decision)
             tasks, rows = ((), ()) if decision is None else (tuple(decision.tasks), self._artifacts.rows(decision))
-            answer = await self._kernel.committer.submit(Unit(token, finish, tasks, rows=rows))
+            answer = await self._committer.submit(Unit(token, finish, tasks, rows=rows))
             deferred = answer.verdict is Verdict.DEFERRED
             if deferred or (answer.verdict is Verdict.DONE and await self._was_beaten(token, decision)):
                 raise Stale
             return answer
 
         try:
-            return await self._kernel.committer.transact(attempt, f"settle the task {task.id}")
+            return await self._committer.transact(attempt, f"settle the task {task.id}")
         except UnreadableValue as error:
-            return await self._kernel.committer.submit(Unit(token, backed_off(task, Problem(error.code, str(error)))))
+            return await self._committer.submit(Unit(token, backed_off(task, Problem(error.code, str(error)))))
         except Contended:
             pass  # retried later
         released = settlement_of(settlement(task, Released("its objective changes too fast"), RetryPolicy()))
-        return await self._kernel.committer.submit(
+        return await self._committer.submit(
             Unit(token, msgspec.structs.replace(released, delay=_AGAIN_FOR) if isinstance(released, Park) else released)
         )
 
@@ -182,15 +181,15 @@ class GoalSettler:
             try:
                 return await self.decide(task, finish)
             except StoreUnavailable as error:
-                self._kernel.emit(StoreTrouble(f"reading for {task.kind}", str(error), _AGAIN_FOR / 1000))
-                await self._kernel.clock.sleep(_AGAIN_FOR / 1000)
+                self._emit(StoreTrouble(f"reading for {task.kind}", str(error), _AGAIN_FOR / 1000))
+                await self._clock.sleep(_AGAIN_FOR / 1000)
 
     async def _was_beaten(self, token: Claim, decision: Decision | None) -> bool:
         """Whether nothing was written because another task had just written the same; the claim is still held then."""
         if decision is None or not decision.new:
             return False
         try:
-            task = await self._kernel.store.tasks.find(token.task_id)
+            task = await self._store.tasks.find(token.task_id)
         except StoreError:  # it is done, or its lease expires and another worker checks it
             return False
         return task is not None and not task.finished and task.claim == token
@@ -239,7 +238,7 @@ class GoalSettler:
         return ((), ()) if decision is None else (tuple(decision.tasks), self._artifacts.rows(decision))
 
     async def _now(self) -> Instant:
-        return Instant.of(await self._kernel.store.now())
+        return Instant.of(await self._store.now())
 
     async def _readiness(self, payload: dict[str, Json], finish: Finish) -> Decision | None:
         if (objective_id := payload.get("dependants_of")) is not None:
@@ -259,7 +258,7 @@ class GoalSettler:
 
     async def _dependants(self, objective_id: str, after_key: str | None) -> Decision:
         """Return a readiness task for each objective that waited for this one, and a follow-up task if there are more."""
-        items = await self._kernel.store.records.list_items(objective_id, after_key, DEPENDANTS_PAGE)
+        items = await self._store.records.list_items(objective_id, after_key, DEPENDANTS_PAGE)
         decision = Decision({"dependants_of": objective_id, "looked_at": len(items)})
         for key, _ in items:
             seen = await self._artifacts.find_objective(key)

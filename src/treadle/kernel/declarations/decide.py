@@ -33,6 +33,16 @@ from treadle.model.values import decode, encode
 ADDED, CHANGED, REMOVED, UNCHANGED = "added", "changed", "removed", "unchanged"
 OVERRIDDEN, SKIPPED, CONFLICT = "overridden", "skipped", "conflict"
 
+_TEXTS = {
+    ADDED: "{name} added: {declared}",
+    CHANGED: "{name} changed from {found} to {declared}",
+    REMOVED: "{name} removed: {found}",
+    UNCHANGED: "{name} unchanged: {found}",
+    OVERRIDDEN: "{name} kept as set by hand: {found} ({wanted})",
+    SKIPPED: "{name} skipped, because the newer release {by} has been applied: {found} (declared: {declared})",
+    CONFLICT: "{name} refused, because it belongs to the program {by}: {found} (declared: {declared})",
+}
+
 
 @dataclass(frozen=True, slots=True)
 class Change:
@@ -48,22 +58,13 @@ class Change:
     @property
     def text(self) -> str:
         """The change for people."""
-        name, found, declared = name_of(self.item), text_of(self.item, self.found), text_of(self.item, self.declared)
-        match self.verdict:
-            case "added":
-                return f"{name} added: {declared}"
-            case "changed":
-                return f"{name} changed from {found} to {declared}"
-            case "removed":
-                return f"{name} removed: {found}"
-            case "overridden":
-                wanted = "no longer declared" if self.declared is None else f"declared: {declared}"
-                return f"{name} kept as set by hand: {found} ({wanted})"
-            case "skipped":
-                return f"{name} skipped, because the newer release {self.by} has been applied: {found} (declared: {declared})"
-            case "conflict":
-                return f"{name} refused, because it belongs to the program {self.by}: {found} (declared: {declared})"
-        return f"{name} unchanged: {found}"
+        return _TEXTS[self.verdict].format(
+            name=name_of(self.item),
+            found=text_of(self.item, self.found),
+            declared=text_of(self.item, self.declared),
+            wanted="no longer declared" if self.declared is None else f"declared: {text_of(self.item, self.declared)}",
+            by=self.by,
+        )
 
 
 @dataclass(frozen=True, slots=True)
