@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 from treadle.api.view import Column, View, fill, short, words
-from treadle.model.clock import as_text, span
+from treadle.model.clock import span
 from treadle.model.tasks import FRAMEWORK
 from treadle.model.text import printable
 from treadle.model.values import Json
@@ -20,9 +20,6 @@ if TYPE_CHECKING:
     from rich.text import Text
 
     from treadle.api.runs import RunLogLine
-
-Instant = datetime | int
-"""An instant of the API (datetime) or of the kernel (milliseconds)."""
 
 STYLES = {
     "completed": "green",
@@ -63,7 +60,7 @@ def log_line(line: RunLogLine) -> Text:
     details = f"  {json.dumps(line.details, ensure_ascii=False, separators=(',', ':'))}" if line.details else ""
     style = _LEVELS.get(line.level, "dim" if line.source == FRAMEWORK else "")
     path = "" if not line.path or line.message.startswith(f"{line.path}:") else f"{line.path}: "
-    return plain(printable(f"{as_text(ms(line.at))} {line.level:7} {path}{line.message}{details}"), style)
+    return plain(printable(f"{words(line.at)} {line.level:7} {path}{line.message}{details}"), style)
 
 
 def state(word: str) -> Text:
@@ -71,22 +68,17 @@ def state(word: str) -> Text:
     return plain(word, STYLES.get(word, ""))
 
 
-def ago(at: Instant | None, now: Instant) -> str:
+def ago(at: datetime | None, now: datetime) -> str:
     """`3 s ago`, `in 5 min`, or a dash."""
     if at is None:
         return "-"
-    passed = ms(now) - ms(at)
+    passed = round((now - at) / timedelta(milliseconds=1))
     return f"{span(passed)} ago" if passed >= 0 else f"in {span(passed)}"
 
 
-def when(at: Instant | None, now: Instant) -> str:
+def when(at: datetime | None, now: datetime) -> str:
     """The instant and its distance from now."""
-    return "-" if at is None else f"{as_text(ms(at))} ({ago(at, now)})"
-
-
-def ms(at: Instant) -> int:
-    """The instant in milliseconds."""
-    return round(at.timestamp() * 1000) if isinstance(at, datetime) else at
+    return "-" if at is None else f"{words(at)} ({ago(at, now)})"
 
 
 def pretty(value: Json) -> Text:
@@ -134,7 +126,7 @@ def grid(*columns: str) -> Table:
     return table
 
 
-def table(view: View, records: Sequence[object], now: Instant) -> RenderableType:
+def table(view: View, records: Sequence[object], now: datetime) -> RenderableType:
     """A table of records with the columns of their view; its text about none, if there are none."""
     if not records:
         return plain(view.empty)
@@ -148,7 +140,7 @@ def table(view: View, records: Sequence[object], now: Instant) -> RenderableType
     return shown
 
 
-def _cell(column: Column, value: Any, now: Instant) -> Text:
+def _cell(column: Column, value: Any, now: datetime) -> Text:
     match column.shown_as:
         case "state":
             return state(words(value))
@@ -160,7 +152,7 @@ def _cell(column: Column, value: Any, now: Instant) -> Text:
     return plain(short(text, column.limit) if column.limit else text)
 
 
-def details(view: View, record: object, now: Instant) -> RenderableType:
+def details(view: View, record: object, now: datetime) -> RenderableType:
     """One record in full: its title, its facts, then its JSON values and tables, each with its name."""
     rows: list[tuple[str, object]] = []
     parts: list[RenderableType] = []

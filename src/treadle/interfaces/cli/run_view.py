@@ -8,11 +8,11 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from treadle.api.runs import RUN
-from treadle.api.view import short
+from treadle.api.view import short, words
 from treadle.interfaces.cli.calls import wait_for_end
-from treadle.interfaces.cli.format import details, grid, ms, plain, state, together
+from treadle.interfaces.cli.format import details, grid, plain, state, together
 from treadle.interfaces.cli.session import Session
-from treadle.model.clock import as_text, span
+from treadle.model.clock import span
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -59,7 +59,7 @@ def is_shown(step: Step) -> bool:
 def doing(step: Step, task: Task | None) -> str:
     """The most important fact about a step, in a few words."""
     if step.facet in ("step", "effect") and step.state == "running" and step.worker is not None:
-        return f"since {as_text(ms(step.began_at))}, attempt {step.attempt} on {step.worker}"
+        return f"since {words(step.began_at)}, attempt {step.attempt} on {step.worker}"
     if step.error is not None:
         return short(f"{'caught: ' if step.state == 'completed' else ''}{step.error.cause}", 80)
     if task is not None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import make_dataclass
 from types import NoneType
 from typing import Annotated, Any, Literal, get_args, get_type_hints
@@ -73,7 +73,7 @@ def brief_of(record: type, **types: Any) -> Brief:
 def _value(column: Column, record: Any, whole: bool) -> Any:
     value = column.value(record)
     if column.rows is not None:
-        return [Brief(*column.rows.brief).of(row) for row in last(value, column.limit or _ROWS)]
+        return [Brief(*column.rows.brief).of(row) for row in value[-(column.limit or _ROWS) :]]
     match column.shown_as:
         case "error":
             return error_line(value)
@@ -151,11 +151,6 @@ def error_line(error: Json) -> str | None:
     if error is None:
         return None
     return line(str(error.get("message", error)) if isinstance(error, dict) else str(error))
-
-
-def last(items: Sequence[Any], most: int) -> list[Any]:
-    """The last `most` items."""
-    return list(items[-most:])
 
 
 def _message(log: Any) -> str:

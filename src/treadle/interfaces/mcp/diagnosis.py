@@ -11,7 +11,7 @@ from treadle.api.runs import RunDetail, RunLogLine
 from treadle.api.steps import StepDetail
 from treadle.api.tasks import TaskDetail, TaskLogLine
 from treadle.api.wire import to_builtins
-from treadle.interfaces.mcp.answers import LOG_LINE, Fields, Shape, last, line, shown
+from treadle.interfaces.mcp.answers import LOG_LINE, Fields, Shape, line, shown
 from treadle.interfaces.mcp.request_context import RequestContext
 from treadle.interfaces.mcp.tool import tool
 from treadle.model.errors import NotFound
@@ -116,7 +116,7 @@ def _made(
         "worker": step.worker if step is not None else None if task is None else task.owner_id,
         "payload": shown(_masked(payload)),
         "expects": None if step is None else to_builtins(step.expects),
-        "lines": [LOG_LINE.of(log) for log in last(lines, _LINES)],
+        "lines": [LOG_LINE.of(log) for log in lines[-_LINES:]],
         "next_actions": actions,
     }
 

@@ -12,7 +12,7 @@ from mcp.shared.exceptions import MCPError
 from treadle.api.contract import Doc, parameters_of
 from treadle.api.flows import SourceText
 from treadle.interfaces.mcp.advice import Advisor
-from treadle.interfaces.mcp.answers import error_line, last, shown, text_of
+from treadle.interfaces.mcp.answers import error_line, shown, text_of
 from treadle.interfaces.mcp.flows import BRIEF, MAIN, Finding, found
 from treadle.interfaces.mcp.request_context import RequestContext
 from treadle.interfaces.mcp.resources import refused
@@ -146,7 +146,7 @@ async def run_debug(context: RequestContext, run_id: Annotated[str, Doc("The run
     waiting = [
         f"- {each.name} ({each.id}): {each.state}, attempt {each.attempt}; {error_line(each.error) or 'no error'}" for each in tasks
     ]
-    log = [f"- {each.level} {each.path or ''}: {each.message}" for each in last(lines, _LINES)]
+    log = [f"- {each.level} {each.path or ''}: {each.message}" for each in lines[-_LINES:]]
     return f"""# The run {run.id} of {run.workflow} is {run.state}
 
 Reason: {run.why.text}

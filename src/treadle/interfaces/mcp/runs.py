@@ -13,7 +13,7 @@ from treadle.api.flows import ANSWERS, SourceText, TrialCall
 from treadle.api.runs import Inputs, RunDetail, RunId, RunOutputs
 from treadle.api.steps import Step, StepRedo
 from treadle.api.tasks import Task, TaskId, TaskLogLine, TaskResult
-from treadle.interfaces.mcp.answers import LOG_LINE, RUN_VIEW, STEP, TASK, Fields, Shape, Whole, error_line, last, line, shown
+from treadle.interfaces.mcp.answers import LOG_LINE, RUN_VIEW, STEP, TASK, Fields, Shape, Whole, error_line, line, shown
 from treadle.interfaces.mcp.flows import Source, Sources, Strict, check, texts
 from treadle.interfaces.mcp.request_context import LONGEST_WAIT, RequestContext
 from treadle.interfaces.mcp.tool import tool
@@ -109,7 +109,7 @@ async def step_show(context: RequestContext, step_id: StepId, whole: Whole = Fal
         "run_id": address.run_id,
         "why": None if step.task is None else line(step.task.why.text),
         "attempt": None if step.task is None else step.task.attempt,
-        "lines": [LOG_LINE.of(log) for log in last(step.lines, _LINES)],
+        "lines": [LOG_LINE.of(log) for log in step.lines[-_LINES:]],
     }
 
 
@@ -214,7 +214,7 @@ async def trial(
             WaitingStep(None, each.path, each.facet, shown(each.params), each.expects, "an answer")
             for each in ended.waiting[:_WAITING]
         ],
-        calls=[replace(each, params=shown(each.params), result=shown(each.result)) for each in last(ended.calls, _CALLS)],
+        calls=[replace(each, params=shown(each.params), result=shown(each.result)) for each in ended.calls[-_CALLS:]],
     )
 
 

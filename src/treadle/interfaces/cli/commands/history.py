@@ -9,14 +9,14 @@ from contextlib import aclosing, suppress
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Annotated, TypeVar
 
-from treadle.api.view import short
+from treadle.api.view import short, words
 from treadle.api.wire import to_builtins
 from treadle.interfaces.cli.calls import show
 from treadle.interfaces.cli.command import argument, option
-from treadle.interfaces.cli.format import ms, plain
+from treadle.interfaces.cli.format import plain
 from treadle.interfaces.cli.host import announce, stop_signal
 from treadle.interfaces.cli.session import Session
-from treadle.model.clock import as_text, span
+from treadle.model.clock import span
 from treadle.model.errors import NotFound
 from treadle.model.text import json_text, printable
 
@@ -77,8 +77,9 @@ async def _follow(items: AsyncGenerator[T, None], show_item: Callable[[T], None]
 
 def _line(event: Event) -> str:
     by = f" by {event.actor}" if event.actor else ""
-    at = as_text(ms(event.at))
-    return f"{event.seq} {at} {event.entity} {event.entity_id} {event.move}: {event.from_state} -> {event.to_state}{by}"
+    return (
+        f"{event.seq} {words(event.at)} {event.entity} {event.entity_id} {event.move}: {event.from_state} -> {event.to_state}{by}"
+    )
 
 
 async def stream(

@@ -7,6 +7,7 @@ import platform
 import sys
 import tempfile
 from collections.abc import AsyncIterator, Iterator
+from datetime import datetime
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -17,11 +18,12 @@ from click.exceptions import Exit
 from treadle.api.store import FINDING
 from treadle.api.store import StoreFinding as Check
 from treadle.api.system import STATUS
+from treadle.api.view import words
 from treadle.api.wire import to_builtins
 from treadle.engine import Engine
 from treadle.interfaces.cli.calls import until_end
 from treadle.interfaces.cli.command import argument, option
-from treadle.interfaces.cli.format import details, facts, ms, plain, table, together
+from treadle.interfaces.cli.format import details, facts, plain, table, together
 from treadle.interfaces.cli.messages import FAILED, tell_note
 from treadle.interfaces.cli.session import Session
 from treadle.interfaces.cli.values import seconds
@@ -29,7 +31,7 @@ from treadle.kernel.store.health import findings
 from treadle.kernel.store.process import SystemClock
 from treadle.kernel.store.units import Keep, Unit
 from treadle.model.access import check_token_name, parse_scopes
-from treadle.model.clock import as_text, span
+from treadle.model.clock import span
 from treadle.model.errors import SchemaBehind, StoreError, StoreUnavailable, TreadleError
 from treadle.model.tasks import Claim
 from treadle.version import VERSION
@@ -106,7 +108,7 @@ async def doctor(session: Session) -> None:
     checks = list(_machine(session))
     checks += [check async for check in _store(session)]
     value = {"ok": all(check.verdict != "fail" for check in checks), "checks": to_builtins(checks)}
-    session.show(value, lambda: table(FINDING, checks, SystemClock().now()))
+    session.show(value, lambda: table(FINDING, checks, datetime.min))
     if not value["ok"]:
         raise Exit(FAILED)
 
@@ -290,7 +292,7 @@ async def create(
         return
     sys.stdout.write(made.secret + "\n")
     sys.stdout.flush()
-    until = f" until {as_text(ms(made.expires_at))}" if made.expires_at else ""
+    until = f" until {words(made.expires_at)}" if made.expires_at else ""
     tell_note(
         f"Token {name} ({', '.join(made.scopes)}) is valid{until}. Save its secret now: it is not stored and cannot be shown "
         "again. Callers send it as `Authorization: Bearer SECRET`."
