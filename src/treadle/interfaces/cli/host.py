@@ -389,7 +389,7 @@ async def start_worker(
     command = [sys.executable, "-m", "treadle", "worker", "--json", "--stop-at-eof"]
     for flag, value in flags.items():
         values = value if isinstance(value, list | tuple) else [] if value is None else [value]
-        command += [word for each in values for word in (f"--{flag}", str(each))]
+        command += [word for argument in values for word in (f"--{flag}", str(argument))]
     command += ["--llm"] * options.llm + ["--verbose"] * session.chosen.verbose
     chosen = {"TREADLE_STORE": session.chosen.store, "TREADLE_NAMESPACE": session.chosen.namespace}
     typed = {"TREADLE_DIRECTORY": ""} if session.chosen.typed_store else {}  # it is the store, whatever a directory says

@@ -130,8 +130,8 @@ def tool_resource(
 
     async def body(context: RequestContext, **filled: str) -> ApiRecord | Fields:
         page = {"limit": _limit(filled.pop("limit", None))} if "limit" in arguments else {}
-        given = {variables.get(variable, variable): text for variable, text in filled.items()}
-        parsed = {argument: _parsed(text, arguments[argument]) for argument, text in given.items()}
+        texts = {variables.get(variable, variable): text for variable, text in filled.items()}
+        parsed = {argument: _parsed(text, arguments[argument]) for argument, text in texts.items()}
         return await tool.perform(context, **values, **page, **parsed)
 
     return Resource(uri, name, description, JSON, body)

@@ -212,21 +212,21 @@ async def bulk(
     if not (every or states or which):
         raise InvalidInput("Select runs by --where, --state, --workflow, --flow, --list, --since, --until or --search, or --all.")
     async with session.api() as api:
-        made = await until_end(
+        total = await until_end(
             session,
             partial(api.runs.bulk, action),  # type: ignore[arg-type]
-            lambda total: f"{action}: {len(total.done)} of {total.matched} runs",
+            lambda part: f"{action}: {len(part.done)} of {part.matched} runs",
             dry_run=dry_run,
             state=states or (),
             **which,
             reason=reason,
         )
-    value = to_builtins(made)
+    value = to_builtins(total)
     del value["next_before"]
-    text = f"{action} would apply to {made.matched} runs"
+    text = f"{action} would apply to {total.matched} runs"
     if not dry_run:
-        refusals = "".join(f"\n  {refusal.id}: {refusal.message}" for refusal in made.refused)
-        text = f"{action}: {len(made.done)} runs done, {len(made.refused)} refused{refusals}"
+        refusals = "".join(f"\n  {refusal.id}: {refusal.message}" for refusal in total.refused)
+        text = f"{action}: {len(total.done)} runs done, {len(total.refused)} refused{refusals}"
     session.show(value, lambda: plain(text))
 
 
