@@ -10,7 +10,7 @@ from typing import Any, Literal, ParamSpec, TypedDict, TypeVar, TypeVarTuple, Un
 
 from treadle.kernel.effects.decide import check_reaction, current_keys
 from treadle.kernel.functions.decide import check_policy
-from treadle.kernel.functions.steps import ASK, NOW, PATCH, PUBLISH, TAG, check_version
+from treadle.kernel.functions.steps import ASK, NOW, PATCH, PUBLISH, SLEEP, TAG, WAIT, check_version
 from treadle.kernel.queue.service import check_priority
 from treadle.kernel.store.units import tag_rows
 from treadle.model.approvals import ApprovalRequest
@@ -34,14 +34,13 @@ from treadle.workers.functions.wait_operations import (
     CallOperation,
     ChildRun,
     Operation,
-    SignalOperation,
-    SleepOperation,
     StartOperation,
     Update,
-    UpdateOperation,
+    WaitOperation,
     host_of,
     run_hosted,
     typed_loader,
+    update_operation,
     valid_update,
 )
 from treadle.workers.references import CALL_OPTIONS, CHILD_OPTIONS
@@ -392,11 +391,11 @@ class FunctionContext:
 
     def sleep(self, duration: Duration) -> Awaitable[None]:
         """Wait for the duration, through restarts, without occupying a worker."""
-        return SleepOperation(self._driver, milliseconds(duration, "duration"))
+        return WaitOperation(self._driver, SLEEP, "sleep", wait_for=milliseconds(duration, "duration"))
 
     def sleep_until(self, at: datetime) -> Awaitable[None]:
         """Wait until the instant `at` (with a time zone), through restarts, without occupying a worker."""
-        return SleepOperation(self._driver, None, instant(at))
+        return WaitOperation(self._driver, SLEEP, "sleep", at=instant(at))
 
     def approval(self, question: str, *, key: str | None = None, **request: Any) -> Awaitable[dict[str, Json]]:
         """Ask people the `question`, and return the decision: the decider (`by`), the `reason`, and the approved `context`.
@@ -446,7 +445,8 @@ class FunctionContext:
         waits for the next signal. Raises `SignalTimeout` if none arrives within `timeout`.
         """
         timeout_for = None if timeout is None else milliseconds(timeout, "timeout")
-        operation = SignalOperation(self._driver, check_name(signal, "signal name"), timeout_for)
+        check_name(signal, "signal name")
+        operation = WaitOperation(self._driver, WAIT, signal, signal=signal, wait_for=timeout_for)
         if not is_raw(type):
             again = f". `treadle runs retry {self._driver.execution.run_id}` waits for it again; then send one that matches."
             operation.load = typed_loader(type, f"The signal {signal}", again)
@@ -465,7 +465,7 @@ class FunctionContext:
         timeout_for = None if timeout is None else milliseconds(timeout, "timeout")
         check_name(name, "update name")
         if is_raw(type):
-            return UpdateOperation(self._driver, name, timeout_for)
+            return update_operation(self._driver, name, timeout_for)
         return valid_update(self._driver, name, timeout_for, typed_loader(type, f"The update {name}"))
 
     def publish(self, name: str, value: Any) -> None:

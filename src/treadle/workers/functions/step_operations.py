@@ -103,23 +103,10 @@ class StepOperation:
         while True:
             if self.limit_key is not None:
                 await driver.permits.acquire(self.limit_key)
-            branch.busy, branch.place = name, place
-            began_at = driver.journal.start(self.kind, place, name, recorded, about)
-            try:
-                value = self._stored(await self._call())
-            except BaseException as error:
-                if self._is_stopped_by(error):
-                    raise
-                driver.execution.executing.pop(place, None)
-                await self._end_streams(branch)
-                recorded = await self._failed(branch, place, name, recorded, error, began_at, about)
-                continue
-            finally:
-                branch.busy = None
-                driver.execution.executing.pop(place, None)
-            break
-        if self.limit_key is not None:
-            driver.permits.release(branch)
+            began_at, value, error = await self._attempt(branch, place, name, recorded, about)
+            if error is None:
+                break
+            recorded = await self._failed(branch, place, name, recorded, error, began_at, about)
         streamed = branch.streams is not None
         if streamed:
             await self._end_streams(branch)
@@ -127,6 +114,30 @@ class StepOperation:
         if streamed:
             driver.execution.runtime.committer.streamed()
         return self._loaded(value)
+
+    async def _attempt(
+        self, branch: Branch, place: str, name: str, recorded: Recorded | None, about: str
+    ) -> tuple[int, Any, BaseException | None]:
+        """Execute the code once, and give its permit back; return when it began, and its value or the error that it raised."""
+        execution = self.driver.execution
+        value: Any = None
+        error: BaseException | None = None
+        branch.busy, branch.place = name, place
+        began_at = self.driver.journal.start(self.kind, place, name, recorded, about)
+        try:
+            value = self._stored(await self._call())
+        except BaseException as raised:
+            if self._is_stopped_by(raised):
+                raise
+            error = raised
+        finally:
+            branch.busy = None
+            execution.executing.pop(place, None)
+        if branch.dropped:
+            raise asyncio.CancelledError
+        if self.limit_key is not None:
+            self.driver.permits.release(branch)
+        return began_at, value, error
 
     async def _end_streams(self, branch: Branch) -> None:
         """Commit the step's last entries of streams with the step."""
@@ -202,10 +213,7 @@ class StepOperation:
     ) -> Recorded:
         """Record a failed attempt and wait for the next one; raises `StepFailed` after the last."""
         execution, journal, recorder = self.driver.execution, self.driver.journal, self.driver.recorder
-        if branch.dropped:
-            raise asyncio.CancelledError
-        if self.limit_key is not None:
-            self.driver.permits.release(branch)
+        await self._end_streams(branch)
         outcome = outcome_of_error(error)
         problem = outcome.problem
         if isinstance(error, _TimedOut):
@@ -230,7 +238,6 @@ class StepOperation:
             raise failure_of(recorded) from error
         recorded.wake_at = execution.now() + delay_for
         journal.write(recorded, recorder.share(branch))
-        branch.busy = None
         await self._wait_for_retry(branch, recorded)
         await execution.wait_while_held()
         return recorded
@@ -311,46 +318,34 @@ class EffectOperation(StepOperation):
             if self.limit_key is not None:
                 await self.driver.permits.acquire(self.limit_key)
             begin = await self._begin(branch, recorded, effect)
-            branch.busy, branch.place = name, place
-            began_at = self.driver.journal.start(EFFECT, place, name, recorded, about)
-            try:
-                with making(begin.keys):
-                    value = await self._call()
-            except BaseException as error:
-                if self._is_stopped_by(error):
-                    raise
-                recorded.doubtful = not is_definite(error, self.unknown)
-                if recorded.doubtful:
-                    await self.driver.recorder.log_unknown(*begin.unknown)
-                else:
-                    branch.next_unit().rows.append(failed(begin, error, execution.runtime.value_store))
-                execution.executing.pop(place, None)
+            with making(begin.keys):
+                began_at, value, error = await self._attempt(branch, place, name, recorded, about)
+            recorded.began_at, recorded.ended_at = began_at, execution.now()
+            if error is None:
                 await self._end_streams(branch)
-                branch.busy = None
-                if recorded.doubtful and self.on_unknown != REPEAT:
-                    recorded.began_at, recorded.ended_at = began_at, execution.now()
-                    if self.limit_key is not None:
-                        self.driver.permits.release(branch)
+                reach("effect.made")
+                return await self._succeeded(branch, begin, recorded, value)
+            recorded.doubtful = not is_definite(error, self.unknown)
+            if not recorded.doubtful:
+                branch.next_unit().rows.append(failed(begin, error, execution.runtime.value_store))
+            else:
+                await self.driver.recorder.log_unknown(*begin.unknown)
+                if self.on_unknown != REPEAT:
+                    await self._end_streams(branch)
                     cause = f"it raised {type_name(error)}: {error_text(error)}."
                     if (known := await self._resolve(branch, effect, recorded, cause, what, first)) is None:
                         continue
                     return await self._succeeded(branch, begin, recorded, known.response)
-                try:
-                    recorded = await self._failed(branch, place, name, recorded, error, began_at, about)
-                except StepFailed:
-                    if recorded.doubtful:
-                        journal.note_unknown(what, first, place, recorded.attempt)
-                    raise
-                continue
-            finally:
-                branch.busy = None
-                execution.executing.pop(place, None)
-            recorded.began_at, recorded.ended_at = began_at, execution.now()
-            await self._end_streams(branch)
-            reach("effect.made")
-            if self.limit_key is not None:
-                self.driver.permits.release(branch)
-            return await self._succeeded(branch, begin, recorded, value)
+            try:
+                recorded = await self._failed(branch, place, name, recorded, error, began_at, about)
+            except StepFailed:
+                if recorded.doubtful:
+                    journal.note_unknown(what, first, place, recorded.attempt)
+                raise
+
+    def _stored(self, value: Any) -> Json:
+        """Return the response as it is: the outcome records that it happened, also if it cannot be stored."""
+        return value
 
     async def _resolve(
         self, branch: Branch, effect: Effect, recorded: Recorded, cause: str, what: tuple[str, str, str | None], first: str

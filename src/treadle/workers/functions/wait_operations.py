@@ -13,11 +13,9 @@ from treadle.kernel.functions.steps import (
     CALL,
     REPLY,
     RESULT,
-    SLEEP,
     START,
     UPDATE,
     UPDATE_PREFIX,
-    WAIT,
     Recorded,
     child_run_id,
     make_step,
@@ -41,15 +39,27 @@ R_co = TypeVar("R_co", covariant=True)
 
 
 class WaitOperation:
-    """An operation that is only a durable wait."""
+    """An operation that is only a durable wait: until an instant, for a signal, or for the first of both."""
 
-    __slots__ = ("driver", "key", "load", "name")
-    kind = ""
+    __slots__ = ("_step_id", "at", "driver", "key", "kind", "load", "name", "signal", "wait_for")
 
-    def __init__(self, driver: Driver, name: str, key: str | None = None) -> None:
-        self.driver, self.name, self.key = driver, name, key
+    def __init__(
+        self,
+        driver: Driver,
+        kind: str,
+        name: str,
+        key: str | None = None,
+        *,
+        signal: str | None = None,
+        wait_for: int | None = None,
+        at: int | None = None,
+    ) -> None:
+        """It waits `wait_for` milliseconds, or until the instant `at`."""
+        self.driver, self.kind, self.name, self.key = driver, kind, name, key
+        self.signal, self.wait_for, self.at = signal, wait_for, at
         self.load: Callable[[Json], Any] | None = None
         """Converts the recorded value to its type."""
+        self._step_id = ""
 
     def __await__(self) -> Generator[Any, None, Any]:
         return self._run(self.driver.branches.enter()).__await__()
@@ -62,11 +72,17 @@ class WaitOperation:
 
     def loaded(self, value: Any) -> Any:
         """Return the recorded value as its type."""
-        return value if self.load is None else self.load(value)
+        try:
+            return value if self.load is None else self.load(value)
+        except InvalidPayload as error:
+            if self.signal is None:
+                raise
+            raise blamed(error, self._step_id) from None  # a retry of the run repeats the wait
 
     def begin(self, branch: Branch) -> Wait:
         """Return the wait, which may have ended already; its request is recorded once."""
         recorded = self._reach(branch)
+        self._step_id = recorded.id
         if _is_over(recorded):
             return Wait.over(branch, recorded)
         wait = self._wait(branch, recorded)
@@ -96,59 +112,15 @@ class WaitOperation:
 
     def _request(self, recorded: Recorded) -> tuple[Sequence[NewTask], Sequence[Row]]:
         """Complete the new step, and return the tasks and rows that it requests."""
+        recorded.wake_at = self.at if self.wait_for is None else self.driver.execution.now() + self.wait_for
         return (), ()
 
     def _wait(self, branch: Branch, recorded: Recorded) -> Wait:
-        return Wait(branch, recorded, wake_at=recorded.wake_at)
+        return Wait(branch, recorded, signal=self.signal, wake_at=recorded.wake_at)
 
 
 def _is_over(recorded: Recorded) -> bool:
     return recorded.state in (StepState.COMPLETED, StepState.FAILED, StepState.CANCELED)
-
-
-class SleepOperation(WaitOperation):
-    """`ctx.sleep`, `ctx.sleep_until`."""
-
-    __slots__ = ("at", "sleep_for")
-    kind = SLEEP
-
-    def __init__(self, driver: Driver, sleep_for: int | None, at: int | None = None) -> None:
-        super().__init__(driver, "sleep")
-        self.sleep_for, self.at = sleep_for, at
-
-    def _request(self, recorded: Recorded) -> tuple[Sequence[NewTask], Sequence[Row]]:
-        recorded.wake_at = self.at if self.at is not None else self.driver.execution.now() + (self.sleep_for or 0)
-        return (), ()
-
-
-class SignalOperation(WaitOperation):
-    """`ctx.wait_for`."""
-
-    __slots__ = ("_step_id", "timeout_for")
-    kind = WAIT
-
-    def __init__(self, driver: Driver, signal: str, timeout_for: int | None) -> None:
-        super().__init__(driver, signal)
-        self.timeout_for = timeout_for
-        self._step_id = ""
-
-    def begin(self, branch: Branch) -> Wait:
-        wait = super().begin(branch)
-        self._step_id = wait.recorded.id
-        return wait
-
-    def loaded(self, value: Any) -> Any:
-        try:
-            return super().loaded(value)
-        except InvalidPayload as error:  # a retry of the run repeats the wait
-            raise blamed(error, self._step_id) from None
-
-    def _request(self, recorded: Recorded) -> tuple[Sequence[NewTask], Sequence[Row]]:
-        recorded.wake_at = None if self.timeout_for is None else self.driver.execution.now() + self.timeout_for
-        return (), ()
-
-    def _wait(self, branch: Branch, recorded: Recorded) -> Wait:
-        return Wait(branch, recorded, signal=self.name, wake_at=recorded.wake_at)
 
 
 R = TypeVar("R")
@@ -193,28 +165,22 @@ class Update(Generic[T_co]):
             await driver.recorder.commit_decided(branch)
 
 
-class UpdateOperation(SignalOperation):
-    """`ctx.update`."""
+def update_operation(driver: Driver, name: str, timeout_for: int | None) -> WaitOperation:
+    """Return `ctx.update` for values of any type."""
+    operation = WaitOperation(driver, UPDATE, name, signal=f"{UPDATE_PREFIX}{name}", wait_for=timeout_for)
 
-    __slots__ = ()
-    kind = UPDATE
+    def load(message: Any) -> Update[Any]:
+        driver.updates[message["id"]] = name
+        return Update(driver, message["id"], name, message["value"])
 
-    def __init__(self, driver: Driver, name: str, timeout_for: int | None) -> None:
-        super().__init__(driver, name, timeout_for)
-        self.load = self._load
-
-    def _wait(self, branch: Branch, recorded: Recorded) -> Wait:
-        return Wait(branch, recorded, signal=f"{UPDATE_PREFIX}{self.name}", wake_at=recorded.wake_at)
-
-    def _load(self, message: Any) -> Update[Any]:
-        self.driver.updates[message["id"]] = self.name
-        return Update(self.driver, message["id"], self.name, message["value"])
+    operation.load = load
+    return operation
 
 
 async def valid_update(driver: Driver, name: str, timeout_for: int | None, load: Callable[[Json], Any]) -> Update[Any]:
     """Wait for the next update whose value matches its type; reject all others."""
     while True:
-        update: Update[Any] = await UpdateOperation(driver, name, timeout_for)
+        update: Update[Any] = await update_operation(driver, name, timeout_for)
         try:
             return Update(driver, update.id, name, load(update.value))
         except InvalidPayload as error:
@@ -240,7 +206,7 @@ def typed_loader(annotation: Any, what: str, hint: str = "") -> Callable[[Json],
 class CallOperation(WaitOperation):
     """A child task and its result: `ctx.call`, `ctx.external`, `ctx.approval`."""
 
-    __slots__ = ("kind", "lane", "packed", "payload", "template")
+    __slots__ = ("lane", "packed", "payload", "template")
 
     def __init__(
         self,
@@ -254,8 +220,8 @@ class CallOperation(WaitOperation):
         key: str | None = None,
         retry: RetryPolicy | None = None,
     ) -> None:
-        super().__init__(driver, name or lane.name, key)
-        self.lane, self.payload, self.template, self.kind = lane, payload, template, kind
+        super().__init__(driver, kind, name or lane.name, key)
+        self.lane, self.payload, self.template = lane, payload, template
         if retry is not None:
             template["policy"] = write(retry)
         self.packed: tuple[str, Sequence[Row]] = ("", ())
@@ -366,10 +332,9 @@ class ResultOperation(WaitOperation):
     """`await child.result()`."""
 
     __slots__ = ("child",)
-    kind = RESULT
 
     def __init__(self, driver: Driver, child: ChildRun[Any]) -> None:
-        super().__init__(driver, f"{child.name}.result")
+        super().__init__(driver, RESULT, f"{child.name}.result")
         self.child = child
 
     def begin(self, branch: Branch) -> Wait:
