@@ -67,13 +67,8 @@ class Notifier:
         if record.state != "pending" and event not in _EVENTS_AFTER_END:
             return {"skipped": f"the approval is {record.state}"}
         place = self._place(approval.request.notify)
-        if not self._secret:
-            raise NonRetryable("TREADLE_WEBHOOK_SECRET is not set; webhooks are not sent unsigned.", "webhook_unsigned")
-        body = json.dumps(_body(event, ctx.task_id, record, approval), ensure_ascii=False).encode()
-        headers = make_headers(event, ctx.task_id, self._secret, self._now() // 1000, body)
-        status, _ = await asyncio.to_thread(post, place, body, headers, _shown(place))
-        if not 200 <= status < 300:
-            raise WebhookFailed(f"{_shown(place)} answered {status} to {event}; anything but 2xx is sent again.")
+        message = _body(event, ctx.task_id, record, approval)
+        status, _ = await _post_signed(place, event, message, self._secret, self._now(), _shown(place))
         return {"status": status}
 
     def _place(self, own: str | None) -> SplitResult:
@@ -99,6 +94,20 @@ def make_headers(event: str, delivery_id: str, secret: str, at: int, body: bytes
         ID_HEADER: delivery_id,
         SIGNATURE_HEADER: sign(secret, at, body),
     }
+
+
+async def _post_signed(
+    place: SplitResult, event: str, message: dict[str, Any], secret: str, now: int, shown: str, *, public: bool = False
+) -> tuple[int, str]:
+    """POST the message, which has its `id`, as a signed webhook; raise `WebhookFailed` unless the receiver accepts it."""
+    if not secret:
+        raise NonRetryable("TREADLE_WEBHOOK_SECRET is not set; webhooks are not sent unsigned.", "webhook_unsigned")
+    body = json.dumps(message, ensure_ascii=False).encode()
+    headers = make_headers(event, message["id"], secret, now // 1000, body)
+    status, text = await asyncio.to_thread(post, place, body, headers, shown, public=public)
+    if not 200 <= status < 300:
+        raise WebhookFailed(f"{shown} answered {status} to {event}; anything but 2xx is sent again.")
+    return status, text
 
 
 def post(place: SplitResult, body: bytes, headers: dict[str, str], shown: str, *, public: bool = False) -> tuple[int, str]:
@@ -213,7 +222,11 @@ class AlertSender:
         message = {"id": ctx.task_id, **payload, "when": rule.when}
         if not target.startswith(("http://", "https://")):
             return await asyncio.to_thread(_notify, target, payload)
-        return await self._post(target, payload["event"], ctx.task_id, message)
+        shown, public = shown_target(target), not is_allowed(target, self._allowed)
+        status, text = await _post_signed(
+            urlsplit(target), payload["event"], message, self._secret, self._now(), shown, public=public
+        )
+        return {"to": shown, "status": status, "response": text}
 
     def _target(self, to: str) -> str:
         if not to.startswith(VARIABLE):
@@ -229,18 +242,6 @@ class AlertSender:
             except InvalidAlert:
                 raise NonRetryable(f"The variable {to} is not a valid http or https URL.", "alert_target_invalid") from None
         return target
-
-    async def _post(self, target: str, event: str, delivery_id: str, message: dict[str, Any]) -> dict[str, Json]:
-        if not self._secret:
-            raise NonRetryable("TREADLE_WEBHOOK_SECRET is not set; webhooks are not sent unsigned.", "webhook_unsigned")
-        body = json.dumps(message, ensure_ascii=False).encode()
-        headers = make_headers(event, delivery_id, self._secret, self._now() // 1000, body)
-        shown = shown_target(target)
-        public = not is_allowed(target, self._allowed)
-        status, text = await asyncio.to_thread(post, urlsplit(target), body, headers, shown, public=public)
-        if not 200 <= status < 300:
-            raise WebhookFailed(f"{shown} answered {status} to {event}; anything but 2xx is sent again.")
-        return {"to": shown, "status": status, "response": text}
 
 
 def _notify(target: str, payload: dict[str, Any]) -> dict[str, Json]:

@@ -38,27 +38,15 @@ async def gather(driver: Driver, awaitables: tuple[Any, ...]) -> list[Any]:
         await driver.recorder.commit_decided(branch)
         _check_gathered(awaitables)
     except BaseException:
-        for each in awaitables:
-            if inspect.iscoroutine(each):
-                each.close()
+        _close_coroutines(awaitables)
         raise
     group = Group(len(awaitables))
     branches = [Branch(f"{place}.{index}.", branch) for index in range(len(awaitables))]
     for index, (each, own) in enumerate(zip(awaitables, branches, strict=True)):
-        if not isinstance(each, WaitOperation):
-            driver.branches.fork(group, index, own, each)
-            continue
-        try:
-            wait = each.begin(own)
-        except Exception as error:
-            group.end(index, None, error, driver.execution)
-            continue
-        if wait.done:
-            if own.pending is not None:
-                branch.next_unit().take(own.pending)
-            group.end(index, wait.value, wait.error, driver.execution)
+        if isinstance(each, WaitOperation):
+            _begin_wait(group, index, each, own, branch)
         else:
-            wait.group, wait.index = group, index
+            driver.branches.fork(group, index, own, each)
     await driver.branches.join(group)
     errors = [error for _, error in group.results if error is not None]
     if errors:
@@ -68,6 +56,30 @@ async def gather(driver: Driver, awaitables: tuple[Any, ...]) -> list[Any]:
         raise blamed(errors[0], *steps) if steps else errors[0]
     pairs = zip(awaitables, group.results, strict=True)
     return [each.loaded(value) if isinstance(each, WaitOperation) else value for each, (value, _) in pairs]
+
+
+def _close_coroutines(awaitables: Sequence[Any]) -> None:
+    for each in awaitables:
+        if inspect.iscoroutine(each):
+            each.close()
+
+
+def _begin_wait(group: Group, index: int, operation: WaitOperation, own: Branch, parent: Branch) -> Wait | None:
+    """Begin an operation of a group that only waits; return its wait, or None if it has ended already."""
+    execution = operation.driver.execution
+    try:
+        wait = operation.begin(own)
+    except Exception as error:
+        group.end(index, None, error, execution)
+        return None
+    if not wait.done:
+        wait.group, wait.index = group, index
+        return wait
+    if own.pending is not None:
+        parent.next_unit().take(own.pending)
+        own.pending = None
+    group.end(index, wait.value, wait.error, execution)
+    return None
 
 
 def _check_gathered(awaitables: tuple[Any, ...]) -> None:
@@ -110,25 +122,12 @@ class _First(Group):
         """Begin these operations: first those that only wait, as one of them may have ended already, then the steps."""
         for index in indexes:
             if self.winner is None and isinstance(operation := self.operations[index], WaitOperation):
-                self._begin(index, operation)
+                wait = _begin_wait(self, index, operation, self.branches[index], self.parent)
+                if wait is not None:
+                    self.waits[index] = wait
         for index in indexes:
             if self.winner is None and isinstance(self.operations[index], StepOperation):
                 self.driver.branches.fork(self, index, self.branches[index], self.operations[index])
-
-    def _begin(self, index: int, operation: WaitOperation) -> None:
-        own = self.branches[index]
-        try:
-            wait = operation.begin(own)
-        except Exception as error:
-            return self.end(index, None, error, self.driver.execution)
-        if not wait.done:
-            wait.group, wait.index = self, index
-            self.waits[index] = wait
-            return None
-        if own.pending is not None:
-            self.parent.next_unit().take(own.pending)
-            own.pending = None
-        return self.end(index, wait.value, wait.error, self.driver.execution)
 
     def end(self, index: int, value: Any, error: BaseException | None, execution: Execution) -> None:
         """Let the first branch that ends win; the ends of the others are dropped."""
@@ -249,7 +248,5 @@ def _check(names: Sequence[str], operations: Sequence[Any]) -> None:
             )
     if problem is None:
         return
-    for each in operations:
-        if inspect.iscoroutine(each):
-            each.close()
+    _close_coroutines(operations)
     raise (MisusedContext if operations else InvalidInput)(problem)
