@@ -33,18 +33,11 @@ class RunServices:
     def __init__(self, kernel: Kernel) -> None:
         external_jobs = kernel.external_jobs
         self.functions = Functions(
-            kernel.store,
-            kernel.committer,
-            kernel.value_store,
-            kernel.ids,
-            kernel.clock,
+            kernel.core,
             kernel.function_registry.newest,
             kernel.function_registry.cleanup_for,
-            namespace=kernel.settings.namespace,
-            payload_limit=kernel.settings.payload_limit,
             cancel_rows=kernel.cancel_rows,
             cancel_tasks=external_jobs.tasks_for_run,
-            current_trace_id=kernel.telemetry.trace_id,
             deadlines=kernel.settings.run_deadlines,
         )
         self.functions.on_finished.append(kernel.run_finished)
@@ -98,8 +91,7 @@ class RunServices:
         """Operations on runs of functions."""
         from treadle.kernel.functions.operations import FunctionRuns
 
-        kernel, limit = self._kernel, self._kernel.settings.payload_limit
-        return FunctionRuns(kernel.store, kernel.committer, kernel.value_store, kernel.ids, self.functions, payload_limit=limit)
+        return FunctionRuns(self._kernel.core, self.functions)
 
     @cached_property
     def runs(self) -> Runs:

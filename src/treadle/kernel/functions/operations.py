@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
-from treadle.kernel.core import PATIENCE
+from treadle.kernel.core import Core, Service
 from treadle.kernel.functions.decide import (
     ABANDON,
     REPLAYED,
@@ -42,19 +42,17 @@ from treadle.kernel.functions.steps import (
 )
 from treadle.kernel.queue.decide import canceled_error
 from treadle.kernel.queue.engine_tasks import cancel_task, deadline_tasks, find_deadline
-from treadle.kernel.store.committer import Committer, Stale
+from treadle.kernel.store.committer import Stale
 from treadle.kernel.store.lookups import kept_tags
-from treadle.kernel.store.ports import Store
 from treadle.kernel.store.process import reach
 from treadle.kernel.store.queries import TaskFilter
 from treadle.kernel.store.units import Dismiss, Finish, HoldRun, MoveRun, PutSteps, Revive, Row, RunGuard, Seen, Unit, Verdict
-from treadle.kernel.store.value_store import ValueStore
 from treadle.model.errors import IllegalMove, Refused, not_found
-from treadle.model.ids import Ids, Ref, derived_id
+from treadle.model.ids import Ref, derived_id
 from treadle.model.runs import Run
 from treadle.model.states import RUN, RunState, TaskState
 from treadle.model.tasks import NewTask, Task
-from treadle.model.values import PAYLOAD_LIMIT, Json, decode, encode
+from treadle.model.values import Json, decode, encode
 
 _HELD_LIMIT = 1000
 _CANCELED_LIMIT = 10_000
@@ -62,32 +60,13 @@ _CANCELED_LIMIT = 10_000
 _LIVE = (TaskState.PENDING, TaskState.RUNNING, TaskState.PAUSED, TaskState.AWAITING_EXTERNAL, TaskState.AWAITING_APPROVAL)
 
 
-class FunctionRuns:
+class FunctionRuns(Service):
     """Operators' moves on the function runs of one namespace."""
 
-    def __init__(
-        self,
-        store: Store,
-        committer: Committer,
-        value_store: ValueStore,
-        ids: Ids,
-        functions: Functions,
-        *,
-        payload_limit: int = PAYLOAD_LIMIT,
-        patience: float = PATIENCE,
-    ) -> None:
-        self._store = store
-        self._committer = committer
-        self._value_store = value_store
-        self._ids = ids
-        self._functions = functions
-        self._payload_limit = payload_limit
-        self._patience = patience
-
-    @property
-    def functions(self) -> Functions:
+    def __init__(self, core: Core, functions: Functions) -> None:
+        super().__init__(core)
+        self.functions = functions
         """The service of all function runs."""
-        return self._functions
 
     # each move applies to the current run of the chain
 
@@ -130,19 +109,19 @@ class FunctionRuns:
 
         run = await self._operate(run_id, "cancel", actor, rows, unless=(RunState.CANCELED,), force=force)
         for each in dict.fromkeys(canceled):
-            self._functions.finished(each)
-            if late := await self._functions.closed([await self._functions.get(each)]):  # requested meanwhile
+            self.functions.finished(each)
+            if late := await self.functions.closed([await self.functions.get(each)]):  # requested meanwhile
                 await self._committer.submit(Unit(rows=tuple(late)), self._patience)
         return run
 
     async def _request(self, run_id: Ref, actor: str, reason: str | None, code: str) -> Run | None:
         """Ask the function to clean up, once; None if it has nothing to clean up, or has ended."""
-        run_id = (await self._functions.get(run_id)).id
+        run_id = (await self.functions.get(run_id)).id
 
         async def attempt() -> Run | None:
-            run = await self._functions.get_current(run_id)
-            task = None if run.finished else await self._functions.own_task(run.id)
-            if task is None or not (limit := cleanup_for(task, self._functions.cleanup_here)):
+            run = await self.functions.get_current(run_id)
+            task = None if run.finished else await self.functions.own_task(run.id)
+            if task is None or not (limit := cleanup_for(task, self.functions.cleanup_here)):
                 return None
             if read_request(task) is not None:
                 return run
@@ -161,7 +140,7 @@ class FunctionRuns:
             await self._committer.commit(unit, self._patience)
             if task.owner_id is not None:
                 self._committer.fenced([task.id])
-            return await self._functions.get(run.id)
+            return await self.functions.get(run.id)
 
         return await self._committer.transact(attempt, f"cancel the run {run_id}")
 
@@ -188,15 +167,15 @@ class FunctionRuns:
         force: bool = False,
     ) -> Run:
         """Apply an operator's move to the run and all runs below it, until none is left; guarded by the run's version."""
-        run_id = (await self._functions.get(run_id)).id
+        run_id = (await self.functions.get(run_id)).id
 
         async def attempt() -> Run:
-            run = await self._functions.get_current(run_id)
+            run = await self.functions.get_current(run_id)
             asked: tuple[NewTask, ...] = ()
             if move == "cancel":
-                found, asked = await self._functions.closing(run, force=force)
+                found, asked = await self.functions.closing(run, force=force)
             else:
-                found = await self._functions.descendants(run.id)
+                found = await self.functions.descendants(run.id)
             below = [each for each in found if RUN.target(each.state, move)]
             if run.state in unless and (not below or move == "resume"):
                 return run
@@ -205,8 +184,8 @@ class FunctionRuns:
                 raise IllegalMove("run", run.id, run.state, move, RUN.possible(run.state))
             held = [task.id for each in runs for task in await self._list_held(each.id)] if move == "cancel" else []
             ordered = sorted(runs, key=lambda each: each.id)
-            closed = await self._functions.closed(ordered) if move == "cancel" else []
-            after = await self._functions.closed_tasks(ordered) if move == "cancel" else []
+            closed = await self.functions.closed(ordered) if move == "cancel" else []
+            after = await self.functions.closed_tasks(ordered) if move == "cancel" else []
             unit = Unit(run=RunGuard(run.id, run.version), tasks=(*after, *asked), rows=(*rows_of(ordered), *closed))
             await self._committer.commit(unit, self._patience)
             self._committer.fenced(held)
@@ -219,10 +198,10 @@ class FunctionRuns:
 
     async def retry(self, run_id: Ref, chosen: str | None = None, *, actor: str = "operator") -> Run:
         """Repeat the failed steps of a failed run and continue from there; without any, the function's last part runs again."""
-        run = await self._functions.get_current(run_id)
+        run = await self.functions.get_current(run_id)
         if run.state != RunState.FAILED:
             raise IllegalMove("run", run.id, run.state, "retry", RUN.possible(run.state))
-        recorded = await self._functions.recorded(run.id)
+        recorded = await self.functions.recorded(run.id)
         blamed = [chosen] if chosen else (decode(run.error) or {}).get("step_ids") or [run.failed_step_id]
         failed = [each for each in recorded if each.id in blamed]
         if chosen and not failed:
@@ -240,7 +219,7 @@ class FunctionRuns:
             if each.kind not in HIDDEN
             and (each.id in awaited or any(each is one or is_after(each.place, one.place) for one in failed))
         ]
-        task = await self._functions.own_task(run.id)
+        task = await self.functions.own_task(run.id)
         if task is None or not task.finished:
             raise Refused(f"The run {run.id} has no finished task to revive; start a new run with `treadle runs fork`.")
         rows: list[Row] = [Dismiss(run.id)]
@@ -253,13 +232,13 @@ class FunctionRuns:
         reach("operate.after_commit")
         if answer.verdict is not Verdict.DONE:
             raise Refused(f"Another change to the run {run.id} came first; nothing was changed. Try again.")
-        return await self._functions.get(run.id)
+        return await self.functions.get(run.id)
 
     async def rerun(self, run: Run, payload: Mapping[str, Json], *, actor: str | None = None) -> str:
         """Start the same version again with a payload, as a separate run."""
-        version = await self._functions.version_of(run)
+        version = await self.functions.version_of(run)
         tags = await kept_tags(self._store, run.id)
-        started, _ = await self._functions.start(
+        started, _ = await self.functions.start(
             run.workflow,
             payload,
             version=version,
@@ -284,8 +263,8 @@ class FunctionRuns:
 
         Returns its id and whether it is new: an idempotency key returns its first run.
         """
-        run = await self._functions.get(run_id)
-        rows_of_run = await self._functions.recorded(run.id)
+        run = await self.functions.get(run_id)
+        rows_of_run = await self.functions.recorded(run.id)
         recorded = [each for each in rows_of_run if each.kind not in HIDDEN]
         target = next((each for each in recorded if each.id == chosen), None)
         if target is None:
@@ -294,9 +273,9 @@ class FunctionRuns:
         awaited = {each.of for each in kept if each.kind == RESULT}
         kept = [each for each in kept if each.kind != START or each.id in awaited]
         given = {**await self._value_store.unpack(run.inputs), **(payload or {})}
-        task = await self._functions.own_task(run.id)
+        task = await self.functions.own_task(run.id)
         version = parse_lane_name(task.name if task is not None else run.flow_id.partition(":")[2])[1]
-        ends_at, now = await find_deadline(self._store, run.workflow, None, None, self._functions.deadlines)
+        ends_at, now = await find_deadline(self._store, run.workflow, None, None, self.functions.deadlines)
         new, own, rows = new_run(
             run_id=self._ids.new_id(),
             namespace=run.namespace,
@@ -306,7 +285,7 @@ class FunctionRuns:
             task_list=run.task_list,
             priority=run.priority,
             value_store=self._value_store,
-            payload_limit=self._payload_limit,
+            payload_limit=self._core.payload_limit,
             root_id=run.root_id,
             trace_id=run.trace_id,
             idempotency_key=idempotency_key,
@@ -339,13 +318,13 @@ class FunctionRuns:
         The same unit ends the old task, naming the actor in the log, and creates one of the other version.
         """
         check_version(version)
-        run_id = (await self._functions.get(run_id)).id
+        run_id = (await self.functions.get(run_id)).id
 
         async def attempt() -> Run:
-            run = await self._functions.get_current(run_id)
+            run = await self.functions.get_current(run_id)
             if run.finished:
                 raise IllegalMove("run", run.id, run.state, "adopt", RUN.possible(run.state))
-            task = await self._functions.own_task(run.id)
+            task = await self.functions.own_task(run.id)
             if task is None or task.finished:
                 raise Refused(f"The run {run.id} has no live task that could continue it.")
             if (request := read_request(task)) is not None:
@@ -359,6 +338,6 @@ class FunctionRuns:
             rows: tuple[Row, ...] = (HoldRun(run.id, True),) if run.state == RunState.PAUSED else ()
             unit = Unit(Seen.of(task), ends, (new,), run=RunGuard(run.id, run.version), rows=rows)
             await self._committer.commit(unit, self._patience)
-            return await self._functions.get(run.id)
+            return await self.functions.get(run.id)
 
         return await self._committer.transact(attempt, f"adopt the run {run_id}")

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 import msgspec
 
 from treadle.api.options import FunctionOptions
-from treadle.kernel.core import PATIENCE
+from treadle.kernel.core import Core, Service
 from treadle.kernel.functions.decide import (
     ABANDON,
     TERMINATE,
@@ -47,15 +47,13 @@ from treadle.kernel.functions.steps import (
 from treadle.kernel.queue.engine_tasks import Defaults, cancel_task, deadline_tasks, find_deadline
 from treadle.kernel.queue.service import check_priority
 from treadle.kernel.queue.why import shown_server_state
-from treadle.kernel.store.committer import Committer, Stale
+from treadle.kernel.store.committer import Stale
 from treadle.kernel.store.lookups import all_steps, check_run_repeat, current_run, find_id
-from treadle.kernel.store.ports import Store
 from treadle.kernel.store.process import reach
 from treadle.kernel.store.queries import TaskFilter
 from treadle.kernel.store.records import PutMessage
 from treadle.kernel.store.units import Answer, Dismiss, Finish, Row, RunGuard, Seen, Unit, Verdict
-from treadle.kernel.store.value_store import ValueStore
-from treadle.model.clock import Clock, Duration, milliseconds
+from treadle.model.clock import Duration, milliseconds
 from treadle.model.conversion import plain_object
 from treadle.model.errors import (
     IllegalMove,
@@ -68,15 +66,15 @@ from treadle.model.errors import (
     UpdateUnanswered,
     not_found,
 )
-from treadle.model.ids import Ids, Ref, derived_id
-from treadle.model.names import DEFAULT_LIST, DEFAULT_NAMESPACE, FUNCTION, check_key, check_name, is_function
+from treadle.model.ids import Ref, derived_id
+from treadle.model.names import DEFAULT_LIST, FUNCTION, check_key, check_name, is_function
 from treadle.model.records import Message
 from treadle.model.retry import Backoff
 from treadle.model.runs import Run, Step
 from treadle.model.states import RUN, RunState, StepState, TaskState
 from treadle.model.tags import Tags
 from treadle.model.tasks import FRAMEWORK, SOURCE, Claim, LogLine, NewTask, Task
-from treadle.model.values import PAYLOAD_LIMIT, BlobRef, Json, encode
+from treadle.model.values import BlobRef, Json, encode
 
 if TYPE_CHECKING:
     from treadle.api.functions import Function
@@ -102,43 +100,27 @@ class UpdateAnswer:
     value: Json
 
 
-class Functions:
+class Functions(Service):
     """The function runs of one namespace."""
 
     def __init__(
         self,
-        store: Store,
-        committer: Committer,
-        value_store: ValueStore,
-        ids: Ids,
-        clock: Clock,
+        core: Core,
         newest_here: Callable[[str], int | None],
         cleanup_here: CleanupHere = lambda _: None,
         *,
-        namespace: str = DEFAULT_NAMESPACE,
-        payload_limit: int = PAYLOAD_LIMIT,
-        patience: float = PATIENCE,
         cancel_rows: Callable[[Run], Awaitable[tuple[Row, ...]]] | None = None,
         cancel_tasks: Callable[[Run], Awaitable[tuple[NewTask, ...]]] | None = None,
-        current_trace_id: Callable[[], str | None] = lambda: None,
         deadlines: Defaults = (),
     ) -> None:
         """`cancel_rows` and `cancel_tasks` return rows and tasks that are stored with the cancellation of a run, such as those
-        that end its approvals and external jobs; `current_trace_id` is the caller's trace."""
-        self._store = store
-        self._committer = committer
-        self._value_store = value_store
-        self._ids = ids
-        self._clock = clock
+        that end its approvals and external jobs."""
+        super().__init__(core)
         self._newest_here = newest_here
         self.cleanup_here = cleanup_here
-        self._namespace = namespace
-        self._payload_limit = payload_limit
-        self._patience = patience
         self.on_finished: list[Callable[[str], None]] = []
         self._cancel_rows = cancel_rows
         self._cancel_tasks = cancel_tasks
-        self._current_trace_id = current_trace_id
         self.deadlines = deadlines
 
     def finished(self, run_id: str) -> None:
@@ -203,9 +185,9 @@ class Functions:
             task_list=task_list,
             priority=priority,
             value_store=self._value_store,
-            payload_limit=self._payload_limit,
+            payload_limit=self._core.payload_limit,
             idempotency_key=None if idempotency_key is None else check_key(idempotency_key, "idempotency key"),
-            trace_id=self._current_trace_id() if trace_id is None else check_key(trace_id, "trace id"),
+            trace_id=self._core.current_trace_id() if trace_id is None else check_key(trace_id, "trace id"),
             actor=actor,
             deadline_at=ends_at,
             fairness_key=None if fairness_key is None else check_key(fairness_key, "fairness key"),
@@ -429,9 +411,9 @@ class Functions:
     async def _send(
         self, run: Run, name: str, payload: Json, message_id: str | None, *, keyed: bool, actor: str | None, what: str = "Signal"
     ) -> bool:
-        text, blobs = self._value_store.pack({"payload": payload}, run.root_id, "payload", self._payload_limit)
+        text, blobs = self._value_store.pack({"payload": payload}, run.root_id, "payload", self._core.payload_limit)
         body = {"payload": text} | ({"keyed": True} if keyed else {})
-        sealed = self._value_store.seal(encode(body, "signal", 2 * self._payload_limit))
+        sealed = self._value_store.seal(encode(body, "signal", 2 * self._core.payload_limit))
         message = Message(id=message_id or self._ids.new_id(), run_id=run.id, name=name, body=sealed)
         seen: Run | None = run
 
