@@ -2,34 +2,25 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from enum import StrEnum
 from typing import Any
 
 from treadle.lang.nodes import Block, Facet, FacetKind, Location, Step, Sys, Yield
 from treadle.lang.program import Program
 
 
-class NodeKind(StrEnum):
-    WORKFLOW = "workflow"
-    FACET = "facet"
-    EVENT = "event"
-    SCHEMA = "schema"
-    EXTERNAL = "external"
-    VALUE = "value"
-    YIELD = "yield"
-    SCRIPT = "script"
-    SYS = "sys"
-
-
 @dataclass(frozen=True, slots=True)
 class GraphNode:
-    """`group` is the id of its block; None for the workflow itself."""
+    """`kind` is `workflow`, `facet`, `event`, `schema`, `external`, `value`, `yield`, `script` or `sys`.
+
+    `group` is the id of its block; None for the workflow itself.
+    """
 
     id: str
     label: str
-    kind: NodeKind
+    kind: str
     group: str | None
     location: Location | None = None
 
@@ -60,27 +51,19 @@ class Graph:
     edges: tuple[GraphEdge, ...]
     groups: tuple[GraphGroup, ...]
 
-    def to_json(self) -> dict[str, Any]:
-        return {
-            "nodes": [{"id": n.id, "label": n.label, "kind": str(n.kind), "group": n.group} for n in self.nodes],
-            "edges": [{"source": e.source, "target": e.target, "kind": e.kind} for e in self.edges],
-            "groups": [{"id": g.id, "label": g.label, "parent": g.parent} for g in self.groups],
-        }
-
     def to_dot(self) -> str:
         """Return Graphviz source; blocks are clusters."""
         lines = ["digraph workflow {", "  rankdir=LR;", "  node [shape=box, style=rounded];"]
-        lines += self._nested(None, "  ", _dot_node, _dot_open)
+        lines += self._nested(_dot_node, _dot_open)
         lines += [f"  {_quoted(e.source)} -> {_quoted(e.target)}{_dot_style(e.kind)};" for e in self.edges]
         return "\n".join([*lines, "}"]) + "\n"
 
     def to_mermaid(self) -> str:
         """Return a Mermaid flowchart; blocks are subgraphs. Ids are numbers, because Mermaid allows few characters in them."""
         ids = [*(node.id for node in self.nodes), *(group.id for group in self.groups)]
-        names = {each: f"n{number}" for number, each in enumerate(ids)}
+        names = {part_id: f"n{number}" for number, part_id in enumerate(ids)}
         lines = ["flowchart LR"]
         lines += self._nested(
-            None, "  ",
             lambda node: f'{names[node.id]}["{_mermaid(node.label)}"]:::{node.kind}',
             lambda group: (f'subgraph {names[group.id]}["{_mermaid(group.label)}"]', "end"),
         )  # fmt: skip
@@ -90,25 +73,24 @@ class Graph:
         lines += [f"  classDef {kind} {style}" for kind, style in _MERMAID_STYLES.items()]
         return "\n".join(lines) + "\n"
 
-    def _nested(self, group: str | None, pad: str, node_text: Any, group_text: Any) -> list[str]:
+    def _nested(self, node_text: Any, group_text: Any) -> list[str]:
         """Return nodes and groups as nested lines. The language's limit on blocks bounds the nesting."""
-        nodes: dict[str | None, list[GraphNode]] = {}
-        groups: dict[str | None, list[GraphGroup]] = {}
+        nodes, groups = defaultdict(list), defaultdict(list)
         for node in self.nodes:
-            nodes.setdefault(node.group, []).append(node)
-        for each in self.groups:
-            groups.setdefault(each.parent, []).append(each)
+            nodes[node.group].append(node)
+        for group in self.groups:
+            groups[group.parent].append(group)
 
         def walk(at: str | None, pad: str) -> Iterator[str]:
-            for node in nodes.get(at, ()):
+            for node in nodes[at]:
                 yield pad + node_text(node)
-            for inner in groups.get(at, ()):
+            for inner in groups[at]:
                 first, last = group_text(inner)
                 yield pad + first
                 yield from walk(inner.id, pad + "  ")
                 yield pad + last
 
-        return list(walk(group, pad))
+        return list(walk(None, "  "))
 
 
 def graph(program: Program | Mapping[str, Any], workflow: str | None = None) -> Graph:
@@ -131,7 +113,7 @@ class _Collector:
 
     def collect(self, workflows: tuple[Facet, ...]) -> Graph:
         for workflow in workflows:
-            self._nodes.append(GraphNode(workflow.id, workflow.qualified_name, NodeKind.WORKFLOW, None, workflow.location))
+            self._nodes.append(GraphNode(workflow.id, workflow.qualified_name, "workflow", None, workflow.location))
             for number, block in enumerate(workflow.blocks):
                 label = workflow.qualified_name if len(workflow.blocks) == 1 else f"block {number}"
                 self._block(block, workflow.id, label, None, "body")
@@ -144,7 +126,7 @@ class _Collector:
             label = f"{label}: foreach {block.foreach.variable}"
         self._groups.append(GraphGroup(block.id, label, parent))
         if block.script is not None:
-            self._nodes.append(GraphNode(block.script.id, "script", NodeKind.SCRIPT, block.id, block.script.location))
+            self._nodes.append(GraphNode(block.script.id, "script", "script", block.id, block.script.location))
             self._edges.append(GraphEdge(owner, block.script.id, edge))
         for number, case in enumerate(block.when):
             name = "otherwise" if case.condition is None else f"case {number}"
@@ -165,25 +147,24 @@ class _Collector:
     def _statement(self, statement: Step | Sys | Yield, block: Block) -> None:
         match statement:
             case Step():
-                label, kind = f"{statement.name} = {statement.call.name}", self._kind(statement)
-                if kind is NodeKind.VALUE:
-                    label = statement.name
+                kind = self._kind(statement)
+                label = statement.name if kind == "value" else f"{statement.name} = {statement.call.name}"
             case Yield():
-                label, kind = f"yield {statement.call.target}", NodeKind.YIELD
+                label, kind = f"yield {statement.call.target}", "yield"
             case Sys():
-                label, kind = f"sys.{statement.kind}", NodeKind.SYS
+                label, kind = f"sys.{statement.kind}", "sys"
         self._nodes.append(GraphNode(statement.id, label, kind, block.id, statement.location))
 
-    def _kind(self, step: Step) -> NodeKind:
+    def _kind(self, step: Step) -> str:
         if step.call.is_value:
-            return NodeKind.VALUE
+            return "value"
         facet = self._program.find_facet(step.call.name)
         if facet is not None:
-            return {FacetKind.EVENT: NodeKind.EVENT, FacetKind.WORKFLOW: NodeKind.WORKFLOW}.get(facet.kind, NodeKind.FACET)
-        return NodeKind.SCHEMA if self._program.find_schema(step.call.name) else NodeKind.EXTERNAL
+            return {FacetKind.EVENT: "event", FacetKind.WORKFLOW: "workflow"}.get(facet.kind, "facet")
+        return "schema" if self._program.find_schema(step.call.name) else "external"
 
 
-_DOT_SHAPES = {NodeKind.EVENT: "box3d", NodeKind.YIELD: "cds", NodeKind.SCRIPT: "note", NodeKind.WORKFLOW: "doubleoctagon"}
+_DOT_SHAPES = {"event": "box3d", "yield": "cds", "script": "note", "workflow": "doubleoctagon"}
 _MERMAID_STYLES = {"event": "fill:#fde9c9", "yield": "fill:#dcefdc", "script": "fill:#e4e4f7", "workflow": "stroke-width:3px"}
 
 

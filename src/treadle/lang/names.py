@@ -5,9 +5,9 @@ A name means a declaration of the current namespace, then of imports and the top
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 from enum import StrEnum
+from functools import cache
 
 from treadle.lang import nodes
 from treadle.lang.diagnostics import Source
@@ -59,9 +59,6 @@ class Definition:
     owner: Declared | None = None
 
 
-_KINDS = {nodes.FacetKind.FACET: Kind.FACET, nodes.FacetKind.EVENT: Kind.EVENT, nodes.FacetKind.WORKFLOW: Kind.WORKFLOW}
-
-
 @dataclass(frozen=True, slots=True, eq=False)
 class Opening:
     """A section of one source in one namespace (None: the top level), with the imports that apply in it."""
@@ -108,15 +105,17 @@ class Resolution:
 _NOTHING = Resolution()
 
 
-@dataclass(slots=True, eq=False)
 class Table:
-    """All declarations of one sort (facets, or schemas) by qualified and by short name."""
+    """All declarations of one sort (facets, or schemas) by qualified and by short name.
 
-    strict: bool  # a single import is ambiguous if the short name is declared elsewhere too
-    exact: dict[str, Declared] = field(default_factory=dict)
-    short: dict[str, list[Declared]] = field(default_factory=dict)
-    _cache: dict[tuple[int, str], Resolution] = field(default_factory=dict)
-    _everywhere: dict[str, Resolution] = field(default_factory=dict)  # all candidates, for names declared several times
+    In a strict table a single import is ambiguous if the short name is declared elsewhere too.
+    """
+
+    def __init__(self, *, strict: bool) -> None:
+        self._strict = strict
+        self.exact: dict[str, Declared] = {}
+        self.short: dict[str, list[Declared]] = {}
+        self._resolve_short = cache(self._find_short)
 
     def add(self, declared: Declared) -> None:
         self.exact[declared.qualified_name] = declared
@@ -124,64 +123,46 @@ class Table:
 
     def resolve(self, name: str, opening: Opening) -> Resolution:
         """Return the declaration that `name` means in this opening."""
-        if "." in name:
-            return Resolution(self.exact.get(name))
-        key = (id(opening), name)
-        found = self._cache.get(key)
-        if found is None:
-            found = self._cache[key] = self._resolve_short(name, opening)
-        return found
+        return Resolution(self.exact.get(name)) if "." in name else self._resolve_short(name, opening)
 
-    def _resolve_short(self, name: str, opening: Opening) -> Resolution:
+    def _find_short(self, name: str, opening: Opening) -> Resolution:
         same = self.short.get(name)
         if same is None:
             return _NOTHING
         if opening.namespace is not None and (own := self.exact.get(opening.qualify(name))) is not None:
             return Resolution(own)
-        visible = [self.exact[full] for full in self._visible(name, opening) if full in self.exact]
-        if len(visible) == 1 and not (self.strict and len(same) > 1):
+        candidates = (name, *(f"{namespace}.{name}" for namespace in opening.uses))
+        visible = [self.exact[full] for full in candidates if full in self.exact]
+        if len(visible) == 1 and not (self._strict and len(same) > 1):
             return Resolution(visible[0])
         if not visible and len(same) == 1:
             return Resolution(same[0])
-        if len(visible) > 1:
-            return Resolution(None, tuple(sorted(each.qualified_name for each in visible)))
-        if name not in self._everywhere:
-            self._everywhere[name] = Resolution(None, tuple(sorted(each.qualified_name for each in same)))
-        return self._everywhere[name]
-
-    def _visible(self, name: str, opening: Opening) -> Iterable[str]:
-        yield name
-        for namespace in opening.uses:
-            yield f"{namespace}.{name}"
+        return Resolution(None, tuple(sorted(each.qualified_name for each in (visible if len(visible) > 1 else same))))
 
 
-@dataclass(slots=True, eq=False)
 class Symbols:
     """All declarations of the sources."""
 
-    openings: list[Opening] = field(default_factory=list)
-    facets: Table = field(default_factory=lambda: Table(strict=True))
-    schemas: Table = field(default_factory=lambda: Table(strict=False))
-    declarations: dict[int, Declared] = field(default_factory=dict)  # by the identity of the node
-    namespaces: dict[str, Opening] = field(default_factory=dict)  # the first opening of each
-    taken: dict[str, Declared] = field(default_factory=dict)
-    _definitions: dict[int, Definition] = field(default_factory=dict)
+    def __init__(self) -> None:
+        self.openings: list[Opening] = []
+        self.facets, self.schemas = Table(strict=True), Table(strict=False)
+        self.declarations: dict[int, Declared] = {}  # by the identity of the node
+        self.namespaces: dict[str, Opening] = {}  # the first opening of each
+        self.taken: dict[str, Declared] = {}
+        self.definition = cache(self._definition)
 
     def declare(self, declared: Declared) -> Declared | None:
         """Enter a declaration; return the one that already has its name, if any."""
         earlier = self.taken.setdefault(declared.qualified_name, declared)
         if earlier is not declared:
             return earlier
-        table = self.facets if isinstance(declared.node, nodes.Facet) else self.schemas
-        table.add(declared)
+        (self.facets if isinstance(declared.node, nodes.Facet) else self.schemas).add(declared)
         return None
 
     def resolve_callee(self, name: Name, opening: Opening) -> Resolution:
         """Resolve a callee: a facet, even if a schema of that name is nearer, else a schema."""
         facet = self.facets.resolve(name.text, opening)
-        if facet.found is not None or facet.candidates:
-            return facet
-        return self.schemas.resolve(name.text, opening)
+        return facet if facet != _NOTHING else self.schemas.resolve(name.text, opening)
 
     def resolve_facet(self, name: Name, opening: Opening) -> Resolution:
         """Resolve a mixin or an implicit."""
@@ -190,9 +171,7 @@ class Symbols:
     def resolve_type(self, name: str, opening: Opening) -> Resolution:
         """Resolve a type that is not built in: a schema, or a facet (a step reference)."""
         schema = self.schemas.resolve(name, opening)
-        if schema.found is not None or schema.candidates:
-            return schema
-        return self.facets.resolve(name, opening)
+        return schema if schema != _NOTHING else self.facets.resolve(name, opening)
 
     def declared_type(self, type_: nodes.Type, opening: Opening) -> Declared | None:
         """Return the schema or facet that a type, or the element of a list type, names."""
@@ -204,22 +183,14 @@ class Symbols:
     def type_of(self, type_: nodes.Type, opening: Opening) -> nodes.Type:
         """Return the type with its name resolved, or with `UNKNOWN` in its place."""
         if isinstance(type_, nodes.NamedType):
-            built_in = BUILTIN.get(type_.name)
-            if built_in is not None:
-                return built_in
+            if type_.name in BUILTIN:
+                return BUILTIN[type_.name]
             found = self.resolve_type(type_.name, opening).found
             return UNKNOWN if found is None else nodes.NamedType(found.qualified_name)
-        if isinstance(type_, nodes.ListType):
-            return nodes.ListType(self.type_of(type_.element, opening))
-        return nodes.OptionalType(self.type_of(type_.element, opening))
+        return type(type_)(self.type_of(type_.element, opening))
 
-    def definition(self, declared: Declared) -> Definition:
+    def _definition(self, declared: Declared) -> Definition:
         """Return the definition of a facet or schema."""
         node = declared.node
-        found = self._definitions.get(id(node))
-        if found is None:
-            kind = Kind.SCHEMA if isinstance(node, nodes.Schema) else _KINDS[node.kind]
-            type_ = nodes.NamedType(declared.qualified_name)
-            found = Definition(kind, node.name, type_, declared.opening.source, node, declared)
-            self._definitions[id(node)] = found
-        return found
+        kind = Kind.SCHEMA if isinstance(node, nodes.Schema) else Kind(node.kind)
+        return Definition(kind, node.name, nodes.NamedType(declared.qualified_name), declared.opening.source, node, declared)

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import json
-
+import msgspec
 import pytest
 from tests.unit.lang.programs import compiled
 
@@ -51,7 +50,7 @@ def test_an_unknown_workflow_is_a_key_error() -> None:
 
 
 def test_json_names_only_nodes_and_groups_that_exist() -> None:
-    found = json.loads(json.dumps(graph(compiled(TEXT).program).to_json()))
+    found = msgspec.to_builtins(graph(compiled(TEXT).program))
     nodes = {node["id"] for node in found["nodes"]}
     groups = {group["id"] for group in found["groups"]} | {None}
     assert all(edge["source"] in nodes and edge["target"] in nodes for edge in found["edges"])
