@@ -57,7 +57,6 @@ from treadle.lang.program import Program
 from treadle.model.states import RunState
 
 _ENDS = (Finished, Errored)
-_BEGIN, _SETTLED = Turn.BEGIN, Turn.SETTLED
 
 
 def advance(program: Program, run: RunRef, view: View, events: Sequence[Event], limits: Limits | None = None) -> Changes | Need:
@@ -125,12 +124,12 @@ def drain(draft: Draft) -> None:
             agenda.clear()
         turn, row_id = stack.pop()
         row = draft.edit(row_id)
-        if turn is _BEGIN:
+        if turn == "begin":
             if draft.stopping:
                 withdraw(draft, row, FACET_INIT_BEGIN if row.is_step else BLOCK_EXECUTION_BEGIN)
             else:
                 (begin_step if row.is_step else begin_block)(draft, row)
-        elif turn is _SETTLED:
+        elif turn == "settled":
             if row.state is STATEMENT_ERROR:
                 note_failure(draft, row)
             parent = draft.edit(row.parent_id or "")

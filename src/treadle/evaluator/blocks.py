@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from treadle.evaluator.draft import Draft, Missing, Turn, await_script, collecting, error_in, stopped_at, withdraw
+from treadle.evaluator.draft import Draft, Missing, await_script, collecting, error_in, stopped_at, withdraw
 from treadle.evaluator.expressions import BlockScope, Scope, evaluate_condition, evaluate_json, evaluate_named
 from treadle.evaluator.operators import EvaluationError, describe
 from treadle.evaluator.records import BlobRef, LogEntry, StepError, StepRow, Value
@@ -122,7 +122,7 @@ def expand(draft: Draft, row: StepRow, block: Block, foreach: Foreach, elements:
         if draft.full:
             break
     if row.expanded < total:
-        draft.agenda.append((Turn.MORE, row.id))
+        draft.agenda.append(("more", row.id))
     elif row.open == 0:
         finish_block(draft, row)
 

@@ -8,9 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from copy import copy
 from dataclasses import dataclass, field
-from enum import Enum, auto
 from functools import cache, cached_property
-from typing import Any
+from typing import Any, Literal
 
 from treadle.evaluator.operators import EvaluationError, Sizes
 from treadle.evaluator.records import (
@@ -375,15 +374,8 @@ class LimitReached(Exception):
         self.row, self.error = row, StepError(message=message, type=kind, path=path, step_id=row.id)
 
 
-class Turn(Enum):
-    """Entries of the agenda: begin a new row, notify the parent of a terminal row, or continue a foreach in another call."""
-
-    BEGIN = auto()
-    MORE = auto()
-    SETTLED = auto()
-
-
-_BEGIN, _SETTLED = Turn.BEGIN, Turn.SETTLED
+Turn = Literal["begin", "more", "settled"]
+"""Entries of the agenda: begin a new row, continue a foreach in another call, or notify the parent of a terminal row."""
 
 
 class Draft:
@@ -471,7 +463,7 @@ class Draft:
             self.edit(parent.id).open += 1
             self._born.setdefault(parent.id, []).append(row.id)
         self.created[row.id] = row
-        self.agenda.append((_BEGIN, row.id))
+        self.agenda.append(("begin", row.id))
         return row
 
     def _id_of(self, place: str) -> str:
@@ -540,7 +532,7 @@ class Draft:
         if row.parent_id is None:
             self.status = RunState.COMPLETED
         else:
-            self.agenda.append((_SETTLED, row.id))
+            self.agenda.append(("settled", row.id))
 
     def fail(self, row: StepRow, error: StepError, failed_in: State) -> None:
         """Mark the row as failed."""
@@ -548,7 +540,7 @@ class Draft:
         if row.parent_id is None:
             self.status = RunState.FAILED
         else:
-            self.agenda.append((_SETTLED, row.id))
+            self.agenda.append(("settled", row.id))
 
     def stop(self, reached: LimitReached) -> Changes:
         """Return the changes that fail the run at a limit: only the step that reached it and its ancestors change.

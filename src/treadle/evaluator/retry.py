@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 from treadle.evaluator.blocks import begin_block, finish_block
-from treadle.evaluator.draft import Draft, Missing, Turn, collecting, is_fail_fast, task_id_of, wait_again
+from treadle.evaluator.draft import Draft, Missing, collecting, is_fail_fast, task_id_of, wait_again
 from treadle.evaluator.records import StepError, StepRow
 from treadle.evaluator.states import State, StepKind
 from treadle.evaluator.steps import capture, catch_name
@@ -213,4 +213,4 @@ def _again(draft: Draft, row: StepRow) -> None:
         capture(draft, row)
     else:
         row.state = State.CREATED
-        draft.agenda.append((Turn.BEGIN, row.id))
+        draft.agenda.append(("begin", row.id))

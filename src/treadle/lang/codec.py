@@ -30,7 +30,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any, TypedDict, TypeVar
+from typing import Any, TypeVar
 
 from treadle.lang import nodes
 from treadle.lang.program import Program, ProgramNode
@@ -163,9 +163,7 @@ class _Decoder:
             return self._item(json, path)
         self._namespace, self._uses = json["name"], tuple(json.get("uses", ()))
         items = tuple(self._item(each, f"{path}/{n}") for n, each in enumerate(declarations_of(json)))
-        space = nodes.Namespace(
-            json["name"], items, doc=_doc(json), id=json.get("id") or path, uses=self._uses, location=_location(json)
-        )
+        space = nodes.Namespace(json["name"], items, doc=_doc(json), uses=self._uses, **_place(json, path))
         self._node(space)
         self._namespace, self._uses = None, ()
         return space
@@ -347,12 +345,7 @@ def _doc(json: Json) -> nodes.Doc | None:
     return nodes.Doc(doc.get("description", ""), params, returns)
 
 
-class _Place(TypedDict):
-    id: str
-    location: nodes.Location | None
-
-
-def _place(json: Json, path: str) -> _Place:
+def _place(json: Json, path: str) -> dict[str, Any]:
     """Return the id of a node, which is the path if the JSON has none, and its location."""
     return {"id": json.get("id") or path, "location": _location(json)}
 

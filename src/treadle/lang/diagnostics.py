@@ -204,11 +204,11 @@ class Reporter:
             names = (*every[:_ALTERNATIVES], f"and {more} more") if more > 0 else tuple(every)
         if suggestion and near:
             fixes = (*fixes, *_respelled(source, span, near, suggestion))
-        text, own_hint = MESSAGES[key]
-        hint = hint or (own_hint and own_hint.format(near=near, **values))
+        message = MESSAGES[key]
+        hint = hint or (message.hint and message.hint.format(near=near, **values))
         diagnostic = Diagnostic(
             key.partition(":")[0], severity, source.name, span.line, span.column, span.end_line, span.end_column,
-            text.format(near=near, **values), names, suggestion, hint, source.line(span.line), tuple(fixes),
+            message.text.format(near=near, **values), names, suggestion, hint, source.line(span.line), tuple(fixes),
         )  # fmt: skip
         self.found.append((self.sources.setdefault(source.name, len(self.sources)), diagnostic))
 

@@ -11,8 +11,12 @@ from typing import NamedTuple
 
 
 class Message(NamedTuple):
+    """A text with its hint. With a `title`, there is a fix, which puts `write` in place of a span."""
+
     text: str
     hint: str | None = None
+    title: str | None = None
+    write: str = ""
 
 
 _IN_A_CASE = "call it only in a case of `andThen when {{ case condition => {{ ... }} case _ => {{ ... }} }}`"
@@ -188,149 +192,148 @@ MESSAGES: Mapping[str, Message] = {
 }
 
 
-class Form(NamedTuple):
-    """A form that cannot stand where it is. With a `title`, there is a fix, which puts `write` in place of a span."""
-
-    text: str
-    hint: str | None = None
-    title: str | None = None
-    write: str = ""
-
-
-SYNTAX_ERRORS: Mapping[str, Form] = {
-    "line break": Form("unexpected line break before `{shown}`", "join the two lines"),
-    "left out": Form("unexpected `{token}`", "leave `{token}` out", "Remove `{token}`"),
-    "misspelled": Form(
+SYNTAX_ERRORS: Mapping[str, Message] = {
+    "line break": Message("unexpected line break before `{shown}`", "join the two lines"),
+    "left out": Message("unexpected `{token}`", "leave `{token}` out", "Remove `{token}`"),
+    "misspelled": Message(
         "unexpected `{token}`; expected {expected}", "did you mean `{meant}`?", "Change `{token}` to `{meant}`", "{meant}"
     ),
-    "semicolon in list": Form("unexpected `;`; expected `,` or `{sign}`", "a list is separated by commas", "Write `,`", ","),
-    "list comprehension": Form(
+    "semicolon in list": Message("unexpected `;`; expected `,` or `{sign}`", "a list is separated by commas", "Write `,`", ","),
+    "list comprehension": Message(
         "AFL has no list comprehensions", "collect a list in a loop: `andThen foreach x in $.items {{ yield F(list = [x]) }}`"
     ),
-    "no comma": Form("a comma is missing here", None, "Insert `,`", ","),
-    "nested declaration": Form("unexpected `{token}`: a declaration cannot stand inside a block"),
-    "foreign declaration": Form("unexpected `{token}`; expected a declaration"),
-    "nested namespace": Form(
+    "no comma": Message("a comma is missing here", None, "Insert `,`", ","),
+    "nested declaration": Message("unexpected `{token}`: a declaration cannot stand inside a block"),
+    "foreign declaration": Message("unexpected `{token}`; expected a declaration"),
+    "nested namespace": Message(
         "unexpected `namespace`: namespaces do not nest", "write the full name, such as `namespace a.b {{ ... }}`, beside the first"
     ),
-    "word outside": Form(
+    "word outside": Message(
         "unexpected `{token}`; expected {expected}",
         "`{token}` belongs to a declaration or a block; is there a `}}` too many before it?",
     ),
-    "extra brace": Form("unexpected `}}`; expected a declaration or the end of the file", "there is a `}}` too many"),
-    "import": Form("unexpected `{word}`; expected a declaration"),
-    "= before fields": Form("unexpected `=`; expected `{{`", "fields stand in braces: `schema {name} {{ ... }}`", "Remove it"),
-    "fields in parentheses": Form("unexpected `(`; expected `{{`", "fields stand in braces: `schema {name} {{ ... }}`"),
-    "field default": Form("unexpected `=`: a field has no default", "give the value where the schema is called", "Remove it"),
-    "mark after name": Form("unexpected `?` after a name", "the mark follows the type, as in `{name}: Long?`"),
-    "= before type": Form("unexpected `=`; expected `:`", "a parameter is written `{token}: {type}`", "Write `:`", ":"),
-    "no type": Form(
+    "extra brace": Message("unexpected `}}`; expected a declaration or the end of the file", "there is a `}}` too many"),
+    "import": Message("unexpected `{word}`; expected a declaration"),
+    "= before fields": Message("unexpected `=`; expected `{{`", "fields stand in braces: `schema {name} {{ ... }}`", "Remove it"),
+    "fields in parentheses": Message("unexpected `(`; expected `{{`", "fields stand in braces: `schema {name} {{ ... }}`"),
+    "field default": Message("unexpected `=`: a field has no default", "give the value where the schema is called", "Remove it"),
+    "mark after name": Message("unexpected `?` after a name", "the mark follows the type, as in `{name}: Long?`"),
+    "= before type": Message("unexpected `=`; expected `:`", "a parameter is written `{token}: {type}`", "Write `:`", ":"),
+    "no type": Message(
         "unexpected `{shown}`; expected `:`", "every parameter has a type, such as `{token}: Json`", "Insert `: Json`", ": Json"
     ),
-    ": after kind": Form("unexpected `:`; expected a name", "write `{words} F(...) => (...) andThen {{ ... }}`"),
-    "event without facet": Form("unexpected `{token}`; expected `facet`", "write `event facet`", "Insert `facet`", " facet"),
-    "no parameters": Form("expected `(`: the list of parameters is missing", "write `()` if there are none", "Insert `()`", "()"),
-    "-> before returns": Form("unexpected `->`; expected `=>`", "returns follow `=>`", "Write `=>`", "=>"),
-    ": before returns": Form("unexpected `:`; expected `=>`", "returns are named: `=> (result: Long)`"),
-    "unnamed return": Form("unexpected `{shown}`; expected `(`", "returns are named: `=> (result: Long)`"),
-    "no andThen": Form("unexpected `{{`; expected `andThen`", "a block follows `andThen`", "Insert `andThen`", "andThen "),
-    "= before block": Form("unexpected `=`; expected `andThen`", "a block follows `andThen`", "Write `andThen`", "andThen"),
-    "sign after directive": Form("unexpected `{kind}`", 'write `{directive} "..."`', "Remove it"),
-    "for": Form("unexpected `for`; expected `foreach`", None, "Write `foreach`", "foreach"),
-    "construct": Form("unexpected `{token}`"),
-    ": before block": Form("unexpected `:`; expected `{{`", "a block stands in braces: `andThen {{ ... }}`"),
-    "script in step": Form(
+    ": after kind": Message("unexpected `:`; expected a name", "write `{words} F(...) => (...) andThen {{ ... }}`"),
+    "event without facet": Message("unexpected `{token}`; expected `facet`", "write `event facet`", "Insert `facet`", " facet"),
+    "no parameters": Message(
+        "expected `(`: the list of parameters is missing", "write `()` if there are none", "Insert `()`", "()"
+    ),
+    "-> before returns": Message("unexpected `->`; expected `=>`", "returns follow `=>`", "Write `=>`", "=>"),
+    ": before returns": Message("unexpected `:`; expected `=>`", "returns are named: `=> (result: Long)`"),
+    "unnamed return": Message("unexpected `{shown}`; expected `(`", "returns are named: `=> (result: Long)`"),
+    "no andThen": Message("unexpected `{{`; expected `andThen`", "a block follows `andThen`", "Insert `andThen`", "andThen "),
+    "= before block": Message("unexpected `=`; expected `andThen`", "a block follows `andThen`", "Write `andThen`", "andThen"),
+    "sign after directive": Message("unexpected `{kind}`", 'write `{directive} "..."`', "Remove it"),
+    "for": Message("unexpected `for`; expected `foreach`", None, "Write `foreach`", "foreach"),
+    "construct": Message("unexpected `{token}`"),
+    ": before block": Message("unexpected `:`; expected `{{`", "a block stands in braces: `andThen {{ ... }}`"),
+    "script in step": Message(
         "unexpected `script` in the body of a step", "`andThen script` belongs to declarations; call a facet that has it"
     ),
-    "catch variable": Form(
+    "catch variable": Message(
         "unexpected `(`; expected `{{`", "the error has no name: read `step.error`, or `$.error` in the `catch` of a declaration"
     ),
-    "input as variable": Form("unexpected `{token}`; expected a name", "write `foreach x in {token}`"),
-    "of": Form("unexpected `{token}`; expected `in`", None, "Write `in`", "in"),
-    "foreach value": Form("unexpected `{shown}`; expected a reference such as `$.items`"),
-    "foreach parentheses": Form("unexpected `(`; expected a name", "write `foreach x in $.items {{ ... }}`"),
-    "foreach call": Form("unexpected call of `{token}`; expected a reference such as `$.items`"),
-    "collectErrors": Form(
+    "input as variable": Message("unexpected `{token}`; expected a name", "write `foreach x in {token}`"),
+    "of": Message("unexpected `{token}`; expected `in`", None, "Write `in`", "in"),
+    "foreach value": Message("unexpected `{shown}`; expected a reference such as `$.items`"),
+    "foreach parentheses": Message("unexpected `(`; expected a name", "write `foreach x in $.items {{ ... }}`"),
+    "foreach call": Message("unexpected call of `{token}`; expected a reference such as `$.items`"),
+    "collectErrors": Message(
         "expected `(` after `collectErrors`", "name the return that takes the errors, as in `collectErrors(failed)`"
     ),
-    "input as return": Form("unexpected `{token}`; expected a name", "name the return, without `$.`", "Write `{name}`", "{name}"),
-    "failFast": Form("unexpected `(`; expected `{{`", "`failFast` takes nothing", "Remove `()`"),
-    "two modes": Form("unexpected `{token}`", "a foreach has one error mode"),
-    "default case": Form("unexpected `{token}`; expected `case`", "the default is written `case _ => {{ ... }}`"),
-    "no arrow": Form("unexpected `{{`; expected `=>`", None, "Insert `=>`", "=> "),
-    "other arrow": Form("unexpected `{shown}`; expected `=>`", None, "Write `=>`", "=>"),
-    "case without braces": Form("unexpected `{first}`; expected `{{`", "each case has a block in braces"),
-    "comma after statement": Form("unexpected `,` after a statement", "statements need no separator", "Remove it"),
-    "yield without owner": Form(
+    "input as return": Message(
+        "unexpected `{token}`; expected a name", "name the return, without `$.`", "Write `{name}`", "{name}"
+    ),
+    "failFast": Message("unexpected `(`; expected `{{`", "`failFast` takes nothing", "Remove `()`"),
+    "two modes": Message("unexpected `{token}`", "a foreach has one error mode"),
+    "default case": Message("unexpected `{token}`; expected `case`", "the default is written `case _ => {{ ... }}`"),
+    "no arrow": Message("unexpected `{{`; expected `=>`", None, "Insert `=>`", "=> "),
+    "other arrow": Message("unexpected `{shown}`; expected `=>`", None, "Write `=>`", "=>"),
+    "case without braces": Message("unexpected `{first}`; expected `{{`", "each case has a block in braces"),
+    "comma after statement": Message("unexpected `,` after a statement", "statements need no separator", "Remove it"),
+    "yield without owner": Message(
         "unexpected `{token}`; expected {wanted}", "name the owner of the block and its returns: `yield {owner}({results})`"
     ),
-    "call in expression": Form(
+    "call in expression": Message(
         "unexpected call of `{target}` inside an expression",
         "a call is a step of its own: `name = F(...)`; then use its results, `name.result`",
     ),
-    "no andThen in step": Form(
+    "no andThen in step": Message(
         "unexpected `{{`; expected `andThen`", "the body of a step follows `andThen`", "Insert `andThen`", "andThen "
     ),
-    "no comma in after": Form("a comma is missing here", "write `after {found}, {token}`", "Insert `,`", ","),
-    "with after after": Form("unexpected `with` after `after`", "mixins stand before `after`"),
-    "attribute in after": Form(
+    "no comma in after": Message("a comma is missing here", "write `after {found}, {token}`", "Insert `,`", ","),
+    "with after after": Message("unexpected `with` after `after`", "mixins stand before `after`"),
+    "attribute in after": Message(
         "unexpected `{token}`; expected the name of a step", "write `after {name}`", "Write `{name}`", "{name}"
     ),
-    "misplaced after": Form("unexpected `after`"),
-    "= after yield": Form("unexpected `=` after `yield`", "write `yield F(...)`", "Remove `=`"),
-    "keyword as step": Form("`{token}` is a keyword and cannot name a step", "choose another name"),
-    "clause after value": Form(
+    "misplaced after": Message("unexpected `after`"),
+    "= after yield": Message("unexpected `=` after `yield`", "write `yield F(...)`", "Remove `=`"),
+    "keyword as step": Message("`{token}` is a keyword and cannot name a step", "choose another name"),
+    "clause after value": Message(
         "unexpected `{token}` after a value", "`{name}` is computed immediately; `{token}` belongs to a step that calls a facet"
     ),
-    "construct as call": Form("unexpected `{token}`; expected the call of a facet"),
-    "second comparison": Form(
+    "construct as call": Message("unexpected `{token}`; expected the call of a facet"),
+    "second comparison": Message(
         "unexpected `{token}` after a comparison", "combine comparisons with `&&`, or put one into parentheses"
     ),
-    "operator at start of line": Form(
+    "operator at start of line": Message(
         "a line cannot begin with the operator `{token}`", "end the previous line with `{token}` instead"
     ),
-    "===": Form("unexpected `{operator}=`", "write `{operator}`", "Write `{operator}`", "{operator}"),
-    "<>": Form("unexpected `<>`", "write `!=`", "Write `!=`", "!="),
-    "{ as map": Form("unexpected `{{`; expected a value", "a map is written `#{{key: value}}`", "Write `#{{`", "#{{"),
-    "no argument": Form("`{name}` needs an argument", "write `{form}`"),
-    "named argument": Form("the arguments of `{name}` have no names", "write `{form}`", "Remove the name"),
-    "= in map": Form("unexpected `=` in a map", "an entry is written `key: value`", "Write `:`", ":"),
-    "name after dot": Form("expected a name after `.`"),
-    "field by dot": Form("unexpected `.{name}`", "use an index after `]` or `)`: `{keys}`", "Write `{keys}`", "{keys}"),
-    "?": Form("unexpected `?{joint}`"),
-    "= in condition": Form("unexpected `=` in a condition", "comparison is written `==`", "Write `==`", "=="),
-    "foreign word": Form("unexpected `{token}`", "write `{meant}`", "Write `{meant}`", "{meant}"),
-    "method": Form("unexpected call of `.{name}`: values have no methods"),
-    "formatted string": Form("unexpected `{shown}`", "join texts with `++`: {meant}"),
-    "not": Form("unexpected `not` before a value", "write `!`", "Write `!`", "!"),
-    "word in expression": Form("unexpected `{token}` in an expression"),
-    "mark before type": Form("unexpected `?` before a type", "the mark follows the type, as in `Long?`"),
-    "or null": Form("unexpected `or` in a type", "an optional type is written `{shown}?`", "Write `?`", "?"),
-    "second mark": Form("unexpected second `?` after a type", None, "Remove it"),
-    "foreign type": Form("unexpected type `{shown}`", "write `{meant}`", "Write `{meant}`", "{meant}"),
-    "argument sign": Form("unexpected `{kind}`; expected `=`", "an argument is written `{token} = value`", "Write `=`", " ="),
-    "unnamed argument": Form("an argument needs a name", "arguments are named: `{example}`"),
-    "print": Form("unexpected `print`"),
-    "construct in block": Form("unexpected `{text}`; expected a step, `yield` or `}}`"),
-    "assignment operator": Form("unexpected `{kind}=`; expected `=`", "a step is assigned once; give the new value another name"),
-    ":=": Form("unexpected `:=`; expected `=`", None, "Write `=`", "="),
-    "step type": Form("unexpected `:`; expected `=`", "a step has no type; write `{token} = F(...)`", "Remove the type"),
-    ": after step": Form("unexpected `:`; expected `=`", "a step is written `{token} = F(...)`"),
-    "-> between steps": Form("unexpected `->` between steps", "a step runs after the steps that it reads", "Remove it"),
-    "--": Form("`--` does not begin a comment", "AFL comments begin with `//`", "Write `//`", "//"),
-    "return at end": Form(
+    "===": Message("unexpected `{operator}=`", "write `{operator}`", "Write `{operator}`", "{operator}"),
+    "<>": Message("unexpected `<>`", "write `!=`", "Write `!=`", "!="),
+    "{ as map": Message("unexpected `{{`; expected a value", "a map is written `#{{key: value}}`", "Write `#{{`", "#{{"),
+    "no argument": Message("`{name}` needs an argument", "write `{form}`"),
+    "named argument": Message("the arguments of `{name}` have no names", "write `{form}`", "Remove the name"),
+    "= in map": Message("unexpected `=` in a map", "an entry is written `key: value`", "Write `:`", ":"),
+    "name after dot": Message("expected a name after `.`"),
+    "field by dot": Message("unexpected `.{name}`", "use an index after `]` or `)`: `{keys}`", "Write `{keys}`", "{keys}"),
+    "?": Message("unexpected `?{joint}`"),
+    "= in condition": Message("unexpected `=` in a condition", "comparison is written `==`", "Write `==`", "=="),
+    "foreign word": Message("unexpected `{token}`", "write `{meant}`", "Write `{meant}`", "{meant}"),
+    "method": Message("unexpected call of `.{name}`: values have no methods"),
+    "formatted string": Message("unexpected `{shown}`", "join texts with `++`: {meant}"),
+    "not": Message("unexpected `not` before a value", "write `!`", "Write `!`", "!"),
+    "word in expression": Message("unexpected `{token}` in an expression"),
+    "mark before type": Message("unexpected `?` before a type", "the mark follows the type, as in `Long?`"),
+    "or null": Message("unexpected `or` in a type", "an optional type is written `{shown}?`", "Write `?`", "?"),
+    "second mark": Message("unexpected second `?` after a type", None, "Remove it"),
+    "foreign type": Message("unexpected type `{shown}`", "write `{meant}`", "Write `{meant}`", "{meant}"),
+    "argument sign": Message("unexpected `{kind}`; expected `=`", "an argument is written `{token} = value`", "Write `=`", " ="),
+    "unnamed argument": Message("an argument needs a name", "arguments are named: `{example}`"),
+    "print": Message("unexpected `print`"),
+    "construct in block": Message("unexpected `{text}`; expected a step, `yield` or `}}`"),
+    "assignment operator": Message(
+        "unexpected `{kind}=`; expected `=`", "a step is assigned once; give the new value another name"
+    ),
+    ":=": Message("unexpected `:=`; expected `=`", None, "Write `=`", "="),
+    "step type": Message("unexpected `:`; expected `=`", "a step has no type; write `{token} = F(...)`", "Remove the type"),
+    ": after step": Message("unexpected `:`; expected `=`", "a step is written `{token} = F(...)`"),
+    "-> between steps": Message("unexpected `->` between steps", "a step runs after the steps that it reads", "Remove it"),
+    "--": Message("`--` does not begin a comment", "AFL comments begin with `//`", "Write `//`", "//"),
+    "return at end": Message(
         "unexpected `return`", "a block ends with its last step; it passes values to its owner with `yield`", "Remove it"
     ),
-    "return of call": Form("unexpected `return`", "a block passes values to its owner with `yield`", "Write `yield`", "yield"),
-    "unnamed call": Form("this call is not a step; expected `=` after the name of a step"),
-    "type before name": Form("unexpected `{token}`; expected `:`", "a parameter is written `{text}`", "Write `{text}`", "{text}"),
-    "no colon": Form("unexpected `{token}`; expected `:`", None, "Insert `:`", ":"),
-    "unknown function": Form("unknown function `{name}`"),
-    "yield of value": Form(
+    "return of call": Message("unexpected `return`", "a block passes values to its owner with `yield`", "Write `yield`", "yield"),
+    "unnamed call": Message("this call is not a step; expected `=` after the name of a step"),
+    "type before name": Message(
+        "unexpected `{token}`; expected `:`", "a parameter is written `{text}`", "Write `{text}`", "{text}"
+    ),
+    "no colon": Message("unexpected `{token}`; expected `:`", None, "Insert `:`", ":"),
+    "unknown function": Message("unknown function `{name}`"),
+    "yield of value": Message(
         "unexpected value; expected the owner of the block",
         "a block passes values to its owner with `yield`: `yield {owner}({name} = ...)`",
     ),
-    "return of value": Form(
+    "return of value": Message(
         "unexpected `return`", "a block passes values to its owner with `yield`: `yield {owner}({name} = ...)`"
     ),
 }

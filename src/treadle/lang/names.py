@@ -105,6 +105,10 @@ class Resolution:
 _NOTHING = Resolution()
 
 
+def _ambiguous(declarations: list[Declared]) -> Resolution:
+    return Resolution(None, tuple(sorted(declared.qualified_name for declared in declarations)))
+
+
 class Table:
     """All declarations of one sort (facets, or schemas) by qualified and by short name.
 
@@ -116,6 +120,7 @@ class Table:
         self.exact: dict[str, Declared] = {}
         self.short: dict[str, list[Declared]] = {}
         self._resolve_short = cache(self._find_short)
+        self._ambiguous = cache(lambda name: _ambiguous(self.short[name]))
 
     def add(self, declared: Declared) -> None:
         self.exact[declared.qualified_name] = declared
@@ -137,7 +142,7 @@ class Table:
             return Resolution(visible[0])
         if not visible and len(same) == 1:
             return Resolution(same[0])
-        return Resolution(None, tuple(sorted(each.qualified_name for each in (visible if len(visible) > 1 else same))))
+        return _ambiguous(visible) if len(visible) > 1 else self._ambiguous(name)
 
 
 class Symbols:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import TypedDict
+from typing import Any
 
 from treadle.lang import nodes
 from treadle.lang.builtins import BUILTIN_MIXINS, FUNCTIONS, WORDS, hint
@@ -78,21 +78,15 @@ def _effect(node: nodes.Call | nodes.Mixin) -> str:
     return f"its arguments become parameters of the step, and nothing else happens; the built-in mixins are {built_in}"
 
 
-class _Near(TypedDict):
-    valid: list[str]
-    near: str
-    fixes: list[Fix]
-
-
-def _near(name: nodes.Name, tables: Iterable[Table], opening: Opening, context: Context, *more: str) -> _Near:
+def _near(name: nodes.Name, tables: Iterable[Table], opening: Opening, context: Context, *more: str) -> dict[str, Any]:
     """Return the names that could be meant, as they must be written here; if another namespace has the name, only those."""
     if not context.reporter.detailed:
-        return _Near(valid=[], near=name.text, fixes=[])
+        return {"near": name.text}
     same = sorted(each.qualified_name for table in tables for each in table.short.get(name.short, ()))
     same = same or [each for each, known in built_in_declarations().items() if known.node.name.text == name.text]
     if same:
         fixes = [Fix(f"Change `{name.text}` to `{each}`", (Edit(name.span, each),)) for each in same[:12]]
-        return _Near(valid=same, near=same[0], fixes=fixes)
+        return {"valid": same, "near": same[0], "fixes": fixes}
     found = [*more]
     for table in tables:
         if "." in name.text:
@@ -101,7 +95,7 @@ def _near(name: nodes.Name, tables: Iterable[Table], opening: Opening, context: 
         for each, declared in table.short.items():
             clear = table.resolve(each, opening).found is not None
             found += [each] if clear else [one.qualified_name for one in declared]
-    return _Near(valid=found, near=name.text, fixes=[])
+    return {"valid": found, "near": name.text}
 
 
 def check_type(type_: nodes.Type, opening: Opening, context: Context) -> None:

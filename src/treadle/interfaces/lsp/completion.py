@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from lsprotocol import types
 
@@ -299,35 +299,30 @@ def _in_step(context: Context, number: int) -> bool:
 
 def inputs_at(index: Index, opening: Opening, context: Context) -> dict[str, Definition]:
     """Return the names that `$.` reads: those of the facet, of the steps whose bodies are open, and loop variables."""
-    facet = index.resolve_callee(context.facet, opening) if context.facet else None
-    found = {} if facet is None else index.inputs(facet)
-    steps = steps_at(index, opening, context)
-    for bracket in context.brackets:
-        owner = steps.get(bracket.owner)
-        if owner is not None and owner.declared is not None:
-            found = found | index.members(owner)
+    return _inputs(index, opening, context.facet, context.brackets, steps_at(index, opening, context))
+
+
+def _inputs(
+    index: Index, opening: Opening, name: str, brackets: Iterable[Bracket], steps: dict[str, Definition]
+) -> dict[str, Definition]:
+    facet = index.resolve_callee(name, opening) if name else None
+    inputs = {} if facet is None else index.inputs(facet)
+    for bracket in brackets:
+        if bracket.owner in steps and steps[bracket.owner].declared is not None:
+            inputs = inputs | index.members(steps[bracket.owner])
         if bracket.loop is not None and bracket.loop[0] in steps:
-            found = found | {bracket.loop[0]: steps[bracket.loop[0]]}
-    return found
+            inputs = inputs | {bracket.loop[0]: steps[bracket.loop[0]]}
+    return inputs
 
 
 def _element(index: Index, opening: Opening, context: Context, number: int, over: str, steps: dict[str, Definition]) -> Type:
     """Return the type of the elements of what a loop runs over."""
-    first, *rest = over.split(".")
-    known = steps
-    if first == "$":
-        outer = context.brackets[:number]
-        facet = index.resolve_callee(context.facet, opening)
-        known = {} if facet is None else index.inputs(facet)
-        for bracket in outer:
-            if bracket.owner in steps:
-                known = known | index.members(steps[bracket.owner])
-            if bracket.loop is not None and bracket.loop[0] in steps:
-                known = known | {bracket.loop[0]: steps[bracket.loop[0]]}
-    else:
-        rest = [first, *rest]
+    path, known = over.split("."), steps
+    if path[0] == "$":
+        known = _inputs(index, opening, context.facet, context.brackets[:number], steps)
+        del path[0]
     symbol: Definition | None = None
-    for name in rest:
+    for name in path:
         symbol = known.get(name)
         if symbol is None:
             return UNKNOWN
