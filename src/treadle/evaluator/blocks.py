@@ -169,8 +169,7 @@ def child_settled(draft: Draft, row: StepRow, child: StepRow) -> None:
     """Handle a terminal step, item or case: start its dependents, or finish the block when nothing can move."""
     count_settled(row, child)
     if child.state is STATEMENT_COMPLETE and child.kind in (STEP, SCHEMA):
-        plan = draft.plan.block(draft.block_of(row))
-        for statement in plan.after.get(child.name, ()):
+        for statement in draft.plan.block(draft.block_of(row)).after.get(child.name, ()):
             if all(name == child.name or _is_complete(draft, row, name) for name in statement.depends):
                 if isinstance(statement, Step) and draft.find_child(row, statement.name) is not None:
                     continue

@@ -72,8 +72,7 @@ def parse_arg(cursor: Cursor) -> nodes.Arg:
     if after.kind != "=":
         if after.kind not in (":", "==", "=>"):
             raise cursor.unexpected("`=`")
-        span = token.span.end.to(after.span)
-        cursor.report("argument sign", after.span, at=span, kind=after.kind, token=token.text)
+        cursor.report("argument sign", after.span, at=token.span.end.to(after.span), kind=after.kind, token=token.text)
     else:
         cursor.join_before("=")
     cursor.advance()

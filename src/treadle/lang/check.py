@@ -86,8 +86,7 @@ def _returns(declared: Declared, context: Context) -> set[str]:
 def _record_use(use: nodes.Use, opening: Opening, context: Context) -> None:
     found = context.symbols.namespaces.get(use.name.text)
     if found is not None and found.node is not None:
-        meaning = Definition(Kind.NAMESPACE, found.node.name, UNKNOWN, found.source, found.node)
-        context.use(opening.source, use.name, meaning)
+        context.use(opening.source, use.name, Definition(Kind.NAMESPACE, found.node.name, UNKNOWN, found.source, found.node))
 
 
 def _implicits(symbols: Symbols) -> Iterator[tuple[Opening, nodes.Implicit]]:

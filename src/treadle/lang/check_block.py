@@ -117,8 +117,7 @@ def _check_cases(block: nodes.Block, cases: tuple[nodes.Case, ...], view: Scope,
     source = view.opening.source
     defaults = [case for case in cases if case.condition is None]
     if len(defaults) != 1 or cases[-1].condition is not None:
-        at = defaults[0].span if defaults else block.span
-        context.reporter.report("when-default", source, at)
+        context.reporter.report("when-default", source, defaults[0].span if defaults else block.span)
     check_overlap(cases, source, context)
     before = otherwise = view.known
     for case in cases:
@@ -165,8 +164,7 @@ def _check_statements(block: nodes.Block, scope: Scope, context: Context) -> Non
             case _:
                 assert_never(statement)
         context.bindings.depends[id(statement)] = tuple(scope.depends)
-    yields = [statement for statement in block.statements if isinstance(statement, nodes.Yield)]
-    check_yields(yields, scope, context)
+    check_yields([statement for statement in block.statements if isinstance(statement, nodes.Yield)], scope, context)
 
 
 def _check_order(block: nodes.Block, scope: Scope, context: Context) -> None:

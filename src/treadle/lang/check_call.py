@@ -107,8 +107,7 @@ def _check_map(expr: nodes.MapLiteral, wanted: NamedType, what: str, scope: Scop
     """Check a map literal for a schema, entry by entry."""
     source = scope.opening.source
     check_keys_once(expr, scope, context)
-    declared = context.symbols.schemas.exact[wanted.name]
-    fields = context.tables.params(declared)
+    fields = context.tables.params(context.symbols.schemas.exact[wanted.name])
     given = {entry.name.text for entry in expr.entries}
     unknown = [entry for entry in expr.entries if entry.name.text not in fields]
     for entry in expr.entries:

@@ -200,8 +200,7 @@ def _too_deep(expr: nodes.TooDeep, scope: Scope, context: Context) -> Type:
 
 
 def _input(expr: nodes.InputRef, scope: Scope, context: Context) -> Type:
-    name = expr.path[0]
-    found, unsure = scope.inputs.find(name)
+    found, unsure = scope.inputs.find(expr.path[0])
     if found is None:
         if not unsure:
             _report_unknown_input(expr, scope, context)
@@ -224,8 +223,7 @@ def _report_unknown_input(expr: nodes.InputRef, scope: Scope, context: Context) 
 
 
 def _reference(expr: nodes.Ref, scope: Scope, context: Context) -> Type:
-    name = expr.path[0]
-    hit = scope.find_loop_or_step(name)
+    hit = scope.find_loop_or_step(expr.path[0])
     if hit is None:
         _report_unknown_step(expr, scope, context)
         return UNKNOWN

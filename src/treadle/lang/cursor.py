@@ -214,8 +214,7 @@ class Cursor:
 
         With `lines`, the end of a line separates items, too.
         """
-        opener = self.open()
-        sign = BRACKETS[opener.kind]
+        sign = BRACKETS[self.open().kind]
         level = len(self.brackets)
         found: list[_T] = []
         try:
@@ -280,8 +279,7 @@ class Cursor:
 
     def skip_too_deep(self) -> Span:
         """Skip a group that is nested too deeply; the checks report it."""
-        first = self.tok.span
-        return first.to(self.skip_group().span)
+        return self.tok.span.to(self.skip_group().span)
 
     def begins_declaration(self) -> bool:
         """Return whether a declaration begins at the next token; only there may a missing brace be assumed."""

@@ -295,8 +295,7 @@ def _foreign(cursor: Cursor, value: nodes.Expr) -> bool:
         joint = after.text if after.start == token.end and after.kind in ("?", ":", ".") else ""
         hint = "AFL has no `? :`; choose between blocks with `andThen when { case condition => { ... } case _ => { ... } }`"
         if joint:
-            shown = cursor.source.part(value.span)
-            hint = f"AFL has no `?{joint}`; {hints.WITHOUT_NULL.format(shown)}"
+            hint = f"AFL has no `?{joint}`; {hints.WITHOUT_NULL.format(cursor.source.part(value.span))}"
         raise cursor.failed("?", hint=hint, joint=joint)
     if token.kind == "(" and not token.broken and isinstance(value, nodes.Ref | nodes.InputRef):
         _foreign_call(cursor, value)
@@ -383,8 +382,7 @@ def parse_type(cursor: Cursor) -> nodes.Type:
     type_ = _parse_plain_type(cursor)
     if cursor.tok.text == "or" and (cursor.ahead().text == "null" or cursor.ahead().text in hints.NULLS):
         span = cursor.tok.span.to(cursor.ahead().span)
-        shown = cursor.source.part(type_.span)
-        cursor.report("or null", span, at=type_.span.end.to(span), shown=shown)
+        cursor.report("or null", span, at=type_.span.end.to(span), shown=cursor.source.part(type_.span))
         cursor.skip(2)
     while cursor.tok.kind == "?":
         mark = cursor.advance().span
@@ -419,13 +417,11 @@ def _parse_list_type(cursor: Cursor) -> nodes.Type:
         if cursor.tok.kind == "]" and cursor.ahead().kind in WORDS:  # []String
             cursor.close()
             element = parse_type(cursor)
-            span = first.span.to(cursor.previous.span)
-            return _meant_type(cursor, span, f"[{cursor.source.part(element.span)}]")
+            return _meant_type(cursor, first.span.to(cursor.previous.span), f"[{cursor.source.part(element.span)}]")
         element = parse_type(cursor)
     finally:
         cursor.depth -= 1
-    close = cursor.close()
-    return _limited_type(nodes.ListType(element, span=first.span.to(close.span), depth=element.depth + 1))
+    return _limited_type(nodes.ListType(element, span=first.span.to(cursor.close().span), depth=element.depth + 1))
 
 
 def _foreign_type(cursor: Cursor, name: Token) -> nodes.Type:
@@ -443,8 +439,7 @@ def _foreign_type(cursor: Cursor, name: Token) -> nodes.Type:
         if cursor.tok.kind != ",":
             break
         cursor.advance()
-    last = cursor.take(closer)
-    return _meant_type(cursor, name.span.to(last.span), hints.generic(name.text, parts))
+    return _meant_type(cursor, name.span.to(cursor.take(closer).span), hints.generic(name.text, parts))
 
 
 def _meant_type(cursor: Cursor, span: Span, meant: str) -> nodes.Type:

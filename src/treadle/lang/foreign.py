@@ -146,6 +146,5 @@ def _unnamed_call(cursor: Cursor) -> None:
         target = cursor.advance()
         edits = [Edit(token.span.start, f"{target.text} = "), Edit(call.span.end.to(target.span), "")]
         name, hint = target.text, f"write `{target.text} = {token.text}(...)`"
-    fix = Fix(f"Name it `{name}`", tuple(edits))
-    cursor.report("unnamed call", token.span, hint=hint, fixes=[fix])
+    cursor.report("unnamed call", token.span, hint=hint, fixes=[Fix(f"Name it `{name}`", tuple(edits))])
     cursor.reporter.found.insert(index, cursor.reporter.found.pop())

@@ -283,16 +283,14 @@ class _Lexer:
         meant, hint = f"{found[1]}?", f"an optional type is written `{found[1]}?`"
         if not nullable:
             meant, hint = "Json", "AFL has no union types: `Json` takes any value, and `Long?` a Long or null"
-        token = self._token("bad", found.end())
-        whole = first.span.to(token.span)
+        whole = first.span.to(self._token("bad", found.end()).span)
         self._report(first, "unexpected `|` in a type", hint, [replace(f"Write `{meant}`", whole, meant)], span=whole)
         first.text = "Json"
         return True
 
     def _fence(self) -> None:
         token = self._token("comment", _end(_REST_OF_LINE, self.text, self.position))
-        line = Span(token.span.line, 1, token.span.line + 1, 1)
-        fix = Fix("Remove the fence", (Edit(line, ""),))
+        fix = Fix("Remove the fence", (Edit(Span(token.span.line, 1, token.span.line + 1, 1), ""),))
         self._report(token, "unexpected Markdown fence", "give only the AFL between the fences", [fix])
 
     def _report(

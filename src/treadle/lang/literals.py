@@ -57,8 +57,7 @@ def _decode_one(match: re.Match[str]) -> str:
     value = match.group(kind) if kind else ""
     match kind:
         case "pair":
-            units = bytes.fromhex(value.replace("\\u", ""))
-            return units.decode("utf-16-be")
+            return bytes.fromhex(value.replace("\\u", "")).decode("utf-16-be")
         case "simple":
             return _SIMPLE[value]
         case "octal":

@@ -344,10 +344,9 @@ def parse_facet(cursor: Cursor) -> nodes.Facet:
     if cursor.tok.text == "catch":
         catch = parse_catch(cursor)
         last = catch.span
-    parens = opener.span.to(close.span)
     return nodes.Facet(
         name, kind, params, returns, mixins, pre_script, tuple(blocks), prompt, catch, parse_doc(first.doc),
-        span=first.span.to(last), parens=parens,
+        span=first.span.to(last), parens=opener.span.to(close.span),
     )  # fmt: skip
 
 
@@ -371,8 +370,7 @@ def parse_returns(cursor: Cursor, close: Token) -> tuple[tuple[nodes.Param, ...]
     token = cursor.tok
     if token.kind == "-" and cursor.ahead().kind == ">":
         cursor.advance()
-        span = token.span.to(cursor.advance().span)
-        cursor.report("-> before returns", span)
+        cursor.report("-> before returns", token.span.to(cursor.advance().span))
     elif token.kind == ":" and cursor.ahead().kind in (*WORDS, "["):
         cursor.drop(": before returns")
     elif token.kind == "=>":

@@ -29,14 +29,12 @@ def check_unique(named: Sequence[nodes.Param | nodes.Arg | nodes.Step], rule: st
 
 def resolve_callee(call: nodes.Call, opening: Opening, context: Context) -> Declared | None:
     """Return the facet or schema that a step calls."""
-    found = context.symbols.resolve_callee(call.target, opening)
-    return _record(call, found, opening, context)
+    return _record(call, context.symbols.resolve_callee(call.target, opening), opening, context)
 
 
 def resolve_facet(node: nodes.Call | nodes.Mixin, opening: Opening, context: Context) -> Declared | None:
     """Return the facet of an implicit or mixin."""
-    found = context.symbols.resolve_facet(node.target, opening)
-    return _record(node, found, opening, context)
+    return _record(node, context.symbols.resolve_facet(node.target, opening), opening, context)
 
 
 def _record(node: nodes.Call | nodes.Mixin, found: Resolution, opening: Opening, context: Context) -> Declared | None:
@@ -139,5 +137,4 @@ def _import(namespace: str, opening: Opening) -> Fix | None:
     if not namespace or opening.namespace is None or getattr(first, "doc", None) is not None:
         return None
     at = first.span
-    edit = Edit(at.part(0, 0), f"use {namespace}\n{' ' * (at.column - 1)}")
-    return Fix(f"Add `use {namespace}`", (edit,))
+    return Fix(f"Add `use {namespace}`", (Edit(at.part(0, 0), f"use {namespace}\n{' ' * (at.column - 1)}"),))

@@ -125,8 +125,7 @@ def signature_help(index: Index, path: str, context: Context) -> types.Signature
     head = f"yield {name}" if call.kind == "yield" else name
     returned = result(declared)
     returns = f" => {returned}" if returned and call.kind != "yield" and isinstance(declared.node, nodes.Facet) else ""
-    symbol = index.symbols.definition(declared)
-    docs = documentation(symbol)
+    docs = documentation(index.symbols.definition(declared))
     return types.SignatureHelp(
         [
             types.SignatureInformation(
@@ -171,6 +170,5 @@ def inlay_hints(index: Index, path: str, document: Document, start: int, end: in
             continue
         if label:
             tip = types.MarkupContent(types.MarkupKind.Markdown, hover_text(symbol, index))
-            place = document.position(each.end)
-            found.append(types.InlayHint(place, f": {label}", types.InlayHintKind.Type, tooltip=tip))
+            found.append(types.InlayHint(document.position(each.end), f": {label}", types.InlayHintKind.Type, tooltip=tip))
     return found

@@ -98,8 +98,7 @@ def diagnostic(each: Diagnostic, document: Document) -> types.Diagnostic:
     lines += [f"did you mean `{each.suggestion}`?"] if each.suggestion else []
     lines += [f"valid here: {', '.join(each.valid)}"] if each.valid else []
     lines += [f"help: {each.help}"] if each.help else []
-    severity = _SEVERITIES[each.severity]
-    return types.Diagnostic(document.span_range(each.span), "\n".join(lines), severity, each.rule, source="afl")
+    return types.Diagnostic(document.span_range(each.span), "\n".join(lines), _SEVERITIES[each.severity], each.rule, source="afl")
 
 
 def code_actions(found: list[Diagnostic], document: Document, uri: str, start: int, end: int) -> list[types.CodeAction]:
