@@ -26,22 +26,20 @@ from treadle.lang.types import UNKNOWN
 def check(symbols: Symbols, reporter: Reporter) -> Context:
     """Report every semantic error and warning, in time linear in the size of the program."""
     context = Context(symbols, reporter, AttributeTables(symbols))
-    for opening, implicit in _implicits(symbols):
-        found = symbols.resolve_facet(implicit.call.target, opening).found
-        if found is not None:
-            names = (arg.name.text for arg in implicit.call.args)
-            context.implied.setdefault(found.qualified_name, set()).update(names)
-    for opening in symbols.openings:
-        for item in opening.items:
-            match item:
-                case nodes.Facet():
-                    _check_facet(symbols.declarations[id(item)], item, context)
-                case nodes.Schema():
-                    _check_fields(item.fields, "duplicate-field", opening, context)
-                case nodes.Implicit():
-                    _check_implicit(item, opening, context)
-                case nodes.Use():
-                    _record_use(item, opening, context)
+    items = [(opening, item) for opening in symbols.openings for item in opening.items]
+    for opening, item in items:
+        if isinstance(item, nodes.Implicit) and (found := symbols.resolve_facet(item.call.target, opening).found) is not None:
+            context.implied.setdefault(found.qualified_name, set()).update(arg.name.text for arg in item.call.args)
+    for opening, item in items:
+        match item:
+            case nodes.Facet():
+                _check_facet(symbols.declarations[id(item)], item, context)
+            case nodes.Schema():
+                _check_fields(item.fields, "duplicate-field", opening, context)
+            case nodes.Implicit():
+                _check_implicit(item, opening, context)
+            case nodes.Use():
+                _record_use(item, opening, context)
     _check_keys(context)
     check_recursion(context)
     return context
@@ -89,13 +87,6 @@ def _record_use(use: nodes.Use, opening: Opening, context: Context) -> None:
         context.use(opening.source, use.name, Definition(Kind.NAMESPACE, found.node.name, UNKNOWN, found.source, found.node))
 
 
-def _implicits(symbols: Symbols) -> Iterator[tuple[Opening, nodes.Implicit]]:
-    for opening in symbols.openings:
-        for item in opening.items:
-            if isinstance(item, nodes.Implicit):
-                yield opening, item
-
-
 def _check_fields(params: tuple[nodes.Param, ...], rule: str, opening: Opening, context: Context) -> None:
     check_unique(params, rule, opening, context)
     for param in params:
@@ -110,7 +101,7 @@ def _check_facet(declared: Declared, facet: nodes.Facet, context: Context) -> No
     _check_fields(facet.returns, "duplicate-return", opening, context)
     attributes = context.tables.inputs(declared)
     inputs = Inputs().inside(attributes, may_have_more=attributes.open)
-    root = Scope(opening, inputs, everywhere=frozenset(_step_names(facet)))
+    root = Scope(opening, inputs, everywhere=frozenset(step.name.text for block in facet.all_blocks() for step in block.steps))
     _check_signature(declared, facet, root, context)
     if facet.pre_script is not None:
         check_script(facet.pre_script, inputs, source, context, pre=True)
@@ -162,9 +153,8 @@ def _filled(facet: nodes.Facet, name: str) -> frozenset[str] | None:
         return None
     found: set[str] = set()
     for block in facet.all_blocks():
-        for statement in block.statements:
-            args = statement.call.args if isinstance(statement, nodes.Step) else ()
-            passed = {arg.value.path[0] for arg in args if isinstance(arg.value, nodes.InputRef)}
+        for step in block.steps:
+            passed = {arg.value.path[0] for arg in step.call.args if isinstance(arg.value, nodes.InputRef)}
             found |= passed if name in passed else set()
     return frozenset(found)
 
@@ -201,14 +191,6 @@ def _check_implicit(implicit: nodes.Implicit, opening: Opening, context: Context
         check_args(call.args, declared, context.tables.params(declared), scope, context)
     for mixin in call.mixins:
         check_mixin(mixin, scope, context, host=declared)
-
-
-def _step_names(facet: nodes.Facet) -> Iterator[str]:
-    """Yield the names of all steps anywhere in a declaration."""
-    for block in facet.all_blocks():
-        for statement in block.statements:
-            if isinstance(statement, nodes.Step):
-                yield statement.name.text
 
 
 # --- recursion -------------------------------------------------------------------------------------------------------

@@ -6,7 +6,6 @@ case. So cases that can both be true and yield the same return cause a warning.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from math import inf
 from typing import assert_never
 
@@ -132,13 +131,11 @@ def _check_cases(block: nodes.Block, cases: tuple[nodes.Case, ...], view: Scope,
 
 
 def _check_statements(block: nodes.Block, scope: Scope, context: Context) -> None:
-    steps = [statement for statement in block.statements if isinstance(statement, nodes.Step)]
-    check_unique(steps, "duplicate-step", scope.opening, context)
+    check_unique(block.steps, "duplicate-step", scope.opening, context)
     _check_order(block, scope, context)
-    for index, step in enumerate(steps):
+    for index, step in enumerate(block.steps):
         if step.name.text not in scope.steps:
             scope.steps[step.name.text] = _step_info(step, index, scope, context)
-    done: set[str] = set()
     for statement in block.statements:
         match statement:
             case nodes.Step():
@@ -147,7 +144,6 @@ def _check_statements(block: nodes.Block, scope: Scope, context: Context) -> Non
                     info = _step_info(statement, info.index, scope, context)
                 scope.begin(f"step `{statement.name.text}`", info)
                 _check_step(statement, info, scope, context)
-                done.add(statement.name.text)
             case nodes.Sys(nodes.SysKind.LOG):
                 scope.begin("sys.log")
                 check_unique(statement.args, "duplicate-argument", scope.opening, context)
@@ -164,7 +160,7 @@ def _check_statements(block: nodes.Block, scope: Scope, context: Context) -> Non
             case _:
                 assert_never(statement)
         context.bindings.depends[id(statement)] = tuple(scope.depends)
-    check_yields([statement for statement in block.statements if isinstance(statement, nodes.Yield)], scope, context)
+    check_yields(block.yields, scope, context)
 
 
 def _check_order(block: nodes.Block, scope: Scope, context: Context) -> None:
@@ -278,19 +274,13 @@ def check_overlap(cases: tuple[nodes.Case, ...], source: Source, context: Contex
     for case in cases:
         if case.condition is None or len(before) > 100:
             return
-        given = {arg.name.text for arg in _yielded(case.block)}
+        given = {arg.name.text for statement in case.block.yields for arg in statement.call.args}
         for other, condition, names in before:
             both = sorted(given & names)
             if both and _overlap(case.condition, condition):
                 context.reporter.warn("overlapping-cases", source, case.condition.span, line=other.span.line, name=both[0])
                 break
         before.append((case, case.condition, given))
-
-
-def _yielded(block: nodes.Block) -> Iterator[nodes.Arg]:
-    for statement in block.statements:
-        if isinstance(statement, nodes.Yield):
-            yield from statement.call.args
 
 
 def _overlap(one: nodes.Expr, other: nodes.Expr) -> bool:

@@ -180,7 +180,7 @@ def _target(key: str, declared: Declared | None, alias: str | None, context: Con
     return Target(key, declared, context.tables.returns(declared) or None, alias)
 
 
-def check_yields(yields: list[nodes.Yield], scope: Scope, context: Context) -> None:
+def check_yields(yields: Iterable[nodes.Yield], scope: Scope, context: Context) -> None:
     """Check the yields of one block."""
     first: dict[str, int] = {}
     for statement in yields:

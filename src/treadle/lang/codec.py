@@ -214,7 +214,10 @@ class _Decoder:
         if foreach is not None:
             loop = nodes.Foreach(foreach["variable"], self._expr(foreach["iterable"]), foreach.get("mode"), foreach.get("failed"))
         yields = (json["yield"],) if json.get("yield") else json.get("yields", ())
-        when = tuple(self._case(each, f"{path}/when-case-{n}") for n, each in enumerate(json.get("when", ())))
+        when = tuple(
+            nodes.Case(self._expr_or_none(each.get("condition")), self._block(each["block"], f"{path}/when-case-{n}"))
+            for n, each in enumerate(json.get("when", ()))
+        )
         steps = json.get("steps", ())
         self._scopes.append(_Scope(frozenset(each["name"] for each in steps), None if loop is None else loop.variable))
         script = self._script(json.get("script"), f"{path}/script")
@@ -229,9 +232,6 @@ class _Decoder:
 
     def _block_or_none(self, json: Json | None, path: str) -> nodes.Block | None:
         return None if json is None else self._block(json, path)
-
-    def _case(self, json: Json, path: str) -> nodes.Case:
-        return nodes.Case(self._expr_or_none(json.get("condition")), self._block(json["block"], path))
 
     def _script(self, json: Json | None, path: str) -> nodes.Script | None:
         if json is None:

@@ -83,7 +83,11 @@ class Program:
 
     def find_facet(self, name: str) -> Facet | None:
         """Return the facet of any kind with this qualified name, declared or built in."""
-        return self.facets.get(name) or (_built_in(name) if name.startswith("sys.") else None)
+        if name in self.facets or not name.startswith("sys."):
+            return self.facets.get(name)
+        from treadle.lang.declare import built_in_facets
+
+        return built_in_facets().get(name)
 
     def find_schema(self, name: str) -> Schema | None:
         """Return the schema with this qualified name."""
@@ -111,12 +115,6 @@ class Program:
         if len(every) < 2:
             return every
         return tuple(sorted(every, key=lambda implicit: implicit.namespace != namespace))
-
-
-def _built_in(name: str) -> Facet | None:
-    from treadle.lang.declare import built_in_facets
-
-    return built_in_facets().get(name)
 
 
 # --- values of parameters, for forms -------------------------------------------------------------------------

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import re
+from bisect import bisect_left
 from collections.abc import Iterator
 from itertools import groupby
 
 from lsprotocol import types
 
 from treadle.interfaces.lsp.document import Document
-from treadle.interfaces.lsp.index import Index, Occurrence
-from treadle.interfaces.lsp.scan import Class, Token, scan
+from treadle.interfaces.lsp.index import Index
+from treadle.interfaces.lsp.scan import Class, scan
 from treadle.lang import nodes
 from treadle.lang.names import Kind
 from treadle.lang.nodes import Name, Span
@@ -162,45 +163,24 @@ _NUMBERS = {name: number for number, name in enumerate(LEGEND.token_types)}
 
 def semantic_tokens(index: Index, path: str, document: Document) -> list[int]:
     """Return the tokens of a file in the protocol's encoding: differences of lines and columns, no token over two lines."""
-    found: list[tuple[int, int, str, int]] = []
-    names = {(each.start, each.end): each for each in index.occurrences(path)}
-    covered = sorted(names)
-    place = 0
+    names = index.occurrences(path)
+    found = [(each.start, each.end, _NAMES[each.symbol.kind].value, int(each.is_declaration)) for each in names]
+    starts = [each.start for each in names]
     for token in scan(document.text):
-        while place < len(covered) and covered[place][0] < token.start:
-            place += 1
-        here: list[Occurrence] = []
-        while place < len(covered) and covered[place][1] <= token.end:
-            here.append(names[covered[place]])
-            place += 1
-        if token.kind == "code" or (token.kind == "string" and here) or here:
-            found += [_name(each) for each in here]
-        elif (kind := _kind(token)) is not None:
-            found.append((token.start, token.end, kind, 2 if token.kind == "doc" else 0))
+        place = bisect_left(starts, token.start)
+        is_name = place < len(starts) and starts[place] < token.end
+        if not is_name and token.class_ in _TOKENS:
+            found.append((token.start, token.end, _TOKENS[token.class_].value, 2 if token.kind == "doc" else 0))
     return _encode(found, document)
-
-
-def _name(each: Occurrence) -> tuple[int, int, str, int]:
-    return each.start, each.end, _NAMES[each.symbol.kind].value, int(each.is_declaration)
-
-
-def _kind(token: Token) -> str | None:
-    found = _TOKENS.get(token.class_)
-    return None if found is None else str(found.value)
 
 
 def _encode(found: list[tuple[int, int, str, int]], document: Document) -> list[int]:
     encoded: list[int] = []
     line = column = 0
     for start, end, kind, modifiers in sorted(found):
-        for first, last in _lines(document, start, end):
-            begin, stop = document.position(first), document.position(last)
+        for line_part in _LINE.finditer(document.text, start, end):
+            begin, stop = document.position(line_part.start()), document.position(line_part.end())
             new = begin.line - line
             encoded += [new, begin.character - (0 if new else column), stop.character - begin.character, _NUMBERS[kind], modifiers]
             line, column = begin.line, begin.character
     return encoded
-
-
-def _lines(document: Document, start: int, end: int) -> list[tuple[int, int]]:
-    """Split a token into the parts on each line, without the line ends."""
-    return [match.span() for match in _LINE.finditer(document.text, start, end)]
