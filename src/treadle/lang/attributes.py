@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from functools import cache
 
 from treadle.lang import nodes
 from treadle.lang.diagnostics import Source
-from treadle.lang.names import Declared, Definition, Kind, Opening, Symbols
+from treadle.lang.names import Declared, Definition, Kind, Opening, Symbols, remembered
 from treadle.lang.script_code import read_script
 from treadle.lang.types import BUILTIN, STRING, UNKNOWN, NamedType, RecordType, Type, required
 
@@ -51,12 +50,12 @@ class AttributeTables:
 
     def __init__(self, symbols: Symbols) -> None:
         self._symbols = symbols
-        self.params = cache(self._params)
-        self.returns = cache(self._returns)
-        self.fields = cache(self._fields)
-        self.required = cache(self._required)
-        self.inputs = cache(self._inputs)
-        self.attributes = cache(self._attributes)
+        self.params = remembered(self._params)
+        self.returns = remembered(self._returns)
+        self.fields = remembered(self._fields)
+        self.required = remembered(self._required)
+        self.inputs = remembered(self._inputs)
+        self.attributes = remembered(self._attributes)
 
     def _params(self, declared: Declared) -> dict[str, Definition]:
         """Return the parameters of a facet, or the fields of a schema, by name."""

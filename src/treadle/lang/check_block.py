@@ -131,9 +131,10 @@ def _check_cases(block: nodes.Block, cases: tuple[nodes.Case, ...], view: Scope,
 
 
 def _check_statements(block: nodes.Block, scope: Scope, context: Context) -> None:
-    check_unique(block.steps, "duplicate-step", scope.opening, context)
+    steps = block.steps
+    check_unique(steps, "duplicate-step", scope.opening, context)
     _check_order(block, scope, context)
-    for index, step in enumerate(block.steps):
+    for index, step in enumerate(steps):
         if step.name.text not in scope.steps:
             scope.steps[step.name.text] = _step_info(step, index, scope, context)
     for statement in block.statements:
