@@ -36,21 +36,12 @@ class EvaluationError(Exception):
         return EvaluationError(f"{what}: {self.message}", self.type)
 
 
+_KINDS = {type(None): "null", bool: "a Boolean", int: "a number", float: "a number", str: "a text", list: "a list"}
+
+
 def describe(value: Json) -> str:
     """Return the kind of a value, with an article."""
-    match value:
-        case None:
-            return "null"
-        case bool():
-            return "a Boolean"
-        case int() | float():
-            return "a number"
-        case str():
-            return "a text"
-        case list():
-            return "a list"
-        case _:
-            return "a map"
+    return _KINDS.get(type(value), "a map")
 
 
 def text(value: Json) -> str:

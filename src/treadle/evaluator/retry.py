@@ -177,16 +177,16 @@ def _reopen_above(draft: Draft, row: StepRow) -> None:
     draft.status = RunState.RUNNING
 
 
+_WAITS = {
+    StepKind.MIXIN: State.MIXIN_BLOCKS_CONTINUE,
+    StepKind.BLOCK: State.STATEMENT_BLOCKS_CONTINUE,
+    StepKind.CATCH: State.CATCH_CONTINUE,
+}
+
+
 def waits_for(child: StepRow) -> State:
-    match child.kind:
-        case StepKind.MIXIN:
-            return State.MIXIN_BLOCKS_CONTINUE
-        case StepKind.BLOCK:
-            return State.STATEMENT_BLOCKS_CONTINUE
-        case StepKind.CATCH:
-            return State.CATCH_CONTINUE
-        case _:
-            return State.BLOCK_EXECUTION_CONTINUE
+    """Return the state in which a row waits for the child."""
+    return _WAITS.get(child.kind, State.BLOCK_EXECUTION_CONTINUE)
 
 
 def _again(draft: Draft, row: StepRow) -> None:

@@ -329,11 +329,6 @@ class Cursor:
     def shown(self, token: Token) -> str:
         return self.source.text[token.start : token.end][:_SHOWN]
 
-    def _report(self, span: Span, message: str, hint: str | None, fixes: Iterable[Fix]) -> None:
-        self._find_quote()
-        self.reporter.report("syntax-error", self.source, span, text=message, hint=hint, fixes=fixes)
-        self.silent_at = self.index
-
     def report(
         self, key: str, span: Span | None = None, *, at: Span | None = None, hint: str | None = None, fixes: Iterable[Fix] = (),
         **values: object,
@@ -345,7 +340,11 @@ class Cursor:
         error, span, values = SYNTAX_ERRORS[key], span or self.tok.span, {"token": self.tok.text, **values}
         if error.title is not None:
             fixes = [replace(error.title.format(**values), at or span, error.write.format(**values))]
-        self._report(span, error.text.format(**values), hint or (error.hint and error.hint.format(**values)), fixes)
+        hint = hint or (error.hint and error.hint.format(**values))
+        self._find_quote()
+        text = error.text.format(**values)
+        self.reporter.report("syntax-error", self.source, span, text=text, hint=hint, fixes=fixes)
+        self.silent_at = self.index
 
     def drop(self, key: str, **values: Any) -> Token:
         """Report the next token in the same way, and take it."""
@@ -356,11 +355,6 @@ class Cursor:
         """Report an error in the same way, and return the exception to raise."""
         if not self._is_silent():
             self.report(key, span, **values)
-        return Failed()
-
-    def _fail(self, span: Span, message: str, hint: str | None, fixes: Iterable[Fix]) -> Failed:
-        if not self._is_silent():
-            self._report(span, message, hint, fixes)
         return Failed()
 
     def unexpected(self, *expected: str, words: Iterable[str] = (), fresh: bool = False, hint: str | None = None) -> Failed:
@@ -382,7 +376,7 @@ class Cursor:
         if token.kind == "name" and (meant := nearest(token.text, list(words))) is not None:
             span = token.span
             fixes.append(Fix(f"Change `{token.text}` to `{meant}`", (Edit(span, meant),)))
-            return self._fail(span, message, f"did you mean `{meant}`?", fixes)
+            return self.failed("unexpected", span, message=message, hint=f"did you mean `{meant}`?", fixes=fixes)
         if opener is not None and opener.kind != "{" and missing and (self.begins_statement() or self.begins_declaration()):
             sign = BRACKETS[opener.kind]
             fixes.append(Fix(f"Insert `{sign}`", (Edit(span, sign),)))
@@ -390,7 +384,7 @@ class Cursor:
             fixes.append(Fix("Insert `)`", (Edit(self.previous.span.end, ")"),)))
         elif token.kind == "=>" and self.brackets:
             hint = hint or hints.WORDS["lambda"]
-        return self._fail(span, message, hint, fixes)
+        return self.failed("unexpected", span, message=message, hint=hint, fixes=fixes)
 
     def _is_silent(self) -> bool:
         """Return whether an error at the next token has been reported already."""

@@ -193,6 +193,7 @@ MESSAGES: Mapping[str, Message] = {
 
 
 SYNTAX_ERRORS: Mapping[str, Message] = {
+    "unexpected": Message("{message}"),
     "line break": Message("unexpected line break before `{shown}`", "join the two lines"),
     "left out": Message("unexpected `{token}`", "leave `{token}` out", "Remove `{token}`"),
     "misspelled": Message(
