@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from treadle.kernel.access.requests import ANSWER_LIMIT, KEPT_FOR, STUCK_FOR, Answer, Begun, Requests
+from treadle.kernel.access.requests import ANSWER_LIMIT, KEPT_FOR, STUCK_FOR, Begun, Requests, StoredAnswer
 from treadle.kernel.core import Core
 from treadle.kernel.store.committer import Committer
 from treadle.kernel.store.ports import Store
@@ -18,7 +18,7 @@ from treadle.kernel.store.verify import verify
 from treadle.kernel.telemetry.events import log_event
 from treadle.model.errors import IdempotencyKeyReused, InvalidInput, RequestInProgress
 
-ANSWER = Answer(201, b'{"id": 1, "\xff": "any bytes"}')
+ANSWER = StoredAnswer(201, b'{"id": 1, "\xff": "any bytes"}')
 
 
 @pytest.fixture
@@ -35,7 +35,7 @@ def requests(store: Store, committer: Committer) -> Requests:
 
 async def begin(
     requests: Requests, key: str = "k", request: bytes = b"body", *, actor: str = "ada", route: str = "r"
-) -> Begun | Answer:
+) -> Begun | StoredAnswer:
     return await requests.begin(actor, route, key, request)
 
 
@@ -87,7 +87,7 @@ async def test_what_died_with_its_server_is_carried_out_again_and_its_late_answe
     again = await begun(requests)
     with pytest.raises(RequestInProgress):
         await begin(requests)
-    await requests.finish(lost, Answer(201, b"late"))
+    await requests.finish(lost, StoredAnswer(201, b"late"))
     await requests.finish(again, ANSWER)
     assert await begin(requests) == ANSWER
 
@@ -97,12 +97,12 @@ async def test_after_a_week_the_key_is_a_new_one(requests: Requests, clock):
     await clock.advance(KEPT_FOR - 1)
     assert await begin(requests) == ANSWER
     await clock.advance(1)
-    await requests.finish(await begun(requests), Answer(201, b"second"))
-    assert await begin(requests) == Answer(201, b"second")
+    await requests.finish(await begun(requests), StoredAnswer(201, b"second"))
+    assert await begin(requests) == StoredAnswer(201, b"second")
 
 
 async def test_an_answer_that_is_too_large_frees_the_key(requests: Requests):
-    await requests.finish(await begun(requests), Answer(201, b"x" * (ANSWER_LIMIT + 1)))
+    await requests.finish(await begun(requests), StoredAnswer(201, b"x" * (ANSWER_LIMIT + 1)))
     await begun(requests)
 
 

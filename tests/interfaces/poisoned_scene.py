@@ -17,7 +17,7 @@ from tests.limits import BOUND
 from treadle import ApprovalRequest, AwaitingApproval, Context, Engine, ExternalProductionHandle, NonRetryable, RetryPolicy, Waiting
 from treadle.api.facade import all_calls
 from treadle.engine.operations import Operations
-from treadle.kernel.access.requests import Answer
+from treadle.kernel.access.requests import StoredAnswer
 from treadle.kernel.store.records import PutRecord
 from treadle.kernel.store.units import Unit
 from treadle.model.access import OPEN
@@ -239,7 +239,7 @@ async def fill(url: str, folder: Path) -> None:
             secret = (await engine.kernel.tokens.create(f"token{n}", ["read"])).secret
             await engine.kernel.sessions.open(secret)
             begun = await engine.kernel.requests.begin("ann", "POST /v1/tasks", f"key{n}", b"{}")
-            await engine.kernel.requests.finish(begun, Answer(200, b"{}"))
+            await engine.kernel.requests.finish(begun, StoredAnswer(200, b"{}"))
             await Operations(engine, OPEN).handlers.register(f"film.Watch{n}", "missing", metadata={"n": n})
             server = Server(id=engine.kernel.ids.new_id(), name=f"s{n}", host="h", pid=1, version="1", state="running")
             await engine.kernel.store.servers.save(server)

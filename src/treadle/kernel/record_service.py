@@ -5,9 +5,11 @@ from __future__ import annotations
 from typing import Any, ClassVar, Generic, TypeVar
 
 from treadle.kernel.core import Service
+from treadle.kernel.store.lookups import find_by_name_or_id
 from treadle.kernel.store.process import reach
 from treadle.kernel.store.records import read_body
 from treadle.kernel.store.units import Answer, Unit
+from treadle.model.errors import not_found
 from treadle.model.records import Record
 from treadle.model.states import Machine
 from treadle.model.stored import Stored, plain
@@ -31,6 +33,13 @@ class RecordService(Service, Generic[B]):
     def save(self, body: B) -> str:
         """Encode the body of a record."""
         return encode(plain(body), self.machine.entity.replace("_", " "))
+
+    async def get_record(self, name: str, *, exact: bool = False) -> Record:
+        """Return the live record of that name, or the record of that id; see `find_by_name_or_id`."""
+        record = await find_by_name_or_id(self._store, self._namespace, self.machine.entity, name, exact=exact)
+        if record is None:
+            raise not_found(self.machine.entity, name)
+        return record
 
     async def operate(self, unit: Unit) -> Answer:
         """Commit an operator's change."""

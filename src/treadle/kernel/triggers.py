@@ -22,13 +22,13 @@ from treadle.api.options import TargetOptions
 from treadle.kernel.core import Core, Service
 from treadle.kernel.queue.service import Queue, TaskSpec, check_priority
 from treadle.kernel.record_service import B, RecordService
-from treadle.kernel.store.lookups import check_limit, current_run, every_record, find_by_name_or_id
+from treadle.kernel.store.lookups import check_limit, current_run, every_record
 from treadle.kernel.store.process import reach
 from treadle.kernel.store.queries import Rules
 from treadle.kernel.store.records import ChangeRecord, PutItems, PutRecord, RecordFilter
 from treadle.kernel.store.units import Answer, Finish, Row, Seen, Unit, Verdict
 from treadle.model.clock import milliseconds
-from treadle.model.errors import IllegalMove, InvalidInput, NotFound, Refused, StoreError, UnreadableValue, not_found
+from treadle.model.errors import IllegalMove, InvalidInput, NotFound, Refused, StoreError, UnreadableValue
 from treadle.model.ids import parse_id
 from treadle.model.lists import MOST
 from treadle.model.names import ENGINE_LIST, Lane, check_key, check_name
@@ -96,7 +96,7 @@ class Triggers(RecordService[B], ABC, Generic[B, S]):
 
     async def get(self, name: str) -> S:
         """Return the live record of that name, or the record of that id; or raise `NotFound`."""
-        return self.show(await self._get_record(name))
+        return self.show(await self.get_record(name))
 
     async def pause(self, name: str, *, actor: str = "python") -> S:
         """Fire no ticks, or scan no more, until it is resumed; started work continues. Pausing a paused one is a no-op."""
@@ -187,13 +187,6 @@ class Triggers(RecordService[B], ABC, Generic[B, S]):
         page = await self._store.records.list_matching(which, limit)
         return [self.show(record) for record in page], page[-1].id if len(page) == limit else None
 
-    async def _get_record(self, name: str, *, exact: bool = False) -> Record:
-        """Return the live record of that name, or the record of that id; see `find_by_name_or_id`."""
-        record = await find_by_name_or_id(self._store, self._namespace, self.machine.entity, name, exact=exact)
-        if record is None:
-            raise not_found(self.machine.entity, name)
-        return record
-
     async def _put(self, name: str, body: B, *, paused: bool, actor: str, items: tuple[tuple[str, str | None], ...] = ()) -> str:
         """Store a new record with its items, and its task unless it begins paused; return its id."""
         record_id, text = self._ids.new_id(), self.save(body)
@@ -223,7 +216,7 @@ class Triggers(RecordService[B], ABC, Generic[B, S]):
         entity = self.machine.entity
 
         async def attempt() -> S:
-            record = await self._get_record(name, exact=move == "remove")
+            record = await self.get_record(name, exact=move == "remove")
             if record.state == unless:
                 return self.show(record)
             state = self.check_move(record, move)

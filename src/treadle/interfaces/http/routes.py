@@ -22,7 +22,7 @@ from treadle.engine.operations import Operations
 from treadle.interfaces.http.app_state import AppState, state_of
 from treadle.interfaces.http.openapi import KEY_HEADER, KEY_LENGTH, Operation, Returns, operation_of
 from treadle.interfaces.http.parameters import Body, InvalidRequest, Query, problem_at
-from treadle.kernel.access.requests import Answer, Requests
+from treadle.kernel.access.requests import Requests, StoredAnswer
 
 WAIT = "wait_for"
 """The parameter that makes a call wait for something to happen."""
@@ -186,7 +186,7 @@ async def once(
     """
     sent = b"\n".join([request.method.encode(), request.url.path.encode(), request.url.query.encode(), await request.body()])
     begun = await requests.begin(actor, call_id, key, sent)
-    if isinstance(begun, Answer):
+    if isinstance(begun, StoredAnswer):
         return Response(begun.body, begun.status, {REPLAYED: "true"}, "application/json")
     made = False
     try:
@@ -195,5 +195,5 @@ async def once(
     finally:
         if not made:
             await requests.forget(begun)
-    await requests.finish(begun, Answer(answer.status_code, bytes(answer.body)))
+    await requests.finish(begun, StoredAnswer(answer.status_code, bytes(answer.body)))
     return answer

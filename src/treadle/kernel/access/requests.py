@@ -45,7 +45,7 @@ class Begun:
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class StoredAnswer:
     """The response to the first request."""
 
     status: int
@@ -79,7 +79,7 @@ class Requests(RecordService[RequestBody]):
                 "The response under this idempotency key cannot be read: it is damaged, or this server does not have its codec."
             ) from None
 
-    async def begin(self, actor: str, route: str, key: str, request: bytes) -> Begun | Answer:
+    async def begin(self, actor: str, route: str, key: str, request: bytes) -> Begun | StoredAnswer:
         """Begin the request, or return the response to the earlier one.
 
         Raises `IdempotencyKeyReused` if the key belongs to another request, `RequestInProgress` while the earlier one runs.
@@ -88,7 +88,7 @@ class Requests(RecordService[RequestBody]):
         digest = hashlib.sha256(request).hexdigest()
         record_id = _id(self._namespace, actor, route, key)
 
-        async def attempt() -> Begun | Answer:
+        async def attempt() -> Begun | StoredAnswer:
             now = await self._store.now()
             mine = RequestBody(digest=digest, begun_at=now, nonce=self._ids.new_id())
             record = await self._store.records.find(record_id)
@@ -103,7 +103,7 @@ class Requests(RecordService[RequestBody]):
                 if body.digest != digest:
                     raise IdempotencyKeyReused(key)
                 if body.status is not None:
-                    return Answer(body.status, base64.b64decode(body.answer or ""))
+                    return StoredAnswer(body.status, base64.b64decode(body.answer or ""))
                 if body.begun_at + STUCK_FOR > now:
                     raise RequestInProgress(key)
             if not await self._change(record_id, record.version, mine):
@@ -112,7 +112,7 @@ class Requests(RecordService[RequestBody]):
 
         return await self._committer.transact(attempt, f"begin the request with the key {key}")
 
-    async def finish(self, begun: Begun, answer: Answer) -> None:
+    async def finish(self, begun: Begun, answer: StoredAnswer) -> None:
         """Store the response, unless the request was begun again meanwhile. A response that is too large frees the key."""
         if len(answer.body) > ANSWER_LIMIT:
             await self.forget(begun)

@@ -22,11 +22,11 @@ from treadle.kernel.access.credentials import (
     new_credential,
 )
 from treadle.kernel.store.committer import Stale
-from treadle.kernel.store.lookups import every_record, find_by_name_or_id
+from treadle.kernel.store.lookups import every_record
 from treadle.kernel.store.records import RecordFilter
 from treadle.model.access import ONCE_OPERATE, Access, Scope, check_token_name, granted, parse_scopes
 from treadle.model.clock import Duration, as_text, milliseconds
-from treadle.model.errors import InvalidInput, Refused, Unauthorized, not_found
+from treadle.model.errors import InvalidInput, Refused, Unauthorized
 from treadle.model.names import check_key, check_name
 from treadle.model.records import UNREADABLE, Record
 from treadle.model.states import TOKEN as MACHINE
@@ -102,7 +102,7 @@ class Tokens(CredentialService[TokenBody]):
         check_key(actor, "actor")
 
         async def attempt() -> Token:
-            record = await self._get_record(token, exact=True)
+            record = await self.get_record(token, exact=True)
             if record.state != ACTIVE:
                 return _shown(record, await self._store.now())
             if not await self.end(record, "revoke", actor):
@@ -113,7 +113,7 @@ class Tokens(CredentialService[TokenBody]):
 
     async def get(self, id_or_name: str) -> Token:
         """Return the live token of that name, or the token of that id; or raise `NotFound`."""
-        return _shown(await self._get_record(id_or_name), await self._store.now())
+        return _shown(await self.get_record(id_or_name), await self._store.now())
 
     async def list(self, *, every: bool = False) -> TokenList:
         """Return the valid tokens, newest first; with `every` also expired and revoked ones."""
@@ -147,12 +147,6 @@ class Tokens(CredentialService[TokenBody]):
         return _valid(*found)
 
     # records
-
-    async def _get_record(self, id_or_name: str, *, exact: bool = False) -> Record:
-        record = await find_by_name_or_id(self._store, self._namespace, ENTITY, id_or_name, exact=exact)
-        if record is None:
-            raise not_found("token", id_or_name)
-        return record
 
     def _records(self, *, live: bool | None) -> AsyncIterator[Record]:
         return every_record(self._store, RecordFilter(ENTITY, self._namespace, live=live))

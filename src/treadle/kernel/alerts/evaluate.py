@@ -151,7 +151,7 @@ class AlertEvaluator(Turns[Alerts]):
         return found | {cause: _unseen(cause) for cause in body.causes if more and cause not in found}
 
 
-def _updated(body: AlertBody, found: Found | None) -> AlertBody:
+def _updated(body: AlertBody, found: FoundCause | None) -> AlertBody:
     """The alert in its current words; a cause that is gone keeps its last ones."""
     if found is None:
         return body
@@ -167,7 +167,7 @@ CAUSES = 100
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class FoundCause:
     """A cause that exists now, in words; `count` is the number of things that it concerns."""
 
     text: str
@@ -190,7 +190,7 @@ class Decided:
     """Those of them whose end is reported, because their beginning was."""
 
 
-def decide(body: AlertRuleBody, found: Mapping[str, Found], now: int) -> Decided:
+def decide(body: AlertRuleBody, found: Mapping[str, FoundCause], now: int) -> Decided:
     """Compare the known causes with those found now. A fired cause has the alert id "" until its alert is made."""
     silenced = body.silenced_until is not None and now < body.silenced_until
     causes: dict[str, Cause] = {}
@@ -235,21 +235,21 @@ BUDGET_CODE = "budget_exhausted"
 
 _CODES = {TRIGGER_FAILING: ("schedule_failing", "watcher_failing"), SERVER_LOST: ("server_lost", "server_error")}
 
-Causes = dict[str, Found]
+Causes = dict[str, FoundCause]
 
 
-def _of_runs(name: str, code: str, last: FailedRun, count: int, more: bool) -> Found:
+def _of_runs(name: str, code: str, last: FailedRun, count: int, more: bool) -> FoundCause:
     message = str(decode_object(last.error).get("message") or "") if last.error else ""
     what = f"1 run of {name} failed" if count == 1 and not more else f"{count}{' or more' * more} runs of {name} failed"
     remedy = f"`treadle runs show {last.id}` shows the last one; `treadle runs retry {last.id}` retries it"
-    return Found(f"{what} ({code}): {message[:300]}".rstrip(": "), remedy, count)
+    return FoundCause(f"{what} ({code}): {message[:300]}".rstrip(": "), remedy, count)
 
 
-def _unseen(cause: str) -> Found:
+def _unseen(cause: str) -> FoundCause:
     """A known cause that may still exist: not all failed runs were read."""
     name, _, code = cause.rpartition(" ")
     text = f"runs of {name} failed ({code}), before the latest {PAGE * PAGES} failed runs"
-    return Found(text, f"`treadle runs list --state failed --workflow {name}` lists them")
+    return FoundCause(text, f"`treadle runs list --state failed --workflow {name}` lists them")
 
 
 def _dead(body: AlertRuleBody, count: int) -> Causes:
@@ -257,10 +257,10 @@ def _dead(body: AlertRuleBody, count: int) -> Causes:
         return {}
     of = f" in list {body.task_list}" if body.task_list else ""
     remedy = "`treadle dlq show` groups them by cause; retry or discard them with `treadle dlq retry` or `treadle dlq discard`"
-    return {body.task_list or DEAD_LETTERS: Found(f"{count} dead letter{'' if count == 1 else 's'}{of}", remedy, count)}
+    return {body.task_list or DEAD_LETTERS: FoundCause(f"{count} dead letter{'' if count == 1 else 's'}{of}", remedy, count)}
 
 
-def _old(body: AlertRuleBody, status: Status) -> Iterator[tuple[str, Found]]:
+def _old(body: AlertRuleBody, status: Status) -> Iterator[tuple[str, FoundCause]]:
     oldest: dict[str, tuple[int, int]] = {}
     for depth in status.users_depths:
         name = depth.lane.task_list
@@ -272,7 +272,7 @@ def _old(body: AlertRuleBody, status: Status) -> Iterator[tuple[str, Found]]:
             text = (
                 f"the oldest of {ready} ready task{'' if ready == 1 else 's'} in list {name} has waited {span(status.now - due_at)}"
             )
-            yield name, Found(text, f"`treadle lists desired {name}` estimates how many workers it needs", ready)
+            yield name, FoundCause(text, f"`treadle lists desired {name}` estimates how many workers it needs", ready)
 
 
 def _problems(body: AlertRuleBody, status: Status) -> Causes:
@@ -282,5 +282,5 @@ def _problems(body: AlertRuleBody, status: Status) -> Causes:
         if any(fnmatchcase(problem.code, each) for each in wanted):
             for subject in problem.subjects or [""]:
                 cause = f"{problem.code} {subject}".rstrip()
-                found[cause] = Found(problem.text, problem.remedy, max(len(problem.subjects), 1))
+                found[cause] = FoundCause(problem.text, problem.remedy, max(len(problem.subjects), 1))
     return found

@@ -94,7 +94,7 @@ class Alerts(Triggers[AlertRuleBody, AlertRule]):
 
     async def test(self, name: str, *, actor: str = "python") -> AlertTest:
         """Send a test message through a worker, without retries; wait up to `TEST_WITHIN` seconds for the response."""
-        record = await self._get_record(name)
+        record = await self.get_record(name)
         if self.load_shown(record)[0] == UNREADABLE:
             raise InvalidAlert(f"The alert rule {name} cannot be read: remove it, and create another.")
         task = self.message(record, TEST, await self._store.now(), [], 0, text=f"A test message, requested by {actor}.")
@@ -132,7 +132,7 @@ class Alerts(Triggers[AlertRuleBody, AlertRule]):
 
     async def find_target(self, rule_id: str) -> tuple[str, AlertRuleBody]:
         """Return the state of a rule and its body, with its whole target; or raise `NotFound`."""
-        return self.load_shown(await self._get_record(rule_id))
+        return self.load_shown(await self.get_record(rule_id))
 
     async def rules(self) -> AlertRules:
         """Return the live rules, newest first."""
@@ -145,7 +145,7 @@ class Alerts(Triggers[AlertRuleBody, AlertRule]):
         """Return a page of alerts, newest first: all, or only those that fire now; those of one rule, by name or id."""
         check_limit(limit)
         before_id = None if before is None else parse_id(before, "cursor")
-        rule_id = None if rule is None else (await self._get_record(rule)).id
+        rule_id = None if rule is None else (await self.get_record(rule)).id
         which = RecordFilter(ALERT_MACHINE.entity, self._namespace, live=True if firing else None, before_id=before_id)
         if rule_id is None:
             page = await self._store.records.list_matching(which, limit)

@@ -68,7 +68,7 @@ class Change:
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class SyncPlan:
     """The verdicts, the values to apply, and the record: before that, with uncertain items, and after it."""
 
     changes: tuple[Change, ...]
@@ -87,7 +87,7 @@ def decide(
     *,
     written: Mapping[str, Value] | None = None,
     overwrite: bool = False,
-) -> Plan:
+) -> SyncPlan:
     """Compare the declarations of a program with the record and the store. `found` has all items of both.
 
     `written` are values that this synchronisation applied before it lost to another one. With `overwrite`, values that were set
@@ -118,7 +118,7 @@ def decide(
         )
         for each in (items, certain)
     )
-    return Plan(tuple(changes), writes, *bodies)
+    return SyncPlan(tuple(changes), writes, *bodies)
 
 
 def _decide_item(
@@ -150,7 +150,7 @@ def _certain(own: Applied | None, value: Value) -> Applied:
 
 def _skip(
     mine: Program, declared: Mapping[str, Value], body: DeclarationsBody, found: Mapping[str, Value], written: Mapping[str, Value]
-) -> Plan:
+) -> SyncPlan:
     """Leave everything to the newer release, and undo values that were written over its own."""
     applied = {item: each.value for item, each in mine.items.items()}
     changes = tuple(
@@ -160,7 +160,7 @@ def _skip(
         for item in sorted({*declared, *applied})
     )
     writes = {item: applied.get(item) for item, value in written.items() if found[item] == value and applied.get(item) != value}
-    return Plan(changes, writes, body, body)
+    return SyncPlan(changes, writes, body, body)
 
 
 _DEFINITION = ("when", "target", "catch_up", "overlap", "jitter_for", "start_at", "end_at")

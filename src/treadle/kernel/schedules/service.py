@@ -133,7 +133,7 @@ class Schedules(Triggers[ScheduleBody, Schedule]):
 
     async def run_now(self, name: str, *, actor: str = "python") -> Started:
         """Start the target once, now, independently of ticks and of the overlap policy."""
-        record = await self._get_record(name)
+        record = await self.get_record(name)
         tick = await self._store.now()
         (started,) = await self._start(record.id, [(tick, self._ids.new_id())], actor, "run now")
         return record_of(Started, started)
@@ -146,7 +146,7 @@ class Schedules(Triggers[ScheduleBody, Schedule]):
         Catch-up and overlap policies do not apply, and the schedule's own ticks are not affected. A second backfill of the same
         range starts nothing, unless the work of the first has been pruned.
         """
-        record = await self._get_record(name)
+        record = await self.get_record(name)
         body = self.load_shown(record)[1]
         since, until = instant(start, "start"), instant(end, "end")
         now = await self._store.now()
@@ -174,7 +174,7 @@ class Schedules(Triggers[ScheduleBody, Schedule]):
         """Start the schedule's target for these ticks on an operator's request; the same unit moves the record."""
 
         async def attempt() -> list[model.Started]:
-            record = await self._get_record(schedule_id)
+            record = await self.get_record(schedule_id)
             self.check_move(record, "fire")
             body = self.load(record)
             now = await self._store.now()
@@ -220,12 +220,12 @@ class Schedules(Triggers[ScheduleBody, Schedule]):
 
     async def moves(self, name: str) -> ScheduleMoves:
         """Return its moves, oldest first."""
-        record = await self._get_record(name)
+        record = await self.get_record(name)
         return ScheduleMoves([move_record(move) for move in await self._store.log.list_moves(record.id)])
 
     async def preview(self, name: str, count: int = 10) -> SchedulePreview:
         """Return the upcoming actions of the schedule: due ticks that fire now or one after another, and the next ticks."""
-        record = await self._get_record(name)
+        record = await self.get_record(name)
         return await self._preview(record.id, self.load_shown(record)[1], count)
 
     async def preview_new(self, *, count: int = 10, **options: Unpack[ScheduleOptions]) -> SchedulePreview:

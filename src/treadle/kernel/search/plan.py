@@ -166,7 +166,7 @@ _UNFINISHED = tuple(state.value for state in (RunState.PENDING, RunState.RUNNING
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class SearchPlan:
     """Candidates: those with one of the `keys` of the index `by`, created from `after` to before `before` (ms)."""
 
     by: str = "created"
@@ -182,20 +182,20 @@ class Plan:
     """Whether most candidates match: no other condition has to be checked."""
 
 
-def plan(query: Query, now: int, *, words_indexed: bool = True) -> Plan:
+def plan(query: Query, now: int, *, words_indexed: bool = True) -> SearchPlan:
     """Choose the index; without `words_indexed` (errors are sealed) errors are not found by their words."""
     parts = parts_of(query)
     after, before = _bounds(parts, now)
-    found: dict[str, Plan] = {}
+    found: dict[str, SearchPlan] = {}
     for part in parts:
         match part:
             case Condition(Field("error"), "~", (str(text),)) if words_indexed:
                 indexed = [word for word in words(text) if len(word.removesuffix("*")) < WORD_LIMIT]
                 if indexed:
-                    found.setdefault("words", Plan("words", (" ".join(indexed),)))
+                    found.setdefault("words", SearchPlan("words", (" ".join(indexed),)))
             case Condition(where, "=" | "in", values):
                 _add(found, where.root, where.path, values, now)
-    chosen = next((found[by] for by in ("words", "tag", "state", "name", "prefix") if by in found), Plan())
+    chosen = next((found[by] for by in ("words", "tag", "state", "name", "prefix") if by in found), SearchPlan())
     others = sum(set(roots(part)) != {"created"} for part in parts)
     return replace(chosen, after=after, before=before, states=_states(parts), exact=others == (chosen.by != "created"))
 
@@ -212,20 +212,20 @@ def _states(parts: tuple[Query, ...]) -> tuple[str, ...]:
     return tuple(sorted(allowed)) if len(allowed) < len(RUN_STATES) else ()
 
 
-def _add(found: dict[str, Plan], root: str, path: tuple[str | int, ...], values: tuple[Value, ...], now: int) -> None:
+def _add(found: dict[str, SearchPlan], root: str, path: tuple[str | int, ...], values: tuple[Value, ...], now: int) -> None:
     if len(values) > KEYS_LIMIT:
         return
     texts = tuple(dict.fromkeys(each for each in values if isinstance(each, str)))
     if root == "tag":
         stored = tuple(dict.fromkeys(each for value in values if (each := stored_tag(value, now)) is not None))
         if not any(isinstance(value, Prefix) for value in values):
-            found.setdefault("tag", Plan("tag", stored, str(path[0])))
+            found.setdefault("tag", SearchPlan("tag", stored, str(path[0])))
     elif root == "doing":
-        found.setdefault("state", Plan("state", _UNFINISHED))
+        found.setdefault("state", SearchPlan("state", _UNFINISHED))
     elif root in ("state", "name") and len(texts) == len(set(values)) and _COMMON not in texts:
-        found.setdefault(root, Plan(root, texts))
+        found.setdefault(root, SearchPlan(root, texts))
     elif root == "name" and len(values) == 1 and isinstance(values[0], Prefix):
-        found.setdefault("prefix", Plan("prefix", (values[0].text,)))
+        found.setdefault("prefix", SearchPlan("prefix", (values[0].text,)))
 
 
 def _bounds(parts: tuple[Query, ...], now: int) -> tuple[int | None, int | None]:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from treadle.kernel.core import Core, Service
-from treadle.kernel.search.plan import KEYS_LIMIT, Plan, Subject, error_text, matches, plan, roots
+from treadle.kernel.search.plan import KEYS_LIMIT, SearchPlan, Subject, error_text, matches, plan, roots
 from treadle.kernel.search.query import Condition, Field, Group, Instant, Query, parse, parts_of
 from treadle.kernel.store.lookups import check_limit
 from treadle.kernel.store.ports import SearchStore, Span, Store
@@ -43,7 +43,7 @@ ListDoing = Callable[[Sequence[Run]], Awaitable[dict[str, str]]]
 
 
 @dataclass(frozen=True, slots=True)
-class Found(Generic[T]):
+class SearchPage(Generic[T]):
     """Matching records, newest first; `cursor` is the id to continue after (None: there are no more), `searched` the number of
     candidates that the call looked at."""
 
@@ -62,13 +62,13 @@ class Search(Service):
 
     async def list_runs(
         self, where: str, *, more: Sequence[Query] = (), before_id: Ref | None = None, limit: int = 50
-    ) -> Found[Run]:
+    ) -> SearchPage[Run]:
         """A page of the runs that match the query and the conditions `more`."""
         return await self._search(_runs(self._store, self._namespace), _joined(parse(where), more), before_id, limit)
 
     async def list_tasks(
         self, where: str, *, more: Sequence[Query] = (), before_id: Ref | None = None, limit: int = 50
-    ) -> Found[Task]:
+    ) -> SearchPage[Task]:
         """A page of the tasks that match the query and the conditions `more`."""
         return await self._search(_tasks(self._store, self._namespace), _joined(parse(where, tasks=True), more), before_id, limit)
 
@@ -85,7 +85,7 @@ class Search(Service):
         """The tags of runs and tasks in stored form, by id."""
         return await self._store.search.list_tags(owner_ids) if owner_ids else {}
 
-    async def _search(self, source: _Source[T], query: Query, before_id: Ref | None, limit: int) -> Found[T]:
+    async def _search(self, source: _Source[T], query: Query, before_id: Ref | None, limit: int) -> SearchPage[T]:
         check_limit(limit)
         now = await self._store.now()
         chosen = plan(query, now, words_indexed=not self._sealed)
@@ -108,13 +108,13 @@ class Search(Service):
                 if len(found) == limit:
                     seen = sum(place >= _place(record) for place in batch.places)
                     last = batch.done and seen == len(batch.places)
-                    return Found(found, None if last else record.id, searched + seen)
+                    return SearchPage(found, None if last else record.id, searched + seen)
             searched += len(batch.places)
             if batch.done or not batch.places:
-                return Found(found, None, searched)
+                return SearchPage(found, None, searched)
             at = batch.places[-1]
             size = min(size * 4, max(_FIRST_BATCH, searched * (limit - len(found)) * 5 // (len(found) * 4))) if found else size * 4
-        return Found(found, at.id, searched)
+        return SearchPage(found, at.id, searched)
 
     async def _matching(self, query: Query, fields: frozenset[str], batch: Sequence[T], now: int) -> list[T]:
         """The records that match; loads values outside their rows only for those that the row does not exclude."""
@@ -181,7 +181,7 @@ class _Source(Generic[T]):
         record = await self.find(record_id)
         return Place(id_time(record_id) if record is None else record.created_at, record_id)
 
-    async def streams(self, chosen: Plan) -> list[Stream[T]]:
+    async def streams(self, chosen: SearchPlan) -> list[Stream[T]]:
         """The streams whose candidates together are those of the plan."""
         runs = self.entity == "run"
         match chosen.by:

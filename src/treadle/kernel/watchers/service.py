@@ -133,7 +133,7 @@ class Watchers(Triggers[WatcherBody, Watcher]):
         """Scan as soon as a worker is free, instead of when it is due."""
 
         async def attempt() -> Watcher:
-            record = await self._get_record(name)
+            record = await self.get_record(name)
             if record.state != ACTIVE:
                 raise IllegalMove(WATCHER, record.name or record.id, record.state, "look", MACHINE.possible(record.state))
             task = await self.find_task(record)
@@ -156,7 +156,7 @@ class Watchers(Triggers[WatcherBody, Watcher]):
         check_limit(limit)
         if after is not None:
             encode(after, "cursor")  # refuses text that the stores cannot compare
-        record = await self._get_record(name)
+        record = await self.get_record(name)
         items = [(key, read_item(value)) for key, value in await self._store.records.list_items(record.id, after, limit)]
         seen = [record_of(SeenItem, item, name=key, settling=item.pending is not None) for key, item in items]
         return SeenPage(seen, seen[-1].name if len(seen) == limit else None)
