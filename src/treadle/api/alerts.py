@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Annotated, Protocol, Unpack
 
 from treadle.api import contract
-from treadle.api.contract import ApiRecord, Doc
+from treadle.api.contract import ApiRecord, Doc, Page
 from treadle.api.options import SECONDS, AlertOptions
 from treadle.api.view import Column, View
 from treadle.api.wire import Instant
@@ -89,12 +89,10 @@ class Alert(ApiRecord, frozen=True):
     """Messages about it, oldest first; the last ten."""
 
 
-class AlertPage(ApiRecord, frozen=True):
+class AlertPage(Page, frozen=True):
     """Alerts, newest first."""
 
     alerts: list[Alert]
-    next_before: str | None
-    """Pass it as `before` for the next page; null on the last page."""
 
 
 class AlertTest(ApiRecord, frozen=True):

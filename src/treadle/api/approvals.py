@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Annotated, Literal, Protocol
 
 from treadle.api import contract
-from treadle.api.contract import ApiRecord, Doc
+from treadle.api.contract import ApiRecord, Doc, Page
 from treadle.api.tasks import MOVES, MoveRecord, Why
 from treadle.api.view import Column, View
 from treadle.api.wire import Instant
@@ -93,12 +93,10 @@ class ApprovalDetail(Approval, frozen=True):
     """The pending condition, or how it ended."""
 
 
-class ApprovalPage(ApiRecord, frozen=True):
+class ApprovalPage(Page, frozen=True):
     """Approvals, newest first."""
 
     approvals: list[Approval]
-    next_before: str | None
-    """Pass it as `before` for the next page; null on the last page."""
 
 
 class ApprovalCounts(ApiRecord, frozen=True):

@@ -88,9 +88,16 @@ class ApiRecord(msgspec.Struct, frozen=True):
         return {"type": "object", "properties": own["properties"], "required": own["required"]}
 
 
+class Page(ApiRecord, frozen=True, kw_only=True):
+    """Base of answers that a further call continues."""
+
+    next_before: str | None
+    """Pass it as `before` to continue; null on the last page."""
+
+
 def field_docs(record: type) -> dict[str, str]:
     """The strings below the fields of a record and of its bases."""
-    own = [kind for kind in reversed(record.__mro__) if issubclass(kind, ApiRecord)]
+    own = [kind for kind in reversed(record.__mro__) if kind.__module__.startswith("treadle.")]
     return {name: text for kind in own for name, text in _docs_in(kind.__module__).get(kind.__name__, ())}
 
 
@@ -195,11 +202,6 @@ def _at(route: Route) -> Callable[[F], F]:
         return function
 
     return mark
-
-
-def route_of(function: object) -> Route | None:
-    """The route of the call that this function describes; None if it describes none."""
-    return getattr(function, _ROUTE, None)
 
 
 def calls_of(group: str, protocol: type) -> list[Call]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Annotated, Literal, Protocol
 
 from treadle.api import contract
-from treadle.api.contract import ApiRecord, Doc
+from treadle.api.contract import ApiRecord, Doc, Page
 from treadle.api.wire import Instant
 from treadle.model.access import Scope
 from treadle.model.values import Json
@@ -75,12 +75,10 @@ class DispatchedJob(ApiRecord, frozen=True):
     """The metadata it was enqueued with, and `worker_id`, its last worker."""
 
 
-class DispatchedJobPage(ApiRecord, frozen=True):
+class DispatchedJobPage(Page, frozen=True):
     """Jobs, newest first."""
 
     jobs: list[DispatchedJob]
-    next_before: str | None
-    """Pass it as `before` for the next page; null on the last page."""
 
 
 class Dequeued(ApiRecord, frozen=True):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Annotated, Protocol
 
 from treadle.api import contract
-from treadle.api.contract import ApiRecord, Doc
+from treadle.api.contract import ApiRecord, Doc, Page
 from treadle.api.view import Column, View
 from treadle.api.wire import Instant
 
@@ -31,12 +31,10 @@ class UnknownEffect(ApiRecord, frozen=True):
     unknown_at: Instant
 
 
-class EffectPage(ApiRecord, frozen=True):
+class EffectPage(Page, frozen=True):
     """Attempts at effects, newest first."""
 
     effects: list[UnknownEffect]
-    next_before: str | None
-    """Pass it as `before` for the next page; null on the last page."""
 
 
 View(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Annotated, Protocol
 
 from treadle.api import contract
-from treadle.api.contract import ApiRecord, Doc
+from treadle.api.contract import ApiRecord, Doc, Page
 from treadle.api.tasks import Why
 from treadle.api.view import Column, View, short
 from treadle.api.wire import Instant
@@ -72,22 +72,18 @@ class ExternalJobDetail(ExternalJob, frozen=True):
     """The reason for its task's state."""
 
 
-class ExternalJobPage(ApiRecord, frozen=True):
+class ExternalJobPage(Page, frozen=True):
     """Jobs, newest first."""
 
     jobs: list[ExternalJob]
-    next_before: str | None
-    """Pass it as `before` for the next page; null on the last page."""
 
 
-class ExternalJobsRebuilt(ApiRecord, frozen=True):
+class ExternalJobsRebuilt(Page, frozen=True):
     """Records that were compared with their events."""
 
     records: int
     changed: int
     """Records that differed from their events and were rebuilt."""
-    next_before: str | None
-    """Pass it as `before` to continue; null at the end."""
 
 
 def _progress(job: ExternalJob) -> str:

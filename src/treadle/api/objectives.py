@@ -13,7 +13,7 @@ from typing import Annotated, Any, Literal, Protocol
 import msgspec
 
 from treadle.api import contract
-from treadle.api.contract import ApiRecord, Doc
+from treadle.api.contract import ApiRecord, Doc, Page
 from treadle.api.tasks import MoveRecord
 from treadle.api.view import Column, View
 from treadle.api.wire import Instant, to_builtins
@@ -262,12 +262,10 @@ class ObjectiveDetail(Objective, frozen=True, kw_only=True):
     moves: list[MoveRecord]
 
 
-class ObjectivePage(ApiRecord, frozen=True):
+class ObjectivePage(Page, frozen=True):
     """Objectives, newest first."""
 
     objectives: list[Objective]
-    next_before: str | None
-    """Pass it as `before` for the next page; null on the last page."""
 
 
 class BoardColumn(ApiRecord, frozen=True):

@@ -9,7 +9,7 @@ from typing import Annotated, Literal, Protocol, TypedDict, Unpack
 import msgspec
 
 from treadle.api import contract
-from treadle.api.contract import ApiRecord, Doc
+from treadle.api.contract import ApiRecord, Doc, Page
 from treadle.api.conversation import PublishedValue, UpdateResult
 from treadle.api.flows import Sources
 from treadle.api.options import RunOptions
@@ -18,6 +18,7 @@ from treadle.api.view import Column, View, words
 from treadle.api.wire import Instant
 from treadle.model.access import Scope
 from treadle.model.clock import span
+from treadle.model.usage import TokenCounts, UsageSums
 from treadle.model.values import Json
 
 RunId = Annotated[str, Doc("The run's id", "01935b8e-7c3a-7000-8000-000000000000")]
@@ -84,12 +85,10 @@ class Run(ApiRecord, frozen=True, kw_only=True):
     """Search attributes."""
 
 
-class RunPage(ApiRecord, frozen=True):
+class RunPage(Page, frozen=True):
     """Runs, newest first."""
 
     runs: list[Run]
-    next_before: str | None
-    """Pass it as `before` for the next page; null on the last page."""
     searched: int | None = None
     """With `where`: the number of runs that were looked at. A page with a `next_before` may have fewer runs than `limit`."""
 
@@ -104,25 +103,7 @@ class RunCounts(ApiRecord, frozen=True):
     """Unfinished runs by activity, among the newest 10,000 of them."""
 
 
-class TokenCounts(ApiRecord, frozen=True):
-    """Tokens and their cost in millionths of a dollar."""
-
-    input_tokens: int
-    output_tokens: int
-    cache_write_tokens: int
-    cache_read_tokens: int
-    cost_micros: int
-
-
-class UsageSums(TokenCounts, frozen=True):
-    """Sums over model requests; money in millionths of a dollar."""
-
-    requests: int
-    unsettled: int
-    """Requests whose end was not recorded; counted with their full reservation."""
-
-
-class UsageRequest(TokenCounts, frozen=True):
+class UsageRequest(TokenCounts, ApiRecord, frozen=True):
     """One model request; money in millionths of a dollar."""
 
     id: str
@@ -270,7 +251,7 @@ class RunRefusal(ApiRecord, frozen=True):
     message: str
 
 
-class BulkResult(ApiRecord, frozen=True):
+class BulkResult(Page, frozen=True):
     """The result of an action on a page of runs."""
 
     action: str
@@ -280,8 +261,6 @@ class BulkResult(ApiRecord, frozen=True):
     done: list[str]
     """Ids of the runs."""
     refused: list[RunRefusal]
-    next_before: str | None
-    """Pass it as `before` to continue; null at the end."""
 
 
 class RunFilter(TypedDict, total=False):

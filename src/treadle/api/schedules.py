@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import Annotated, Literal, Protocol, Unpack
 
 from treadle.api import contract
-from treadle.api.contract import ApiRecord, Doc
+from treadle.api.contract import ApiRecord, Doc, Page
 from treadle.api.options import ScheduleOptions
 from treadle.api.tasks import MoveRecord
 from treadle.api.view import Column, View, words
@@ -110,12 +110,10 @@ class Schedule(Trigger, frozen=True):
     """Outcomes of the last 20 ticks."""
 
 
-class SchedulePage(ApiRecord, frozen=True):
+class SchedulePage(Page, frozen=True):
     """Schedules, newest first."""
 
     schedules: list[Schedule]
-    next_before: str | None
-    """Pass it as `before` for the next page; null on the last page."""
 
 
 class ScheduleMoves(ApiRecord, frozen=True):

@@ -9,7 +9,7 @@ from typing import Annotated, Protocol, Unpack
 import msgspec
 
 from treadle.api import contract
-from treadle.api.contract import ApiRecord, Doc
+from treadle.api.contract import ApiRecord, Doc, Page
 from treadle.api.options import EnqueueOptions
 from treadle.api.view import Column, View, short, words
 from treadle.api.wire import Instant
@@ -92,12 +92,10 @@ class TaskCounts(ApiRecord, frozen=True):
     """Due time of the oldest ready task."""
 
 
-class TaskPage(ApiRecord, frozen=True):
+class TaskPage(Page, frozen=True):
     """Tasks, newest first."""
 
     tasks: list[Task]
-    next_before: str | None
-    """Pass it as `before` for the next page; null on the last page."""
     searched: int | None = None
     """With `where`: the number of tasks that were looked at. A page with a `next_before` may have fewer tasks than `limit`."""
 

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Annotated, Literal, Protocol, Unpack
 
 from treadle.api import contract
-from treadle.api.contract import ApiRecord, Doc
+from treadle.api.contract import ApiRecord, Doc, Page
 from treadle.api.options import WatcherChanges, WatcherOptions
 from treadle.api.schedules import Trigger, brief_target, describe_target
 from treadle.api.view import Column, View
@@ -65,12 +65,10 @@ class Watcher(Trigger, frozen=True):
     error_at: Instant | None
 
 
-class WatcherPage(ApiRecord, frozen=True):
+class WatcherPage(Page, frozen=True):
     """Watchers, newest first."""
 
     watchers: list[Watcher]
-    next_before: str | None
-    """Pass it as `before` for the next page; null on the last page."""
 
 
 class SeenItem(ApiRecord, frozen=True):

@@ -22,7 +22,7 @@ class DispatchOperations(DispatchApi):
 
     async def list(self, *, status: str | None = None, limit: int = 50, before: str | None = None) -> DispatchedJobPage:
         found, cursor, more = await self._coordinator().list_jobs(status=status, before_id=before, limit=limit)
-        return DispatchedJobPage([_record(each) for each in found], cursor if more else None)
+        return DispatchedJobPage([_record(each) for each in found], next_before=cursor if more else None)
 
     async def enqueue(
         self,

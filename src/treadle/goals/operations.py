@@ -38,7 +38,7 @@ class ObjectiveOperations(ObjectivesApi):
 
     async def list(self, *, status: Sequence[str] = (), limit: int = 50, before: str | None = None) -> ObjectivePage:
         found = await self._objectives.list(statuses=status, before_id=before, limit=limit)
-        return ObjectivePage(await self._all_shaped(found), found[-1].objective_id if len(found) == limit else None)
+        return ObjectivePage(await self._all_shaped(found), next_before=found[-1].objective_id if len(found) == limit else None)
 
     async def add(self, title: str, *, actor: str = "operator", **options: Any) -> Objective:
         return await self._objectives.add(title, actor=actor, **options)

@@ -52,22 +52,27 @@ class Reservation(msgspec.Struct, frozen=True):
     budget: Budget
 
 
-class Spent(msgspec.Struct, frozen=True):
-    """Sums over requests."""
+class TokenCounts(msgspec.Struct, frozen=True):
+    """Tokens and their cost in millionths of a dollar."""
 
-    requests: int = 0
-    input_tokens: int = 0
-    output_tokens: int = 0
-    cache_write_tokens: int = 0
-    cache_read_tokens: int = 0
-    cost_micros: int = 0
-    unsettled: int = 0
-    """Requests whose end was never recorded: counted with their full reservation."""
+    input_tokens: int
+    output_tokens: int
+    cache_write_tokens: int
+    cache_read_tokens: int
+    cost_micros: int
 
 
-def total(rows: list[Usage]) -> Spent:
+class UsageSums(TokenCounts, frozen=True):
+    """Sums over model requests; money in millionths of a dollar."""
+
+    requests: int
+    unsettled: int
+    """Requests whose end was not recorded; counted with their full reservation."""
+
+
+def total(rows: list[Usage]) -> UsageSums:
     """Sum the rows."""
-    return Spent(
+    return UsageSums(
         requests=len(rows),
         input_tokens=sum(row.input_tokens for row in rows),
         output_tokens=sum(row.output_tokens for row in rows),

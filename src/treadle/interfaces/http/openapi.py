@@ -8,7 +8,7 @@ from typing import Any, get_args, get_type_hints
 
 import msgspec
 
-from treadle.api.contract import ApiRecord, Call, Doc, Parameter, field_docs
+from treadle.api.contract import Call, Doc, Parameter, field_docs
 from treadle.api.facade import all_calls
 from treadle.api.wire import schema_hook, to_builtins
 from treadle.interfaces.http.access import COOKIE, CSRF_HEADER
@@ -233,7 +233,7 @@ def _records_in(kinds: Iterable[Any]) -> set[type]:
     waiting = list(kinds)
     while waiting:
         kind = waiting.pop()
-        if isinstance(kind, type) and issubclass(kind, ApiRecord):
+        if isinstance(kind, type) and issubclass(kind, msgspec.Struct):
             if kind not in found:
                 found.add(kind)
                 waiting += get_type_hints(kind).values()

@@ -45,7 +45,7 @@ async def runs(visit: Visit) -> Response:
     try:
         page = await visit.api.runs.list(state=asked.getlist("state"), **which, limit=_PAGE, before=asked.get("before") or None)
     except InvalidQuery as error:
-        wrong, page, which["where"] = str(error), RunPage([], None), None
+        wrong, page, which["where"] = str(error), RunPage([], next_before=None), None
     is_all = wrong is None and page.next_before is None and not any(asked.get(name) for name in ("before", "state", "doing"))
     counts = counted(page.runs) if is_all else await visit.api.runs.counts(**which | {"doing": None})
     doing = [each.value for each in Doing if counts.doing.get(each) or each == which["doing"]]

@@ -37,7 +37,7 @@ async def tasks(visit: Visit) -> Response:
             before=asked.get("before") or None,
         )
     except InvalidQuery as error:
-        wrong, page = str(error), TaskPage([], None)
+        wrong, page = str(error), TaskPage([], next_before=None)
     return await visit.render("tasks.html", page=page, states=STATES, wrong=wrong)
 
 

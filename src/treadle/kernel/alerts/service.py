@@ -158,7 +158,7 @@ class Alerts(Triggers[AlertRuleBody, AlertRule]):
                         break
         ids = [task_id for record in page for task_id in load_alert(record).deliveries]
         tasks = {task.id: task for task in await self._store.tasks.find_many(ids)} if ids else {}
-        return AlertPage([_alert(record, tasks) for record in page], page[-1].id if len(page) == limit else None)
+        return AlertPage([_alert(record, tasks) for record in page], next_before=page[-1].id if len(page) == limit else None)
 
     # records and tasks
 

@@ -118,7 +118,7 @@ class Approvals(Service):
         asking = {record.task_id or "" for record, approval in approvals if not approval.context}
         tasks = {task.id: task for task in (await self._store.tasks.find_many(list(asking)) if asking else [])}
         page = [self._shown(api.Approval, record, approval, tasks.get(record.task_id or "")) for record, approval in approvals]
-        return ApprovalPage(page, page[-1].id if len(page) == limit else None)
+        return ApprovalPage(page, next_before=page[-1].id if len(page) == limit else None)
 
     async def _run_id(self, named: Ref, *, current: bool) -> str:
         """The id of the run, or of the current run of its chain: only that one can have pending approvals."""

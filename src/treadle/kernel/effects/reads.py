@@ -30,7 +30,7 @@ class EffectReads(Service):
         rows = await self._store.records.list_unknown(which, check_limit(limit))
         tasks = {each: await self._store.tasks.find(each) for each in {row.task_id or "" for row in rows}}
         effects = [_shown(row, task) for row in rows if (task := tasks[row.task_id or ""]) is not None]
-        return EffectPage(effects, f"{rows[-1].unknown_at}.{rows[-1].idempotency_key}" if len(rows) == limit else None)
+        return EffectPage(effects, next_before=f"{rows[-1].unknown_at}.{rows[-1].idempotency_key}" if len(rows) == limit else None)
 
 
 def _shown(row: EffectOutcome, task: Task) -> UnknownEffect:

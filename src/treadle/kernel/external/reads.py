@@ -46,7 +46,7 @@ class ExternalJobReads(Service):
             before_id=None if before is None else parse_id(before, "cursor"),
         )
         page = [show_job(read_any_job(stored)) for stored in await self._store.records.list_matching(which, limit)]
-        return ExternalJobPage(page, page[-1].id if len(page) == limit else None)
+        return ExternalJobPage(page, next_before=page[-1].id if len(page) == limit else None)
 
     async def get(self, job_id: Ref) -> ExternalJobDetail:
         """Return a job with its events, by its own id or its task's (its newest job); or raise `NotFound`."""

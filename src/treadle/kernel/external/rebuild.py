@@ -66,7 +66,7 @@ class ExternalUpkeep(Service):
         before_id = None if before_id is None else parse_id(before_id, "cursor")
         page = await self._store.records.list_matching(RecordFilter(EXTERNAL.entity, self._namespace, before_id=before_id), limit)
         changed = sum([await self._rebuild(stored) for stored in page])
-        return ExternalJobsRebuilt(len(page), changed, page[-1].id if len(page) == limit else None)
+        return ExternalJobsRebuilt(len(page), changed, next_before=page[-1].id if len(page) == limit else None)
 
     async def _rebuild(self, stored: Record) -> bool:
         """Rebuild one record from its events; return whether it changed."""

@@ -37,7 +37,6 @@ from treadle.api.runs import (
     SignalSent,
     Takeover,
     UsageRequest,
-    UsageSums,
 )
 from treadle.api.tasks import WAIT_LIMIT, Task, TaskPage
 from treadle.api.wire import Instant, record_of
@@ -156,7 +155,7 @@ class RunOperations(Service, RunsApi):
     ) -> RunPage:
         where, chosen = await self._filter(which, access)
         runs, cursor, searched = await self._page(where, chosen, tuple(state), before, limit)
-        return RunPage(await self.show_all(Run, runs), cursor, searched)
+        return RunPage(await self.show_all(Run, runs), searched, next_before=cursor)
 
     async def _page(
         self, where: str, chosen: dict[str, Any], states: tuple[str, ...], before_id: str | None, limit: int
@@ -207,7 +206,7 @@ class RunOperations(Service, RunsApi):
         wanted = self._reads.runs_like(states=state).states
         possible = [each.value for each in RunState if (RUN.target(each, action) or "") not in ("", each)]
         states = tuple(each for each in possible if not wanted or each in wanted)
-        result = BulkResult(action, dry_run, 0, [], [], None)
+        result = BulkResult(action, dry_run, 0, [], [], next_before=None)
         if not states:
             return result
         if where:  # at most 10,000
@@ -290,7 +289,7 @@ class RunOperations(Service, RunsApi):
             inputs=await self._opened(run.inputs),
             outputs=await self._opened(run.outputs) if run.state == RunState.COMPLETED else None,
             why=why_run(run, reason),
-            usage=record_of(UsageSums, total(rows)),
+            usage=total(rows),
             budget_micros=None if budget is None else budget.limit_micros,
             awaited_signals=await self._reads.list_awaited_signals(run.id),
             takeovers=await _takeovers(self._reads, run.id),
@@ -352,7 +351,7 @@ class RunOperations(Service, RunsApi):
         check_limit(limit)
         run = await self._reads.get_visible(run_id, access)
         found = await self._reads.list_live_tasks(run.id, limit)
-        return TaskPage([self._tasks.show(Task, task) for task in found], None)
+        return TaskPage([self._tasks.show(Task, task) for task in found], next_before=None)
 
     async def usage(self, run_id: str, *, access: Access = OPEN) -> RunUsage:
         run = await self._reads.get_visible(run_id, access)
@@ -361,7 +360,7 @@ class RunOperations(Service, RunsApi):
         return RunUsage(
             run_id=run.id,
             budget_micros=None if budget is None else budget.limit_micros,
-            total=record_of(UsageSums, total(rows)),
+            total=total(rows),
             requests=[record_of(UsageRequest, row, path=paths.get(row.step_id or "")) for row in rows],
         )
 

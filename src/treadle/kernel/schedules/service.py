@@ -216,7 +216,8 @@ class Schedules(Triggers[ScheduleBody, Schedule]):
 
     async def list(self, *, every: bool = False, limit: int = 100, before: str | None = None) -> SchedulePage:
         """Return a page of schedules, newest first: the live ones, with `every` also those that have ended."""
-        return SchedulePage(*await self._page(every, limit, before))
+        page, cursor = await self._page(every, limit, before)
+        return SchedulePage(page, next_before=cursor)
 
     async def moves(self, name: str) -> ScheduleMoves:
         """Return its moves, oldest first."""

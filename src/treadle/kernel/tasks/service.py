@@ -120,11 +120,11 @@ class Tasks(Service, TasksApi):
                 *one_of("run", [conditions.run_id]),
             ]
             page = await self._search().list_tasks(where, more=more, before_id=before, limit=limit)
-            return TaskPage(await self._records.show_all(page.records), page.cursor, page.searched)
+            return TaskPage(await self._records.show_all(page.records), page.searched, next_before=page.cursor)
         tasks = await self._reads.list_tasks(
             states=tuple(state), name=name, task_list=chosen, kind=kind, run_id=run_id, before_id=before, limit=limit
         )
-        return TaskPage(await self._records.show_all(tasks), tasks[-1].id if len(tasks) == limit else None)
+        return TaskPage(await self._records.show_all(tasks), next_before=tasks[-1].id if len(tasks) == limit else None)
 
     async def enqueue(
         self,

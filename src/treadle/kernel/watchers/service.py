@@ -149,7 +149,8 @@ class Watchers(Triggers[WatcherBody, Watcher]):
 
     async def list(self, *, every: bool = False, limit: int = 100, before: str | None = None) -> WatcherPage:
         """Return a page of watchers, newest first: the live ones, with `every` also those that have ended."""
-        return WatcherPage(*await self._page(every, limit, before))
+        page, cursor = await self._page(every, limit, before)
+        return WatcherPage(page, next_before=cursor)
 
     async def seen(self, name: str, *, after: str | None = None, limit: int = 100) -> SeenPage:
         """Return a page of seen items, in order of name."""
