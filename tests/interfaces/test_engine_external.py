@@ -24,6 +24,7 @@ from treadle import (
     Specialist,
     TaskFailed,
 )
+from treadle.api.external_jobs import ExternalJobsRebuilt
 from treadle.engine.codecs import Zlib
 from treadle.kernel.store.queries import TaskFilter
 from treadle.model.names import EXTERNAL_CANCEL
@@ -308,7 +309,7 @@ async def test_jobs_behind_a_codec_work_and_are_only_told_of_without_it(
         assert (await sealed.kernel.verify()).problems == ()
     async with Engine(url, settings=Settings()) as bare:
         assert (await bare.kernel.verify()).problems == ()
-        assert await bare.kernel.external_upkeep.rebuild() == (1, 0)
+        assert await bare.kernel.external_upkeep.rebuild_page() == ExternalJobsRebuilt(1, 0, None)
         (job,) = (await bare.kernel.external_jobs.list(every=True)).jobs
         assert (job.state, "codec" in str(job.failure_detail)) == ("unreadable", True)
 

@@ -51,15 +51,6 @@ class ExternalUpkeep(Service):
             problems.insert(0, f"{what}: it differs from its events; `treadle external rebuild` repairs it")
         return problems
 
-    async def rebuild(self) -> tuple[int, int]:
-        """Rebuild every record from its events; return the numbers of records and of changed ones."""
-        page = await self.rebuild_page()
-        records, changed = page.records, page.changed
-        while page.next_before is not None:
-            page = await self.rebuild_page(page.next_before)
-            records, changed = records + page.records, changed + page.changed
-        return records, changed
-
     async def rebuild_page(self, before_id: str | None = None, limit: int = _PAGE) -> ExternalJobsRebuilt:
         """Rebuild up to `limit` records, newest first, older than `before_id`."""
         check_limit(limit)
