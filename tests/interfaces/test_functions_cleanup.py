@@ -17,7 +17,7 @@ from tests.limits import BOUND
 
 from treadle import Canceled, Engine, RunCanceled
 from treadle.kernel.queue.decide import canceled_error
-from treadle.kernel.queue.engine_tasks import cancel_task, cancel_with
+from treadle.kernel.queue.engine_tasks import cancel_task, cancel_work
 from treadle.kernel.store.queries import TaskFilter
 from treadle.model.values import decode
 from treadle.testing.recordings import record, replay_async
@@ -407,7 +407,7 @@ async def test_what_cannot_be_canceled_keeps_no_other_run_or_task_alive(scene: S
     kernel = scene.engine.kernel
     task = cancel_task("source", "default", "over", ["task 1", "task 2"], ["run 1", "run 2"])
     with pytest.raises(OSError, match="task 1"):
-        await cancel_with(kernel.store, cancel, lambda: cancel)(decode(task.payload))
+        await cancel_work(kernel.store, cancel, lambda: cancel, decode(task.payload))
     assert asked == ["task 1", "task 2", "run 1", "run 2"]
 
 

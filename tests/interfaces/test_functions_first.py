@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from tests.interfaces.function_driver import LEASE_FOR, Died, Process, Scene, fu
 from tests.limits import BOUND
 
 from treadle import Engine, StepFailed
-from treadle.kernel.queue.engine_tasks import cancel_with
+from treadle.kernel.queue.engine_tasks import cancel_work
 from treadle.kernel.store.queries import TaskFilter
 from treadle.model.errors import MisusedContext, TaskFailed
 from treadle.model.names import CANCEL
@@ -38,7 +39,7 @@ async def engine(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterato
 async def cancel_losers(process: Process) -> int:
     """Execute the tasks that cancel losers, as a worker would; how many there were."""
     kernel = process.engine.kernel
-    cancel = cancel_with(kernel.store, kernel.queue.cancel, lambda: kernel.run_services.runs.cancel)
+    cancel = partial(cancel_work, kernel.store, kernel.queue.cancel, lambda: kernel.run_services.runs.cancel)
     tasks = await process.claim(CANCEL)
     for task in tasks:
         await cancel(await process.engine.kernel.value_store.unpack(task.payload))

@@ -326,7 +326,7 @@ class Kernel:
 
         return ExternalJobs(
             self.core,
-            settle=self._settle_external,
+            settle=self._settle,
             cancel=self.queue.cancel,
             public_url=self.settings.public_url,
             repeated_steps=self._repeated_steps,
@@ -344,7 +344,7 @@ class Kernel:
             lease_for=round(self.settings.lease * 1000),
             tend=self.approvals.tend,
             is_prompt=self._is_prompt,
-            settle=self._settle_remote,
+            settle=self._settle,
             update_step=self._update_step,
         )
 
@@ -594,11 +594,8 @@ class Kernel:
     async def _repeated_steps(self, task: Task) -> list[tuple[str, str]]:
         return await self.functions.list_repeated(task) if is_function(task.flow_id) else []
 
-    async def _settle_external(self, task: Task, seen: Seen, decided: TaskDecision) -> Answer:
-        return await self.run_services.settler.settle(task, seen, decided, PATIENCE)
-
-    async def _settle_remote(self, task: Task, claim: Claim, decided: TaskDecision, patience: float | None) -> Answer:
-        return await self.run_services.settler.settle(task, claim, decided, patience)
+    async def _settle(self, task: Task, guard: Claim | Seen, decided: TaskDecision, patience: float | None = PATIENCE) -> Answer:
+        return await self.run_services.settler.settle(task, guard, decided, patience)
 
     async def _update_step(self, run_id: str, step_id: str, partial: Mapping[str, Json]) -> bool:
         return await self.run_services.runs.update_step(run_id, step_id, partial)

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
 from treadle.engine.machine import Machine, SystemMachine
 from treadle.kernel.core import PATIENCE
-from treadle.kernel.queue.engine_tasks import cancel_with, expire_with
+from treadle.kernel.queue.engine_tasks import cancel_work, expire_run
 from treadle.kernel.queue.waker import Waker
 from treadle.kernel.recovery import Place
 from treadle.kernel.store.units import Unit
@@ -179,8 +179,8 @@ class WorkerHost:
                     lambda: kernel.trigger_services.scanner(self._source_reader),
                     lambda: kernel.trigger_services.alert_evaluator,
                     lambda: kernel.alert_sender,
-                    expire_with(kernel.store, lambda: kernel.run_services.runs.cancel),
-                    cancel_with(kernel.store, kernel.queue.cancel, lambda: kernel.run_services.runs.cancel),
+                    partial(expire_run, kernel.store, lambda: kernel.run_services.runs.cancel),
+                    partial(cancel_work, kernel.store, kernel.queue.cancel, lambda: kernel.run_services.runs.cancel),
                 ),
                 self._find_own,
             ),

@@ -1,7 +1,4 @@
-"""Decisions on approvals: checks of votes, settlements of the waiting task, and explanations. Pure.
-
-`ApprovalRows` builds the rows that create and change the record of an approval.
-"""
+"""Decisions on approvals: checks of votes, settlements of the waiting task, and explanations. Pure."""
 
 from __future__ import annotations
 
@@ -9,21 +6,18 @@ from collections.abc import Sequence
 
 import msgspec
 
-from treadle.kernel.core import Core, Service
 from treadle.kernel.queue.decide import failure
 from treadle.kernel.queue.why import Reason
-from treadle.kernel.store.records import ChangeRecord, PutRecord
-from treadle.kernel.store.units import Finish, Park, PutBlob, Row
+from treadle.kernel.store.units import Finish, Park
 from treadle.model.approvals import APPROVE, DENY, Approval, with_decision
 from treadle.model.clock import as_text
 from treadle.model.errors import InvalidInput, Refused
-from treadle.model.names import ENGINE_LIST, NOTIFY, Lane, check_key
+from treadle.model.names import check_key
 from treadle.model.outcomes import Problem
 from treadle.model.records import Record
 from treadle.model.states import APPROVAL as MACHINE
 from treadle.model.states import TaskState
-from treadle.model.stored import plain
-from treadle.model.tasks import NewTask, Task
+from treadle.model.tasks import Task
 from treadle.model.values import PAYLOAD_LIMIT, Json, decode, encode
 
 _REASON_LIMIT = 4096
@@ -149,59 +143,3 @@ def check_vote(
 ENTITY = MACHINE.entity
 PENDING = MACHINE.initial
 BODY_LIMIT = 4 * PAYLOAD_LIMIT
-
-
-class ApprovalRows(Service):
-    """Builds the rows of approvals; `notifies` is whether every approval is announced by a webhook."""
-
-    def __init__(self, core: Core, *, notifies: bool) -> None:
-        super().__init__(core)
-        self._notifies = notifies
-
-    def open(self, task: Task, approval: Approval) -> tuple[Record, tuple[Row, ...]]:
-        """Return the record of a new approval, and its rows."""
-        body, blobs = self._pack(approval, task.root_id)
-        record = Record(
-            id=self._ids.new_id(),
-            namespace=task.namespace,
-            entity=ENTITY,
-            state=PENDING,
-            body=body,
-            task_id=task.id,
-            run_id=task.run_id,
-            root_id=task.root_id,
-            trace_id=task.trace_id,
-        )
-        return record, (PutRecord(record), *blobs)
-
-    def change(self, record: Record, approval: Approval, move: str, actor: str | None, data: dict[str, Json]) -> tuple[Row, ...]:
-        """Return the rows of a move, guarded by the record's version."""
-        body, blobs = self._pack(approval, record.root_id or record.id)
-        target = MACHINE.moves[(PENDING, move)]
-        change = ChangeRecord(
-            record.id,
-            record.version,
-            body,
-            move=move,
-            from_state=PENDING,
-            to_state=target,
-            ended=target in MACHINE.final,
-            actor=actor,
-            data=encode(data, "data", BODY_LIMIT) if data else None,
-        )
-        return (change, *blobs)
-
-    def cancel(self, record: Record, approval: Approval, why: str) -> tuple[Row, ...]:
-        """Return the rows that cancel a pending approval."""
-        return self.change(record, msgspec.structs.replace(approval, reason=why), "cancel", None, {"reason": why})
-
-    def notifications(self, record: Record, approval: Approval, event: str) -> tuple[NewTask, ...]:
-        """Return the task that sends the webhook of an event, if one is configured."""
-        if not self._notifies and approval.request.notify is None:
-            return ()
-        lane = Lane(record.namespace, NOTIFY, ENGINE_LIST, NOTIFY)
-        payload = self._value_store.seal(encode({"event": event, "approval_id": record.id}))
-        return (NewTask(id=self._ids.new_id(), lane=lane, payload=payload, root_id=record.root_id, trace_id=record.trace_id),)
-
-    def _pack(self, approval: Approval, root_id: str) -> tuple[str, tuple[PutBlob, ...]]:
-        return self._value_store.pack(plain(approval), root_id, "approval", BODY_LIMIT)

@@ -16,9 +16,9 @@ from treadle.api.approvals import ApprovalCounts, ApprovalDetail, ApprovalPage, 
 from treadle.api.tasks import Why
 from treadle.api.wire import record_of
 from treadle.kernel.approvals.decide import (
+    BODY_LIMIT,
     ENTITY,
     PENDING,
-    ApprovalRows,
     approved,
     check_decision,
     check_vote,
@@ -36,8 +36,8 @@ from treadle.kernel.reads.about import about_task
 from treadle.kernel.reads.records import move_record
 from treadle.kernel.store.committer import Stale
 from treadle.kernel.store.lookups import check_limit, current_run, every_record, find_id
-from treadle.kernel.store.records import RecordFilter, unreadable
-from treadle.kernel.store.units import Answer, Finish, Park, Row, Seen, Unit, Verdict
+from treadle.kernel.store.records import ChangeRecord, PutRecord, RecordFilter, unreadable
+from treadle.kernel.store.units import Answer, Finish, Park, PutBlob, Row, Seen, Unit, Verdict
 from treadle.kernel.store.value_store import ValueLost
 from treadle.model.access import Access
 from treadle.model.approvals import (
@@ -53,12 +53,13 @@ from treadle.model.approvals import (
 )
 from treadle.model.errors import InvalidInput, NotFound, TreadleError, UnreadableValue, not_found
 from treadle.model.ids import Ref, parse_id
+from treadle.model.names import ENGINE_LIST, NOTIFY, Lane
 from treadle.model.outcomes import Problem
 from treadle.model.records import UNREADABLE, Record
 from treadle.model.runs import Run
 from treadle.model.states import APPROVAL as MACHINE
 from treadle.model.states import TaskState
-from treadle.model.stored import convert
+from treadle.model.stored import convert, plain
 from treadle.model.tasks import Claim, NewTask, Task
 from treadle.model.values import Json, arguments_text, encode
 
@@ -85,8 +86,8 @@ class Approvals(Service):
 
     def __init__(self, core: Core, *, follow: Follow | None = None, notifies: bool = False) -> None:
         super().__init__(core)
-        self._rows = ApprovalRows(core, notifies=notifies)
         self._follow = follow
+        self._notifies = notifies
 
     # reads
 
@@ -303,7 +304,7 @@ class Approvals(Service):
         move, voted = vote(approval, decision, actor, now, reason, edits)
         data = {"decision": decision, "reason": reason, "edits": edits, "votes": len(voted.votes)}
         data = {name: value for name, value in data.items() if value is not None}
-        rows = self._rows.change(record, voted, move, actor, data)
+        rows = self._change(record, voted, move, actor, data)
         if move == "vote":
             return Unit(rows=rows)
         seen = Seen.of(task)
@@ -319,10 +320,10 @@ class Approvals(Service):
         """Park the task until a person has decided; the same unit stores the approval and the task that announces it."""
         now = await self._store.now()
         approval = open_approval(asked.request, now, task.name)
-        record, rows = self._rows.open(task, approval)
+        record, rows = self._open(task, approval)
         data = encode({"approval_id": record.id, "title": asked.request.title})
         parked = msgspec.structs.replace(asked.park, delay=approval.delay(now), data=data)
-        tasks = self._rows.notifications(record, approval, "approval.requested")
+        tasks = self._notifications(record, approval, "approval.requested")
         return await self._committer.submit(Unit(token, parked, tasks, rows=rows))
 
     async def tend(self, task: Task, token: Claim) -> Tended:
@@ -348,7 +349,7 @@ class Approvals(Service):
         approval = await self._any_approval(record)
         if task.deadline_at is not None and task.deadline_at <= now:
             problem = Problem("deadline_exceeded", "The task's deadline passed while it waited for an approval.")
-            return await self._ending(task, token, problem, self._rows.cancel(record, approval, "its task's deadline passed"))
+            return await self._ending(task, token, problem, self._cancel(record, approval, "its task's deadline passed"))
         move, after = next_action(approval, now)
         if move is None:
             return Unit(token, parked(task, "ask", task.state, approval.delay(now), "nothing is due"))
@@ -359,24 +360,24 @@ class Approvals(Service):
         return Unit(
             token,
             parked(task, "ask", task.state, after.delay(now), move),
-            self._rows.notifications(record, after, event),
-            rows=self._rows.change(record, after, move, None, data),
+            self._notifications(record, after, event),
+            rows=self._change(record, after, move, None, data),
         )
 
     async def _expired(self, task: Task, token: Claim, record: Record, approval: Approval, now: int) -> Unit:
         """Fail the task, or ask again with a new approval."""
         if approval.request.on_expiry != ASK_AGAIN:
-            rows = self._rows.change(record, approval, "expire", None, {})
-            tasks = self._rows.notifications(record, approval, "approval.expired")
+            rows = self._change(record, approval, "expire", None, {})
+            tasks = self._notifications(record, approval, "approval.expired")
             return await self._ending(task, token, expired(approval), rows, tasks)
         after = open_approval(approval.request, now, task.name, (record.id, approval))
-        new, made = self._rows.open(task, after)
+        new, made = self._open(task, after)
         ended = msgspec.structs.replace(approval, next_id=new.id)
         return Unit(
             token,
             parked(task, "ask", task.state, after.delay(now), "asked again", new.id),
-            self._rows.notifications(new, after, "approval.requested"),
-            rows=(*self._rows.change(record, ended, "expire", None, {"next_id": new.id}), *made),
+            self._notifications(new, after, "approval.requested"),
+            rows=(*self._change(record, ended, "expire", None, {"next_id": new.id}), *made),
         )
 
     async def _ending(
@@ -399,17 +400,67 @@ class Approvals(Service):
         if task.state != TaskState.AWAITING_APPROVAL:
             return ()
         record = await self._find_pending(task)
-        return () if record is None else self._rows.cancel(record, await self._any_approval(record), "its task was ended")
+        return () if record is None else self._cancel(record, await self._any_approval(record), "its task was ended")
 
     async def rows_for_run(self, run: Run, why: str = "its run was canceled") -> tuple[Row, ...]:
         """Return the rows that cancel all pending approvals of a run."""
         rows: tuple[Row, ...] = ()
         which = RecordFilter(ENTITY, namespace=self._namespace, states=(PENDING,), run_id=run.id)
         async for record in every_record(self._store, which):
-            rows += self._rows.cancel(record, await self._any_approval(record), why)
+            rows += self._cancel(record, await self._any_approval(record), why)
         return rows
 
     async def close_orphan(self, record: Record) -> bool:
         """Cancel a pending approval of a task that is gone; return whether it was still pending."""
-        rows = self._rows.cancel(record, await self._any_approval(record), "its task no longer waits for it")
+        rows = self._cancel(record, await self._any_approval(record), "its task no longer waits for it")
         return (await self._committer.submit(Unit(rows=rows), self._patience)).verdict is Verdict.DONE
+
+    # the rows of units
+
+    def _open(self, task: Task, approval: Approval) -> tuple[Record, tuple[Row, ...]]:
+        """Return the record of a new approval, and its rows."""
+        body, blobs = self._pack(approval, task.root_id)
+        record = Record(
+            id=self._ids.new_id(),
+            namespace=task.namespace,
+            entity=ENTITY,
+            state=PENDING,
+            body=body,
+            task_id=task.id,
+            run_id=task.run_id,
+            root_id=task.root_id,
+            trace_id=task.trace_id,
+        )
+        return record, (PutRecord(record), *blobs)
+
+    def _change(self, record: Record, approval: Approval, move: str, actor: str | None, data: dict[str, Json]) -> tuple[Row, ...]:
+        """Return the rows of a move, guarded by the record's version."""
+        body, blobs = self._pack(approval, record.root_id or record.id)
+        target = MACHINE.moves[(PENDING, move)]
+        change = ChangeRecord(
+            record.id,
+            record.version,
+            body,
+            move=move,
+            from_state=PENDING,
+            to_state=target,
+            ended=target in MACHINE.final,
+            actor=actor,
+            data=encode(data, "data", BODY_LIMIT) if data else None,
+        )
+        return (change, *blobs)
+
+    def _cancel(self, record: Record, approval: Approval, why: str) -> tuple[Row, ...]:
+        """Return the rows that cancel a pending approval."""
+        return self._change(record, msgspec.structs.replace(approval, reason=why), "cancel", None, {"reason": why})
+
+    def _notifications(self, record: Record, approval: Approval, event: str) -> tuple[NewTask, ...]:
+        """Return the task that sends the webhook of an event, if one is configured."""
+        if not self._notifies and approval.request.notify is None:
+            return ()
+        lane = Lane(record.namespace, NOTIFY, ENGINE_LIST, NOTIFY)
+        payload = self._value_store.seal(encode({"event": event, "approval_id": record.id}))
+        return (NewTask(id=self._ids.new_id(), lane=lane, payload=payload, root_id=record.root_id, trace_id=record.trace_id),)
+
+    def _pack(self, approval: Approval, root_id: str) -> tuple[str, tuple[PutBlob, ...]]:
+        return self._value_store.pack(plain(approval), root_id, "approval", BODY_LIMIT)

@@ -7,6 +7,7 @@ retry of the run removes its deadline. A deferred cancellation is stored with th
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
 from datetime import datetime
 from typing import Any
 
@@ -72,20 +73,14 @@ Cancel = Callable[..., Awaitable[object]]
 """Cancels a run or a task, as `Runs.cancel` and `Queue.cancel` do."""
 
 
-def expire_with(store: Store, cancel: Callable[[], Cancel]) -> Callable[[dict[str, Any]], Awaitable[None]]:
-    """Return the handler of timers: it cancels a run whose deadline has passed; doing so twice is a no-op."""
-
-    async def expire(payload: dict[str, Any]) -> None:
-        run = await store.runs.find(payload["run_id"])
-        if run is None or run.finished or run.deadline_at is None:
-            return
-        reason = f"The deadline of the run passed at {as_text(run.deadline_at)}."
-        try:
-            await cancel()(run.id, actor="deadline", reason=reason, code=EXCEEDED)
-        except (IllegalMove, RunNotFound):
-            pass  # it has ended meanwhile
-
-    return expire
+async def expire_run(store: Store, cancel: Callable[[], Cancel], payload: dict[str, Any]) -> None:
+    """Handle a timer: cancel a run whose deadline has passed; doing so twice is a no-op."""
+    run = await store.runs.find(payload["run_id"])
+    if run is None or run.finished or run.deadline_at is None:
+        return
+    reason = f"The deadline of the run passed at {as_text(run.deadline_at)}."
+    with suppress(IllegalMove, RunNotFound):  # it has ended meanwhile
+        await cancel()(run.id, actor="deadline", reason=reason, code=EXCEEDED)
 
 
 def cancel_task(
@@ -111,35 +106,26 @@ def cancel_task(
     return NewTask(id=derived_id(source_id, "cancel"), lane=lane, payload=encode(payload), delay=delay)
 
 
-def cancel_with(store: Store, task: Cancel, run: Callable[[], Cancel]) -> Callable[[dict[str, Any]], Awaitable[None]]:
-    """Return the handler of such tasks; whatever has ended or is gone stays as it is.
+async def cancel_work(store: Store, cancel: Cancel, cancel_run: Callable[[], Cancel], payload: dict[str, Any]) -> None:
+    """Handle such a task; whatever has ended or is gone stays as it is.
 
     One that cannot be canceled does not keep the others: its error is raised after them, and the task is retried.
     """
-
-    async def cancel(payload: dict[str, Any]) -> None:
-        by: dict[str, Any] = {"actor": payload["actor"], "reason": payload["reason"]}
-        of_runs = by | {"code": payload["code"], "force": payload["force"]}
-        errors: list[Exception] = []
-
-        async def attempt(canceled: Awaitable[Any]) -> None:
-            try:
-                await canceled
-            except (IllegalMove, TaskNotFound, RunNotFound):
-                pass
-            except Exception as error:
-                errors.append(error)
-
-        for task_id in payload["tasks"]:
-            await attempt(task(task_id, **by))
-        for run_id in payload["runs"]:
-            if payload.get("timer") and ((found := await store.runs.find(run_id)) is None or found.finished):
-                continue
-            await attempt(run()(run_id, **of_runs))
-        if errors:
-            raise errors[0]
-
-    return cancel
+    by: dict[str, Any] = {"actor": payload["actor"], "reason": payload["reason"]}
+    of_runs = by | {"code": payload["code"], "force": payload["force"]}
+    errors: list[Exception] = []
+    for work_id in (*payload["tasks"], *payload["runs"]):
+        try:
+            if work_id in payload["tasks"]:
+                await cancel(work_id, **by)
+            elif not payload.get("timer") or ((run := await store.runs.find(work_id)) is not None and not run.finished):
+                await cancel_run()(work_id, **of_runs)
+        except (IllegalMove, TaskNotFound, RunNotFound):
+            continue
+        except Exception as error:
+            errors.append(error)
+    if errors:
+        raise errors[0]
 
 
 _COMMANDS = {"cancel": "pause", "pause": "pause", "requeue": "resume", "resume": "resume"}
