@@ -149,5 +149,5 @@ async def test_takeovers_of_a_run_are_listed_with_the_owners_that_lost_its_tasks
         await settle(store, task.claim, succeed())
     assert await store.log.list_takeovers(run.id, 10) == found
     by_one = [*await store.log.list_moves(found[0].entity_id), *await store.log.list_moves(run.id)]
-    of_many = await store.log.list_moves_of([run.id, found[0].entity_id])
+    of_many = await store.log.list_moves(*[run.id, found[0].entity_id])
     assert sorted(of_many, key=lambda move: move.seq) == sorted(by_one, key=lambda move: move.seq)

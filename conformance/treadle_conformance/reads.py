@@ -46,7 +46,7 @@ async def test_a_task_is_found_live_and_finished(store):
 
 async def test_a_task_that_does_not_exist_is_not_found(store):
     assert await store.tasks.find(UNKNOWN_ID) is None
-    assert await store.tasks.find_finished([UNKNOWN_ID]) == []
+    assert await store.tasks.find_many([UNKNOWN_ID], ended=True) == []
 
 
 async def test_the_list_of_a_unique_key_is_found_while_its_task_is_live(store):
@@ -61,9 +61,9 @@ async def test_the_list_of_a_unique_key_is_found_while_its_task_is_live(store):
 async def test_only_finished_ones_are_found_finished(store):
     done, live = await put_and_claim(store), await put_one(store)
     await settle(store, done.claim, succeed())
-    found = await store.tasks.find_finished([live.id, done.id, UNKNOWN_ID])
+    found = await store.tasks.find_many([live.id, done.id, UNKNOWN_ID], ended=True)
     assert found == [await get(store, done.id)]
-    assert await store.tasks.find_finished([]) == []
+    assert await store.tasks.find_many([], ended=True) == []
     both = await store.tasks.find_many([live.id, done.id, UNKNOWN_ID, live.id])
     assert sorted(both, key=lambda task: task.id) == sorted([await get(store, live.id), *found], key=lambda task: task.id)
     assert await store.tasks.find_many([]) == []

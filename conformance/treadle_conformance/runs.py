@@ -21,6 +21,7 @@ from treadle.kernel.store.units import (
 )
 from treadle.kernel.store.verify import verify
 from treadle.model.errors import IllegalMove
+from treadle.model.states import RUN
 from treadle.model.tasks import Claim
 from treadle_conformance.run_steps import (
     advance,
@@ -75,10 +76,10 @@ async def test_of_many_runs_those_are_found_that_are_finished(store: Store) -> N
     for run, (move, state) in zip(runs, ends.items(), strict=False):
         await advance(store, run, rows=(MoveRun(run.id, move, "running", state),))
     asked = [*(run.id for run in runs), UNKNOWN_ID, runs[0].id]
-    found = await store.runs.find_finished(asked)
+    found = await store.runs.find_many(asked, sorted(RUN.final))
     assert sorted(run.state for run in found) == ["canceled", "completed", "failed"]
     assert {run.id: run for run in found} == {run.id: await get_run(store, run.id) for run in runs[:3]}
-    assert await store.runs.find_finished([]) == []
+    assert await store.runs.find_many([], sorted(RUN.final)) == []
 
 
 async def test_an_idempotency_key_that_is_taken_names_its_run_and_nothing_of_the_unit_is_done(store: Store) -> None:

@@ -53,13 +53,13 @@ async def test_an_inbox_keeps_what_came_first_until_it_is_cleared(store: Store) 
     one, two = new_step(run, ONE).id, new_step(run, TWO).id
     await store.commit([Unit(rows=(PutInbox(one, "1"), PutInbox(two, "2")))])
     await store.commit([Unit(rows=(PutInbox(one, "later"),))])
-    found = {step.id: step.inbox for step in await store.runs.list_inbox(run.id, 10)}
+    found = {step.id: step.inbox for step in await store.runs.list_steps(run.id, None, 10, with_inbox=True)}
     assert found == {one: "1", two: "2"}
-    assert len(await store.runs.list_inbox(run.id, 1)) == 1
+    assert len(await store.runs.list_steps(run.id, None, 1, with_inbox=True)) == 1
     await advance(store, run, rows=(ClearInbox((one, UNKNOWN_ID)),))
-    assert [(step.id, step.inbox) for step in await store.runs.list_inbox(run.id, 10)] == [(two, "2")]
+    assert [(step.id, step.inbox) for step in await store.runs.list_steps(run.id, None, 10, with_inbox=True)] == [(two, "2")]
     await store.commit([Unit(rows=(PutInbox(one, "new"),))])
-    assert {step.inbox for step in await store.runs.list_inbox(run.id, 10)} == {"new", "2"}
+    assert {step.inbox for step in await store.runs.list_steps(run.id, None, 10, with_inbox=True)} == {"new", "2"}
 
 
 async def test_a_settle_may_leave_its_result_without_touching_the_run(store: Store) -> None:
@@ -69,7 +69,7 @@ async def test_a_settle_may_leave_its_result_without_touching_the_run(store: Sto
     unit = Unit(task.claim, succeed(), (later,), rows=(PutInbox(task.step_id or "", "left"),))
     assert [(await store.commit([unit]))[0].verdict for _ in range(2)] == [Verdict.DONE, Verdict.DONE]
     assert (await get_run(store, run.id)).version == run.version
-    assert [step.inbox for step in await store.runs.list_inbox(run.id, 10)] == ["left"]
+    assert [step.inbox for step in await store.runs.list_steps(run.id, None, 10, with_inbox=True)] == ["left"]
     assert [each.id for each in await live_of(store, run)] == [later.id]
 
 
@@ -172,6 +172,6 @@ async def test_runs_are_listed_newest_first_and_counted(store: Store) -> None:
     made_at = (await store.runs.list_matching(RunFilter(), 1))[0].created_at
     assert (await found(created_after=made_at + 1), await found(created_before=0)) == ([], [])
     assert await found(created_after=made_at, created_before=made_at + 1, workflow="w.W0") == [2, 0]
-    assert await store.runs.count_matching(RunFilter(namespace="default", search="w.w1")) == {"running": 1, "failed": 1}
-    assert await store.runs.count("default") == {"running": 3, "failed": 1}
-    assert await store.runs.count("nowhere") == {}
+    assert await store.runs.count(RunFilter(namespace="default", search="w.w1")) == {"running": 1, "failed": 1}
+    assert await store.runs.count(RunFilter(namespace="default")) == {"running": 3, "failed": 1}
+    assert await store.runs.count(RunFilter(namespace="nowhere")) == {}

@@ -33,12 +33,13 @@ async def test_a_tree_lists_its_runs_tasks_and_records(store: Store) -> None:
     await put(store, new_task())
     record = Record(id=UNKNOWN_ID, entity="approval", state="pending", task_id=running.id, root_id=root.id)
     await store.commit([Unit(rows=(PutRecord(record),))])
-    assert [run.id for run in await store.traces.list_runs([root.id], 10)] == sorted([root.id, child.id])
-    tasks = await store.traces.list_tasks([root.id], 10)
+    runs, tasks, records = await store.traces.find_trees([root.id], 10, 10, 10)
+    assert [run.id for run in runs] == sorted([root.id, child.id])
     assert sorted((task.id, task.run_id, task.state) for task in tasks) == sorted(
         [(done.id, root.id, "completed"), (running.id, child.id, "running")]
     )
     assert [task.finished_at is not None for task in tasks if task.id == done.id] == [True]
-    assert [each.id for each in await store.traces.list_records([root.id], 10)] == [UNKNOWN_ID]
-    assert [task.id for task in await store.traces.list_tasks([running.id], 10)] == [running.id]
-    assert [len(await read([root.id], 1)) for read in (store.traces.list_runs, store.traces.list_tasks)] == [1, 1]
+    assert [each.id for each in records] == [UNKNOWN_ID]
+    _, tasks, _ = await store.traces.find_trees([running.id], 10, 10, 10)
+    assert [task.id for task in tasks] == [running.id]
+    assert [len(rows) for rows in await store.traces.find_trees([root.id], 1, 1, 0)] == [1, 1, 0]

@@ -148,7 +148,7 @@ async def test_a_primary_that_was_frozen_settles_nothing_when_it_continues(three
             assert answer in (None, Verdict.DONE) or isinstance(answer, StoreUnavailable)
         await insist(store, task)
         assert await settle(store, held.claim, succeed('{"n":1}')) in (Verdict.DONE, Verdict.CLAIM_LOST)
-        (ended,) = await store.tasks.find_finished([held.id])
+        (ended,) = await store.tasks.find_many([held.id], ended=True)
         assert (ended.state, ended.result) == ("completed", '{"n":1}')
 
         old.resume()
@@ -234,7 +234,7 @@ async def test_an_isolated_primary_acknowledges_nothing_to_a_process_that_reache
             pass
     async with opened(three.url) as store:
         assert await settle(store, held.claim, succeed('{"by":"old"}')) is Verdict.CLAIM_LOST
-        (ended,) = await store.tasks.find_finished([held.id])
+        (ended,) = await store.tasks.find_many([held.id], ended=True)
         assert (ended.state, ended.result) == ("completed", '{"by":"new"}')
         assert await store.tasks.find(unheard.id) is None
 

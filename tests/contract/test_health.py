@@ -168,7 +168,7 @@ async def test_a_backup_of_a_store_that_is_written_to_is_of_one_moment(database:
     await writing
     copy = SqliteStore(str(path), clock=ManualClock())
     await copy.open(migrate=False)
-    assert len(await copy.tasks.find_finished([claim.task_id for claim in before])) == 20
+    assert len(await copy.tasks.find_many([claim.task_id for claim in before], ended=True)) == 20
     finished = (await copy.tasks.count_finished())["completed"]
     (depth,) = [each for each in await copy.tasks.list_depths() if each.lane == OTHER]
     assert depth.ready == finished  # each end is there with what follows from it

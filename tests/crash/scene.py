@@ -109,7 +109,7 @@ class Scene:
         async def all_there() -> bool:
             nonlocal found
             try:
-                found = await self.engine.kernel.store.tasks.find_finished(task_ids)
+                found = await self.engine.kernel.store.tasks.find_many(task_ids, ended=True)
             except StoreError:
                 return False
             return len(found) == len(set(task_ids))

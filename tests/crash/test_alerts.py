@@ -25,7 +25,7 @@ async def test_a_killed_worker_neither_loses_nor_doubles_an_alert(
         async def delivered() -> bool:
             found = (await scene.engine.alerts.list()).alerts
             ids = [each.id for alert in found for each in alert.deliveries]
-            return bool(ids) and len(await scene.engine.kernel.store.tasks.find_finished(ids)) == len(ids)
+            return bool(ids) and len(await scene.engine.kernel.store.tasks.find_many(ids, ended=True)) == len(ids)
 
         await until(delivered, other)
         (alert,) = (await scene.engine.alerts.list()).alerts

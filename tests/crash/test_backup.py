@@ -153,7 +153,7 @@ async def test_a_store_that_is_backed_up_under_load_continues_elsewhere(
         try:
             async with restored.engine as engine:
                 assert (await engine.kernel.verify()).problems == ()
-                assert await engine.kernel.store.tasks.find_finished([late]) == []
+                assert await engine.kernel.store.tasks.find_many([late], ended=True) == []
                 copy = engine.kernel.store
                 await copy.tasks.expire_leases_of([server.id for server in await copy.servers.list_all()])
                 worker = await restored.start_worker()

@@ -102,10 +102,10 @@ async def test_a_job_that_nobody_can_find_is_of_unknown_outcome_and_not_submitte
 
 async def until_ended(scene: Scene, task_id: str, state: str) -> list[Any]:
     async def there() -> bool:
-        return any(task.state == state for task in await scene.engine.kernel.store.tasks.find_finished([task_id]))
+        return any(task.state == state for task in await scene.engine.kernel.store.tasks.find_many([task_id], ended=True))
 
     await until(there, *scene._children)
-    return await scene.engine.kernel.store.tasks.find_finished([task_id])
+    return await scene.engine.kernel.store.tasks.find_many([task_id], ended=True)
 
 
 async def test_a_service_that_deduplicates_is_told_again_under_the_same_token(scene: Scene, farm: FarmServer) -> None:

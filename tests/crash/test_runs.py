@@ -48,7 +48,7 @@ async def finish(scene: Scene, run_id: str) -> dict[str, Any]:
     """The outputs, once nothing of the run is left."""
     outputs = await scene.engine.run_result(run_id, timeout=BOUND)
     await until(scene.nothing_is_left)
-    assert await scene.engine.kernel.store.runs.list_inbox(run_id, 10) == []
+    assert await scene.engine.kernel.store.runs.list_steps(run_id, None, 10, with_inbox=True) == []
     assert (await scene.engine.kernel.verify()).problems == ()
     return outputs
 
@@ -105,7 +105,7 @@ async def test_a_worker_that_dies_leaving_a_result_of_a_paused_run(scene: Scene,
     await scene.engine.runs.pause(run.id)
     scene.go.touch()
     await scene.died(first)
-    left = await scene.engine.kernel.store.runs.list_inbox(run.id, 10)
+    left = await scene.engine.kernel.store.runs.list_steps(run.id, None, 10, with_inbox=True)
     assert len(left) == (1 if point == "leave.after_commit" else 0)
     await scene.start_worker()
     await scene.engine.runs.resume(run.id)

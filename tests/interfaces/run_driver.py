@@ -93,7 +93,9 @@ class Hands:
         return {row.path if row.is_step else row.place: row.state.rpartition(".")[2] for row in rows}
 
     async def inbox(self, run_id: str) -> list[dict[str, Any]]:
-        return [decode(step.inbox) for step in await self.engine.kernel.store.runs.list_inbox(run_id, 100_000)]
+        return [
+            decode(step.inbox) for step in await self.engine.kernel.store.runs.list_steps(run_id, None, 100_000, with_inbox=True)
+        ]
 
     async def nothing_is_left(self, run_id: str) -> None:
         """No live task, nothing in an inbox, and the log explains the rows."""

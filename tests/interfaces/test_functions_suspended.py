@@ -12,6 +12,7 @@ from tests.interfaces.function_driver import Process, Scene
 from tests.limits import BOUND
 
 from treadle import Engine
+from treadle.kernel.store.queries import RunFilter
 from treadle.settings import Settings
 from treadle.testing import ManualClock
 
@@ -53,10 +54,10 @@ async def test_suspended_functions_are_rows_and_wake_on_time_after_a_restart(tmp
         assert await process.turn() == 0  # not a millisecond early
         clock.advance(0.001)
         await process.quiet()
-        assert (await engine.kernel.store.runs.count("default"))["completed"] == (count + 1) // 2
+        assert (await engine.kernel.store.runs.count(RunFilter(namespace="default")))["completed"] == (count + 1) // 2
         clock.advance(1)
         await process.quiet()
-        assert await engine.kernel.store.runs.count("default") == {"completed": count}
+        assert await engine.kernel.store.runs.count(RunFilter(namespace="default")) == {"completed": count}
         assert clock.now() == begun + (SLEEP + 1) * 1000
         assert await engine.run_result(ids[-1]) == count - 1
         scene.close()

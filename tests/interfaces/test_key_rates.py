@@ -13,6 +13,7 @@ from tests.interfaces.function_driver import Died, Scene, function_scene
 from tests.limits import BOUND
 
 from treadle import Engine
+from treadle.kernel.store.queries import RunFilter
 from treadle.model.errors import InvalidPolicy
 from treadle.model.names import HANDLER
 from treadle.settings import Settings
@@ -54,7 +55,7 @@ async def until_ended(scene: Scene, process: Any, starts: list[int], steps: int 
         for task in await process.claim(HANDLER):
             starts.append(scene.clock.now())
             await process.settle(task)
-        counts = await scene.engine.kernel.store.runs.count("default")
+        counts = await scene.engine.kernel.store.runs.count(RunFilter(namespace="default"))
         if set(counts) == {"completed"} and not await scene.engine.kernel.store.tasks.list_depths():
             return
         scene.clock.advance(0.05)

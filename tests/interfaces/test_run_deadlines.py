@@ -12,7 +12,7 @@ from tests.interfaces.engines import make_engine, url_of
 from tests.limits import BOUND
 
 from treadle import Engine
-from treadle.kernel.store.queries import TaskFilter
+from treadle.kernel.store.queries import RunFilter, TaskFilter
 from treadle.model.errors import InvalidPolicy, Refused, RunCanceled
 from treadle.model.names import RUN_DEADLINE
 from treadle.model.values import decode
@@ -241,7 +241,7 @@ async def test_a_deadline_that_cannot_be_kept_is_refused(options: dict[str, Any]
             await engine.start_function("quick", {}, **options)
         with pytest.raises(InvalidPolicy):
             await engine.start_run(FLOW, "shop.Wait", {"n": 1}, **options)
-        assert await engine.kernel.store.runs.count("default") == {}
+        assert await engine.kernel.store.runs.count(RunFilter(namespace="default")) == {}
 
 
 async def test_a_timer_is_the_engines_own_task():

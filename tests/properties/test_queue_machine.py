@@ -352,7 +352,7 @@ class QueueMachine(RuleBasedStateMachine):
     @invariant()
     def every_completion_is_seen(self) -> None:
         done = {task_id: task.result for task_id, task in self.expected.items() if task.finished}
-        found = self.do(self.store.tasks.find_finished(list(self.expected)))
+        found = self.do(self.store.tasks.find_many(list(self.expected), ended=True))
         assert sorted((task.id, task.result) for task in found if task.result) == sorted(
             (task_id, result) for task_id, result in done.items() if result
         )

@@ -278,7 +278,7 @@ class RunMachine(RuleBasedStateMachine):
         run = await last.runs.get_run(self.run_id)
         assert (run.state, await last.runs.outputs(run)) == ("completed", OUTPUTS)
         assert await self.store.tasks.list_matching(TaskFilter(states=LIVE), 100) == []
-        assert await self.store.runs.list_inbox(self.run_id, 100) == []
+        assert await self.store.runs.list_steps(self.run_id, None, 100, with_inbox=True) == []
         report = await verify(self.store)
         assert report.problems == ()
         rows = await last.runs.list_steps(self.run_id)

@@ -55,7 +55,7 @@ async def read_run(store: Store, engine: Engine, run: Run) -> Found:
     """The same of one that was read."""
     result = (await engine.runs.outputs(run)) if run.state == "completed" else None
     tasks = await store.tasks.list_matching(TaskFilter(run_id=run.id), 1000)
-    inbox = len(await store.runs.list_inbox(run.id, 10))
+    inbox = len(await store.runs.list_steps(run.id, None, 10, with_inbox=True))
     unknown = await _count_unknown(store, tasks)
     return Found(run.id, run.state, result, run.error, tasks, run.root_id, run.finished_at, unknown, inbox, run.idempotency_key)
 

@@ -51,10 +51,9 @@ NUMBERS = ("seq", "lane_id", "now")
 UNORDERED = (
     "servers.touch",
     "runs.load_steps",
-    "runs.list_inbox",
+    "runs.list_steps",
     "records.find_outcomes",
-    "tasks.find_finished",
-    "runs.find_finished",
+    "runs.find_many",
     "operators.list_limits",
     "tasks.list_depths",
 )

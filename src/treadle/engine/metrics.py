@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from treadle.engine.metric_table import BY_NAME, COUNTER, GAUGE, METRICS, BoundedLabel, outcome_of
-from treadle.kernel.store.queries import DeadLetterFilter
+from treadle.kernel.store.queries import DeadLetterFilter, RunFilter
 from treadle.kernel.telemetry.events import (
     Event,
     LeaseLost,
@@ -219,7 +219,7 @@ class Metrics:
         gauges.add("treadle_dead_letters", (namespace,), dead)
         for state, count in (await source.store.records.count(namespace, ALERT.entity)).items():
             gauges.add("treadle_alerts", (namespace, state), count)
-        for state, count in (await source.store.runs.count(namespace)).items():
+        for state, count in (await source.store.runs.count(RunFilter(namespace=namespace))).items():
             gauges.add("treadle_runs", (namespace, state), count)
         for server in await source.reads.list_servers():
             if server.state != _STOPPED:

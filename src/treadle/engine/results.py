@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Sequence
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 from treadle.kernel.store.lookups import current_run
@@ -28,7 +29,7 @@ from treadle.model.errors import (
 from treadle.model.names import is_function
 from treadle.model.retry import Backoff
 from treadle.model.runs import Run
-from treadle.model.states import RunState, TaskState
+from treadle.model.states import RUN, RunState, TaskState
 from treadle.model.tasks import Task
 from treadle.model.values import Json, decode
 
@@ -51,8 +52,10 @@ class Results:
     def __init__(self, kernel: Kernel) -> None:
         self._kernel = kernel
         store, clock, emit = kernel.store, kernel.clock, kernel.emit
-        self.tasks: Waiters[Task] = Waiters(store.tasks.find_many, store.tasks.find_finished, clock, emit)
-        self.runs: Waiters[Run] = Waiters(store.runs.find_many, store.runs.find_finished, clock, emit)
+        self.tasks: Waiters[Task] = Waiters(store.tasks.find_many, partial(store.tasks.find_many, ended=True), clock, emit)
+        self.runs: Waiters[Run] = Waiters(
+            store.runs.find_many, partial(store.runs.find_many, states=sorted(RUN.final)), clock, emit
+        )
 
     async def of_task(self, task_id: str, timeout: Duration | None) -> dict[str, Json]:
         """Wait for the task and return its result, or raise the error that it ended with."""

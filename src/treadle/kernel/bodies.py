@@ -193,7 +193,7 @@ class Bodies:
     async def _check_histories(self, errors: dict[str, str | None]) -> Problems:
         """Check the moves of entities, except those that repeat the entity's error, and the effects of their trees."""
         problems: Problems = []
-        for move in await self._store.log.list_moves_of(list(errors)) if errors else ():
+        for move in await self._store.log.list_moves(*errors) if errors else ():
             if move.data != errors[move.entity_id]:
                 what = f"move {move.version} ({move.move}) of the {move.entity} {move.entity_id}"
                 problems += self._check("log", "move", what, move)

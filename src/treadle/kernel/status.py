@@ -16,7 +16,7 @@ from treadle.api.system import ScheduleFiring
 from treadle.kernel.core import Core, Service
 from treadle.kernel.queue.why import OPEN_SERVICE, is_own, shown_servers
 from treadle.kernel.store.ports import Store
-from treadle.kernel.store.queries import DeadLetterFilter, LaneDepth
+from treadle.kernel.store.queries import DeadLetterFilter, LaneDepth, RunFilter
 from treadle.kernel.store.records import EffectFilter, RecordFilter
 from treadle.model.errors import UnreadableValue
 from treadle.model.external import RAISES_IN_ROW, ExternalProductionRecord
@@ -149,7 +149,7 @@ class StatusReads(Service):
             latency_for=latency_for,
             overdue_for=await self._store.health.overdue_for(),
             depths=depths,
-            runs=await self._store.runs.count(self._namespace),
+            runs=await self._store.runs.count(RunFilter(namespace=self._namespace)),
             dead_letters=dead,
             approvals=(await self._store.records.count(self._namespace, APPROVAL.entity)).get("pending", 0),
             blocked_objectives=(await self._store.records.count(self._namespace, OBJECTIVE.entity)).get("BLOCKED", 0),

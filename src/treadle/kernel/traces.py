@@ -78,9 +78,7 @@ class TraceReads(Service):
         """Return a page of the trace that any id in it, or its trace id, names; raises `NotFound`."""
         check_limit(limit)
         roots, trace_id = await self._find_roots(any_id)
-        runs = await self._store.traces.list_runs(roots, RUNS)
-        tasks = await self._store.traces.list_tasks(roots, TASKS)
-        records = await self._store.traces.list_records(roots, RECORDS)
+        runs, tasks, records = await self._store.traces.find_trees(roots, RUNS, TASKS, RECORDS)
         if not runs and not tasks:
             raise not_found("trace", any_id)
         now = await self._store.now()
@@ -164,7 +162,7 @@ class TraceReads(Service):
         tasks = {task.id: task for task in (await self._store.tasks.find_many(ids) if ids else ())}
         moved = [task.id for task in tasks.values() if needs_moves(task)]
         moves: dict[str, list[Move]] = defaultdict(list)
-        for move in await self._store.log.list_moves_of(moved) if moved else ():
+        for move in await self._store.log.list_moves(*moved) if moved else ():
             moves[move.entity_id].append(move)
         found: list[TraceEntry] = []
         functions = 0

@@ -172,15 +172,16 @@ class Traces(Reads):
     async def list_roots(self, namespace: str, trace_id: str, limit: int) -> list[str]:
         return await self._list_ids("list_trace_roots", namespace=namespace, trace_id=trace_id, limit=max(limit, 0))
 
-    async def list_runs(self, root_ids: Sequence[str], limit: int) -> list[Run]:
-        return await self._database.fetch_as(Run, "list_tree_runs", roots=unique(root_ids), limit=max(limit, 0))
-
-    async def list_tasks(self, root_ids: Sequence[str], limit: int) -> list[TreeTask]:
-        rows = await self._database.fetch("list_tree_tasks", roots=unique(root_ids), limit=max(limit, 0))
-        return [TreeTask(*row) for row in rows]
-
-    async def list_records(self, root_ids: Sequence[str], limit: int) -> list[Record]:
-        return await self._database.fetch_as(Record, "list_tree_records", roots=unique(root_ids), limit=max(limit, 0))
+    async def find_trees(
+        self, root_ids: Sequence[str], runs: int, tasks: int, records: int
+    ) -> tuple[list[Run], list[TreeTask], list[Record]]:
+        roots = unique(root_ids)
+        tree_tasks = await self._database.fetch("list_tree_tasks", roots=roots, limit=tasks)
+        return (
+            await self._database.fetch_as(Run, "list_tree_runs", roots=roots, limit=runs),
+            [TreeTask(*row) for row in tree_tasks],
+            await self._database.fetch_as(Record, "list_tree_records", roots=roots, limit=records),
+        )
 
 
 class Streams(Reads):
@@ -205,11 +206,8 @@ class Log(Reads):
         super().__init__(database)
         self.seqs_in_order = database.seqs_in_order
 
-    async def list_moves(self, entity_id: str) -> list[Move]:
-        return await self._database.fetch_as(Move, "list_moves", entity_id=entity_id)
-
-    async def list_moves_of(self, entity_ids: Sequence[str]) -> list[Move]:
-        return await self._database.fetch_as(Move, "list_moves_of", ids=unique(entity_ids))
+    async def list_moves(self, *entity_ids: str) -> list[Move]:
+        return await self._database.fetch_as(Move, "list_moves", ids=unique(entity_ids))
 
     async def list_takeovers(self, run_id: str, limit: int) -> list[Move]:
         return await self._database.fetch_as(Move, "list_takeovers", run_id=run_id, limit=max(limit, 0))
@@ -400,9 +398,6 @@ class Runs(Reads):
     async def find_last_link(self, chain_id: str) -> Run | None:
         return await self._find(Run, "find_last_link", chain_id=chain_id)
 
-    async def find_finished(self, run_ids: Sequence[str]) -> list[Run]:
-        return await self._database.fetch_as(Run, "find_finished_runs", ids=unique(run_ids))
-
     async def list_matching(self, which: RunFilter, limit: int) -> list[Run]:
         return await self._database.fetch_as(Run, _list_statement(which), **await self._values(which), limit=max(limit, 0))
 
@@ -411,10 +406,9 @@ class Runs(Reads):
         rows = await self._database.fetch("list_failed_runs", **values, before_at=before.finished_at, before_id=before.id)
         return [FailedRun(*row) for row in rows]
 
-    async def count(self, namespace: str) -> dict[str, int]:
-        return dict(await self._database.fetch("count_runs", namespace=namespace))
-
-    async def count_matching(self, which: RunFilter) -> dict[str, int]:
+    async def count(self, which: RunFilter) -> dict[str, int]:
+        if which.namespace is not None and which == RunFilter(namespace=which.namespace):
+            return dict(await self._database.fetch("count_runs", namespace=which.namespace))
         return dict(await self._database.fetch("count_matching_runs", **await self._values(which)))
 
     async def count_doing(self, which: RunFilter, limit: int) -> dict[str, int]:
@@ -449,11 +443,9 @@ class Runs(Reads):
                 steps |= {step.id: step for step in await self._database.fetch_as(Step, name, run_id=run_id, ids=unique(ids))}
         return list(steps.values())
 
-    async def list_inbox(self, run_id: str, limit: int) -> list[Step]:
-        return await self._database.fetch_as(Step, "list_inbox", run_id=run_id, limit=limit)
-
-    async def list_steps(self, run_id: str, after_id: str | None, limit: int) -> list[Step]:
-        return await self._database.fetch_as(Step, "list_steps", run_id=run_id, after_id=after_id, limit=max(limit, 0))
+    async def list_steps(self, run_id: str, after_id: str | None, limit: int, *, with_inbox: bool = False) -> list[Step]:
+        name = "list_inbox" if with_inbox else "list_steps"
+        return await self._database.fetch_as(Step, name, run_id=run_id, after_id=after_id, limit=max(limit, 0))
 
     async def find_step(self, step_id: str) -> Step | None:
         return await self._find(Step, "find_step", id=step_id)
@@ -515,8 +507,8 @@ class TaskPort(Reads):
     async def find(self, task_id: str) -> Task | None:
         return await self._find(Task, "find_tasks", ids=[task_id])
 
-    async def find_many(self, task_ids: Sequence[str]) -> list[Task]:
-        tasks = await self._database.fetch_as(Task, "find_tasks", ids=unique(task_ids))
+    async def find_many(self, task_ids: Sequence[str], *, ended: bool = False) -> list[Task]:
+        tasks = await self._database.fetch_as(Task, "find_finished" if ended else "find_tasks", ids=unique(task_ids))
         return sorted(tasks, key=lambda task: (task.created_at, task.id), reverse=True)
 
     async def find_unique(self, namespace: str, keys: Sequence[str]) -> dict[str, str]:

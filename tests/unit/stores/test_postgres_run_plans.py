@@ -104,7 +104,7 @@ async def check_reads(connection: Connection) -> None:
     plan = await explain(connection, "runs.sql", "find_run", RUN)
     assert plan.indexes("runs") == {"runs_pkey"}
     runs = await literal(connection, "uuid", f"select id from runs order by id limit {BATCH}")
-    plan = await explain(connection, "runs.sql", "find_finished_runs", runs)
+    plan = await explain(connection, "runs.sql", "find_runs", runs, "array['completed', 'failed']")
     assert plan.indexes("runs") == {"runs_pkey"}
     plan.reads_few_rows(2 * BATCH)
     newest = "'ffffffff-ffff-ffff-ffff-ffffffffffff'"

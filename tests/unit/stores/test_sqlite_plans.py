@@ -88,7 +88,6 @@ INDEXES = {
         "list_run_lines_after": {"lines_run"},
         "list_moves": set(),
         "list_histories": set(),
-        "list_moves_of": set(),
         "list_takeovers": {"log_takeovers"},
         "list_events": {"finished_seq"},
         "tally": {"finished_seq"},

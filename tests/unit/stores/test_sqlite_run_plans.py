@@ -59,7 +59,6 @@ INDEXES: dict[str, dict[str, set[str]]] = {
     "runs": {
         "find_runs": set(),
         "find_run": set(),
-        "find_finished_runs": set(),
         "list_runs": {"runs_created"},
         "list_runs_of_state": {"runs_state"},
         "list_runs_of_workflow": {"runs_workflow"},

@@ -226,4 +226,4 @@ class Reads(Service):
             and event.move.entity == "task"
             and event.move.to_state in (TaskState.COMPLETED, TaskState.FAILED)
         ]
-        return await self._store.tasks.find_finished(ended[-_ENDS_LIMIT:])
+        return await self._store.tasks.find_many(ended[-_ENDS_LIMIT:], ended=True)

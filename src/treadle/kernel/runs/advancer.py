@@ -124,7 +124,7 @@ class RunViews(Service):
         known = Known(run, cached.view if cached is not None and cached.run.version == run.version else View())
         if fresh and not run.finished:
             try:
-                for step in await self._store.runs.list_inbox(run_id, INBOX_LIMIT):
+                for step in await self._store.runs.list_steps(run_id, None, INBOX_LIMIT, with_inbox=True):
                     known.inbox[step.id] = inbox_event(step.id, step.inbox or "", self._value_store)
             except StoreError:
                 raise

@@ -99,10 +99,7 @@ class RunReads(Service):
 
     async def count_runs(self, **which: Any) -> dict[str, int]:
         """Number of matching runs by state, for every state; filters as for `runs_like`."""
-        if any(which.values()):
-            found = await self._store.runs.count_matching(self.runs_like(**which))
-        else:
-            found = await self._store.runs.count(self._namespace)  # answered from an index alone
+        found = await self._store.runs.count(self.runs_like(**which))
         return {state: found.get(state, 0) for state in _STATES}
 
     async def count_doing(self, **which: Any) -> dict[str, int]:
@@ -127,7 +124,7 @@ class RunReads(Service):
         """The durations of the finished ones of the runs, by id, without the time between a failure and its retry."""
         moves: dict[str, list[Move]] = {}
         moved = [run.id for run in runs if run.finished and run.moves > _PLAIN_MOVES]
-        for move in await self._store.log.list_moves_of(moved) if moved else ():
+        for move in await self._store.log.list_moves(*moved) if moved else ():
             moves.setdefault(move.entity_id, []).append(move)
         found = {run.id: took_for(run, moves.get(run.id, ())) for run in runs}
         return {run_id: took for run_id, took in found.items() if took is not None}
@@ -349,7 +346,9 @@ class RunReads(Service):
 
     async def _find_broken(self, run: Run, tasks: Sequence[Task]) -> Task | None:
         """The last task that failed to advance the run, if its input is still there and no other advance is pending (D60)."""
-        if any(task.kind == ADVANCE for task in tasks) or (tasks and not await self._store.runs.list_inbox(run.id, 1)):
+        if any(task.kind == ADVANCE for task in tasks) or (
+            tasks and not await self._store.runs.list_steps(run.id, None, 1, with_inbox=True)
+        ):
             return None
         failed = TaskFilter(states=(TaskState.FAILED,), namespace=self._namespace, kind=ADVANCE, run_id=run.id)
         return next(iter(await self._store.tasks.list_matching(failed, 1)), None)

@@ -35,7 +35,7 @@ class Repairs(Service):
 
         All reads and writes hold for one version of the run.
         """
-        while await self._store.runs.list_inbox(run_id, 1):
+        while await self._store.runs.list_steps(run_id, None, 1, with_inbox=True):
             await self._advancer.offer(run_id)
 
         async def attempt() -> list[str]:
@@ -70,7 +70,7 @@ class Repairs(Service):
         served = {task.id for task in live}
         missing = {row.task_id: row for row in waiting if row.task_id is not None and row.task_id not in served}
         events: dict[str, Event] = {row.id: Expand(row.id) for row in unexpanded}
-        ended = {task.id: task for task in await self._store.tasks.find_finished(list(missing))}
+        ended = {task.id: task for task in await self._store.tasks.find_many(list(missing), ended=True)}
         for task_id, row in missing.items():
             task = ended.get(task_id)
             events[row.id] = Resend(row.id) if task is None else self._end_of(row, task)

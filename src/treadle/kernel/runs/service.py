@@ -279,7 +279,7 @@ class Runs(Service):
             return _ENDED[run.state]
         if run.state == RunState.PAUSED:
             return ExecutionStatus.PAUSED
-        if await self._store.runs.list_inbox(run.id, 1):
+        if await self._store.runs.list_steps(run.id, None, 1, with_inbox=True):
             return ExecutionStatus.RUNNING
         live = await self._store.tasks.list_matching(TaskFilter(states=_LIVE, run_id=run.id), _TASKS_LIMIT)
         own = any(task.kind in (ADVANCE, SCRIPT, APPROVAL) and task.state == TaskState.PENDING for task in live)

@@ -136,7 +136,7 @@ class StepReads(RunReads):
     async def _finished(self, work: RunWork, steps: list[ShownStep]) -> list[ShownStep]:
         """The steps with the times of their finished tasks."""
         wanted = {task_id: each.row.id for each in steps if each.ended_at is not None and (task_id := task_of(each.row))}
-        tasks = {wanted[task.id]: task for task in (await self._store.tasks.find_finished(list(wanted)) if wanted else [])}
+        tasks = {wanted[task.id]: task for task in (await self._store.tasks.find_many(list(wanted), ended=True) if wanted else [])}
         return [work.finish(each, tasks[each.row.id]) if each.row.id in tasks else each for each in steps]
 
     async def _all(self, run: Run) -> list[ShownStep]:

@@ -121,14 +121,11 @@ class TaskStore(Protocol):
     async def find(self, task_id: str) -> Task | None:
         """Return the task, live or finished."""
 
-    async def find_many(self, task_ids: Sequence[str]) -> list[Task]:
-        """Return those of the tasks that exist, live or finished."""
+    async def find_many(self, task_ids: Sequence[str], *, ended: bool = False) -> list[Task]:
+        """Return those of the tasks that exist, live or finished; with `ended`, only finished ones."""
 
     async def find_unique(self, namespace: str, keys: Sequence[str]) -> dict[str, str]:
         """Return the task list of the live task that has each of these unique keys; keys that none has are left out."""
-
-    async def find_finished(self, task_ids: Sequence[str]) -> list[Task]:
-        """Return those of the tasks that are finished."""
 
     async def list_matching(self, which: TaskFilter, limit: int) -> list[Task]:
         """Return up to `limit` tasks, live and finished, newest first (by creation time, then id)."""
@@ -168,20 +165,14 @@ class RunStore(Protocol):
     async def find_last_link(self, chain_id: str) -> Run | None:
         """Return the last run of the chain; None if its first run was not continued."""
 
-    async def find_finished(self, run_ids: Sequence[str]) -> list[Run]:
-        """Return those of the runs that are finished."""
-
     async def list_matching(self, which: RunFilter, limit: int) -> list[Run]:
         """Return up to `limit` runs, newest first (by creation time, then id)."""
 
     async def list_failed(self, namespace: str, after: int, limit: int, before: FailedRun = LATEST_FAILURE) -> list[FailedRun]:
         """Return up to `limit` runs that are failed and ended after the instant, latest first, from the one next to `before`."""
 
-    async def count(self, namespace: str) -> dict[str, int]:
-        """Count the runs of the namespace by state."""
-
-    async def count_matching(self, which: RunFilter) -> dict[str, int]:
-        """Count the runs that match the filter, by state."""
+    async def count(self, which: RunFilter) -> dict[str, int]:
+        """Count the runs that match the filter, by state; all runs of a namespace are counted in an index alone."""
 
     async def count_doing(self, which: RunFilter, limit: int) -> dict[str, int]:
         """Count the newest `limit` unfinished runs that match the filter, by what they are doing (`model.activity`)."""
@@ -207,11 +198,8 @@ class RunStore(Protocol):
         `rows`; and all children of the steps `children_of`.
         """
 
-    async def list_inbox(self, run_id: str, limit: int) -> list[Step]:
-        """Return up to `limit` steps of the run with a non-empty inbox."""
-
-    async def list_steps(self, run_id: str, after_id: str | None, limit: int) -> list[Step]:
-        """Return a page of the run's steps in order of id."""
+    async def list_steps(self, run_id: str, after_id: str | None, limit: int, *, with_inbox: bool = False) -> list[Step]:
+        """Return a page of the run's steps in order of id; `with_inbox`: the first `limit` of those with a non-empty inbox."""
 
     async def find_step(self, step_id: str) -> Step | None:
         """Return the step with that id, of any run."""
@@ -311,11 +299,8 @@ class LogStore(Protocol):
     seqs_in_order: bool
     """Whether moves are committed in the order of their seqs."""
 
-    async def list_moves(self, entity_id: str) -> list[Move]:
-        """Return the entity's moves in order of version; the end of a finished task is the last of them."""
-
-    async def list_moves_of(self, entity_ids: Sequence[str]) -> list[Move]:
-        """Return the moves of these entities, as `list_moves` does for each, in order of entity and version."""
+    async def list_moves(self, *entity_ids: str) -> list[Move]:
+        """Return the moves of these entities, in order of entity and version; the end of a finished task is the last of them."""
 
     async def list_takeovers(self, run_id: str, limit: int) -> list[Move]:
         """Return the last `limit` expiries of leases on tasks of the run, oldest first; the actor is the owner that lost one."""
@@ -367,14 +352,10 @@ class TraceStore(Protocol):
     async def list_roots(self, namespace: str, trace_id: str, limit: int) -> list[str]:
         """Return up to `limit` ids of the runs and tasks that began a tree in this trace, newest first."""
 
-    async def list_runs(self, root_ids: Sequence[str], limit: int) -> list[Run]:
-        """Return up to `limit` runs of the trees, oldest first (by id)."""
-
-    async def list_tasks(self, root_ids: Sequence[str], limit: int) -> list[TreeTask]:
-        """Return up to `limit` tasks of the trees, live and finished, oldest first (by id)."""
-
-    async def list_records(self, root_ids: Sequence[str], limit: int) -> list[Record]:
-        """Return up to `limit` records of the trees (such as approvals and external jobs), oldest first (by id)."""
+    async def find_trees(
+        self, root_ids: Sequence[str], runs: int, tasks: int, records: int
+    ) -> tuple[list[Run], list[TreeTask], list[Record]]:
+        """Return up to so many runs, tasks (live and finished) and records of the trees, each oldest first (by id)."""
 
 
 class StreamStore(Protocol):

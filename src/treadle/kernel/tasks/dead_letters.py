@@ -109,7 +109,9 @@ class DeadLetters(Service, DeadLettersApi):
     ) -> DeadLetterGroups:
         check_limit(limit)
         groups = await self._store.dead_letters.group(await self.filter(access=access, **which), limit)
-        errors = {task.id: task.error for task in await self._store.tasks.find_finished([group.last_id for group in groups])}
+        errors = {
+            task.id: task.error for task in await self._store.tasks.find_many([group.last_id for group in groups], ended=True)
+        }
         return DeadLetterGroups([record_of(DeadLetterGroup, group, error=decode(errors.get(group.last_id))) for group in groups])
 
     async def get(self, task_id: str, *, access: Access = OPEN) -> DeadLetterDetail:

@@ -1,15 +1,4 @@
--- name: list_moves(entity_id) on lists
--- List the moves of the entity $1; the end of a finished task is its last.
-select seq, at, entity, entity_id, version, move, from_state, to_state, actor, claim_version, run_id, root_id, trace_id, data
-from log
-where entity_id = $1::uuid
-union all
-select seq, finished_at, 'task', id, version, move, from_state, state, actor, claim_version, run_id, root_id, trace_id, error
-from finished
-where id = $1::uuid
-order by version;
-
--- name: list_moves_of(ids) on lists
+-- name: list_moves(ids) on lists
 -- List the moves of the entities $1, each in order of version.
 select moves.*
 from unnest($1::uuid[]) as given (id)

@@ -6,13 +6,6 @@ select * from runs where id = $1::uuid;
 -- Find the last run of a chain.
 select * from runs where chain_id = $1::uuid order by link desc limit 1;
 
--- name: find_finished_runs(ids) on hot
--- Find the finished runs among $1. (`offset 0` prevents the use of the index by state.)
-select found.*
-from unnest($1::uuid[]) as given (id)
-cross join lateral (select * from runs where runs.id = given.id offset 0) as found
-where found.state in ('completed', 'failed', 'canceled');
-
 -- name: list_runs(states, namespace, workflow, flow_ids, before_id, kind, task_list, root_id, created_after, created_before, search, doing, before_at, limit)
 -- List runs, newest first.
 select *
@@ -202,6 +195,6 @@ order by name;
 -- Find large values by digest.
 select blobs.digest, blobs.value from unnest($1::text[]) as wanted (digest) join blobs on blobs.digest = wanted.digest;
 
--- name: find_runs(ids, states)
+-- name: find_runs(ids, states) on hot
 -- Find runs by id, in one of the states $2 (null: any).
 select * from runs where id = any ($1::uuid[]) and ($2::text[] is null or state = any ($2::text[]));

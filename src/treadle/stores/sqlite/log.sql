@@ -1,8 +1,3 @@
--- name: list_moves as json
--- List the moves of an entity in order of version.
-select coalesce('[' || group_concat(move, ',') || ']', '[]')
-from (select move from moves where entity_id = :entity_id order by version);
-
 -- name: list_histories
 -- List the first entities after an id, each with its moves as JSON.
 with page as materialized (
@@ -27,7 +22,7 @@ select page.entity, page.id, page.state, page.version, coalesce(grouped.moves, '
 from page left join grouped on grouped.entity_id = page.id
 order by page.id;
 
--- name: list_moves_of as json
+-- name: list_moves as json
 -- List the moves of many entities, each in order of version.
 select coalesce('[' || group_concat(move, ',') || ']', '[]')
 from (select move from moves where entity_id in (select value from json_each(:ids)) order by entity_id, version);

@@ -6,12 +6,6 @@ select * from runs where id = :id;
 -- Find the last run of a chain.
 select * from runs where chain_id = :chain_id order by link desc limit 1;
 
--- name: find_finished_runs
--- Find finished runs by id.
-select runs.*
-from json_each(:ids) as wanted cross join runs on runs.id = wanted.value
-where runs.state in ('completed', 'failed', 'canceled');
-
 -- name: list_runs
 -- List runs, newest first. (Any other index would sort all runs for one page.)
 select *
