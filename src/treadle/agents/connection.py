@@ -38,7 +38,7 @@ from treadle.model.retry import NO_RETRY, RetryPolicy
 from treadle.model.tasks import Task
 from treadle.model.values import Json, decode
 from treadle.settings import Settings
-from treadle.workers.builtins import builtin_handlers
+from treadle.workers.builtins import run_handlers
 from treadle.workers.call import call
 from treadle.workers.context import Context
 from treadle.workers.scripts import ScriptRunner
@@ -186,7 +186,7 @@ class Connection:
         """Do the engine's own tasks, so that runs proceed with agents alone; return their number."""
         if self._scripts is None:
             self._scripts = ScriptRunner()
-        handlers = builtin_handlers(self._scripts, self.kernel.retention)
+        handlers = run_handlers(self._scripts)
         tasks = await self.claim_where(lambda kind, _: kind in (ADVANCE, APPROVAL, SCRIPT), None, limit)
         for task in tasks:
             self.claims.pop(task.id, None)

@@ -35,7 +35,7 @@ from treadle.model.names import DEFAULT_LIST
 from treadle.model.stored import write
 from treadle.model.tasks import Claim, Server
 from treadle.version import VERSION
-from treadle.workers.builtins import SCAN_CONCURRENCY, builtin_handlers
+from treadle.workers.builtins import SCAN_CONCURRENCY, run_handlers, service_handlers
 from treadle.workers.context import Catalog, Handler, Registry
 from treadle.workers.effects import EffectKernel
 from treadle.workers.executor import SystemExecutor
@@ -171,8 +171,8 @@ class WorkerHost:
                 self._registry,
                 kernel.registry.fallback,
                 self.functions.find,
-                builtin_handlers(
-                    self._scripts,
+                run_handlers(self._scripts)
+                | service_handlers(
                     kernel.retention,
                     lambda: kernel.trigger_services.firer,
                     kernel.notifier,

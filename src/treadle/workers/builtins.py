@@ -3,25 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol
 
 from treadle.kernel.store.retention import PRUNE_EVERY_FOR, Retention
-from treadle.kernel.store.units import Answer
 from treadle.model.approvals import ApprovalRequest
 from treadle.model.errors import InvalidApproval
 from treadle.model.names import ADVANCE, ALERT, APPROVAL, CANCEL, NOTIFY, PARAM, PRUNE, RUN_DEADLINE, SCHEDULE, SCRIPT, WATCHER
 from treadle.model.outcomes import AwaitingApproval, Failed, Problem, Waiting
 from treadle.model.retry import RetryPolicy
-from treadle.model.tasks import Task
 from treadle.model.values import Json
 from treadle.workers.context import Context, Handler, Settled, make_handler
 from treadle.workers.notifications import NOTIFY_RETRY, SEND_WITHIN, Notifier
 from treadle.workers.scripts import ScriptError, ScriptUnavailable
 
 if TYPE_CHECKING:
-    from treadle.kernel.alerts.evaluate import AlertEvaluator
-    from treadle.kernel.schedules.fire import Firer
-    from treadle.kernel.watchers.scan import WatcherScanner
+    from treadle.kernel.triggers import Turns
     from treadle.workers.notifications import AlertSender
 
 SCAN_CONCURRENCY = 4
@@ -30,11 +26,6 @@ SCAN_CONCURRENCY = 4
 _PATIENT = RetryPolicy(retries=1_000_000, first_for=1000, cap_for=60_000)
 """For tasks that must continue after any failure."""
 _PERSISTENT = RetryPolicy(retries=1_000_000, first_for=60_000, cap_for=PRUNE_EVERY_FOR)
-
-
-S = TypeVar("S")
-
-Notify = Callable[[dict[str, Any], Context], Awaitable[dict[str, Json]]]
 
 
 class Scripts(Protocol):
@@ -47,18 +38,8 @@ class Scripts(Protocol):
         """End all script processes."""
 
 
-def builtin_handlers(
-    scripts: Scripts,
-    retention: Retention | None = None,
-    firer: Callable[[], Firer] | None = None,
-    notifier: Notifier | None = None,
-    looker: Callable[[], WatcherScanner] | None = None,
-    evaluator: Callable[[], AlertEvaluator] | None = None,
-    alert_sender: Callable[[], AlertSender] | None = None,
-    expire: Callable[[dict[str, Any]], Awaitable[None]] | None = None,
-    cancel: Callable[[dict[str, Any]], Awaitable[None]] | None = None,
-) -> dict[str, Handler]:
-    """Return the handlers by kind; those for pruning, triggers, notifications and alerts only if their service is given."""
+def run_handlers(scripts: Scripts) -> dict[str, Handler]:
+    """Return the handlers of tasks of runs, by kind."""
 
     async def run_script(payload: dict[str, Any]) -> dict[str, Json] | Failed:
         """Run the code out of process; an error of the script is final, and has the type of the exception it raised."""
@@ -76,42 +57,11 @@ def builtin_handlers(
     async def advance(_: dict[str, Any]) -> None:
         """Do nothing: settling the task advances the run."""
 
-    handlers = {
+    return {
         SCRIPT: make_handler(SCRIPT, run_script, retry=3, concurrency=16),
         ADVANCE: make_handler(ADVANCE, advance),
         APPROVAL: make_handler(APPROVAL, _ask),
     }
-    if notifier is not None:
-        handlers[NOTIFY] = make_handler(
-            NOTIFY, _send_with(notifier, alert_sender), retry=NOTIFY_RETRY, timeout=2 * SEND_WITHIN, concurrency=4
-        )
-    if retention is not None:
-        handlers[PRUNE] = make_handler(PRUNE, _prune_with(retention), retry=_PERSISTENT)
-    if firer is not None:
-        handlers[SCHEDULE] = make_handler(
-            SCHEDULE, _settling(firer, lambda service, task: service.run(task)), retry=_PATIENT, concurrency=16
-        )
-    if looker is not None:
-        handlers[WATCHER] = make_handler(
-            WATCHER, _settling(looker, lambda service, task: service.run(task)), retry=_PATIENT, concurrency=SCAN_CONCURRENCY
-        )
-    if evaluator is not None:
-        handlers[ALERT] = make_handler(
-            ALERT, _settling(evaluator, lambda service, task: service.run(task)), retry=_PATIENT, concurrency=4
-        )
-    if expire is not None:
-        handlers[RUN_DEADLINE] = make_handler(RUN_DEADLINE, expire, retry=_PATIENT, concurrency=16)
-    if cancel is not None:
-        handlers[CANCEL] = make_handler(CANCEL, cancel, retry=_PATIENT, concurrency=16)
-    return handlers
-
-
-def _send_with(notifier: Notifier, alerts: Callable[[], AlertSender] | None) -> Notify:
-    async def send(payload: dict[str, Any], ctx: Context) -> dict[str, Json]:
-        """Send the message of an approval or of an alert."""
-        return await (alerts().send if alerts is not None and "rule_id" in payload else notifier.notify)(payload, ctx)
-
-    return send
 
 
 async def _ask(payload: dict[str, Any], ctx: Context) -> dict[str, Json] | AwaitingApproval | Failed:
@@ -124,20 +74,40 @@ async def _ask(payload: dict[str, Any], ctx: Context) -> dict[str, Json] | Await
         return Failed(Problem(error.code, str(error), type(error).__name__))
 
 
-def _settling(
-    find_service: Callable[[], S], settle: Callable[[S, Task], Awaitable[Answer]]
-) -> Callable[[dict[str, Any], Context], Awaitable[Settled]]:
-    async def settled(_: dict[str, Any], ctx: Context) -> Settled:
-        """Do the work of the task, which settles it, too."""
-        return Settled(await settle(find_service(), ctx.task))
+def service_handlers(
+    retention: Retention,
+    firer: Callable[[], Turns[Any]],
+    notifier: Notifier,
+    scanner: Callable[[], Turns[Any]],
+    evaluator: Callable[[], Turns[Any]],
+    alert_sender: Callable[[], AlertSender],
+    expire: Callable[[dict[str, Any]], Awaitable[None]],
+    cancel: Callable[[dict[str, Any]], Awaitable[None]],
+) -> dict[str, Handler]:
+    """Return the handlers of pruning, triggers, notifications, alerts and timers, by kind."""
 
-    return settled
+    def settling(kind: str, find_service: Callable[[], Turns[Any]], concurrency: int) -> Handler:
+        async def settled(_: dict[str, Any], ctx: Context) -> Settled:
+            """Do the work of the task, which settles it, too."""
+            return Settled(await find_service().run(ctx.task))
 
+        return make_handler(kind, settled, retry=_PATIENT, concurrency=concurrency)
 
-def _prune_with(retention: Retention) -> Callable[[], Awaitable[Waiting]]:
+    async def send(payload: dict[str, Any], ctx: Context) -> dict[str, Json]:
+        """Send the message of an approval or of an alert."""
+        return await (alert_sender().send if "rule_id" in payload else notifier.notify)(payload, ctx)
+
     async def prune() -> Waiting:
         """Prune once, and again in an hour."""
         await retention.prune()
         return Waiting(PRUNE_EVERY_FOR)
 
-    return prune
+    return {
+        NOTIFY: make_handler(NOTIFY, send, retry=NOTIFY_RETRY, timeout=2 * SEND_WITHIN, concurrency=4),
+        PRUNE: make_handler(PRUNE, prune, retry=_PERSISTENT),
+        SCHEDULE: settling(SCHEDULE, firer, 16),
+        WATCHER: settling(WATCHER, scanner, SCAN_CONCURRENCY),
+        ALERT: settling(ALERT, evaluator, 4),
+        RUN_DEADLINE: make_handler(RUN_DEADLINE, expire, retry=_PATIENT, concurrency=16),
+        CANCEL: make_handler(CANCEL, cancel, retry=_PATIENT, concurrency=16),
+    }

@@ -527,7 +527,7 @@ class FunctionContext:
         journal, branch = self._driver.journal, self._driver.branches.enter()
         check_key(name, "name of a patch")
         if journal.replaying:
-            recorded = journal.history.peek(f"{branch.scope}{branch.position}")
+            recorded = journal.history.left.get(f"{branch.scope}{branch.position}")
             same = recorded is not None and recorded.kind == PATCH and recorded.name == name
             if not same and journal.history.went_past(branch.scope, branch.position):
                 return False

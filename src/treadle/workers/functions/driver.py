@@ -126,11 +126,6 @@ class Driver:
                 return None
             raise
 
-    @property
-    def parked(self) -> bool:
-        """Whether the next claim can continue it."""
-        return not self.execution.closed
-
     def close(self) -> None:
         """Stop all code of the run here, and refuse its further operations. Nothing durable changes."""
         self.execution.closed = True

@@ -123,17 +123,20 @@ _PAGE = 1000
 class History:
     """Recorded steps that the function has not reached in this replay; empty for a new run."""
 
-    __slots__ = ("_furthest", "_redone_names", "_replaced", "_steps", "_widest", "begun", "count", "redone", "steps")
+    __slots__ = ("_furthest", "_redone_names", "begun", "count", "left", "redone", "replaced", "steps", "widest")
 
     def __init__(self, recorded: Iterable[Recorded] = ()) -> None:
-        self._steps: dict[str, Recorded] = {}
+        self.left: dict[str, Recorded] = {}
+        """The steps that the replay has not reached, by place."""
         self.redone: dict[str, int] = {}
         """How often an operator had a step repeated, by place."""
-        self._replaced: dict[str, Recorded] = {}
+        self.replaced: dict[str, Recorded] = {}
+        """The last attempt at an effect before an operator had it repeated, by place."""
         self.begun: dict[str, int] = {}
         """Attempts begun at effects, by the step of the first attempt."""
         self._furthest: dict[str, int] = {}
-        self._widest: dict[str, int] = {}
+        self.widest: dict[str, int] = {}
+        """The least number of branches that a gather had, by place."""
         self._redone_names: dict[str, str] = {}
         self.count = 0
         """Number of rows."""
@@ -146,11 +149,11 @@ class History:
             if each.kind == VOID:
                 self.redone[each.place] = max(self.redone.get(each.place, 0), each.redo + 1)
                 self._redone_names[each.place] = each.name
-                if each.attempt and (each.place not in self._replaced or each.attempt > self._replaced[each.place].attempt):
-                    self._replaced[each.place] = each
+                if each.attempt and (each.place not in self.replaced or each.attempt > self.replaced[each.place].attempt):
+                    self.replaced[each.place] = each
             elif each.kind not in HIDDEN:
                 self.steps += 1
-                self._steps[each.place] = each
+                self.left[each.place] = each
                 self._measure(each.place)
 
     def _measure(self, place: str) -> None:
@@ -160,50 +163,29 @@ class History:
             self._furthest[scope] = max(self._furthest.get(scope, -1), int(parts[index]))
             if index + 1 < len(parts):
                 gather = f"{scope}{parts[index]}"
-                self._widest[gather] = max(self._widest.get(gather, 0), int(parts[index + 1]) + 1)
+                self.widest[gather] = max(self.widest.get(gather, 0), int(parts[index + 1]) + 1)
 
     def __bool__(self) -> bool:
-        return bool(self._steps) or bool(self.redone)
-
-    @property
-    def left(self) -> bool:
-        """Whether the replay has steps to reach."""
-        return bool(self._steps)
-
-    def take(self, place: str) -> Recorded | None:
-        """Return the step at the place, and count it as reached."""
-        return self._steps.pop(place, None)
+        return bool(self.left) or bool(self.redone)
 
     def take_questions(self, place: str, attempts: int) -> None:
         """Count the decisions on unknown outcomes of the effect at the place as reached, up to that attempt."""
         for attempt in range(1, attempts + 1):
-            self._steps.pop(question_place(place, attempt), None)
-
-    def peek(self, place: str) -> Recorded | None:
-        """Return the step at the place without counting it as reached."""
-        return self._steps.get(place)
-
-    def replaced(self, place: str) -> Recorded | None:
-        """Return the last attempt at the effect at the place before an operator had it repeated."""
-        return self._replaced.get(place)
+            self.left.pop(question_place(place, attempt), None)
 
     def went_past(self, scope: str, position: int) -> bool:
         """Return whether the branch has recorded a step at the position or later."""
         return self._furthest.get(scope, -1) >= position
 
-    def width(self, place: str) -> int:
-        """Return the least number of branches that the gather at the place had."""
-        return self._widest.get(place, 0)
-
     def named(self, place: str) -> dict[str, int]:
         """Return the indexes of a host's recorded operations by name."""
-        names = {**self._redone_names, **{each.place: each.name for each in self._steps.values() if each.place.startswith(place)}}
+        names = {**self._redone_names, **{each.place: each.name for each in self.left.values() if each.place.startswith(place)}}
         found = ((at.removeprefix(f"{place}.").split("."), name) for at, name in names.items() if at.startswith(f"{place}."))
         return {name: int(parts[0]) for parts, name in found if len(parts) == 2 and parts[1] == "0"}
 
     def unreached(self) -> Recorded | None:
         """Return the first step that the replay has not reached."""
-        return min(self._steps.values(), key=lambda each: each.ordinal, default=None)
+        return min(self.left.values(), key=lambda each: each.ordinal, default=None)
 
 
 class Journal:
@@ -253,7 +235,7 @@ class Journal:
         branch.position = position + 1
         place = f"{branch.scope}{position}"
         if self.replaying:
-            recorded = self.history.take(place)
+            recorded = self.history.left.pop(place, None)
             if recorded is not None:
                 if recorded.kind != kind or recorded.name != name:
                     self._execution.diverge(place, f"{recorded.kind} {recorded.name}", f"{kind} {name}")
@@ -280,7 +262,7 @@ class Journal:
     def decided(self) -> None:
         """Note that something new happens: after the last recorded step, it does so for the first time."""
         if self.silent:
-            self.silent = self.history.left
+            self.silent = bool(self.history.left)
 
     def _count(self) -> None:
         self._check_room()
@@ -300,16 +282,16 @@ class Journal:
         """Return the place of a gather of that size, which has no row of its own; or of that `kind`, which may have one."""
         place = f"{branch.scope}{branch.position}"
         branch.position += 1
-        if self.replaying and (recorded := self.history.peek(place)) is not None and recorded.kind != kind:
+        if self.replaying and (recorded := self.history.left.get(place)) is not None and recorded.kind != kind:
             self._execution.diverge(place, f"{recorded.kind} {recorded.name}", now or "a gather")
-        if self.replaying and self.history.width(place) > size:
-            self._execution.diverge(place, f"a gather of {self.history.width(place)}", now or f"a gather of {size}")
+        if self.replaying and self.history.widest.get(place, 0) > size:
+            self._execution.diverge(place, f"a gather of {self.history.widest.get(place, 0)}", now or f"a gather of {size}")
         return place
 
     def reach_first(self, branch: Branch, names: Sequence[str]) -> tuple[Recorded, bool]:
         """Return the step of a `first` with operations of these names, and whether the record has decided it."""
         place, name = self.reach_gather(branch, len(names), f"a first of {len(names)}", FIRST), branch.number("first")
-        recorded = self.history.take(place)
+        recorded = self.history.left.pop(place, None)
         if recorded is not None:
             index, won = recorded.value["index"], recorded.value["name"]
             if recorded.name != name or index >= len(names) or names[index] != won:
@@ -328,7 +310,7 @@ class Journal:
         """Pass an operation, the only one of its branch, that does not happen; return its step if it has begun."""
         name = self.step_name(branch, name, key)
         place, branch.position = f"{branch.scope}0", 1
-        recorded = self.history.take(place)
+        recorded = self.history.left.pop(place, None)
         if recorded is not None and (recorded.kind != kind or recorded.name != name):
             self._execution.diverge(place, f"{recorded.kind} {recorded.name}", f"{kind} {name}")
         return recorded

@@ -66,7 +66,7 @@ class FunctionRunner:
             settled = await driver.execute(task, context, start, set_settling)
         finally:
             current.reset(token)
-        if settled is not None and driver.parked:
+        if settled is not None and not driver.execution.closed:
             self._keep(task.id, driver)
         return settled
 

@@ -359,7 +359,7 @@ class EffectOperation(StepOperation):
     def _repeat(self, recorded: Recorded, what: tuple[str, str, str | None]) -> str:
         """Continue the count of attempts if the new step repeats an unknown effect; return the step of the first attempt."""
         journal, place = self.driver.journal, recorded.place
-        if (before := journal.history.replaced(place)) is not None:
+        if (before := journal.history.replaced.get(place)) is not None:
             recorded.of, recorded.doubtful = before.of, before.doubtful or before.state == StepState.RUNNING
             recorded.attempt = max(before.attempt, journal.history.begun.get(before.of or journal.ids.at(place), 0))
         elif (found := journal.find_unknown(what, place)) is not None:

@@ -417,5 +417,6 @@ def host_of(driver: Driver) -> Host:
     branch, journal = current[2], driver.journal
     if branch.hosting is None:
         place = journal.reach_gather(branch, sys.maxsize)
-        branch.hosting = Host(driver.execution, branch, place, journal.history.named(place), journal.history.width(place))
+        width = journal.history.widest.get(place, 0)
+        branch.hosting = Host(driver.execution, branch, place, journal.history.named(place), width)
     return branch.hosting
