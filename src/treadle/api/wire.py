@@ -29,11 +29,6 @@ class Instant(datetime):
         """Milliseconds since 1970."""
         return round(self.timestamp() * 1000)
 
-    @classmethod
-    def __get_pydantic_core_schema__(cls, source: Any, handler: Any) -> Any:
-        """The schema of any other datetime."""
-        return handler.generate_schema(datetime)
-
 
 def record_of(kind: type[R], *sources: Any, **given: Any) -> R:
     """Make a public record from stored ones.

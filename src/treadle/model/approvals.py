@@ -7,7 +7,7 @@ It ends by votes (`vote`), by expiry (`next_action`), or with its task. Nothing 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 
@@ -256,37 +256,25 @@ def _after(now: int, for_ms: int | None) -> int | None:
     return None if for_ms is None else now + for_ms
 
 
-class DueAction(NamedTuple):
-    """The due move (None: nothing is due), and the approval after it."""
-
-    move: str | None
-    approval: Approval
-
-
-def next_action(approval: Approval, now: int) -> DueAction:
-    """Return the due action of a pending approval: expiry, else escalation, else a reminder."""
+def next_action(approval: Approval, now: int) -> tuple[str | None, Approval]:
+    """Return the due move of a pending approval (expiry, else escalation, else a reminder; or None), and the approval after it."""
     change = msgspec.structs.replace
     if approval.expires_at is not None and approval.expires_at <= now:
-        return DueAction("expire", approval)
+        return "expire", approval
     if approval.escalate_at is not None and approval.escalate_at <= now:
-        return DueAction("escalate", change(approval, escalate_at=None, escalated_at=now))
+        return "escalate", change(approval, escalate_at=None, escalated_at=now)
     if approval.remind_at is not None and approval.remind_at <= now:
         again = _after(now, approval.request.remind_every_for)
-        return DueAction("remind", change(approval, remind_at=again, reminders=approval.reminders + 1))
-    return DueAction(None, approval)
-
-
-class Voted(NamedTuple):
-    """The move that a vote makes: `approve`, `deny`, or `vote` if more votes are needed; and the approval after it."""
-
-    move: str
-    approval: Approval
+        return "remind", change(approval, remind_at=again, reminders=approval.reminders + 1)
+    return None, approval
 
 
 def vote(
     approval: Approval, decision: str, actor: str, now: int, reason: str | None = None, edits: dict[str, Json] | None = None
-) -> Voted:
-    """Add the vote of a decider who has not voted yet.
+) -> tuple[str, Approval]:
+    """Add the vote of a decider who has not voted yet; return its move and the approval after it.
+
+    The move is `approve`, `deny`, or `vote` if more votes are needed.
 
     Edits are merged into the context. They discard earlier approving votes, which were for a different context.
     """
@@ -300,8 +288,8 @@ def vote(
     needed = approval.request.quorum if decision == APPROVE else approval.request.denials
     changed = msgspec.structs.replace(changed, votes=votes)
     if count < needed:
-        return Voted("vote", changed)
-    return Voted(decision, msgspec.structs.replace(changed, ended_by=actor, reason=reason))
+        return "vote", changed
+    return decision, msgspec.structs.replace(changed, ended_by=actor, reason=reason)
 
 
 # --- the decision, as the work receives it ---

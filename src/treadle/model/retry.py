@@ -102,9 +102,6 @@ class RetryPolicy(Stored, frozen=True, omit_defaults=True, kw_only=False):
 NO_RETRY = RetryPolicy()
 """One attempt and no implicit retries: the default of every task."""
 
-DISPATCH_RETRY = RetryPolicy(retries=3)
-"""Three retries after exactly 1, 2 and 4 s."""
-
 
 def as_policy(retry: RetryPolicy | int | None) -> RetryPolicy | None:
     """Return a policy from a policy, a number of retries, or None for the default."""
