@@ -6,12 +6,16 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from treadle.kernel.store.committer import Committer
+from treadle.kernel.store.lookups import find_id
 from treadle.kernel.store.ports import Store
 from treadle.kernel.store.value_store import ValueStore
 from treadle.kernel.telemetry.events import Emit, log_event
 from treadle.model.clock import Clock
-from treadle.model.ids import Ids
+from treadle.model.errors import RunNotFound, TaskNotFound
+from treadle.model.ids import Ids, Ref
 from treadle.model.names import DEFAULT_NAMESPACE
+from treadle.model.runs import Run
+from treadle.model.tasks import Task
 from treadle.model.values import PAYLOAD_LIMIT
 
 PATIENCE = 15.0
@@ -48,3 +52,19 @@ class Service:
         self._emit = core.emit
         self._namespace = core.namespace
         self._patience = core.patience
+
+    async def _get_run(self, run_id: Ref) -> Run:
+        """Return the run, or raise `RunNotFound`, also for a run of another namespace."""
+        run_id = await find_id(self._store, self._namespace, "run", run_id)
+        run = await self._store.runs.find(run_id)
+        if run is None or run.namespace != self._namespace:
+            raise RunNotFound(run_id)
+        return run
+
+    async def _get_task(self, task_id: Ref) -> Task:
+        """Return the task, or raise `TaskNotFound`, also for a task of another namespace."""
+        task_id = await find_id(self._store, self._namespace, "task", task_id)
+        task = await self._store.tasks.find(task_id)
+        if task is None or task.namespace != self._namespace:
+            raise TaskNotFound(task_id)
+        return task

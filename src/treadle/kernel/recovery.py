@@ -191,16 +191,16 @@ class Recovery(Service):
         """Servers that never reported their stop, and whose process has ended: of this kernel with any name, or of this name and
         host. Remote workers have no process to check.
         """
-        found = [each for each in servers if each.state not in _OVER and each.pid != 0 and each.id not in place.owner_ids]
-        return [server for server in found if _has_ended(server, place)]
+        earlier = []
+        for server in servers:
+            if server.state not in _OVER and server.pid != 0 and server.id not in place.owner_ids:
+                ended = None if server.process is None else place.has_ended(server.process)
+                if ended or (ended is None and _is_of(server, place) and not place.is_alive(server.pid)):
+                    earlier.append(server)
+        return earlier
 
     async def _tasks(self, which: TaskFilter) -> list[Task]:
         return await _first(every_task(self._store, which))
-
-
-def _has_ended(server: Server, place: Place) -> bool:
-    ended = None if server.process is None else place.has_ended(server.process)
-    return (_is_of(server, place) and not place.is_alive(server.pid)) if ended is None else ended
 
 
 def _is_of(server: Server, place: Place | None) -> bool:

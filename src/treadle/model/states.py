@@ -84,6 +84,8 @@ class Machine(msgspec.Struct, frozen=True):
 
 
 LIVE_TASK_STATES = (TaskState.PENDING, TaskState.AWAITING_EXTERNAL, TaskState.AWAITING_APPROVAL)
+SHOWN_LIVE_STATES = (*LIVE_TASK_STATES, TaskState.RUNNING, TaskState.PAUSED)
+"""The states as shown of tasks that have not ended."""
 FINAL_TASK_STATES = (TaskState.COMPLETED, TaskState.FAILED, TaskState.CANCELED, TaskState.IGNORED)
 
 _P, _X, _A = LIVE_TASK_STATES

@@ -50,14 +50,13 @@ from treadle.kernel.store.units import Dismiss, Finish, HoldRun, MoveRun, PutSte
 from treadle.model.errors import IllegalMove, Refused, not_found
 from treadle.model.ids import Ref, derived_id
 from treadle.model.runs import Run
-from treadle.model.states import RUN, RunState, TaskState
+from treadle.model.states import RUN, SHOWN_LIVE_STATES, RunState, TaskState
 from treadle.model.tasks import NewTask, Task
 from treadle.model.values import Json, decode, encode
 
 _HELD_LIMIT = 1000
 _CANCELED_LIMIT = 10_000
 """Tasks of a run that are canceled when its cleanup begins; all others, when it ends."""
-_LIVE = (TaskState.PENDING, TaskState.RUNNING, TaskState.PAUSED, TaskState.AWAITING_EXTERNAL, TaskState.AWAITING_APPROVAL)
 
 
 class FunctionRuns(Service):
@@ -129,7 +128,7 @@ class FunctionRuns(Service):
             park, rows = requested(task, request, limit)
             if run.state == RunState.PAUSED:
                 rows = (*rows, *held_rows([run], actor, hold=False))
-            live = await self._store.tasks.list_matching(TaskFilter(states=_LIVE, run_id=run.id), _CANCELED_LIMIT)
+            live = await self._store.tasks.list_matching(TaskFilter(states=SHOWN_LIVE_STATES, run_id=run.id), _CANCELED_LIMIT)
             children, terminated = await self._following(run.id)
             timers, why = [cleanup_timer(run, request, limit)], f"The run {run.id} was canceled."
             if (tasks := [each.id for each in live if each.id != task.id]) or children:

@@ -59,7 +59,6 @@ from treadle.model.errors import (
     IllegalMove,
     InvalidInput,
     NotFound,
-    RunNotFound,
     StoreError,
     UnreadableValue,
     UpdateRejected,
@@ -377,10 +376,7 @@ class Functions(Service):
 
     async def get(self, run_id: Ref) -> Run:
         """The run of a function, or `RunNotFound`."""
-        run_id = await find_id(self._store, self._namespace, "run", run_id)
-        run = await self._store.runs.find(run_id)
-        if run is None or run.namespace != self._namespace:
-            raise RunNotFound(run_id)
+        run = await self._get_run(run_id)
         if not is_function(run.flow_id):
             raise InvalidInput(f"The run {run_id} belongs to the workflow {run.workflow}, not to a durable function.")
         return run

@@ -16,7 +16,7 @@ from treadle.kernel.store.lookups import check_task_repeat, find_id, is_same_req
 from treadle.kernel.store.process import reach
 from treadle.kernel.store.units import Amend, Answer, Finish, PutBlob, Revive, Row, Seen, Settlement, Unit, Verdict, tag_rows
 from treadle.model.clock import Duration, instant, milliseconds
-from treadle.model.errors import IdempotencyKeyReused, IllegalMove, InvalidInput, Refused, TaskNotFound
+from treadle.model.errors import IdempotencyKeyReused, IllegalMove, InvalidInput, Refused
 from treadle.model.ids import Ref, parse_id
 from treadle.model.lists import check_count
 from treadle.model.names import DEFAULT_LIST, HANDLER, Lane, check_key, check_name
@@ -229,9 +229,7 @@ class Queue(Service):
         task_id = await find_id(self._store, self._namespace, "task", task_id)
 
         async def attempt() -> Task:
-            task = await self._store.tasks.find(task_id)
-            if task is None or task.namespace != self._namespace:
-                raise TaskNotFound(task_id)
+            task = await self._get_task(task_id)
             if task.state == unless:
                 return task
             if move in _OWNERS_MOVES and (owner := await find_owner(self._store, task, move)) is not None:

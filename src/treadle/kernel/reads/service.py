@@ -14,7 +14,7 @@ from treadle.kernel.reads.demand import check_bounds, load_of, scaling
 from treadle.kernel.store.lookups import CANDIDATES, LAST, check_limit, find_id, is_short
 from treadle.kernel.store.queries import LaneDepth, TaskFilter
 from treadle.model.clock import Duration, milliseconds
-from treadle.model.errors import AmbiguousId, InvalidInput, TaskNotFound, not_found
+from treadle.model.errors import AmbiguousId, InvalidInput, not_found
 from treadle.model.ids import Ref, parse_id
 from treadle.model.lists import MOST_WORKERS, TARGET_LATENCY, WAIT, LaneRule
 from treadle.model.names import DEFAULT_LIST, HANDLER, check_name
@@ -72,11 +72,7 @@ class Reads(Service):
 
     async def get_task(self, task_id: Ref) -> Task:
         """The task, or `TaskNotFound`."""
-        task_id = await find_id(self._store, self._namespace, "task", task_id)
-        task = await self._store.tasks.find(task_id)
-        if task is None or task.namespace != self._namespace:
-            raise TaskNotFound(task_id)
-        return task
+        return await self._get_task(task_id)
 
     async def list_tasks(
         self,

@@ -37,7 +37,6 @@ from treadle.model.errors import (
     InvalidPayload,
     NotFound,
     Refused,
-    TaskNotFound,
     not_found,
 )
 from treadle.model.external import ExternalProductionHandle, check_handle
@@ -412,9 +411,7 @@ class HeldWork(Service):
 
     async def _find_held(self, claim: Claim, *moves: str) -> Task | None:
         """Return the task held by the claim; None if this claim has already made one of the moves."""
-        task = await self._store.tasks.find(claim.task_id)
-        if task is None or task.namespace != self._namespace:
-            raise TaskNotFound(claim.task_id)
+        task = await self._get_task(claim.task_id)
         if not task.finished and task.claim == claim:
             return task
         if await self._has_made(claim, moves):

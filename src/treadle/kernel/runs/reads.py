@@ -24,7 +24,7 @@ from treadle.model.errors import AmbiguousId, InvalidInput, RunNotFound, not_fou
 from treadle.model.ids import Ref, parse_id
 from treadle.model.names import ADVANCE, FUNCTION, is_function
 from treadle.model.runs import RANKS, STOPPED_AT_LIMIT, Doing, Run, Step, depth_first
-from treadle.model.states import LIVE_TASK_STATES, Hold, RunState, StepState, TaskState
+from treadle.model.states import SHOWN_LIVE_STATES, Hold, RunState, StepState, TaskState
 from treadle.model.tasks import LogLine, Move, Server, Task
 from treadle.model.usage import Budget, Usage
 from treadle.model.values import decode
@@ -58,11 +58,7 @@ class RunReads(Service):
 
     async def get_run(self, run_id: Ref) -> Run:
         """The run, or `RunNotFound`."""
-        run_id = await find_id(self._store, self._namespace, "run", run_id)
-        run = await self._store.runs.find(run_id)
-        if run is None or run.namespace != self._namespace:
-            raise RunNotFound(run_id)
-        return run
+        return await self._get_run(run_id)
 
     async def get_visible(self, run_id: Ref, access: Access) -> Run:
         """The run; raises `RunNotFound` if the caller may not see its list."""
@@ -242,9 +238,8 @@ class RunReads(Service):
 
     async def list_live_tasks(self, run_id: Ref, limit: int = 50) -> list[Task]:
         """Unfinished tasks of the run, newest first."""
-        states = (*LIVE_TASK_STATES, TaskState.RUNNING, TaskState.PAUSED)
         which = TaskFilter(
-            states=states, namespace=self._namespace, run_id=await find_id(self._store, self._namespace, "run", run_id)
+            states=SHOWN_LIVE_STATES, namespace=self._namespace, run_id=await find_id(self._store, self._namespace, "run", run_id)
         )
         return await self._store.tasks.list_matching(which, limit)
 

@@ -11,26 +11,23 @@ from treadle.kernel.core import Core, Service
 from treadle.kernel.runs.advancer import Advancer
 from treadle.kernel.runs.decide import errored, load_step
 from treadle.kernel.runs.flows import Flows
-from treadle.kernel.store.committer import Committer
 from treadle.kernel.store.lookups import all_steps, every_task
 from treadle.kernel.store.queries import TaskFilter
 from treadle.model.names import ADVANCE
 from treadle.model.runs import Run
-from treadle.model.states import LIVE_TASK_STATES, RunState, TaskState
+from treadle.model.states import SHOWN_LIVE_STATES, RunState, TaskState
 from treadle.model.tasks import Task
 
-_LIVE = (*LIVE_TASK_STATES, TaskState.RUNNING, TaskState.PAUSED)
 
-
-class Repairs(Service):
-    """Repairs runs; the cost is proportional to the steps of a run."""
+class RunRepairs(Service):
+    """The part of `Runs` that repairs runs; the cost is proportional to the steps of a run."""
 
     def __init__(self, core: Core, advancer: Advancer, flows: Flows) -> None:
         super().__init__(core)
         self._advancer = advancer
         self._flows = flows
 
-    async def repair(self, run_id: str, actor: str | None) -> list[str]:
+    async def _repair(self, run_id: str, actor: str | None) -> list[str]:
         """Process inboxes, expand blocks and replace missing tasks; returns the rows that lacked something.
 
         All reads and writes hold for one version of the run.
@@ -48,13 +45,13 @@ class Repairs(Service):
             ignored = await self._advancer.offer(run_id, *events.values(), actor=actor, repair=run.version)
             return [] if len(ignored) == len(events) else list(events)
 
-        repaired = await Committer.transact(attempt, f"repair the run {run_id}")
-        await self.withdraw(run_id)
+        repaired = await self._committer.transact(attempt, f"repair the run {run_id}")
+        await self._withdraw(run_id)
         return repaired
 
-    async def withdraw(self, run_id: str) -> None:
+    async def _withdraw(self, run_id: str) -> None:
         """End what a run that will fail still holds: a step may have parked while it was paused, or its worker died after that."""
-        async for task in every_task(self._store, TaskFilter(states=_LIVE, run_id=run_id)):
+        async for task in every_task(self._store, TaskFilter(states=SHOWN_LIVE_STATES, run_id=run_id)):
             waits = task.state == TaskState.PENDING and task.owner_id is None and (task.claim_version == 0 or task.failures > 0)
             if task.step_id is not None and (waits or task.state == TaskState.AWAITING_APPROVAL):
                 return await self._advancer.withdraw(run_id)
@@ -62,11 +59,11 @@ class Repairs(Service):
 
     async def _missing(self, run: Run) -> dict[str, Event]:
         """The events that would let the run continue, by row."""
-        live = [task async for task in every_task(self._store, TaskFilter(states=_LIVE, run_id=run.id))]
+        live = [task async for task in every_task(self._store, TaskFilter(states=SHOWN_LIVE_STATES, run_id=run.id))]
         if any(task.kind == ADVANCE for task in live):
             return {}  # an advance is pending
         program = await self._flows.program(run.flow_id)
-        waiting, unexpanded = open_ends(program, RunRef(id=run.id, workflow=run.workflow), await self.all_steps(run.id))
+        waiting, unexpanded = open_ends(program, RunRef(id=run.id, workflow=run.workflow), await self._all_steps(run.id))
         served = {task.id for task in live}
         missing = {row.task_id: row for row in waiting if row.task_id is not None and row.task_id not in served}
         events: dict[str, Event] = {row.id: Expand(row.id) for row in unexpanded}
@@ -81,6 +78,6 @@ class Repairs(Service):
             return Finished(row.id, self._value_store.unfold(task.result), task.id)
         return errored(row.id, task.error, task.id)
 
-    async def all_steps(self, run_id: str) -> list[StepRow]:
+    async def _all_steps(self, run_id: str) -> list[StepRow]:
         """All rows of the run."""
         return [load_step(step, self._value_store) for step in await all_steps(self._store, run_id)]

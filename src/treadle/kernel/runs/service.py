@@ -21,7 +21,7 @@ from treadle.evaluator import (
     View,
     fork,
 )
-from treadle.kernel.core import Core, Service
+from treadle.kernel.core import Core
 from treadle.kernel.functions.operations import FunctionRuns
 from treadle.kernel.functions.service import Functions
 from treadle.kernel.queue.decide import canceled_error, failure
@@ -31,7 +31,7 @@ from treadle.kernel.runs.advancer import Advancer, Known
 from treadle.kernel.runs.decide import load_step, once, rows_of
 from treadle.kernel.runs.flows import Flows, Source, check_inputs, check_result, find_workflow
 from treadle.kernel.runs.records import ExecutionResult, ExecutionStatus, NewRun, StartedRun, StartOptions
-from treadle.kernel.runs.repair import Repairs
+from treadle.kernel.runs.repair import RunRepairs
 from treadle.kernel.store.committer import Stale
 from treadle.kernel.store.lookups import check_run_repeat, find_id, kept_tags
 from treadle.kernel.store.process import reach
@@ -52,13 +52,12 @@ from treadle.kernel.store.units import (
     tag_rows,
 )
 from treadle.lang import Program
-from treadle.lang.nodes import Step
+from treadle.lang.nodes import Facet, Step
 from treadle.model.clock import Duration, milliseconds
 from treadle.model.errors import (
     IllegalMove,
     InvalidInput,
     Refused,
-    RunNotFound,
     UnreadableValue,
     Unsupported,
     not_found,
@@ -77,7 +76,7 @@ from treadle.model.names import (
 )
 from treadle.model.outcomes import Problem
 from treadle.model.runs import Flow, Run
-from treadle.model.states import LIVE_TASK_STATES, RUN, RunState, TaskState
+from treadle.model.states import RUN, SHOWN_LIVE_STATES, RunState, TaskState
 from treadle.model.tags import Tags, check_tags
 from treadle.model.tasks import NewTask, Preclaimed
 from treadle.model.values import Json, decode, encode
@@ -86,7 +85,6 @@ INPUTS_LIMIT = 64 * 1024 * 1024
 """Limit on the characters of JSON in inputs and results."""
 _PAGE = 1000
 _TASKS_LIMIT = 1000
-_LIVE = (*LIVE_TASK_STATES, TaskState.RUNNING, TaskState.PAUSED)
 
 
 _ENDED: dict[str, ExecutionStatus] = {
@@ -96,7 +94,7 @@ _ENDED: dict[str, ExecutionStatus] = {
 }
 
 
-class Runs(Service):
+class Runs(RunRepairs):
     """The runs of one namespace."""
 
     def __init__(
@@ -110,13 +108,10 @@ class Runs(Service):
         deadlines: Defaults = (),
     ) -> None:
         """The workflows `finishing` (names or globs) go on after a failure."""
-        super().__init__(core)
-        self._advancer = advancer
-        self._flows = flows
+        super().__init__(core, advancer, flows)
         self._of_functions = of_functions
         self._finishing = finishing
         self._deadlines = deadlines
-        self._repairs = Repairs(core, advancer, flows)
 
     async def start(
         self,
@@ -235,11 +230,7 @@ class Runs(Service):
 
     async def get_run(self, run_id: Ref) -> Run:
         """The run, or `RunNotFound`."""
-        run_id = await find_id(self._store, self._namespace, "run", run_id)
-        run = await self._store.runs.find(run_id)
-        if run is None or run.namespace != self._namespace:
-            raise RunNotFound(run_id)
-        return run
+        return await self._get_run(run_id)
 
     async def outputs(self, run: Run) -> dict[str, Json]:
         """The outputs of a completed run."""
@@ -252,7 +243,7 @@ class Runs(Service):
     async def list_steps(self, run_id: Ref) -> list[StepRow]:
         """All steps of the run, by depth."""
         run = await self.get_run(run_id)
-        return sorted(await self._repairs.all_steps(run.id), key=lambda row: (row.depth, row.place))
+        return sorted(await self._all_steps(run.id), key=lambda row: (row.depth, row.place))
 
     async def get_step(self, run_id: Ref, step_id: str) -> StepRow:
         """One step of a run, or `NotFound`."""
@@ -281,7 +272,7 @@ class Runs(Service):
             return ExecutionStatus.PAUSED
         if await self._store.runs.list_steps(run.id, None, 1, with_inbox=True):
             return ExecutionStatus.RUNNING
-        live = await self._store.tasks.list_matching(TaskFilter(states=_LIVE, run_id=run.id), _TASKS_LIMIT)
+        live = await self._store.tasks.list_matching(TaskFilter(states=SHOWN_LIVE_STATES, run_id=run.id), _TASKS_LIMIT)
         own = any(task.kind in (ADVANCE, SCRIPT, APPROVAL) and task.state == TaskState.PENDING for task in live)
         waits = any(task.kind in (HANDLER, APPROVAL) for task in live) and not own
         return ExecutionStatus.PAUSED if waits else ExecutionStatus.RUNNING
@@ -313,9 +304,9 @@ class Runs(Service):
         if run.state == RunState.PAUSED:
             unless = (RunState.RUNNING, RunState.COMPLETED, RunState.FAILED, RunState.CANCELED)
             await self._operate(run.id, "resume", actor, lambda run: (HoldRun(run.id, False),), unless=unless)
-            await self._repairs.withdraw(run.id)
+            await self._withdraw(run.id)
         elif run.state == RunState.RUNNING:
-            await self._repairs.repair(run.id, actor)
+            await self._repair(run.id, actor)
         return await self.get_run(run_id)
 
     async def cancel(
@@ -444,7 +435,7 @@ class Runs(Service):
             fairness_key=run.fairness_key,
             idempotency_key=idempotency_key,
         )
-        steps = await self._repairs.all_steps(run.id)
+        steps = await self._all_steps(run.id)
         blobs = dict(folded.values)
         ref = RunRef(id=new_id, workflow=run.workflow)
         make = partial(fork, program, ref, steps, target.id, folded.attributes, changed, result=result)
@@ -459,7 +450,7 @@ class Runs(Service):
         A no-op on a run that lacks nothing, does not run, or belongs to a durable function.
         """
         run = await self.get_run(run_id)
-        return [] if is_function(run.flow_id) else await self._repairs.repair(run.id, actor)
+        return [] if is_function(run.flow_id) else await self._repair(run.id, actor)
 
     async def _operate(
         self,
@@ -531,40 +522,33 @@ class Runs(Service):
             raise InvalidInput(f"Partial results are a dict (a JSON object), not {type(partial).__name__}.")
         encode(dict(partial), "partial results", INPUTS_LIMIT)
         row = await self.get_step(run_id, step_id)
-        if not await self._waits(row, "update"):
+        if await self._find_waiting(row, "update") is None:
             return False
         return not await self._advancer.offer(row.run_id, Updated(row.id, dict(partial)))
 
-    async def _waits(self, row: StepRow, move: str) -> bool:
-        """Whether an event step waits for its handler; raises for steps that never do."""
-        facet = None if row.facet is None else (await self._program_of(row)).find_facet(row.facet)
-        if facet is None or not facet.is_event or not row.is_step:
+    async def _find_waiting(self, row: StepRow, move: str) -> tuple[Program, Facet] | None:
+        """The program and the facet of an event step that waits for its handler, or None; raises for steps that never do."""
+        program = None if row.facet is None else await self._flows.program((await self._get_run(row.run_id)).flow_id)
+        facet = None if program is None else program.find_facet(row.facet or "")
+        if program is None or facet is None or not facet.is_event or not row.is_step:
             raise IllegalMove("step", row.path, f"not an event step (it is in {row.state})", move)
-        if row.state is State.EVENT_TRANSMIT:
-            return True
         if row.state in (State.FACET_SCRIPTS_BEGIN, State.MIXIN_BLOCKS_CONTINUE):
             raise IllegalMove("step", row.path, f"not waiting for its handler yet (it is in {row.state})", move, ("wait",))
-        return False
-
-    async def _program_of(self, row: StepRow) -> Program:
-        return await self._flows.program((await self.get_run(row.run_id)).flow_id)
+        return (program, facet) if row.state is State.EVENT_TRANSMIT else None
 
     async def _end_step(
         self, run_id: Ref, step_id: str, move: str, finish: Finish, checked: Mapping[str, Json] | None = None
     ) -> bool:
         async def attempt() -> bool:
             row = await self.get_step(run_id, step_id)
-            if not await self._waits(row, move):
-                return False
+            waiting = await self._find_waiting(row, move)
             task = None if row.task_id is None else await self._store.tasks.find(row.task_id)
-            if task is None or task.finished:
+            if waiting is None or task is None or task.finished:
                 return False
-            program = await self._program_of(row)
-            facet = program.find_facet(row.facet or "")
-            if facet is not None and checked is not None:
-                statement = program.find_node(row.statement_id)
+            if checked is not None:
+                statement = waiting[0].find_node(row.statement_id)
                 has_body = isinstance(statement, Step) and statement.body is not None
-                check_result(program, facet, checked, known={*row.params, *row.returns}, partial=has_body)
+                check_result(*waiting, checked, known={*row.params, *row.returns}, partial=has_body)
             if task.state == TaskState.AWAITING_APPROVAL:
                 raise Refused(f"The step waits for an approval; decide that first: `treadle why {task.id}` names it.")
             if task.state == TaskState.AWAITING_EXTERNAL:
