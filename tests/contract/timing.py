@@ -63,7 +63,7 @@ class Timing:
         self.queue = Queue(core)
         self.flows = Flows(core)
         self.runs = Runs(core, Advancer(core, self.flows), self.flows)
-        self.starters = Starters(core, self.queue, lambda: self.runs)
+        self.starters = Starters(core, self.queue, lambda: self.runs, lambda: None)
         self.schedules = Schedules(core, self.starters)
         self.firer = Firer(core, self.schedules)
         self.watchers = Watchers(core, self.starters)

@@ -34,7 +34,7 @@ from treadle.model.lists import MOST
 from treadle.model.names import ENGINE_LIST, Lane, check_key, check_name
 from treadle.model.records import UNREADABLE, Record
 from treadle.model.retry import as_policy
-from treadle.model.schedules import FUNCTION, TARGETS, TASK, WORKFLOW, ScheduleBody, Started, Target
+from treadle.model.schedules import TARGETS, TASK, WORKFLOW, ScheduleBody, Started, Target
 from treadle.model.states import TaskState
 from treadle.model.tags import check_tags, decode_tags
 from treadle.model.tasks import NewTask, Task
@@ -341,7 +341,7 @@ class Prepared:
 class Starters(Service):
     """Starts targets, and answers queries about started work. `runs` and `functions` load their services on first use."""
 
-    def __init__(self, core: Core, queue: Queue, runs: Callable[[], Any], functions: Callable[[], Any] | None = None) -> None:
+    def __init__(self, core: Core, queue: Queue, runs: Callable[[], Any], functions: Callable[[], Any]) -> None:
         super().__init__(core)
         self._queue = queue
         self._runs = runs
@@ -349,11 +349,9 @@ class Starters(Service):
 
     def kind_of(self, target: Target) -> str:
         """Return the kind of the started work, `task` or `run`; raise `InvalidInput` for an unknown target."""
-        if target.kind == TASK:
-            return TASK
-        if target.kind == WORKFLOW or (target.kind == FUNCTION and self._functions is not None):
-            return RUN
-        raise InvalidInput(f"A {target.kind} cannot be started here.")
+        if target.kind not in TARGETS:
+            raise InvalidInput(f"A {target.kind} cannot be started.")
+        return TASK if target.kind == TASK else RUN
 
     def check(self, target: Target) -> None:
         """Raise the error of an invalid target, as far as it is known without the store."""
@@ -386,7 +384,6 @@ class Starters(Service):
         if target.kind == WORKFLOW:
             run = await self._runs().prepare(target.flow, target.name, inputs, **options)
             return started, Prepared(run.unit.tasks, run.unit.rows, run.committed)
-        assert self._functions is not None
         _, tasks, rows = await self._functions().prepare(target.name, inputs, **options)
         return started, Prepared(tasks, rows)
 
@@ -471,7 +468,8 @@ def edit_target(options: Mapping[str, Any], old: Target, option: str, kept_of: C
     ((kind, name),) = names.items()
     kept = old if kind == old.kind else kept_of(old, kind)
     flow, version = options.get("flow", kept.flow), options.get("version", kept.version)
-    inputs, given_as = options.get("inputs", kept.inputs), options.get(option) or kept.given_as
+    inputs = options.get("inputs", kept.inputs)
+    given_as = options.get(option) or kept.given_as
     timeout, deadline = options.get("timeout"), options.get("deadline")
     fairness_key = options.get("fairness_key", kept.fairness_key)
     if kind != WORKFLOW and flow is not None:

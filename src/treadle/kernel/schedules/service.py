@@ -334,7 +334,12 @@ async def prepare_tick(
     """Return the work that a tick starts, and its rows."""
     at = as_text(tick)
     start_id = start_id or tick_id(record.id, tick)
-    key, trace_id = f"schedule:{record.id}:{start_id}", f"schedule:{record.name}:{at}"
-    actor = actor or f"schedule:{record.name}"
-    started, prepared = await starters.prepare(body.target, start_id, trace_id, at, actor=actor, key=key)
+    started, prepared = await starters.prepare(
+        body.target,
+        start_id,
+        f"schedule:{record.name}:{at}",
+        at,
+        actor=actor or f"schedule:{record.name}",
+        key=f"schedule:{record.id}:{start_id}",
+    )
     return msgspec.structs.replace(started, tick=tick), prepared

@@ -360,7 +360,9 @@ class _Parser:
 
     def _check(self, field: Field, op: str, value: Value, op_at: int, at: int) -> None:
         """Raise the error of a comparison that can match nothing."""
-        root, is_time, ordered = field.root, isinstance(value, Instant | Ago), op in _ORDERED
+        root = field.root
+        is_time = isinstance(value, Instant | Ago)
+        ordered = op in _ORDERED
         words_of = isinstance(value, str) and words(value)
         if root in _TIMES:
             problems: tuple[tuple[bool, str, int], ...] = (

@@ -217,9 +217,11 @@ class WatcherScanner(Turns[Watchers]):
         if judged.change is None or judged.change not in turn.body.changes:
             return
         name = found.name if found is not None else judged.key
-        watcher, start_id = f"watcher:{turn.record.name}", self._ids.new_id()
+        watcher = f"watcher:{turn.record.name}"
         value = change_value(turn.record.name or "", turn.body.source, judged.change, name, judged.item or old)
-        started, prepared = await self.triggers.starters.prepare(turn.body.target, start_id, watcher, value, actor=watcher)
+        started, prepared = await self.triggers.starters.prepare(
+            turn.body.target, self._ids.new_id(), watcher, value, actor=watcher
+        )
         chunk.prepared.append(prepared)
         chunk.noticed.append(Noticed(at=turn.now, change=judged.change, name=name, kind=started.kind, id=started.id))
 
