@@ -234,7 +234,7 @@ async def list_settled(session: Session, asked: Sequence[Settled]) -> set[int]:
     """Return the indexes of the settlements that were committed before."""
     if not asked:
         return set()
-    claims = [(each.claim.task_id, each.claim.version, each.claim.owner_id, each.actor, each.move) for each in asked]
+    claims = [(a.claim.task_id, a.claim.version, a.claim.owner_id, a.actor, a.move) for a in asked]
     return {row[0] for row in await session.fetch("list_settled", rows=claims)}
 
 

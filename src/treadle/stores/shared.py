@@ -5,7 +5,7 @@ A statement has the same name, parameters and columns in both. The ports of `tre
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Mapping, Sequence
 from functools import wraps
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
@@ -35,6 +35,7 @@ from treadle.kernel.store.queries import (
     TreeTask,
 )
 from treadle.kernel.store.records import EffectFilter, RecordFilter
+from treadle.kernel.store.transfer import NamespaceImport, StoredRow
 from treadle.kernel.store.units import Seen
 from treadle.model.errors import StoreBusy
 from treadle.model.ids import id_time
@@ -46,7 +47,11 @@ from treadle.model.states import FINAL_TASK_STATES, RunState
 from treadle.model.tasks import LogLine, Move, Server, Task
 from treadle.stores import leases, limits
 from treadle.stores.rules.encoding import first_id, registration_of, server_of
+from treadle.stores.rules.namespaces import from_common
 from treadle.stores.session import Database, Session
+
+TableRow = tuple[str, StoredRow]
+"""The name of a table and one of its rows."""
 
 P = ParamSpec("P")
 S = TypeVar("S", bound="Port")
@@ -536,6 +541,42 @@ class TaskPort(Reads):
 
     async def count_finished(self) -> dict[str, int]:
         return dict(await self._database.fetch("count_finished"))
+
+
+class NamespacePort(Reads):
+    """The part of the `NamespaceStore` that both stores have in common; rows are read and written by each."""
+
+    def _read(self, session: Any, lane_ids: Mapping[Lane, int], namespace: str, shift: int = 0) -> AsyncIterator[TableRow]:
+        """Yield the rows of the namespace with their tables; `shift` was added to the numbers of moves."""
+        raise NotImplementedError
+
+    async def _write(self, session: Any, table: str, rows: list[StoredRow]) -> None:
+        """Insert rows of a table."""
+        raise NotImplementedError
+
+    async def list_names(self) -> list[str]:
+        return await self._list_ids("list_namespaces")
+
+    @uses
+    async def import_rows(self, session: Session, incoming: NamespaceImport) -> None:
+        namespace, header = incoming.namespace, incoming.header
+        async with session.transaction():
+            lanes = await list_lanes(session)
+            async for table, row in self._read(session, lanes, namespace):
+                incoming.refuse_row(table, row)
+            ((before,),) = await session.fetch("reserve_seqs", count=header.last_seq - header.first_seq + 1)
+            shift = before + 1 - header.first_seq
+            for table, batch in incoming.batches():
+                await self._write(session, table, from_common(batch, namespace, lanes, shift))
+                lanes = await list_lanes(session) if table == "lanes" else lanes
+            async for table, row in self._read(session, lanes, namespace, shift):
+                incoming.check_row(table, row)
+            incoming.finish()
+
+
+async def list_lanes(session: Session) -> dict[Lane, int]:
+    """Return the ids of all lanes."""
+    return {Lane(*row[1:5]): row[0] for row in await session.fetch("list_lanes")}
 
 
 class ServerPort(Reads):

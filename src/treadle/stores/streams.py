@@ -12,8 +12,8 @@ from treadle.stores.session import Session
 async def append_streams(session: Session, rows: Sequence[AppendStream]) -> None:
     """Append to streams, inside the caller's transaction; the heads are locked in order."""
     streams = {(row.owner_id, row.name): (row.owner_id, row.name, row.namespace, row.root_id) for row in rows}
-    found = await session.fetch("find_heads", rows=[streams[key] for key in sorted(streams)])
-    heads = {(row[0], row[1]): Head(row[2], row[3], bool(row[4])) for row in found}
+    rows_of_heads = await session.fetch("find_heads", rows=[streams[key] for key in sorted(streams)])
+    heads = {(row[0], row[1]): Head(row[2], row[3], bool(row[4])) for row in rows_of_heads}
     writers = sorted({(row.owner_id, row.name, row.writer) for row in rows})
     lasts = {(row[0], row[1], row[2]): Last(*row[3:]) for row in await session.fetch("find_lasts", rows=writers)}
     appends = Appends(heads, lasts)

@@ -200,8 +200,8 @@ async def write_rows(session: Session, units: Mapping[int, Unit], keys: set[Key]
     await _put_values(session, rows)
     await _move_runs(session, rows[MoveRun])
     await _put_items(session, {(put.record_id, key): value for put in rows[PutItems] for key, value in put.items})
-    if taken := {(row.run_id, message_id) for row in rows[TakeMessages] for message_id in row.message_ids}:
-        await session.execute("take_messages", rows=sorted(taken))
+    if consumed := {(row.run_id, message_id) for row in rows[TakeMessages] for message_id in row.message_ids}:
+        await session.execute("take_messages", rows=sorted(consumed))
     if counts := {row.run_id: row.count for row in rows[Await]}:  # of several units of a run, the last one counts
         added = [sum(row.added for row in rows[Await] if row.run_id == run_id) for run_id in counts]
         await session.execute("await_messages", rows=[(*count, steps) for count, steps in zip(counts.items(), added, strict=True)])

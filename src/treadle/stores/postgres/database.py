@@ -197,8 +197,3 @@ async def _insert_lanes(session: PostgresSession, lanes: Collection[Lane]) -> No
     """Create missing lanes with the settings of their list."""
     await session.coordinate("lock_lists")
     await session.execute("insert_lanes", rows=sorted(lanes))
-
-
-async def list_lanes(session: PostgresSession) -> dict[int, Lane]:
-    """Return all lanes by id."""
-    return {row[0]: Lane(*row[1:5]) for row in await session.fetch("list_lanes")}

@@ -13,7 +13,7 @@ on conflict (namespace, kind, task_list, name) do update
 set paused = excluded.paused, accepting = excluded.accepting, rate = excluded.rate, burst = excluded.burst, tokens = excluded.tokens,
   tokens_at = excluded.tokens_at, backlog_limit = excluded.backlog_limit, limit_key = excluded.limit_key;
 
--- name: reserve_seqs
+-- name: reserve_seqs(count)
 -- Reserve $1 numbers of moves, with room for those that others take meanwhile; return the last one before them.
 select setval('treadle_seq', last_value + 1000000 + $1::bigint) - $1::bigint from treadle_seq;
 

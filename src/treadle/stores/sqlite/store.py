@@ -18,7 +18,7 @@ from treadle.kernel.store.ports import CHANGED, Store
 from treadle.kernel.store.units import Answer, Unit
 from treadle.model.clock import Clock
 from treadle.stores.commit import commit
-from treadle.stores.shared import DeadLetters, Log, OperatorPort, Runs, Streams, Traces
+from treadle.stores.shared import DeadLetters, Log, OperatorPort, Runs, Streams, Traces, list_lanes
 from treadle.stores.sqlite.connection.clocks import check_clocks
 from treadle.stores.sqlite.connection.commits import CommitCounter, check_gone, check_header
 from treadle.stores.sqlite.connection.connect import (
@@ -41,7 +41,7 @@ from treadle.stores.sqlite.records import Records
 from treadle.stores.sqlite.retention import Retention
 from treadle.stores.sqlite.search import Search
 from treadle.stores.sqlite.servers import Servers
-from treadle.stores.sqlite.tasks import Tasks, list_lanes, make_lanes
+from treadle.stores.sqlite.tasks import Tasks, make_lanes
 from treadle.stores.usage import UsageLedger
 
 Heard = Callable[[tuple[int, ...]], None]

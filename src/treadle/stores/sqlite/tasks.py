@@ -21,7 +21,7 @@ from treadle.model.states import FINAL_TASK_STATES
 from treadle.model.tasks import Task
 from treadle.stores.limits import Key, admit, fill, go_back, list_rated, take_turns
 from treadle.stores.rules.rates import due_keys, earlier, keys_ahead, stuck_keys
-from treadle.stores.shared import TaskPort, lane_rule, reads, uses, writes
+from treadle.stores.shared import TaskPort, lane_rule, list_lanes, reads, uses, writes
 from treadle.stores.sqlite.connection.connect import read_row, read_value, to_json, writing
 from treadle.stores.sqlite.database import Database, SqliteSession
 from treadle.stores.statements import load_statements
@@ -72,21 +72,21 @@ class Tasks(TaskPort):
                             shut.add(lane_id)
                             continue
                         values["limit"] = int(min(tokens, limit))
-                    taken = read_value(connection, _SQL["show_taken"], values)
+                    claimed_json = read_value(connection, _SQL["show_taken"], values)
                     connection.execute(_SQL["take"], values)
                     if rule is not None and tokens < math.inf:
                         left = tokens - connection.changes()
                         connection.execute(_LANES["spend"], {"lane_id": lane_id, "tokens": left, "now": now})
-                    if _HAS_KEY in taken:
-                        claimed = decode_tasks(taken)
-                        charge(connection, [(each.namespace, each.limit_key) for each in claimed if each.limit_key], now)
+                    if _HAS_KEY in claimed_json:
+                        claimed = decode_tasks(claimed_json)
+                        charge(connection, [(task.namespace, task.limit_key) for task in claimed if task.limit_key], now)
             except apsw.TooBigError:
                 if limit == 1:
                     raise
                 limit = max(limit // 4, 1)
                 continue
             # Without a task, another process has taken them since `_find_head`: look again.
-            if tasks := decode_tasks(taken):
+            if tasks := decode_tasks(claimed_json):
                 return tasks
         return []
 
@@ -144,9 +144,9 @@ def _find_head(connection: apsw.Connection, lane_ids: Sequence[int], shut: Colle
     """Return the best lane that is neither paused nor `shut`, and its best priority."""
     slowed = list_slowed(connection)
     if slowed:
-        lane_ids = [each for each in lane_ids if each not in shut and not (each in slowed and slowed[each].paused)]
-    found: Any = connection.execute(_SQL["find_head"], {"lane_ids": to_json(list(lane_ids))}).fetchall()
-    return found[0] if found else None
+        lane_ids = [lane_id for lane_id in lane_ids if lane_id not in shut and not (lane_id in slowed and slowed[lane_id].paused)]
+    heads: Any = connection.execute(_SQL["find_head"], {"lane_ids": to_json(list(lane_ids))}).fetchall()
+    return heads[0] if heads else None
 
 
 def list_slowed(connection: apsw.Connection) -> dict[int, LaneRule]:
@@ -159,11 +159,6 @@ def charge(connection: apsw.Connection, keys: Iterable[Key], now: int) -> None:
     """Take a token for each claimed task with one of the keys, inside the caller's transaction."""
     if rows := [(*key, count) for key, count in Counter(keys).items()]:
         connection.execute(_CHARGE, {"rows": to_json(rows), "now": now})
-
-
-async def list_lanes(session: SqliteSession) -> dict[Lane, int]:
-    """Return the ids of all lanes."""
-    return {Lane(*names): lane_id for lane_id, *names in await session.fetch("list_lanes")}
 
 
 async def make_lanes(session: SqliteSession, lanes: Iterable[Lane]) -> Mapping[Lane, int]:
