@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -40,12 +40,13 @@ async def list_places(request: Request) -> list[dict[str, Any]]:
     return [] if switcher is None else await switcher(request)
 
 
+@dataclass(frozen=True, slots=True)
 class _Place:
     """An open namespace: the URL of its store, its engine and its application."""
 
-    def __init__(self, url: str, engine: Engine, app: Starlette) -> None:
-        self.url, self.engine, self.app = url, engine, app
-        self.asgi = Prefixed(app)
+    url: str
+    engine: Engine
+    app: Starlette
 
     async def close(self) -> None:
         await state_of(self.app).close()
@@ -72,7 +73,7 @@ class NamespaceApps:
             return
         name = path.removeprefix(PATH).strip("/").partition("/")[0]
         try:
-            app: ASGIApp = (await self._find(name)).asgi if name else await self._index(Request(scope, receive))
+            app: ASGIApp = Prefixed((await self._find(name)).app) if name else await self._index(Request(scope, receive))
         except TreadleError as error:
             app = problem_of(error)
         if name:

@@ -117,15 +117,6 @@ class RouteTable(BaseRoute):
         response = await route.handler(Request(scope, receive, send))
         await response(scope, receive, send)
 
-    def find(self, scope: Scope) -> Route | None:
-        """Return the route of a request and prepare its scope; None if no route here has its path and method."""
-        match, found = self.matches(scope)
-        if match is not Match.FULL:
-            return None
-        scope.update(found)
-        route: Route = found["route"]
-        return route
-
 
 def json_response(record: Any, status: int = 200) -> Response:
     """A record of the contract as the answer."""

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Sequence
 from typing import Any
 from urllib.parse import urlencode
 
@@ -11,7 +9,7 @@ from starlette.datastructures import FormData, QueryParams
 from starlette.responses import Response
 
 from treadle.api.flows import FlowGraph
-from treadle.api.runs import Run, RunAction, RunCounts, RunPage
+from treadle.api.runs import RunAction, RunPage
 from treadle.engine.operations import Operations
 from treadle.interfaces.web.flows import graph_data, highlight
 from treadle.interfaces.web.forms import instant, parse_object, text, whole
@@ -46,8 +44,7 @@ async def runs(visit: Visit) -> Response:
         page = await visit.api.runs.list(state=asked.getlist("state"), **which, limit=_PAGE, before=asked.get("before") or None)
     except InvalidQuery as error:
         wrong, page, which["where"] = str(error), RunPage([], next_before=None), None
-    is_all = wrong is None and page.next_before is None and not any(asked.get(name) for name in ("before", "state", "doing"))
-    counts = counted(page.runs) if is_all else await visit.api.runs.counts(**which | {"doing": None})
+    counts = await visit.api.runs.counts(**which | {"doing": None})
     doing = [each.value for each in Doing if counts.doing.get(each) or each == which["doing"]]
     return await visit.render(
         "runs.html",
@@ -202,12 +199,6 @@ def current_lines(drawn: FlowGraph, source: str) -> set[int]:
         if node.source == source and node.kind != "workflow" and any(node.states.get(state) for state in now) and node.line
         for line in range(node.line, (node.end_line or node.line) + 1)
     }
-
-
-def counted(runs: Sequence[Run]) -> RunCounts:
-    """The counts of a complete list of runs, without a second search."""
-    doing = Counter(run.activity.doing for run in runs if run.activity is not None)
-    return RunCounts(dict(Counter(run.state for run in runs)), len(runs), dict(doing))
 
 
 def filters_of(asked: QueryParams | FormData) -> dict[str, Any]:
