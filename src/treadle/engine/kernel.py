@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from functools import cached_property
 from importlib import import_module
 from pathlib import Path
@@ -19,7 +19,7 @@ from treadle.kernel.store.committer import Committer
 from treadle.kernel.store.ports import Store
 from treadle.kernel.store.process import SystemClock
 from treadle.kernel.store.sealed import sealed_store
-from treadle.kernel.store.units import Answer, Finish, Row, Seen
+from treadle.kernel.store.units import Answer, Finish, Row
 from treadle.kernel.store.value_store import Codec, ValueStore
 from treadle.kernel.telemetry.events import Emit
 from treadle.kernel.telemetry.observer import Telemetry
@@ -31,7 +31,6 @@ from treadle.model.records import Record
 from treadle.model.runs import Run
 from treadle.model.states import ALERT_RULE, SCHEDULE, WATCHER, Machine, TaskState
 from treadle.model.tasks import Claim, NewTask, Task
-from treadle.model.values import Json
 from treadle.settings import Settings, read_alert_target
 from treadle.stores import make_store
 from treadle.workers.context import Registry
@@ -275,7 +274,9 @@ class Kernel:
         """Permanently failed tasks."""
         from treadle.kernel.tasks.dead_letters import DeadLetters
 
-        return DeadLetters(self.core, self.queue, self.task_records, self._retry_run)
+        return DeadLetters(
+            self.core, self.queue, self.task_records, lambda run_id, actor: self.run_services.runs.retry_dead(run_id, actor=actor)
+        )
 
     @cached_property
     def lists(self) -> Lists:
@@ -380,10 +381,7 @@ class Kernel:
         from treadle.kernel.search.service import Search
 
         sealed = self._codec is not None
-        return Search(self.core, self._list_doing, sealed=sealed)
-
-    async def _list_doing(self, runs: Sequence[Run]) -> dict[str, str]:
-        return await self.run_reads.list_doing(runs)
+        return Search(self.core, lambda runs: self.run_reads.list_doing(runs), sealed=sealed)
 
     @property
     def flows(self) -> Flows:
@@ -587,9 +585,6 @@ class Kernel:
         tasks, rows = await self._follow(task, finish)
         rows = (*rows, *await self.approvals.rows_for_end(task), *await self.external_jobs.rows_for_end(task))
         return (*tasks, *await self.external_jobs.tasks_for_end(task)), rows
-
-    async def _retry_run(self, run_id: str, actor: str) -> None:
-        await self.run_services.runs.retry_dead(run_id, actor=actor)
 
     async def _repeated_steps(self, task: Task) -> list[tuple[str, str]]:
         return await self.functions.list_repeated(task) if is_function(task.flow_id) else []
