@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import cached_property
 from importlib import import_module
 from pathlib import Path
@@ -19,7 +19,7 @@ from treadle.kernel.store.committer import Committer
 from treadle.kernel.store.ports import Store
 from treadle.kernel.store.process import SystemClock
 from treadle.kernel.store.sealed import sealed_store
-from treadle.kernel.store.units import Answer, Finish, Row
+from treadle.kernel.store.units import Answer, Finish, Row, Seen
 from treadle.kernel.store.value_store import Codec, ValueStore
 from treadle.kernel.telemetry.events import Emit
 from treadle.kernel.telemetry.observer import Telemetry
@@ -31,6 +31,7 @@ from treadle.model.records import Record
 from treadle.model.runs import Run
 from treadle.model.states import ALERT_RULE, SCHEDULE, WATCHER, Machine, TaskState
 from treadle.model.tasks import Claim, NewTask, Task
+from treadle.model.values import Json
 from treadle.settings import Settings, read_alert_target
 from treadle.stores import make_store
 from treadle.workers.context import Registry
