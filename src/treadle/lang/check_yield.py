@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import reduce
 
 from treadle.lang import nodes
 from treadle.lang.check_call import check_argument, free
@@ -48,11 +49,7 @@ def fails(statement: nodes.Statement) -> bool:
 
 def given_by(blocks: Iterable[nodes.Block], context: Context) -> Given:
     """Return the names that the blocks, which all run, give their owner; a `foreach` counts as if its list had elements."""
-    total: Given | None = None
-    for block in blocks:
-        given = _given_by_block(block, context)
-        total = given if total is None else total.then(given)
-    return _NOTHING if total is None else total
+    return reduce(Given.then, (_given_by_block(block, context) for block in blocks), _NOTHING)
 
 
 def _given_by_block(block: nodes.Block, context: Context) -> Given:
@@ -63,12 +60,9 @@ def _given_by_block(block: nodes.Block, context: Context) -> Given:
         written = frozenset(code.writes)
         return Given(written, written, code.open)
     if block.cases:
-        total: Given | None = None
-        for case in block.cases:
-            if not any(fails(each) for each in case.block.statements):
-                each = _given_by_block(case.block, context)
-                total = each if total is None else total.otherwise(each)
-        return Given(open=True) if total is None else total
+        blocks = [case.block for case in block.cases if not any(fails(statement) for statement in case.block.statements)]
+        given = [_given_by_block(inner, context) for inner in blocks]
+        return reduce(Given.otherwise, given) if given else Given(open=True)
     names: set[str] = set()
     into = context.bindings.into
     for statement in block.statements:

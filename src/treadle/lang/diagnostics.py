@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field, fields
 from enum import StrEnum
+from functools import cached_property
 from itertools import accumulate
 from typing import Any
 
@@ -121,46 +122,45 @@ def _window(text: str, column: int) -> tuple[str, int]:
     return text[start : start + _WIDTH], column - start
 
 
-@dataclass(slots=True)
+@dataclass
 class Source:
     """A named text, split into lines on first use."""
 
     name: str
     text: str
     library: bool = False
-    _lines: list[str] | None = None
-    _starts: list[int] | None = None
+
+    @cached_property
+    def _lines(self) -> list[str]:
+        return self.text.removeprefix("\ufeff").split("\n")
+
+    @cached_property
+    def _starts(self) -> list[int]:
+        return list(accumulate((len(line) + 1 for line in self._lines), initial=int(self.text.startswith("\ufeff"))))
 
     def line(self, number: int) -> str:
         """Return a line without its end; the first one also without a byte order mark."""
-        lines = self._split()
-        return lines[number - 1].rstrip("\r") if 0 < number <= len(lines) else ""
+        return self._lines[number - 1].rstrip("\r") if 0 < number <= len(self._lines) else ""
 
     def offset(self, line: int, column: int) -> int:
         """Return the offset of a place in the text."""
-        if self._starts is None:
-            self._starts = list(accumulate((len(each) + 1 for each in self._split()), initial=len(self.text) - len(self._body())))
         return min(self._starts[min(line, len(self._starts)) - 1] + column - 1, len(self.text))
+
+    def offsets(self, span: Span) -> tuple[int, int]:
+        """Return the offsets of both ends of a span."""
+        return self.offset(span.line, span.column), self.offset(span.end_line, span.end_column)
 
     def part(self, span: Span) -> str:
         """Return the text of a span."""
-        return self.text[self.offset(span.line, span.column) : self.offset(span.end_line, span.end_column)]
+        return self.text[slice(*self.offsets(span))]
 
     def apply(self, edits: Iterable[Edit]) -> str:
         """Return the text with edits that do not overlap."""
         text = self.text
         for edit in sorted(edits, key=lambda each: each.span, reverse=True):
-            start, end = self.offset(edit.span.line, edit.span.column), self.offset(edit.span.end_line, edit.span.end_column)
+            start, end = self.offsets(edit.span)
             text = text[:start] + edit.text + text[end:]
         return text
-
-    def _body(self) -> str:
-        return self.text.removeprefix("\ufeff")
-
-    def _split(self) -> list[str]:
-        if self._lines is None:
-            self._lines = self._body().split("\n")
-        return self._lines
 
 
 @dataclass(slots=True)

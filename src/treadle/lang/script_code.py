@@ -122,28 +122,27 @@ class _Reader(ast.NodeVisitor):
             self.generic_visit(node)
 
     def visit_Call(self, node: ast.Call) -> None:
-        called = node.func
-        if isinstance(called, ast.Attribute) and isinstance(called.value, ast.Name) and called.value.id == "params":
-            key = node.args[0] if called.attr == "get" and node.args else None
-            if isinstance(key, ast.Constant) and isinstance(key.value, str):
-                self._found.reads.setdefault(key.value, node.lineno)
-                self._visit_all(node.args[1:])
-                return
-        if isinstance(called, ast.Attribute) and isinstance(called.value, ast.Name) and called.value.id == "result":
-            given = node.args[0] if node.args else None
-            if called.attr == "setdefault" and isinstance(given, ast.Constant) and isinstance(given.value, str):
-                self._found.writes.setdefault(given.value, node.lineno)
-                self._visit_all(node.args[1:])
-                return
-            if called.attr == "update" and len(node.args) < 2 and (given is None or self._add_keys(given)):
-                for keyword in node.keywords:
-                    if keyword.arg is None:
-                        self._found.open = True
-                    else:
-                        self._found.writes.setdefault(keyword.arg, node.lineno)
-                self._visit_all([*node.args, *(keyword.value for keyword in node.keywords)])
-                return
-        self.generic_visit(node)
+        method, first = node.func, node.args[0] if node.args else None
+        on = method.value.id if isinstance(method, ast.Attribute) and isinstance(method.value, ast.Name) else ""
+        called = method.attr if isinstance(method, ast.Attribute) else ""
+        key = first.value if isinstance(first, ast.Constant) and isinstance(first.value, str) else None
+        rest = node.args[1:]
+        if (on, called) == ("params", "get") and key is not None:
+            self._found.reads.setdefault(key, node.lineno)
+        elif (on, called) == ("result", "setdefault") and key is not None:
+            self._found.writes.setdefault(key, node.lineno)
+        elif (on, called) == ("result", "update") and len(node.args) < 2 and (first is None or self._add_keys(first)):
+            for keyword in node.keywords:
+                if keyword.arg is None:
+                    self._found.open = True
+                else:
+                    self._found.writes.setdefault(keyword.arg, node.lineno)
+            rest = [*node.args, *(keyword.value for keyword in node.keywords)]
+        else:
+            self.generic_visit(node)
+            return
+        for part in rest:
+            self.visit(part)
 
     def visit_AugAssign(self, node: ast.AugAssign) -> None:
         if isinstance(node.target, ast.Name) and node.target.id == "result" and isinstance(node.op, ast.BitOr):
@@ -160,10 +159,6 @@ class _Reader(ast.NodeVisitor):
                 return False
             self._found.writes.setdefault(key.value, node.lineno)
         return True
-
-    def _visit_all(self, nodes: list[ast.expr]) -> None:
-        for each in nodes:
-            self.visit(each)
 
     def visit_arg(self, node: ast.arg) -> None:
         self._bind(node.arg)

@@ -39,26 +39,16 @@ class Parsed:
     diagnostics: tuple[Diagnostic, ...]
 
 
-class Parser:
-    """Parses files, each text once, and remembers the last good tree of each."""
-
-    def __init__(self) -> None:
-        self._parsed: dict[str, Parsed] = {}
-
-    def parse(self, path: str, text: str) -> Parsed:
-        known = self._parsed.get(path)
-        if known is not None and known.source.text == text:
-            return known
-        reporter, source = Reporter(), Source(path, text)
-        parsed = parse(source, reporter)
-        file = parsed.file
-        if file is None:
-            file = parsed.partial if known is None else _completed(parsed.partial, known.tree)
-        self._parsed[path] = Parsed(source, file, parsed.file is None, reporter.sorted())
-        return self._parsed[path]
-
-    def forget(self, path: str) -> None:
-        self._parsed.pop(path, None)
+def parse_text(path: str, text: str, known: Parsed | None = None) -> Parsed:
+    """Parse a file, unless `known` has this text; declarations that cannot be read are those of `known`."""
+    if known is not None and known.source.text == text:
+        return known
+    reporter, source = Reporter(), Source(path, text)
+    parsed = parse(source, reporter)
+    tree = parsed.file
+    if tree is None:
+        tree = parsed.partial if known is None else _completed(parsed.partial, known.tree)
+    return Parsed(source, tree, parsed.file is None, reporter.sorted())
 
 
 def _completed(partial: nodes.File, last: nodes.File) -> nodes.File:

@@ -17,7 +17,7 @@ from treadle.interfaces.lsp import description, outline
 from treadle.interfaces.lsp.completion import complete
 from treadle.interfaces.lsp.context import context_at
 from treadle.interfaces.lsp.document import Document
-from treadle.interfaces.lsp.index import Index, Occurrence, Parser, analyse, key_of
+from treadle.interfaces.lsp.index import Index, Occurrence, analyse, key_of, parse_text
 from treadle.interfaces.lsp.workspace import Workspace, path_of, uri_of
 from treadle.lang import CannotFormat, format_source
 from treadle.lang.declare import SOURCE
@@ -192,9 +192,8 @@ def rename_edits(workspace: Workspace, index: Index, symbol: Definition, name: s
 
 def _same_meaning(before: Index, texts: dict[str, str]) -> bool:
     """Return whether each name of the new texts means what it meant before, and there is no new error."""
-    parser = Parser()
     documents = {path: Document(texts[path]) for path in before.documents}
-    after = analyse({path: parser.parse(path, texts[path]) for path in before.documents}, documents)
+    after = analyse({path: parse_text(path, texts[path]) for path in before.documents}, documents)
     pairs = set()
     for path in before.documents:
         old, new = before.occurrences(path), after.occurrences(path)

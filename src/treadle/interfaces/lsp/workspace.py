@@ -10,7 +10,7 @@ from pathlib import Path, PurePath
 from pygls import uris
 
 from treadle.interfaces.lsp.document import Document
-from treadle.interfaces.lsp.index import Index, Parsed, Parser, analyse, collect
+from treadle.interfaces.lsp.index import Index, Parsed, analyse, collect, parse_text
 from treadle.lang import nodes
 from treadle.lang.diagnostics import Diagnostic
 
@@ -35,7 +35,7 @@ class Workspace:
         self.documents: dict[str, Document] = {}
         self.open: set[str] = set()
         self.folders: list[str] = []
-        self._parser = Parser()
+        self._parsed: dict[str, Parsed] = {}
         self._facts: dict[str, tuple[Parsed, Facts]] = {}
         self._programs: dict[str, tuple[str, ...]] | None = None
         self._indexes: dict[tuple[str, ...], Index] = {}
@@ -46,7 +46,7 @@ class Workspace:
         """Replace the text of a file; None: it is gone."""
         if document is None:
             self.documents.pop(path, None)
-            self._parser.forget(path)
+            self._parsed.pop(path, None)
             self._facts.pop(path, None)
             self._programs = None
         else:
@@ -80,13 +80,18 @@ class Workspace:
                 if found == _MOST_FILES:
                     return
 
+    def _parse(self, path: str) -> Parsed:
+        """Parse a file, each text once."""
+        parsed = self._parsed[path] = parse_text(path, self.documents[path].text, self._parsed.get(path))
+        return parsed
+
     # --- programs
 
     def program(self, path: str) -> tuple[str, ...]:
         """Return the files that are compiled together with this one."""
         changed = self._programs is None
         for each, document in self.documents.items():
-            parsed = self._parser.parse(each, document.text)
+            parsed = self._parse(each)
             known = self._facts.get(each)
             if known is None or known[0] is not parsed:
                 facts = facts_of(parsed.tree, document.text)
@@ -102,7 +107,7 @@ class Workspace:
 
     def _index(self, program: tuple[str, ...]) -> Index:
         if program not in self._indexes:
-            files = {each: self._parser.parse(each, self.documents[each].text) for each in program}
+            files = {each: self._parse(each) for each in program}
             self._indexes[program] = analyse(files, self.documents)
         return self._indexes[program]
 
@@ -111,7 +116,7 @@ class Workspace:
         folder = str(Path(path).parent)
         others = sorted(each for each in self.documents if str(Path(each).parent) == folder)
         order = dict.fromkeys([path, *self.program(path), *others])
-        files = {each: self._parser.parse(each, self.documents[each].text) for each in order}
+        files = {each: self._parse(each) for each in order}
         namespaces = (name for _, facts in self._facts.values() for name in facts.namespaces)
         return collect(files, self.documents, namespaces, self.index(path))
 
