@@ -141,9 +141,7 @@ def signature_help(index: Index, path: str, context: Context) -> types.Signature
 
 def _params(declared: Declared, *, is_yield: bool) -> tuple[nodes.Param, ...]:
     node = declared.node
-    if isinstance(node, nodes.Schema):
-        return node.fields
-    return node.returns if is_yield else node.params
+    return node.returns if is_yield and isinstance(node, nodes.Facet) else node.params
 
 
 def _active(names: list[str], given: list[str], context: Context) -> int | None:
