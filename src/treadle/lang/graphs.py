@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -47,9 +47,16 @@ class GraphGroup:
 class Graph:
     """Nodes, edges and groups in program order."""
 
-    nodes: list[GraphNode]
-    edges: list[GraphEdge]
-    groups: list[GraphGroup]
+    nodes: tuple[GraphNode, ...]
+    edges: tuple[GraphEdge, ...]
+    groups: tuple[GraphGroup, ...]
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "nodes": [{"id": n.id, "label": n.label, "kind": n.kind, "group": n.group} for n in self.nodes],
+            "edges": [{"source": e.source, "target": e.target, "kind": e.kind} for e in self.edges],
+            "groups": [{"id": g.id, "label": g.label, "parent": g.parent} for g in self.groups],
+        }
 
     def to_dot(self) -> str:
         """Return Graphviz source; blocks are clusters."""
@@ -107,26 +114,27 @@ def graph(program: Program | Mapping[str, Any], workflow: str | None = None) -> 
 class _Collector:
     def __init__(self, program: Program) -> None:
         self._program = program
-        self._graph = Graph([], [], [])
+        self._nodes: list[GraphNode] = []
+        self._edges: list[GraphEdge] = []
+        self._groups: list[GraphGroup] = []
 
-    def collect(self, workflows: Iterable[Facet]) -> Graph:
+    def collect(self, workflows: tuple[Facet, ...]) -> Graph:
         for workflow in workflows:
-            node = GraphNode(workflow.id, workflow.qualified_name, "workflow", None, workflow.location)
-            self._graph.nodes.append(node)
+            self._nodes.append(GraphNode(workflow.id, workflow.qualified_name, "workflow", None, workflow.location))
             for number, block in enumerate(workflow.blocks):
                 label = workflow.qualified_name if len(workflow.blocks) == 1 else f"block {number}"
                 self._block(block, workflow.id, label, None, "body")
             if workflow.catch is not None:
                 self._block(workflow.catch, workflow.id, "catch", None, "catch")
-        return self._graph
+        return Graph(tuple(self._nodes), tuple(self._edges), tuple(self._groups))
 
     def _block(self, block: Block, owner: str, label: str, parent: str | None, edge: str) -> None:
         if block.foreach is not None:
             label = f"{label}: foreach {block.foreach.variable}"
-        self._graph.groups.append(GraphGroup(block.id, label, parent))
+        self._groups.append(GraphGroup(block.id, label, parent))
         if block.script is not None:
-            self._graph.nodes.append(GraphNode(block.script.id, "script", "script", block.id, block.script.location))
-            self._graph.edges.append(GraphEdge(owner, block.script.id, edge))
+            self._nodes.append(GraphNode(block.script.id, "script", "script", block.id, block.script.location))
+            self._edges.append(GraphEdge(owner, block.script.id, edge))
         for number, case in enumerate(block.when):
             name = "otherwise" if case.condition is None else f"case {number}"
             self._block(case.block, owner, name, block.id, "case")
@@ -134,9 +142,9 @@ class _Collector:
         for statement in block.statements:
             self._statement(statement, block)
             sources = [ids[name] for name in statement.depends if name in ids]
-            self._graph.edges.extend(GraphEdge(source, statement.id, "needs") for source in sources)
+            self._edges += [GraphEdge(source, statement.id, "needs") for source in sources]
             if not sources:
-                self._graph.edges.append(GraphEdge(owner, statement.id, edge))
+                self._edges.append(GraphEdge(owner, statement.id, edge))
         for step in block.steps:
             if step.body is not None:
                 self._block(step.body, step.id, f"body of {step.name}", block.id, "body")
@@ -152,7 +160,7 @@ class _Collector:
                 label, kind = f"yield {statement.call.target}", "yield"
             case Sys():
                 label, kind = f"sys.{statement.kind}", "sys"
-        self._graph.nodes.append(GraphNode(statement.id, label, kind, block.id, statement.location))
+        self._nodes.append(GraphNode(statement.id, label, kind, block.id, statement.location))
 
     def _kind(self, step: Step) -> str:
         if step.call.is_value:

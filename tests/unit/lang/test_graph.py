@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-import msgspec
+import json
+
 import pytest
 from tests.unit.lang.programs import compiled
 
@@ -50,7 +51,7 @@ def test_an_unknown_workflow_is_a_key_error() -> None:
 
 
 def test_json_names_only_nodes_and_groups_that_exist() -> None:
-    found = msgspec.to_builtins(graph(compiled(TEXT).program))
+    found = json.loads(json.dumps(graph(compiled(TEXT).program).to_json()))
     nodes = {node["id"] for node in found["nodes"]}
     groups = {group["id"] for group in found["groups"]} | {None}
     assert all(edge["source"] in nodes and edge["target"] in nodes for edge in found["edges"])
