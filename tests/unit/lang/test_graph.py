@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import json
-
+import msgspec
 import pytest
 from tests.unit.lang.programs import compiled
 
@@ -51,7 +50,7 @@ def test_an_unknown_workflow_is_a_key_error() -> None:
 
 
 def test_json_names_only_nodes_and_groups_that_exist() -> None:
-    found = json.loads(json.dumps(graph(compiled(TEXT).program).to_json()))
+    found = msgspec.to_builtins(graph(compiled(TEXT).program))
     nodes = {node["id"] for node in found["nodes"]}
     groups = {group["id"] for group in found["groups"]} | {None}
     assert all(edge["source"] in nodes and edge["target"] in nodes for edge in found["edges"])
@@ -78,3 +77,15 @@ def test_dot_and_mermaid_nest_blocks() -> None:
     ]
     nested = graph(compiled(TEXT).program).to_dot()
     assert nested.count("{") == nested.count("}")
+
+
+def test_json_has_the_names_and_kinds_of_all_parts() -> None:
+    found = graph(compiled("facet F() workflow W() andThen { s = F() }").program)
+    assert found.to_json() == {
+        "nodes": [
+            {"id": "W", "label": "W", "kind": "workflow", "group": None},
+            {"id": "W/block-0/s", "label": "s = F", "kind": "facet", "group": "W/block-0"},
+        ],
+        "edges": [{"source": "W", "target": "W/block-0/s", "kind": "body"}],
+        "groups": [{"id": "W/block-0", "label": "W", "parent": None}],
+    }
