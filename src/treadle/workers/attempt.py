@@ -149,9 +149,12 @@ class AttemptRunner:
     def lose(self, attempt: Attempt, reason: str) -> None:
         """Stop the handler and drop its result: the claim is gone. The store itself answers a settlement on its way."""
         if not attempt.lost and not attempt.settling:
-            attempt.lost = True
-            self._emit(LeaseLost(attempt.task.id, attempt.task.name, reason, attempt.task.trace_id))
+            self._note_lost(attempt, reason)
             attempt.interrupt()
+
+    def _note_lost(self, attempt: Attempt, reason: str) -> None:
+        attempt.lost = True
+        self._emit(LeaseLost(attempt.task.id, attempt.task.name, reason, attempt.task.trace_id))
 
     async def release(self, attempt: Attempt, started_at: float) -> None:
         """Return the task to the queue because the worker stops; another worker may claim it immediately."""
@@ -208,9 +211,7 @@ class AttemptRunner:
     async def _return_unstarted(self, attempt: Attempt) -> None:
         """Return a task whose lease ended before its handler started to the queue, unless another worker has it."""
         if not attempt.lost:
-            attempt.lost = True  # `lose` would cancel this very task
-            reason = "its lease expired before its handler started"
-            self._emit(LeaseLost(attempt.task.id, attempt.task.name, reason, attempt.task.trace_id))
+            self._note_lost(attempt, "its lease expired before its handler started")  # `lose` would cancel this very task
         attempt.settling = True
         if attempt.task.state != TaskState.PENDING:
             return

@@ -21,9 +21,9 @@ from treadle.model.states import RunState
 from treadle.model.values import Json, decode, encode
 from treadle.workers.scripts import ScriptError, ScriptRunner
 
-_MOST_CALLS = 1_000
-_MOST_ROWS = 10_000
-_LONGEST = 30.0
+_CALL_LIMIT = 1_000
+_ROW_LIMIT = 10_000
+_TIMEOUT = 30.0
 ERROR, CODE = "@error", "@code"
 
 
@@ -37,12 +37,12 @@ async def run_trial(
     """
     check_inputs(program, workflow, inputs, lenient=lenient)
     given = _Answers(program, answers)
-    run = SimulatedRun(program, workflow.qualified_name, limits=Limits(total_rows=_MOST_ROWS))
+    run = SimulatedRun(program, workflow.qualified_name, limits=Limits(total_rows=_ROW_LIMIT))
     try:
-        async with asyncio.timeout(_LONGEST), ScriptRunner(concurrency=1) as scripts:
+        async with asyncio.timeout(_TIMEOUT), ScriptRunner(concurrency=1) as scripts:
             return await _Trial(program, run, given, scripts).run(inputs)
     except TimeoutError:
-        raise Refused(f"The trial took more than {_LONGEST:g} seconds; give smaller inputs.") from None
+        raise Refused(f"The trial took more than {_TIMEOUT:g} seconds; give smaller inputs.") from None
 
 
 class _Answers:
@@ -127,8 +127,8 @@ class _Trial:
             if event is None:
                 continue
             self._performed += 1
-            if self._performed > _MOST_CALLS:
-                raise Refused(f"A trial makes up to {_MOST_CALLS:,} calls; give smaller inputs.")
+            if self._performed > _CALL_LIMIT:
+                raise Refused(f"A trial makes up to {_CALL_LIMIT:,} calls; give smaller inputs.")
             if task.script is None:
                 self._calls.append(self._call(task, event))
             return event

@@ -14,7 +14,7 @@ from treadle.model.errors import NotOpen
 from treadle.stores.commit import commit
 from treadle.stores.postgres.connection import schema
 from treadle.stores.postgres.connection.address import parse_address
-from treadle.stores.postgres.connection.connect import HOT, LONGEST_STATEMENT_FOR, READS, Pool
+from treadle.stores.postgres.connection.connect import HOT, READS, STATEMENT_TIMEOUT_FOR, Pool
 from treadle.stores.postgres.connection.errors import REPEATABLE, translated
 from treadle.stores.postgres.connection.failover import watch_timelines
 from treadle.stores.postgres.connection.signals import Listener, Notifier
@@ -28,7 +28,7 @@ from treadle.stores.postgres.tasks import Tasks, read_clock
 from treadle.stores.shared import DeadLetters, Log, OperatorPort, Records, Runs, Streams, Traces
 from treadle.stores.usage import UsageLedger
 
-LONGEST_COMMIT = LONGEST_STATEMENT_FOR / 1000
+LONGEST_COMMIT = STATEMENT_TIMEOUT_FOR / 1000
 """Seconds after which the store gives up a commit, to be sent again: followers of events wait no longer for a seq (D9)."""
 
 _REPEATS = 3

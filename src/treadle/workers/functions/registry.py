@@ -137,6 +137,15 @@ class FunctionRegistry:
         return iter([self._functions[name] for name in self.names()])
 
 
+def _source_of(function: Callable[..., Any]) -> tuple[list[str], int, ast.Module] | None:
+    """Return the lines of the function's source, the number of the first one, and its syntax tree; None without a source."""
+    try:
+        lines, first = inspect.getsourcelines(function)
+        return lines, first, ast.parse(textwrap.dedent("".join(lines)))
+    except (OSError, TypeError, SyntaxError, ValueError):
+        return None
+
+
 _HANDLERS = (ast.Try, ast.TryStar, ast.With, ast.AsyncWith)
 
 
@@ -145,13 +154,9 @@ def may_clean_up(call: Callable[..., Any]) -> bool:
 
     Without its source the answer is yes, because a cleanup must never be skipped.
     """
-    if inspect.unwrap(call) is not call:
+    if inspect.unwrap(call) is not call or (source := _source_of(call)) is None:
         return True
-    try:
-        tree = ast.parse(textwrap.dedent(inspect.getsource(call)))
-    except (OSError, TypeError, SyntaxError, ValueError):
-        return True
-    function = next((node for node in ast.walk(tree) if isinstance(node, ast.AsyncFunctionDef)), None)
+    function = next((node for node in ast.walk(source[2]) if isinstance(node, ast.AsyncFunctionDef)), None)
     if function is None or any(isinstance(node, _HANDLERS) for node in ast.walk(function)):
         return True
     parameters = [*function.args.posonlyargs, *function.args.args, *function.args.kwonlyargs]
@@ -231,11 +236,9 @@ def warn_of_calls(name: str, call: Callable[..., Any]) -> None:
 def find_calls(call: Callable[..., Any]) -> list[Finding]:
     """Return the doubtful calls in the source of a function; none if it has no source."""
     function = inspect.unwrap(call)
-    try:
-        lines, first = inspect.getsourcelines(function)
-        tree = ast.parse(textwrap.dedent("".join(lines)))
-    except (OSError, TypeError, SyntaxError, ValueError):
+    if (source := _source_of(function)) is None:
         return []
+    lines, first, tree = source
     names = {**vars(builtins), **getattr(function, "__globals__", {}), **_closure(function)}
     found = []
     for node in _own_calls(tree):

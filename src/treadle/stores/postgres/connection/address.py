@@ -20,7 +20,7 @@ from treadle.model.errors import InvalidStoreUrl
 DEFAULT_SCHEMA = "treadle"
 
 _SCHEMA = re.compile(r"[a-z_][a-z0-9_]*")
-_LONGEST_SCHEMA = 48
+_SCHEMA_NAME_LIMIT = 48
 _OURS = ("schema", "direct_url", "pgbouncer", "target_session_attrs")
 _TARGETS = ("read-write", "primary", "any")
 _SECRET = ("password", "sslpassword")
@@ -70,10 +70,10 @@ def parse_address(url: str) -> Address:
     schema = own.get("schema", DEFAULT_SCHEMA)
     if "@" in schema + own.get("pgbouncer", "") + own.get("target_session_attrs", ""):
         raise InvalidStoreUrl(_ENCODE)
-    if not _SCHEMA.fullmatch(schema) or len(schema) > _LONGEST_SCHEMA or schema.startswith("pg_"):
+    if not _SCHEMA.fullmatch(schema) or len(schema) > _SCHEMA_NAME_LIMIT or schema.startswith("pg_"):
         raise InvalidStoreUrl(
             f"{schema!r} is not a usable schema name: use lower case letters, digits and underscores, "
-            f"at most {_LONGEST_SCHEMA}, not starting with a digit or pg_."
+            f"at most {_SCHEMA_NAME_LIMIT}, not starting with a digit or pg_."
         )
     pgbouncer = own.get("pgbouncer", "0").lower()
     if pgbouncer not in ("0", "1", "true", "false"):

@@ -26,7 +26,7 @@ else:
 
 T = TypeVar("T")
 
-LONGEST_STATEMENT_FOR = 15_000
+STATEMENT_TIMEOUT_FOR = 15_000
 """The longest time in milliseconds for a statement, or a pause inside a transaction (D9)."""
 
 _CONNECT_TIMEOUT = 10.0
@@ -38,8 +38,8 @@ _COMMON = {
     "jit": "off",
     "max_parallel_workers_per_gather": "0",  # to start workers takes longer than most statements, and others need the cores
     "default_transaction_isolation": "read committed",
-    "statement_timeout": str(LONGEST_STATEMENT_FOR),
-    "idle_in_transaction_session_timeout": str(LONGEST_STATEMENT_FOR),
+    "statement_timeout": str(STATEMENT_TIMEOUT_FOR),
+    "idle_in_transaction_session_timeout": str(STATEMENT_TIMEOUT_FOR),
 }
 
 HOT = _COMMON | {

@@ -11,7 +11,7 @@ from treadle.stores.statements import load_migrations, load_statements
 _SQL = load_statements(__package__, "schema.sql")
 _MIGRATIONS = load_migrations("treadle.stores.postgres")
 
-_PATIENCE = 86_400.0
+_STATEMENT_TIMEOUT = 86_400.0
 """Timeout in seconds for each statement of a migration."""
 
 LATEST = len(_MIGRATIONS)
@@ -57,7 +57,7 @@ async def _migrate(connector: Connector, settings: dict[str, str], target: int, 
 
     One transaction per migration, so that the locks of one are not held while the next builds an index.
     """
-    connection = await connector.connect(settings, timeout=_PATIENCE)
+    connection = await connector.connect(settings, timeout=_STATEMENT_TIMEOUT)
     try:
         for _ in range(LATEST + 1):  # a bound, because another process may migrate in the other direction
             async with connector.session(connection, settings), connection.transaction():
