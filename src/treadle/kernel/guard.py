@@ -18,7 +18,7 @@ not checked again.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from functools import partial
 from types import NoneType
 from typing import Any
@@ -49,14 +49,18 @@ _TEXTLESS = frozenset({NoneType, bool, int, float, dict, type})
 """Types of values without texts to check; payloads are checked when they are encoded."""
 
 
+CompleteIds = Callable[[Access, Mapping[str, Any]], Awaitable[dict[str, Any]]]
+"""Completes the short ids among the arguments of a caller."""
+
+
 class Operation:
     """One operation: its declaration, and the method that performs it."""
 
-    def __init__(self, call: Call, service: Any, ids: ShortIds) -> None:
+    def __init__(self, call: Call, service: Any, complete_ids: CompleteIds) -> None:
         self._call = call
         self._method: Callable[..., Awaitable[Any]] = getattr(service, call.name)
         self._permit: Callable[..., Awaitable[None]] | None = getattr(service, f"permit_{call.name}", None)
-        self._ids = ids
+        self._complete_ids = complete_ids
         parameters = inspect.signature(self._method).parameters
         self._takes_actor, self._takes_access = "actor" in parameters, "access" in parameters
         self._options = call.options
@@ -81,7 +85,7 @@ class Operation:
             _check_text(value)
         if any(is_short(value) for value in (*args, *options.values())):
             arguments = self._call.signature.bind(None, *args, **options).arguments
-            args, options = (), await self._ids.complete(access, arguments)
+            args, options = (), await self._complete_ids(access, arguments)
         if self._options:
             options = {name: value for name, value in options.items() if value is not None or name not in self._options}
         if self._takes_actor:
@@ -95,10 +99,12 @@ class Guard:
     """The operations of one group."""
 
     def __init__(self, group: str, protocol: type, service: Any, store: Store, namespace: str) -> None:
-        ids = ShortIds(store, namespace, getattr(service, "job_entities", (TASK.entity,)))
+        self._store = store
+        self._namespace = namespace
+        self._entities = ENTITIES | {"job_id": tuple(getattr(service, "job_entities", (TASK.entity,)))}
         self._service = service
         self._protocol = protocol
-        self.operations = {call.name: Operation(call, service, ids) for call in calls_of(group, protocol)}
+        self.operations = {call.name: Operation(call, service, self._complete_ids) for call in calls_of(group, protocol)}
 
     def bind(self, access: Access) -> Any:
         """Return the operations for one caller: an implementation of the group's protocol."""
@@ -117,26 +123,7 @@ class Guard:
             return partial(method, access=access)
         return partial(getattr(self._protocol, name), bound)
 
-
-class _Bound:
-    def __init__(self, guard: Guard, access: Access) -> None:
-        self._guard = guard
-        self._access = access
-
-    def __getattr__(self, name: str) -> Any:
-        found = self.__dict__[name] = self._guard.find(name, self, self._access)
-        return found
-
-
-class ShortIds:
-    """Completes the short ids among arguments."""
-
-    def __init__(self, store: Store, namespace: str, job_entities: Sequence[str]) -> None:
-        self._store = store
-        self._namespace = namespace
-        self._entities = ENTITIES | {"job_id": tuple(job_entities)}
-
-    async def complete(self, access: Access, arguments: Mapping[str, Any]) -> dict[str, Any]:
+    async def _complete_ids(self, access: Access, arguments: Mapping[str, Any]) -> dict[str, Any]:
         """Return the arguments with complete ids in place of short ones, among the records that the caller may see."""
         completed = {name: value for name, value in arguments.items() if name != "self"}
         for name, value in completed.items():
@@ -152,6 +139,16 @@ class ShortIds:
         if len(ids) > 1:
             raise AmbiguousId("record", named, ids[:CANDIDATES] if tell else [], more=len(ids) > CANDIDATES)
         return ids[0] if ids else named
+
+
+class _Bound:
+    def __init__(self, guard: Guard, access: Access) -> None:
+        self._guard = guard
+        self._access = access
+
+    def __getattr__(self, name: str) -> Any:
+        found = self.__dict__[name] = self._guard.find(name, self, self._access)
+        return found
 
 
 def _task_lists(arguments: Mapping[str, Any]) -> Iterator[str]:
