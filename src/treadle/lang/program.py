@@ -181,7 +181,7 @@ def misfits(program: Program, place: str, wanted: Type, value: Json) -> list[str
             if field.name in value:
                 problems += misfits(program, f"{place}.{field.name}", field.type, value[field.name])
         return problems
-    fits = _BUILT_IN.get(wanted.name)
+    fits = BUILT_IN.get(wanted.name)
     if fits is None or fits(value):
         return []
     return [f"{place} must be a {wanted.name}, not {_kind(value)}"]
@@ -191,13 +191,14 @@ def _number(value: Json) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
-_BUILT_IN: dict[str, Callable[[Json], bool]] = {
+BUILT_IN: dict[str, Callable[[Json], bool]] = {
     "String": lambda value: isinstance(value, str),
     "Long": lambda value: isinstance(value, int) and not isinstance(value, bool),
     "Int": lambda value: isinstance(value, int) and not isinstance(value, bool),
     "Double": _number,
     "Boolean": lambda value: isinstance(value, bool),
 }
+"""Whether a JSON value is one of a built-in type."""
 
 
 def _kind(value: Json) -> str:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
 
 from treadle.lang.nodes import Doc, Facet, ListType, OptionalType, Param, Type
-from treadle.lang.program import Program
+from treadle.lang.program import BUILT_IN, Program
 from treadle.lang.types import words as type_words
 from treadle.model.names import short_name
 from treadle.model.values import Json, error_text, type_name
@@ -35,7 +35,7 @@ def tool_names(names: Iterable[str]) -> dict[str, str]:
     return tools
 
 
-_BUILT_IN: dict[str, dict[str, Json]] = {
+_SCHEMAS: dict[str, dict[str, Json]] = {
     "String": {"type": "string"},
     "Long": {"type": "integer"},
     "Int": {"type": "integer"},
@@ -76,8 +76,8 @@ def _schema(program: Program, kind: Type, definitions: dict[str, Json]) -> dict[
         return {"type": "array", "items": _schema(program, kind.element, definitions)}
     if isinstance(kind, OptionalType):
         return {"anyOf": [_schema(program, kind.element, definitions), {"type": "null"}]}
-    if kind.name in _BUILT_IN:
-        return dict(_BUILT_IN[kind.name])
+    if kind.name in _SCHEMAS:
+        return dict(_SCHEMAS[kind.name])
     schema = program.find_schema(kind.name)
     if schema is None:
         return {}  # a reference to a step, or a type that only an outer flow defines
@@ -127,38 +127,20 @@ def _check(program: Program, kind: Type, value: Json, at: str) -> tuple[Json, li
             return value, [f"{at} must be a list, not {_kind(value)}"]
         checked = [_check(program, kind.element, each, f"{at}[{number}]") for number, each in enumerate(value)]
         return [each for each, _ in checked], [problem for _, found in checked for problem in found]
-    fits: bool
-    match kind.name:
-        case "String":
-            fits = isinstance(value, str)
-        case "Boolean":
-            fits = isinstance(value, bool)
-        case "Long" | "Int":
-            if isinstance(value, float) and math.isfinite(value) and value.is_integer():
-                value = int(value)
-            fits = isinstance(value, int) and not isinstance(value, bool)
-        case "Double":
-            fits = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
-        case _:
-            schema = program.find_schema(kind.name)
-            return (value, []) if schema is None else check_object(program, schema.fields, value, at)
-    return value, [] if fits else [f"{at} must be a {kind.name}, not {_kind(value)}"]
+    if kind.name in ("Long", "Int") and isinstance(value, float) and value.is_integer():
+        value = int(value)
+    if (fits := BUILT_IN.get(kind.name)) is not None:
+        is_finite = not isinstance(value, float) or math.isfinite(value)
+        return value, [] if fits(value) and is_finite else [f"{at} must be a {kind.name}, not {_kind(value)}"]
+    schema = program.find_schema(kind.name)
+    return (value, []) if schema is None else check_object(program, schema.fields, value, at)
+
+
+_KINDS = {type(None): "null", bool: "a Boolean", str: "a String", list: "a list", dict: "an object"}
 
 
 def _kind(value: Json) -> str:
-    match value:
-        case None:
-            return "null"
-        case bool():
-            return "a Boolean"
-        case int() | float():
-            return f"the number {value}"
-        case str():
-            return "a String"
-        case list():
-            return "a list"
-        case _:
-            return "an object"
+    return _KINDS.get(type(value)) or f"the number {value}"
 
 
 _LONGEST_RESULT = 100_000

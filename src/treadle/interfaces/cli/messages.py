@@ -56,21 +56,18 @@ class WaitTimedOut(TreadleError):
     code = "wait_timed_out"
 
 
+_EXITS_OF_CLASSES: dict[tuple[type[TreadleError], ...], int] = {
+    (InvalidInput,): BAD_INPUT,
+    (NotFound,): NOT_FOUND,
+    (StoreError,): STORE_TROUBLE,
+    (IllegalMove, Refused, Unauthorized, Forbidden, TooManyAttempts): REFUSED,
+    (WaitTimedOut,): TIME_RAN_OUT,
+}
+
+
 def exit_code_of(error: TreadleError) -> int:
     """Return the exit code for an error."""
-    match error:
-        case InvalidInput():
-            return BAD_INPUT
-        case NotFound():
-            return NOT_FOUND
-        case StoreError():
-            return STORE_TROUBLE
-        case IllegalMove() | Refused() | Unauthorized() | Forbidden() | TooManyAttempts():
-            return REFUSED
-        case WaitTimedOut():
-            return TIME_RAN_OUT
-        case _:
-            return FAILED
+    return next((code for kinds, code in _EXITS_OF_CLASSES.items() if isinstance(error, kinds)), FAILED)
 
 
 def exit_code_of_code(code: str) -> int:

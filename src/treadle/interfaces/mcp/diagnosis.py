@@ -130,21 +130,20 @@ def _masked(value: Json) -> Json:
     return {name: "***" if _SECRET.search(name) and each is not None else _masked(each) for name, each in value.items()}
 
 
+_RUN_ACTIONS = {
+    "failed": "run_retry(run_id={})",
+    "paused": "afl_resume_workflow(run_id={})",
+    "completed": "run_outputs(run_id={})",
+    "canceled": "run_start or afl_execute_workflow: a canceled run does not continue",
+}
+"""What to call next, by the state of a run; for its id."""
+
+
 def _run_actions(run: RunDetail) -> list[str]:
-    match run.state:
-        case "failed":
-            return [f"run_retry(run_id={run.id})"]
-        case "paused":
-            return [f"afl_resume_workflow(run_id={run.id})"]
-        case "completed":
-            return [f"run_outputs(run_id={run.id})"]
-        case "canceled":
-            return ["run_start or afl_execute_workflow: a canceled run does not continue"]
-        case _:
-            return [
-                f"run_outputs(run_id={run.id}, wait_for=30)",
-                *([f"run_signal(run_id={run.id})"] if run.awaited_signals else []),
-            ]
+    actions = [_RUN_ACTIONS.get(run.state, "run_outputs(run_id={}, wait_for=30)").format(run.id)]
+    if run.state not in _RUN_ACTIONS and run.awaited_signals:
+        actions.append(f"run_signal(run_id={run.id})")
+    return actions
 
 
 def _step_actions(run: RunDetail, step: StepDetail) -> list[str]:
@@ -163,20 +162,21 @@ def _step_actions(run: RunDetail, step: StepDetail) -> list[str]:
     return actions
 
 
+_TASK_ACTIONS = {
+    "failed": ("task_retry(task_id={})",),
+    "canceled": ("task_retry(task_id={})",),
+    "ignored": ("task_retry(task_id={})",),
+    "awaiting_approval": ("approval_list", "approval_decide"),
+    "awaiting_external": ("external_job_show(job_id={})",),
+    "paused": ("task_resume(task_id={})",),
+    "completed": ("task_result(task_id={}, wait_for=30)",),
+    "running": ("task_result(task_id={}, wait_for=30)",),
+}
+"""What to call next, by the state of a task; for its id."""
+
+
 def _task_actions(task: TaskDetail) -> list[str]:
-    match task.state:
-        case "failed" | "canceled" | "ignored":
-            return [f"task_retry(task_id={task.id})"]
-        case "awaiting_approval":
-            return ["approval_list", "approval_decide"]
-        case "awaiting_external":
-            return [f"external_job_show(job_id={task.id})"]
-        case "paused":
-            return [f"task_resume(task_id={task.id})"]
-        case "completed" | "running":
-            return [f"task_result(task_id={task.id}, wait_for=30)"]
-        case _:
-            return ["worker_abilities", f"why(id={task.id})"]
+    return [action.format(task.id) for action in _TASK_ACTIONS.get(task.state, ("worker_abilities", "why(id={})"))]
 
 
 TOOLS = (debug,)
