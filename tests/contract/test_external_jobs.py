@@ -253,9 +253,9 @@ async def test_records_are_made_again_from_their_events(stage: Stage) -> None:
     await stage.engine.kernel.store.commit([Unit(rows=(ChangeRecord(stored.id, stored.version, wrong),))])
     (problem,) = (await stage.engine.kernel.verify()).problems
     assert "differs from its events" in problem
-    assert await stage.engine.kernel.external_upkeep.rebuild_page() == ExternalJobsRebuilt(1, 1, None)
+    assert await stage.engine.kernel.external_upkeep.rebuild_page() == ExternalJobsRebuilt(records=1, changed=1, next_before=None)
     assert (await stage.job(task_id)).progress_hint == "half"
-    assert await stage.engine.kernel.external_upkeep.rebuild_page() == ExternalJobsRebuilt(1, 0, None)
+    assert await stage.engine.kernel.external_upkeep.rebuild_page() == ExternalJobsRebuilt(records=1, changed=0, next_before=None)
 
 
 async def test_poll_now_makes_a_job_due(stage: Stage) -> None:

@@ -9,6 +9,8 @@ from typing import Any
 from tests.contract.databases import StoreClock
 
 from treadle.kernel.core import Core
+from treadle.kernel.functions.operations import FunctionRuns
+from treadle.kernel.functions.service import Functions
 from treadle.kernel.queue.service import Queue
 from treadle.kernel.runs.advancer import Advancer
 from treadle.kernel.runs.flows import Flows
@@ -62,7 +64,7 @@ class Timing:
         core = self.core = Core(store, self.committer, ValueStore(store, None), ids, waiting, self.events.append)
         self.queue = Queue(core)
         self.flows = Flows(core)
-        self.runs = Runs(core, Advancer(core, self.flows), self.flows)
+        self.runs = Runs(core, Advancer(core, self.flows), self.flows, FunctionRuns(core, Functions(core, lambda _: None)))
         self.starters = Starters(core, self.queue, lambda: self.runs, lambda: None)
         self.schedules = Schedules(core, self.starters)
         self.firer = Firer(core, self.schedules)

@@ -309,7 +309,7 @@ async def test_jobs_behind_a_codec_work_and_are_only_told_of_without_it(
         assert (await sealed.kernel.verify()).problems == ()
     async with Engine(url, settings=Settings()) as bare:
         assert (await bare.kernel.verify()).problems == ()
-        assert await bare.kernel.external_upkeep.rebuild_page() == ExternalJobsRebuilt(1, 0, None)
+        assert await bare.kernel.external_upkeep.rebuild_page() == ExternalJobsRebuilt(records=1, changed=0, next_before=None)
         (job,) = (await bare.kernel.external_jobs.list(every=True)).jobs
         assert (job.state, "codec" in str(job.failure_detail)) == ("unreadable", True)
 

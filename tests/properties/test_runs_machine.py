@@ -20,6 +20,8 @@ from tests.interfaces.engines import port_of
 
 from treadle.evaluator import Limits
 from treadle.kernel.core import Core
+from treadle.kernel.functions.operations import FunctionRuns
+from treadle.kernel.functions.service import Functions
 from treadle.kernel.queue.decide import settlement
 from treadle.kernel.runs.advancer import Advancer
 from treadle.kernel.runs.flows import Flows
@@ -128,7 +130,7 @@ class Process:
         core = Core(gate, self.committer, ValueStore(gate), ids, clock, lambda _: None)
         flows = Flows(core)
         self.advancer = Advancer(core, flows, Limits(expand=2))
-        self.runs = Runs(core, self.advancer, flows)
+        self.runs = Runs(core, self.advancer, flows, FunctionRuns(core, Functions(core, lambda _: None)))
         self.held: list[Task] = []
         self.doing: list[asyncio.Task[Any]] = []
 

@@ -129,8 +129,8 @@ class ExternalJobs(ExternalJobReads):
         self,
         core: Core,
         *,
-        settle: Settle | None = None,
-        cancel: Operate | None = None,
+        settle: Settle,
+        cancel: Operate,
         public_url: str = "",
         repeated_steps: Callable[[Task], Awaitable[Collection[tuple[str, str]]]],
         explain: Callable[[str], Awaitable[Reason]],
@@ -318,7 +318,6 @@ class ExternalJobs(ExternalJobReads):
             job = await self._job_of(task)
             decided = called_back(task, outcome)
             seen = Seen.of(task)
-            assert self._settle is not None
             answer = await self._settle(task, seen, with_actor(decided, actor))
             if answer.verdict is not Verdict.DONE:
                 raise Stale
@@ -359,7 +358,6 @@ class ExternalJobs(ExternalJobReads):
         job = await self._get(job_id)
         if job.stored.ended_at is not None:
             raise _resolved(job.record.render_job_id, "ended")
-        assert self._cancel is not None
         await self._cancel(job.record.render_job_id, actor=actor, reason=reason)
         return show_job(await self._get(job.stored.id))
 
@@ -409,7 +407,6 @@ class ExternalJobs(ExternalJobReads):
             if task is None or task.state != TaskState.AWAITING_EXTERNAL or task.owner_id is not None or task.wake_at is not None:
                 continue
             if not is_offered(task, servers, now):
-                assert self._settle is not None
                 problem = Problem(UNREGISTERED, unregistered_text(task.name, task.scope))
                 seen = Seen.of(task)
                 answer = await self._settle(task, seen, msgspec.structs.replace(failure(problem), actor="engine"))

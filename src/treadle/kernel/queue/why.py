@@ -112,8 +112,8 @@ def serves(server: Server, task: Task | Lane) -> bool:
     return known and (is_own(task) or task.task_list in server.task_lists)
 
 
-def why(task: Task, servers: Sequence[Server], now: int, ahead: int = 0, context: WaitContext | None = None) -> Reason:
-    """The most decisive reason; `ahead` is the number of ready tasks before it in its lane."""
+def why(task: Task, servers: Sequence[Server], now: int, context: WaitContext | None = None) -> Reason:
+    """The most decisive reason."""
     context = context or WaitContext()
     if task.finished:
         return _why_finished(task)
@@ -155,8 +155,7 @@ def why(task: Task, servers: Sequence[Server], now: int, ahead: int = 0, context
         limit = f"`treadle lists limit --handler {task.name} --list {task.task_list} --rate R`"
         rate = f"{context.rule.rate_text} of {task.name} in list {task.task_list}"
         return Reason("rate", f"rate until {until}: {rate}; {limit} raises it")
-    place = f"{ahead} ready before it" if ahead else "it is next"
-    return Reason("ready", f"ready; {place}; {len(live)} live server(s) serve it")
+    return Reason("ready", f"ready; it is next; {len(live)} live server(s) serve it")
 
 
 def _why_finished(task: Task) -> Reason:

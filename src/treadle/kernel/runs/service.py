@@ -23,7 +23,6 @@ from treadle.evaluator import (
 )
 from treadle.kernel.core import Core
 from treadle.kernel.functions.operations import FunctionRuns
-from treadle.kernel.functions.service import Functions
 from treadle.kernel.queue.decide import canceled_error, failure
 from treadle.kernel.queue.engine_tasks import Defaults, deadline_tasks, find_deadline
 from treadle.kernel.queue.service import check_priority
@@ -59,7 +58,6 @@ from treadle.model.errors import (
     InvalidInput,
     Refused,
     UnreadableValue,
-    Unsupported,
     not_found,
 )
 from treadle.model.ids import Ref, parse_id
@@ -102,7 +100,7 @@ class Runs(RunRepairs):
         core: Core,
         advancer: Advancer,
         flows: Flows,
-        of_functions: FunctionRuns | None = None,
+        of_functions: FunctionRuns,
         *,
         finishing: Sequence[str] = (),
         deadlines: Defaults = (),
@@ -369,7 +367,7 @@ class Runs(RunRepairs):
         """Start the same workflow of the same flow again, with the same inputs unless others are given."""
         run = await self.get_run(run_id)
         given = await self.inputs(run) if inputs is None else inputs
-        if is_function(run.flow_id) and self._of_functions is not None:
+        if is_function(run.flow_id):
             return StartedRun(await self._of_functions.rerun(run, given, actor=actor))
         try:
             root = await self._advancer.views.find_root(run)
@@ -567,7 +565,7 @@ class Runs(RunRepairs):
 
         Raises `NotFound` (`nothing_published`) if there is none.
         """
-        return await self._functions().query(run_id, name)
+        return await self._of_functions.functions.query(run_id, name)
 
     async def update(
         self,
@@ -584,7 +582,7 @@ class Runs(RunRepairs):
         Raises `UpdateRejected` with the reason of the function, `UpdateUnanswered` if the run ends or continues without an answer,
         and `TimeoutError` after `timeout`: the update stays, and a call with the same key waits for the same answer.
         """
-        functions = self._functions()
+        functions = self._of_functions.functions
         sent = await functions.send_update(run_id, name, payload, idempotency_key=idempotency_key, actor=actor)
         if (answer := await functions.wait_for_answer(sent, timeout)) is not None:
             return answer.value
@@ -593,8 +591,3 @@ class Runs(RunRepairs):
             f"The run {sent.run_id} has not answered the update {name} after {waited:g} s; the update stays, and a call with the "
             "same idempotency key waits for its answer."
         )
-
-    def _functions(self) -> Functions:
-        if self._of_functions is None:
-            raise Unsupported("Runs of durable functions are not available here.")
-        return self._of_functions.functions
