@@ -136,8 +136,21 @@ def described(path: str, flags: list[str]) -> str:
         parts.append("\n".join(["| attribute | type | meaning |", "|---|---|---|", *rows]))
     for key, each in inside.items():
         if isinstance(each, griffe.Function) and each.docstring:
-            parts += [f"### `{name}.{key}`", _code(signature(each, key)), _doc(each)]
+            parts += [f"### `{name}.{key}`", _code(_specific(found, signature(each, key))), _doc(each)]
     return "\n\n".join(filter(None, parts)) + "\n"
+
+
+def _specific(cls: griffe.Class, line: str) -> str:
+    """A signature with the arguments of a generic base in place of its type variables."""
+    for base in cls.bases:
+        _, _, arguments = str(base).rstrip("]").partition("[")
+        if not arguments or isinstance(base, str) or not base.canonical_path.startswith("treadle."):
+            continue
+        generic = find(base.canonical_path)
+        names = [str(each)[8:-1] for each in getattr(generic, "bases", ()) if str(each).startswith("Generic[")]
+        for variable, argument in zip(", ".join(names).split(", "), arguments.split(", "), strict=False):
+            line = re.sub(rf"\b{variable}\b", argument, line) if variable else line
+    return line
 
 
 def signature(function: griffe.Function, name: str) -> str:

@@ -95,19 +95,19 @@ class Triggers(RecordService[B], ABC, Generic[B, S]):
     # operations
 
     async def get(self, name: str) -> S:
-        """Return the live record of that name, or the record of that id; or raise `NotFound`."""
+        """Return the live one of that name, or the one of that id; raises `NotFound`."""
         return self.show(await self.get_record(name))
 
     async def pause(self, name: str, *, actor: str = "python") -> S:
-        """Fire no ticks, or scan no more, until it is resumed; started work continues. Pausing a paused one is a no-op."""
+        """Pause it until `resume`: no tick fires, no source is scanned; started work continues. A no-op if it is paused."""
         return await self._operate(name, "pause", actor, unless=PAUSED)
 
     async def resume(self, name: str, *, actor: str = "python") -> S:
-        """Resume a paused one: the policy of a schedule applies to missed ticks, a watcher reports the changes made meanwhile."""
+        """Resume it immediately: missed ticks follow the catch-up policy, changes made meanwhile are reported."""
         return await self._operate(name, "resume", actor, unless=ACTIVE)
 
     async def remove(self, name: str, *, actor: str = "python") -> S:
-        """End it; started work continues, alerts end without a message, and the name becomes free."""
+        """End it: its name becomes free, started work continues, and its alerts end without a message."""
         return await self._operate(name, "remove", actor)
 
     # tasks
