@@ -186,13 +186,14 @@ def list_by_id(url: str, engine: Engine) -> Callable[[], Awaitable[Any]]:
     statement = load_shared(package, "runs.sql")["list_runs"]
     text = statement.text.replace("order by created_at desc, id desc", "order by id desc")
     if url.startswith("sqlite"):
-        from treadle.stores.sqlite.connection.connect import fetch_as
+        from treadle.stores.sqlite.connection.connect import fetch_as, to_json
 
         text = text.replace("runs_created", "sqlite_autoindex_runs_1")
         text = text.replace("(created_at, id) < (:before_at, :before_id)", "id < :before_id")
 
         async def by_id_in_sqlite() -> Any:
-            values = database._bind(await runs._values(RunFilter(namespace="default")) | {"limit": 50})
+            values = await runs._values(RunFilter(namespace="default")) | {"limit": 50}
+            values = {name: to_json(value) if isinstance(value, list | tuple) else value for name, value in values.items()}
             return await database.reader.call(lambda connection: fetch_as(connection, Run, text, values))
 
         return by_id_in_sqlite
