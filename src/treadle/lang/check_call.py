@@ -126,11 +126,8 @@ def _check_map(expr: nodes.MapLiteral, wanted: NamedType, what: str, scope: Scop
                 schema=wanted.name,
             )
     given |= misspelt(unknown, fields, given, context)
-    missing = [name for name, each in fields.items() if name not in given and not isinstance(each.type, OptionalType)][:12]
-    if missing:
-        context.reporter.warn(
-            "missing-field:map", source, expr.span, what=what, schema=wanted.name, names=", ".join(f"`{name}`" for name in missing)
-        )
+    if names := _list_missing(_list_needed(fields), given):
+        context.reporter.warn("missing-field:map", source, expr.span, what=what, schema=wanted.name, names=names)
     context.bindings.types[id(expr)] = wanted
     return wanted
 
@@ -287,10 +284,17 @@ def _check_given(call: nodes.Call, declared: Declared, opening: Opening, context
         _warn_missing(call.target, needed, given, opening, context)
 
 
+def _list_missing(needed: Iterable[str], given: set[str]) -> str:
+    """Return the first names without a value, for a message."""
+    return ", ".join(f"`{name}`" for name in islice((name for name in needed if name not in given), 12))
+
+
+def _list_needed(fields: Mapping[str, Definition]) -> list[str]:
+    return [name for name, field in fields.items() if not isinstance(field.type, OptionalType)]
+
+
 def _warn_missing(target: nodes.Name, required: Iterable[str], given: set[str], opening: Opening, context: Context) -> None:
-    missing = list(islice((name for name in required if name not in given), 12))
-    if missing:
-        names = ", ".join(f"`{name}`" for name in missing)
+    if names := _list_missing(required, given):
         context.reporter.warn("missing-argument", opening.source, target.span, target=target.text, names=names)
 
 
@@ -310,10 +314,8 @@ def _check_schema_call(call: nodes.Call, declared: Declared, scope: Scope, conte
         )
     given = {arg.name.text for arg in call.args}
     given |= misspelt(unknown, fields, given, context)
-    missing = list(islice((each for each in fields if each not in given and not isinstance(fields[each].type, OptionalType)), 12))
-    if missing:
-        shown = ", ".join(f"`{each}`" for each in missing)
-        context.reporter.warn("missing-field", opening.source, call.target.span, schema=name, names=shown)
+    if names := _list_missing(_list_needed(fields), given):
+        context.reporter.warn("missing-field", opening.source, call.target.span, schema=name, names=names)
     if call.mixins:
         context.reporter.report("mixin-on-schema", opening.source, call.mixins[0].span, name=name)
 

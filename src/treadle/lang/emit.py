@@ -107,9 +107,6 @@ class _Encoder:
     def _depends(self, node: nodes.Statement) -> list[str]:
         return list(self._bindings.depends.get(id(node), node.depends))
 
-    def _text(self, node: nodes.Sys) -> str | None:
-        return node.text if self._opening is None or node.condition is None else print_expr(node.condition)
-
     def _param(self, node: nodes.Param) -> nodes.Param:
         if self._opening is None or self._symbols is None:
             return node
@@ -226,8 +223,9 @@ class _Encoder:
         )
 
     def _sys(self, node: nodes.Sys, path: str) -> JsonDict:
+        text = node.text if self._opening is None or node.condition is None else print_expr(node.condition)
         return self._node(
-            "SysStmt", node, path, kind=str(node.kind), args=self._args(node.args), text=self._text(node),
+            "SysStmt", node, path, kind=str(node.kind), args=self._args(node.args), text=text,
             depends=self._depends(node), condition=None if node.condition is None else self._expr(node.condition),
             after=list(map(str, node.after)),
         )  # fmt: skip

@@ -174,15 +174,9 @@ def _items(items: Iterable[nodes.Namespace | nodes.Item]) -> Iterator[nodes.Name
 
 
 def _types(item: nodes.Namespace | nodes.Item) -> Iterator[str]:
-    match item:
-        case nodes.Facet():
-            params = item.params + item.returns
-        case nodes.Schema():
-            params = item.fields
-        case _:
-            return
-    for param in params:
-        yield nodes.named_type(param.type).name
+    if isinstance(item, nodes.Facet | nodes.Schema):
+        for param in item.params + (item.returns if isinstance(item, nodes.Facet) else ()):
+            yield nodes.named_type(param.type).name
 
 
 def programs(facts: dict[str, Facts]) -> dict[str, tuple[str, ...]]:
