@@ -109,7 +109,8 @@ def is_artifact(hint: Any) -> bool:
 
 @cache
 def _hints(kind: Any) -> dict[str, Any]:
-    return get_type_hints(kind)
+    hints = get_type_hints(kind)
+    return {name: hints[name] for name in kind.__struct_fields__}
 
 
 # --- ids derived from the preceding artifact ---
