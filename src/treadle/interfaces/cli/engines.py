@@ -22,6 +22,7 @@ def load_engines(session: Session, places: Sequence[str]) -> list[Engine]:
 
     Without `--store` and `TREADLE_STORE`, each keeps the store set in its module. Returns at least one engine.
     """
+    _search_working_folder()
     engines = []
     for place in dict.fromkeys(places):
         engine = _find_engine(place)
@@ -46,10 +47,15 @@ def load_engines(session: Session, places: Sequence[str]) -> list[Engine]:
 
 def load_place(target: str) -> ModuleType:
     """Import the module `package.module` or `path/to/file.py`."""
+    _search_working_folder()
+    return _load_file(Path(target)) if target.endswith(".py") or "/" in target else _load_module(target)
+
+
+def _search_working_folder() -> None:
+    """Let imports find the modules of the working folder, also those that are registered in the store or named in a topology."""
     here = str(Path.cwd())
     if here not in sys.path:
         sys.path.insert(0, here)
-    return _load_file(Path(target)) if target.endswith(".py") or "/" in target else _load_module(target)
 
 
 def _find_engine(place: str) -> Engine:
