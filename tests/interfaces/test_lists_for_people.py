@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from tests.interfaces.commands import Treadle
@@ -10,7 +11,6 @@ from tests.interfaces.engines import SHARED, make_engine, url_of
 from tests.interfaces.function_driver import parked, until
 
 from treadle import Engine, FunctionContext
-from treadle.api.lists import LaneStatus
 from treadle.interfaces.web import filters
 
 
@@ -54,7 +54,5 @@ def test_lists_show_tags_only_where_there_are_some(tmp_path: Path) -> None:
 
 
 def test_a_rate_is_shown_in_the_same_words() -> None:
-    lane = LaneStatus.__new__(LaneStatus)
-    object.__setattr__(lane, "rate", 0.5)
-    object.__setattr__(lane, "burst", 3)
+    lane = SimpleNamespace(rate=0.5, burst=3)
     assert filters.rate(lane) == "30 per minute, bursts of 3"
