@@ -31,7 +31,7 @@ from bench.benchmark import BOTH, Figures, Found, say
 from bench.figures import Aim, Row, by_store, judged
 from bench.http import cpu_of
 from bench.http_load import Connection, Rejected
-from bench.processes import PATIENCE, Child, child, rss_mb
+from bench.processes import CHILD_TIMEOUT, Child, child, rss_mb
 from treadle import Engine, TaskSpec
 from treadle.model.access import Scope
 from treadle.settings import Settings
@@ -252,7 +252,7 @@ async def _come_back(load: Load, herd: Herd, pid: int, waiters: list[asyncio.Tas
     """Let all waiters reconnect, and measure calls until all are served."""
     began, cpu = time.perf_counter(), cpu_of(pid)
     herd.back.set()
-    async with _callers(load, lambda: not herd.served.is_set()) as callers, asyncio.timeout(PATIENCE):
+    async with _callers(load, lambda: not herd.served.is_set()) as callers, asyncio.timeout(CHILD_TIMEOUT):
         await _watch([asyncio.create_task(herd.served.wait()), *waiters, *callers], None, asyncio.FIRST_COMPLETED)
         seconds, cpu = time.perf_counter() - began, cpu_of(pid) - cpu
         await asyncio.gather(*callers)

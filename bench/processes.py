@@ -16,7 +16,7 @@ from typing import Any
 
 from treadle.settings import child_environment, load_settings
 
-PATIENCE = 600.0
+CHILD_TIMEOUT = 600.0
 """Seconds until a process that says nothing is taken for broken."""
 
 
@@ -30,7 +30,7 @@ class Child:
     async def said(self) -> Any:
         """The next object that it says; a process that ends instead, or is silent for long, ends the benchmark."""
         assert self._process.stdout is not None
-        async with asyncio.timeout(PATIENCE):
+        async with asyncio.timeout(CHILD_TIMEOUT):
             line = await self._process.stdout.readline()
         if not line:
             raise SystemExit(f"the process {self._module} ended with {await self._process.wait()} before it had said all")

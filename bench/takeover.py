@@ -19,7 +19,7 @@ from typing import Any
 
 from bench.benchmark import BOTH, Figures, Found, say
 from bench.figures import Aim, Row, by_store, judged
-from bench.processes import PATIENCE, Child, child
+from bench.processes import CHILD_TIMEOUT, Child, child
 from treadle import Engine
 from treadle.settings import Settings
 
@@ -66,7 +66,7 @@ class Crew:
 
     async def started(self, task_id: str, attempt: int) -> dict[str, Any]:
         """That attempt of the task, once a worker says that it has started."""
-        async with asyncio.timeout(PATIENCE):
+        async with asyncio.timeout(CHILD_TIMEOUT):
             while True:
                 said = await self.said.get()
                 if (said.get("task_id"), said.get("attempt")) == (task_id, attempt):

@@ -1,7 +1,7 @@
 """Wrap the prose of Markdown pages: `python -m build_tools.wrap`, or `--check` to list paragraphs with lines that are too long.
 
-Paragraphs and list items with a line of more than `LONGEST` columns are filled to `WIDTH`. Tables, code, HTML, headings and link
-definitions stay as they are; links and code spans are not divided.
+Paragraphs and list items with a line of more than `MAX_COLUMNS` columns are filled to `WIDTH`. Tables, code, HTML, headings and
+link definitions stay as they are; links and code spans are not divided.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-LONGEST, WIDTH = 132, 120
+MAX_COLUMNS, WIDTH = 132, 120
 OMITTED = ("src/", "tests/", "bench/RESULTS.md")
 """Texts that programs read, and results that a benchmark writes."""
 
@@ -35,7 +35,7 @@ def long_lines(text: str) -> list[int]:
     found, number = [], 0
     for block, prose in _blocks(text.split("\n")):
         if prose and _filled(block) != block:
-            found += [number + offset for offset, line in enumerate(block, 1) if len(line) > LONGEST]
+            found += [number + offset for offset, line in enumerate(block, 1) if len(line) > MAX_COLUMNS]
         number += len(block)
     return found
 
@@ -66,7 +66,7 @@ def _blocks(lines: list[str]) -> Iterator[tuple[list[str], bool]]:
 
 def _filled(block: list[str]) -> list[str]:
     match = _START.fullmatch(block[0])
-    if match is None or max(map(len, block)) <= LONGEST or any(line.endswith("  ") for line in block):
+    if match is None or max(map(len, block)) <= MAX_COLUMNS or any(line.endswith("  ") for line in block):
         return block
     tokens = _TOKEN.findall(" ".join([match["text"], *(line.strip().removeprefix("> ") for line in block[1:])]))
     indent = match["prefix"] if match["prefix"].lstrip().startswith(">") else " " * len(match["prefix"])
@@ -92,7 +92,7 @@ def main() -> int:
         text = page.read_text("utf-8")
         for number in long_lines(text):
             found += 1
-            sys.stdout.write(f"{page.relative_to(ROOT)}:{number}: more than {LONGEST} columns\n")
+            sys.stdout.write(f"{page.relative_to(ROOT)}:{number}: more than {MAX_COLUMNS} columns\n")
         if "--check" not in sys.argv and wrapped(text) != text:
             page.write_text(wrapped(text), "utf-8")
     return bool(found and "--check" in sys.argv)

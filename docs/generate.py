@@ -333,7 +333,7 @@ def settings() -> list[tuple[str, str, str]]:
 
 def metrics_page() -> str:
     """Every metric, from the table that they are made from."""
-    from treadle.engine.metric_table import METRICS, MOST_VALUES, OTHER, OUTCOMES, STOPPED
+    from treadle.engine.metric_table import MAX_LABEL_VALUES, METRICS, OTHER, OUTCOMES, STOPPED
 
     parts = [
         "# Metrics",
@@ -341,7 +341,7 @@ def metrics_page() -> str:
         "Metrics of an engine in the Prometheus format: `engine.metrics`, and `/metrics` of a server "
         "([how to](../how-to/observe.md)). Counters and histograms cover the process that serves them; gauges come from the store, "
         "cover the engine's namespace, and are the same in every process. Durations are in seconds.",
-        f"Values of labels that come from users are bounded: the first {MOST_VALUES} values of a label are shown, all others "
+        f"Values of labels that come from users are bounded: the first {MAX_LABEL_VALUES} values of a label are shown, all others "
         f"count as `{OTHER}`. `outcome` is one of {', '.join(f'`{each}`' for each in [*OUTCOMES.values(), STOPPED])}.",
     ]
     for metric in METRICS:

@@ -35,7 +35,7 @@ ROOT = Path(__file__).parents[1]
 ADDRESS = "TESTS_FORK_SERVER"
 """The variable with the address of the process that has imported everything."""
 
-_LONGEST = 1 << 20
+_REQUEST_LIMIT = 1 << 20
 
 _IMPORTED = (
     "tests.crash.child",
@@ -148,7 +148,7 @@ class ForkServer:
     ) -> tuple[int, socket.socket]:
         """Fork a child that runs the module; its pid, and where its exit code will be told."""
         wish = json.dumps([module, arguments, str(cwd), environment, interruptible]).encode()
-        assert len(wish) < _LONGEST
+        assert len(wish) < _REQUEST_LIMIT
         ours, theirs = socket.socketpair()
         with self._lock, theirs:
             socket.send_fds(self._line, [wish], [*streams, theirs.fileno()])
@@ -239,7 +239,7 @@ def _be_parent(line: socket.socket) -> None:
                 os.read(read, 4096)
             _bury(children)
         if line in ready:
-            wish, fds, _, _ = socket.recv_fds(line, _LONGEST, 4)
+            wish, fds, _, _ = socket.recv_fds(line, _REQUEST_LIMIT, 4)
             if not wish:
                 break
             pid = os.fork()

@@ -10,7 +10,7 @@ from bench.peers.catalog import Subject
 from bench.peers.processes import SubjectProcess
 from bench.peers.stores import Stores
 
-PATIENCE = 60.0
+PEER_TIMEOUT = 60.0
 """Seconds allowed for steps that are not measured."""
 REST = 0.05
 """Seconds between two samples of latency: the worker waits again."""
@@ -32,15 +32,15 @@ class Bench:
             self._do(subject, url, "prepare")
             team = [stack.enter_context(self._start(subject, url, "work")) for _ in range(workers)]
             for each in team:
-                each.heard("ready", PATIENCE)
+                each.heard("ready", PEER_TIMEOUT)
             self._do(subject, url, "fill", name, tasks)
             watcher = stack.enter_context(self._start(subject, url, "watch", name, float(seconds)))
-            watcher.heard("ready", PATIENCE)
+            watcher.heard("ready", PEER_TIMEOUT)
             self._stores.settle(url)
             for each in (*team, watcher):
                 each.go()
-            begun = min(each.heard("started", PATIENCE) for each in team)
-            said = watcher.line("left", seconds + PATIENCE)
+            begun = min(each.heard("started", PEER_TIMEOUT) for each in team)
+            said = watcher.line("left", seconds + PEER_TIMEOUT)
             return (tasks - said["left"]) / (said["at"] - begun) * 1e9
 
     def enqueue(self, subject: Subject, seconds: float) -> tuple[float, float]:
@@ -49,7 +49,7 @@ class Bench:
             self._do(subject, url, "prepare")
             self._stores.settle(url)
             with self._start(subject, url, "enqueue", float(seconds)) as process:
-                one, many = (process.line("count", seconds + PATIENCE) for _ in range(2))
+                one, many = (process.line("count", seconds + PEER_TIMEOUT) for _ in range(2))
             return one["count"] / one["seconds"], many["count"] / many["seconds"]
 
     def latency(self, subject: Subject, samples: int, seconds: float) -> list[float]:
@@ -62,15 +62,15 @@ class Bench:
             self._do(subject, url, "prepare")
             with self._start(subject, url, "serve") as worker, self._start(subject, url, "send") as sender:
                 for each in (worker, sender):
-                    each.heard("ready", PATIENCE)
+                    each.heard("ready", PEER_TIMEOUT)
                 worker.go()
-                worker.heard("started", PATIENCE)
+                worker.heard("started", PEER_TIMEOUT)
                 time.sleep(1)
                 until = time.monotonic() + seconds
                 for number in range(-3, samples):  # the first are not counted
                     sender.go()
-                    sent = sender.heard("sent", PATIENCE)
-                    at = worker.heard("at", PATIENCE)
+                    sent = sender.heard("sent", PEER_TIMEOUT)
+                    at = worker.heard("at", PEER_TIMEOUT)
                     if number >= 0:
                         found.append((at - sent) / 1e6)
                     if time.monotonic() > until:
@@ -107,9 +107,9 @@ class Bench:
                     time.sleep(0.5)  # let the server count the ended connections
                     before, own = self._stores.transactions(url), stack.enter_context(ExitStack())
                     worker = own.enter_context(self._start(subject, url, "serve"))
-                    worker.heard("ready", PATIENCE)
+                    worker.heard("ready", PEER_TIMEOUT)
                     worker.go()
-                    worker.heard("started", PATIENCE)
+                    worker.heard("started", PEER_TIMEOUT)
                     resting.append((subject, url, before, time.monotonic(), own))
                 except Exception as error:
                     found[subject.name] = error
@@ -129,4 +129,4 @@ class Bench:
 
     def _do(self, subject: Subject, url: str, role: str, *arguments: object) -> None:
         with self._start(subject, url, role, *arguments) as process:
-            process.end(PATIENCE)
+            process.end(PEER_TIMEOUT)

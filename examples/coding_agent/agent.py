@@ -21,7 +21,7 @@ HOME = Path("coding")
 ORIGIN = HOME / "project.git"
 TOKENS = 60_000
 """The default budget of an issue, in tokens."""
-MOST_TURNS, MOST_RED, MOST_OUTPUT = 30, 3, 4000
+MAX_TURNS, MAX_RED, MAX_OUTPUT = 30, 3, 4000
 
 SYSTEM = "You are a careful programmer. Change as little as possible. When you are done, say in one sentence what you changed."
 TOOLS = [
@@ -134,10 +134,10 @@ async def fix(payload: dict[str, Any], ctx: FunctionContext) -> dict[str, Any]:
     messages: list[dict[str, Any]] = [{"role": "user", "content": f"Solve {about}\n\nThe approved plan:\n{plan}"}]
     writes: list[tuple[str, str]] = []
     red = 0
-    for _ in range(MOST_TURNS):
+    for _ in range(MAX_TURNS):
         if spent >= budget:
             raise NonRetryable(f"The budget of {budget} tokens is spent; the tests have not passed.", "token_budget")
-        answer = await ctx.step(ask, messages, min(MOST_OUTPUT, budget - spent), name="model", retry=3)
+        answer = await ctx.step(ask, messages, min(MAX_OUTPUT, budget - spent), name="model", retry=3)
         spent += answer["tokens"]
         messages.append({"role": "assistant", "content": answer["content"]})
         ctx.progress(min(spent / budget, 1.0), f"{spent} of {budget} tokens")
@@ -157,10 +157,10 @@ async def fix(payload: dict[str, Any], ctx: FunctionContext) -> dict[str, Any]:
             opened = await ctx.effect("pull_request", publish, request, retry=3)
             return {**opened, "tokens": spent, "red": red}
         red += 1
-        if red > MOST_RED:
+        if red > MAX_RED:
             raise NonRetryable(f"The tests still fail after {red} attempts:\n{tests['output'][-1000:]}", "tests_red")
         messages.append({"role": "user", "content": f"The tests fail. Correct it.\n\n{tests['output']}"})
-    raise NonRetryable(f"The agent has not finished after {MOST_TURNS} turns.", "too_many_turns")
+    raise NonRetryable(f"The agent has not finished after {MAX_TURNS} turns.", "too_many_turns")
 
 
 def said(answer: dict[str, Any]) -> str:

@@ -18,7 +18,7 @@ ALLOWED = (("git", "diff"), ("git", "status"), ("grep", "-rn"), ("ls",), ("pytho
 """The beginnings of the commands that an agent may run."""
 TESTS = ("python", "-m", "unittest")
 SECONDS = 60.0
-MOST_TEXT = 8000
+MAX_TEXT = 8000
 
 
 class Refused(Exception):
@@ -60,7 +60,7 @@ class Sandbox:
     def read(self, path: str) -> str:
         """Return the text of a file."""
         try:
-            return self.inside(path).read_text()[:MOST_TEXT]
+            return self.inside(path).read_text()[:MAX_TEXT]
         except (OSError, ValueError) as error:
             raise Refused(f"{path} cannot be read: {type(error).__name__}") from None
 
@@ -119,7 +119,7 @@ class Sandbox:
             os.killpg(process.pid, signal.SIGKILL)
             process.communicate()
             return 1, f"stopped after {SECONDS:g} s"
-        return process.returncode, output[-MOST_TEXT:]
+        return process.returncode, output[-MAX_TEXT:]
 
     def _git(self, *words: str, inside: Path | None = None) -> str:
         folder = inside or self.folder

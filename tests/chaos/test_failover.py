@@ -167,7 +167,7 @@ async def test_a_primary_that_was_frozen_settles_nothing_when_it_continues(three
 
 async def test_what_no_standby_has_is_never_acknowledged(three: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
     """A commit that waits for a standby, is given up by its sender, survives a restart of the server, and is sent again."""
-    monkeypatch.setattr("treadle.stores.postgres.store.LONGEST_COMMIT", 1.0)
+    monkeypatch.setattr("treadle.stores.postgres.store.COMMIT_TIMEOUT", 1.0)
     task = new_task()
     async with opened(three.url) as store:
         await put(store, new_task())
@@ -195,7 +195,7 @@ async def test_an_isolated_primary_acknowledges_nothing_to_a_process_that_reache
     three: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It is cut off from its standbys and is not fenced; the process knows no other server, and nothing of the failover."""
-    monkeypatch.setattr("treadle.stores.postgres.store.LONGEST_COMMIT", 1.0)
+    monkeypatch.setattr("treadle.stores.postgres.store.COMMIT_TIMEOUT", 1.0)
     old, alone = three.primary, f"postgresql://postgres@127.0.0.1:{three.primary.port}/postgres"  # past the gate
     async with opened(alone) as store:
         held, queued = await put_and_claim(store), new_task()

@@ -465,7 +465,7 @@ async def test_a_worker_that_heartbeats_through_another_process_is_alive(bench: 
 
 
 async def test_workers_that_were_forgotten_are_looked_up_again(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("treadle.kernel.remote_workers.held_work._MOST_KNOWN", 2)
+    monkeypatch.setattr("treadle.kernel.remote_workers.held_work._MAX_CACHED_WORKERS", 2)
     workers = [await bench.worker("job", actor=f"actor-{number}") for number in range(4)]
     assert list(bench.workers._presence._known) == workers[2:]
     assert [await bench.workers.registered_by(each) for each in workers] == [f"actor-{number}" for number in range(4)]

@@ -25,7 +25,7 @@ DEPLOY = ROOT / "deploy"
 CONTAINERFILE = (DEPLOY / "container/Containerfile").read_text()
 COMPOSE: dict[str, Any] = yaml.safe_load((DEPLOY / "compose/compose.yaml").read_text())
 UNITS = sorted((DEPLOY / "systemd").glob("*.service"))
-MOST_EXPOSED = 20
+MAX_EXPOSURE = 20
 """Tenths of the points of `systemd-analyze security`: 10 is a service without any confinement."""
 VARIABLES = {variable_of(name) for name in Settings.__dataclass_fields__}
 
@@ -165,7 +165,7 @@ def test_systemd_accepts_the_units_and_finds_them_confined(tmp_path: Path):
     verified = subprocess.run(["systemd-analyze", "verify", *paths], capture_output=True, text=True, check=False)
     assert (verified.returncode, verified.stderr) == (0, "")
     for path in paths:
-        security = ["systemd-analyze", "security", "--offline=true", f"--threshold={MOST_EXPOSED}", path]
+        security = ["systemd-analyze", "security", "--offline=true", f"--threshold={MAX_EXPOSURE}", path]
         found = subprocess.run(security, capture_output=True, text=True, check=False)
         assert found.returncode == 0, found.stdout.splitlines()[-1:]
 

@@ -24,7 +24,7 @@ def main(name: str, folder: Path, seconds: int) -> None:
     import atheris
 
     with atheris.instrument_imports(include=["treadle", "cronsim"]):
-        from tests.fuzz.harness import CORPUS, LARGEST, LONGEST, Finds, corpus_of
+        from tests.fuzz.harness import CORPUS, INPUT_TIMEOUT, LARGEST, Finds, corpus_of
         from tests.fuzz.strategies import WORDS
         from tests.fuzz.targets import TARGETS
 
@@ -39,7 +39,7 @@ def main(name: str, folder: Path, seconds: int) -> None:
     options = [
         f"-max_total_time={seconds}",
         f"-max_len={min(LARGEST, 4096)}",
-        f"-timeout={int(LONGEST * 12)}",
+        f"-timeout={int(INPUT_TIMEOUT * 12)}",
         f"-rss_limit_mb={MEMORY >> 20}",
         f"-artifact_prefix={folder}/died-",
         f"-dict={words}",

@@ -18,14 +18,14 @@ from types import FrameType
 Target = Callable[[bytes], None]
 
 CORPUS = Path(__file__).parent / "corpus"
-LONGEST = 5.0
+INPUT_TIMEOUT = 5.0
 """Seconds of computing that one input may take; all but a few take milliseconds."""
 LARGEST = 64 * 1024
 """Maximum bytes of an input; generators truncate longer ones."""
 
 
 class TookTooLong(BaseException):
-    """The input took longer than `LONGEST`. No `except Exception` in the target can hide it."""
+    """The input took longer than `INPUT_TIMEOUT`. No `except Exception` in the target can hide it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +58,7 @@ class Find:
 def play(name: str, target: Target, data: bytes) -> Find | None:
     """The failure that the input causes, if any."""
     try:
-        with bounded(LONGEST):
+        with bounded(INPUT_TIMEOUT):
             target(data)
     except (KeyboardInterrupt, SystemExit):
         raise

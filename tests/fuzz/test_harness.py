@@ -46,7 +46,7 @@ def test_a_find_is_made_small_and_stays_the_same_find() -> None:
 
 
 def test_what_never_ends_is_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(harness, "LONGEST", 0.05)
+    monkeypatch.setattr(harness, "INPUT_TIMEOUT", 0.05)
     found = play("endless", endless, b"for ever")
     assert found is not None
     assert isinstance(found.error, TookTooLong)

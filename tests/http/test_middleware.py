@@ -12,7 +12,7 @@ from tests.http.conftest import Stage
 from treadle.interfaces.http.app import make_app
 from treadle.interfaces.http.middleware import BODY_OVERHEAD, SAFE
 from treadle.interfaces.web.site import add_pages
-from treadle.kernel.store.committer import MOST_QUEUED
+from treadle.kernel.store.committer import MAX_QUEUED_ROWS
 from treadle.model.errors import StoreUnavailable
 
 
@@ -172,7 +172,7 @@ async def test_a_change_that_an_overloaded_store_refuses_is_answered_with_the_ti
     stage: Stage, monkeypatch: pytest.MonkeyPatch
 ):
     committer = stage.engine.kernel.committer
-    monkeypatch.setattr(committer, "_waiting_rows", MOST_QUEUED)
+    monkeypatch.setattr(committer, "_waiting_rows", MAX_QUEUED_ROWS)
     async with stage.client() as client:
         answer = await client.post("/v1/tasks", json={"name": "greet"})
         assert (answer.status_code, answer.json()["code"], answer.headers["Retry-After"]) == (503, "store_overloaded", "5")

@@ -36,7 +36,7 @@ CHECKS = [not_a_server_error, status_code_conformance, content_type_conformance,
 SHARES = 4
 AT_ONCE = 5
 """Histories that are drawn together."""
-LONGEST_WAIT = 0.01
+MAX_WAIT = 0.01
 """Seconds that calls may wait here that wait for something to happen."""
 
 
@@ -87,7 +87,7 @@ def before(case: Case) -> None:
         case.headers["Last-Event-ID"] = "none"
     for part in (case.query, case.body):
         if isinstance(part, dict) and isinstance(wait := part.get("wait_for"), int | float) and 0 < wait <= 60:
-            part["wait_for"] = LONGEST_WAIT
+            part["wait_for"] = MAX_WAIT
 
 
 @contextlib.contextmanager

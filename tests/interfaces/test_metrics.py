@@ -16,7 +16,7 @@ from tests.limits import BOUND
 from tests.unit.workers.harness import Events
 
 from treadle import Engine, ExternalProductionHandle, NonRetryable, Production, TaskFailed, TaskSpec
-from treadle.engine.metric_table import METRICS, MOST_VALUES, OTHER
+from treadle.engine.metric_table import MAX_LABEL_VALUES, METRICS, OTHER
 from treadle.engine.metrics import FRESH_FOR
 from treadle.kernel.telemetry.events import LeasesExpired, LoopError, TaskSettled, TaskTaken
 from treadle.kernel.telemetry.observer import AttemptEnded, StoreCalled
@@ -243,23 +243,23 @@ async def test_runs_and_their_steps_are_counted(scene: Scene):
 
 async def test_names_are_bounded(scene: Scene):
     metrics, engine = scene.engine.metrics, scene.engine
-    for number in range(MOST_VALUES + 20):
+    for number in range(MAX_LABEL_VALUES + 20):
         engine.kernel.emit(TaskSettled("id", f"n{number}", "succeed", 1, 1.0, kind="handler", task_list=f"list{number}"))
     found = await scene.samples()
     lists = {dict(labels)["task_list"]: value for (name, labels), value in found.items() if name == "treadle_settles_total"}
-    assert len(lists) == MOST_VALUES + 1
+    assert len(lists) == MAX_LABEL_VALUES + 1
     assert lists[OTHER] == 20
     assert lists["list0"] == 1
-    assert len(metrics._children) <= MOST_VALUES, "what is remembered is bounded too"
+    assert len(metrics._children) <= MAX_LABEL_VALUES, "what is remembered is bounded too"
 
 
 async def test_lists_in_the_store_are_bounded_and_their_depths_add_up(scene: Scene):
     engine = scene.engine
-    await engine.enqueue_many(TaskSpec(name="x", task_list=f"l{number}") for number in range(MOST_VALUES + 5))
+    await engine.enqueue_many(TaskSpec(name="x", task_list=f"l{number}") for number in range(MAX_LABEL_VALUES + 5))
     found = await scene.samples()
     ready = [value for (name, labels), value in found.items() if name == "treadle_queue_depth" and dict(labels)["state"] == "ready"]
-    assert len(ready) == MOST_VALUES + 1
-    assert sum(ready) == MOST_VALUES + 5
+    assert len(ready) == MAX_LABEL_VALUES + 1
+    assert sum(ready) == MAX_LABEL_VALUES + 5
 
 
 async def test_two_engines_in_a_process_do_not_mix():

@@ -14,7 +14,7 @@ from treadle.testing import Environment
 @pytest.fixture
 def program() -> Any:
     loaded = load("debounce")
-    loaded.QUIET, loaded.LONGEST, loaded.indexed = 5, 30, []
+    loaded.QUIET, loaded.MAX_WAIT, loaded.indexed = 5, 30, []
 
     async def index(document: str, text: str) -> None:
         loaded.indexed.append((document, text))

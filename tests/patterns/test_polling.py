@@ -15,7 +15,7 @@ from treadle.testing import Environment
 def polled(env_of: list[Environment], *, done_after: int | None) -> tuple[Any, list[float], list[str]]:
     """The program with a service whose job is done at a check; the times of the checks, and the aborted jobs."""
     program, checks, aborted = load("polling"), [], []
-    program.FIRST, program.LONGEST = 1, 60
+    program.FIRST, program.MAX_PAUSE = 1, 60
 
     async def check(job: str) -> dict[str, str]:
         checks.append(env_of[0].clock.now() / 1000)

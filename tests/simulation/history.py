@@ -43,7 +43,7 @@ from treadle.kernel.telemetry.events import (
 from treadle.model.errors import StoreError
 from treadle.testing.simulation import Fault, Faults, Process, Simulation, Trace
 
-LONGEST = 900.0
+HISTORY_TIMEOUT = 900.0
 """Seconds of its own time after which a history that has no more faults must have come to an end."""
 
 
@@ -78,7 +78,7 @@ class Report:
 
 def play(
     seed: int,
-    longest: float = LONGEST,
+    longest: float = HISTORY_TIMEOUT,
     often: Collection[Fault] = (),
     kinds: Collection[str] = (),
     acts: Collection[str] = (),
@@ -113,7 +113,7 @@ class History:
     """The story that is played."""
 
     def __init__(
-        self, simulation: Simulation, longest: float = LONGEST, kinds: Collection[str] = (), acts: Collection[str] = ()
+        self, simulation: Simulation, longest: float = HISTORY_TIMEOUT, kinds: Collection[str] = (), acts: Collection[str] = ()
     ) -> None:
         self.simulation = simulation
         self._longest = longest

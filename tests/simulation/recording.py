@@ -6,7 +6,7 @@ import copy
 from dataclasses import dataclass, field
 from typing import Any
 
-from tests.simulation.history import LONGEST, History, Report, report_of
+from tests.simulation.history import HISTORY_TIMEOUT, History, Report, report_of
 
 from treadle.testing.simulation import Process, Simulation
 
@@ -42,7 +42,7 @@ def record(seed: int, tables: tuple[str, ...]) -> tuple[Recording, Report]:
     recording = Recording()
     simulation = Simulation(seed)
     simulation.on_done.append(recording.hear)
-    history = History(simulation, LONGEST)
+    history = History(simulation, HISTORY_TIMEOUT)
     history.sweeps = False  # the remaining rows are compared at the end
 
     async def play(simulation: Simulation) -> None:

@@ -9,7 +9,7 @@ from tests.simulation.history import play
 WITHIN = 40
 """Histories after which a bug that was planted must have been found."""
 
-LONGEST = 120.0
+HISTORY_TIMEOUT = 120.0
 """Seconds that a history gets to come to its end: with a bug it often does not, and histories without one take less."""
 
 FOUND_BY = {
@@ -42,4 +42,6 @@ def test_a_planted_bug_is_found(plant: Plant, monkeypatch: pytest.MonkeyPatch) -
     often, kinds, acts = PLANTS[plant]
     plant(monkeypatch)
     seeds = (FOUND_BY.get(plant.__name__, 0), *range(WITHIN))
-    assert any(play(seed, LONGEST, often, kinds, acts).problems for seed in seeds), f"nothing was seen in {WITHIN} histories"
+    assert any(play(seed, HISTORY_TIMEOUT, often, kinds, acts).problems for seed in seeds), (
+        f"nothing was seen in {WITHIN} histories"
+    )

@@ -12,7 +12,7 @@ from treadle.testing.simulation.process import current_process
 
 T = TypeVar("T")
 
-LONGEST = 90.0
+REQUEST_TIMEOUT = 90.0
 """Seconds after which a caller gives up on an answer."""
 
 
@@ -48,7 +48,7 @@ class Wire:
         server = simulation.dice.choice(up)
         served = server.spawn(_answer(what, self._up[server]))
         try:
-            await asyncio.wait([served], timeout=LONGEST)
+            await asyncio.wait([served], timeout=REQUEST_TIMEOUT)
         except asyncio.CancelledError:
             if simulation.dice.random() < 0.5:  # the server sees that the caller has gone, or never does
                 served.cancel()

@@ -17,7 +17,7 @@ REFERENCE = ROOT / "docs" / "reference"
 PAGES = [*generate.texts(), *sorted((ROOT / "examples").rglob("*.md")), ROOT / "CONTRIBUTING.md"]
 _BLOCK = re.compile(r"^```(?P<info>[^\n]*)\n(?P<code>.*?)^```$", re.S | re.M)
 _LINK = re.compile(r"\[[^\]]*\]\((?P<target>[^)\s]+)\)")
-_MOST_FRAGMENTS = 3
+_MAX_FRAGMENTS = 3
 
 
 def blocks(lang: str) -> Iterator[tuple[str, str, list[str]]]:
@@ -224,7 +224,7 @@ def test_python_snippets_run(place: str, code: str, marks: list[str], tmp_path: 
 
 
 def test_there_are_few_fragments():
-    assert sum("fragment" in marks for _, _, marks in [*AFL, *PYTHON]) <= _MOST_FRAGMENTS
+    assert sum("fragment" in marks for _, _, marks in [*AFL, *PYTHON]) <= _MAX_FRAGMENTS
 
 
 def test_files_named_in_pages_and_in_package_json_exist():

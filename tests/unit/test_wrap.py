@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from build_tools.wrap import LONGEST, WIDTH, long_lines, pages, wrapped
+from build_tools.wrap import MAX_COLUMNS, WIDTH, long_lines, pages, wrapped
 
 WORDS = " ".join(["word"] * 40)
 
@@ -44,7 +44,7 @@ def test_tables_code_headings_and_short_lines_stay(text: str):
 def test_links_and_code_are_not_divided_and_no_line_begins_with_syntax():
     part = "[a link of words](target.md#anchor) and `code of words` - or # 12. more "
     lines = wrapped(part * 9).split("\n")
-    assert max(map(len, lines)) <= LONGEST
+    assert max(map(len, lines)) <= MAX_COLUMNS
     for line in lines:
         assert line.count("[") == line.count("](")
         assert line.count("`") % 2 == 0

@@ -5,7 +5,7 @@ import asyncio
 from treadle import Engine, SignalTimeout
 
 engine = Engine()  # the store in TREADLE_STORE, else sqlite:///treadle.db
-QUIET, LONGEST = 0.3, 30  # seconds without a change; limit on the wait for such a pause
+QUIET, MAX_WAIT = 0.3, 30  # seconds without a change; limit on the wait for such a pause
 
 
 async def index(document, text):
@@ -17,7 +17,7 @@ async def debounced(payload, ctx):
     """One run per document; it waits without a worker until a change arrives."""
     text = await ctx.wait_for("changed")
     began_at = ctx.now()
-    while (left := LONGEST - (ctx.now() - began_at).total_seconds()) > 0:
+    while (left := MAX_WAIT - (ctx.now() - began_at).total_seconds()) > 0:
         try:
             text = await ctx.wait_for("changed", timeout=min(QUIET, left))
         except SignalTimeout:

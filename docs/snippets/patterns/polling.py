@@ -5,7 +5,7 @@ import asyncio
 from treadle import Canceled, Engine
 
 engine = Engine()  # the store in TREADLE_STORE, else sqlite:///treadle.db
-FIRST, LONGEST = 0.1, 60  # seconds between two checks
+FIRST, MAX_PAUSE = 0.1, 60  # seconds between two checks
 checks = 0
 
 
@@ -37,7 +37,7 @@ async def export(payload, ctx):
     try:
         while (found := await ctx.step(check, job, retry=5))["state"] == "running":
             await ctx.sleep(delay)
-            delay = min(2 * delay, LONGEST)
+            delay = min(2 * delay, MAX_PAUSE)
     except Canceled:  # by a person, or by the deadline
         await ctx.step(abort, job, retry=5)
         raise

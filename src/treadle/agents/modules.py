@@ -36,8 +36,8 @@ from treadle.model.errors import InvalidInput, NonRetryable
 from treadle.model.records import HandlerRegistration
 from treadle.model.values import encode
 
-_AT_LEAST = (">=", ">", "~=", "==", "===")
-_AT_MOST = ("<=", "<", "~=", "==", "===")
+_LOWER_BOUNDS = (">=", ">", "~=", "==", "===")
+_UPPER_BOUNDS = ("<=", "<", "~=", "==", "===")
 
 
 def check_requirement(text: object) -> str:
@@ -112,9 +112,9 @@ def _unfit(wanted: SpecifierSet, installed: str) -> str | None:
             bound = Version(each.version.removesuffix(".*"))
         except InvalidVersion:
             continue
-        if each.operator in _AT_LEAST and version < bound:
+        if each.operator in _LOWER_BOUNDS and version < bound:
             return f"{installed} is installed, which is too old"
-        if each.operator in _AT_MOST and version > bound:
+        if each.operator in _UPPER_BOUNDS and version > bound:
             return f"{installed} is installed, which is too new"
     return f"{installed} is installed"
 

@@ -21,7 +21,7 @@ from treadle.engine import Engine
 from treadle.evaluator import State, StepRow
 from treadle.evaluator.records import StepError
 from treadle.evaluator.states import StepKind
-from treadle.kernel.core import PATIENCE
+from treadle.kernel.core import STORE_TIMEOUT
 from treadle.kernel.runs.decide import once, store_step
 from treadle.kernel.runs.flows import find_workflow
 from treadle.kernel.store.units import MoveRun, PutFlow, PutRun, PutSteps, Row, Unit
@@ -154,7 +154,7 @@ class Mongodump:
             PutSteps(run_id, tuple(step for step, *_ in stored), len(stored)),
             MoveRun(run_id, move, RunState.RUNNING, state, actor="import", outputs=done, error=error, data=error),
         ]
-        await engine.kernel.committer.submit(Unit(rows=once(made)), PATIENCE)
+        await engine.kernel.committer.submit(Unit(rows=once(made)), STORE_TIMEOUT)
         return True
 
 

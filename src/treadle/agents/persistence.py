@@ -36,7 +36,7 @@ from treadle.agents.entities import (
 from treadle.agents.modules import check_registration
 from treadle.evaluator import StepRow
 from treadle.evaluator.draft import task_id_of
-from treadle.kernel.core import PATIENCE
+from treadle.kernel.core import STORE_TIMEOUT
 from treadle.kernel.queue.service import TaskSpec
 from treadle.kernel.store.queries import Renewal
 from treadle.kernel.store.units import Seen, Unit
@@ -143,7 +143,7 @@ class Persistence(Connection):
         new, blobs = self.kernel.queue.make(spec)
         if task.state != TaskState.PENDING:
             new = msgspec.structs.replace(new, preclaimed=Preclaimed(self.owner_id, LEASE_FOR))
-        await self.kernel.committer.submit(Unit(tasks=(new,), rows=blobs), PATIENCE)
+        await self.kernel.committer.submit(Unit(tasks=(new,), rows=blobs), STORE_TIMEOUT)
         if new.preclaimed is not None:
             stored = await self.engine.get_task(new.id)
             if stored.owner_id != self.owner_id:

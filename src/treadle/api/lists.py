@@ -13,7 +13,7 @@ from treadle.api.tasks import TaskCounts
 from treadle.api.view import Column, View
 from treadle.api.wire import Instant
 from treadle.model.access import Scope
-from treadle.model.lists import MOST_WORKERS, TARGET_LATENCY, Bucket
+from treadle.model.lists import MAX_WORKERS, TARGET_LATENCY, Bucket
 
 ListName = Annotated[str, Doc("The task list's name", "default")]
 HandlerName = Annotated[str, Doc("The handler's name", "billing.Charge")]
@@ -199,7 +199,7 @@ class ListsApi(Protocol):
         target: Annotated[float, Doc("Seconds within which a ready task should start", 30)] = TARGET_LATENCY,
         concurrency: Annotated[int | None, Doc("Concurrency of one worker; null: that of the live workers")] = None,
         least: Annotated[int, Doc("Minimum number of workers")] = 0,
-        most: Annotated[int, Doc("Maximum number of workers")] = MOST_WORKERS,
+        most: Annotated[int, Doc("Maximum number of workers")] = MAX_WORKERS,
     ) -> DesiredWorkers:
         """The number of workers that a list could use, from its depth, its age and the duration of its tasks."""
 

@@ -83,7 +83,7 @@ def issue_json(issue: GitHubIssue) -> dict[str, Json]:
     return made
 
 
-_LONGEST = 4096
+_MESSAGE_LIMIT = 4096
 
 
 def end_line(task_id: str, at: int, attempt: int, worker_id: str | None, error: str | None = None) -> LogLine:
@@ -92,7 +92,7 @@ def end_line(task_id: str, at: int, attempt: int, worker_id: str | None, error: 
         task_id=task_id,
         at=at,
         level="info" if error is None else "error",
-        message="Task completed successfully" if error is None else storable(error, _LONGEST),
+        message="Task completed successfully" if error is None else storable(error, _MESSAGE_LIMIT),
         details=encode({SOURCE: FRAMEWORK, "attempt": attempt, WORKER_ID: worker_id}),
     )
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from treadle.engine.results import Results
-from treadle.kernel.core import PATIENCE, Core
+from treadle.kernel.core import STORE_TIMEOUT, Core
 from treadle.kernel.queue.decide import TaskDecision
 from treadle.kernel.queue.service import Queue
 from treadle.kernel.queue.why import Reason
@@ -590,7 +590,9 @@ class Kernel:
     async def _repeated_steps(self, task: Task) -> list[tuple[str, str]]:
         return await self.functions.list_repeated(task) if is_function(task.flow_id) else []
 
-    async def _settle(self, task: Task, guard: Claim | Seen, decided: TaskDecision, patience: float | None = PATIENCE) -> Answer:
+    async def _settle(
+        self, task: Task, guard: Claim | Seen, decided: TaskDecision, patience: float | None = STORE_TIMEOUT
+    ) -> Answer:
         return await self.run_services.settler.settle(task, guard, decided, patience)
 
     async def _update_step(self, run_id: str, step_id: str, partial: Mapping[str, Json]) -> bool:

@@ -13,8 +13,8 @@ LONG_SECONDS = (0.005, 0.01, 0.05, 0.1, 0.5, 1, 5, 10, 30, 60, 300, 900, 3600)
 SIZES = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000)
 
 OTHER = "other"
-"""The label value for all values after the first `MOST_VALUES`."""
-MOST_VALUES = 100
+"""The label value for all values after the first `MAX_LABEL_VALUES`."""
+MAX_LABEL_VALUES = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,12 +144,12 @@ def outcome_of(move: str | None) -> str:
 
 
 class BoundedLabel:
-    """Values of one label: the first `MOST_VALUES` are kept, all others become `OTHER`.
+    """Values of one label: the first `MAX_LABEL_VALUES` are kept, all others become `OTHER`.
 
     Names come from users; without a bound, a program that generates names would create as many series.
     """
 
-    def __init__(self, most: int = MOST_VALUES) -> None:
+    def __init__(self, most: int = MAX_LABEL_VALUES) -> None:
         self._most = most
         self._known: set[str] = set()
 

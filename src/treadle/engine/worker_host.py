@@ -11,7 +11,7 @@ from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
 from treadle.engine.machine import Machine, SystemMachine
-from treadle.kernel.core import PATIENCE
+from treadle.kernel.core import STORE_TIMEOUT
 from treadle.kernel.queue.engine_tasks import cancel_work, expire_run
 from treadle.kernel.queue.waker import Waker
 from treadle.kernel.recovery import Place
@@ -53,7 +53,7 @@ if TYPE_CHECKING:
     from treadle.engine.kernel import Kernel, WorkerPart
     from treadle.kernel.watchers.scan import SourceReader
 
-SHORTEST_LEASE_FOR = 30_000
+MIN_LEASE_FOR = 30_000
 """Leases under this are for demos and tests (D5)."""
 
 BEAT_EVERY = 10.0
@@ -240,7 +240,7 @@ class WorkerHost:
         self._loop = self._log_writer.loop = asyncio.get_running_loop()
         for part in self._parts:
             part.check()
-        if self._options.lease_for < SHORTEST_LEASE_FOR:
+        if self._options.lease_for < MIN_LEASE_FOR:
             kernel.emit(ShortLease(self._options.lease_for))
         await kernel.registry.dependencies.start()
         try:
@@ -355,7 +355,7 @@ class WorkerHost:
             if task.unique_key in stored:
                 continue
             try:
-                await kernel.committer.submit(Unit(tasks=(task,)), PATIENCE)
+                await kernel.committer.submit(Unit(tasks=(task,)), STORE_TIMEOUT)
             except Refused as error:
                 kernel.emit(LoopError("worker", f"the task {task.lane.name} was not stored: {error}"))
 

@@ -44,7 +44,7 @@ from treadle.evaluator.states import (
     STATEMENT_ERROR,
     State,
 )
-from treadle.lang.builtins import LONGEST_TIMEOUT, RETRY_RANGES, TIMEOUT_UNITS
+from treadle.lang.builtins import MAX_TIMEOUT, RETRY_RANGES, TIMEOUT_UNITS
 from treadle.lang.nodes import Arg, Block, Expr, Facet, MapLiteral, Mixin, Schema, Step
 from treadle.lang.program import misfits
 from treadle.model.retry import RetryPolicy
@@ -196,10 +196,10 @@ def _milliseconds(mixin: Mixin, scope: Scope) -> int:
         if unit is None:
             raise EvaluationError(f"Timeout has no `{arg.name}`; it has {', '.join(TIMEOUT_UNITS)}")
         value = evaluate_json(arg.value, scope)
-        if not is_number(value) or abs(value) > LONGEST_TIMEOUT:
+        if not is_number(value) or abs(value) > MAX_TIMEOUT:
             raise EvaluationError(f"Timeout needs a number of {arg.name}, this is {_shown(value)}")
         total += value * unit
-    if not 0 < total <= LONGEST_TIMEOUT:
+    if not 0 < total <= MAX_TIMEOUT:
         raise EvaluationError("a Timeout must be more than zero and at most 366 days")
     return max(1, round(total))
 

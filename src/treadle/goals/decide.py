@@ -54,7 +54,7 @@ from treadle.model.values import Json, encode
 BLOCKERS_KEPT = 20
 """Resolved blockers that an objective keeps."""
 
-LONGEST_REASON = 2000
+REASON_LIMIT = 2000
 
 
 def approved(objective: Objective, actor: str, now: Instant) -> Objective:
@@ -91,7 +91,7 @@ def blocked(objective: Objective, blocker: Blocker) -> Objective:
 
 def text_blocker(objective: Objective, text: str) -> Blocker:
     """Return a blocker that only a person resolves."""
-    return Blocker(blocker_id=next_blocker_id(objective), kind="TEXT", text=text[:LONGEST_REASON])
+    return Blocker(blocker_id=next_blocker_id(objective), kind="TEXT", text=text[:REASON_LIMIT])
 
 
 def next_blocker_id(objective: Objective) -> str:
@@ -103,7 +103,7 @@ Document = Objective | ReadinessEvent | ContextSnapshot | Workorder | OutputBund
 
 _replace = msgspec.structs.replace
 _BUNDLE_KEYS = frozenset({"title", "metadata", "content", "notes"})
-_LONGEST_BLOCKER = 400
+_BLOCKER_LIMIT = 400
 
 
 @dataclass(frozen=True, slots=True)
@@ -416,7 +416,7 @@ def _judged(
         objective_id=workorder.objective_id,
         bundle_id=bundle.bundle_id,
         gate_result=result,
-        reason=reason[:LONGEST_REASON],
+        reason=reason[:REASON_LIMIT],
         gates=list(reports),
         created_at=now,
     )
@@ -442,7 +442,7 @@ def _after(objective: Objective, record: RunRecord, bundle: OutputBundle, rules:
     tries = objective.failed_workorders
     if rules is not None and rules.on_fail == Status.TODO and tries < rules.max_workorders:
         return _replace(objective, status=Status.TODO, status_version=objective.status_version + 1), "fail"
-    why = f"{tries} workorder{'s' if tries > 1 else ''} failed; the last: {' '.join(record.reason.split())}"[:_LONGEST_BLOCKER]
+    why = f"{tries} workorder{'s' if tries > 1 else ''} failed; the last: {' '.join(record.reason.split())}"[:_BLOCKER_LIMIT]
     return blocked(objective, text_blocker(objective, why)), "give_up"
 
 

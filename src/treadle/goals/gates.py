@@ -30,7 +30,7 @@ GATE_FOR = 600_000
 
 _TAIL = 700
 _CHUNK = 64 * 1024
-_LONGEST_REASON = 1000
+_REASON_LIMIT = 1000
 
 
 class GateExists(Refused):
@@ -117,7 +117,7 @@ class Gates:
                 raise GateError(f"There is no gate {spec.use} in this process; there are {', '.join(self.names())}.")
             context = GateContext(objective.as_json(), workorder.as_json(), spec.options, folder)
             judgement = await _ask(gate, spec, bundle.as_json(), context, executor)
-            reason = storable(judgement.reason, _LONGEST_REASON) or ("passed" if judgement.passed else "did not pass")
+            reason = storable(judgement.reason, _REASON_LIMIT) or ("passed" if judgement.passed else "did not pass")
             reports.append(GateReport(gate=spec.name, result=PASS if judgement.passed else FAIL, reason=reason))
         return reports
 

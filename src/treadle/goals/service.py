@@ -28,7 +28,7 @@ from treadle.goals.decide import (
 )
 from treadle.goals.reads import GoalReads
 from treadle.goals.records import LEVELS, TICKET, ObjectiveNotFound, Status
-from treadle.kernel.core import PATIENCE
+from treadle.kernel.core import STORE_TIMEOUT
 from treadle.kernel.store.committer import Stale
 from treadle.kernel.store.lookups import check_limit, find_id
 from treadle.kernel.store.process import reach
@@ -249,7 +249,7 @@ class Objectives(GoalReads):
         touched, items = waits
         rows = (*self._artifacts.rows(decision), *self._artifacts.rows(touched), *items)
         reach("operate.before_commit")
-        answer = await self._committer.submit(Unit(tasks=tuple(decision.tasks), rows=rows), PATIENCE)
+        answer = await self._committer.submit(Unit(tasks=tuple(decision.tasks), rows=rows), STORE_TIMEOUT)
         reach("operate.after_commit")
         return answer
 

@@ -22,7 +22,7 @@ from treadle.model.errors import InvalidInput, MissingDependency, TreadleError
 from treadle.model.names import check_name
 from treadle.model.values import Json, encode, shown
 
-_MOST_PLACES = 10_000
+_MAX_NODES = 10_000
 """Maximum number of nodes in a file; expanded aliases count each time."""
 _ODD_VALUES = (ValueError, LookupError, TypeError, AttributeError, OverflowError)
 """Exceptions of PyYAML, besides its own errors, for values that look like a date or a number and are neither."""
@@ -38,7 +38,7 @@ def load_topology(path: str | Path) -> Topology:
         raise InvalidTopology(str(path), (TopologyProblem("", f"cannot be read: {error}"),)) from None
     try:
         tree = yaml.compose(text, yaml.SafeLoader)
-        places = list(islice(_places(yaml, tree, ""), _MOST_PLACES + 1))
+        places = list(islice(_places(yaml, tree, ""), _MAX_NODES + 1))
         document = yaml.safe_load(text)
     except RecursionError:
         raise InvalidTopology(place.name, (TopologyProblem("", "is nested too deeply, or contains itself"),)) from None
@@ -49,8 +49,8 @@ def load_topology(path: str | Path) -> Topology:
         line = None if mark is None else mark.line + 1
         message = f"is not YAML: {getattr(error, 'problem', None) or error}"
         raise InvalidTopology(place.name, (TopologyProblem("", message, line),)) from None
-    if len(places) > _MOST_PLACES:
-        raise InvalidTopology(place.name, (TopologyProblem("", f"has more than {_MOST_PLACES} nodes; check its aliases"),))
+    if len(places) > _MAX_NODES:
+        raise InvalidTopology(place.name, (TopologyProblem("", f"has more than {_MAX_NODES} nodes; check its aliases"),))
     lines: dict[str, int] = {}
     twice: list[TopologyProblem] = []
     for where, line in places:

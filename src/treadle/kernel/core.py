@@ -18,7 +18,7 @@ from treadle.model.runs import Run
 from treadle.model.tasks import Task
 from treadle.model.values import PAYLOAD_LIMIT
 
-PATIENCE = 15.0
+STORE_TIMEOUT = 15.0
 """Seconds that a caller waits for an unreachable store before `StoreUnavailable` is raised."""
 
 
@@ -34,7 +34,7 @@ class Core:
     emit: Emit = log_event
     namespace: str = DEFAULT_NAMESPACE
     payload_limit: int = PAYLOAD_LIMIT
-    patience: float = PATIENCE
+    patience: float = STORE_TIMEOUT
     current_trace_id: Callable[[], str | None] = lambda: None
     """The trace of the caller."""
 

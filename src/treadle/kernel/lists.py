@@ -14,7 +14,7 @@ from treadle.kernel.telemetry.events import Operated
 from treadle.model.access import Access
 from treadle.model.errors import InvalidPolicy, NotFound
 from treadle.model.lists import (
-    MOST_WORKERS,
+    MAX_WORKERS,
     NO_HANDLER_POLICIES,
     TARGET_LATENCY,
     Bucket,
@@ -88,7 +88,7 @@ class Lists(Service):
         target: float = TARGET_LATENCY,
         concurrency: int | None = None,
         least: int = 0,
-        most: int = MOST_WORKERS,
+        most: int = MAX_WORKERS,
     ) -> DesiredWorkers:
         """Return the number of workers that a list could use, and its basis."""
         await self._find(task_list)

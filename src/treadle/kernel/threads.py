@@ -27,7 +27,7 @@ Items = dict[str, ThreadItem | None]
 Decide = Callable[[str | None], Awaitable[Items]]
 """Returns the changes to the record with that id; None: the thread does not exist."""
 
-PATIENCE = 30.0
+WRITE_TIMEOUT = 30.0
 """Seconds that a write without a claim waits for the store."""
 
 ITEM_LIMIT = 64 * PAYLOAD_LIMIT
@@ -144,7 +144,7 @@ class Threads(Service):
 
     async def _commit(self, rows: tuple[Row, ...], guard: Claim | Seen | None) -> None:
         reach("thread.before_commit")
-        answer = await self._committer.submit(Unit(guard, rows=rows), None if isinstance(guard, Claim) else PATIENCE)
+        answer = await self._committer.submit(Unit(guard, rows=rows), None if isinstance(guard, Claim) else WRITE_TIMEOUT)
         reach("thread.after_commit")
         if answer.verdict is Verdict.CLAIM_LOST and isinstance(guard, Claim):
             task = await self._store.tasks.find(guard.task_id)

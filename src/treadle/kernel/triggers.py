@@ -30,7 +30,7 @@ from treadle.kernel.store.units import Answer, Finish, Row, Seen, Unit, Verdict
 from treadle.model.clock import milliseconds
 from treadle.model.errors import IllegalMove, InvalidInput, NotFound, Refused, StoreError, UnreadableValue
 from treadle.model.ids import parse_id
-from treadle.model.lists import MOST
+from treadle.model.lists import MAX_COUNT
 from treadle.model.names import ENGINE_LIST, Lane, check_key, check_name
 from treadle.model.records import UNREADABLE, Record
 from treadle.model.retry import as_policy
@@ -476,8 +476,8 @@ def edit_target(options: Mapping[str, Any], old: Target, option: str, kept_of: C
         raise InvalidInput("Only a workflow has a flow.")
     if inputs is not None and not isinstance(inputs, Mapping):
         raise InvalidInput(f"Inputs must be a dict (a JSON object), not {type(inputs).__name__}.")
-    if version is not None and (isinstance(version, bool) or not isinstance(version, int) or not 0 < version <= MOST):
-        raise InvalidInput(f"version must be a whole number from 1 to {MOST}, not {shown(version)}.")
+    if version is not None and (isinstance(version, bool) or not isinstance(version, int) or not 0 < version <= MAX_COUNT):
+        raise InvalidInput(f"version must be a whole number from 1 to {MAX_COUNT}, not {shown(version)}.")
     check_priority(options.get("priority", kept.priority))
     return msgspec.structs.replace(
         kept,

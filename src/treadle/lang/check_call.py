@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from itertools import islice
 
 from treadle.lang import hints, nodes
-from treadle.lang.builtins import BUILTIN_MIXINS, LONGEST_TIMEOUT, MIXIN_EXAMPLES, RETRY_RANGES, TIMEOUT_UNITS
+from treadle.lang.builtins import BUILTIN_MIXINS, MAX_TIMEOUT, MIXIN_EXAMPLES, RETRY_RANGES, TIMEOUT_UNITS
 from treadle.lang.check_expr import check_keys_once, infer, note_step, shown_path, whole_number
 from treadle.lang.check_script import filled_by
 from treadle.lang.declare import SOURCE
@@ -413,7 +413,7 @@ def _check_timeout(mixin: nodes.Mixin, host: Declared | None, scope: Scope, cont
     for arg in known:
         value = _number(arg.value)
         total += (1 if value is None else value) * TIMEOUT_UNITS[arg.name.text]
-    if not 0 < total <= LONGEST_TIMEOUT:
+    if not 0 < total <= MAX_TIMEOUT:
         hint = f"give it a time, as in `{MIXIN_EXAMPLES[name]}`" if not mixin.args else None
         context.reporter.warn("mixin-argument:timeout", source, mixin.target.span, hint=hint, name=name)
     _warn_without_effect(mixin, "it bounds the handler of an event facet", host, scope, context)

@@ -19,7 +19,7 @@ LEVELS = {
     "||": 1, "&&": 2, "==": 3, "!=": 3, "<": 3, ">": 3, "<=": 3, ">=": 3, "in": 3, "not": 3, "contains": 3, "startsWith": 3,
     "endsWith": 3, "++": 4, "+": 5, "-": 5, "*": 6, "/": 6, "%": 6,
 }  # fmt: skip
-_LONGEST_NEST = 32  # operands of a chain that become nested binary expressions; longer chains are flat
+_MAX_NESTED_OPERANDS = 32  # operands of a chain that become nested binary expressions; longer chains are flat
 _CONSTANTS = frozenset(["true", "false", "null"])
 _MARKS = frozenset(["optional", "Optional", "nullable", "Nullable", "maybe", "Maybe"])
 _ENDS = frozenset([",", ")", "}", "]", "++", "+", "-", "*"])  # what follows most values
@@ -93,7 +93,7 @@ def _parse_run(cursor: Cursor, left: nodes.Expr, own: int) -> nodes.Expr:
         operands.append(parse_expr(cursor, own + 1))
     if own == _CONCAT:
         return _limited(nodes.Concat(tuple(operands), span=left.span.to(operands[-1].span), depth=_above(operands)))
-    if len(operands) > _LONGEST_NEST:
+    if len(operands) > _MAX_NESTED_OPERANDS:
         span = left.span.to(operands[-1].span)
         return _limited(nodes.Chain(tuple(operands), tuple(operators), span=span, depth=_above(operands)))
     for operator, right in zip(operators, operands[1:], strict=True):

@@ -33,7 +33,7 @@ NULL = NamedType("null")
 _ANYTHING = frozenset(["?", "Json"])
 _NUMBERS = frozenset(["Long", "Int", "Double"])
 _SCALARS = _NUMBERS | {"String", "Boolean"}
-_LONGEST = 80  # characters of a type that a message shows
+_TYPE_TEXT_LIMIT = 80  # characters of a type that a message shows
 _ARTICLES = {"Int": "an Int", "?": "unknown", "Json": "Json", "null": "null"}
 
 Fields = Callable[[str], "Mapping[str, Type] | None"]
@@ -85,7 +85,7 @@ def describe(type_: Type) -> str:
         return f"{describe(type_.element)} or null"
     if isinstance(type_, ListType):
         shown = words(type_)
-        return "a list" if is_anything(type_.element) or len(shown) > _LONGEST else f"a list ({shown})"
+        return "a list" if is_anything(type_.element) or len(shown) > _TYPE_TEXT_LIMIT else f"a list ({shown})"
     return _ARTICLES.get(type_.name) or f"a {type_.name}"
 
 

@@ -25,7 +25,7 @@ class LLMError(NonRetryable):
 
 
 HIDDEN = "[hidden]"
-_SHORTEST_SECRET = 6
+_MIN_SECRET_LENGTH = 6
 """Shorter values are not API keys, and removing them would damage ordinary words."""
 
 
@@ -108,4 +108,4 @@ def scrubbed(text: str, secrets: tuple[str, ...]) -> str:
 def secrets_of(client: Any, settings: Settings) -> tuple[str, ...]:
     """Return the keys and tokens of the client and the settings, which must never be shown."""
     found = (settings.anthropic_api_key, getattr(client, "api_key", None), getattr(client, "auth_token", None))
-    return tuple({each.strip() for each in found if isinstance(each, str) and len(each.strip()) >= _SHORTEST_SECRET})
+    return tuple({each.strip() for each in found if isinstance(each, str) and len(each.strip()) >= _MIN_SECRET_LENGTH})

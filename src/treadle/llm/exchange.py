@@ -134,7 +134,7 @@ OnText = Callable[[str], Awaitable[None]]
 
 _BACKOFF = Backoff(0.5, 8.0, jitter=0.25)
 _MALFORMED_SENDS = 3
-_LONGEST_MESSAGE = 500
+_MESSAGE_LIMIT = 500
 _BUSY_TYPES = ("overloaded_error", "rate_limit_error", "api_error", "timeout_error")
 _BUSY_STATES = (408, 409, 429)
 _MALFORMED = (ValueError, AttributeError, KeyError, TypeError, IndexError)
@@ -245,7 +245,7 @@ class Exchange:
         return SendFailed("llm_rejected", f"The model's service rejects the request ({status}): {message}.", again=False)
 
     def _words(self, text: str) -> str:
-        return scrubbed(text, self._secrets)[:_LONGEST_MESSAGE].rstrip(". ")
+        return scrubbed(text, self._secrets)[:_MESSAGE_LIMIT].rstrip(". ")
 
 
 def _blocks(client: Any) -> bool:

@@ -19,7 +19,7 @@ from treadle.model.names import short_name
 from treadle.model.values import Json, error_text, type_name
 from treadle.workers.call import caught, origin, result_of, stops_caller
 
-_LONGEST = 64
+_TOOL_NAME_LIMIT = 64
 _ILLEGAL = re.compile(r"[^A-Za-z0-9_-]")
 
 
@@ -28,9 +28,9 @@ def tool_names(names: Iterable[str]) -> dict[str, str]:
     tools: dict[str, str] = {}
     for name in dict.fromkeys(names):
         tool = _ILLEGAL.sub("_", name.replace(".", "__")) or "_"
-        if len(tool) > _LONGEST or tool in tools.values():
+        if len(tool) > _TOOL_NAME_LIMIT or tool in tools.values():
             digest = hashlib.sha256(name.encode()).hexdigest()[:8]
-            tool = f"{tool[: _LONGEST - 9]}_{digest}"
+            tool = f"{tool[: _TOOL_NAME_LIMIT - 9]}_{digest}"
         tools[name] = tool
     return tools
 
@@ -143,7 +143,7 @@ def _kind(value: Json) -> str:
     return _KINDS.get(type(value)) or f"the number {value}"
 
 
-_LONGEST_RESULT = 100_000
+_RESULT_LIMIT = 100_000
 """Maximum number of characters of a tool's result that the model sees."""
 
 
@@ -191,7 +191,7 @@ class Toolbox:
             if stops_caller(error):
                 raise
             error = origin(error)
-            return f"{type_name(error)}: {error_text(error)}"[:_LONGEST_RESULT], True
+            return f"{type_name(error)}: {error_text(error)}"[:_RESULT_LIMIT], True
 
 
 def make_toolbox(program: Program, facet: Facet, registry: Tools | None, defined: Sequence[Mapping[str, Any]] = ()) -> Toolbox:
@@ -249,4 +249,4 @@ async def run_tool(handler: Callable[..., Any], given: dict[str, Json]) -> Any:
 def _shown(result: Any) -> str:
     text = result if isinstance(result, str) else json.dumps({} if result is None else result, ensure_ascii=False, default=str)
     text = text.encode("utf-8", "replace").decode()
-    return text if len(text) <= _LONGEST_RESULT else f"{text[:_LONGEST_RESULT]} ... (cut off)"
+    return text if len(text) <= _RESULT_LIMIT else f"{text[:_RESULT_LIMIT]} ... (cut off)"

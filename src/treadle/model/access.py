@@ -52,7 +52,7 @@ GRANTS: dict[Scope, frozenset[Scope]] = {
 ONCE_OPERATE = frozenset({Scope.OPERATE, Scope.APPROVE, Scope.PUBLISH})
 """The scopes that `operate` stands for in tokens created before these were separate."""
 
-_LONGEST_NAME = 100
+_NAME_LIMIT = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,9 +135,9 @@ def parse_scopes(scopes: Iterable[Scope | str]) -> tuple[Scope, ...]:
 
 def check_token_name(name: str) -> str:
     """Return the name, or raise `InvalidInput`: short, printable, without spaces, and distinguishable from an id."""
-    if not isinstance(name, str) or not 0 < len(name) <= _LONGEST_NAME or not name.isprintable() or " " in name:
+    if not isinstance(name, str) or not 0 < len(name) <= _NAME_LIMIT or not name.isprintable() or " " in name:
         raise InvalidInput(
-            f"{name!r} is not a valid token name: use 1 to {_LONGEST_NAME} printable characters without spaces, "
+            f"{name!r} is not a valid token name: use 1 to {_NAME_LIMIT} printable characters without spaces, "
             "such as ci, grafana or ada@example.org. The log shows it as the actor."
         )
     try:

@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from treadle.model.clock import LONGEST_FOR, Duration, milliseconds
+from treadle.model.clock import MAX_DURATION, Duration, milliseconds
 from treadle.model.errors import InvalidApproval, InvalidInput, TreadleError
 from treadle.model.names import check_key
 from treadle.model.stored import Stored, plain
@@ -23,7 +23,7 @@ FAIL, ASK_AGAIN = "fail", "ask_again"
 CHECK_EVERY_FOR = 30 * 86_400_000
 """Milliseconds after which an approval without a due action is checked again."""
 
-_LONGEST_TITLE = 1000
+_TITLE_LIMIT = 1000
 
 
 class ApprovalRequest(Stored, frozen=True, kw_only=True, omit_defaults=True):
@@ -136,8 +136,8 @@ def _plain(request: ApprovalRequest) -> ApprovalRequest:
 
 def _wrong(request: ApprovalRequest) -> str | None:
     title: object = request.title
-    if not isinstance(title, str) or not title.strip() or len(title) > _LONGEST_TITLE:
-        return f"the title must have 1 to {_LONGEST_TITLE} characters."
+    if not isinstance(title, str) or not title.strip() or len(title) > _TITLE_LIMIT:
+        return f"the title must have 1 to {_TITLE_LIMIT} characters."
     context: object = request.context
     if not isinstance(context, dict):
         return f"the context must be a dict (a JSON object), not a {type(context).__name__}."
@@ -152,7 +152,7 @@ def _wrong(request: ApprovalRequest) -> str | None:
         return f"on_expiry must be {FAIL!r} or {ASK_AGAIN!r}, not {shown(request.on_expiry)}; silence never approves."
     for field in ("expires_for", "remind_after_for", "remind_every_for", "escalate_after_for"):
         value = getattr(request, field)
-        if value is not None and (type(value) is not int or not 0 < value <= LONGEST_FOR):
+        if value is not None and (type(value) is not int or not 0 < value <= MAX_DURATION):
             return f"{field} must be whole milliseconds, more than zero and under a century, not {shown(value)}."
     if request.on_expiry == ASK_AGAIN and request.expires_for is None:
         return "on_expiry='ask_again' needs expires."

@@ -16,7 +16,7 @@ from treadle.model.values import shown
 Duration = timedelta | float | int
 """A duration as callers pass it: a `timedelta`, or a number of seconds."""
 
-LONGEST_FOR = 100 * 366 * 24 * 3600 * 1000
+MAX_DURATION = 100 * 366 * 24 * 3600 * 1000
 """About a century, the longest allowed duration: a longer one is a mistake in units."""
 
 
@@ -48,7 +48,7 @@ def milliseconds(duration: Duration, what: str = "duration", *, positive: bool =
         value = duration.total_seconds() * 1000 if isinstance(duration, timedelta) else float(duration) * unit
         if math.isnan(value):
             raise ValueError
-        result = round(value) if abs(value) <= LONGEST_FOR else None
+        result = round(value) if abs(value) <= MAX_DURATION else None
     except OverflowError:
         result = None
     except Exception:  # methods of the value's type may raise anything

@@ -46,7 +46,7 @@ _UNKNOWN = re.compile(r"^Object contains unknown field `(.*)`$")
 _EXPECTED = re.compile(r"^Expected `(.*)`, got `.*`$", re.DOTALL)
 _SOME = "..."
 """Stands for an unnamed key in a path."""
-_MOST_KEYS = 10_000
+_MAX_KEYS = 10_000
 _SHOWN = 60
 
 
@@ -170,7 +170,7 @@ class Converter:
             if part is not _SOME:
                 continue
             container = _at(value, parts[:position])
-            if not isinstance(container, dict) or len(container) > _MOST_KEYS:
+            if not isinstance(container, dict) or len(container) > _MAX_KEYS:
                 return
             for key, each in container.items():
                 try:

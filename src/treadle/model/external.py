@@ -28,7 +28,7 @@ RING = 16
 RAISES_IN_ROW = 5
 """Consecutive polls that raise after which the engine reports that the service or its specialist may be broken."""
 
-LONGEST_INTERVAL = 86_400
+MAX_INTERVAL = 86_400
 HINT_LIMIT = 4096
 DETAIL_LIMIT = 4096
 JOB_ID_LIMIT = 1024
@@ -286,10 +286,10 @@ def check_handle(handle: ExternalProductionHandle) -> ExternalProductionHandle:
             "empty_external_job_id",
             f"external_job_id must be the service's id of the job: 1 to {JOB_ID_LIMIT} characters, not {shown(job_id)}.",
         )
-    if interval is None or not 0 < interval <= LONGEST_INTERVAL:
+    if interval is None or not 0 < interval <= MAX_INTERVAL:
         raise InvalidHandle(
             "invalid_polling_interval",
-            f"polling_interval_seconds must be more than 0 and at most {LONGEST_INTERVAL} (a day), "
+            f"polling_interval_seconds must be more than 0 and at most {MAX_INTERVAL} (a day), "
             f"not {shown(handle.polling_interval_seconds)}.",
         )
     if hint is not None and not isinstance(hint, str):

@@ -21,18 +21,18 @@ NO_HANDLER_POLICIES = (WAIT, IGNORE)
 TARGET_LATENCY = 30.0
 """Target in seconds within which a ready task should start, by default."""
 
-MOST_WORKERS = 1000
+MAX_WORKERS = 1000
 """Default maximum number of servers for scaling advice."""
 
-MOST = 1_000_000_000
+MAX_COUNT = 1_000_000_000
 """The largest limit, cap or burst."""
 
 
 def check_count(count: int, what: str) -> int:
     """Return the count, or raise `InvalidPolicy`: a whole number from 1."""
-    if isinstance(count, bool) or not isinstance(count, int) or not 0 < count <= MOST:
+    if isinstance(count, bool) or not isinstance(count, int) or not 0 < count <= MAX_COUNT:
         raise InvalidPolicy(
-            f"{what} must be a whole number from 1 to {MOST}, not {shown(count)}; to stop work altogether, pause its list."
+            f"{what} must be a whole number from 1 to {MAX_COUNT}, not {shown(count)}; to stop work altogether, pause its list."
         )
     return count
 

@@ -53,8 +53,8 @@ ENGINE_LIST = "engine"
 """The task list of the engine's own tasks; every worker serves its kinds."""
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*(?:[.:/-][A-Za-z0-9_]+)*")
-_LONGEST_NAME = 200
-_LONGEST_KEY = 512
+_NAME_LIMIT = 200
+_KEY_LIMIT = 512
 
 
 class Lane(NamedTuple):
@@ -68,18 +68,18 @@ class Lane(NamedTuple):
 
 def check_name(name: str, what: str = "handler name") -> str:
     """Return the name, or raise `InvalidName`: letters, digits and underscores, joined by single `.`, `:`, `/` or `-`."""
-    if not isinstance(name, str) or len(name) > _LONGEST_NAME or not _NAME.fullmatch(name):
+    if not isinstance(name, str) or len(name) > _NAME_LIMIT or not _NAME.fullmatch(name):
         raise InvalidName(
             f"{shown(name)} is not a valid {what}: use letters, digits and underscores, joined by . : / or -, "
-            f"at most {_LONGEST_NAME} characters (e.g. billing.Charge)."
+            f"at most {_NAME_LIMIT} characters (e.g. billing.Charge)."
         )
     return name
 
 
 def check_key(key: str, what: str = "key") -> str:
     """Return the key, or raise `InvalidInput`: 1 to 512 printable characters."""
-    if not isinstance(key, str) or not 0 < len(key) <= _LONGEST_KEY or not key.isprintable():
-        raise InvalidInput(f"{shown(key)} is not a valid {what}: use 1 to {_LONGEST_KEY} printable characters.")
+    if not isinstance(key, str) or not 0 < len(key) <= _KEY_LIMIT or not key.isprintable():
+        raise InvalidInput(f"{shown(key)} is not a valid {what}: use 1 to {_KEY_LIMIT} printable characters.")
     return key
 
 

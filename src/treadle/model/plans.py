@@ -20,7 +20,7 @@ from treadle.model.values import Json
 
 FROM, VALUE, INPUTS = "$from", "$value", "inputs"
 _KEYS = ("name", "handler", "arguments", "retry", "approval", "task_list")
-_LONGEST = 10_000
+_MAX_STEPS = 10_000
 _DIGITS = 20
 """A number with this many digits is not a list index."""
 
@@ -42,8 +42,8 @@ def read_plan(steps: Any) -> list[PlanStep]:
     """Return the steps of a plan, checked; raise `InvalidPlan` with the step and the reason."""
     if isinstance(steps, str) or not isinstance(steps, Sequence) or not steps:
         raise InvalidPlan("A plan is a list of one or more steps, each like {'name': 'charge', 'handler': 'billing.Charge'}.")
-    if len(steps) > _LONGEST:
-        raise InvalidPlan(f"A plan has at most {_LONGEST} steps, not {len(steps)}.")
+    if len(steps) > _MAX_STEPS:
+        raise InvalidPlan(f"A plan has at most {_MAX_STEPS} steps, not {len(steps)}.")
     read: dict[str, PlanStep] = {}
     for number, given in enumerate(steps, 1):
         try:

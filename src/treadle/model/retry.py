@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from treadle.model.clock import LONGEST_FOR, Duration, milliseconds
+from treadle.model.clock import MAX_DURATION, Duration, milliseconds
 from treadle.model.errors import InvalidPolicy
 from treadle.model.stored import Stored
 from treadle.model.values import shown
@@ -65,12 +65,12 @@ class RetryPolicy(Stored, frozen=True, omit_defaults=True, kw_only=False):
         rules = (
             (_whole(self.retries, 1_000_000), "retries must be a whole number from 0 to 1,000,000"),
             (
-                _whole(self.first_for, LONGEST_FOR),
+                _whole(self.first_for, MAX_DURATION),
                 "the first delay must be zero or more and under a century, in whole milliseconds",
             ),
             (_within(self.factor, 1, 100), "factor must be from 1 to 100"),
             (
-                _whole(self.cap_for, LONGEST_FOR) and _within(self.first_for, 0, self.cap_for),
+                _whole(self.cap_for, MAX_DURATION) and _within(self.first_for, 0, self.cap_for),
                 "the longest delay must be under a century, in whole milliseconds, and not shorter than the first",
             ),
             (_within(self.jitter, 0, 1), "jitter must be from 0 to 1"),

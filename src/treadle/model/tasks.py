@@ -346,7 +346,7 @@ A new column needs a field in `Task` (and in `NewTask`, if it is `NEW`), a row h
 """
 
 LEVELS = ("debug", "info", "success", "warning", "error")
-_LONGEST_MESSAGE = 4096
+_MESSAGE_LIMIT = 4096
 
 
 def log_line(task: Task, at: int, message: str, level: str = "info", details: dict[str, Json] | None = None) -> LogLine:
@@ -357,7 +357,7 @@ def log_line(task: Task, at: int, message: str, level: str = "info", details: di
         task_id=task.id,
         at=at,
         level=storable(level),
-        message=text_of(message, _LONGEST_MESSAGE),
+        message=text_of(message, _MESSAGE_LIMIT),
         details=encode(details, "details") if details else None,
         run_id=task.run_id,
         step_id=task.step_id,
@@ -373,7 +373,7 @@ def progress_text(fraction: float | None, message: str | None) -> str:
         fraction = min(max(number, 0.0), 1.0)
     if message is not None and not isinstance(message, str):
         raise InvalidInput(f"the message of progress must be text, not {type(message).__name__}.")
-    parts = {"fraction": fraction, "message": None if message is None else storable(message, _LONGEST_MESSAGE)}
+    parts = {"fraction": fraction, "message": None if message is None else storable(message, _MESSAGE_LIMIT)}
     return encode({name: value for name, value in parts.items() if value is not None}, "progress")
 
 

@@ -83,13 +83,13 @@ def total(rows: list[Usage]) -> UsageSums:
     )
 
 
-_MOST_DOLLARS = 1_000_000_000
+_MAX_DOLLARS = 1_000_000_000
 
 
 def micros(dollars: float, what: str = "budget") -> int:
     """Convert dollars to millionths; raise `InvalidInput` for an invalid amount."""
     if isinstance(dollars, bool) or not isinstance(dollars, int | float) or not 0 <= dollars < math.inf:
         raise InvalidInput(f"{what} must be an amount in dollars, zero or more, not {shown(dollars)}.")
-    if dollars > _MOST_DOLLARS:
-        raise InvalidInput(f"{what} must be at most {_MOST_DOLLARS} dollars, not {shown(dollars)}.")
+    if dollars > _MAX_DOLLARS:
+        raise InvalidInput(f"{what} must be at most {_MAX_DOLLARS} dollars, not {shown(dollars)}.")
     return round(dollars * 1_000_000)

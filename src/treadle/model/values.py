@@ -117,7 +117,7 @@ _PARTS, _PLAIN = (dict, list, tuple), frozenset((dict, list))
 _FLAT = frozenset((str, int, bool, type(None)))
 _SMALL = 4 * 1024
 """Bytes of a usual value, and by which its text may be longer than its limit before it is given up."""
-_FEW, _SHORT = 32, 1024
+_MAX_FLAT_KEYS, _MAX_FLAT_TEXT = 32, 1024
 """Keys of a small object, and characters in them and in its texts."""
 _LARGE = 256 * 1024
 _ROOM = 64 * 1024 * 1024
@@ -221,7 +221,7 @@ def _rooms(limit: int) -> Iterator[int]:
 
 def _is_flat(value: Json) -> bool:
     """Whether the value is a small object of texts, numbers and booleans: the fast encoder writes that as any other would."""
-    if type(value) is not dict or len(value) > _FEW:
+    if type(value) is not dict or len(value) > _MAX_FLAT_KEYS:
         return False
     size = 0
     for key, part in value.items():
@@ -229,7 +229,7 @@ def _is_flat(value: Json) -> bool:
         if type(key) is not str or not (kind in _FLAT or (kind is float and isfinite(part))):
             return False
         size += len(key) + (len(part) if kind is str else 0)
-    return size <= _SHORT
+    return size <= _MAX_FLAT_TEXT
 
 
 def _measured(value: Json, what: str, limit: int) -> tuple[bool, int]:

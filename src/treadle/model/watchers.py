@@ -17,8 +17,8 @@ from treadle.model.names import ENGINE_LIST
 from treadle.model.schedules import Target
 from treadle.model.stored import Stored, words
 
-LONGEST = 1000
-MOST_DEPTHS = 4
+PATTERN_LIMIT = 1000
+MAX_DOUBLE_STARS = 4
 """Maximum number of `**` in a glob: each slows matching by the depth of the name."""
 
 _ANY_PARTS = r"(?:[^./][^/]*/)*"
@@ -33,8 +33,8 @@ def compile_pattern(pattern: str, *, recursive: bool = False) -> re.Pattern[str]
     if not isinstance(pattern, str) or not pattern or pattern.startswith("/") or ".." in pattern.split("/"):
         raise InvalidWatcher(f"{pattern!r} is not a valid pattern: it must be relative to the directory, e.g. *.csv or **/*.csv.")
     parts = pattern.split("/")
-    if len(pattern) > LONGEST or parts.count("**") > MOST_DEPTHS:
-        raise InvalidWatcher(f"A pattern has at most {LONGEST} characters, and `**` at most {MOST_DEPTHS} times.")
+    if len(pattern) > PATTERN_LIMIT or parts.count("**") > MAX_DOUBLE_STARS:
+        raise InvalidWatcher(f"A pattern has at most {PATTERN_LIMIT} characters, and `**` at most {MAX_DOUBLE_STARS} times.")
     if recursive and "**" not in parts:
         parts = ["**", *parts]
     text = ""

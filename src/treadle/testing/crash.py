@@ -31,9 +31,9 @@ Effects = list[Any]
 Setup = Callable[[Engine, Effects], None]
 Start = Callable[[Engine], Awaitable[Enqueued | StartedRun]]
 
-LONGEST = 100 * 86_400.0
+HISTORY_TIMEOUT = 100 * 86_400.0
 """Seconds of virtual time within which a history must end."""
-MOST_WRITES = 500
+MAX_WRITES = 500
 
 _OWN = str(Path(treadle.__file__).parent)
 _LIBRARY = str(Path(asyncio.__file__).parent.parent)
@@ -93,7 +93,7 @@ class CrashReport:
             raise CrashTestFailed(self.text())
 
 
-def crash_test(setup: Setup, start: Start, *, most_writes: int = MOST_WRITES) -> CrashReport:
+def crash_test(setup: Setup, start: Start, *, most_writes: int = MAX_WRITES) -> CrashReport:
     """Run the work once without a crash, and then with one at every write of its worker.
 
     `setup(engine, effects)` registers handlers and functions, which append their effects on the outside world to `effects`;
@@ -148,7 +148,7 @@ class _History:
         caller = simulation.start_process("caller")
         ended: asyncio.Future[str] = simulation.loop.create_future()
         caller.spawn(self._call(caller, ended))
-        async with asyncio.timeout(LONGEST):
+        async with asyncio.timeout(HISTORY_TIMEOUT):
             while not ended.done():
                 worker = simulation.start_process("worker")
                 worker.spawn(self._work(worker))

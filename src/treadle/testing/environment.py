@@ -99,7 +99,7 @@ T = TypeVar("T")
 WAKE_LIMIT = PAGE = 1000
 LEASE_FOR = 365 * 86_400_000
 """Leases outlast every test: they are not renewed while the clock stands still."""
-LONGEST = timedelta(days=365)
+RESULT_TIMEOUT = timedelta(days=365)
 
 
 class Stalled(TreadleError):
@@ -216,7 +216,7 @@ class Environment:
             await self._go_to(due_at)
         await self._go_to(until)
 
-    async def result(self, work: Ref, *, within: Duration = LONGEST) -> Any:
+    async def result(self, work: Ref, *, within: Duration = RESULT_TIMEOUT) -> Any:
         """Run the task or run to its end, advancing the clock as far as it needs, and return its result or raise its error.
 
         Raises `Stalled` with the explanation of `why` if the work waits for something that only the test can supply.
@@ -389,7 +389,7 @@ class BlockingEnvironment:
     drain = blocking(Environment.drain)
     advance = blocking(Environment.advance)
 
-    def result(self, work: Any, *, within: Duration = LONGEST) -> Any:
+    def result(self, work: Any, *, within: Duration = RESULT_TIMEOUT) -> Any:
         """As `Environment.result`; the result of a handle is of its annotated type."""
         ended = self.run(self._inner.result(work, within=within))
         return work.result() if isinstance(work, BlockingHandle) else ended

@@ -15,7 +15,7 @@ from types import CoroutineType
 from typing import Any, Protocol, TypeVar, assert_never
 
 from treadle.model.approvals import ApprovalRequest, check_request
-from treadle.model.clock import LONGEST_FOR
+from treadle.model.clock import MAX_DURATION
 from treadle.model.errors import InvalidApproval, NonRetryable
 from treadle.model.external import ExternalProductionHandle
 from treadle.model.outcomes import (
@@ -318,7 +318,7 @@ def _plain_request(request: object) -> ApprovalRequest:
 
 
 def _plain_duration(duration_for: object) -> int:
-    if type(duration_for) is not int or not 0 <= duration_for <= LONGEST_FOR:
+    if type(duration_for) is not int or not 0 <= duration_for <= MAX_DURATION:
         raise _Wrong(f"it takes whole milliseconds from 0 to a century, not {shown(duration_for)}")
     return duration_for
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from treadle.kernel.remote_workers import held_work
-from treadle.kernel.remote_workers.held_work import LARGEST_PAYLOAD, HandedOut
+from treadle.kernel.remote_workers.held_work import MAX_CACHED_PAYLOAD, HandedOut
 from treadle.model.tasks import Claim, Task
 
 
@@ -27,13 +27,13 @@ def test_a_task_is_found_once_and_only_under_its_claim():
 def test_a_later_claim_replaces_an_earlier_one():
     found = HandedOut()
     found.add(task("a", version=1))
-    found.add(task("a", version=2, payload="x" * (LARGEST_PAYLOAD + 1)))
+    found.add(task("a", version=2, payload="x" * (MAX_CACHED_PAYLOAD + 1)))
     assert found.take(Claim("a", 1, "ada")) is None
     assert found.take(Claim("a", 2, "ada")) is None  # too large to be kept
 
 
 def test_the_oldest_tasks_are_forgotten(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(held_work, "MOST_TASKS", 2)
+    monkeypatch.setattr(held_work, "MAX_CACHED_TASKS", 2)
     found = HandedOut()
     for name in ("a", "b", "a", "c"):
         found.add(task(name))

@@ -299,7 +299,7 @@ async def test_a_commit_that_takes_too_long_is_given_up_and_nothing_of_it_is_don
     unit = Unit(task.claim, succeed(), (follower,))
     gate.hold("tasks", task.id)
     with monkeypatch.context() as patch:
-        patch.setattr(store_module, "LONGEST_COMMIT", 0.2)
+        patch.setattr(store_module, "COMMIT_TIMEOUT", 0.2)
         with pytest.raises(StoreUnavailable):
             await ann.commit([unit])
     gate.open()

@@ -57,8 +57,8 @@ async def test_common_words_are_found_newest_first_however_many_errors_have_them
         assert (len(every), every) == (count, sorted(every, reverse=True))
         for few, new in ((1, 3), (1, 8), (1, 100), (5, 6)):
             with monkeypatch.context() as patch:
-                patch.setattr(search, "_FEW", few)
-                patch.setattr(search, "_NEW", new)
+                patch.setattr(search, "_SORT_LIMIT", few)
+                patch.setattr(search, "_SCAN_ROWS", new)
                 found: list[Place] = []
                 while page := await store.search.list_with_words(span._replace(before=found[-1] if found else NEWEST), words, 4):
                     found += page

@@ -11,7 +11,7 @@ from tests.limits import BOUND
 from tests.unit.workers.harness import Events
 
 from treadle.interfaces.http.problems import status_of
-from treadle.kernel.store.committer import BATCH_ROWS, MOST_QUEUED, MOST_WAITING, Committer, Stale
+from treadle.kernel.store.committer import BATCH_ROWS, MAX_QUEUED_ROWS, MAX_STALLED_ROWS, Committer, Stale
 from treadle.kernel.store.ports import LATER
 from treadle.kernel.store.units import Amend, Answer, Keep, Park, PutTags, Seen, Unit, Verdict, tag_rows
 from treadle.kernel.telemetry.events import StoreBack, StoreTrouble
@@ -189,7 +189,7 @@ async def test_one_unit_over_the_time_limit_fails_a_caller_and_is_kept_for_a_set
 async def test_callers_are_refused_while_too_many_rows_wait_for_a_slow_store_and_settles_are_not(bench: Bench) -> None:
     bench.store.gate.clear()
     rows = tuple(new_task() for _ in range(999))
-    waiting = [bench.committer.submit(Unit(tasks=rows), patience=60.0) for _ in range(MOST_WAITING // 1000 + 1)]
+    waiting = [bench.committer.submit(Unit(tasks=rows), patience=60.0) for _ in range(MAX_STALLED_ROWS // 1000 + 1)]
     await bench.turn()
     more = bench.committer.submit(Unit(tasks=rows), patience=60.0)  # the store has just begun: it is not slow
     bench.clock.advance(6.0)
@@ -205,7 +205,7 @@ async def test_callers_are_refused_while_too_many_rows_wait_for_a_slow_store_and
 async def test_callers_are_refused_when_far_too_many_rows_wait_for_any_store(bench: Bench) -> None:
     bench.store.gate.clear()
     rows = tuple(new_task() for _ in range(999))
-    for _ in range(MOST_QUEUED // 1000 + 1):
+    for _ in range(MAX_QUEUED_ROWS // 1000 + 1):
         bench.committer.submit(Unit(tasks=rows), patience=60.0)
         await asyncio.sleep(0)
     with pytest.raises(StoreOverloaded):
@@ -218,7 +218,7 @@ async def test_callers_that_lost_patience_make_room_for_others(bench: Bench) -> 
     settle = bench.committer.submit(settle_of("first"))
     await bench.turn()
     rows = tuple(new_task() for _ in range(999))
-    waiting = [bench.committer.submit(Unit(tasks=rows), patience=1.0) for _ in range(MOST_WAITING // 1000)]
+    waiting = [bench.committer.submit(Unit(tasks=rows), patience=1.0) for _ in range(MAX_STALLED_ROWS // 1000)]
     with pytest.raises(StoreOverloaded):
         bench.committer.submit(settle_of("t"), patience=1.0)
     await bench.until(lambda: all(each.done() for each in waiting))

@@ -26,7 +26,7 @@ NAMES = (
     "workorder",
 )
 
-_LONGEST = 300
+_MESSAGE_LIMIT = 300
 
 
 @cache
@@ -61,7 +61,7 @@ def check_document(name: str, document: Json) -> None:
     error = next(iter(sorted(_validator(name).iter_errors(document), key=lambda each: (len(each.path), str(each.path)))), None)
     if error is not None:
         place = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in error.path).lstrip(".") or "the document"
-        raise InvalidArtifact(f"This {name} does not fit its schema: {place}: {error.message[:_LONGEST]}.")
+        raise InvalidArtifact(f"This {name} does not fit its schema: {place}: {error.message[:_MESSAGE_LIMIT]}.")
 
 
 def check_schema(schema: Json) -> str | None:
@@ -70,7 +70,7 @@ def check_schema(schema: Json) -> str | None:
     try:
         jsonschema.Draft202012Validator.check_schema(schema)
     except jsonschema.SchemaError as error:
-        return str(error.message)[:_LONGEST]
+        return str(error.message)[:_MESSAGE_LIMIT]
     return None
 
 
@@ -84,4 +84,4 @@ def first_error(schema: Json, document: Json) -> str | None:
     if error is None:
         return None
     place = "/".join(str(part) for part in error.path) or "the whole"
-    return f"{place}: {error.message[:_LONGEST]}"
+    return f"{place}: {error.message[:_MESSAGE_LIMIT]}"

@@ -36,7 +36,7 @@ from treadle.workers.references import Function
 Decision = dict[str, Any]
 """The answer of a person: `approved`, and of an approval also `by`, `reason` and `context` (with `value` and `answer`)."""
 
-MOST_SUPERSTEPS = 1000
+MAX_SUPERSTEPS = 1000
 _TITLE_LIMIT = 500
 
 
@@ -76,7 +76,7 @@ def durable_graph(
     elif not isinstance(graph.checkpointer, TreadleSaver):
         raise InvalidInput(f"Compile the graph of {name} without a checkpointer, not with a {type_name(graph.checkpointer)}.")
     steps = _Supersteps(graph, {**(config or {})}, UsageMeter(engine), list(stream))
-    limit = int((config or {}).get("recursion_limit", MOST_SUPERSTEPS))
+    limit = int((config or {}).get("recursion_limit", MAX_SUPERSTEPS))
     before, after = (_names(nodes, graph) for nodes in (graph.interrupt_before_nodes, graph.interrupt_after_nodes))
 
     async def ask(ctx: FunctionContext, title: str, context: dict[str, Json]) -> Decision:
@@ -221,7 +221,7 @@ def _title(graph: str, node: str, value: Any) -> str:
     return storable(found or f"{graph}: {node} asks about {encode(_json(value))}", _TITLE_LIMIT)
 
 
-MOST_OUTPUT = 4096
+MAX_OUTPUT_TOKENS = 4096
 """The tokens that are reserved for the response of a model that does not tell its limit."""
 
 
@@ -253,7 +253,7 @@ class UsageMeter(AsyncCallbackHandler):
             return
         about, sent = metadata or {}, more.get("invocation_params") or {}
         model = sent.get("model") or sent.get("model_name") or about.get("ls_model_name") or "unknown"
-        most = sent.get("max_tokens") or about.get("ls_max_tokens") or MOST_OUTPUT
+        most = sent.get("max_tokens") or about.get("ls_max_tokens") or MAX_OUTPUT_TOKENS
         known = self._meters.get(held.task.id)
         if known is None or known[0] != held.token:  # requests of one claim have one meter, so that no two share a number
             kernel = self._engine.kernel

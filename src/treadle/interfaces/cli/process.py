@@ -17,7 +17,7 @@ from treadle.interfaces.cli.messages import INTERRUPTED
 from treadle.kernel.store.process import POINTS, arm
 from treadle.model.errors import InvalidInput
 
-_PATIENCE = 0.5
+_INTERRUPT_TIMEOUT = 0.5
 """Seconds after which a Ctrl-C that the event loop has not processed is raised where the program is."""
 _THREAD_ENDS = 0.2
 _THREADS = "treadle-command"
@@ -55,7 +55,7 @@ async def _watched(running: Coroutine[Any, Any, object]) -> None:
     runners = signal.getsignal(signal.SIGINT)
 
     def press() -> None:
-        again = threading.Timer(_PATIENCE, _thread.interrupt_main)  # the runner raises the second one
+        again = threading.Timer(_INTERRUPT_TIMEOUT, _thread.interrupt_main)  # the runner raises the second one
         again.daemon = True
         again.start()
         loop.call_soon_threadsafe(again.cancel)

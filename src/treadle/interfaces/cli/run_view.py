@@ -121,9 +121,9 @@ def show_run(run: RunDetail, steps: Sequence[Step], tasks: Mapping[str, Task], n
 
 _LOOK_EVERY = 0.15
 _LOOK_EVERY_REMOTE = 1.0
-_MOST_STEPS = 300
+_MAX_STEPS = 300
 """A run with more steps is shown as numbers."""
-_MOST_ROWS = 40
+_MAX_ROWS = 40
 _NUMBERS_EVERY = 2.0
 
 
@@ -175,7 +175,7 @@ class Watcher:
         before = self._run
         run = await self._api.runs.get(self._run_id)
         if before is None or before.version != run.version:
-            self._steps = await list_steps(self._api, run.id, values=False) if run.steps <= _MOST_STEPS else []
+            self._steps = await list_steps(self._api, run.id, values=False) if run.steps <= _MAX_STEPS else []
         self._tasks = await live_tasks(self._api, run.id, 100)
         self._run = run
         if self._heard is None:
@@ -195,7 +195,7 @@ class Watcher:
     def _tell(self) -> None:
         """Print a line for each step with a changed state."""
         run = self._run
-        if run is not None and run.steps > _MOST_STEPS:
+        if run is not None and run.steps > _MAX_STEPS:
             if self._elapsed() - self._numbers_at >= _NUMBERS_EVERY or run.finished_at is not None:
                 self._numbers_at = self._elapsed()
                 self._say(f"{run.steps} steps so far, at least {len(self._tasks)} pending tasks")
@@ -236,12 +236,12 @@ class Watcher:
         if self._run is None:
             return plain("")
         head = plain(f"{self._run.workflow}  {self._run.state}  {self._run.id}  {self._elapsed():.1f} s", "bold")
-        if self._run.steps > _MOST_STEPS:
+        if self._run.steps > _MAX_STEPS:
             return Group(head, plain(f"  {self._run.steps} steps so far, at least {len(self._tasks)} pending tasks"))
         rows = [step for step in self._steps if is_shown(step)]
         hidden = 0
-        if len(rows) > _MOST_ROWS:
-            kept = [step for step in rows if step.state != "completed"][-_MOST_ROWS:]
+        if len(rows) > _MAX_ROWS:
+            kept = [step for step in rows if step.state != "completed"][-_MAX_ROWS:]
             hidden, rows = len(rows) - len(kept), kept
         table = steps_table(rows, self._tasks, with_ids=False)
         return Group(head, table, plain(f"  and {hidden} more", "dim")) if hidden else Group(head, table)

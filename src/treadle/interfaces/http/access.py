@@ -236,7 +236,7 @@ OFFERED = (Scope.READ, Scope.OPERATE, Scope.PUBLISH)
 PROTECTED_RESOURCE = "/.well-known/oauth-protected-resource"
 AUTHORIZATION_SERVER = "/.well-known/oauth-authorization-server"
 
-_LONGEST_TOKEN, _LONGEST_SUBJECT = 16 * 1024, 200
+_TOKEN_LIMIT, _SUBJECT_LIMIT = 16 * 1024, 200
 _LARGEST_ANSWER = 1024 * 1024
 _TIMEOUT = 5.0
 _LEEWAY = 30
@@ -258,7 +258,7 @@ class Issuer:
         from joserfc import jwt
         from joserfc.errors import ExpiredTokenError, JoseError
 
-        if len(token) > _LONGEST_TOKEN:
+        if len(token) > _TOKEN_LIMIT:
             raise Unauthorized("malformed")
         rules = jwt.JWTClaimsRegistry(
             now=self._clock.now() // 1000,
@@ -277,7 +277,7 @@ class Issuer:
             _LOG.info("a token of the OAuth issuer was refused: %s", type(error).__name__)
             raise Unauthorized("wrong") from None
         subject = claims["sub"]
-        if not isinstance(subject, str) or not subject.isprintable() or not 0 < len(subject) <= _LONGEST_SUBJECT:
+        if not isinstance(subject, str) or not subject.isprintable() or not 0 < len(subject) <= _SUBJECT_LIMIT:
             raise Unauthorized("malformed")
         return Access(f"oauth:{subject}", _scopes(claims), expires_at=int(claims["exp"]) * 1000)
 

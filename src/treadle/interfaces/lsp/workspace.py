@@ -15,7 +15,7 @@ from treadle.lang import nodes
 from treadle.lang.diagnostics import Diagnostic
 
 _SKIPPED = frozenset([".git", ".venv", "node_modules", "__pycache__"])
-_MOST_FILES = 5000
+_MAX_FILES = 5000
 
 
 def path_of(uri: str) -> str:
@@ -77,7 +77,7 @@ class Workspace:
             if not _SKIPPED.intersection(path.relative_to(folder).parts) and path.is_file():
                 yield str(path)
                 found += 1
-                if found == _MOST_FILES:
+                if found == _MAX_FILES:
                     return
 
     def _parse(self, path: str) -> Parsed:

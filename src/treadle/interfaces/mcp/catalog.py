@@ -18,7 +18,7 @@ from treadle.model.errors import InvalidInput, NotFound, TreadleError
 from treadle.model.states import RunState
 from treadle.model.values import Json
 
-_MOST = 100
+_COMPLETION_LIMIT = 100
 
 Toolset = Literal[
     "core",
@@ -160,15 +160,15 @@ async def complete(context: RequestContext, name: str, typed: str) -> list[str]:
         found = await _known(context, name)
     except TreadleError:
         return []
-    return [each for each in found if each.startswith(typed)][:_MOST]
+    return [each for each in found if each.startswith(typed)][:_COMPLETION_LIMIT]
 
 
 async def _known(context: RequestContext, name: str) -> Iterable[str]:
     match name:
         case "run_id" | "runner_id":
-            return [run.id for run in (await context.api.runs.list(limit=_MOST)).runs]
+            return [run.id for run in (await context.api.runs.list(limit=_COMPLETION_LIMIT)).runs]
         case "task_id":
-            return [task.id for task in (await context.api.tasks.list(limit=_MOST)).tasks]
+            return [task.id for task in (await context.api.tasks.list(limit=_COMPLETION_LIMIT)).tasks]
         case "flow_id":
             return [flow.name for flow in (await context.api.flows.list()).flows]
         case "facet_name":

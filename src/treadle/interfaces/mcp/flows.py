@@ -23,7 +23,7 @@ BRIEF = Path(__file__).with_name("brief.md").read_text("utf-8")
 
 MAIN = "main.afl"
 """Name of a source without a name."""
-_MOST_FINDINGS = 20
+_MAX_FINDINGS = 20
 _PROGRAM = 100_000
 _VERSIONS = 10
 
@@ -106,7 +106,7 @@ async def check(context: RequestContext, sources: Sequence[SourceText], *, stric
     except RestrictedToken:
         return
     if not answer.valid:
-        findings = _errors(found(answer.diagnostics, sources))[:_MOST_FINDINGS]
+        findings = _errors(found(answer.diagnostics, sources))[:_MAX_FINDINGS]
         more = f" (and {len(findings) - 3} more)" if len(findings) > 3 else ""
         raise InvalidFlow(f"The AFL does not compile: {'; '.join(map(error_text, findings[:3]))}{more}.", tuple(findings))
 
@@ -124,8 +124,8 @@ async def afl_validate(context: RequestContext, source: Source = None, sources: 
     errors, warnings = _errors(findings), [each for each in findings if each.severity != "error"]
     return {
         "valid": answer.valid,
-        "errors": to_builtins(errors[:_MOST_FINDINGS]),
-        "warnings": to_builtins(warnings[:_MOST_FINDINGS]),
+        "errors": to_builtins(errors[:_MAX_FINDINGS]),
+        "warnings": to_builtins(warnings[:_MAX_FINDINGS]),
         "workflows": answer.workflows,
         "event_facets": answer.event_facets,
     }
@@ -137,12 +137,12 @@ async def afl_compile(context: RequestContext, source: Source = None, sources: S
     given = texts(source, sources)
     answer = await context.api.flows.compile(given, strict=strict)
     findings = found(answer.diagnostics, given)
-    errors = _errors(findings)[:_MOST_FINDINGS]
+    errors = _errors(findings)[:_MAX_FINDINGS]
     return {
         "success": answer.valid,
         "json": shown(answer.program, most=_PROGRAM),
         "errors": [error_text(error) for error in errors],
-        "diagnostics": to_builtins(findings[:_MOST_FINDINGS]),
+        "diagnostics": to_builtins(findings[:_MAX_FINDINGS]),
     }
 
 
@@ -151,7 +151,7 @@ async def flow_format(context: RequestContext, source: Source = None, sources: S
     """Format AFL sources; comments and meaning are preserved. Nothing is stored."""
     given = texts(source, sources)
     answer = await context.api.flows.format(given)
-    errors = found(answer.diagnostics, given)[:_MOST_FINDINGS]
+    errors = found(answer.diagnostics, given)[:_MAX_FINDINGS]
     return {"valid": answer.valid, "sources": to_builtins(answer.sources), "errors": to_builtins(errors)}
 
 

@@ -14,7 +14,7 @@ from treadle.model.errors import TreadleError
 
 T = TypeVar("T")
 
-LONGEST_WAIT = 50.0
+MAX_WAIT = 50.0
 """Maximum seconds that a tool waits: many hosts limit a call to one minute."""
 
 
@@ -57,7 +57,7 @@ class RequestContext:
         While it waits, the client receives progress notifications with the text of `doing`. If the client cancels, only the wait
         ends.
         """
-        wait_for = min(max(wait_for, 0.0), LONGEST_WAIT)
+        wait_for = min(max(wait_for, 0.0), MAX_WAIT)
         if wait_for == 0:
             return await call(wait_for)
         reports = None if self.report is None else asyncio.create_task(self._reports(self.report, wait_for, doing))

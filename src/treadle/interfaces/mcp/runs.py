@@ -15,7 +15,7 @@ from treadle.api.steps import Step, StepRedo
 from treadle.api.tasks import Task, TaskId, TaskLogLine, TaskResult
 from treadle.interfaces.mcp.answers import LOG_LINE, RUN_VIEW, STEP, TASK, Fields, Shape, Whole, error_line, line, shown
 from treadle.interfaces.mcp.flows import Source, Sources, Strict, check, texts
-from treadle.interfaces.mcp.request_context import LONGEST_WAIT, RequestContext
+from treadle.interfaces.mcp.request_context import MAX_WAIT, RequestContext
 from treadle.interfaces.mcp.tool import tool
 from treadle.model.access import Scope
 from treadle.model.errors import Forbidden
@@ -32,7 +32,7 @@ _NEEDS = {
 }
 
 WorkflowName = Annotated[str | None, Doc("The workflow; optional if there is only one", "shop.Checkout")]
-WaitFor = Annotated[float, Doc(f"Seconds to wait for its end, up to {LONGEST_WAIT:g}; the run continues afterwards", 10)]
+WaitFor = Annotated[float, Doc(f"Seconds to wait for its end, up to {MAX_WAIT:g}; the run continues afterwards", 10)]
 StepId = Annotated[str, Doc("The step's id, from `run_steps`", "01935b8e-7c3a-7000-8000-000000000000")]
 Lenient = Annotated[bool, Doc("Skip the check of the inputs against the workflow's parameters")]
 Key = Annotated[str | None, Doc("A repeated start with this key returns the first run")]
@@ -124,7 +124,7 @@ async def run_outputs(context: RequestContext, run_id: RunId, wait_for: WaitFor 
 async def task_result(
     context: RequestContext,
     task_id: TaskId,
-    wait_for: Annotated[float, Doc(f"Seconds to wait for its end, up to {LONGEST_WAIT:g}", 10)] = 0.0,
+    wait_for: Annotated[float, Doc(f"Seconds to wait for its end, up to {MAX_WAIT:g}", 10)] = 0.0,
     whole: Whole = False,
 ) -> TaskResult:
     """The result of a task; optionally waits for its end."""

@@ -235,8 +235,8 @@ def _for_message(alert_id: str, body: AlertBody, event: str, now: int) -> dict[s
     }
 
 
-SHORTEST_EVERY_FOR = 1000
-_LONGEST_URL = 2000
+MIN_EVERY_FOR = 1000
+_URL_LIMIT = 2000
 _OF_CONDITION = {
     "workflow": (RUN_FAILED, BUDGET_SPENT),
     "within": (RUN_FAILED, BUDGET_SPENT),
@@ -261,7 +261,7 @@ def make_body(given: Mapping[str, Any]) -> AlertRuleBody:
     if isinstance(over, bool) or not isinstance(over, int) or over < 0:
         raise InvalidAlert(f"over must be a whole number, zero or more, not {shown(over)}.")
     every_for = milliseconds(given.get("every", EVERY_FOR / 1000), "every", positive=True)
-    if every_for < SHORTEST_EVERY_FOR:
+    if every_for < MIN_EVERY_FOR:
         raise InvalidAlert(f"The shortest interval between two evaluations is one second, not {every_for} ms.")
     within_for = milliseconds(given.get("within", WITHIN_FOR / 1000), "within", positive=True)
     lasts_for = milliseconds(given.get("lasts", 0), "lasts")
@@ -308,7 +308,7 @@ def check_target(to: Any) -> str:
     """Return the target, or raise `InvalidAlert`: an http or https URL without a user, or the name of a variable."""
     if isinstance(to, str) and re.fullmatch(f"{VARIABLE}[A-Z0-9_]+", to):
         return to
-    if not isinstance(to, str) or not is_web_url(to) or "@" in urlsplit(to).netloc or len(to) > _LONGEST_URL:
+    if not isinstance(to, str) or not is_web_url(to) or "@" in urlsplit(to).netloc or len(to) > _URL_LIMIT:
         raise InvalidAlert(  # it may contain a secret: do not repeat it
             "The target must be an http or https URL without a password, or the name of an environment variable of the workers "
             f"that begins with {VARIABLE}; put URLs of mail and chat (Apprise) and other secrets into such a variable."

@@ -20,7 +20,7 @@ QUIET_EVERY = 3.0
 """Seconds between polls while nothing is due within `QUIET_FOR` and no activity is reported."""
 QUIET_FOR = 60_000
 WAKE_LIMIT = 1000
-SHORTEST_PAUSE = 0.005
+MIN_PAUSE = 0.005
 
 
 class JumpGuard:
@@ -144,7 +144,7 @@ class Waker:
 
     def expect(self, delay: int) -> None:
         """Poll when a task is due after `delay` milliseconds, if that is sooner than planned."""
-        self._poll_at(self._clock.monotonic() + max(delay / 1000, SHORTEST_PAUSE))
+        self._poll_at(self._clock.monotonic() + max(delay / 1000, MIN_PAUSE))
 
     def on_signal(self, lane_ids: tuple[int, ...]) -> None:
         """Poll sooner after a signal that tasks may be due, or that servers have changed."""
@@ -175,4 +175,4 @@ def _pause(woken: Woken) -> float:
     """Seconds until the next poll."""
     if woken.next_for is None or woken.next_for > QUIET_FOR:
         return WAKE_EVERY if woken.count else QUIET_EVERY
-    return min(max(woken.next_for / 1000, SHORTEST_PAUSE), WAKE_EVERY)
+    return min(max(woken.next_for / 1000, MIN_PAUSE), WAKE_EVERY)

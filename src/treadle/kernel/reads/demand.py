@@ -17,7 +17,7 @@ import msgspec
 from treadle.api.lists import DesiredWorkers
 from treadle.kernel.store.queries import LaneDepth
 from treadle.model.errors import InvalidInput
-from treadle.model.lists import MOST_WORKERS, LaneRule, check_count
+from treadle.model.lists import MAX_WORKERS, LaneRule, check_count
 from treadle.model.states import TaskState
 from treadle.model.tasks import Task
 from treadle.model.values import shown
@@ -53,7 +53,7 @@ def slots_for(load: Load, target_for: int) -> int:
 
 
 def desired_workers(
-    loads: Iterable[Load], *, target_for: int, concurrency: int, minimum: int = 0, maximum: int = MOST_WORKERS
+    loads: Iterable[Load], *, target_for: int, concurrency: int, minimum: int = 0, maximum: int = MAX_WORKERS
 ) -> int:
     """Workers of `concurrency` slots that these lanes need together, within the bounds.
 
@@ -105,7 +105,7 @@ def scaling(
     workers: int,
     concurrency: int,
     minimum: int = 0,
-    maximum: int = MOST_WORKERS,
+    maximum: int = MAX_WORKERS,
 ) -> DesiredWorkers:
     """The desired number of workers, with the reason."""
     desired = desired_workers(loads, target_for=target_for, concurrency=concurrency, minimum=minimum, maximum=maximum)

@@ -16,7 +16,7 @@ from treadle.kernel.store.queries import LaneDepth, TaskFilter
 from treadle.model.clock import Duration, milliseconds
 from treadle.model.errors import AmbiguousId, InvalidInput, not_found
 from treadle.model.ids import Ref, parse_id
-from treadle.model.lists import MOST_WORKERS, TARGET_LATENCY, WAIT, LaneRule
+from treadle.model.lists import MAX_WORKERS, TARGET_LATENCY, WAIT, LaneRule
 from treadle.model.names import DEFAULT_LIST, HANDLER, check_name
 from treadle.model.states import FINAL_TASK_STATES, LIVE_TASK_STATES, Hold, TaskState
 from treadle.model.tasks import LogLine, Move, Server, Task
@@ -44,7 +44,7 @@ class _DemandInputs(msgspec.Struct, frozen=True):
         target_for: int,
         concurrency: int | None = None,
         minimum: int = 0,
-        maximum: int = MOST_WORKERS,
+        maximum: int = MAX_WORKERS,
     ) -> DesiredWorkers:
         """The signal for these lanes of the list."""
         lanes = {rule.lane_id: rule for rule in rules}
@@ -178,7 +178,7 @@ class Reads(Service):
         target_latency: Duration = TARGET_LATENCY,
         concurrency: int | None = None,
         minimum: int = 0,
-        maximum: int = MOST_WORKERS,
+        maximum: int = MAX_WORKERS,
     ) -> DesiredWorkers:
         """The number of workers the list (or one name in it) could use, so that ready tasks start within `target_latency`.
 

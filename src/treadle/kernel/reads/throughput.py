@@ -2,7 +2,7 @@
 
 The numbers count the moves themselves, by seq, so every process returns the same ones. Counted moves are cached: a read counts
 new moves, and continues backwards for a moment until it has reached the full hour. So no read takes long, whatever the history,
-and the result states how far back it reaches. Rates by handler read only the newest `MOST` ends.
+and the result states how far back it reaches. Rates by handler read only the newest `ENDS_LIMIT` ends.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ class ThroughputReads(Service):
                 parked = depth.waiting if depth.lane.kind == FUNCTION else 0
                 running[depth.lane.kind, depth.lane.name] += depth.running + parked
         now = await self._store.now()
-        return rates_of(await self._store.log.list_ends(MOST), running, now, self._namespace)
+        return rates_of(await self._store.log.list_ends(ENDS_LIMIT), running, now, self._namespace)
 
     def _settled(self, began: float, last: int) -> int:
         """The seq up to which no further move can appear."""
@@ -129,12 +129,12 @@ def _counted(minute: ThroughputMinute, tally: Tally) -> ThroughputMinute:
 
 
 HOUR_FOR = 3_600_000
-MOST = 10_000
+ENDS_LIMIT = 10_000
 """Ends of tasks that one read covers."""
 
 
 def rates_of(
-    ends: Sequence[TaskEnd], running: Mapping[tuple[str, str], int], now: int, namespace: str, most: int = MOST
+    ends: Sequence[TaskEnd], running: Mapping[tuple[str, str], int], now: int, namespace: str, most: int = ENDS_LIMIT
 ) -> HandlerRates:
     """Count the ends of the last hour; `running` has the tasks that run now, by kind and name."""
     since_at = now - HOUR_FOR

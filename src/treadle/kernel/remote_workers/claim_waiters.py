@@ -20,7 +20,7 @@ from itertools import groupby, islice
 from typing import Any
 
 from treadle.kernel.core import Core, Service
-from treadle.kernel.queue.waker import SHORTEST_PAUSE, WAKE_EVERY, Waker
+from treadle.kernel.queue.waker import MIN_PAUSE, WAKE_EVERY, Waker
 from treadle.kernel.remote_workers.decide import Wants
 from treadle.kernel.store.ports import LATER
 from treadle.kernel.store.process import wait_or_sleep
@@ -287,7 +287,7 @@ class ClaimWaiters(Service):
             self._token_at = float("inf") if token_for is None else self._clock.monotonic() + token_for / 1000
         ends = [waiter.until for waiter in self._line]
         next_at = min(self._ticked_at + WAKE_EVERY, self._token_at, *ends, *self._skipped.values())
-        await wait_or_sleep(self._signal, self._clock, max(next_at - self._clock.monotonic(), SHORTEST_PAUSE))
+        await wait_or_sleep(self._signal, self._clock, max(next_at - self._clock.monotonic(), MIN_PAUSE))
         if self._token_at is not None and self._clock.monotonic() >= self._token_at:
             self._token_at = float("inf")
             self._hot.update(lane_ids)

@@ -15,9 +15,9 @@ from treadle.model.tasks import Claim, ClaimedTask, LogLine, Server, Task
 from treadle.model.tasks import log_line as checked_line
 from treadle.model.values import Json, decode, shown
 
-LONGEST_LEASE_FOR = 3_600_000
-LONGEST_TEXT = 64 * 1024
-_MOST_PATTERNS = 1000
+MAX_LEASE_FOR = 3_600_000
+MAX_TEXT_LENGTH = 64 * 1024
+_MAX_PATTERNS = 1000
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,8 +80,8 @@ def lease_of(lease_for: Duration | None, default_for: int) -> int:
     if lease_for is None:
         return default_for
     wanted = milliseconds(lease_for, "lease_for", positive=True)
-    if wanted > LONGEST_LEASE_FOR:
-        raise InvalidPolicy(f"lease_for must be at most {LONGEST_LEASE_FOR // 1000} s, not {shown(lease_for)}: renew it instead.")
+    if wanted > MAX_LEASE_FOR:
+        raise InvalidPolicy(f"lease_for must be at most {MAX_LEASE_FOR // 1000} s, not {shown(lease_for)}: renew it instead.")
     return wanted
 
 
@@ -97,16 +97,16 @@ def log_line(task: Task, at: int, given: Mapping[str, Json]) -> LogLine:
 
 def check_text(given: object, what: str) -> str:
     """Return the text, or raise `InvalidInput`."""
-    if not isinstance(given, str) or len(given) > LONGEST_TEXT:
-        raise InvalidInput(f"{what} must be text of at most {LONGEST_TEXT} characters.")
+    if not isinstance(given, str) or len(given) > MAX_TEXT_LENGTH:
+        raise InvalidInput(f"{what} must be text of at most {MAX_TEXT_LENGTH} characters.")
     return given
 
 
 def check_names(given: Iterable[str], what: str, check: Callable[[str], str]) -> list[str]:
     """Return the names without duplicates, each checked."""
     names = list(dict.fromkeys([given] if isinstance(given, str) else given))
-    if not 0 < len(names) <= _MOST_PATTERNS:
-        raise InvalidInput(f"{what} must be 1 to {_MOST_PATTERNS} names, not {len(names)}.")
+    if not 0 < len(names) <= _MAX_PATTERNS:
+        raise InvalidInput(f"{what} must be 1 to {_MAX_PATTERNS} names, not {len(names)}.")
     return [check(name) for name in names]
 
 

@@ -57,9 +57,9 @@ from treadle.model.states import TaskState
 from treadle.model.tasks import CANCELED, HELD, LOST, Claim, Server, Task, progress_text
 from treadle.model.values import Json, decode, encode, shown
 
-MOST_TASKS = 2000
+MAX_CACHED_TASKS = 2000
 """Tasks that are remembered; the completion of any other one reads it."""
-LARGEST_PAYLOAD = 8 * 1024
+MAX_CACHED_PAYLOAD = 8 * 1024
 """Characters of the payload of a task that is remembered."""
 
 
@@ -72,9 +72,9 @@ class HandedOut:
     def add(self, task: Task) -> None:
         """Remember a task that was just claimed, in place of its earlier claim."""
         self._tasks.pop(task.id, None)  # keeps the oldest first
-        if len(task.payload) <= LARGEST_PAYLOAD:
+        if len(task.payload) <= MAX_CACHED_PAYLOAD:
             self._tasks[task.id] = task
-            if len(self._tasks) > MOST_TASKS:
+            if len(self._tasks) > MAX_CACHED_TASKS:
                 del self._tasks[next(iter(self._tasks))]
 
     def take(self, claim: Claim) -> Task | None:
@@ -85,7 +85,7 @@ class HandedOut:
         return self._tasks.pop(claim.task_id)
 
 
-_MOST_KNOWN = 10_000
+_MAX_CACHED_WORKERS = 10_000
 """Workers that a process remembers; it reads the rows of all others again."""
 
 
@@ -173,7 +173,7 @@ class Presence(Service):
     def _remember(self, known: _Known) -> _Known:
         """Remember the worker, and forget the least recent ones beyond the limit."""
         self._known.pop(known.server.id, None)
-        while len(self._known) >= _MOST_KNOWN:
+        while len(self._known) >= _MAX_CACHED_WORKERS:
             self._known.pop(next(iter(self._known)))
         self._known[known.server.id] = known
         return known
@@ -181,8 +181,8 @@ class Presence(Service):
 
 T = TypeVar("T")
 
-_LONGEST_CODE = 200
-_MOST_LINES = 1000
+_CODE_LIMIT = 200
+_MAX_LOG_LINES = 1000
 
 Settle = Callable[[Task, Claim, TaskDecision, float | None], Awaitable[Answer]]
 """Commits the outcome of an attempt and its consequences, with the given patience."""
@@ -230,8 +230,8 @@ class HeldWork(Service):
     async def log(self, worker_id: str, task_id: Ref, claim_version: int, lines: Sequence[Mapping[str, Json]]) -> None:
         """Append log lines, each with a `message` and optional `level` and `details`. Sending them twice logs them twice."""
         task = await self._get_held(claim_of(worker_id, task_id, claim_version))
-        if not 0 < len(lines) <= _MOST_LINES:
-            raise InvalidInput(f"A request has 1 to {_MOST_LINES} log lines, not {len(lines)}.")
+        if not 0 < len(lines) <= _MAX_LOG_LINES:
+            raise InvalidInput(f"A request has 1 to {_MAX_LOG_LINES} log lines, not {len(lines)}.")
         now = self._clock.now()
         await self._store.log.append_lines([log_line(task, now, line) for line in lines])
 
@@ -286,8 +286,8 @@ class HeldWork(Service):
         """
         for what, given in (("message", message), ("code", code), ("kind", kind or ""), ("traceback", traceback or "")):
             check_text(given, what)
-        if not 0 < len(code) <= _LONGEST_CODE:
-            raise InvalidInput(f"code must be a stable text of 1 to {_LONGEST_CODE} characters, not {shown(code)}.")
+        if not 0 < len(code) <= _CODE_LIMIT:
+            raise InvalidInput(f"code must be a stable text of 1 to {_CODE_LIMIT} characters, not {shown(code)}.")
         problem = Problem(code, message or code, kind, traceback)
         after_for = None if after is None else milliseconds(after, "after")
         outcome: Outcome = Retry(problem, after_for) if retryable else Failed(problem)

@@ -45,12 +45,12 @@ from treadle.model.states import TaskState
 from treadle.model.tasks import ClaimedTask, Server, Task
 from treadle.model.values import shown
 
-LONGEST_WAIT_FOR = 60_000
+MAX_WAIT_FOR = 60_000
 """Milliseconds that a claim may wait for tasks."""
 CLAIM_LIMIT = 250
 """Maximum number of tasks per claim."""
-MOST_CONCURRENT = 10_000
-MOST_CLAIMS = 1000
+MAX_WORKER_CONCURRENCY = 10_000
+MAX_CLAIMS = 1000
 """Maximum number of claims per heartbeat."""
 POLL_LEFT_FOR = 1_000
 """Milliseconds after which an external job's poll that reached a remote worker is due again; for twice that time only this
@@ -104,8 +104,8 @@ class RemoteWorkers(HeldWork):
         if version:
             check_key(version, "version")
         every_for = milliseconds(heartbeat_every, "heartbeat_every", positive=True)
-        if check_count(concurrency, "concurrency") > MOST_CONCURRENT:
-            raise InvalidInput(f"concurrency must be at most {MOST_CONCURRENT}, not {concurrency}.")
+        if check_count(concurrency, "concurrency") > MAX_WORKER_CONCURRENCY:
+            raise InvalidInput(f"concurrency must be at most {MAX_WORKER_CONCURRENCY}, not {concurrency}.")
         server = Server(
             id=self._ids.new_id(),
             name=name,
@@ -147,8 +147,8 @@ class RemoteWorkers(HeldWork):
         lease = lease_of(lease_for, self._lease_for)
         worker_id = parse_id(worker_id, "worker id")
         renewals = [Renewal(claim_of(worker_id, *each)) for each in claims]
-        if len(renewals) > MOST_CLAIMS:
-            raise InvalidInput(f"A heartbeat names at most {MOST_CLAIMS} claims, not {len(renewals)}.")
+        if len(renewals) > MAX_CLAIMS:
+            raise InvalidInput(f"A heartbeat names at most {MAX_CLAIMS} claims, not {len(renewals)}.")
         if running is not None and (type(running) is not int or running < 0):
             raise InvalidInput(f"running must be the number of tasks in progress, not {shown(running)}.")
         server = await self._presence.touch(worker_id, running if running is not None else len(renewals) if renewals else None)
@@ -196,8 +196,8 @@ class RemoteWorkers(HeldWork):
         if check_count(limit, "limit") > CLAIM_LIMIT:
             raise InvalidInput(f"limit must be at most {CLAIM_LIMIT}, not {limit}.")
         wait = milliseconds(wait_for, "wait_for")
-        if wait > LONGEST_WAIT_FOR:
-            raise InvalidInput(f"wait_for must be at most {LONGEST_WAIT_FOR // 1000} s, not {shown(wait_for)}.")
+        if wait > MAX_WAIT_FOR:
+            raise InvalidInput(f"wait_for must be at most {MAX_WAIT_FOR // 1000} s, not {shown(wait_for)}.")
         lease = lease_of(lease_for, self._lease_for)
         only = None if names is None else check_names(names, "names", check_pattern)
         lists = None if task_lists is None else check_names(task_lists, "task_lists", check_list)

@@ -132,7 +132,7 @@ def show_step(step: Step, value_store: ValueStore) -> StepRow:
 VALUE_LIMIT = 64 * 1024 * 1024
 """Limit on the characters of JSON in the attributes of one row; large values are stored separately."""
 
-_LONGEST_MESSAGE = 4096
+_MESSAGE_LIMIT = 4096
 _ENDS = {RunState.COMPLETED: "succeed", RunState.FAILED: "fail"}
 
 
@@ -333,7 +333,7 @@ def flow_lines(run_id: str, changes: Changes, at: int) -> list[LogLine]:
             task_id=entry.step_id,
             at=at,
             level="info",
-            message=f"{entry.path}: {_shown(entry.values)}"[:_LONGEST_MESSAGE],
+            message=f"{entry.path}: {_shown(entry.values)}"[:_MESSAGE_LIMIT],
             run_id=run_id,
             step_id=entry.step_id,
         )

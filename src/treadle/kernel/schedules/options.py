@@ -24,7 +24,7 @@ from treadle.model.schedules import (
     When,
 )
 
-MOST_CAUGHT_UP = 10_000
+MAX_CATCH_UP = 10_000
 """Maximum number of ticks to catch up with; use `backfill` for more."""
 
 
@@ -115,8 +115,8 @@ def _catch_up(given: Mapping[str, Any], old: CatchUp) -> CatchUp:
     if (policy == WINDOW) != (window_for is not None):
         raise InvalidSchedule("catch_up='window' and catch_up_window go together: the window is the maximum age of a missed tick.")
     limit = check_count(given.get("catch_up_limit", old.limit), "catch_up_limit")
-    if "catch_up_limit" in given and limit > MOST_CAUGHT_UP:
-        raise InvalidSchedule(f"catch_up_limit must be at most {MOST_CAUGHT_UP}, not {limit}: each plan reads that many ticks.")
+    if "catch_up_limit" in given and limit > MAX_CATCH_UP:
+        raise InvalidSchedule(f"catch_up_limit must be at most {MAX_CATCH_UP}, not {limit}: each plan reads that many ticks.")
     return msgspec.structs.replace(
         old,
         policy=policy,

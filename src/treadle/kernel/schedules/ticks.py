@@ -32,7 +32,7 @@ ALIASES = {
     "@midnight": "0 0 * * *",
     "@hourly": "0 * * * *",
 }
-SHORTEST_EVERY_FOR = 1000
+MIN_EVERY_FOR = 1000
 
 _FIELDS = ("second", "minute", "hour", "day of the month", "month", "day of the week")
 _HELP = "A line has five fields, minute hour day-of-month month day-of-week, or six with seconds first; e.g. '30 2 * * MON-FRI'."
@@ -154,7 +154,7 @@ def make_calendar(when: When) -> Calendar:
     if when.at is not None:
         return Once(when.at)
     if when.every_for is not None:
-        if when.every_for < SHORTEST_EVERY_FOR:
+        if when.every_for < MIN_EVERY_FOR:
             raise InvalidSchedule(f"The shortest interval is one second, not {when.every_for} ms.")
         return Every(when.every_for, when.anchor_at or 0)
     return make_cron(when.cron or "", when.zone)

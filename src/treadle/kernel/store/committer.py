@@ -32,10 +32,10 @@ from treadle.model.tasks import Claim, NewTask
 BATCH_ROWS = 1000
 """Limit on the rows (settlements and new tasks) of one commit, unless a single unit has more."""
 
-MOST_WAITING = 20_000
+MAX_STALLED_ROWS = 20_000
 """Rows that may wait for a store that is in trouble, or has answered nothing for `_SLOW` seconds, before callers are refused."""
 
-MOST_QUEUED = 200_000
+MAX_QUEUED_ROWS = 200_000
 """Rows that may wait for any store before callers are refused."""
 
 _SLOW = 5.0
@@ -130,7 +130,7 @@ class Committer:
         a decision made under a claim must not be lost because a disk was full. With patience, raises `StoreOverloaded`
         immediately while too many rows wait.
         """
-        if patience is not None and self._waiting_rows >= MOST_WAITING:
+        if patience is not None and self._waiting_rows >= MAX_STALLED_ROWS:
             self._refuse_if_behind()
         answer: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
         self._enqueue(_Submission(unit, answer, None, None if patience is None else self._clock.monotonic() + patience))
@@ -169,7 +169,7 @@ class Committer:
     def _refuse_if_behind(self) -> None:
         """Raise `StoreOverloaded` if the store is in trouble, slow, or far behind."""
         slow = self._trouble or self._clock.monotonic() - self._answered_at > _SLOW
-        if slow or self._waiting_rows >= MOST_QUEUED:
+        if slow or self._waiting_rows >= MAX_QUEUED_ROWS:
             raise StoreOverloaded(self._waiting_rows)
 
     @staticmethod

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from treadle.model.watchers import CREATED, DELETED, MODIFIED, Item
 
-LONGEST_KEY = 1000
+KEY_LIMIT = 1000
 """Bytes; longer names are identified by their beginning and a digest."""
 
 
@@ -58,9 +58,9 @@ class Judged:
 def key_of(name: str) -> str:
     """Return the key of a name: the name itself, unless it is too long for the stores to sort."""
     raw = name.encode()
-    if len(raw) <= LONGEST_KEY:
+    if len(raw) <= KEY_LIMIT:
         return name
-    return f"{raw[: LONGEST_KEY - 70].decode('utf-8', 'ignore')}#{hashlib.sha256(raw).hexdigest()}"
+    return f"{raw[: KEY_LIMIT - 70].decode('utf-8', 'ignore')}#{hashlib.sha256(raw).hexdigest()}"
 
 
 def judge(

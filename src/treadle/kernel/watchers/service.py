@@ -207,9 +207,9 @@ def read_item(text: str) -> Item:
         return Item()
 
 
-SHORTEST_EVERY_FOR = 1000
+MIN_EVERY_FOR = 1000
 
-_LONGEST_PATH = 4096
+_PATH_LIMIT = 4096
 
 
 def make_body(given: Mapping[str, Any]) -> WatcherBody:
@@ -231,7 +231,7 @@ def _source(given: Mapping[str, Any]) -> Source:
     place = str(place)
     if kind == HTTP:
         _check_address(place)
-    elif not place.startswith("/") or len(place) > _LONGEST_PATH or "\0" in place or ".." in place.split("/"):
+    elif not place.startswith("/") or len(place) > _PATH_LIMIT or "\0" in place or ".." in place.split("/"):
         raise InvalidWatcher(f"{place!r} is not an absolute path; any worker may scan it. Use one like /srv/incoming.")
     if kind != DIRECTORY and ("pattern" in given or given.get("recursive")):
         raise InvalidWatcher("Only a directory has a pattern.")
@@ -255,7 +255,7 @@ def edit_body(body: WatcherBody, given: Mapping[str, Any]) -> WatcherBody:
     if not changes or any(change not in CHANGES for change in changes):
         raise InvalidWatcher(f"changes must be some of {', '.join(CHANGES)}, not {', '.join(map(str, changes)) or 'none'}.")
     every_for = milliseconds(given["every"], "every", positive=True) if "every" in given else body.every_for
-    if every_for < SHORTEST_EVERY_FOR:
+    if every_for < MIN_EVERY_FOR:
         raise InvalidWatcher(f"The shortest interval between two scans is one second, not {every_for} ms.")
     source = msgspec.structs.replace(
         body.source,

@@ -8,11 +8,11 @@ from treadle.kernel.store.ports import Span
 from treadle.kernel.store.queries import Place
 from treadle.stores.shared import SearchPort, places, values_of
 
-_FEW = 1_000
+_SORT_LIMIT = 1_000
 """Errors with the same words that are read and sorted."""
-_NEWEST = 100
+_PROBE_ROWS = 100
 """The newest errors, which show whether words are common: a word that none of them has is rarely in more than one of 50 errors."""
-_NEW = 20_000
+_SCAN_ROWS = 20_000
 """The newest errors, among which those with common words are looked for."""
 
 
@@ -33,9 +33,9 @@ class Search(SearchPort):
             return places(await self._database.fetch(statement, **values, limit=most, newest=newest))
 
         limit = max(limit, 0)
-        if not await find(f"list_new_{kind}_with_words", 1, _NEWEST):
-            some = await find(f"list_some_{kind}_with_words", _FEW)
-            if len(some) < _FEW:
+        if not await find(f"list_new_{kind}_with_words", 1, _PROBE_ROWS):
+            some = await find(f"list_some_{kind}_with_words", _SORT_LIMIT)
+            if len(some) < _SORT_LIMIT:
                 return sorted(some, reverse=True)[:limit]
-        new = await find(f"list_new_{kind}_with_words", limit, _NEW)
+        new = await find(f"list_new_{kind}_with_words", limit, _SCAN_ROWS)
         return new if len(new) >= limit else await find(f"list_{kind}_with_words", limit)

@@ -28,7 +28,7 @@ from treadle.stores.postgres.tasks import Tasks, read_clock
 from treadle.stores.shared import DeadLetters, Log, OperatorPort, Records, Runs, Streams, Traces
 from treadle.stores.usage import UsageLedger
 
-LONGEST_COMMIT = STATEMENT_TIMEOUT_FOR / 1000
+COMMIT_TIMEOUT = STATEMENT_TIMEOUT_FOR / 1000
 """Seconds after which the store gives up a commit, to be sent again: followers of events wait no longer for a seq (D9)."""
 
 _REPEATS = 3
@@ -118,14 +118,14 @@ class PostgresStore(Store):
         with translated(self.url):
             for _ in range(_REPEATS):
                 try:
-                    async with self._database.pool(self._database.hot).connection() as connection, asyncio.timeout(LONGEST_COMMIT):
+                    async with self._database.pool(self._database.hot).connection() as connection, asyncio.timeout(COMMIT_TIMEOUT):
                         return await commit(PostgresSession(connection), self._database.lane_ids, units)
                 except (*REPEATABLE, asyncpg.CheckViolationError) as error:
                     if isinstance(error, asyncpg.CheckViolationError) and error.constraint_name != "bounds":
                         raise
                     async with self._database.pool(self._database.hot).connection() as connection:
                         await make_way(PostgresSession(connection), units, error)
-            async with self._database.pool(self._database.hot).connection() as connection, asyncio.timeout(LONGEST_COMMIT):
+            async with self._database.pool(self._database.hot).connection() as connection, asyncio.timeout(COMMIT_TIMEOUT):
                 return await commit(PostgresSession(connection), self._database.lane_ids, units)
 
     async def subscribe(self, heard: Callable[[tuple[int, ...]], None]) -> Callable[[], None]:

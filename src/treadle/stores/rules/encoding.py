@@ -58,14 +58,14 @@ def first_id(at: int) -> str:
     return f"{text[:8]}-{text[8:]}-0000-0000-000000000000"
 
 
-LONGEST_PAYLOAD = 7000
+NOTIFY_PAYLOAD_LIMIT = 7000
 """Bytes of a payload; PostgreSQL allows 8000."""
 
 
 def format_lanes(lane_ids: Sequence[int]) -> str:
     """Return the payload of a signal: the lane ids, or nothing ("poll all lanes") if there are too many."""
     payload = ",".join(map(str, lane_ids))
-    return payload if len(payload) <= LONGEST_PAYLOAD else ""
+    return payload if len(payload) <= NOTIFY_PAYLOAD_LIMIT else ""
 
 
 def parse_lanes(payload: str) -> tuple[int, ...]:

@@ -133,7 +133,7 @@ def _size(path: str) -> int | None:
 
 
 _DAMAGE = load_statements(__package__, "damage.sql")
-_AT_MOST = 20
+_DAMAGE_LIMIT = 20
 
 
 def list_damage(path: str, *, pages: bool) -> list[str]:
@@ -160,7 +160,7 @@ def _check(connection: apsw.Connection) -> Iterator[str]:
             yield " ".join(str(line).split())
     if not broken:
         for number, line in enumerate(_check_texts(connection)):
-            if number == _AT_MOST:
+            if number == _DAMAGE_LIMIT:
                 break
             yield line
 

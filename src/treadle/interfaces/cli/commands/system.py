@@ -116,7 +116,7 @@ async def doctor(session: Session) -> None:
 def _machine(session: Session) -> Iterator[Check]:
     from importlib.metadata import version
 
-    from treadle.engine.worker_host import SHORTEST_LEASE_FOR
+    from treadle.engine.worker_host import MIN_LEASE_FOR
 
     yield Check("python", "ok", f"{platform.python_version()} on {platform.system()}")
     yield Check("treadle", "ok", VERSION)
@@ -134,7 +134,7 @@ def _machine(session: Session) -> Iterator[Check]:
     else:
         yield Check("asyncpg", "ok", "not installed; only PostgreSQL needs it")
     lease = session.settings.lease
-    if lease * 1000 < SHORTEST_LEASE_FOR:
+    if lease * 1000 < MIN_LEASE_FOR:
         yield Check("lease", "warn", f"{lease:g} s", "Leases under 30 s are for demos and tests; unset TREADLE_LEASE.")
     else:
         yield Check("lease", "ok", f"{lease:g} s, renewed every {lease / 3:g} s")

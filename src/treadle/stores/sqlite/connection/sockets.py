@@ -19,7 +19,7 @@ from pathlib import Path
 from threading import Lock
 
 from treadle.model.text import safe_logger
-from treadle.stores.rules.encoding import LONGEST_PAYLOAD, format_lanes, parse_lanes
+from treadle.stores.rules.encoding import NOTIFY_PAYLOAD_LIMIT, format_lanes, parse_lanes
 
 SUFFIX = "-signals"
 
@@ -135,7 +135,7 @@ class Receiver:
         everything = False
         for count in range(1, 2 * _BACKLOG):
             try:
-                payload = self._socket.recv(LONGEST_PAYLOAD)
+                payload = self._socket.recv(NOTIFY_PAYLOAD_LIMIT)
             except OSError:
                 break
             found = parse_lanes(payload.decode("ascii", "replace"))
