@@ -149,7 +149,8 @@ handle() {
     work=$!
     heartbeats "$work" >/dev/null 2>&1 &
     beats=$!
-    read -r _ <"$dir/listening"
+    # A signal interrupts the opening, which is then tried again.
+    until read -r _ <"$dir/listening" || ! kill -0 "$beats"; do :; done 2>/dev/null
     [ -z "$stopping" ] || kill "$work" 2>/dev/null
     wait "$work"
     code=$?
