@@ -80,7 +80,7 @@ class Approval(ApiRecord, frozen=True):
     @property
     def standing(self) -> str:
         """Its state, in one line."""
-        votes = sum(each.decision == "approve" for each in self.votes)
+        votes = sum(vote.decision == "approve" for vote in self.votes)
         more = f", {votes} of {self.quorum} votes" if self.state == "pending" else ""
         return f"{self.title} ({self.id}) is {self.state} now{more}"
 

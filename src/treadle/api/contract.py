@@ -104,10 +104,10 @@ def field_docs(record: type) -> dict[str, str]:
 @cache
 def _docs_in(module: str) -> dict[str, list[tuple[str, str]]]:
     """For each class of a module, its fields with the strings below them."""
-    found = {}
+    docs = {}
     for node in ast.parse(inspect.getsource(sys.modules[module])).body:
         if isinstance(node, ast.ClassDef):
-            found[node.name] = [
+            docs[node.name] = [
                 (field.target.id, inspect.cleandoc(below.value.value))
                 for field, below in pairwise(node.body)
                 if isinstance(field, ast.AnnAssign)
@@ -116,7 +116,7 @@ def _docs_in(module: str) -> dict[str, list[tuple[str, str]]]:
                 and isinstance(below.value, ast.Constant)
                 and isinstance(below.value.value, str)
             ]
-    return found
+    return docs
 
 
 class Parameter(msgspec.Struct, frozen=True):
@@ -218,8 +218,14 @@ def option_fields(options: type) -> tuple[OptionField, ...]:
 def parameters_of(function: Callable[..., Any]) -> list[Parameter]:
     """The parameters of a function after its first one, with each option as a parameter."""
     return [
-        Parameter(each.name, each.annotation, each.default, each.default is each.empty, doc_of(each.annotation))
-        for each in list(signature_of(function).parameters.values())[1:]
+        Parameter(
+            parameter.name,
+            parameter.annotation,
+            parameter.default,
+            parameter.default is parameter.empty,
+            doc_of(parameter.annotation),
+        )
+        for parameter in list(signature_of(function).parameters.values())[1:]
     ]
 
 
@@ -227,16 +233,16 @@ def call_of(group: str, function: Callable[..., Any]) -> Call:
     """The call that a function of a group describes."""
     route: Route = getattr(function, _ROUTE)
     in_path = re.findall(r"{(\w+)}", route.path)
-    found = parameters_of(function)
+    parameters = parameters_of(function)
     hints = get_type_hints(function)
     options = [get_args(hint)[0] for hint in hints.values() if get_origin(hint) is Unpack]
     return Call(
         group=group,
         name=function.__name__,
         route=route,
-        path=tuple(each for each in found if each.name in in_path),
-        others=tuple(each for each in found if each.name not in in_path and each.name != KEY),
-        keyed=any(each.name == KEY for each in found),
+        path=tuple(parameter for parameter in parameters if parameter.name in in_path),
+        others=tuple(parameter for parameter in parameters if parameter.name not in in_path and parameter.name != KEY),
+        keyed=any(parameter.name == KEY for parameter in parameters),
         returns=hints["return"],
         signature=signature_of(function),
         options=frozenset(option.name for kind in options for option in option_fields(kind)),
@@ -250,7 +256,7 @@ def signature_of(function: Callable[..., Any]) -> inspect.Signature:
     hints = get_type_hints(function, include_extras=True)
     signature = inspect.signature(function)
     return signature.replace(
-        parameters=[part for each in signature.parameters.values() for part in _expanded(each, hints.get(each.name))]
+        parameters=[part for parameter in signature.parameters.values() for part in _expanded(parameter, hints.get(parameter.name))]
     )
 
 
@@ -259,20 +265,22 @@ def _expanded(parameter: inspect.Parameter, hint: Any) -> list[inspect.Parameter
     if get_origin(hint) is not Unpack:
         return [parameter.replace(annotation=hint)]
     return [
-        inspect.Parameter(each.name, parameter.KEYWORD_ONLY, default=each.doc.default, annotation=Annotated[each.hint, each.doc])
-        for each in option_fields(get_args(hint)[0])
+        inspect.Parameter(
+            option.name, parameter.KEYWORD_ONLY, default=option.doc.default, annotation=Annotated[option.hint, option.doc]
+        )
+        for option in option_fields(get_args(hint)[0])
     ]
 
 
 def doc_of(hint: Any) -> Doc:
     """The `Doc` of an annotated type; an empty one if it has none."""
-    return next((each for each in getattr(hint, "__metadata__", ()) if isinstance(each, Doc)), Doc(""))
+    return next((annotation for annotation in getattr(hint, "__metadata__", ()) if isinstance(annotation, Doc)), Doc(""))
 
 
 def field_of(name: str, hint: Any) -> OptionField:
     """An option or a parameter of a call, as a flag or a form input needs it."""
     doc = doc_of(hint)
-    members = [each for each in _members(get_args(hint)[0]) if each not in (RetryPolicy, types.NoneType)]
+    members = [member for member in _members(get_args(hint)[0]) if member not in (RetryPolicy, types.NoneType)]
     if timedelta in members or (doc.unit == "seconds" and members == [float]):
         return OptionField(name, _nullable(float, doc), doc, "duration")
     (bare,) = members

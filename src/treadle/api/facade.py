@@ -72,16 +72,16 @@ class Api:
         def __getattr__(self, name: str) -> Any:
             if name not in Api.__annotations__:
                 raise AttributeError(f"{type(self).__name__} has no attribute {name!r}.", name=name, obj=self)
-            made = self.make_group(name)
-            setattr(self, name, made)
-            return made
+            implementation = self.make_group(name)
+            setattr(self, name, implementation)
+            return implementation
 
 
 def protocol_of(group: str) -> type:
     """The protocol of a group."""
-    found = getattr(import_module(f"treadle.api.{group}"), Api.__annotations__[group])
-    assert isinstance(found, type)
-    return found
+    protocol = getattr(import_module(f"treadle.api.{group}"), Api.__annotations__[group])
+    assert isinstance(protocol, type)
+    return protocol
 
 
 @cache

@@ -30,10 +30,10 @@ class Artifact(ApiRecord, frozen=True):
 
     def as_json(self) -> dict[str, Json]:
         """The document, as its schema describes it."""
-        made: dict[str, Any] = to_builtins(self)
-        for each in (made, *made.get("blockers", ()), *made.get("objective", {}).get("blockers", ())):
-            each.pop("objective_status", None)  # it is not stored
-        return made
+        document: dict[str, Any] = to_builtins(self)
+        for part in (document, *document.get("blockers", ()), *document.get("objective", {}).get("blockers", ())):
+            part.pop("objective_status", None)  # it is not stored
+        return document
 
 
 class Blocker(Artifact, frozen=True, kw_only=True):

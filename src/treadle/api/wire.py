@@ -45,18 +45,20 @@ def record_of(kind: type[R], *sources: Any, **given: Any) -> R:
                 break
         else:
             if not optional:
-                raise TypeError(f"{kind.__name__} needs {name}, which {', '.join(type(each).__name__ for each in sources)} lacks.")
+                raise TypeError(
+                    f"{kind.__name__} needs {name}, which {', '.join(type(source).__name__ for source in sources)} lacks."
+                )
     return kind(**given)
 
 
 @cache
 def _plan(kind: type) -> tuple[tuple[str, Callable[[Any], Any], bool], ...]:
     hints = get_type_hints(kind)
-    return tuple((each.name, _converter(hints[each.name]), not each.required) for each in msgspec.structs.fields(kind))
+    return tuple((field.name, _converter(hints[field.name]), not field.required) for field in msgspec.structs.fields(kind))
 
 
 def _converter(hint: Any) -> Callable[[Any], Any]:
-    members = [each for each in get_args(hint) if each is not types.NoneType]
+    members = [member for member in get_args(hint) if member is not types.NoneType]
     if get_origin(hint) in (Union, types.UnionType) and len(members) == 1:
         inner = _converter(members[0])
         return inner if inner is _same else lambda value: None if value is None else inner(value)
@@ -66,7 +68,7 @@ def _converter(hint: Any) -> Callable[[Any], Any]:
         return str
     if get_origin(hint) is list:
         item = _converter(members[0])
-        return list if item is _same else lambda value: [item(each) for each in value]
+        return list if item is _same else lambda value: [item(element) for element in value]
     if isinstance(hint, type) and issubclass(hint, msgspec.Struct):
         return lambda value: value if isinstance(value, hint) else record_of(hint, value)
     return _same

@@ -74,7 +74,7 @@ class Access:
 
     def may(self, scope: Scope) -> bool:
         """Return whether the scope is granted."""
-        return scope in self.scopes or any(scope in GRANTS[each] for each in self.scopes)
+        return scope in self.scopes or any(scope in GRANTS[granted] for granted in self.scopes)
 
     def may_use(self, task_list: str) -> bool:
         """Return whether the task list is permitted."""
@@ -124,13 +124,13 @@ def _granted(scopes: frozenset[Scope]) -> frozenset[Scope]:
 
 def parse_scopes(scopes: Iterable[Scope | str]) -> tuple[Scope, ...]:
     """Return the scopes in order of weight, without duplicates; raise `InvalidInput` for unknown ones or none."""
-    given = {scopes} if isinstance(scopes, str) else set(scopes)
-    known = {scope.value for scope in Scope}
-    if unknown := sorted(str(each) for each in given if each not in known):
+    requested = {scopes} if isinstance(scopes, str) else set(scopes)
+    names = {scope.value for scope in Scope}
+    if unknown := sorted(str(scope) for scope in requested if scope not in names):
         raise InvalidInput(f"{unknown[0]!r} is not a scope; a token has one or more of {', '.join(Scope)}.")
-    if not given:
+    if not requested:
         raise InvalidInput(f"A token needs at least one scope: {', '.join(Scope)}.")
-    return tuple(scope for scope in Scope if scope in given)
+    return tuple(scope for scope in Scope if scope in requested)
 
 
 def check_token_name(name: str) -> str:

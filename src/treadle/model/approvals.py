@@ -101,7 +101,7 @@ class ApprovalRequest(Stored, frozen=True, kw_only=True, omit_defaults=True):
         """Decode the output of `as_json`, or a `question` with the options of `of`; raise `InvalidApproval` otherwise."""
         if isinstance(value, dict) and "question" in value:
             try:
-                return cls.of(value["question"], **{name: each for name, each in value.items() if name != "question"})
+                return cls.of(value["question"], **{name: option for name, option in value.items() if name != "question"})
             except TypeError as error:
                 raise InvalidApproval(f"This is not a request for an approval: {error}.") from None
         try:
@@ -130,8 +130,8 @@ def check_request(request: ApprovalRequest) -> ApprovalRequest:
 
 def _plain(request: ApprovalRequest) -> ApprovalRequest:
     """Return the request made of plain JSON values."""
-    given = {name: value for name in request.__struct_fields__ if (value := getattr(request, name)) is not msgspec.UNSET}
-    return msgspec.convert(decode(encode(given, "request", 2 * PAYLOAD_LIMIT)), ApprovalRequest)
+    fields = {name: value for name in request.__struct_fields__ if (value := getattr(request, name)) is not msgspec.UNSET}
+    return msgspec.convert(decode(encode(fields, "request", 2 * PAYLOAD_LIMIT)), ApprovalRequest)
 
 
 def _wrong(request: ApprovalRequest) -> str | None:
@@ -281,10 +281,10 @@ def vote(
     votes = approval.votes
     changed = approval
     if edits:
-        votes = tuple(each for each in votes if each.decision != APPROVE)
+        votes = tuple(earlier for earlier in votes if earlier.decision != APPROVE)
         changed = msgspec.structs.replace(approval, context={**approval.context, **edits}, edited_by=actor)
     votes = (*votes, Vote(actor=actor, decision=decision, at=now, reason=reason))
-    count = sum(each.decision == decision for each in votes)
+    count = sum(cast.decision == decision for cast in votes)
     needed = approval.request.quorum if decision == APPROVE else approval.request.denials
     changed = msgspec.structs.replace(changed, votes=votes)
     if count < needed:
@@ -305,7 +305,7 @@ def decision_of(approval_id: str, approval: Approval, now: int) -> dict[str, Jso
         "reason": approval.reason,
         "edited": approval.edited_by is not None,
         "context": approval.context,
-        "votes": [plain(each) for each in approval.votes],
+        "votes": [plain(vote) for vote in approval.votes],
     }
 
 

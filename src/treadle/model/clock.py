@@ -77,10 +77,10 @@ def instant(at: datetime, what: str = "time") -> int:
         raise InvalidPolicy(f"{what} must be a datetime with a time zone, not {shown(at)}.")
     if at.tzinfo is None:
         raise InvalidPolicy(f"{what} must carry a time zone, e.g. datetime(..., tzinfo=UTC); got {at.isoformat()}.")
-    found = round(at.timestamp() * 1000)
-    if not 0 <= found < LATEST_AT:
+    timestamp = round(at.timestamp() * 1000)
+    if not 0 <= timestamp < LATEST_AT:
         raise InvalidPolicy(f"{what} must be in the years from 1970 to 8999, not {at.isoformat()}.")
-    return found
+    return timestamp
 
 
 def as_text(at: int | None) -> str | None:

@@ -79,13 +79,13 @@ class Converter:
         self.annotation = annotation
         shape = shapes.type_info(annotation)
         nested = list(_nested(shape, "", set()))
-        for place, each in nested:
-            if isinstance(each, shapes.CustomType) and not (issubclass(each.cls, PurePath) or is_model(each.cls)):
-                raise TypeError(f"{place + ': ' if place else ''}a {each.cls.__name__} cannot be stored as JSON")
-            if isinstance(each, shapes.RawType | shapes.ExtType):
-                raise TypeError(f"{place + ': ' if place else ''}a {type(each).__name__} cannot be stored as JSON")
-        self._single = not any(isinstance(each, _NATIVE_SHAPES) for _, each in nested)
-        self._quick = all(_compares_all(each) for _, each in nested)
+        for place, inner in nested:
+            if isinstance(inner, shapes.CustomType) and not (issubclass(inner.cls, PurePath) or is_model(inner.cls)):
+                raise TypeError(f"{place + ': ' if place else ''}a {inner.cls.__name__} cannot be stored as JSON")
+            if isinstance(inner, shapes.RawType | shapes.ExtType):
+                raise TypeError(f"{place + ': ' if place else ''}a {type(inner).__name__} cannot be stored as JSON")
+        self._single = not any(isinstance(inner, _NATIVE_SHAPES) for _, inner in nested)
+        self._quick = all(_compares_all(inner) for _, inner in nested)
         self._read = _reader(annotation)
         self._write_model = annotation.model_dump_json if is_model(annotation) else None
         self.is_object = _is_object(shape)
@@ -147,8 +147,8 @@ class Converter:
     def _explained(self, error: Exception, value: Any, native: tuple[type, ...]) -> str:
         """Return the path and the reason: `$.items[2].price: expected float, got "x"`."""
         inner = error.__cause__ if isinstance(error.__cause__, _Within) else error if isinstance(error, _Within) else None
-        found = _AT.match(text_of(error, 2000))
-        reason, in_key, path = found.groups() if found else (text_of(error, 2000), None, None)
+        match = _AT.match(text_of(error, 2000))
+        reason, in_key, path = match.groups() if match else (text_of(error, 2000), None, None)
         parts: list[Any] = [
             name or (_SOME if index == _SOME else int(index)) for name, index in _PART.findall(path or "") if name or index
         ]
@@ -172,9 +172,9 @@ class Converter:
             container = _at(value, parts[:position])
             if not isinstance(container, dict) or len(container) > _MAX_KEYS:
                 return
-            for key, each in container.items():
+            for key, member in container.items():
                 try:
-                    _converted(_replaced(value, parts[:position], {key: each}), self.annotation, native)
+                    _converted(_replaced(value, parts[:position], {key: member}), self.annotation, native)
                 except Exception:
                     parts[position] = key
                     break
@@ -239,20 +239,20 @@ def _reader(annotation: Any) -> Callable[[str | bytes], Any]:
     if not (isinstance(annotation, type) and issubclass(annotation, Arguments)):
         return msgspec.json.Decoder(annotation, dec_hook=_load_custom).decode
     fields = msgspec.structs.fields(annotation)
-    models = [(each.name, each.type.model_validate_json) for each in fields if is_model(each.type)]
+    models = [(field.name, field.type.model_validate_json) for field in fields if is_model(field.type)]
     shape: list[Any] = []
-    for each in fields:
-        kind = msgspec.Raw if is_model(each.type) else each.type
-        shape.append((each.name, kind) if each.required else (each.name, kind, msgspec.UNSET))
+    for field in fields:
+        kind = msgspec.Raw if is_model(field.type) else field.type
+        shape.append((field.name, kind) if field.required else (field.name, kind, msgspec.UNSET))
     twin = msgspec.defstruct("Arguments", shape, forbid_unknown_fields=True, kw_only=True)
     decode, asdict = msgspec.json.Decoder(twin, dec_hook=_load_custom).decode, msgspec.structs.asdict
 
     def read(text: str | bytes) -> dict[str, Any]:
-        found = {name: value for name, value in asdict(decode(text)).items() if value is not msgspec.UNSET}
+        values = {name: value for name, value in asdict(decode(text)).items() if value is not msgspec.UNSET}
         for name, load in models:
-            if name in found:
-                found[name] = load(bytes(found[name]))
-        return found
+            if name in values:
+                values[name] = load(bytes(values[name]))
+        return values
 
     return read
 
@@ -329,7 +329,7 @@ def _is_object(shape: Any) -> bool:
     if isinstance(shape, shapes.Metadata):
         return _is_object(shape.type)
     if isinstance(shape, shapes.UnionType):
-        return all(_is_object(each) for each in shape.types if not isinstance(each, shapes.NoneType))
+        return all(_is_object(option) for option in shape.types if not isinstance(option, shapes.NoneType))
     if isinstance(shape, shapes.CustomType):
         return is_model(shape.cls) and not getattr(shape.cls, "__pydantic_root_model__", False)
     return isinstance(shape, _OBJECTS) and not getattr(shape, "array_like", False)

@@ -239,13 +239,15 @@ def polled(
 
     The next poll is at least `back_off_for` milliseconds later.
     """
-    kept = ExternalProductionHandle(record.external_job_id, record.polling_interval_seconds, record.progress_hint, record.progress)
+    unchanged = ExternalProductionHandle(
+        record.external_job_id, record.polling_interval_seconds, record.progress_hint, record.progress
+    )
     counts: dict[str, Json] = {"raised": record.raised}
     if error is not None:
         counts = {"raised": record.raised + 1, "raised_in_row": record.raised_in_row + 1, "error": error[:DETAIL_LIMIT]}
     if back_off_for:
         counts["not_before"] = at + back_off_for
-    return ExternalEvent(kind=POLLED, number=record.polls + 1, at=at, payload=_progress_of(handle or kept) | counts)
+    return ExternalEvent(kind=POLLED, number=record.polls + 1, at=at, payload=_progress_of(handle or unchanged) | counts)
 
 
 def resolved(

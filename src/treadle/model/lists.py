@@ -125,7 +125,7 @@ class Bucket(msgspec.Struct, frozen=True, kw_only=True):
         if self.rate is None:
             return "none"
         units = (("second", 1), ("minute", 60), ("hour", 3600), ("day", 86_400))
-        unit, seconds = next((each for each in units if self.rate * each[1] >= 1), units[-1])
+        unit, seconds = next((pair for pair in units if self.rate * pair[1] >= 1), units[-1])
         return f"{self.rate * seconds:g} per {unit}, bursts of {self.burst}"
 
 

@@ -91,7 +91,7 @@ def check_pattern(pattern: str, what: str = "handler name") -> str:
 
 def handles(patterns: Collection[str], name: str) -> bool:
     """Return whether the name, its short name or a glob for it is among the patterns."""
-    return handles_by_name(patterns, name) or any("*" in each and fnmatchcase(name, each) for each in patterns)
+    return handles_by_name(patterns, name) or any("*" in pattern and fnmatchcase(name, pattern) for pattern in patterns)
 
 
 def handles_by_name(patterns: Collection[str], name: str) -> bool:

@@ -45,9 +45,9 @@ def read_plan(steps: Any) -> list[PlanStep]:
     if len(steps) > _MAX_STEPS:
         raise InvalidPlan(f"A plan has at most {_MAX_STEPS} steps, not {len(steps)}.")
     read: dict[str, PlanStep] = {}
-    for number, given in enumerate(steps, 1):
+    for number, document in enumerate(steps, 1):
         try:
-            step = _read_step(given, number, read)
+            step = _read_step(document, number, read)
         except RecursionError:
             raise InvalidPlan(f"The arguments of step {number} of the plan are nested too deeply.") from None
         read[step.name] = step
@@ -79,8 +79,8 @@ def _read_step(given: Any, number: int, earlier: Collection[str]) -> PlanStep:
     for place in _references(dict(arguments)):
         first = place.partition(".")[0]
         if first != INPUTS and first not in earlier:
-            known = ", ".join([INPUTS, *earlier])
-            raise InvalidPlan(f"{where} refers to {place!r}, but no earlier step is called {first!r}; available: {known}.")
+            available = ", ".join([INPUTS, *earlier])
+            raise InvalidPlan(f"{where} refers to {place!r}, but no earlier step is called {first!r}; available: {available}.")
     approval = given.get("approval") or None
     if approval is True:
         approval = {}
@@ -105,9 +105,9 @@ def _references(value: Json) -> list[str]:
             if len(value) != 1 or not isinstance(value[FROM], str) or not value[FROM]:
                 raise InvalidPlan(f"A reference must be {{'{FROM}': 'step.field'}} and nothing else, not {dict(value)!r}.")
             return [value[FROM]]
-        return [] if set(value) == {VALUE} else [place for each in value.values() for place in _references(each)]
+        return [] if set(value) == {VALUE} else [place for part in value.values() for place in _references(part)]
     if isinstance(value, list | tuple):
-        return [place for each in value for place in _references(each)]
+        return [place for part in value for place in _references(part)]
     return []
 
 
@@ -118,21 +118,21 @@ def resolve(value: Json, known: Mapping[str, Json]) -> Json:
             return _look_up(value[FROM], known)
         if set(value) == {VALUE}:
             return value[VALUE]
-        return {key: resolve(each, known) for key, each in value.items()}
+        return {key: resolve(part, known) for key, part in value.items()}
     if isinstance(value, list | tuple):
-        return [resolve(each, known) for each in value]
+        return [resolve(part, known) for part in value]
     return value
 
 
 def _look_up(place: str, known: Mapping[str, Json]) -> Json:
-    found: Json = known
+    current: Json = known
     seen: list[str] = []
     for part in place.split("."):
-        if isinstance(found, Mapping) and part in found:
-            found = found[part]
-        elif isinstance(found, list) and part.isdecimal() and len(part) < _DIGITS and int(part) < len(found):
-            found = found[int(part)]
+        if isinstance(current, Mapping) and part in current:
+            current = current[part]
+        elif isinstance(current, list) and part.isdecimal() and len(part) < _DIGITS and int(part) < len(current):
+            current = current[int(part)]
         else:
             raise InvalidPlan(f"The plan refers to {place!r}, but {'.'.join(seen) or 'it'} has no {part!r}.")
         seen.append(part)
-    return found
+    return current

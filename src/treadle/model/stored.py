@@ -61,8 +61,8 @@ def read(kind: type[S], text: str | bytes) -> S:
     """Decode the JSON text of a structure; raises `UnreadableValue`."""
     try:
         try:
-            found: S = _decoder(cast("Any", kind))(text)
-            return found
+            structure: S = _decoder(cast("Any", kind))(text)
+            return structure
         except msgspec.ValidationError:
             value = msgspec.json.decode(text)
     except (msgspec.DecodeError, UnicodeError, RecursionError, TreadleError) as error:
@@ -109,7 +109,7 @@ def _decoder(kind: Any) -> Callable[[str | bytes], Any]:
 @cache
 def _fields(kind: type[AnyStored]) -> dict[str, tuple[str, Any]]:
     """Return the attribute and the type of each field, by its name in JSON."""
-    return {each.encode_name: (each.name, each.type) for each in msgspec.structs.fields(kind) if each.encode_name != MORE}
+    return {field.encode_name: (field.name, field.type) for field in msgspec.structs.fields(kind) if field.encode_name != MORE}
 
 
 @cache
@@ -127,24 +127,24 @@ def _set_apart(hint: Any) -> Callable[[Any], Any]:
     """Return the function that moves the unknown fields of all structures in a value of this type to `MORE`."""
     if isinstance(hint, type) and issubclass(hint, AnyStored):
         return lambda value: _set_fields_apart(hint, value)
-    inner = [each for each in map(_set_apart, get_args(hint)) if each is not _same]
+    inner = [move for move in map(_set_apart, get_args(hint)) if move is not _same]
     if not inner:
         return _same
     origin = get_origin(hint)
     if origin in (Union, types.UnionType):
         return inner[0]
     if origin is dict:
-        return lambda value: {key: inner[0](each) for key, each in value.items()} if isinstance(value, dict) else value
-    return lambda value: [inner[0](each) for each in value] if isinstance(value, list | tuple) else value
+        return lambda value: {key: inner[0](part) for key, part in value.items()} if isinstance(value, dict) else value
+    return lambda value: [inner[0](part) for part in value] if isinstance(value, list | tuple) else value
 
 
 def _set_fields_apart(kind: type[AnyStored], value: Any) -> Any:
     if not isinstance(value, dict):
         return value
-    known = _fields(kind)
-    made = {key: _set_apart(known[key][1])(each) for key, each in value.items() if key in known}
-    more = {key: each for key, each in value.items() if key not in known}
-    return made | {MORE: more} if more else made
+    fields = _fields(kind)
+    known_values = {key: _set_apart(fields[key][1])(part) for key, part in value.items() if key in fields}
+    more = {key: part for key, part in value.items() if key not in fields}
+    return known_values | {MORE: more} if more else known_values
 
 
 def _join(value: Any, built: Any) -> Any:
@@ -156,7 +156,7 @@ def _join(value: Any, built: Any) -> Any:
         more = built.pop(MORE, None)
         return more | built if more else built
     if isinstance(value, list | tuple):
-        return [_join(each, other) for each, other in zip(value, built, strict=True)]
+        return [_join(part, other) for part, other in zip(value, built, strict=True)]
     if isinstance(value, dict):
         return {key: _join(value.get(key), other) for key, other in built.items()}
     return built

@@ -116,4 +116,4 @@ def time_in(text: str) -> int | None:
 
 
 def _surrogates(text: str) -> bool:
-    return any("\ud800" <= each <= "\udfff" for each in text)
+    return any("\ud800" <= character <= "\udfff" for character in text)

@@ -17,8 +17,8 @@ def printable(text: str, keep: str = "") -> str:
     """Escape line breaks, terminal controls, bidirectional overrides and lone surrogates; characters in `keep` stay."""
     if text.isprintable():
         return text
-    kept = _HARMLESS + keep
-    return "".join(c if c.isprintable() or c in kept else c.encode("unicode_escape").decode() for c in text)
+    allowed = _HARMLESS + keep
+    return "".join(c if c.isprintable() or c in allowed else c.encode("unicode_escape").decode() for c in text)
 
 
 def json_text(value: Any, **options: Any) -> str:

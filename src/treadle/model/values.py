@@ -271,9 +271,9 @@ def _measured(value: Json, what: str, limit: int) -> tuple[bool, int]:
         else:
             open_.pop()
             if inside:
-                left = inside.pop()
+                finished = inside.pop()
                 if limit >= MEASURED:
-                    seen.add(id(left))
+                    seen.add(id(finished))
     return plain, deepest
 
 
@@ -307,10 +307,10 @@ def _decode_large(text: str) -> Json:
 
 def decode_object(text: str | None) -> dict[str, Json]:
     """Decode the JSON text of an object; {} for None. Raises `UnreadableValue` for any other text."""
-    found = {} if text is None else decode(text)
-    if not isinstance(found, dict):
+    decoded = {} if text is None else decode(text)
+    if not isinstance(decoded, dict):
         raise UnreadableValue(f"A stored value cannot be read: it is {text[:40] if text else text}, not an object. It is damaged.")
-    return found
+    return decoded
 
 
 def decode_shown(text: str | None, reader: Callable[[str], Json] = decode_object) -> Json:
@@ -381,16 +381,16 @@ def _part_text(value: object, depth: int = 0) -> str:
 def _list_text(value: list[object] | tuple[object, ...], depth: int) -> str:
     if depth or len(value) > _SHOWN_MEMBERS:
         return f"[{len(value)} items]" if len(value) != 1 else "[1 item]"
-    return f"[{', '.join(_part_text(each, depth + 1) for each in value)}]"
+    return f"[{', '.join(_part_text(member, depth + 1) for member in value)}]"
 
 
 def _dict_text(value: dict[object, object], depth: int) -> str:
     if depth:
         return "{…}" if value else "{}"
     parts = []
-    for name, each in list(value.items())[:_SHOWN_MEMBERS]:
+    for name, member in list(value.items())[:_SHOWN_MEMBERS]:
         key = name if isinstance(name, str) else type_name(name)
-        parts.append(f"{_cut(key, 24)}: {'***' if _SECRET.search(key) else _part_text(each, depth + 1)}")
+        parts.append(f"{_cut(key, 24)}: {'***' if _SECRET.search(key) else _part_text(member, depth + 1)}")
     return f"{{{', '.join([*parts, '…'] if len(value) > _SHOWN_MEMBERS else parts)}}}"
 
 

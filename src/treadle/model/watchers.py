@@ -129,14 +129,14 @@ def normalize(address: str) -> Address | None:
 def is_allowed(address: str, allowed: Iterable[str]) -> bool:
     """Return whether the address is, or is below, an allowed one. Symbolic links and host names are not resolved."""
     place = normalize(address)
-    return place is not None and any(place.is_below(other) for each in allowed if (other := normalize(each)) is not None)
+    return place is not None and any(place.is_below(other) for root in allowed if (other := normalize(root)) is not None)
 
 
 def _path(scheme: str, host: str, port: int | None, names: Iterable[str]) -> Address | None:
-    found = tuple(name for name in names if name)
-    if any(name in (".", "..") or "/" in name or "\\" in name for name in found):
+    segments = tuple(name for name in names if name)
+    if any(name in (".", "..") or "/" in name or "\\" in name for name in segments):
         return None
-    return Address(scheme, host, port, found)
+    return Address(scheme, host, port, segments)
 
 
 def _decoded(name: str) -> str:

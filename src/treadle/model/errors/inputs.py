@@ -159,7 +159,7 @@ class IllegalMove(TreadleError):
 
     def __init__(self, entity: str, entity_id: str, state: str, move: str, possible: tuple[str, ...] = ()) -> None:
         engines_own = "retry" if entity == "task" else None  # made by a failed attempt; operators requeue
-        acts = dict.fromkeys(_ACTS[each] for each in possible if each in _ACTS and each not in (move, engines_own))
+        acts = dict.fromkeys(_ACTS[action] for action in possible if action in _ACTS and action not in (move, engines_own))
         can = f" Possible now: {', '.join(acts)}." if acts else " That state is final."
         super().__init__(f"The {entity} {entity_id} is {state}; {_ACTS.get(move, move)} is not possible.{can}")
         self.entity, self.entity_id, self.state, self.move = entity, entity_id, state, move
