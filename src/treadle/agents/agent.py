@@ -122,14 +122,14 @@ def _own(evaluator: Evaluator, name: str) -> bool:
 
 def _options_of(function: Any) -> frozenset[str]:
     """Return the options that its `fail_step` accepts; the one in the specification accepts none."""
-    known = frozenset({"code", "error_type", "traceback"})
+    options = frozenset({"code", "error_type", "traceback"})
     try:
         parameters = inspect.signature(function).parameters
     except (TypeError, ValueError):
         return frozenset()
-    if any(each.kind is inspect.Parameter.VAR_KEYWORD for each in parameters.values()):
-        return known
-    return known.intersection(parameters)
+    if any(parameter.kind is inspect.Parameter.VAR_KEYWORD for parameter in parameters.values()):
+        return options
+    return options.intersection(parameters)
 
 
 def _outcome_of(decided: Finish) -> Outcome:
@@ -309,8 +309,8 @@ class Agent:
             try:
                 self._handle(task, registry.find(task.name))
             except KeyboardInterrupt:
-                for left in tasks[number:]:
-                    self._persistence.run(self._persistence.release(left, "the agent was interrupted"))
+                for unhandled in tasks[number:]:
+                    self._persistence.run(self._persistence.release(unhandled, "the agent was interrupted"))
                 raise
         prompts = self._ask_prompts(registry, self._config.max_concurrent - len(tasks))
         self._persistence.run(self._persistence.kernel.run_services.log_lines.flush())

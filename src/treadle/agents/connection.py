@@ -161,8 +161,8 @@ class Connection:
     async def whole_payload_of(self, task: Task) -> dict[str, Json]:
         """Return the payload of the task with the fields that `save_task` kept in it."""
         text = await self.kernel.value_store.open_text(task.payload) if task.payload.startswith("@") else task.payload
-        found: dict[str, Json] = decode(text)
-        return found
+        payload: dict[str, Json] = decode(text)
+        return payload
 
     async def settle(self, task: Task, outcome: Outcome, policy: RetryPolicy = NO_RETRY) -> bool:
         """Commit the outcome of an attempt under its claim, with the consequences for its run; False if the claim was lost.
@@ -242,8 +242,8 @@ def _close_at_exit(connection: Connection) -> None:
     seen = weakref.ref(connection)
 
     def close() -> None:
-        if (left := seen()) is not None:
-            left.close()
+        if (connection := seen()) is not None:
+            connection.close()
 
     atexit.register(close)
     weakref.finalize(connection, atexit.unregister, close).atexit = False

@@ -153,8 +153,8 @@ _KEPT = ("runner_id", "workflow_id", "flow_id", "step_id", "data_type")
 
 def with_kept(task: TaskDefinition) -> dict[str, Any]:
     """Return the payload to store for a new task: its data, and the fields that have no column."""
-    kept = {name: getattr(task, name) for name in _KEPT if getattr(task, name)}
-    return {**(task.data or {}), **({_KEPT_IN: kept} if kept else {})}
+    extras = {name: getattr(task, name) for name in _KEPT if getattr(task, name)}
+    return {**(task.data or {}), **({_KEPT_IN: extras} if extras else {})}
 
 
 def without_kept(payload: dict[str, Any]) -> dict[str, Any]:
@@ -164,7 +164,7 @@ def without_kept(payload: dict[str, Any]) -> dict[str, Any]:
 
 def task_of(task: Task, payload: dict[str, Any]) -> TaskDefinition:
     """Convert a task of the kernel, with its stored payload."""
-    made = TaskDefinition(
+    definition = TaskDefinition(
         uuid=task.id,
         name=task.name,
         runner_id=task.run_id or "",
@@ -179,8 +179,12 @@ def task_of(task: Task, payload: dict[str, Any]) -> TaskDefinition:
         data_type=task.kind,
         data=without_kept(payload),
     )
-    kept = payload.get(_KEPT_IN)
-    return replace(made, **kept) if task.run_id is None and isinstance(kept, dict) and kept.keys() <= set(_KEPT) else made
+    extras = payload.get(_KEPT_IN)
+    return (
+        replace(definition, **extras)
+        if task.run_id is None and isinstance(extras, dict) and extras.keys() <= set(_KEPT)
+        else definition
+    )
 
 
 def server_of(server: Server) -> ServerDefinition:

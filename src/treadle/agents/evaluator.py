@@ -89,10 +89,10 @@ class Evaluator:
         dollars that the run may spend on models. Steps with a handler in `dispatcher` are handled here, instead of by workers.
         """
         forbid_event_loop("execute")
-        given = dict(inputs or {})
+        arguments = dict(inputs or {})
         key = runner_id or wf_id or None
         options = {"idempotency_key": key, "task_list": task_list, "preclaimed": born, "budget": budget}
-        run_id = self.persistence.run(self._start(workflow_ast, program_ast, given, options))
+        run_id = self.persistence.run(self._start(workflow_ast, program_ast, arguments, options))
         self._tell("workflow.start", run_id)
         return self._drive(run_id, dispatcher)
 
@@ -191,9 +191,9 @@ class Evaluator:
         """Emit an event; errors of the telemetry are ignored."""
         if self.telemetry is not None:
             at = self.persistence.kernel.clock.now()
-            made = {"timestamp": at, "eventType": event, "workflowId": run_id, "stepId": step_id, "details": details}
+            record = {"timestamp": at, "eventType": event, "workflowId": run_id, "stepId": step_id, "details": details}
             with suppress(Exception):
-                self.telemetry.emit(made)
+                self.telemetry.emit(record)
 
     def _drive(self, run_id: str, dispatcher: ToolRegistry | None) -> ExecutionResult:
         result = self.persistence.run(self._to_fixed_point(run_id))
@@ -223,12 +223,12 @@ class Evaluator:
         runs = self.persistence.engine.runs
         seen, still = -1, 0
         for _ in range(self._max_iterations):
-            found = await runs.status(run_id)
-            if found.status is not ExecutionStatus.RUNNING:
-                return _shown(found)
+            progress = await runs.status(run_id)
+            if progress.status is not ExecutionStatus.RUNNING:
+                return _shown(progress)
             if await self.persistence.work_own_kinds():
                 continue
-            seen, still = found.iterations, still + 1 if found.iterations == seen else 0
+            seen, still = progress.iterations, still + 1 if progress.iterations == seen else 0
             if still == _STILL_FOR and (await runs.get_run(run_id)).state == RunState.RUNNING:
                 still = 0
                 with suppress(Refused):  # it changes too fast to need repair

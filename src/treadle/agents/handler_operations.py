@@ -31,7 +31,7 @@ class HandlerOperations(HandlersApi):
 
     async def list(self) -> HandlerList:
         problems = await self._problems()
-        return HandlerList([self._record(each, problems) for each in await self._registrations()])
+        return HandlerList([self._record(registration, problems) for registration in await self._registrations()])
 
     async def rates(self) -> HandlerRates:
         return await self._kernel.throughput.rates()
@@ -80,11 +80,11 @@ class HandlerOperations(HandlersApi):
             "requirements": None if requirements is None else [*requirements],
             "metadata": metadata,
         }
-        given = {name: value for name, value in changes.items() if value is not None}
-        found = await self._find(facet_name)
+        updates = {name: value for name, value in changes.items() if value is not None}
+        registration = await self._find(facet_name)
         if requirements is None or metadata is None:
-            found.check_readable()
-        return await self._save(actor, replace(found, **given))
+            registration.check_readable()
+        return await self._save(actor, replace(registration, **updates))
 
     async def remove(self, facet_name: str, *, actor: str = "operator") -> HandlerRemoved:
         if not await self._kernel.store.operators.delete_handler(self._kernel.settings.namespace, facet_name):
@@ -97,10 +97,10 @@ class HandlerOperations(HandlersApi):
     ) -> HandlerTrial:
         if not 0 <= wait_for <= WAIT_LIMIT:
             raise InvalidInput(f"wait_for must be from 0 to {WAIT_LIMIT:g} seconds, not {wait_for:g}.")
-        found = await self._find(facet_name)
-        found.check_readable()
+        registration = await self._find(facet_name)
+        registration.check_readable()
         self._kernel.emit(Operated(f"handler of {facet_name} tried", actor))
-        return await try_outside(found, payload or {}, self._kernel.settings.handler_roots, wait_for)
+        return await try_outside(registration, payload or {}, self._kernel.settings.handler_roots, wait_for)
 
     async def _save(self, actor: str, registration: HandlerRegistration) -> Handler:
         check_registration(registration)
@@ -116,7 +116,7 @@ class HandlerOperations(HandlersApi):
 
     async def _find(self, facet_name: str) -> HandlerRegistration:
         """The registration of the facet, or `NotFound`."""
-        match = next((each for each in await self._registrations() if each.facet_name == facet_name), None)
+        match = next((registration for registration in await self._registrations() if registration.facet_name == facet_name), None)
         if match is None:
             raise not_found("handler", facet_name)
         return match
@@ -126,8 +126,8 @@ class HandlerOperations(HandlersApi):
         store = self._kernel.store
         now = await store.now()
         servers = await store.servers.list_all(self._kernel.settings.namespace)
-        live = [each for each in servers if shown_server_state(each, now) in LIVE_SERVER_STATES]
-        return {hold.handler: hold.message for each in live if (hold := find_hold(each, now)) is not None and hold.handler}
+        live = [server for server in servers if shown_server_state(server, now) in LIVE_SERVER_STATES]
+        return {hold.handler: hold.message for server in live if (hold := find_hold(server, now)) is not None and hold.handler}
 
     def _record(self, registration: HandlerRegistration, problems: dict[str, str]) -> Handler:
         try:

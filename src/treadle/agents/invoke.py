@@ -170,9 +170,9 @@ class ToolRegistry:
 
     def find(self, name: str) -> Tool | None:
         """Return the handler for tasks of that name."""
-        found = self._tools.get(name) or self._tools.get(short_name(name))
-        if found is not None or self._default is None:
-            return found
+        tool = self._tools.get(name) or self._tools.get(short_name(name))
+        if tool is not None or self._default is None:
+            return tool
         default: Callable[..., Any] = self._default
         return partial(default, name) if _takes_name(default) else default
 
@@ -227,5 +227,5 @@ def _takes_name(handler: Callable[..., Any]) -> bool:
         signature = inspect.signature(handler)
     except (TypeError, ValueError):
         return False
-    needed = [each for each in signature.parameters.values() if each.default is each.empty]
-    return sum(each.kind in (each.POSITIONAL_ONLY, each.POSITIONAL_OR_KEYWORD) for each in needed) == 2
+    needed = [parameter for parameter in signature.parameters.values() if parameter.default is parameter.empty]
+    return sum(parameter.kind in (parameter.POSITIONAL_ONLY, parameter.POSITIONAL_OR_KEYWORD) for parameter in needed) == 2

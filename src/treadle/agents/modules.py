@@ -72,21 +72,21 @@ def missing_requirements(requirements: Sequence[str]) -> list[str]:
 def _problems(requirement: Requirement, seen: set[tuple[str, str]]) -> Iterator[str]:
     """Yield the problems of the installed package, then those of its extras."""
     try:
-        found = distribution(requirement.name)
+        package = distribution(requirement.name)
     except PackageNotFoundError:
         yield "not installed"
         return
-    if (unfit := _unfit(requirement.specifier, found.version)) is not None:
+    if (unfit := _unfit(requirement.specifier, package.version)) is not None:
         yield unfit
     for extra in sorted(requirement.extras):
         if (key := (canonicalize_name(requirement.name), canonicalize_name(extra))) not in seen:
             seen.add(key)
-            yield from _lacks(found, extra, seen)
+            yield from _lacks(package, extra, seen)
 
 
 def _lacks(found: Distribution, extra: str, seen: set[tuple[str, str]]) -> Iterator[str]:
     """Yield the unmet dependencies of an extra of an installed package."""
-    offered = {canonicalize_name(each) for each in found.metadata.get_all("Provides-Extra") or ()}
+    offered = {canonicalize_name(name) for name in found.metadata.get_all("Provides-Extra") or ()}
     if canonicalize_name(extra) not in offered:
         yield f"{found.version} has no extra {extra}"
         return
@@ -104,17 +104,17 @@ def _unfit(wanted: SpecifierSet, installed: str) -> str | None:
         version = Version(installed)
     except InvalidVersion:
         return f"{installed} is installed, which is not a comparable version"
-    failed = [each for each in wanted if not each.contains(version, prereleases=True)]
+    failed = [specifier for specifier in wanted if not specifier.contains(version, prereleases=True)]
     if not failed:
         return None
-    for each in failed:
+    for specifier in failed:
         try:
-            bound = Version(each.version.removesuffix(".*"))
+            bound = Version(specifier.version.removesuffix(".*"))
         except InvalidVersion:
             continue
-        if each.operator in _LOWER_BOUNDS and version < bound:
+        if specifier.operator in _LOWER_BOUNDS and version < bound:
             return f"{installed} is installed, which is too old"
-        if each.operator in _UPPER_BOUNDS and version > bound:
+        if specifier.operator in _UPPER_BOUNDS and version > bound:
             return f"{installed} is installed, which is too new"
     return f"{installed} is installed"
 
@@ -135,8 +135,8 @@ def check_registration(registration: HandlerRegistration) -> None:
         raise InvalidInput(f"The entry point {registration.entrypoint!r} is not a function name.")
     if type(registration.timeout_ms) is not int or not 0 < registration.timeout_ms <= 24 * 3_600_000:
         raise InvalidInput(f"timeout_ms must be from 1 to 86,400,000 (a day), not {registration.timeout_ms!r}.")
-    for each in registration.requirements:
-        check_requirement(each)
+    for requirement in registration.requirements:
+        check_requirement(requirement)
     if not isinstance(registration.metadata, dict):
         raise InvalidInput(f"metadata is a dict, not {type(registration.metadata).__name__}.")
     registration.check_readable()
@@ -184,8 +184,8 @@ class Modules:
                 f"{registration.facet_name}.",
                 "entrypoint_missing",
             )
-        found: Callable[..., Any] = function
-        return found
+        entrypoint: Callable[..., Any] = function
+        return entrypoint
 
     def locate(self, module_uri: str) -> Path:
         """Return the file of the module; raise `OutsideRoots`, or `InvalidInput` if there is none."""
@@ -284,7 +284,7 @@ class Modules:
             load.set_exception(error)
             return
         with self._lock:
-            for other in [each for each in self._loads if each[0] == uri and each != key and self._loads[each].done()]:
+            for other in [other for other in self._loads if other[0] == uri and other != key and self._loads[other].done()]:
                 del self._loads[other]
         load.set_result(module)
 
@@ -300,7 +300,7 @@ class _FreshLoader(importlib.machinery.SourceFileLoader):
 def _is_installed(path: Path) -> bool:
     """Whether the file belongs to an installed package, the standard library or any virtual environment."""
     resolved = path.resolve()
-    libraries = {Path(sysconfig.get_path(each)).resolve() for each in ("stdlib", "platstdlib", "purelib", "platlib")}
+    libraries = {Path(sysconfig.get_path(name)).resolve() for name in ("stdlib", "platstdlib", "purelib", "platlib")}
     return (
         not {"site-packages", "dist-packages"}.isdisjoint(resolved.parts)
         or any(resolved.is_relative_to(library) for library in libraries)
@@ -313,20 +313,20 @@ def _module(uri: str, path: Path, roots: tuple[Path, ...], checksum: str) -> Mod
     for root in roots:
         if str(root) not in sys.path:
             sys.path.append(str(root))  # for imports of modules beside the handler module
-    if (found := _imported(path, checksum)) is None:
+    if (module := _imported(path, checksum)) is None:
         name = _name_of(path, roots) if uri.startswith("file:") else uri
         if parent := name.rpartition(".")[0]:
             importlib.import_module(parent)  # which may import the module
-        found = _imported(path, checksum) or _execute(name, path)
-    setattr(found, _CHECKSUM, checksum)
-    return found
+        module = _imported(path, checksum) or _execute(name, path)
+    setattr(module, _CHECKSUM, checksum)
+    return module
 
 
 def _imported(path: Path, checksum: str) -> ModuleType | None:
     """Return the imported module of that file, unless it was loaded for another checksum."""
-    plain = (each for each in list(sys.modules.values()) if type(each) is ModuleType)
-    same = (each for each in plain if str(each.__dict__.get("__file__")).endswith(path.name) and _file_of(each) == path)
-    return next((each for each in same if each.__dict__.get(_CHECKSUM, checksum) == checksum), None)
+    plain = (module for module in list(sys.modules.values()) if type(module) is ModuleType)
+    same = (module for module in plain if str(module.__dict__.get("__file__")).endswith(path.name) and _file_of(module) == path)
+    return next((module for module in same if module.__dict__.get(_CHECKSUM, checksum) == checksum), None)
 
 
 def _file_of(module: ModuleType) -> Path | None:

@@ -68,53 +68,57 @@ class Mongodump:
             file: Any
             try:
                 with GzipFile(path) if path.suffix == ".gz" else path.open("rb") as file:
-                    for each in self._bson.decode_file_iter(file):
-                        yield json.loads(json.dumps(each, default=str))
+                    for document in self._bson.decode_file_iter(file):
+                        yield json.loads(json.dumps(document, default=str))
             except (self._bson.errors.BSONError, OSError, EOFError) as error:
                 raise InvalidInput(f"{path} is not a complete BSON file: {error}") from error
 
     async def load(self) -> AsyncIterator[Imported]:
         """Import all documents, one after another."""
         programs: dict[str, Any] = {}
-        for each in self.read("flows"):
-            programs[str(each.get("uuid"))] = each.get("compiled_ast")
-            yield await _imported("flow", _flow_name(each), self._flow(each))
-        for each in self.read("handler_registrations"):
-            yield await _imported("handler", str(each.get("facet_name")), self._handler(each))
-        steps: dict[str, list[Document]] = {each["workflow_id"]: [] for each in self.read("runners") if each["state"] in _ENDS}
-        for each in self.read("steps"):
-            if each["workflow_id"] in steps:
-                steps[each["workflow_id"]].append(each)
-        for each in self.read("runners"):
-            program = each.get("compiled_ast") or programs.get((each.get("workflow") or {}).get("flow_id", ""))
-            yield await _imported("run", str(each.get("uuid")), self._run(each, program, steps.get(each["workflow_id"], [])))
+        for flow in self.read("flows"):
+            programs[str(flow.get("uuid"))] = flow.get("compiled_ast")
+            yield await _imported("flow", _flow_name(flow), self._flow(flow))
+        for handler in self.read("handler_registrations"):
+            yield await _imported("handler", str(handler.get("facet_name")), self._handler(handler))
+        steps: dict[str, list[Document]] = {
+            runner["workflow_id"]: [] for runner in self.read("runners") if runner["state"] in _ENDS
+        }
+        for step in self.read("steps"):
+            if step["workflow_id"] in steps:
+                steps[step["workflow_id"]].append(step)
+        for runner in self.read("runners"):
+            program = runner.get("compiled_ast") or programs.get((runner.get("workflow") or {}).get("flow_id", ""))
+            yield await _imported("run", str(runner.get("uuid")), self._run(runner, program, steps.get(runner["workflow_id"], [])))
 
     async def _flow(self, document: Document) -> bool:
         flows, name = self._engine.kernel.flows, _flow_name(document)
-        newest = {each.name: each.flow_id for each in await flows.list_versions()}.get(name)
-        sources = [(each["name"], each["content"]) for each in document.get("compiled_sources") or ()]
+        newest = {version.name: version.flow_id for version in await flows.list_versions()}.get(name)
+        sources = [(source["name"], source["content"]) for source in document.get("compiled_sources") or ()]
         try:
             flow_id = (await flows.compile_aside(sources))[0].id if sources else ""
         except InvalidFlow:
             if not document.get("compiled_ast"):
                 raise
             flow_id = ""
-        found = flow_id or flows.complete(document["compiled_ast"])[0].id
-        if found != newest and not self._dry_run:
+        imported_id = flow_id or flows.complete(document["compiled_ast"])[0].id
+        if imported_id != newest and not self._dry_run:
             if flow_id:
                 await flows.publish(name, sources, actor="import")
             else:
                 await flows.adopt(document["compiled_ast"])
-                await self._engine.kernel.store.runs.publish_flow(self._engine.kernel.settings.namespace, name, found, "import")
-        return found != newest
+                await self._engine.kernel.store.runs.publish_flow(
+                    self._engine.kernel.settings.namespace, name, imported_id, "import"
+                )
+        return imported_id != newest
 
     async def _handler(self, document: Document) -> bool:
-        known = {each.name: document[each.name] for each in fields(HandlerRegistration) if each.name in document}
-        registration = HandlerRegistration(**{**known, "created": 0, "updated": 0})
+        attributes = {field.name: document[field.name] for field in fields(HandlerRegistration) if field.name in document}
+        registration = HandlerRegistration(**{**attributes, "created": 0, "updated": 0})
         check_registration(registration)
         namespace = self._engine.kernel.settings.namespace
         stored = [
-            replace(each, created=0, updated=0) for each in await self._engine.kernel.store.operators.list_handlers(namespace)
+            replace(handler, created=0, updated=0) for handler in await self._engine.kernel.store.operators.list_handlers(namespace)
         ]
         if registration not in stored and not self._dry_run:
             await self._engine.kernel.store.operators.save_handler(namespace, registration)
@@ -132,12 +136,12 @@ class Mongodump:
         workflow = find_workflow(loaded, document["workflow"]["name"]).qualified_name
         if self._dry_run:
             return True
-        rows = [_row(run_id, workflow, number, each) for number, each in enumerate(steps)]
+        rows = [_row(run_id, workflow, number, step) for number, step in enumerate(steps)]
         outputs = next((row.returns for row in rows if row.kind is StepKind.WORKFLOW), {})
         errors = [row.error.text for row in rows if row.error is not None and row.kind is StepKind.STEP]
         values, limit = engine.kernel.value_store, engine.kernel.settings.payload_limit
-        given = {each["name"]: each.get("value") for each in document.get("parameters") or ()}
-        inputs, blobs = values.pack(given, run_id, "inputs", limit)
+        parameters = {parameter["name"]: parameter.get("value") for parameter in document.get("parameters") or ()}
+        inputs, blobs = values.pack(parameters, run_id, "inputs", limit)
         packed, more = values.pack(outputs, run_id, "outputs", limit)
         move, state = _ENDS[document["state"]]
         error = encode({"code": "failed", "message": (errors or ["failed"])[0]}, "error") if state is RunState.FAILED else None
@@ -146,15 +150,15 @@ class Mongodump:
         run = Run(id=run_id, namespace=own, flow_id=flow.id, workflow=workflow, inputs=inputs, root_id=run_id, steps=len(rows))
         stored = [store_step(row, values, run_id) for row in rows]
         done = packed if state is RunState.COMPLETED else None
-        made: list[Row] = [
-            *(*blobs, *more, *(blob for *_, found in stored for blob in found)),
+        writes: list[Row] = [
+            *(*blobs, *more, *(blob for *_, step_blobs in stored for blob in step_blobs)),
             PutFlow(flow),
             PutRun(run),
             MoveRun(run_id, "start", RunState.PENDING, RunState.RUNNING, actor="import", data=times),
             PutSteps(run_id, tuple(step for step, *_ in stored), len(stored)),
             MoveRun(run_id, move, RunState.RUNNING, state, actor="import", outputs=done, error=error, data=error),
         ]
-        await engine.kernel.committer.submit(Unit(rows=once(made)), STORE_TIMEOUT)
+        await engine.kernel.committer.submit(Unit(rows=once(writes)), STORE_TIMEOUT)
         return True
 
 
@@ -180,7 +184,7 @@ def _row(run_id: str, workflow: str, number: int, step: Document) -> StepRow:
     step_id, problem = derived_id(run_id, place), (step.get("transition") or {}).get("error")
     attributes = step.get("attributes") or {}
     params, returns = (
-        {key: each.get("value") for key, each in (attributes.get(part) or {}).items()} for part in ("params", "returns")
+        {key: attribute.get("value") for key, attribute in (attributes.get(part) or {}).items()} for part in ("params", "returns")
     )
     return StepRow(
         id=step_id, run_id=run_id, parent_id=None if is_root else derived_id(run_id, workflow), place=place,

@@ -116,30 +116,32 @@ class Persistence(Connection):
         this object does not hold, and for states that only the engine may set.
         """
         ends = (TaskState.COMPLETED, TaskState.FAILED)
-        found = None if not task.uuid else self.get_task(task.uuid)
-        if found is None:
+        stored = None if not task.uuid else self.get_task(task.uuid)
+        if stored is None:
             check_payload(task.data)
             if task.state not in (TaskState.PENDING, TaskState.RUNNING, *ends):
                 raise Refused(f"A new task cannot be {task.state}; it is pending, running, completed or failed.")
             task.uuid = self.run(self._create(task))
             begun = task.state != TaskState.PENDING
-            found = TaskDefinition(task.uuid, task.name, state=TaskState.RUNNING if begun else TaskState.PENDING)
-        if found.state in (*ends, TaskState.IGNORED, TaskState.CANCELED, task.state):
+            stored = TaskDefinition(task.uuid, task.name, state=TaskState.RUNNING if begun else TaskState.PENDING)
+        if stored.state in (*ends, TaskState.IGNORED, TaskState.CANCELED, task.state):
             return
-        held = self.claims.get(found.uuid)
+        held = self.claims.get(stored.uuid)
         if task.state == TaskState.CANCELED:
-            self.run(self.engine.cancel(found.uuid, actor=self.owner_id))
+            self.run(self.engine.cancel(stored.uuid, actor=self.owner_id))
         elif task.state == TaskState.PENDING and held is not None:
             self.run(self.release(held, "released by its agent"))
         elif task.state not in ends:
-            raise Refused(f"A task that is {found.state} cannot be made {task.state}; claim it, or cancel or retry it.")
-        elif not self.run(self._end(found.uuid, _outcome(task))):
+            raise Refused(f"A task that is {stored.state} cannot be made {task.state}; claim it, or cancel or retry it.")
+        elif not self.run(self._end(stored.uuid, _outcome(task))):
             raise Refused(f"The task {task.uuid} is not held by this object: claim it with claim_task first.")
 
     async def _create(self, task: TaskDefinition) -> str:
         """Insert the task; if it has begun, as claimed by this object."""
-        given = None if not task.uuid else id_of(task.uuid)
-        spec = TaskSpec(name=task.name, payload=with_kept(task), task_list=task.task_list_name, id=given, created_by=self.owner_id)
+        task_id = None if not task.uuid else id_of(task.uuid)
+        spec = TaskSpec(
+            name=task.name, payload=with_kept(task), task_list=task.task_list_name, id=task_id, created_by=self.owner_id
+        )
         new, blobs = self.kernel.queue.make(spec)
         if task.state != TaskState.PENDING:
             new = msgspec.structs.replace(new, preclaimed=Preclaimed(self.owner_id, LEASE_FOR))
@@ -196,7 +198,7 @@ class Persistence(Connection):
     @on_loop
     async def get_steps_by_workflow(self, workflow_id: str) -> list[StepDefinition]:
         """Return all steps and blocks of the run, in program order."""
-        return [await self._step(shown.row) for shown in await self.kernel.run_reads.list_steps(workflow_id)]
+        return [await self._step(step.row) for step in await self.kernel.run_reads.list_steps(workflow_id)]
 
     def get_steps_by_state(self, workflow_id: str, state: str) -> list[StepDefinition]:
         """Return the steps of the run in that state."""
@@ -268,7 +270,9 @@ class Persistence(Connection):
 
     def get_handler_registration(self, facet_name: str) -> HandlerRegistration | None:
         """Return the registration of exactly that name."""
-        return next((each for each in self.list_handler_registrations() if each.facet_name == facet_name), None)
+        return next(
+            (registration for registration in self.list_handler_registrations() if registration.facet_name == facet_name), None
+        )
 
     def list_handler_registrations(self) -> list[HandlerRegistration]:
         """Return all registrations, by name."""
@@ -296,12 +300,12 @@ class Persistence(Connection):
 
     def check_lock(self, key: str) -> LockDefinition | None:
         """Return the lock, if it is held."""
-        found = self.run(self.locks.find(key))
-        if found is None:
+        lock = self.run(self.locks.find(key))
+        if lock is None:
             return None
-        acquired_at, expires_at, details = found
-        known = {each.name for each in fields(LockMetaData)}
-        meta = LockMetaData(**{name: value for name, value in details.items() if name in known})
+        acquired_at, expires_at, details = lock
+        names = {field.name for field in fields(LockMetaData)}
+        meta = LockMetaData(**{name: value for name, value in details.items() if name in names})
         return LockDefinition(key, acquired_at, expires_at, meta)
 
     def _keep_lock(self, key: str, lock: Seen | None) -> bool:
@@ -315,8 +319,8 @@ class Persistence(Connection):
     async def _plain(self, attributes: dict[str, Any]) -> dict[str, Json]:
         """Return a copy of the attributes with their large values."""
         wanted = [value.digest for value in attributes.values() if isinstance(value, BlobRef)]
-        found = await self.kernel.value_store.load(wanted) if wanted else {}
-        whole = {name: found[value.digest] if isinstance(value, BlobRef) else value for name, value in attributes.items()}
+        blobs = await self.kernel.value_store.load(wanted) if wanted else {}
+        whole = {name: blobs[value.digest] if isinstance(value, BlobRef) else value for name, value in attributes.items()}
         copy: dict[str, Json] = decode(encode(whole, "attributes", _LIMIT))
         return copy
 
@@ -375,12 +379,12 @@ def _stored(server: ServerDefinition, namespace: str) -> Server:
         handlers=list(server.handlers),
         task_lists=["default"],
         started_at=server.start_time,
-        handled=sum(each.handled + each.not_handled for each in server.handled),
-        failed=sum(each.not_handled for each in server.handled),
+        handled=sum(count.handled + count.not_handled for count in server.handled),
+        failed=sum(count.not_handled for count in server.handled),
         server_group=server.server_group,
         service_name=server.service_name,
         topics=list(server.topics),
-        counts={each.handler: [each.handled, each.not_handled] for each in server.handled},
+        counts={count.handler: [count.handled, count.not_handled] for count in server.handled},
         error=None if server.error is None else msgspec.json.encode(server.error).decode(),
         namespace=namespace,
     )

@@ -126,20 +126,24 @@ class RegistryRunner(Agent):
 
     def refresh(self) -> None:
         """Read the registrations again; does nothing if they are unchanged."""
-        found = [
-            each for each in self._persistence.list_handler_registrations() if matches_topics(each.facet_name, self._config.topics)
+        registrations = [
+            registration
+            for registration in self._persistence.list_handler_registrations()
+            if matches_topics(registration.facet_name, self._config.topics)
         ]
-        readable = [each for each in found if each.unreadable is None]
-        if found == self._registrations and len(self._registry) == len(readable):
+        readable = [registration for registration in registrations if registration.unreadable is None]
+        if registrations == self._registrations and len(self._registry) == len(readable):
             return
-        known = {each.facet_name: each for each in self._registrations}
-        for each in found:
-            if known.get(each.facet_name) != each and each.unreadable is not None:
-                _log.warning("handler %s is not served: %s Register it again.", each.facet_name, each.unreadable)
-            if known.get(each.facet_name) != each and (missing := missing_requirements(each.requirements)):
-                _log.warning("handler %s has unmet requirements: %s", each.facet_name, ", ".join(missing))
-        self._registry.replace([self._handler(each) for each in readable])
-        self._registrations = found
+        previous = {registration.facet_name: registration for registration in self._registrations}
+        for registration in registrations:
+            if previous.get(registration.facet_name) != registration and registration.unreadable is not None:
+                _log.warning("handler %s is not served: %s Register it again.", registration.facet_name, registration.unreadable)
+            if previous.get(registration.facet_name) != registration and (
+                missing := missing_requirements(registration.requirements)
+            ):
+                _log.warning("handler %s has unmet requirements: %s", registration.facet_name, ", ".join(missing))
+        self._registry.replace([self._handler(registration) for registration in readable])
+        self._registrations = registrations
         if (host := self._host) is not None:
             self._persistence.run(_refresh_lanes(host))
 

@@ -69,7 +69,7 @@ async def try_outside(
     registration: HandlerRegistration, payload: dict[str, Json], roots: Sequence[str], within: float
 ) -> HandlerTrial:
     """Call the handler once in a separate process, for at most `within` seconds."""
-    asked = {"registration": asdict(registration), "payload": payload, "roots": list(roots)}
+    request = {"registration": asdict(registration), "payload": payload, "roots": list(roots)}
     child = await asyncio.create_subprocess_exec(
         sys.executable, "-P", "-m", __name__, stdin=PIPE, stdout=PIPE, stderr=PIPE, env=child_environment(), start_new_session=True
     )
@@ -79,7 +79,7 @@ async def try_outside(
     late = False
     reading = asyncio.gather(_tail(child.stdout, ANSWER_LIMIT), _tail(child.stderr, OUTPUT_LIMIT), child.wait())
     try:
-        child.stdin.write(msgspec.json.encode(asked))
+        child.stdin.write(msgspec.json.encode(request))
         child.stdin.close()
         async with asyncio.timeout(within):
             await asyncio.shield(reading)
@@ -104,10 +104,10 @@ async def try_outside(
 
 async def _tail(stream: asyncio.StreamReader, limit: int) -> bytes:
     """Read everything, and return the last `limit` bytes."""
-    kept = b""
+    tail = b""
     while part := await stream.read(65536):
-        kept = (kept + part)[-limit:]
-    return kept
+        tail = (tail + part)[-limit:]
+    return tail
 
 
 def main() -> None:
@@ -116,12 +116,14 @@ def main() -> None:
     from treadle.kernel.store.process import SystemClock
     from treadle.model.errors import NonRetryable
 
-    asked = msgspec.json.decode(sys.stdin.buffer.read(), type=dict[str, Any])
+    request = msgspec.json.decode(sys.stdin.buffer.read(), type=dict[str, Any])
     answer = os.dup(1)
     os.set_inheritable(answer, False)
     os.dup2(2, 1)  # the handler's prints are output, not the outcome
     try:
-        result = try_handler(HandlerRegistration(**asked["registration"]), asked["payload"], asked["roots"], SystemClock().now)
+        result = try_handler(
+            HandlerRegistration(**request["registration"]), request["payload"], request["roots"], SystemClock().now
+        )
         outcome: dict[str, Any] = {"result": result}
     except NonRetryable as error:
         outcome = {"error_code": error.error_code, "error": str(error)}

@@ -243,8 +243,8 @@ class AgentCoordinator:
             return
 
         async def again() -> None:
-            found = await self.engine.kernel.store.tasks.find(before.id)
-            if found is not None and not found.finished and found.failures == before.failures + 1:
+            task = await self.engine.kernel.store.tasks.find(before.id)
+            if task is not None and not task.finished and task.failures == before.failures + 1:
                 return  # the response to an earlier attempt was lost
             await self._queue.try_again(before.id, actor=actor)
 
@@ -538,12 +538,12 @@ _coordinators: dict[int, AgentCoordinator] = {}
 
 def coordinator_of(engine: Engine) -> AgentCoordinator:
     """Return the engine's coordinator, with the default configuration; created on first use."""
-    found = _coordinators.get(id(engine))
-    if found is None:
-        found = _coordinators[id(engine)] = AgentCoordinator(engine)
+    coordinator = _coordinators.get(id(engine))
+    if coordinator is None:
+        coordinator = _coordinators[id(engine)] = AgentCoordinator(engine)
 
         async def stop() -> None:
             await _coordinators.pop(id(engine)).stop()
 
         engine.kernel.before_close.append(stop)
-    return found
+    return coordinator

@@ -62,21 +62,21 @@ class DispatchHost(AgentHost):
 
 def _wrapped(engine: Engine, config: DispatchConfig, worker_id: str, handler: JobHandler) -> Handler:
     """Wrap the user's handler: store the job's worker, and pass the job as a typed object."""
-    made = make_handler(config.name, handler, concurrency=config.max_concurrent_tasks)
-    if made.arguments == 0:
+    inner = make_handler(config.name, handler, concurrency=config.max_concurrent_tasks)
+    if inner.arguments == 0:
         raise InvalidPolicy("A handler of jobs takes (task) or (task, ctx).")
     loop = asyncio.get_running_loop()
 
     async def on_loop(payload: dict[str, Any], ctx: Context) -> Any:
         job = await _taken(engine, worker_id, payload, ctx)
-        return _kept(await made.call(*(job, ctx)[: made.arguments]), ctx)
+        return _kept(await inner.call(*(job, ctx)[: inner.arguments]), ctx)
 
     def in_thread(payload: dict[str, Any], ctx: Context) -> Any:
         job = asyncio.run_coroutine_threadsafe(_taken(engine, worker_id, payload, ctx), loop).result()
-        return _kept(made.call(*(job, ctx)[: made.arguments]), ctx)
+        return _kept(inner.call(*(job, ctx)[: inner.arguments]), ctx)
 
-    call: Callable[..., Any] | Callable[..., Awaitable[Any]] = on_loop if made.isolation == "loop" else in_thread
-    return msgspec.structs.replace(made, call=call, arguments=2)
+    call: Callable[..., Any] | Callable[..., Awaitable[Any]] = on_loop if inner.isolation == "loop" else in_thread
+    return msgspec.structs.replace(inner, call=call, arguments=2)
 
 
 async def _taken(engine: Engine, worker_id: str, payload: dict[str, Any], ctx: Context) -> TaskState:

@@ -21,8 +21,8 @@ class DispatchOperations(DispatchApi):
         self._engine = engine
 
     async def list(self, *, status: str | None = None, limit: int = 50, before: str | None = None) -> DispatchedJobPage:
-        found, cursor, more = await self._coordinator().list_jobs(status=status, before_id=before, limit=limit)
-        return DispatchedJobPage([_record(each) for each in found], next_before=cursor if more else None)
+        jobs, cursor, more = await self._coordinator().list_jobs(status=status, before_id=before, limit=limit)
+        return DispatchedJobPage([_record(job) for job in jobs], next_before=cursor if more else None)
 
     async def enqueue(
         self,
@@ -35,9 +35,9 @@ class DispatchOperations(DispatchApi):
         idempotency_key: str | None = None,
         actor: str = "operator",
     ) -> DispatchedJob:
-        given = {name: value for name, value in to_builtins(issue).items() if value is not None}
-        made = await self._coordinator().enqueue(
-            given,
+        fields = {name: value for name, value in to_builtins(issue).items() if value is not None}
+        job_id = await self._coordinator().enqueue(
+            fields,
             priority=priority,
             delay=delay,
             metadata=metadata,
@@ -45,17 +45,17 @@ class DispatchOperations(DispatchApi):
             idempotency_key=idempotency_key,
             actor=actor,
         )
-        return await self.get(made)
+        return await self.get(job_id)
 
     async def get(self, job_id: str) -> DispatchedJob:
-        found = await self._coordinator().get_task(job_id)
-        if found is None:
+        job = await self._coordinator().get_task(job_id)
+        if job is None:
             raise JobNotFound(job_id)
-        return _record(found)
+        return _record(job)
 
     async def dequeue(self, worker_id: str, *, actor: str = "operator") -> Dequeued:
-        found = await self._coordinator().dequeue(worker_id, actor=actor)
-        return Dequeued(None if found is None else _record(found))
+        job = await self._coordinator().dequeue(worker_id, actor=actor)
+        return Dequeued(None if job is None else _record(job))
 
     async def update_status(
         self,

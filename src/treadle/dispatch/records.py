@@ -77,10 +77,10 @@ def make_issue(given: GitHubIssue | Mapping[str, Any]) -> GitHubIssue:
 
 def issue_json(issue: GitHubIssue) -> dict[str, Json]:
     """Return the issue as JSON, without an absent installation."""
-    made: dict[str, Json] = msgspec.to_builtins(issue)
+    document: dict[str, Json] = msgspec.to_builtins(issue)
     if issue.installation is None:
-        del made["installation"]
-    return made
+        del document["installation"]
+    return document
 
 
 _MESSAGE_LIMIT = 4096
@@ -168,7 +168,7 @@ def status_of(task: Task) -> TaskStatus:
 def state_of(task: Task, payload: dict[str, Json]) -> TaskState:
     """Return the job of a task with its opened payload; raise `InvalidIssue` for a task that another program stored."""
     status = status_of(task)
-    given = payload.get("metadata")
+    metadata = payload.get("metadata")
     notes = {name: value for name, value in notes_of(task).items() if name != CLAIMED_BY}
     return TaskState(
         id=task.id,
@@ -178,7 +178,7 @@ def state_of(task: Task, payload: dict[str, Json]) -> TaskState:
         last_attempt_at=task.claimed_at,
         completed_at=task.finished_at if status in (TaskStatus.COMPLETED, TaskStatus.FAILED) else None,
         error=None if status in (TaskStatus.PENDING, TaskStatus.RUNNING) else (decode(task.error) or {}).get("message"),
-        metadata={**(given if isinstance(given, dict) else {}), **notes},
+        metadata={**(metadata if isinstance(metadata, dict) else {}), **notes},
     )
 
 

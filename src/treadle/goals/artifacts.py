@@ -60,8 +60,8 @@ class Artifacts(Service):
 
     async def find(self, kind: type[D], record_id: str) -> D | None:
         """Return the artifact with that id."""
-        found = await self.find_with_record(kind, record_id)
-        return None if found is None else found[1]
+        stored = await self.find_with_record(kind, record_id)
+        return None if stored is None else stored[1]
 
     async def find_with_record(self, kind: type[D], record_id: str) -> tuple[Record, D] | None:
         """Return the artifact and the record that it was read from."""
@@ -70,13 +70,13 @@ class Artifacts(Service):
 
     async def _find_record(self, kind: type[Document], record_id: str) -> Record | None:
         record = await self._store.records.find(record_id)
-        known = record is not None and record.namespace == self._namespace and record.entity == _KINDS[kind][0].entity
-        return record if known else None
+        matches = record is not None and record.namespace == self._namespace and record.entity == _KINDS[kind][0].entity
+        return record if matches else None
 
     async def find_objective(self, objective_id: str) -> Seen | None:
         """Return the objective in its current state."""
-        found = await self.find_with_record(Objective, objective_id)
-        return None if found is None else Seen(*found)
+        stored = await self.find_with_record(Objective, objective_id)
+        return None if stored is None else Seen(*stored)
 
     async def list_objectives(
         self, states: tuple[str, ...], before_id: str | None, limit: int, live: bool | None = None
@@ -95,7 +95,7 @@ class Artifacts(Service):
             return Seen(record, await self._open(Objective, record))
         except UnreadableValue as error:
             created_at, updated_at = Instant.of(record.created_at), Instant.of(record.updated_at)
-            shown = Objective(
+            placeholder = Objective(
                 objective_id=record.id,
                 title=f"({UNREADABLE}) {error}",
                 status=record.state,
@@ -105,14 +105,14 @@ class Artifacts(Service):
                 created_at=created_at,
                 updated_at=updated_at,
             )
-            return Seen(record, shown)
+            return Seen(record, placeholder)
 
     async def _open(self, kind: type[D], record: Record) -> D:
         try:
-            made = artifact_of(kind, await self._value_store.unpack(record.body))
-            if _id(made) != record.id:
+            artifact = artifact_of(kind, await self._value_store.unpack(record.body))
+            if _id(artifact) != record.id:
                 raise UnreadableValue("It has the id of another one.")
-            return made
+            return artifact
         except (UnreadableValue, InvalidArtifact) as error:
             raise unreadable(record, error) from None
 
@@ -160,14 +160,14 @@ class Artifacts(Service):
         return (*blobs, change)
 
     def _body(self, document: Document, root_id: str, before: str | None = None) -> tuple[str, tuple[PutBlob, ...]]:
-        made = document.as_json()
+        content = document.as_json()
         entity = _KINDS[type(document)][0].entity
-        check_document(_SCHEMAS.get(entity, entity), made)
+        check_document(_SCHEMAS.get(entity, entity), content)
         with suppress(UnreadableValue):  # it is repaired
-            made = with_unknown(type(document), self._value_store.unfold(before), made)
+            content = with_unknown(type(document), self._value_store.unfold(before), content)
         if isinstance(document, Objective):  # it outlives its tree, so its values must not be stored with the tree
-            return self._value_store.seal(encode(made, "objective", _LIMIT)), ()
-        return self._value_store.pack(made, root_id, entity, _LIMIT)
+            return self._value_store.seal(encode(content, "objective", _LIMIT)), ()
+        return self._value_store.pack(content, root_id, entity, _LIMIT)
 
 
 def _id(document: Document) -> str:

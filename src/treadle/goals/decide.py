@@ -76,16 +76,17 @@ def resolve_blocker(blocker: Blocker, now: Instant, actor: str) -> Blocker:
 def resolved_by(objective: Objective, actor: str, now: Instant) -> Objective:
     """Return the objective with all its blockers resolved."""
     return msgspec.structs.replace(
-        objective, blockers=[each if each.resolved else resolve_blocker(each, now, actor) for each in objective.blockers]
+        objective,
+        blockers=[blocker if blocker.resolved else resolve_blocker(blocker, now, actor) for blocker in objective.blockers],
     )
 
 
 def blocked(objective: Objective, blocker: Blocker) -> Objective:
     """Return the objective, BLOCKED by the given blocker."""
-    resolved = [each for each in objective.blockers if each.resolved][-BLOCKERS_KEPT:]
-    kept = [each for each in objective.blockers if not each.resolved or each in resolved]
+    resolved = [other for other in objective.blockers if other.resolved][-BLOCKERS_KEPT:]
+    blockers = [other for other in objective.blockers if not other.resolved or other in resolved]
     return msgspec.structs.replace(
-        objective, status=Status.BLOCKED, status_version=objective.status_version + 1, blockers=[*kept, blocker]
+        objective, status=Status.BLOCKED, status_version=objective.status_version + 1, blockers=[*blockers, blocker]
     )
 
 
@@ -96,7 +97,7 @@ def text_blocker(objective: Objective, text: str) -> Blocker:
 
 def next_blocker_id(objective: Objective) -> str:
     """Return a blocker id that is unused in the objective."""
-    return f"b{max((int(each.blocker_id[1:]) for each in objective.blockers), default=0) + 1}"
+    return f"b{max((int(blocker.blocker_id[1:]) for blocker in objective.blockers), default=0) + 1}"
 
 
 Document = Objective | ReadinessEvent | ContextSnapshot | Workorder | OutputBundle | RunRecord | PauseState
@@ -184,8 +185,8 @@ def decide_readiness(
     """
     objective, move, actor = seen.objective, None, "readiness"
     resolved = [
-        resolve_blocker(each, now, actor) if each.objective_id in done and not each.resolved else each
-        for each in objective.blockers
+        resolve_blocker(blocker, now, actor) if blocker.objective_id in done and not blocker.resolved else blocker
+        for blocker in objective.blockers
     ]
     if resolved != objective.blockers:
         objective, move = _replace(objective, blockers=resolved), "resolve"
@@ -282,10 +283,12 @@ def _snapshot(objective: Objective, event: ReadinessEvent, rules: TypeRules, top
         objective=objective,
         blockers=objective.blockers,
         run_records=[
-            ArtifactDigest(id=follow_up_id(each.work_order_id, "run_record"), digest=each.run_record_digest) for each in past
+            ArtifactDigest(id=follow_up_id(workorder.work_order_id, "run_record"), digest=workorder.run_record_digest)
+            for workorder in past
         ],
         output_bundles=[
-            ArtifactDigest(id=follow_up_id(each.work_order_id, "bundle"), digest=each.output_bundle_digest) for each in past
+            ArtifactDigest(id=follow_up_id(workorder.work_order_id, "bundle"), digest=workorder.output_bundle_digest)
+            for workorder in past
         ],
         topology_name=topology.name,
         topology_digest=topology.digest,
@@ -296,7 +299,7 @@ def _snapshot(objective: Objective, event: ReadinessEvent, rules: TypeRules, top
 
 def prompt_of(objective: Objective, rules: TypeRules) -> str:
     """Return the prompt: the objective's own, else the topology's (`$title`, `$acceptance_criteria`), else a plain one."""
-    criteria = "\n".join(f"- {each}" for each in objective.acceptance_criteria)
+    criteria = "\n".join(f"- {criterion}" for criterion in objective.acceptance_criteria)
     words = {"title": objective.title, "acceptance_criteria": criteria, "type": objective.type, "id": objective.objective_id}
     template = objective.prompt or rules.prompt
     if template is not None:

@@ -225,9 +225,9 @@ def _regex(bundle: dict[str, Json], ctx: GateContext) -> Judgement:
     """Search a part of the bundle (its content) for a regular expression, which must be found, or with `forbid` must not."""
     part = bundle[str(ctx.options.get("of", "content"))]
     text = part if isinstance(part, str) else json.dumps(part, ensure_ascii=False)
-    found = re.search(str(ctx.options["pattern"]), text) is not None
+    is_match = re.search(str(ctx.options["pattern"]), text) is not None
     return Judgement(
-        found is not bool(ctx.options.get("forbid", False)), f"{ctx.options['pattern']} was {'' if found else 'not '}found"
+        is_match is not bool(ctx.options.get("forbid", False)), f"{ctx.options['pattern']} was {'' if is_match else 'not '}found"
     )
 
 

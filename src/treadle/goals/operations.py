@@ -37,16 +37,18 @@ class ObjectiveOperations(ObjectivesApi):
         self._objectives = objectives
 
     async def list(self, *, status: Sequence[str] = (), limit: int = 50, before: str | None = None) -> ObjectivePage:
-        found = await self._objectives.list(statuses=status, before_id=before, limit=limit)
-        return ObjectivePage(await self._all_shaped(found), next_before=found[-1].objective_id if len(found) == limit else None)
+        objectives = await self._objectives.list(statuses=status, before_id=before, limit=limit)
+        return ObjectivePage(
+            await self._all_shaped(objectives), next_before=objectives[-1].objective_id if len(objectives) == limit else None
+        )
 
     async def add(self, title: str, *, actor: str = "operator", **options: Any) -> Objective:
         return await self._objectives.add(title, actor=actor, **options)
 
     async def board(self, *, limit: int = 20) -> ObjectiveBoard:
-        found = await self._objectives.board(limit)
+        columns = await self._objectives.board(limit)
         return ObjectiveBoard(
-            **{status: BoardColumn(count, await self._all_shaped(objectives)) for status, (count, objectives) in found.items()}
+            **{status: BoardColumn(count, await self._all_shaped(objectives)) for status, (count, objectives) in columns.items()}
         )
 
     async def claims(self) -> ClaimsHeld:
@@ -59,7 +61,7 @@ class ObjectiveOperations(ObjectivesApi):
             **asdict(objective),
             why=trail.why,
             events=list(trail.events),
-            workorder_trails=[_trail(each) for each in trail.workorders],
+            workorder_trails=[_trail(workorder) for workorder in trail.workorders],
             overdue=trail.overdue,
             moves=[move_record(move) for move in trail.moves],
         )
@@ -67,12 +69,12 @@ class ObjectiveOperations(ObjectivesApi):
     async def _all_shaped(self, objectives: Sequence[Objective]) -> builtins.list[Objective]:
         """The objectives, with the current status of the objectives that block them."""
         statuses = await self._objectives.blocking_statuses(objectives)
-        return [_with_statuses(each, statuses) for each in objectives]
+        return [_with_statuses(objective, statuses) for objective in objectives]
 
     async def approve(self, objective_id: str, *, actor: str = "operator", access: Access = OPEN) -> Objective:
         if access.for_model:
-            found = await self._objectives.get(objective_id)
-            access.check_own(found.created_by, f"the objective {found.objective_id}")
+            objective = await self._objectives.get(objective_id)
+            access.check_own(objective.created_by, f"the objective {objective.objective_id}")
         return await self._objectives.approve(objective_id, actor=actor)
 
     async def block(
@@ -96,9 +98,9 @@ class ObjectiveOperations(ObjectivesApi):
         actor: str = "operator",
         access: Access = OPEN,
     ) -> Objective:
-        if not access.may(Scope.APPROVE) and any(each is not None for each in (title, acceptance_criteria, metadata, prompt)):
-            found = await self._objectives.get(objective_id)
-            if found.approved_by is not None:  # the approval was for the old text
+        if not access.may(Scope.APPROVE) and any(change is not None for change in (title, acceptance_criteria, metadata, prompt)):
+            objective = await self._objectives.get(objective_id)
+            if objective.approved_by is not None:  # the approval was for the old text
                 raise Forbidden(Scope.APPROVE)
         return await self._objectives.edit(
             objective_id,
@@ -114,8 +116,8 @@ class ObjectiveOperations(ObjectivesApi):
 
 def _with_statuses(objective: Objective, statuses: dict[str, str]) -> Objective:
     blockers = [
-        each if each.resolved else replace(each, objective_status=statuses.get(each.objective_id or ""))
-        for each in objective.blockers
+        blocker if blocker.resolved else replace(blocker, objective_status=statuses.get(blocker.objective_id or ""))
+        for blocker in objective.blockers
     ]
     return replace(objective, blockers=blockers)
 

@@ -132,7 +132,7 @@ class GoalReads(Service):
         if objective.status == Status.NEW:
             return f"waits for approval: `treadle objectives approve {objective.objective_id}`"
         if waits := objective.open_blockers:
-            return f"blocked: {'; '.join([await self._describe(each) for each in waits])}"
+            return f"blocked: {'; '.join([await self._describe(blocker) for blocker in waits])}"
         for task_id, what in self._tasks_of(objective):
             task = await self._store.tasks.find(task_id)
             if task is not None and not task.finished:
@@ -151,16 +151,19 @@ class GoalReads(Service):
         if seen is None:
             return text
         other = seen.objective
-        reasons = "; ".join(str(each.text) for each in other.open_blockers)
+        reasons = "; ".join(str(open_blocker.text) for open_blocker in other.open_blockers)
         return f"{text}, which is {other.status}{f': {reasons}' if other.status == Status.BLOCKED and reasons else ''}"
 
     async def blocking_statuses(self, objectives: Sequence[Objective]) -> dict[str, str]:
         """Return the statuses of the objectives that these wait for, by id."""
         wanted = {
-            each.objective_id for objective in objectives for each in objective.open_blockers if each.objective_id is not None
+            blocker.objective_id
+            for objective in objectives
+            for blocker in objective.open_blockers
+            if blocker.objective_id is not None
         }
-        found = [await self._artifacts.find_any_objective(objective_id) for objective_id in sorted(wanted)]
-        return {seen.objective.objective_id: seen.objective.status for seen in found if seen is not None}
+        blocking = [await self._artifacts.find_any_objective(objective_id) for objective_id in sorted(wanted)]
+        return {seen.objective.objective_id: seen.objective.status for seen in blocking if seen is not None}
 
     @staticmethod
     def _tasks_of(objective: Objective) -> Iterator[tuple[str, str]]:
@@ -173,15 +176,15 @@ class GoalReads(Service):
     async def claims(self, kind: str | None = None) -> list[ClaimHeld]:
         """Return the claims held now, each a valid `claim_record`: of events, of workorders, and of all other tasks (D40)."""
         which = TaskFilter(namespace=self._namespace, kind=kind, held=True)
-        found = []
+        claims = []
         for task in await self._store.tasks.list_matching(which, CLAIMS_SHOWN):
             earlier = None
             if task.kind == GOAL_GATE:  # the runner claimed the same workorder before
                 earlier = await self._store.tasks.find(follow_up_id(decode(task.payload)["work_order_id"], "run"))
-            found.append(claim_of(task, 0 if earlier is None else earlier.claim_version))
-        for claim in found:
+            claims.append(claim_of(task, 0 if earlier is None else earlier.claim_version))
+        for claim in claims:
             check_document("claim_record", claim.as_json())
-        return found
+        return claims
 
 
 def claim_of(task: Task, earlier: int = 0) -> ClaimHeld:

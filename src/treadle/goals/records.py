@@ -79,8 +79,8 @@ A = TypeVar("A", bound=Artifact)
 def artifact_of(kind: type[A], document: dict[str, Json]) -> A:
     """Decode the artifact of a stored document; raise `InvalidArtifact` if it does not fit."""
     try:
-        made: A = from_builtins(document, kind)
-        return made
+        artifact: A = from_builtins(document, kind)
+        return artifact
     except msgspec.ValidationError as error:
         raise InvalidArtifact(f"A stored {kind.__name__} cannot be read: {error}. Another program wrote it.") from None
 
@@ -88,18 +88,18 @@ def artifact_of(kind: type[A], document: dict[str, Json]) -> A:
 def with_unknown(kind: Any, before: dict[str, Json], made: dict[str, Json]) -> dict[str, Json]:
     """Return a document with the fields of the stored one that this version does not know, also in its nested records."""
     hints = _hints(kind)
-    kept = {name: value for name, value in before.items() if name not in hints}
+    unknown = {name: value for name, value in before.items() if name not in hints}
     for name, value in made.items():
-        inner = next((each for each in (*get_args(hints.get(name)), hints.get(name)) if is_artifact(each)), None)
+        inner = next((hint for hint in (*get_args(hints.get(name)), hints.get(name)) if is_artifact(hint)), None)
         if inner is None:
             continue
         if isinstance(value, dict) and isinstance(before.get(name), dict):
             made[name] = with_unknown(inner, before[name], value)
         elif isinstance(value, list) and isinstance(before.get(name), list):
             key = next(iter(_hints(inner)))
-            known = {each[key]: each for each in before[name] if isinstance(each, dict) and key in each}
-            made[name] = [with_unknown(inner, known.get(each[key], {}), each) for each in value]
-    return kept | made
+            previous = {record[key]: record for record in before[name] if isinstance(record, dict) and key in record}
+            made[name] = [with_unknown(inner, previous.get(record[key], {}), record) for record in value]
+    return unknown | made
 
 
 def is_artifact(hint: Any) -> bool:

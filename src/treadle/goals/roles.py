@@ -104,8 +104,8 @@ class Roles:
         if kind == GOAL_ROLE:
             role_name, _, of_type = name.partition("/")
             role = self._topology.roles.get(role_name)
-            known = role is not None and of_type in self._topology.types
-            return self._called(kind, str(role.handler), self._playing) if role is not None and known else None
+            is_declared = role is not None and of_type in self._topology.types
+            return self._called(kind, str(role.handler), self._playing) if role is not None and is_declared else None
         # a task that belongs to no type has its kind as its name: follow-ups for dependants, the monitor
         return self._own.get(kind) if name == kind or name in self._topology.types else None
 
@@ -114,10 +114,10 @@ class Roles:
         user = self._kernel.registry.find(name)
         if user is None:
             return None
-        known = self._users.get((kind, name))
-        if known is None:
+        handler = self._users.get((kind, name))
+        if handler is None:
             bound = {"thread": THREADS, "process": PROCESSES}.get(user.isolation)
-            known = self._users[kind, name] = msgspec.structs.replace(
+            handler = self._users[kind, name] = msgspec.structs.replace(
                 user,
                 name=f"{kind}/{user.name}",
                 call=calling(user),
@@ -128,7 +128,7 @@ class Roles:
                 executes=None,
                 cancels=None,
             )
-        return known
+        return handler
 
     async def _review(self, payload: dict[str, Any], ctx: Context) -> Outcome:
         """Call the reviewer for a NEW objective, if there is a reviewer."""
@@ -204,18 +204,18 @@ class Roles:
                 return Failed(Problem("unexpected_result", _NO_SPECIALIST.format(user.name)))
             if snapshot is None:
                 return Failed(Problem("value_lost", "The context snapshot of the workorder is no longer in the store."))
-            spent, kept = _spent(ctx)
-            left = workorder.budget_ms - spent
-            if left <= 0:
+            spent, checkpoint = _spent(ctx)
+            remaining_ms = workorder.budget_ms - spent
+            if remaining_ms <= 0:
                 return _out_of_budget(workorder)
-            given = {
+            arguments = {
                 "objective": snapshot.objective.as_json(),
                 "workorder": workorder.as_json(),
                 "snapshot": snapshot.as_json(),
                 "prompt": snapshot.prompt,
             }
-            timeout_for = left if user.timeout_for is None else min(left, user.timeout_for)
-            inner = _inner(ctx, user, given, timeout_for, kept)
+            timeout_for = remaining_ms if user.timeout_for is None else min(remaining_ms, user.timeout_for)
+            inner = _inner(ctx, user, arguments, timeout_for, checkpoint)
             started = self._kernel.clock.monotonic()
             outcome = await call(user, inner, self._executor)
             spent += math.ceil((self._kernel.clock.monotonic() - started) * 1000)
@@ -224,7 +224,7 @@ class Roles:
             if isinstance(outcome, AwaitingApproval):
                 message = "A workorder's handler cannot ask for an approval; people approve objectives."
                 return Failed(Problem("unexpected_result", message))
-            after = {"spent_ms": spent, "checkpoint": decode(kept)}
+            after = {"spent_ms": spent, "checkpoint": decode(checkpoint)}
             ctx.task.checkpoint = encode(after, "checkpoint")  # kept across a retry or a pause
             if isinstance(outcome, Waiting):
                 return Waiting(
@@ -243,8 +243,8 @@ class Roles:
                 return Released(f"the objective could not be read: {error}")
             if seen is None:
                 return Succeeded()
-            given = {"role": payload["role"], "event": payload["event"], "objective": seen.objective.as_json()}
-            outcome = await call(user, _inner(ctx, user, given, user.timeout_for, ctx.task.checkpoint), self._executor)
+            arguments = {"role": payload["role"], "event": payload["event"], "objective": seen.objective.as_json()}
+            outcome = await call(user, _inner(ctx, user, arguments, user.timeout_for, ctx.task.checkpoint), self._executor)
             if isinstance(outcome, AwaitingApproval) or user.executes is not None:
                 return Failed(
                     Problem("unexpected_result", f"{user.name} cannot play a role: it is a specialist, or asks for an approval.")
@@ -274,11 +274,11 @@ def _inner(
 
 def _spent(ctx: Context) -> tuple[int, str | None]:
     """Return the milliseconds spent by earlier attempts, and the handler's checkpoint."""
-    kept = decode(ctx.task.checkpoint)
-    if not isinstance(kept, dict) or "spent_ms" not in kept:
+    checkpoint = decode(ctx.task.checkpoint)
+    if not isinstance(checkpoint, dict) or "spent_ms" not in checkpoint:
         return 0, None
-    inner = kept.get("checkpoint")
-    return int(kept["spent_ms"]), None if inner is None else encode(inner, "checkpoint")
+    inner = checkpoint.get("checkpoint")
+    return int(checkpoint["spent_ms"]), None if inner is None else encode(inner, "checkpoint")
 
 
 def _out_of_budget(workorder: Workorder) -> Failed:

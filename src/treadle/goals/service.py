@@ -97,8 +97,8 @@ class Objectives(GoalReads):
             _check_size(objective)
             decision = Decision({}, new=[objective], tasks=[readiness_task(self._namespace, objective, "added", "add")])
             answer = await self._commit(decision, _waits(objective_id, waited_for))
-            if objective.key is not None and (taken := answer.existing.get(objective.key)) not in (None, objective_id):
-                return await self.get(str(taken))
+            if objective.key is not None and (existing_id := answer.existing.get(objective.key)) not in (None, objective_id):
+                return await self.get(str(existing_id))
             if answer.verdict is not Verdict.DONE:
                 raise Stale
             return objective
@@ -114,7 +114,7 @@ class Objectives(GoalReads):
     ) -> builtins.list[Objective]:
         """Return a page of objectives, newest first; the id of the last one is the `before_id` of the next page."""
         check_limit(limit)
-        states = tuple(_one_of(each, tuple(Status), "status") for each in _list(statuses, "statuses"))
+        states = tuple(_one_of(status, tuple(Status), "status") for status in _list(statuses, "statuses"))
         before = None if before_id is None else parse_id(before_id, "cursor")
         return [seen.objective for seen in await self._artifacts.list_objectives(states, before, limit)]
 
@@ -124,9 +124,9 @@ class Objectives(GoalReads):
         counts = await self._store.records.count(self._namespace, OBJECTIVE.entity)
         board = {}
         for status in Status:
-            found = await self.list(statuses=[status], limit=limit) if counts.get(status) else []
-            found.sort(key=lambda each: (-each.importance, -each.urgency))
-            board[str(status)] = (counts.get(status, 0), found)
+            objectives = await self.list(statuses=[status], limit=limit) if counts.get(status) else []
+            objectives.sort(key=lambda objective: (-objective.importance, -objective.urgency))
+            board[str(status)] = (counts.get(status, 0), objectives)
         return board
 
     async def approve(self, objective_id: str, *, actor: str) -> Objective:
@@ -189,7 +189,7 @@ class Objectives(GoalReads):
 
         An objective that cannot be read is made anew from its title and the other given fields.
         """
-        given = {
+        edits = {
             "title": title,
             "acceptance_criteria": acceptance_criteria,
             "importance": importance,
@@ -197,7 +197,7 @@ class Objectives(GoalReads):
             "metadata": metadata,
             "prompt": prompt,
         }
-        changes = _checked(**{name: value for name, value in given.items() if value is not None})
+        changes = _checked(**{name: value for name, value in edits.items() if value is not None})
 
         def decide(objective: Objective, now: Instant) -> tuple[Objective, str] | None:
             after = _replace(objective, **changes)
@@ -226,16 +226,16 @@ class Objectives(GoalReads):
             decided = decide(seen.objective, now)
             if decided is None:
                 return seen.objective
-            after, made = _replace(decided[0], updated_at=now), decided[1]
-            if OBJECTIVE.target(seen.record.state, made) is None:
+            after, actual_move = _replace(decided[0], updated_at=now), decided[1]
+            if OBJECTIVE.target(seen.record.state, actual_move) is None:
                 raise IllegalMove("objective", objective_id, seen.record.state, move, OBJECTIVE.possible(seen.record.state))
-            changed = [Changed(seen.record, after, made, actor)]
+            changed = [Changed(seen.record, after, actual_move, actor)]
             tasks = (
-                [readiness_task(self._namespace, after, f"version/{seen.record.version}", made)]
-                if made != "edit" or after.status == Status.NEW
+                [readiness_task(self._namespace, after, f"version/{seen.record.version}", actual_move)]
+                if actual_move != "edit" or after.status == Status.NEW
                 else []
             )
-            others = [await self._find(each.objective.objective_id) for each in waited_for]
+            others = [await self._find(other.objective.objective_id) for other in waited_for]
             if any(other.objective.status == Status.DONE for other in others):
                 raise InvalidInput(f"The objective {others[0].objective.objective_id} is already DONE and blocks nothing.")
             answer = await self._commit(Decision({}, changed=changed, tasks=tasks), _waits(after.objective_id, others))
@@ -285,10 +285,10 @@ class Objectives(GoalReads):
         """Reject a cycle of blockers, which would never resolve."""
         frontier, met = [other.objective], {other.objective.objective_id}
         while frontier:
-            each = frontier.pop()
-            for blocker in each.open_blockers:
+            objective = frontier.pop()
+            for blocker in objective.open_blockers:
                 if blocker.objective_id == objective_id:
-                    raise InvalidInput(f"That would be a cycle: {each.objective_id} already waits for {objective_id}.")
+                    raise InvalidInput(f"That would be a cycle: {objective.objective_id} already waits for {objective_id}.")
                 if blocker.objective_id is not None and blocker.objective_id not in met:
                     met.add(blocker.objective_id)
                     seen = await self._artifacts.find_objective(blocker.objective_id)
@@ -338,7 +338,7 @@ def _list(value: object, what: str) -> builtins.list[Any]:
 
 
 def _criteria(value: object) -> builtins.list[str]:
-    return [_text(each, "acceptance criterion", 4000) for each in _list(value, "acceptance_criteria")]
+    return [_text(criterion, "acceptance criterion", 4000) for criterion in _list(value, "acceptance_criteria")]
 
 
 def _level(value: object, what: str) -> int:
@@ -356,8 +356,8 @@ def _one_of(value: object, choices: tuple[str, ...], what: str) -> str:
 def _metadata(value: object) -> dict[str, Json]:
     if not isinstance(value, Mapping):
         raise InvalidInput(f"metadata is a dict (a JSON object), not {type(value).__name__}.")
-    made: dict[str, Json] = decode(encode(dict(value), "metadata", BODY_LIMIT))
-    return made
+    metadata: dict[str, Json] = decode(encode(dict(value), "metadata", BODY_LIMIT))
+    return metadata
 
 
 _CHECKS: dict[str, Callable[[Any], Any]] = {

@@ -64,9 +64,9 @@ def is_overdue(objective: Objective, topology: Topology, now: int) -> bool:
 def role_tasks(namespace: str, topology: Topology, decision: Decision, task: Task | None = None) -> list[NewTask]:
     """Return the additional roles' tasks for the moves of a decision, and for the operator's move that `task` checks."""
     moves = [
-        (each.document.objective_id, each.document.type, each.move, f"version/{each.record.version}")
-        for each in decision.changed
-        if isinstance(each.document, Objective) and each.move is not None
+        (change.document.objective_id, change.document.type, change.move, f"version/{change.record.version}")
+        for change in decision.changed
+        if isinstance(change.document, Objective) and change.move is not None
     ]
     if task is not None and task.kind == GOAL_READINESS and (move := decode(task.payload).get("move")) is not None:
         moves.append((decode(task.payload)["objective_id"], task.name, move, task.id))
@@ -125,7 +125,7 @@ class GoalSettler(Service):
 
         An objective that changes meanwhile is left for the next scan; when the claim is lost, another worker has taken over.
         """
-        found = 0
+        overdue = 0
         before_id: str | None = None
         while page := await self._artifacts.list_objectives(_WATCHED, before_id, PAGE, live=True):
             now = await self._store.now()
@@ -133,10 +133,10 @@ class GoalSettler(Service):
                 if seen.objective.type == objective_type and is_overdue(seen.objective, topology, now):
                     verdict = await self._flag(claim, seen, topology, Instant.of(now))
                     if verdict is Verdict.CLAIM_LOST:
-                        return found
-                    found += verdict is Verdict.DONE
+                        return overdue
+                    overdue += verdict is Verdict.DONE
             before_id = page[-1].objective.objective_id
-        return found
+        return overdue
 
     async def _flag(self, claim: Claim, seen: Seen, topology: Topology, now: Instant) -> Verdict:
         decision = decide_overdue(seen, now)
@@ -252,9 +252,9 @@ class GoalSettler(Service):
         return decide_readiness(seen, await self._done_blockers(seen), await self._now(), review, self._namespace)
 
     async def _done_blockers(self, seen: Seen) -> set[str]:
-        wanted = {each.objective_id for each in seen.objective.open_blockers if each.objective_id is not None}
-        found = [await self._artifacts.find(Objective, objective_id) for objective_id in sorted(wanted)]
-        return {each.objective_id for each in found if each is not None and each.status == Status.DONE}
+        wanted = {blocker.objective_id for blocker in seen.objective.open_blockers if blocker.objective_id is not None}
+        objectives = [await self._artifacts.find(Objective, objective_id) for objective_id in sorted(wanted)]
+        return {objective.objective_id for objective in objectives if objective is not None and objective.status == Status.DONE}
 
     async def _dependants(self, objective_id: str, after_key: str | None) -> Decision:
         """Return a readiness task for each objective that waited for this one, and a follow-up task if there are more."""
@@ -270,18 +270,18 @@ class GoalSettler(Service):
 
     async def _schedule(self, event_id: str) -> Decision:
         topology = self._need_topology()
-        found = await self._artifacts.find_with_record(ReadinessEvent, event_id)
-        if found is None:
+        stored = await self._artifacts.find_with_record(ReadinessEvent, event_id)
+        if stored is None:
             return Decision({"event_id": event_id, "reason": "GONE"})
-        record, event = found
+        record, event = stored
         seen = await self._artifacts.find_objective(event.resource_id)
         return decide_schedule(event, record, seen, topology, await self._now(), self._namespace)
 
     async def _executed(self, work_order_id: str, finish: Finish) -> Decision:
-        found = await self._artifacts.find_with_record(Workorder, work_order_id)
-        if found is None:
+        stored = await self._artifacts.find_with_record(Workorder, work_order_id)
+        if stored is None:
             return Decision({"work_order_id": work_order_id, "reason": "GONE"})
-        record, workorder = found
+        record, workorder = stored
         seen = await self._artifacts.find_objective(workorder.objective_id)
         title = workorder.diazotroph_type if seen is None else seen.objective.title
         error = decode(finish.error) or {"code": "failed", "message": "It failed."} if _failed(finish) else None
@@ -303,7 +303,7 @@ class GoalSettler(Service):
             problem = artifact_of(BundleError, {"code": _CODE, "message": "", **_problem(finish)})
             reports = [GateReport(gate="gates", result=FAIL, reason=f"{problem.code}: {problem.message}"[:1000])]
         else:
-            reports = [artifact_of(GateReport, each) for each in (decode(finish.result) or {}).get("gates", [])]
+            reports = [artifact_of(GateReport, report) for report in (decode(finish.result) or {}).get("gates", [])]
         return decide_gate(workorder, bundle, seen, reports, rules, await self._now(), self._namespace)
 
     def _need_topology(self) -> Topology:

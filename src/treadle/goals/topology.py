@@ -72,9 +72,9 @@ def with_roles(topology: Topology, roles: Iterable[str] | None) -> Topology:
     wanted = tuple(roles)
     for name in wanted:
         if name not in topology.roles:
-            known = ", ".join(topology.roles)
+            role_names = ", ".join(topology.roles)
             raise InvalidInput(
-                f"The topology {topology.name} has no role {name}; it has {known}{suggestion(name, topology.roles)}."
+                f"The topology {topology.name} has no role {name}; it has {role_names}{suggestion(name, topology.roles)}."
             )
     return replace(topology, roles={name: topology.roles[name] for name in wanted})
 
@@ -369,8 +369,8 @@ def _gates(value: Any, path: str, report: Report) -> tuple[GateSpec, ...]:
         report(path, f"must be a list of gates ([] passes every result without an error), not {_kind(value)}")
         return ()
     gates: dict[str, GateSpec] = {}
-    for number, each in enumerate(value):
-        gate = _gate(each, f"{path}[{number}]", report)
+    for number, entry in enumerate(value):
+        gate = _gate(entry, f"{path}[{number}]", report)
         if gate is not None and gates.setdefault(gate.name, gate) is not gate:
             report(f"{path}[{number}]", f"an earlier gate is already named {gate.name}; choose another name")
     return tuple(gates.values())
@@ -390,12 +390,12 @@ def _types(value: Any, path: str, report: Report) -> dict[str, TypeRules]:
         return {}
     if not value:
         report(path, "needs at least one type, such as TICKET")
-    known = [TICKET, STANDING]
+    built_in = [TICKET, STANDING]
     types: dict[str, TypeRules] = {}
     for name, rules in (value or {}).items():
         where = _join(path, name)
         _name("type")(name, where, report)
-        if name not in known and (near := difflib.get_close_matches(str(name), known, 1, 0.9)):
+        if name not in built_in and (near := difflib.get_close_matches(str(name), built_in, 1, 0.9)):
             report(where, f"is too similar to a built-in type; did you mean {near[0]}?")
             continue
         types[str(name)] = _type(rules, where, report)
@@ -424,8 +424,8 @@ def _events(value: Any, path: str, report: Report) -> tuple[str, ...]:
         return ()
     for number, event in enumerate(value):
         if event not in ROLE_EVENTS:
-            known = f"known are {', '.join(ROLE_EVENTS)}{suggestion(event, ROLE_EVENTS)}"
-            report(f"{path}[{number}]", f"is not an event; {known}")
+            hint = f"known are {', '.join(ROLE_EVENTS)}{suggestion(event, ROLE_EVENTS)}"
+            report(f"{path}[{number}]", f"is not an event; {hint}")
     return tuple(map(str, value))
 
 
@@ -536,7 +536,7 @@ def _kind(value: Json) -> str:
 def _plain(value: Json) -> Json:
     """Return the document with text keys in a fixed order, for its digest."""
     if isinstance(value, dict):
-        return {str(key): _plain(each) for key, each in sorted(value.items(), key=lambda pair: str(pair[0]))}
+        return {str(key): _plain(member) for key, member in sorted(value.items(), key=lambda pair: str(pair[0]))}
     if isinstance(value, list):
-        return [_plain(each) for each in value]
+        return [_plain(member) for member in value]
     return value if isinstance(value, str | int | float | bool) or value is None else str(value)

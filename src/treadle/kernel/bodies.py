@@ -97,10 +97,10 @@ def _object(bodies: Bodies, row: object, text: str) -> object:
 
 
 def _error(bodies: Bodies, row: object, text: str) -> object:
-    found = decode_object(text)
-    if not all(isinstance(found.get(name), str | None) for name in ("code", "message")):
+    error = decode_object(text)
+    if not all(isinstance(error.get(name), str | None) for name in ("code", "message")):
         raise UnreadableValue("Its code or message is not text. It is damaged.")
-    return found
+    return error
 
 
 def _body(bodies: Bodies, record: Record, text: str) -> object:
@@ -162,11 +162,11 @@ class Bodies:
         """Check up to `limit` rows from that part on, newest first, older than `before_id`; return the problems and the next
         part and id, or None at the end."""
         problems: Problems = []
-        for each in PARTS[PARTS.index(part) :]:
-            found, ids = await self._check_part(each, before_id, limit)
-            problems += found
+        for current_part in PARTS[PARTS.index(part) :]:
+            part_problems, ids = await self._check_part(current_part, before_id, limit)
+            problems += part_problems
             if len(ids) == limit:
-                return problems, (each, ids[-1])
+                return problems, (current_part, ids[-1])
             limit, before_id = limit - len(ids), None
         return problems, None
 
@@ -175,16 +175,16 @@ class Bodies:
         errors: dict[str, str | None] = {}
         if part == TASK.entity:
             tasks = await self._store.tasks.list_matching(TaskFilter(namespace=self._namespace, before_id=before_id), limit)
-            problems = [each for task in tasks for each in self._check("tasks", part, f"task {task.id} ({task.name})", task)]
+            problems = [problem for task in tasks for problem in self._check("tasks", part, f"task {task.id} ({task.name})", task)]
             errors = {task.id: task.error for task in tasks}
         elif part == RUN.entity:
             runs = await self._store.runs.list_matching(RunFilter(namespace=self._namespace, before_id=before_id), limit)
-            problems = [each for run in runs async for each in self._check_run(run)]
+            problems = [problem for run in runs async for problem in self._check_run(run)]
             problems += await self._check_flows(run.flow_id for run in runs)
             errors = {run.id: run.error for run in runs}
         elif part in RECORDS:
             records = await self._store.records.list_matching(RecordFilter(part, self._namespace, before_id=before_id), limit)
-            problems = [each for record in records async for each in self._check_record(record)]
+            problems = [problem for record in records async for problem in self._check_record(record)]
             errors = dict.fromkeys(record.id for record in records)
         else:
             problems = await self._check_rest()
@@ -253,27 +253,27 @@ class Bodies:
                     yield problem
 
     async def _check_flows(self, flow_ids: Iterable[str]) -> Problems:
-        found = [await self._store.runs.find_flow(flow_id) for flow_id in dict.fromkeys(flow_ids)]
-        return [problem for flow in found if flow is not None for problem in self._check("flows", "flow", f"flow {flow.id}", flow)]
+        flows = [await self._store.runs.find_flow(flow_id) for flow_id in dict.fromkeys(flow_ids)]
+        return [problem for flow in flows if flow is not None for problem in self._check("flows", "flow", f"flow {flow.id}", flow)]
 
     async def _check_rest(self) -> Problems:
         """Check published flows, handler registrations and servers."""
         versions = [
-            each
+            version
             for newest in await self._store.runs.list_flow_versions(self._namespace)
-            for each in await self._store.runs.list_flow_versions(self._namespace, newest.name)
+            for version in await self._store.runs.list_flow_versions(self._namespace, newest.name)
         ]
-        problems = await self._check_flows(each.flow_id for each in versions)
+        problems = await self._check_flows(version.flow_id for version in versions)
         for handler in await self._store.operators.list_handlers(self._namespace):
             if handler.unreadable is not None:
                 problems.append(_problem("handler", f"handler of {handler.facet_name}", handler.unreadable))
         for server in await self._store.servers.list_all(self._namespace):
             what = f"server {server.id} ({server.name})"
-            found = self._check("servers", "server", what, server)
-            error = decode(server.error) if server.error and not found else None
+            server_problems = self._check("servers", "server", what, server)
+            error = decode(server.error) if server.error and not server_problems else None
             if isinstance(error, dict) and error.get("code") == UnreadableValue.code:
-                found.append(_problem("server", what, str(error.get("message"))))
-            problems += found
+                server_problems.append(_problem("server", what, str(error.get("message"))))
+            problems += server_problems
         return problems
 
     def _check(self, table: str, entity: str, what: str, row: Any) -> Problems:

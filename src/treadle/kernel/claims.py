@@ -16,15 +16,15 @@ async def take(claim: Callable[[int], Awaitable[list[Task]]], tend: Tend, limit:
 
     A task that waits for an approval becomes ready when a reminder or its expiry is due. `tend` processes it; no handler runs.
     """
-    taken: list[Task] = []
+    claimed: list[Task] = []
     try:
-        while len(taken) < limit and (tasks := await claim(limit - len(taken))):
+        while len(claimed) < limit and (tasks := await claim(limit - len(claimed))):
             reach("claim.after")
-            taken += [task for task in tasks if task.state != TaskState.AWAITING_APPROVAL]
+            claimed += [task for task in tasks if task.state != TaskState.AWAITING_APPROVAL]
             for task in tasks:
                 if task.state == TaskState.AWAITING_APPROVAL:
                     await tend(task, task.claim)
     except StoreError:
-        if not taken:  # tasks already claimed are returned
+        if not claimed:  # tasks already claimed are returned
             raise
-    return taken
+    return claimed

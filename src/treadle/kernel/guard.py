@@ -147,8 +147,8 @@ class _Bound:
         self._access = access
 
     def __getattr__(self, name: str) -> Any:
-        found = self.__dict__[name] = self._guard.find(name, self, self._access)
-        return found
+        method = self.__dict__[name] = self._guard.find(name, self, self._access)
+        return method
 
 
 def _task_lists(arguments: Mapping[str, Any]) -> Iterator[str]:

@@ -231,7 +231,11 @@ class Lists(Service):
         )
         for server in await self._store.servers.list_all(self._namespace):
             names.update(server.task_lists)
-        stored = {each.task_list: each for each in await self._store.operators.list_lists() if each.namespace == self._namespace}
+        stored = {
+            settings.task_list: settings
+            for settings in await self._store.operators.list_lists()
+            if settings.namespace == self._namespace
+        }
         return {name: TaskList(namespace=self._namespace, task_list=name) for name in names} | stored
 
 

@@ -72,11 +72,11 @@ class Maintenance(Service):
             operations=[
                 record_of(
                     StoreCallTimes,
-                    each,
-                    mean_for=round(each.total / each.calls * 1000, 3),
-                    longest_for=round(each.longest * 1000, 3),
+                    operation,
+                    mean_for=round(operation.total / operation.calls * 1000, 3),
+                    longest_for=round(operation.longest * 1000, 3),
                 )
-                for each in timer.list()
+                for operation in timer.list()
             ],
         )
 
@@ -103,7 +103,8 @@ class Maintenance(Service):
     async def keeps(self) -> RetentionRules:
         rules = self._retention.rules
         lists = [
-            self._rule(each.task_list, each.keep_completed_for, each.keep_failed_for) for each in await self._retention.keeps()
+            self._rule(settings.task_list, settings.keep_completed_for, settings.keep_failed_for)
+            for settings in await self._retention.keeps()
         ]
         return RetentionRules(rules.keep_completed_for, rules.keep_failed_for, lists)
 

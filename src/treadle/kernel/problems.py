@@ -59,22 +59,22 @@ def _store(status: Status) -> Iterator[StatusProblem]:
 
 
 def _unreadable(status: Status) -> list[str]:
-    found = [f"schedule {each.name}" for each in status.schedules if each.state == UNREADABLE]
-    return found + [f"watcher {each.name}" for each in status.watchers if each.state == UNREADABLE]
+    names = [f"schedule {schedule.name}" for schedule in status.schedules if schedule.state == UNREADABLE]
+    return names + [f"watcher {watcher.name}" for watcher in status.watchers if watcher.state == UNREADABLE]
 
 
 def _servers(status: Status) -> Iterator[StatusProblem]:
     for state, label in (("lost", "lost"), ("error", "ended with an error")):
-        bad = [each for each in status.servers if each.state == state]
+        bad = [server for server in status.servers if server.state == state]
         recent = [server for server in bad if status.now - server.heartbeat_at <= RECENTLY_FOR]
         if recent:
             text = f"{_count(len(recent), 'server')} {label}: {_some([_named(server) for server in recent])}"
             one = len(recent) == 1
             remedy = f"start {'it' if one else 'them'} again; others take over {'its' if one else 'their'} work"
-            yield _problem(f"server_{state}", text, remedy, [each.id for each in recent])
-    for each in status.servers:
-        if each.state in ("starting", "running") and (hold := find_hold(each, status.now)) is not None:
-            yield _problem("interpreter_held", f"{each.name}: {hold.message}", "", [each.id])
+            yield _problem(f"server_{state}", text, remedy, [server.id for server in recent])
+    for server in status.servers:
+        if server.state in ("starting", "running") and (hold := find_hold(server, status.now)) is not None:
+            yield _problem("interpreter_held", f"{server.name}: {hold.message}", "", [server.id])
 
 
 def _named(server: Server) -> str:
@@ -83,17 +83,21 @@ def _named(server: Server) -> str:
 
 
 def _queues(status: Status) -> Iterator[StatusProblem]:
-    for each in status.lists:
-        tasks = sum(_live(depth) for depth in status.depths if depth.lane.task_list == each.task_list)
-        if each.paused and tasks:
-            resume = f"`treadle lists resume {each.task_list}`"
-            yield _problem("list_paused", f"list {each.task_list} is paused with {_count(tasks, 'task')}", resume, [each.task_list])
-        elif not each.accepting:
-            resume = f"`treadle lists resume {each.task_list}`"
-            yield _problem("list_draining", f"list {each.task_list} is draining: it rejects new tasks", resume, [each.task_list])
-    paused = {each.task_list for each in status.lists if each.paused}
+    for settings in status.lists:
+        tasks = sum(_live(depth) for depth in status.depths if depth.lane.task_list == settings.task_list)
+        if settings.paused and tasks:
+            resume = f"`treadle lists resume {settings.task_list}`"
+            yield _problem(
+                "list_paused", f"list {settings.task_list} is paused with {_count(tasks, 'task')}", resume, [settings.task_list]
+            )
+        elif not settings.accepting:
+            resume = f"`treadle lists resume {settings.task_list}`"
+            yield _problem(
+                "list_draining", f"list {settings.task_list} is draining: it rejects new tasks", resume, [settings.task_list]
+            )
+    paused = {settings.task_list for settings in status.lists if settings.paused}
     ready = [depth for depth in status.depths if depth.ready and depth.lane.task_list not in paused]
-    live = [each for each in status.servers if each.state in ("starting", "running")]
+    live = [server for server in status.servers if server.state in ("starting", "running")]
     served = {depth.lane for depth in ready if any(serves(server, depth.lane) for server in live)}
     if alone := [depth for depth in ready if depth.lane not in served]:
         text = f"no live worker for {_count(sum(depth.ready for depth in alone), 'ready task')}: {_lanes(alone)}"
@@ -101,7 +105,7 @@ def _queues(status: Status) -> Iterator[StatusProblem]:
         yield StatusProblem("no_worker", text, f"start one with `treadle worker --handlers MODULE{task_list}`", None, _lists(alone))
     slow = set()
     for rule in status.rates:
-        depth = next((each for each in ready if each.lane_id == rule.lane_id), None)
+        depth = next((depth for depth in ready if depth.lane_id == rule.lane_id), None)
         if depth is not None and rule.rate and max(depth.ready - rule.tokens_left(status.now), 0) * 1000 / rule.rate > HELD_FOR:
             slow.add(depth.lane)
             text = f"{_count(depth.ready, 'task')} of {_lanes([depth])} wait for their rate of {rule.rate:g} per second"
@@ -126,13 +130,13 @@ def _triggers(status: Status) -> Iterator[StatusProblem]:
             "`treadle watchers look {0}` scans again",
         ),
     )
-    for kind, known, remedy in groups:
-        if paused := [each.name for each in known if each.state == PAUSED]:
+    for kind, triggers, remedy in groups:
+        if paused := [trigger.name for trigger in triggers if trigger.state == PAUSED]:
             resume = f"`treadle {kind}s resume {paused[0]}`"
             yield _problem(f"{kind}_paused", f"{_count(len(paused), kind)} paused: {_some(paused)}", resume, paused)
-        if failing := [each for each in known if each.state == "active" and each.error]:
+        if failing := [trigger for trigger in triggers if trigger.state == "active" and trigger.error]:
             first = cast(dict[str, str], failing[0].error).get("message", "")
-            names = [each.name for each in failing]
+            names = [trigger.name for trigger in failing]
             text = f"{_count(len(names), kind)} failing: {_some(names)}: {first}"
             yield _problem(f"{kind}_failing", text.rstrip("."), remedy.format(names[0]), names)
 
@@ -207,12 +211,12 @@ def _age(depth: LaneDepth, now: int) -> int:
 
 
 def _lists(depths: Sequence[LaneDepth]) -> list[str]:
-    return sorted({each.lane.task_list for each in depths})
+    return sorted({depth.lane.task_list for depth in depths})
 
 
 def _lanes(depths: Sequence[LaneDepth]) -> str:
     return _some(
-        [f"{each.lane.name if each.lane.kind == HANDLER else each.lane.kind} in list {each.lane.task_list}" for each in depths]
+        [f"{depth.lane.name if depth.lane.kind == HANDLER else depth.lane.kind} in list {depth.lane.task_list}" for depth in depths]
     )
 
 

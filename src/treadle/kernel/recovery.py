@@ -144,9 +144,9 @@ class Recovery(Service):
         pending = RecordFilter(APPROVAL, namespace=self._namespace, states=(PENDING,))
         records = await _first(every_record(self._store, pending))
         waiting = await self._tasks(TaskFilter(states=(TaskState.AWAITING_APPROVAL,))) if len(records) > _ONE_BY_ONE else []
-        known = {task.id: task for task in waiting}
+        tasks = {task.id: task for task in waiting}
         for record in records:
-            task = known.get(record.task_id or "") or await self._store.tasks.find(record.task_id or "")
+            task = tasks.get(record.task_id or "") or await self._store.tasks.find(record.task_id or "")
             if task is None or task.state != TaskState.AWAITING_APPROVAL:
                 if report.dry_run or await self._approvals.close_orphan(record):
                     report.orphaned_approvals.append(record.id)
@@ -210,9 +210,9 @@ def _is_of(server: Server, place: Place | None) -> bool:
 
 async def _first(found: AsyncIterator[T]) -> list[T]:
     """The first entries, up to the limit of one recovery."""
-    kept: list[T] = []
-    async for each in found:
-        kept.append(each)
-        if len(kept) == _READ_LIMIT:
+    entries: list[T] = []
+    async for entry in found:
+        entries.append(entry)
+        if len(entries) == _READ_LIMIT:
             break
-    return kept
+    return entries

@@ -82,22 +82,22 @@ class Status:
     @property
     def engine_tasks(self) -> int:
         """Number of live tasks of the engine itself."""
-        return sum(each.ready + each.running + each.waiting + each.held for each in self.depths if is_own(each.lane))
+        return sum(depth.ready + depth.running + depth.waiting + depth.held for depth in self.depths if is_own(depth.lane))
 
     @property
     def server_states(self) -> dict[str, int]:
         """Number of servers by displayed state."""
-        return dict(sorted(Counter(shown.state for shown in self.servers).items()))
+        return dict(sorted(Counter(server.state for server in self.servers).items()))
 
     @property
     def live_servers(self) -> int:
         """Number of live servers that work; an open HTTP server is listed only to show that it is open."""
-        return sum(shown.state in LIVE_SERVER_STATES and shown.service_name != OPEN_SERVICE for shown in self.servers)
+        return sum(server.state in LIVE_SERVER_STATES and server.service_name != OPEN_SERVICE for server in self.servers)
 
     @property
     def open_servers(self) -> list[str]:
         """Names of live HTTP servers that require no token."""
-        live = [shown for shown in self.servers if shown.state in LIVE_SERVER_STATES]
+        live = [server for server in self.servers if server.state in LIVE_SERVER_STATES]
         return sorted(f"{server.name} on {server.host}" for server in live if server.service_name == OPEN_SERVICE)
 
 
@@ -120,11 +120,11 @@ class StatusReads(Service):
         """Return the status as of now."""
         begun = self._begun
         async with self._reading:
-            known = self._known
-            if known is None or self._begun == begun:  # none that began since has succeeded
+            status = self._known
+            if status is None or self._begun == begun:  # none that began since has succeeded
                 self._begun, self._known = self._begun + 1, None
-                self._known = known = await self._read()
-            return known
+                self._known = status = await self._read()
+            return status
 
     async def _read(self) -> Status:
         """Read the current status."""
@@ -136,8 +136,12 @@ class StatusReads(Service):
         undelivered, _, _ = (
             await self._store.dead_letters.count(DeadLetterFilter(namespace=self._namespace, kind=NOTIFY)) if dead else (0, 0, 0)
         )
-        known = (await self._schedules.list(limit=_SCHEDULES)).schedules
-        firing = [ScheduleFiring(each.name, each.next_at) for each in known if each.state == "active" and each.next_at is not None]
+        schedules = (await self._schedules.list(limit=_SCHEDULES)).schedules
+        firing = [
+            ScheduleFiring(schedule.name, schedule.next_at)
+            for schedule in schedules
+            if schedule.state == "active" and schedule.next_at is not None
+        ]
         depths = tuple(depth for depth in await self._store.tasks.list_depths() if depth.lane.namespace == self._namespace)
         rules = [
             rule
@@ -155,34 +159,36 @@ class StatusReads(Service):
             blocked_objectives=(await self._store.records.count(self._namespace, OBJECTIVE.entity)).get("BLOCKED", 0),
             failing_jobs=tuple(await _failing_jobs(self._store, self._namespace)),
             servers=tuple(shown_servers(await self._store.servers.list_all(self._namespace), now)),
-            next_firings=sorted(firing, key=lambda each: (each.at, each.schedule))[:FIRINGS],
-            schedules=tuple(known),
+            next_firings=sorted(firing, key=lambda firing: (firing.at, firing.schedule))[:FIRINGS],
+            schedules=tuple(schedules),
             watchers=tuple((await self._watchers.list(limit=_SCHEDULES)).watchers),
-            lists=tuple(each for each in await self._store.operators.list_lists() if each.namespace == self._namespace),
+            lists=tuple(
+                task_list for task_list in await self._store.operators.list_lists() if task_list.namespace == self._namespace
+            ),
             rates=tuple(rules),
             undelivered=undelivered,
             failing=tuple(await _failing(self._store, depths)),
             unknown=tuple(
-                each.unknown_at or 0 for each in await self._store.records.list_unknown(EffectFilter(self._namespace), UNKNOWN)
+                effect.unknown_at or 0 for effect in await self._store.records.list_unknown(EffectFilter(self._namespace), UNKNOWN)
             ),
         )
 
 
 async def _failing(store: Store, depths: Sequence[LaneDepth]) -> list[Task]:
-    waiting = [each for each in depths if each.waiting]
-    functions = [each.lane_id for each in waiting if each.lane.kind == FUNCTION]
-    own = [each.lane_id for each in waiting if is_own(each.lane)]
+    waiting = [depth for depth in depths if depth.waiting]
+    functions = [depth.lane_id for depth in waiting if depth.lane.kind == FUNCTION]
+    own = [depth.lane_id for depth in waiting if is_own(depth.lane)]
     ids = [task_id for lanes in (functions, own) if lanes for task_id in await store.tasks.list_failing(lanes, FAILING)]
     return [task for task in (await store.tasks.find_many(ids) if ids else ()) if not task.finished]
 
 
 async def _failing_jobs(store: Store, namespace: str) -> list[str]:
-    found = []
+    job_ids = []
     for stored in await store.records.list_matching(RecordFilter(EXTERNAL.entity, namespace, live=True), _JOBS):
         try:
             record = read(ExternalProductionRecord, stored.body)
         except UnreadableValue:  # it is listed as unreadable
             continue
         if record.raised_in_row >= RAISES_IN_ROW or record.backs_off:
-            found.append(record.external_job_id)
-    return found
+            job_ids.append(record.external_job_id)
+    return job_ids

@@ -83,8 +83,8 @@ class StreamReads(Service):
         ended = await self._has_ended(owner)
         entries: builtins.list[StreamEntry] = []
         while len(entries) < limit:
-            found, after = await self._next(owner, name, offset)
-            entries += found[: limit - len(entries)]
+            page, after = await self._next(owner, name, offset)
+            entries += page[: limit - len(entries)]
             if len(entries) == limit:
                 return StreamPage(entries, entries[-1].offset + 1, ended=False)
             if after == offset:
@@ -112,10 +112,10 @@ class StreamReads(Service):
 
     async def _find_owner(self, work: Ref, access: Access | None) -> _Owner:
         if isinstance(work, str) and is_short(work):
-            found = await find_short(self._store, self._namespace, ("run", "task"), work)
-            if len(found) > 1:
-                raise AmbiguousId("run or task", work, found)
-            work = found[0] if found else work
+            matches = await find_short(self._store, self._namespace, ("run", "task"), work)
+            if len(matches) > 1:
+                raise AmbiguousId("run or task", work, matches)
+            work = matches[0] if matches else work
         work_id = parse_id(work, "run or task id")
         run = await self._store.runs.find(work_id)
         if run is not None and run.namespace == self._namespace and (access is None or access.may_use(run.task_list)):
@@ -169,8 +169,8 @@ def _entries(chunk: StreamChunk) -> list[StreamEntry]:
     except UnreadableValue as error:
         kind, values = "unreadable", [{"message": str(error), "entries": chunk.count}]
     return [
-        StreamEntry(chunk.first_offset + number, kind, each, chunk.generation, chunk.writer, at)
-        for number, each in enumerate(values)
+        StreamEntry(chunk.first_offset + number, kind, value, chunk.generation, chunk.writer, at)
+        for number, value in enumerate(values)
     ]
 
 

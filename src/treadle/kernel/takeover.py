@@ -54,21 +54,21 @@ def judge(sightings: Iterable[Sighting], own_id: str, has_ended: HasEnded, suspe
     dead: dict[str, tuple[Sighting, str]] = {}
     doubted: dict[str, float] = {}
     local, others = set(), 0
-    for each in sightings:
-        if each.server_id == own_id:
+    for sighting in sightings:
+        if sighting.server_id == own_id:
             continue
-        ended = None if each.process is None else has_ended(each.process)
-        is_gone = ended is None and each.has_session is False
-        since = suspects.get(each.server_id, now)
+        ended = None if sighting.process is None else has_ended(sighting.process)
+        is_gone = ended is None and sighting.has_session is False
+        since = suspects.get(sighting.server_id, now)
         if ended or (is_gone and now - since >= CONFIRM_AFTER):
-            dead[each.server_id] = each, PROCESS if ended else SESSION
+            dead[sighting.server_id] = sighting, PROCESS if ended else SESSION
         else:
             if is_gone:
-                doubted[each.server_id] = since
-            elif ended is False and each.process is not None:
-                local.add(each.process)
-            is_silent = each.silent_for > LOST_AFTER * each.beat_every_for  # its leases will end its work, if anything does
-            others += (each.process is not None or each.has_session is not None) and not is_silent
+                doubted[sighting.server_id] = since
+            elif ended is False and sighting.process is not None:
+                local.add(sighting.process)
+            is_silent = sighting.silent_for > LOST_AFTER * sighting.beat_every_for  # its leases will end its work, if anything does
+            others += (sighting.process is not None or sighting.has_session is not None) and not is_silent
     return Judgement(dead, doubted, frozenset(local), _pause(doubted, others, now))
 
 
@@ -189,15 +189,15 @@ class Watch(Service):
         ended = any(self._has_ended(process) for process in self._local)
         sightings = await self._store.servers.list_sightings()
         now = self._clock.monotonic()
-        found = judge(sightings, self._server_id, self._has_ended, self._suspects, now)
-        for server_id, (sighting, kind) in found.dead.items():
+        judgement = judge(sightings, self._server_id, self._has_ended, self._suspects, now)
+        for server_id, (sighting, kind) in judgement.dead.items():
             leases, recorded = await bury(self._store, {server_id: kind})
             if recorded:
                 self._emit(PresumedDead(server_id, sighting.name, evidence_text(kind), leases))
-        self._suspects, self._local = found.suspects, found.local
+        self._suspects, self._local = judgement.suspects, judgement.local
         spread = 1 + 0.25 * self._ids.random()  # the looks of several servers do not coincide, and no confirmation is shortened
-        self._next_at = float("inf") if found.pause is None else now + found.pause * spread
-        if ended or found.dead:
+        self._next_at = float("inf") if judgement.pause is None else now + judgement.pause * spread
+        if ended or judgement.dead:
             self._on_freed()
 
     def stir(self) -> None:
@@ -226,9 +226,9 @@ class Watch(Service):
                     self._emit(LoopError("lookout", repr(error)))
                     self._retry(10.0)
             self._sooner.clear()
-            left = min(self._next_at - self._clock.monotonic(), CHECK_EVERY if self._local else float("inf"))
-            if left > 0:
-                await wait_or_sleep(self._sooner, self._clock, left)
+            delay = min(self._next_at - self._clock.monotonic(), CHECK_EVERY if self._local else float("inf"))
+            if delay > 0:
+                await wait_or_sleep(self._sooner, self._clock, delay)
 
     def _retry(self, pause: float) -> None:
         self._local = frozenset()

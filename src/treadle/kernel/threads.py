@@ -53,8 +53,8 @@ class Threads(Service):
 
     async def find_items(self, record_id: str, keys: Collection[str]) -> dict[str, ThreadItem]:
         """Return the items that exist among those keys."""
-        found = dict(await self._store.records.list_items(record_id, keys=list(keys)) if keys else ())
-        return {key: read(ThreadItem, value) for key, value in found.items()}
+        items = dict(await self._store.records.list_items(record_id, keys=list(keys)) if keys else ())
+        return {key: read(ThreadItem, value) for key, value in items.items()}
 
     async def first_item(self, record_id: str, prefix: str) -> ThreadItem | None:
         """Return the first item, by key, with the prefix."""

@@ -107,10 +107,10 @@ class TraceReads(Service):
 
     async def _find_roots(self, any_id: str) -> tuple[list[str], str | None]:
         try:
-            known = parse_id(any_id)
+            parsed_id = parse_id(any_id)
         except InvalidInput:
-            known = None
-        root_id, trace_id = (None, any_id) if known is None else await self._find_root(known)
+            parsed_id = None
+        root_id, trace_id = (None, any_id) if parsed_id is None else await self._find_root(parsed_id)
         if trace_id is None and root_id is None:
             trace_id = any_id
         shared = trace_id is None or trace_id.startswith(_SHARED) or not trace_id.isprintable()
@@ -122,17 +122,17 @@ class TraceReads(Service):
 
     async def _find_root(self, known: str) -> tuple[str | None, str | None]:
         """Return the root id and the trace id of a run, task, record or step."""
-        found: Run | Task | Record | None = (
+        entity: Run | Task | Record | None = (
             await self._store.runs.find(known) or await self._store.tasks.find(known) or await self._store.records.find(known)
         )
-        if found is None:
+        if entity is None:
             try:
-                found = await self._store.runs.find((await self._steps.find_step(known)).run_id)
+                entity = await self._store.runs.find((await self._steps.find_step(known)).run_id)
             except NotFound:
-                found = None
-        if found is None or found.namespace != self._namespace:
+                entity = None
+        if entity is None or entity.namespace != self._namespace:
             return None, None
-        return found.root_id, found.trace_id
+        return entity.root_id, entity.trace_id
 
     async def _origin(self, trace_id: str | None, first: Run | TreeTask) -> TraceOrigin | None:
         kind, _, rest = (trace_id or "").partition(":")
@@ -148,8 +148,8 @@ class TraceReads(Service):
         """Return the actor of the first move of a run, or the one that enqueued a task."""
         if isinstance(first, Run):
             return next((move.actor for move in await self._store.log.list_moves(first.id)), None)
-        found = await self._store.tasks.find(first.id)
-        return None if found is None else found.created_by
+        task = await self._store.tasks.find(first.id)
+        return None if task is None else task.created_by
 
     # details
 
@@ -158,24 +158,24 @@ class TraceReads(Service):
 
         `executing` are the tasks that execute functions, by run.
         """
-        ids = [executing.get(each.id, each.id) for each in page if each.kind == "task" or each.id in executing]
+        ids = [executing.get(entry.id, entry.id) for entry in page if entry.kind == "task" or entry.id in executing]
         tasks = {task.id: task for task in (await self._store.tasks.find_many(ids) if ids else ())}
         moved = [task.id for task in tasks.values() if needs_moves(task)]
         moves: dict[str, list[Move]] = defaultdict(list)
         for move in await self._store.log.list_moves(*moved) if moved else ():
             moves[move.entity_id].append(move)
-        found: list[TraceEntry] = []
+        entries: list[TraceEntry] = []
         functions = 0
         for entry in page:
             if (task := tasks.get(entry.id)) is not None:
                 entry = _of_task(entry, task, moves[task.id], await self._about(task))
             elif (task := tasks.get(executing.get(entry.id, ""))) is not None:
                 entry = replace(entry, attempt=task.attempt, takeovers=task.takeovers, worker=task.owner_id)
-            found.append(entry)
+            entries.append(entry)
             if entry.kind == "run" and is_function(runs[entry.id].flow_id) and functions < FUNCTIONS:
                 functions += 1
-                found += await self._function_steps(runs[entry.id], entry.depth + 1)
-        return found
+                entries += await self._function_steps(runs[entry.id], entry.depth + 1)
+        return entries
 
     async def _about(self, task: Task) -> str:
         try:
@@ -187,25 +187,25 @@ class TraceReads(Service):
     async def _function_steps(self, run: Run, depth: int) -> list[TraceEntry]:
         """The steps that a function executed itself; its calls and approvals are tasks and runs."""
         steps, _ = await self._steps.page_steps(run, limit=STEPS, in_program_order=False)
-        shown = sorted((each for each in steps if task_of(each.row) is None), key=lambda each: each.began_at)
+        own_steps = sorted((step for step in steps if task_of(step.row) is None), key=lambda step: step.began_at)
         return [
             TraceEntry(
-                id=each.row.id,
+                id=step.row.id,
                 kind="step",
-                name=each.row.name,
-                about=each.about,
-                state=str(each.state),
+                name=step.row.name,
+                about=step.about,
+                state=str(step.state),
                 depth=depth,
                 run_id=run.id,
-                created_at=Instant.of(each.created_at),
-                began_at=Instant.of(each.began_at),
-                ended_at=None if each.ended_at is None else Instant.of(each.ended_at),
-                attempt=each.attempt,
+                created_at=Instant.of(step.created_at),
+                began_at=Instant.of(step.began_at),
+                ended_at=None if step.ended_at is None else Instant.of(step.ended_at),
+                attempt=step.attempt,
                 takeovers=0,
-                worker=each.worker,
-                error=None if each.row.error is None else str(each.row.error.message)[:300],
+                worker=step.worker,
+                error=None if step.row.error is None else str(step.row.error.message)[:300],
             )
-            for each in shown
+            for step in own_steps
         ]
 
 
@@ -214,9 +214,9 @@ class _Tree:
 
     def __init__(self, runs: Sequence[Run], tasks: Sequence[TreeTask], records: Sequence[Record], group: str | None) -> None:
         ids = {run.id for run in runs}
-        shown = (task for task in tasks if task.kind not in (ADVANCE, FUNCTION))
+        visible = (task for task in tasks if task.kind not in (ADVANCE, FUNCTION))
         self._group = group
-        self._tasks = _by(lambda task: task.run_id if task.run_id in ids else None, shown)
+        self._tasks = _by(lambda task: task.run_id if task.run_id in ids else None, visible)
         self._children = _by(lambda run: run.parent_id if run.parent_step_id is not None and run.parent_id in ids else None, runs)
         self._records = _by(lambda record: record.task_id, (record for record in records if record.entity in _ENTITIES))
 
@@ -268,8 +268,8 @@ def _page(entries: list[TraceEntry], after: str | None, limit: int) -> list[Trac
 
 
 def _first(runs: Sequence[Run], tasks: Sequence[TreeTask]) -> Run | TreeTask:
-    found: list[Run | TreeTask] = [*runs, *(task for task in tasks if task.run_id is None)]
-    return min(found or tasks, key=lambda each: (each.created_at, each.id))
+    roots: list[Run | TreeTask] = [*runs, *(task for task in tasks if task.run_id is None)]
+    return min(roots or tasks, key=lambda work: (work.created_at, work.id))
 
 
 def _run(run: Run) -> TraceEntry:
@@ -349,5 +349,5 @@ def _of_task(entry: TraceEntry, task: Task, moves: Sequence[Move], about: str) -
 def _message(error: str | None) -> str | None:
     if error is None:
         return None
-    found = decode_object(error)
-    return str(found.get("message") or found.get("code") or "")[:300]
+    details = decode_object(error)
+    return str(details.get("message") or details.get("code") or "")[:300]

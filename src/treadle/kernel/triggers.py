@@ -404,16 +404,16 @@ class Starters(Service):
 
     async def cancel(self, started: Started, reason: str, actor: str) -> None:
         """Cancel the work, if it is live."""
-        left: Started | None = started
-        while left is not None:
+        live: Started | None = started
+        while live is not None:
             try:
-                if left.kind == RUN:
-                    await self._runs().cancel(left.id, actor=actor, reason=reason)
+                if live.kind == RUN:
+                    await self._runs().cancel(live.id, actor=actor, reason=reason)
                 else:
-                    await self._queue.cancel(left.id, actor=actor, reason=reason)
+                    await self._queue.cancel(live.id, actor=actor, reason=reason)
                 return
             except (IllegalMove, NotFound):  # it has ended, or continued as another run
-                left = await self.find_live(left)
+                live = await self.find_live(live)
 
 
 def _options(target: Target) -> dict[str, Any]:
@@ -466,32 +466,32 @@ def edit_target(options: Mapping[str, Any], old: Target, option: str, kept_of: C
         wrong = f", not {' and '.join(names)} together" if names else ""
         raise InvalidInput(f"Name one target to start: a task, a workflow or a function{wrong}.")
     ((kind, name),) = names.items()
-    kept = old if kind == old.kind else kept_of(old, kind)
-    flow, version = options.get("flow", kept.flow), options.get("version", kept.version)
-    inputs = options.get("inputs", kept.inputs)
-    given_as = options.get(option) or kept.given_as
+    base = old if kind == old.kind else kept_of(old, kind)
+    flow, version = options.get("flow", base.flow), options.get("version", base.version)
+    inputs = options.get("inputs", base.inputs)
+    given_as = options.get(option) or base.given_as
     timeout, deadline = options.get("timeout"), options.get("deadline")
-    fairness_key = options.get("fairness_key", kept.fairness_key)
+    fairness_key = options.get("fairness_key", base.fairness_key)
     if kind != WORKFLOW and flow is not None:
         raise InvalidInput("Only a workflow has a flow.")
     if inputs is not None and not isinstance(inputs, Mapping):
         raise InvalidInput(f"Inputs must be a dict (a JSON object), not {type(inputs).__name__}.")
     if version is not None and (isinstance(version, bool) or not isinstance(version, int) or not 0 < version <= MAX_COUNT):
         raise InvalidInput(f"version must be a whole number from 1 to {MAX_COUNT}, not {shown(version)}.")
-    check_priority(options.get("priority", kept.priority))
+    check_priority(options.get("priority", base.priority))
     return msgspec.structs.replace(
-        kept,
+        base,
         kind=kind,
         name=check_name(name, f"{kind} name"),
         flow=None if flow is None else check_key(flow, "flow"),
         version=version,
         inputs=dict(inputs or {}),
         given_as=None if given_as is None else check_key(given_as, "name of an input"),
-        task_list=check_name(options.get("task_list", kept.task_list), "task list"),
-        priority=options.get("priority", kept.priority),
-        retry=as_policy(options["retry"]) if "retry" in options else kept.retry,
-        timeout_for=kept.timeout_for if timeout is None else milliseconds(timeout, "timeout", positive=True),
-        deadline_for=kept.deadline_for if deadline is None else milliseconds(deadline, "deadline", positive=True),
+        task_list=check_name(options.get("task_list", base.task_list), "task list"),
+        priority=options.get("priority", base.priority),
+        retry=as_policy(options["retry"]) if "retry" in options else base.retry,
+        timeout_for=base.timeout_for if timeout is None else milliseconds(timeout, "timeout", positive=True),
+        deadline_for=base.deadline_for if deadline is None else milliseconds(deadline, "deadline", positive=True),
         fairness_key=None if fairness_key is None else check_key(fairness_key, "fairness key"),
-        tags=decode_tags(check_tags(options["tags"])) if "tags" in options else kept.tags,
+        tags=decode_tags(check_tags(options["tags"])) if "tags" in options else base.tags,
     )

@@ -107,5 +107,5 @@ def scrubbed(text: str, secrets: tuple[str, ...]) -> str:
 
 def secrets_of(client: Any, settings: Settings) -> tuple[str, ...]:
     """Return the keys and tokens of the client and the settings, which must never be shown."""
-    found = (settings.anthropic_api_key, getattr(client, "api_key", None), getattr(client, "auth_token", None))
-    return tuple({each.strip() for each in found if isinstance(each, str) and len(each.strip()) >= _MIN_SECRET_LENGTH})
+    secrets = (settings.anthropic_api_key, getattr(client, "api_key", None), getattr(client, "auth_token", None))
+    return tuple({secret.strip() for secret in secrets if isinstance(secret, str) and len(secret.strip()) >= _MIN_SECRET_LENGTH})

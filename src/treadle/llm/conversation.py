@@ -28,9 +28,9 @@ def fill(text: str, values: Mapping[str, Json]) -> str:
     Text is inserted literally, other values as JSON. Inserted text is not expanded again. A prompt that would be longer than
     `PROMPT_LIMIT` raises `NonRetryable` before it is built.
     """
-    found = Counter(name for name in _PLACEHOLDER.findall(text) if name in values)
-    inserted = {name: as_text(values[name]) for name in found}
-    size = len(text) + sum(count * len(inserted[name]) for name, count in found.items())
+    counts = Counter(name for name in _PLACEHOLDER.findall(text) if name in values)
+    inserted = {name: as_text(values[name]) for name in counts}
+    size = len(text) + sum(count * len(inserted[name]) for name, count in counts.items())
     if size > PROMPT_LIMIT:
         raise NonRetryable(
             f"The prompt would have {size} characters; the limit is {PROMPT_LIMIT}. Insert shorter values, or fewer.",

@@ -122,11 +122,11 @@ def _number(usage: Any, name: str, before: int) -> int:
 
 def _object(raw: str) -> dict[str, Json] | None:
     try:
-        found = json.loads(raw)
-        json.dumps(found, ensure_ascii=False).encode()  # JSON allows half a surrogate pair, which cannot be encoded
+        document = json.loads(raw)
+        json.dumps(document, ensure_ascii=False).encode()  # JSON allows half a surrogate pair, which cannot be encoded
     except (ValueError, RecursionError):
         return None
-    return found if isinstance(found, dict) else None
+    return document if isinstance(document, dict) else None
 
 
 OnText = Callable[[str], Awaitable[None]]
@@ -183,8 +183,8 @@ class Exchange:
                 raise SendFailed(failure.error_code, str(failure), unknown=unknown)
             if number == self._config.max_sends or waited + wait > self._config.patience:
                 message = f"{failure} Failed after {number} sends and {waited:.1f} s of waiting"
-                asked = f"; the service asks for a delay of {failure.after:g} s." if failure.after else "."
-                raise SendFailed(failure.error_code, message + asked, unknown=unknown)
+                hint = f"; the service asks for a delay of {failure.after:g} s." if failure.after else "."
+                raise SendFailed(failure.error_code, message + hint, unknown=unknown)
             waited += wait
             await self._sleep(wait)
         raise AssertionError("unreachable")

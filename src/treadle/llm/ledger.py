@@ -69,11 +69,11 @@ def parse_prices(text: str) -> dict[str, Price]:
     if not text.strip():
         return {}
     try:
-        found = json.loads(text)
-        prices = {name: Price(float(both[0]), float(both[1])) for name, both in found.items()}
+        document = json.loads(text)
+        prices = {name: Price(float(both[0]), float(both[1])) for name, both in document.items()}
     except (ValueError, TypeError, AttributeError, IndexError, KeyError, OverflowError, RecursionError):
         raise InvalidInput('TREADLE_LLM_PRICES must be JSON like {"some-model": [3, 15]}: dollars per million tokens.') from None
-    if any(not math.isfinite(each) or each < 0 for price in prices.values() for each in (price.input, price.output)):
+    if any(not math.isfinite(amount) or amount < 0 for price in prices.values() for amount in (price.input, price.output)):
         raise InvalidInput("TREADLE_LLM_PRICES has a price that is negative or not a number.")
     return prices
 
@@ -157,8 +157,8 @@ class TaskMeter:
 
     async def limit(self) -> int | None:
         """Return the budget of the run in millionths of a dollar; None if it has none."""
-        found = await self._store.usage.find_budget(self._task.run_id or self._task.root_id)
-        return self._default_limit if found is None else found.limit_micros
+        budget = await self._store.usage.find_budget(self._task.run_id or self._task.root_id)
+        return self._default_limit if budget is None else budget.limit_micros
 
 
 class NoMeter:

@@ -97,13 +97,13 @@ class ClaudeAgentRunner:
         result = self._evaluator.execute(workflow_ast, inputs, program_ast, **self._born, **limit)
         held: list[Claim] = []
         keeping = run(self._start_keeping(held))
-        left = self._max_dispatches
+        remaining = self._max_dispatches
         try:
-            while result.status == "PAUSED" and left > 0:
+            while result.status == "PAUSED" and remaining > 0:
                 task = run(self._take(result.workflow_id, held))
                 if task is None:
                     break
-                left -= 1
+                remaining -= 1
                 run(self._do(task, task_description))
                 result = self._evaluator.resume(result.workflow_id)
         finally:
@@ -129,8 +129,8 @@ class ClaudeAgentRunner:
     async def _mine(self, run_id: str, *states: str) -> list[Task]:
         """Return the tasks of the run that this runner holds."""
         which = TaskFilter(states=states, kind=HANDLER, run_id=run_id)
-        found = await self._persistence.engine.kernel.store.tasks.list_matching(which, _LOOKED_AT)
-        return [task for task in found if task.owner_id == self._owner_id]
+        tasks = await self._persistence.engine.kernel.store.tasks.list_matching(which, _LOOKED_AT)
+        return [task for task in tasks if task.owner_id == self._owner_id]
 
     async def _do(self, task: Task, description: str | None) -> None:
         engine = self._persistence.engine

@@ -135,12 +135,12 @@ class LLMService:
 
     async def handle(self, payload: dict[str, Json], ctx: Context) -> Outcome:
         """Do one step; an error fails it with its own code."""
-        found = await self._facet(ctx.task)
-        if found is None or found[1].prompt is None:
+        declared = await self._facet(ctx.task)
+        if declared is None or declared[1].prompt is None:
             ctx.log(f"{ctx.task.name} has no prompt in this flow, and no handler here", "warning")
             return Waiting(_ELSEWHERE_FOR)
         step_log = StepLog(ctx, self._engine.kernel.clock.monotonic)
-        return step_log.end(await outcome_of_work(self.answer(*found, payload, ctx)))
+        return step_log.end(await outcome_of_work(self.answer(*declared, payload, ctx)))
 
     # called by others
 

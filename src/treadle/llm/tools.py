@@ -97,15 +97,15 @@ def check_object(program: Program, members: Sequence[Param], value: Json, at: st
         return {}, [f"{at or 'the answer'} must be an object, not {_kind(value)}"]
     if not members and not at:
         return value, []
-    problems = [f"{_path(at, name)} is not declared" for name in value if name not in {each.name for each in members}]
+    problems = [f"{_path(at, name)} is not declared" for name in value if name not in {member.name for member in members}]
     result: dict[str, Json] = {}
     for member in members:
         if member.name not in value:
             if not isinstance(member.type, OptionalType):
                 problems.append(f"{_path(at, member.name)} is missing")
             continue
-        result[member.name], found = _check(program, member.type, value[member.name], _path(at, member.name))
-        problems += found
+        result[member.name], member_problems = _check(program, member.type, value[member.name], _path(at, member.name))
+        problems += member_problems
     return result, problems
 
 
@@ -125,8 +125,8 @@ def _check(program: Program, kind: Type, value: Json, at: str) -> tuple[Json, li
     if isinstance(kind, ListType):
         if not isinstance(value, list):
             return value, [f"{at} must be a list, not {_kind(value)}"]
-        checked = [_check(program, kind.element, each, f"{at}[{number}]") for number, each in enumerate(value)]
-        return [each for each, _ in checked], [problem for _, found in checked for problem in found]
+        checked = [_check(program, kind.element, element, f"{at}[{number}]") for number, element in enumerate(value)]
+        return [element for element, _ in checked], [problem for _, problems in checked for problem in problems]
     if kind.name in ("Long", "Int") and isinstance(value, float) and value.is_integer():
         value = int(value)
     if (fits := BUILT_IN.get(kind.name)) is not None:
@@ -178,7 +178,7 @@ class Toolbox:
 
     async def call(self, tool: str, given: dict[str, Json]) -> tuple[str, bool]:
         """Return the tool's result as text for the model, and whether it is an error; errors of the tool never propagate."""
-        name = next((name for name, shown in self.names.items() if shown == tool), tool if tool in self.echoed else None)
+        name = next((name for name, alias in self.names.items() if alias == tool), tool if tool in self.echoed else None)
         handler = None if name is None or self.registry is None else self.registry.find(name)
         if handler is None and tool in self.echoed:
             return _shown(given), False
@@ -202,9 +202,9 @@ def make_toolbox(program: Program, facet: Facet, registry: Tools | None, defined
     names = tool_names([target, *others])
     definitions = [_target(program, facet, names[target])]
     definitions += [_other(program, name, names[name], registry) for name in others]
-    taken = {each["name"] for each in definitions}
-    more = [dict(each) for each in defined if each["name"] not in taken]
-    return Toolbox(program, facet, names, [*definitions, *more], registry, frozenset(each["name"] for each in more))
+    reserved = {definition["name"] for definition in definitions}
+    more = [dict(definition) for definition in defined if definition["name"] not in reserved]
+    return Toolbox(program, facet, names, [*definitions, *more], registry, frozenset(definition["name"] for definition in more))
 
 
 def _target(program: Program, facet: Facet, tool: str) -> dict[str, Any]:
@@ -229,7 +229,7 @@ def _facet(program: Program, name: str) -> Facet | None:
     exact = program.find_facet(name)
     if exact is not None:
         return exact
-    same = [each for each in program.facets.values() if short_name(each.qualified_name) == name]
+    same = [facet for facet in program.facets.values() if short_name(facet.qualified_name) == name]
     return same[0] if len(same) == 1 else None
 
 

@@ -51,14 +51,16 @@ def _validator(name: str) -> Any:
     jsonschema = need_jsonschema()
     from referencing import Registry, Resource
 
-    registry = Registry().with_resources([(f"urn:treadle:{each}", Resource.from_contents(load_schema(each))) for each in NAMES])
+    registry = Registry().with_resources(
+        [(f"urn:treadle:{schema_name}", Resource.from_contents(load_schema(schema_name))) for schema_name in NAMES]
+    )
     kind = jsonschema.Draft202012Validator
     return kind(load_schema(name), registry=registry, format_checker=kind.FORMAT_CHECKER)
 
 
 def check_document(name: str, document: Json) -> None:
     """Raise `InvalidArtifact` for a document that does not fit the schema of that name."""
-    error = next(iter(sorted(_validator(name).iter_errors(document), key=lambda each: (len(each.path), str(each.path)))), None)
+    error = next(iter(sorted(_validator(name).iter_errors(document), key=lambda error: (len(error.path), str(error.path)))), None)
     if error is not None:
         place = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in error.path).lstrip(".") or "the document"
         raise InvalidArtifact(f"This {name} does not fit its schema: {place}: {error.message[:_MESSAGE_LIMIT]}.")

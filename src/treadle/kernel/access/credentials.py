@@ -73,8 +73,8 @@ def read_credential(prefix: str, shown: str) -> Credential | None:
 
 def fits(shown: Credential | None, digest: str | None) -> bool:
     """Return whether the digest belongs to the secret, in constant time even if one of them is missing."""
-    given = (shown or Credential("", "")).digest()
-    same = hmac.compare_digest(given, digest or NO_DIGEST)
+    presented = (shown or Credential("", "")).digest()
+    same = hmac.compare_digest(presented, digest or NO_DIGEST)
     return same and shown is not None and digest is not None
 
 
@@ -172,12 +172,12 @@ class CredentialService(RecordService[C]):
         """Find the record of a credential, or raise `Unauthorized`; the secret is always compared first."""
         credential = read_credential(self.prefix, text)
         match = None if credential is None else await self.recent.find(credential.record_id)
-        known = fits(credential, None if match is None else self.load(match[0]).digest)
+        matches = fits(credential, None if match is None else self.load(match[0]).digest)
         if credential is None:
             raise Unauthorized("malformed" if text else "missing")
         if match is None:
             raise Unauthorized("unknown")
-        return Shown(credential, *match, known)
+        return Shown(credential, *match, matches)
 
     async def put(self, credential: Credential, body: C, move: str, actor: str, data: Json, name: str | None = None) -> Answer:
         """Store the new record of a credential, which that move makes valid."""

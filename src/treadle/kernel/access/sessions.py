@@ -88,32 +88,36 @@ class Sessions(CredentialService[SessionBody]):
 
     async def find(self, cookie: str) -> SessionAccess:
         """Return the current access of a cookie, or raise `Unauthorized` with a message that does not reveal the reason."""
-        shown = await self.find_shown(cookie)
-        record, body = shown.record, self.load(shown.record)
+        presented = await self.find_shown(cookie)
+        record, body = presented.record, self.load(presented.record)
         if record.state != OPENED:
             raise Unauthorized(record.state)
-        if not shown.known:
+        if not presented.known:
             raise Unauthorized("wrong")
-        if body.expires_at <= shown.now:
+        if body.expires_at <= presented.now:
             raise Unauthorized("expired")
         access = await self._tokens.find_access_of(body.token_id)
-        return SessionAccess(replace(access, session_id=record.id, expires_at=body.expires_at), _csrf(shown.credential))
+        return SessionAccess(replace(access, session_id=record.id, expires_at=body.expires_at), _csrf(presented.credential))
 
     async def check_open(self, session_id: str) -> None:
         """Raise `Unauthorized` if the session has ended, bypassing the cache."""
-        found = await self.recent.find(session_id, afresh=True)
-        if found is None or found[0].state != OPENED or self.load(found[0]).expires_at <= found[1]:
+        entry = await self.recent.find(session_id, afresh=True)
+        if entry is None or entry[0].state != OPENED or self.load(entry[0]).expires_at <= entry[1]:
             raise Unauthorized("closed")
 
     async def close(self, cookie: str) -> None:
         """End the session of that cookie. Idempotent; an unknown cookie is a no-op."""
-        shown = read_credential(PREFIX, cookie)
+        credential = read_credential(PREFIX, cookie)
 
         async def attempt() -> None:
-            record = None if shown is None else await self._store.records.find(shown.record_id)
+            record = None if credential is None else await self._store.records.find(credential.record_id)
             if record is not None and (record.entity, record.namespace) != (ENTITY, self._namespace):
                 record = None
-            if not fits(shown, None if record is None else self.load(record).digest) or record is None or record.state != OPENED:
+            if (
+                not fits(credential, None if record is None else self.load(record).digest)
+                or record is None
+                or record.state != OPENED
+            ):
                 return
             if not await self.end(record, "close", self.load(record).actor):
                 raise Stale

@@ -133,18 +133,18 @@ class Tokens(CredentialService[TokenBody]):
 
     async def find_access(self, secret: str) -> Access:
         """Return the access of a secret, or raise `Unauthorized` with a message that does not reveal the reason."""
-        shown = await self.find_shown(secret)
-        access = _valid(shown.record, shown.now)
-        if not shown.known:
+        presented = await self.find_shown(secret)
+        access = _valid(presented.record, presented.now)
+        if not presented.known:
             raise Unauthorized("wrong")
         return access
 
     async def find_access_of(self, token_id: str, *, afresh: bool = False) -> Access:
         """Return the current access of a known token, or raise `Unauthorized`. `afresh` bypasses the cache."""
-        found = await self.recent.find(token_id, afresh=afresh)
-        if found is None:
+        entry = await self.recent.find(token_id, afresh=afresh)
+        if entry is None:
             raise Unauthorized("unknown")
-        return _valid(*found)
+        return _valid(*entry)
 
     # records
 
@@ -163,8 +163,8 @@ def _load(record: Record) -> TokenBody:
 
 
 def _lists(task_lists: Iterable[str]) -> tuple[str, ...]:
-    given = (task_lists,) if isinstance(task_lists, str) else task_lists
-    return tuple(dict.fromkeys(check_name(each, "task list") for each in given))
+    names = (task_lists,) if isinstance(task_lists, str) else task_lists
+    return tuple(dict.fromkeys(check_name(name, "task list") for name in names))
 
 
 def _shown(record: Record, now: int) -> Token:

@@ -63,9 +63,9 @@ class AlertEvaluator(Turns[Alerts]):
         # an evaluation may be late, because no worker ran: look back as far as the last one
         last_at = now if task.checkpoint is None else decode(task.checkpoint)["at"]
         since = min(now - body.within_for, last_at - OVERLAP_FOR)
-        found = await self.find_causes(body, since)
-        decided = decide(body, found, now)
-        rows, tasks = await self._write(record, body, decided, found, now)
+        causes = await self.find_causes(body, since)
+        decided = decide(body, causes, now)
+        rows, tasks = await self._write(record, body, decided, causes, now)
         done = encode({"at": now})
         park = Park("wait", TaskState.PENDING, task.attempt, 0, 0, delay=body.every_for, checkpoint=done, quiet=True)
         return await self.commit(Unit(task.claim, park, tasks, rows=rows))
@@ -75,16 +75,16 @@ class AlertEvaluator(Turns[Alerts]):
     ) -> tuple[tuple[Row, ...], tuple[NewTask, ...]]:
         """Return the rows of the rule and its alerts, and the tasks of the messages: at most one of each event."""
         causes = dict(decided.causes)
-        known: dict[str, Record] = {}
+        records: dict[str, Record] = {}
         alerts: dict[str, tuple[str, AlertBody]] = {}
         for cause, old in body.causes.items():
             if old.alert_id and (record := await self._store.records.find(old.alert_id)) is not None:
-                known[cause], alerts[cause] = record, (record.id, _updated(load_alert(record), found.get(cause)))
+                records[cause], alerts[cause] = record, (record.id, _updated(load_alert(record), found.get(cause)))
         for cause in decided.fired:
             alert_id = self._ids.new_id()
             causes[cause] = msgspec.structs.replace(causes[cause], alert_id=alert_id)
             what = found[cause]
-            made = AlertBody(
+            alert = AlertBody(
                 rule_id=rule.id,
                 rule=rule.name or "",
                 cause=cause,
@@ -93,25 +93,25 @@ class AlertEvaluator(Turns[Alerts]):
                 count=what.count,
                 since=causes[cause].since,
             )
-            alerts[cause] = (alert_id, made)
+            alerts[cause] = (alert_id, alert)
         tasks = []
-        for event, told in ((FIRING, decided.told), (RESOLVED, decided.resolved_told)):
-            if told := tuple(cause for cause in told if cause in alerts):
-                task = self.triggers.message(rule, event, now, [alerts[cause] for cause in told], len(told))
+        for event, reported in ((FIRING, decided.told), (RESOLVED, decided.resolved_told)):
+            if reported := tuple(cause for cause in reported if cause in alerts):
+                task = self.triggers.message(rule, event, now, [alerts[cause] for cause in reported], len(reported))
                 tasks.append(task)
-                alerts |= {cause: (alerts[cause][0], _delivered(alerts[cause][1], task.id)) for cause in told}
+                alerts |= {cause: (alerts[cause][0], _delivered(alerts[cause][1], task.id)) for cause in reported}
         rows: list[Row] = []
         if causes != body.causes:
             text = self.triggers.save(msgspec.structs.replace(body, causes=causes))
             rows.append(ChangeRecord(rule.id, rule.version, text))
-        rows += [row for cause, alert in alerts.items() if (row := self._row(cause, *alert, known, decided.resolved)) is not None]
+        rows += [row for cause, alert in alerts.items() if (row := self._row(cause, *alert, records, decided.resolved)) is not None]
         return tuple(rows), tuple(tasks)
 
     def _row(self, cause: str, alert_id: str, body: AlertBody, known: dict[str, Record], resolved: Sequence[str]) -> Row | None:
         record, text = known.get(cause), write(body)
         if record is None:
-            made = Record(id=alert_id, namespace=self._namespace, entity=ALERT.entity, state="firing", body=text)
-            return PutRecord(made)
+            alert = Record(id=alert_id, namespace=self._namespace, entity=ALERT.entity, state="firing", body=text)
+            return PutRecord(alert)
         if cause in resolved:
             return resolution(record, body)
         return ChangeRecord(record.id, record.version, text) if text != record.body else None
@@ -147,8 +147,8 @@ class AlertEvaluator(Turns[Alerts]):
                 break
             before = page[-1]
         more = len(page) == PAGE
-        found = {f"{each[0]} {each[1]}": _of_runs(*each, last[each], count, more) for each, count in counts.most_common()}
-        return found | {cause: _unseen(cause) for cause in body.causes if more and cause not in found}
+        causes = {f"{key[0]} {key[1]}": _of_runs(*key, last[key], count, more) for key, count in counts.most_common()}
+        return causes | {cause: _unseen(cause) for cause in body.causes if more and cause not in causes}
 
 
 def _updated(body: AlertBody, found: FoundCause | None) -> AlertBody:
@@ -194,31 +194,31 @@ def decide(body: AlertRuleBody, found: Mapping[str, FoundCause], now: int) -> De
     """Compare the known causes with those found now. A fired cause has the alert id "" until its alert is made."""
     silenced = body.silenced_until is not None and now < body.silenced_until
     causes: dict[str, Cause] = {}
-    fired, told, resolved = [], [], []
+    fired, due, resolved = [], [], []
     for cause in dict.fromkeys((*body.causes, *found)):
-        known = body.causes.get(cause)
+        previous = body.causes.get(cause)
         if cause not in found:
-            assert known is not None
-            if known.alert_id is None:
+            assert previous is not None
+            if previous.alert_id is None:
                 continue  # it did not last
-            gone_at = known.gone_at if known.gone_at is not None else now
+            gone_at = previous.gone_at if previous.gone_at is not None else now
             if now - gone_at >= body.lasts_for:
                 resolved.append(cause)
             else:
-                causes[cause] = msgspec.structs.replace(known, gone_at=gone_at)
+                causes[cause] = msgspec.structs.replace(previous, gone_at=gone_at)
             continue
-        if known is None and len(causes) >= CAUSES:
+        if previous is None and len(causes) >= CAUSES:
             continue
-        kept = msgspec.structs.replace(known or Cause(since=now), gone_at=None)
-        if kept.alert_id is None and now - kept.since >= body.lasts_for:
+        current = msgspec.structs.replace(previous or Cause(since=now), gone_at=None)
+        if current.alert_id is None and now - current.since >= body.lasts_for:
             fired.append(cause)
-            kept = msgspec.structs.replace(kept, alert_id="")
-        if kept.alert_id is not None and not silenced and _is_due(kept, body, now):
-            told.append(cause)
-            kept = msgspec.structs.replace(kept, told_at=now)
-        causes[cause] = kept
+            current = msgspec.structs.replace(current, alert_id="")
+        if current.alert_id is not None and not silenced and _is_due(current, body, now):
+            due.append(cause)
+            current = msgspec.structs.replace(current, told_at=now)
+        causes[cause] = current
     reported = [cause for cause in resolved if body.resolved and not silenced and body.causes[cause].told_at is not None]
-    return Decided(causes, tuple(fired), tuple(told), tuple(resolved), tuple(reported))
+    return Decided(causes, tuple(fired), tuple(due), tuple(resolved), tuple(reported))
 
 
 def _is_due(cause: Cause, body: AlertRuleBody, now: int) -> bool:
@@ -276,11 +276,11 @@ def _old(body: AlertRuleBody, status: Status) -> Iterator[tuple[str, FoundCause]
 
 
 def _problems(body: AlertRuleBody, status: Status) -> Causes:
-    found: Causes = {}
+    causes: Causes = {}
     for problem in find_problems(status):
         wanted = _CODES.get(body.when, (body.code or "*",))
-        if any(fnmatchcase(problem.code, each) for each in wanted):
+        if any(fnmatchcase(problem.code, pattern) for pattern in wanted):
             for subject in problem.subjects or [""]:
                 cause = f"{problem.code} {subject}".rstrip()
-                found[cause] = FoundCause(problem.text, problem.remedy, max(len(problem.subjects), 1))
-    return found
+                causes[cause] = FoundCause(problem.text, problem.remedy, max(len(problem.subjects), 1))
+    return causes

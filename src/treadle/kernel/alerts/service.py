@@ -124,9 +124,9 @@ class Alerts(Triggers[AlertRuleBody, AlertRule]):
         """Return the rows that end the alerts of a removed rule."""
         if state not in MACHINE.final or self.load_shown(record)[0] == UNREADABLE:
             return ()
-        ids = [each.alert_id for each in self.load(record).causes.values() if each.alert_id]
-        found = [await self._store.records.find(each) for each in ids]
-        return tuple(resolution(each, None, actor) for each in found if each is not None and each.ended_at is None)
+        ids = [cause.alert_id for cause in self.load(record).causes.values() if cause.alert_id]
+        alerts = [await self._store.records.find(alert_id) for alert_id in ids]
+        return tuple(resolution(alert, None, actor) for alert in alerts if alert is not None and alert.ended_at is None)
 
     # reads
 
@@ -170,8 +170,8 @@ class Alerts(Triggers[AlertRuleBody, AlertRule]):
         self, rule: Record, event: str, now: int, alerts: Sequence[tuple[str, AlertBody]], count: int, text: str = ""
     ) -> NewTask:
         """Return the task that sends one message about alerts of the rule; the target is looked up when it is sent."""
-        shown = [_for_message(alert_id, body, event, now) for alert_id, body in alerts[:LISTED]]
-        payload = {"event": event, "rule_id": rule.id, "rule": rule.name, "at": as_text(now), "count": count, "alerts": shown}
+        entries = [_for_message(alert_id, body, event, now) for alert_id, body in alerts[:LISTED]]
+        payload = {"event": event, "rule_id": rule.id, "rule": rule.name, "at": as_text(now), "count": count, "alerts": entries}
         return NewTask(
             id=self._ids.new_id(),
             lane=Lane(self._namespace, NOTIFY, ENGINE_LIST, NOTIFY),
@@ -296,11 +296,11 @@ def edit_body(body: AlertRuleBody, changes: Mapping[str, Any]) -> AlertRuleBody:
     before: dict[str, Any] = {name: value / 1000 for name, value in durations.items()}
     before |= {name: getattr(body, name) for name in ("when", "to", "workflow", "task_list", "code", "over", "resolved")}
     before["repeat"] = None if body.repeat_for is None else body.repeat_for / 1000
-    kept = {
+    options = {
         name: value for name, value in before.items() if value is not None and body.when in _OF_CONDITION.get(name, (body.when,))
     }
     return msgspec.structs.replace(
-        make_body(kept | dict(changes)), causes=body.causes, silenced_until=body.silenced_until, more=body.more
+        make_body(options | dict(changes)), causes=body.causes, silenced_until=body.silenced_until, more=body.more
     )
 
 

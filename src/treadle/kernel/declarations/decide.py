@@ -98,25 +98,25 @@ def decide(
     if mine is not None and release_key(mine.release) > release_key(release):
         return _skip(mine, declared, body, found, written)
     former = mine or Program(release=release)
-    owners = {item: name for name, each in body.programs.items() if name != program for item in each.items}
+    owners = {item: name for name, other in body.programs.items() if name != program for item in other.items}
     changes: list[Change] = []
     writes: dict[str, Value] = {}
     items: dict[str, Applied] = {}
     for item in sorted({*declared, *former.items}):
         want, own, value = declared.get(item), former.items.get(item), found[item]
         by = owners.get(item) if own is None else None
-        verdict, kept = (CONFLICT, None) if by else _decide_item(item, want, own, value, now, written, overwrite)
+        verdict, applied = (CONFLICT, None) if by else _decide_item(item, want, own, value, now, written, overwrite)
         changes.append(Change(item, verdict, want, value, by))
-        if kept is not None:
-            items[item] = kept
+        if applied is not None:
+            items[item] = applied
         if verdict in (ADDED, CHANGED, REMOVED):
             writes[item] = want
-    certain = {item: _certain(each, each.value) for item, each in items.items() if each.value is not None}
+    certain = {item: _certain(applied, applied.value) for item, applied in items.items() if applied.value is not None}
     bodies = (
         msgspec.structs.replace(
-            body, programs={**body.programs, program: msgspec.structs.replace(former, release=release, items=each)}
+            body, programs={**body.programs, program: msgspec.structs.replace(former, release=release, items=program_items)}
         )
-        for each in (items, certain)
+        for program_items in (items, certain)
     )
     return SyncPlan(tuple(changes), writes, *bodies)
 
@@ -134,9 +134,11 @@ def _decide_item(
         ours = value is None or overwrite
         uncertain: tuple[Value, ...] = (value,)
     else:
-        known = (own.value, *own.before, *((written[item],) if item in written else ()))
-        ours = overwrite or value in known or (value is None and is_over(item, own.value, now))
-        uncertain = tuple(each for at, each in enumerate((value, *known)) if each not in (value, *known)[:at])
+        own_values = (own.value, *own.before, *((written[item],) if item in written else ()))
+        ours = overwrite or value in own_values or (value is None and is_over(item, own.value, now))
+        uncertain = tuple(
+            candidate for at, candidate in enumerate((value, *own_values)) if candidate not in (value, *own_values)[:at]
+        )
     if not ours:
         return OVERRIDDEN, own if want is not None else None
     if want is None:
@@ -152,7 +154,7 @@ def _skip(
     mine: Program, declared: Mapping[str, Value], body: DeclarationsBody, found: Mapping[str, Value], written: Mapping[str, Value]
 ) -> SyncPlan:
     """Leave everything to the newer release, and undo values that were written over its own."""
-    applied = {item: each.value for item, each in mine.items.items()}
+    applied = {item: entry.value for item, entry in mine.items.items()}
     changes = tuple(
         Change(
             item, UNCHANGED if declared.get(item) == applied.get(item) else SKIPPED, declared.get(item), found[item], mine.release
@@ -182,8 +184,8 @@ def schedule_value(options: dict[str, Any]) -> dict[str, Any]:
 
 def definition(body: ScheduleBody) -> dict[str, Any]:
     """Return the definition of a schedule, without its progress."""
-    found: dict[str, Any] = decode(encode(plain(body), "schedule"))
-    return {name: found[name] for name in _DEFINITION if found.get(name) not in (None, {})}
+    fields: dict[str, Any] = decode(encode(plain(body), "schedule"))
+    return {name: fields[name] for name in _DEFINITION if fields.get(name) not in (None, {})}
 
 
 def body_of(value: dict[str, Any]) -> ScheduleBody:

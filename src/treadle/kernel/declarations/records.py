@@ -137,5 +137,5 @@ def text_of(item: str, value: Value) -> str:
     kind, name = target.pop("kind", ""), target.pop("name", "")
     if kind == "task" and target.get("given_as") == "tick":
         del target["given_as"]
-    rest = target | {key: each for key, each in value.items() if key not in ("when", "target")}
+    rest = target | {key: option for key, option in value.items() if key not in ("when", "target")}
     return f"{time}, {kind} {name}" + (f" {encode(rest)}" if rest else "")

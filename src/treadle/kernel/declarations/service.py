@@ -84,14 +84,14 @@ class Declarations(Service):
             record = await self._find_record(create=not dry_run)
             body = self._load(record, overwrite)
             mine = body.programs.get(program)
-            found = await self._read({*wanted, *(mine.items if mine is not None else ()), *written})
-            plan = decide(program, release, wanted, body, found, await self._store.now(), written=written, overwrite=overwrite)
+            stored = await self._read({*wanted, *(mine.items if mine is not None else ()), *written})
+            plan = decide(program, release, wanted, body, stored, await self._store.now(), written=written, overwrite=overwrite)
             if dry_run or record is None:
                 return plan.changes
             version = record.version
             if plan.body != body:
                 version = await self._save(version, plan.body, program)
-            verdicts = {each.item: each for each in plan.changes}
+            verdicts = {change.item: change for change in plan.changes}
             for item, value in plan.writes.items():
                 await self._check_version(version)
                 await self._apply(item, value, f"program:{program}")
@@ -100,11 +100,11 @@ class Declarations(Service):
                     done.setdefault(item, verdicts[item])
             if plan.after != plan.body:
                 await self._save(version, plan.after, program)
-            elif plan.writes or any(each.verdict == OVERRIDDEN for each in plan.changes):
+            elif plan.writes or any(change.verdict == OVERRIDDEN for change in plan.changes):
                 await self._check_version(version)  # else they were read while another start applied its own
                 if plan.writes:
                     raise Stale
-            if any(each.verdict == SKIPPED for each in plan.changes):
+            if any(change.verdict == SKIPPED for change in plan.changes):
                 return plan.changes
             return tuple((verdicts | done).values())
 
@@ -112,8 +112,8 @@ class Declarations(Service):
         if not dry_run:
             for change in changes:
                 if change.verdict != UNCHANGED:
-                    kept = change.verdict not in (ADDED, CHANGED, REMOVED)
-                    self._emit(DeclarationSynced(program, release, change.text, kept))
+                    unchanged = change.verdict not in (ADDED, CHANGED, REMOVED)
+                    self._emit(DeclarationSynced(program, release, change.text, unchanged))
         return Synced(program, release, changes)
 
     async def _check(self, declared: Declared) -> None:
@@ -172,19 +172,19 @@ class Declarations(Service):
         limits = {}
         if any(kind != SCHEDULE for kind, _ in parts.values()):
             limits = {limit.key: limit for limit in (await self._lists.limits()).limits}
-        found: dict[str, Value] = {}
+        values: dict[str, Value] = {}
         for item, (kind, name) in parts.items():
             if kind == SCHEDULE:
                 schedule = await self._schedules.find(name)
-                found[item] = None if schedule is None else definition(schedule[1])
+                values[item] = None if schedule is None else definition(schedule[1])
                 continue
             limit, value = limits.get(name), None
             if limit is not None and kind == RATE and limit.rate is not None:
                 value = {"rate": limit.rate, "burst": limit.burst}
             if limit is not None and kind == MAX and limit.by_operator and limit.max_running is not None:
                 value = {"max": limit.max_running}
-            found[item] = value
-        return found
+            values[item] = value
+        return values
 
     async def _apply(self, item: str, value: Value, actor: str) -> None:
         kind, _, name = item.partition(" ")
@@ -201,9 +201,9 @@ class Declarations(Service):
                     raise
                 raise Stale from None  # another start has just created it
         else:
-            found = await self._schedules.find(name)
-            if found is not None:
+            schedule = await self._schedules.find(name)
+            if schedule is not None:
                 try:
-                    await self._schedules.remove(found[0], actor=actor)
+                    await self._schedules.remove(schedule[0], actor=actor)
                 except (NotFound, IllegalMove):
                     pass

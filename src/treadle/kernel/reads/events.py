@@ -172,17 +172,17 @@ class Events(Service):
         if not self._gaps:
             return
         now = self._clock.monotonic()
-        left: list[_Gap] = []
+        remaining: list[_Gap] = []
         checked = 0
         try:
             for gap in self._gaps:
-                found = await self._store.log.list_events(gap.first - 1, gap.last, PAGE)
-                self._deliver(found)
-                if now - gap.since < GIVE_UP_FOR / 1000 or len(found) == PAGE:
-                    left += _without(gap, [event.move.seq for event in found])
+                events = await self._store.log.list_events(gap.first - 1, gap.last, PAGE)
+                self._deliver(events)
+                if now - gap.since < GIVE_UP_FOR / 1000 or len(events) == PAGE:
+                    remaining += _without(gap, [event.move.seq for event in events])
                 checked += 1
         finally:
-            self._gaps = left + self._gaps[checked:]
+            self._gaps = remaining + self._gaps[checked:]
 
     def _deliver(self, events: list[Event]) -> None:
         self._ready += [event.move for event in events if event.namespace == self._namespace and fits(event.move, self._which)]
@@ -190,15 +190,15 @@ class Events(Service):
 
 def _without(gap: _Gap, seqs: list[int]) -> list[_Gap]:
     """The remaining gaps after moves appeared in one."""
-    left = []
+    gaps = []
     first = gap.first
     for seq in seqs:
         if seq > first:
-            left.append(_Gap(first, seq - 1, gap.since))
+            gaps.append(_Gap(first, seq - 1, gap.since))
         first = seq + 1
     if first <= gap.last:
-        left.append(_Gap(first, gap.last, gap.since))
-    return left
+        gaps.append(_Gap(first, gap.last, gap.since))
+    return gaps
 
 
 def canonical(which: Mapping[str, Any]) -> EventConditions:

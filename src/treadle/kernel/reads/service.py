@@ -157,11 +157,15 @@ class Reads(Service):
         if task.finished or task.owner_id is not None or task.wake_at is not None:
             return WaitContext()
         rule = next((rule for rule in await self._store.operators.list_lane_rules() if rule.lane_id == task.lane_id), None)
-        policies = {(each.namespace, each.task_list): each.no_handler for each in await self._store.operators.list_lists()}
+        policies = {
+            (settings.namespace, settings.task_list): settings.no_handler for settings in await self._store.operators.list_lists()
+        }
         policy = policies.get((task.namespace, task.task_list), WAIT)
         if not task.hold & Hold.OVER_LIMIT or task.limit_key is None:
             return WaitContext(rule, policy)
-        limit = next((each for each in await self._store.operators.list_limits(task.namespace) if each.key == task.limit_key), None)
+        limit = next(
+            (limit for limit in await self._store.operators.list_limits(task.namespace) if limit.key == task.limit_key), None
+        )
         return WaitContext(
             rule, policy, limit, await self._store.operators.list_admitted(task.namespace, task.limit_key, _HOLDERS_SHOWN)
         )
@@ -199,7 +203,9 @@ class Reads(Service):
         for rule in inputs.rules:
             rules.setdefault(rule.lane.task_list, []).append(rule)
         target_for = milliseconds(TARGET_LATENCY)
-        return {task_list: inputs.scaling(task_list, None, found, target_for) for task_list, found in sorted(rules.items())}
+        return {
+            task_list: inputs.scaling(task_list, None, list_rules, target_for) for task_list, list_rules in sorted(rules.items())
+        }
 
     async def _demand_inputs(self) -> _DemandInputs:
         rules = [

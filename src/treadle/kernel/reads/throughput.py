@@ -109,7 +109,7 @@ class ThroughputReads(Service):
             self._kept[tally.minute_at] = _counted(self._kept.get(tally.minute_at) or _empty(tally.minute_at), tally)
 
     def _ours(self, tallies: list[Tally]) -> list[Tally]:
-        return [each for each in tallies if each.namespace == self._namespace and is_work(each.kind)]
+        return [tally for tally in tallies if tally.namespace == self._namespace and is_work(tally.kind)]
 
 
 def _empty(at: int) -> ThroughputMinute:
@@ -140,11 +140,11 @@ def rates_of(
     since_at = now - HOUR_FOR
     if len(ends) >= most:
         since_at = max(since_at, min(end.ended_at for end in ends))
-    found: dict[tuple[str, str], list[TaskEnd]] = {key: [] for key, number in running.items() if number}
+    by_handler: dict[tuple[str, str], list[TaskEnd]] = {key: [] for key, number in running.items() if number}
     for end in ends:
         if end.namespace == namespace and is_work(end.kind) and end.ended_at >= since_at:
-            found.setdefault((end.kind, end.name), []).append(end)
-    rates = [_rate(kind, name, these, running.get((kind, name), 0), since_at) for (kind, name), these in found.items()]
+            by_handler.setdefault((end.kind, end.name), []).append(end)
+    rates = [_rate(kind, name, these, running.get((kind, name), 0), since_at) for (kind, name), these in by_handler.items()]
     return HandlerRates(Instant.of(since_at), sorted(rates, key=lambda rate: (-rate.finished, rate.name)))
 
 
@@ -162,13 +162,13 @@ def _at(ordered: list[int], part: float) -> int | None:
 def _shared(clock: Clock, read: Callable[[], Awaitable[T]]) -> Callable[[], Awaitable[T]]:
     """Return a function that reads at most once in `FRESH_FOR`; concurrent callers share the result."""
     reading = asyncio.Lock()
-    known: tuple[T, float] | None = None
+    cached: tuple[T, float] | None = None
 
     async def fresh() -> T:
-        nonlocal known
+        nonlocal cached
         async with reading:
-            if known is None or clock.monotonic() >= known[1]:
-                known = await read(), clock.monotonic() + FRESH_FOR
-            return known[0]
+            if cached is None or clock.monotonic() >= cached[1]:
+                cached = await read(), clock.monotonic() + FRESH_FOR
+            return cached[0]
 
     return fresh

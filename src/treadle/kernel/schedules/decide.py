@@ -115,9 +115,9 @@ def admit(
         return Admission(due[:batch], waiting=due[batch:])
     if overlap == CANCEL:
         return Admission(due[-1:], due[:-1], cancel=busy)
-    kept = (*waiting, *_kept(ticks, overlap, catch_up, now, len(waiting) + busy))[-max(catch_up.limit, 1) :]
-    skipped = tuple(sorted(set(due) - set(kept)))
-    return Admission((), skipped, kept) if busy else Admission(kept[:1], skipped, kept[1:])
+    pending = (*waiting, *_kept(ticks, overlap, catch_up, now, len(waiting) + busy))[-max(catch_up.limit, 1) :]
+    skipped = tuple(sorted(set(due) - set(pending)))
+    return Admission((), skipped, pending) if busy else Admission(pending[:1], skipped, pending[1:])
 
 
 def _kept(ticks: Sequence[int], overlap: str, catch_up: CatchUp, now: int, ahead: int) -> Sequence[int]:

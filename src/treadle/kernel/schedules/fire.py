@@ -77,8 +77,8 @@ class Firer(Turns[Schedules]):
 
     async def _work_out(self, record: Record, now: int) -> _Turn:
         body = self.triggers.load(record)
-        before = [] if body.overlap == ALLOW else [await self.triggers.starters.find_live(each) for each in body.live]
-        live = [each for each in before if each is not None]
+        before = [] if body.overlap == ALLOW else [await self.triggers.starters.find_live(work) for work in body.live]
+        live = [work for work in before if work is not None]
         due = decide(body, make_calendar(body.when), record.id, now, busy=bool(live))
         planned, admitted = due.plan, due.admission
         turn = _Turn(record, body, now, due, live, skipped=planned.skipped)
@@ -88,8 +88,8 @@ class Firer(Turns[Schedules]):
         for tick in admitted.skipped:
             turn.note(tick, "skipped: a newer tick fires" if overtaken else "skipped: earlier work is still live")
         if admitted.cancel:
-            for each in live:
-                await self.triggers.starters.cancel(each, f"The next tick of the schedule {record.name} is due.", "schedule")
+            for work in live:
+                await self.triggers.starters.cancel(work, f"The next tick of the schedule {record.name} is due.", "schedule")
             turn.live = []
         for tick in admitted.start:
             started, prepared = await prepare_tick(self.triggers.starters, record, body, tick)
@@ -139,12 +139,12 @@ class Firer(Turns[Schedules]):
     def _next(self, turn: _Turn, body: ScheduleBody) -> NewTask:
         """Return the task for the next tick, or for an earlier check if ticks wait."""
         next_at = turn.due.plan.next_at
-        made = self.triggers.next_task(turn.record.id, body, turn.now, next_at)
+        task = self.triggers.next_task(turn.record.id, body, turn.now, next_at)
         if not turn.waiting or body.overlap == ALLOW:
-            return made
+            return task
         look_for = _LOOK_BACKOFF.delay_for(body.looks)
         due_for = look_for if next_at is None else max(next_at + jitter_of(turn.record.id, body.jitter_for) - turn.now, 0)
-        return msgspec.structs.replace(made, delay=min(due_for, look_for))
+        return msgspec.structs.replace(task, delay=min(due_for, look_for))
 
     async def _put_off(self, record: Record, task: Task, error: TreadleError) -> Answer:
         """Retry later: the tick stays due, and the record and the task show the error."""
@@ -168,7 +168,7 @@ class Firer(Turns[Schedules]):
 def _result(turn: _Turn) -> dict[str, Json]:
     return {
         SCHEDULE: turn.record.name,
-        "started": [{"kind": each.kind, "id": each.id, "tick": as_text(each.tick)} for each in turn.started],
+        "started": [{"kind": started.kind, "id": started.id, "tick": as_text(started.tick)} for started in turn.started],
         "skipped": turn.skipped,
         "waiting": as_text(turn.waiting[0] if turn.waiting else None),
     }

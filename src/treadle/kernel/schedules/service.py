@@ -181,19 +181,19 @@ class Schedules(Triggers[ScheduleBody, Schedule]):
             wanted = starts
             if note == _BACKFILL:  # another backfill may run concurrently
                 kind = self.starters.kind_of(body.target)
-                wanted = [each for each in starts if not await self.starters.was_started(kind, each[1])]
+                wanted = [start for start in starts if not await self.starters.was_started(kind, start[1])]
                 if not wanted:
                     return []
-            made = [await prepare_tick(self.starters, record, body, tick, start_id, actor) for tick, start_id in wanted]
-            started = [each for each, _ in made]
-            firings = tuple(Firing(tick=each.tick, at=now, kind=each.kind, id=each.id, note=note) for each in started)
+            prepared_starts = [await prepare_tick(self.starters, record, body, tick, start_id, actor) for tick, start_id in wanted]
+            started = [start for start, _ in prepared_starts]
+            firings = tuple(Firing(tick=start.tick, at=now, kind=start.kind, id=start.id, note=note) for start in started)
             body = msgspec.structs.replace(
                 body,
                 recent=(*body.recent, *firings)[-RECENT:],
                 fired=body.fired + len(started),
                 live=body.live if note == _BACKFILL or body.overlap == ALLOW else (*body.live, *started),
             )
-            data = {"note": note, "ticks": [as_text(each.tick) for each in started], "started": [each.id for each in started]}
+            data = {"note": note, "ticks": [as_text(start.tick) for start in started], "started": [start.id for start in started]}
             change = ChangeRecord(
                 record.id,
                 record.version,
@@ -204,9 +204,9 @@ class Schedules(Triggers[ScheduleBody, Schedule]):
                 actor=actor,
                 data=encode(data),
             )
-            unit = unit_of([prepared for _, prepared in made], (change,))
+            unit = unit_of([prepared for _, prepared in prepared_starts], (change,))
             await self._committer.commit(unit, self._patience)
-            for _, prepared in made:
+            for _, prepared in prepared_starts:
                 prepared.committed()
             return started
 

@@ -84,8 +84,8 @@ class Cron:
         if not -_LAST_AT < at < _LAST_AT:
             return None
         moment = datetime.fromtimestamp(at // 1000, UTC)
-        found = self._fixed_after(moment) if self._fixed else self._real_after(moment)
-        return None if found is None else round(found.timestamp()) * 1000
+        tick = self._fixed_after(moment) if self._fixed else self._real_after(moment)
+        return None if tick is None else round(tick.timestamp()) * 1000
 
     def _walls_after(self, wall: datetime) -> Iterator[datetime]:
         """Yield the matching wall-clock times after `wall`."""
@@ -98,8 +98,8 @@ class Cron:
 
     def _fixed_after(self, moment: datetime) -> datetime | None:
         wall = moment.astimezone(self.zone).replace(tzinfo=None, fold=0)
-        for each in self._walls_after(wall):
-            if (instant := self._instant(each)) > moment:
+        for candidate in self._walls_after(wall):
+            if (instant := self._instant(candidate)) > moment:
                 return instant
         return None
 
@@ -117,10 +117,10 @@ class Cron:
             wall = next(self._walls_after((start + offset).replace(tzinfo=None)), None)
             if wall is None:
                 return None
-            found = wall.replace(tzinfo=UTC) - offset
-            change = self._change(start, found, offset)
+            tick = wall.replace(tzinfo=UTC) - offset
+            change = self._change(start, tick, offset)
             if change is None:
-                return found
+                return tick
             start, offset = change - _SECOND, self._offset(change)
 
     def _offset(self, moment: datetime) -> timedelta:
@@ -147,9 +147,9 @@ Calendar = Once | Every | Cron
 
 def make_calendar(when: When) -> Calendar:
     """Return the calendar of a schedule, or raise `InvalidSchedule` with the problem and the remedy."""
-    given = [name for name, value in (("cron", when.cron), ("every", when.every_for), ("at", when.at)) if value is not None]
-    if len(given) != 1:
-        wrong = f"not {' and '.join(given)} together" if given else "and needs one of them"
+    options = [name for name, value in (("cron", when.cron), ("every", when.every_for), ("at", when.at)) if value is not None]
+    if len(options) != 1:
+        wrong = f"not {' and '.join(options)} together" if options else "and needs one of them"
         raise InvalidSchedule(f"A schedule fires by a cron line, at an interval, or once (cron, every or at), {wrong}.")
     if when.at is not None:
         return Once(when.at)
@@ -170,10 +170,10 @@ def make_cron(line: str, zone: str = "UTC") -> Cron:
     except (ValueError, AssertionError, TypeError, IndexError):
         raise InvalidSchedule(f"The cron line {line!r} cannot be read. {_HELP}") from None
     minute, hour = times.parts[1], times.parts[2]
-    made = Cron(plain, find_zone(zone), times, not minute.startswith("*") and not hour.startswith("*"))
-    if next(made._walls_after(_NAIVE_START), None) is None:
+    cron = Cron(plain, find_zone(zone), times, not minute.startswith("*") and not hour.startswith("*"))
+    if next(cron._walls_after(_NAIVE_START), None) is None:
         raise InvalidSchedule(f"The cron line {line!r} never fires: there is no such day.")
-    return made
+    return cron
 
 
 def _plain(line: str) -> str:

@@ -86,10 +86,10 @@ def _find(where: Field, subject: Subject) -> Any:
         case "tag":
             return subject.tags.get(str(where.path[0]), _MISSING)
         case "input" | "output":
-            found = subject.input if where.root == "input" else subject.output
+            value = subject.input if where.root == "input" else subject.output
             for part in where.path:
-                found = _item(found, part)
-            return found
+                value = _item(value, part)
+            return value
         case root:
             fact = subject.facts.get(root)
             return _MISSING if fact is None else fact
@@ -149,7 +149,9 @@ def stored_tag(value: Value, now: int) -> str | None:
 def has_words(text: str, wanted: str) -> bool:
     """Whether the text has all these words, in any order; a word that ends in `*` is the beginning of one."""
     have = {word.removesuffix("*") for word in words(text)}
-    return all(any(each.startswith(word[:-1]) for each in have) if word.endswith("*") else word in have for word in words(wanted))
+    return all(
+        any(present.startswith(word[:-1]) for present in have) if word.endswith("*") else word in have for word in words(wanted)
+    )
 
 
 def _comparable(one: Any, other: Any) -> bool:
@@ -186,16 +188,16 @@ def plan(query: Query, now: int, *, words_indexed: bool = True) -> SearchPlan:
     """Choose the index; without `words_indexed` (errors are sealed) errors are not found by their words."""
     parts = parts_of(query)
     after, before = _bounds(parts, now)
-    found: dict[str, SearchPlan] = {}
+    plans: dict[str, SearchPlan] = {}
     for part in parts:
         match part:
             case Condition(Field("error"), "~", (str(text),)) if words_indexed:
                 indexed = [word for word in words(text) if len(word.removesuffix("*")) < WORD_LIMIT]
                 if indexed:
-                    found.setdefault("words", SearchPlan("words", (" ".join(indexed),)))
+                    plans.setdefault("words", SearchPlan("words", (" ".join(indexed),)))
             case Condition(where, "=" | "in", values):
-                _add(found, where.root, where.path, values, now)
-    chosen = next((found[by] for by in ("words", "tag", "state", "name", "prefix") if by in found), SearchPlan())
+                _add(plans, where.root, where.path, values, now)
+    chosen = next((plans[by] for by in ("words", "tag", "state", "name", "prefix") if by in plans), SearchPlan())
     others = sum(set(roots(part)) != {"created"} for part in parts)
     return replace(chosen, after=after, before=before, states=_states(parts), exact=others == (chosen.by != "created"))
 
@@ -215,9 +217,9 @@ def _states(parts: tuple[Query, ...]) -> tuple[str, ...]:
 def _add(found: dict[str, SearchPlan], root: str, path: tuple[str | int, ...], values: tuple[Value, ...], now: int) -> None:
     if len(values) > KEYS_LIMIT:
         return
-    texts = tuple(dict.fromkeys(each for each in values if isinstance(each, str)))
+    texts = tuple(dict.fromkeys(text for text in values if isinstance(text, str)))
     if root == "tag":
-        stored = tuple(dict.fromkeys(each for value in values if (each := stored_tag(value, now)) is not None))
+        stored = tuple(dict.fromkeys(tag for value in values if (tag := stored_tag(value, now)) is not None))
         if not any(isinstance(value, Prefix) for value in values):
             found.setdefault("tag", SearchPlan("tag", stored, str(path[0])))
     elif root == "doing":

@@ -106,7 +106,7 @@ _ALIASES = {"workflow": "name", "function": "name", "handler": "name", "task_lis
 _TIMES = ("created", "finished")
 _DEEP = ("tag", "input", "output")
 _PLAIN = ("state", "doing", "name", "kind", "list", "id", "run", *_TIMES, "error")
-FIELDS = (*_PLAIN, *(f"{each}.…" for each in _DEEP))
+FIELDS = (*_PLAIN, *(f"{root}.…" for root in _DEEP))
 _EXACT = ("state", "doing", "kind", "list", "id", "run")
 _KNOWN = {
     ("state", True): TASK_STATES,
@@ -159,7 +159,7 @@ class _Parser:
         self._tokens = list(self._scan())
 
     def _scan(self) -> list[_Token]:
-        found, at = [], 0
+        tokens, at = [], 0
         while at < len(self._text):
             match = _TOKEN.match(self._text, at)
             if match is None:
@@ -177,8 +177,8 @@ class _Parser:
                     if (rest := _TOKEN.match(self._text, at)) and rest.lastgroup == "word" and rest[0][0] in ".[":
                         word, at = word + rest[0], rest.end()
             if kind != "space":
-                found.append(_Token(kind, word, match.start()))
-        return [*found, _Token("end", "", len(self._text))]
+                tokens.append(_Token(kind, word, match.start()))
+        return [*tokens, _Token("end", "", len(self._text))]
 
     def _error(self, problem: str, at: int | None = None) -> InvalidQuery:
         return InvalidQuery(self._text, self._peek().at if at is None else at, problem)
@@ -354,8 +354,8 @@ class _Parser:
             if not 0 <= at < LATEST_AT:
                 raise self._error(f"{text} is not a time; write 2026-11-01 or 2026-11-01T09:00Z (without a zone: UTC).", token.at)
             return Instant(at)
-        if field.root in (*_TIMES, "tag") and (found := time_in(text)) is not None:
-            return Instant(found)
+        if field.root in (*_TIMES, "tag") and (time := time_in(text)) is not None:
+            return Instant(time)
         return text
 
     def _check(self, field: Field, op: str, value: Value, op_at: int, at: int) -> None:
@@ -385,11 +385,11 @@ class _Parser:
         for wrong, problem, place in problems:
             if wrong:
                 raise self._error(problem, place)
-        known = _KNOWN.get((root, self._tasks), ())
-        if known and isinstance(value, str) and value not in known:
-            near = difflib.get_close_matches(value.lower(), known, 1)
+        choices = _KNOWN.get((root, self._tasks), ())
+        if choices and isinstance(value, str) and value not in choices:
+            near = difflib.get_close_matches(value.lower(), choices, 1)
             hint = f" Did you mean {near[0]}?" if near else ""
-            raise self._error(f"{root} is never {value!r}; it is one of {', '.join(known)}.{hint}", at)
+            raise self._error(f"{root} is never {value!r}; it is one of {', '.join(choices)}.{hint}", at)
 
 
 def _unquoted(text: str) -> str:

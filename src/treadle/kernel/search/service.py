@@ -96,7 +96,7 @@ class Search(Service):
         streams = await source.streams(chosen)
         fields = frozenset(roots(query))
         most = VALUES_LIMIT if fields & _VALUES else ROWS_LIMIT
-        found: list[T] = []
+        results: list[T] = []
         searched, size = 0, limit + 1 if chosen.exact else max(limit, _FIRST_BATCH)
         while searched < most:
             size = min(size, _BATCH, most - searched)
@@ -104,44 +104,48 @@ class Search(Service):
             keep = size if chosen.exact else min(_EXTRA * size, most - searched)
             batch = _merged(await asyncio.gather(*(stream(at, after, share) for stream in streams)), keep, after)
             for record in await self._matching(query, fields, batch.records, now):
-                found.append(record)
-                if len(found) == limit:
+                results.append(record)
+                if len(results) == limit:
                     seen = sum(place >= _place(record) for place in batch.places)
                     last = batch.done and seen == len(batch.places)
-                    return SearchPage(found, None if last else record.id, searched + seen)
+                    return SearchPage(results, None if last else record.id, searched + seen)
             searched += len(batch.places)
             if batch.done or not batch.places:
-                return SearchPage(found, None, searched)
+                return SearchPage(results, None, searched)
             at = batch.places[-1]
-            size = min(size * 4, max(_FIRST_BATCH, searched * (limit - len(found)) * 5 // (len(found) * 4))) if found else size * 4
-        return SearchPage(found, at.id, searched)
+            size = (
+                min(size * 4, max(_FIRST_BATCH, searched * (limit - len(results)) * 5 // (len(results) * 4)))
+                if results
+                else size * 4
+            )
+        return SearchPage(results, at.id, searched)
 
     async def _matching(self, query: Query, fields: frozenset[str], batch: Sequence[T], now: int) -> list[T]:
         """The records that match; loads values outside their rows only for those that the row does not exclude."""
         plain = _plain_part(query)
         wants_error = "error" in fields
-        left = [each for each in batch if plain is None or matches(plain, _subject(each, wants_error), now)]
+        candidates = [record for record in batch if plain is None or matches(plain, _subject(record, wants_error), now)]
         loaded = fields & _LOADED
         if not loaded:
-            return left
-        tags = await self._store.search.list_tags([each.id for each in left]) if "tag" in loaded and left else {}
-        records: Sequence[Run | Task] = left
+            return candidates
+        tags = await self._store.search.list_tags([record.id for record in candidates]) if "tag" in loaded and candidates else {}
+        records: Sequence[Run | Task] = candidates
         runs = [record for record in records if isinstance(record, Run)]
         doing = await self._list_doing(runs) if "doing" in loaded else {}
-        kept = []
-        for each in left:
-            more: dict[str, Any] = {"tags": tags.get(each.id, {}), "doing": doing.get(each.id)}
+        matching = []
+        for record in candidates:
+            more: dict[str, Any] = {"tags": tags.get(record.id, {}), "doing": doing.get(record.id)}
             values = (
-                {"input": each.inputs, "output": each.outputs}
-                if isinstance(each, Run)
-                else {"input": each.payload, "output": each.result}
+                {"input": record.inputs, "output": record.outputs}
+                if isinstance(record, Run)
+                else {"input": record.payload, "output": record.result}
             )
             for name in loaded & _VALUES:
                 if (text := values[name]) is not None:
                     more |= await self._opened(name, text)
-            if matches(query, _subject(each, wants_error, **more), now):
-                kept.append(each)
-        return kept
+            if matches(query, _subject(record, wants_error, **more), now):
+                matching.append(record)
+        return matching
 
     async def _opened(self, name: str, text: str) -> dict[str, Json]:
         """The value; nothing if it cannot be read."""
@@ -239,11 +243,11 @@ def _place(record: Run | Task) -> Place:
 
 def _merged(batches: Sequence[_Batch[T]], size: int, after: int) -> _Batch[T]:
     """The candidates of several streams in one order, up to the first position that a stream has not reached yet."""
-    reached = max((each.places[-1] for each in batches if not each.done and each.places), default=Place(0, ""))
+    reached = max((batch.places[-1] for batch in batches if not batch.done and batch.places), default=Place(0, ""))
     reached = max(reached, Place(after, ""))
-    places = sorted({place for each in batches for place in each.places if place >= reached}, reverse=True)
-    done = all(each.done for each in batches) and len(places) <= size
-    records = {place: record for each in batches for record in each.records if (place := _place(record)) >= reached}
+    places = sorted({place for batch in batches for place in batch.places if place >= reached}, reverse=True)
+    done = all(batch.done for batch in batches) and len(places) <= size
+    records = {place: record for batch in batches for record in batch.records if (place := _place(record)) >= reached}
     return _Batch(places[:size], [records[place] for place in places[:size] if place in records], done)
 
 
@@ -269,11 +273,11 @@ def _joined(query: Query, more: Sequence[Query]) -> Query:
 
 def one_of(root: str, values: Sequence[str | None]) -> list[Query]:
     """The condition that a field has one of the values, as a list; empty for no values. `root` may also be `flow` or `root`."""
-    given = tuple(value for value in values if value is not None)
-    return [Condition(Field(root), "=" if len(given) == 1 else "in", given)] if given else []
+    texts = tuple(value for value in values if value is not None)
+    return [Condition(Field(root), "=" if len(texts) == 1 else "in", texts)] if texts else []
 
 
 def created_within(after: int | None, before: int | None) -> list[Query]:
     """The conditions that a record was created at an instant or later, and before another."""
-    given = ((">=", after), ("<", before))
-    return [Condition(Field("created"), op, (Instant(at),)) for op, at in given if at is not None]
+    bounds = ((">=", after), ("<", before))
+    return [Condition(Field("created"), op, (Instant(at),)) for op, at in bounds if at is not None]

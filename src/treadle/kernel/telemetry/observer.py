@@ -132,7 +132,7 @@ class Telemetry:
 
     def remove(self, observer: Observer) -> None:
         """Remove an observer."""
-        self._observers = [each for each in self._observers if each != observer]
+        self._observers = [other for other in self._observers if other != observer]
         self.observe = self._inform if self._observers else None
 
     def trace_id(self) -> str | None:
@@ -216,4 +216,4 @@ class CallTimer:
     def list(self) -> list[CallTimes]:
         """The operations, longest call first."""
         with self._lock:
-            return sorted(self._times.values(), key=lambda each: each.longest, reverse=True)
+            return sorted(self._times.values(), key=lambda times: times.longest, reverse=True)

@@ -110,14 +110,14 @@ class Content:
 
 def concluded(verdict: Judged, item: Item | None, content: Content, now: int, settle_for: int) -> Judged:
     """Return the verdict on a file after its content was read."""
-    found = verdict.read
-    assert found is not None
+    file = verdict.read
+    assert file is not None
     seen = Item() if item is None else item
-    if content.gone or (content.size, content.mtime) != (found.size, found.mtime):  # it changed during the read
+    if content.gone or (content.size, content.mtime) != (file.size, file.mtime):  # it changed during the read
         pending = (content.size, content.mtime, now)
         waiting = replace(seen, etag=None, modified=None, pending=pending)
         return Judged(verdict.key, same=content.gone, item=waiting, delay=settle_for)
-    new = Item(size=found.size, mtime=found.mtime, hash=content.hash, more=seen.more)
+    new = Item(size=file.size, mtime=file.mtime, hash=content.hash, more=seen.more)
     touched = verdict.change == MODIFIED and seen.hash is not None and seen.hash == content.hash
     return Judged(verdict.key, item=new, change=None if touched else verdict.change)
 
@@ -125,8 +125,8 @@ def concluded(verdict: Judged, item: Item | None, content: Content, now: int, se
 def digest_of(found: Iterable[Found]) -> str:
     """Return a digest that is equal for the same files with the same sizes and times."""
     digest = hashlib.sha256()
-    for each in found:
-        digest.update(f"{each.key}\0{each.size}\0{each.mtime}\n".encode("utf-8", "backslashreplace"))
+    for file in found:
+        digest.update(f"{file.key}\0{file.size}\0{file.mtime}\n".encode("utf-8", "backslashreplace"))
     return digest.hexdigest()
 
 

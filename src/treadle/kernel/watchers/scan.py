@@ -145,7 +145,7 @@ class WatcherScanner(Turns[Watchers]):
         turn.digest = None if scan.unreadable else digest_of(scan.found)
         if turn.body.begun and turn.digest is not None and turn.digest == turn.body.digest:
             return
-        keys = [found.key for found in scan.found]
+        keys = [file.key for file in scan.found]
         after: str | None = None
         begin = 0
         while True:
@@ -156,7 +156,7 @@ class WatcherScanner(Turns[Watchers]):
                 end = begin + PAGE
                 bound = keys[end - 1]
             items = {key: read_item(value) for key, value in stored if bound is None or key <= bound}
-            await self._take_in(turn, items, {found.key: found for found in scan.found[begin:end]}, scan)
+            await self._take_in(turn, items, {file.key: file for file in scan.found[begin:end]}, scan)
             begin, after = end, bound
             if bound is None:
                 return
@@ -176,18 +176,18 @@ class WatcherScanner(Turns[Watchers]):
             )
             for key in sorted({*items, *found})
         ]
-        reading = [each.read.name for each in judged if each.read is not None]
+        reading = [verdict.read.name for verdict in judged if verdict.read is not None]
         contents = await self._sources.read(body.source, reading) if reading else {}
         chunk = _Chunk()
-        for each in judged:
-            last = each
-            if each.read is not None:
-                content = contents[each.read.name]
+        for verdict in judged:
+            last = verdict
+            if verdict.read is not None:
+                content = contents[verdict.read.name]
                 if content.problem is not None:
                     turn.problem, turn.waits = {"code": "path_unreadable", "message": content.problem}, True
                     continue
-                last = concluded(each, items.get(each.key), content, turn.now, body.settle_for)
-            await self._note(turn, chunk, last, items.get(each.key), found.get(each.key))
+                last = concluded(verdict, items.get(verdict.key), content, turn.now, body.settle_for)
+            await self._note(turn, chunk, last, items.get(verdict.key), found.get(verdict.key))
             if len(chunk.prepared) >= STARTS or len(chunk.puts) >= PAGE:
                 await self._write(turn, chunk)
                 chunk = _Chunk()
@@ -262,8 +262,8 @@ class WatcherScanner(Turns[Watchers]):
         tasks: tuple[NewTask, ...] = ()
         settlement: Finish | Park
         if replaced:
-            made = self.triggers.next_task(turn.record.id, body, turn.now)
-            tasks = (msgspec.structs.replace(made, delay=turn.delay),)
+            next_task = self.triggers.next_task(turn.record.id, body, turn.now)
+            tasks = (msgspec.structs.replace(next_task, delay=turn.delay),)
             settlement = succeeded({"watcher": turn.record.name, "changes": turn.fired, "items": turn.items})
         else:
             failures = 0 if turn.problem is None else task.failures + 1

@@ -101,7 +101,7 @@ class Watchers(Triggers[WatcherBody, Watcher]):
         if body.existing != SEEN or len(scan.found) > BASELINE_LIMIT:
             return body, ()
         body = msgspec.structs.replace(body, listed=True)
-        return body, tuple((each.key, write(Item(size=each.size, mtime=each.mtime))) for each in scan.found)
+        return body, tuple((file.key, write(Item(size=file.size, mtime=file.mtime))) for file in scan.found)
 
     def check(self, body: WatcherBody) -> None:
         """Raise the error of an invalid watcher."""
@@ -117,7 +117,7 @@ class Watchers(Triggers[WatcherBody, Watcher]):
         """
         changes: dict[str, Any] = dict.fromkeys(clear) | {**options}
         check_options(changes, WatcherOptions, "A watcher", "every=60")
-        if fixed := [each for each in SourceOptions.__annotations__ if each in changes]:
+        if fixed := [option for option in SourceOptions.__annotations__ if option in changes]:
             raise InvalidWatcher(f"The source of a watcher cannot change ({fixed[0]}): remove it, and create another.")
 
         def edited(body: WatcherBody, _: int) -> WatcherBody:
@@ -165,7 +165,7 @@ class Watchers(Triggers[WatcherBody, Watcher]):
     async def describe_recovery(self) -> Sequence[Recovery]:
         """Return the watchers with overdue scans, for start-up; their next scan reports all changes."""
         now = await self._store.now()
-        found = []
+        recoveries = []
         for record in await self._list_active():
             task = await self.find_task(record)
             due_at = now if task is None or task.finished else task.wake_at or task.due_at
@@ -174,8 +174,8 @@ class Watchers(Triggers[WatcherBody, Watcher]):
             body = self.load(record)
             missed = (now - due_at) // body.every_for + 1
             text = f"{missed} scan(s) are due; one is made, and reports all changes since the last ({body.items} item(s) seen then)"
-            found.append(Recovery(WATCHER, record.id, record.name or "", due_at, missed, (), text))
-        return found
+            recoveries.append(Recovery(WATCHER, record.id, record.name or "", due_at, missed, (), text))
+        return recoveries
 
     def show(self, record: Record) -> Watcher:
         """Return the watcher of the API."""
