@@ -12,7 +12,7 @@ CONFIGURATIONS = (AgentPollerConfig, RegistryRunnerConfig, RunnerConfig)
 
 
 @pytest.mark.parametrize("configuration", CONFIGURATIONS)
-def test_the_environment_stands_in_for_what_a_configuration_does_not_say(configuration, monkeypatch):
+def test_the_environment_supplies_unset_configuration(configuration, monkeypatch):
     monkeypatch.setenv("AFL_POLL_INTERVAL_MS", "250")
     monkeypatch.setenv("AFL_MAX_CONCURRENT", "12")
     found = configuration()

@@ -81,7 +81,7 @@ def test_fail_step_fails_the_step_its_task_and_the_run(persistence):
     assert "card declined" in result.error
 
 
-def test_continuing_without_a_claim_takes_the_task_from_whoever_holds_it(persistence):
+def test_continuing_without_a_claim_takes_the_task_from_its_holder(persistence):
     evaluator = Evaluator(persistence)
     run_id, step_id = one(evaluator)
     task = persistence.claim_task(["Pay"])

@@ -48,7 +48,7 @@ def test_a_lock_that_has_run_out_is_free_and_its_old_holder_can_do_nothing_to_it
 
 
 @pytest.mark.parametrize("kind", SHARED)
-def test_of_many_who_want_a_lock_one_gets_it(kind, request, tmp_path):
+def test_concurrent_acquirers_of_a_lock_have_one_winner(kind, request, tmp_path):
     url = url_of(kind, request, tmp_path)
     stores = [Persistence(url, settings=Settings()) for _ in range(3)]
     won: list[bool] = []

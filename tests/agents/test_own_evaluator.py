@@ -130,7 +130,7 @@ def test_where_a_handler_failed_is_kept_with_its_task(persistence):
 
 
 @pytest.mark.parametrize("way", [by_poll_once, by_start])
-def test_what_a_durable_function_calls_is_handled_without_asking_the_evaluator(memory, way):
+def test_calls_of_durable_functions_are_handled_without_the_evaluator(memory, way):
     engine = memory.engine
 
     @engine.function("pays")

@@ -218,7 +218,7 @@ def test_a_callback_that_returns_none_succeeds_with_nothing(memory, evaluator):
     assert memory.get_task_for_step(step_id).state == TaskState.COMPLETED
 
 
-def test_what_runners_add_to_a_payload_never_comes_back_with_it(memory, evaluator):
+def test_fields_added_to_a_payload_by_runners_are_not_returned(memory, evaluator):
     poller = AgentPoller(memory, evaluator)
     poller.register("Pay", lambda payload: payload | {"id": "x", "status": ""})
     _, step_id = one(evaluator)

@@ -72,7 +72,7 @@ def test_a_handler_for_the_facet_wins_over_the_model(server, store):
     assert server.requests == []
 
 
-def test_prompts_are_asked_within_max_concurrent_after_what_has_handlers(server, store):
+def test_prompts_use_the_capacity_that_handlers_leave_of_max_concurrent(server, store):
     server.script(uses((TARGET, GOOD)), uses((TARGET, GOOD)))
     use_llm(store.engine)
     evaluator = Evaluator(store)

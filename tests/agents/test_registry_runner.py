@@ -72,7 +72,7 @@ def test_a_registration_has_the_fields_and_defaults_of_the_specification():
     )
 
 
-def test_a_registered_handler_is_found_loaded_and_called_with_what_runners_add(persistence, tmp_path):
+def test_a_registered_handler_is_loaded_and_called_with_facet_and_metadata(persistence, tmp_path):
     write(
         tmp_path,
         "reg_a/billing.py",

@@ -49,7 +49,7 @@ def install(folder: Path, name: str, version_: str, *more: str) -> None:
         "some-tool @ https://example.org/some-tool.whl",
     ],
 )
-def test_what_is_met_is_not_reported(requirement):
+def test_met_requirements_are_not_reported(requirement):
     assert missing_requirements([check_requirement(requirement)]) == []
 
 
@@ -72,12 +72,12 @@ def test_what_is_met_is_not_reported(requirement):
         ("odd>=1", "version-of-the-day is installed, which is not a comparable version"),
     ],
 )
-def test_what_is_not_met_is_reported_with_why(requirement, why):
+def test_unmet_requirements_are_reported_with_the_reason(requirement, why):
     assert missing_requirements([check_requirement(requirement), "some-tool"]) == [f"{requirement} ({why})"]
 
 
 @pytest.mark.parametrize("text", ["", "???", "requests>=two", "requests>=", "two words", "a; not a marker", 7, None])
-def test_what_pip_would_not_understand_is_refused_with_how_it_looks(text):
+def test_requirements_pip_cannot_parse_are_rejected_with_an_example(text):
     with pytest.raises(InvalidInput, match=r"is invalid.*requests>=2\.31,<3"):
         check_requirement(text)
 

@@ -298,7 +298,7 @@ def lose_tasks(store: Persistence, request: pytest.FixtureRequest) -> None:
 
 
 @pytest.mark.parametrize("kind", SHARED)
-def test_the_sweep_repairs_a_step_whose_task_is_gone_with_a_move_in_the_log(kind, request, tmp_path):
+def test_the_sweep_repairs_a_step_without_a_task_and_logs_it(kind, request, tmp_path):
     with Persistence(url_of(kind, request, tmp_path), settings=Settings()) as store:
         evaluator = Evaluator(store)
         run_id, step_id = one(evaluator)

@@ -212,7 +212,7 @@ def test_a_saved_task_can_be_released_canceled_and_ended_but_not_revived(memory:
 
 
 @pytest.mark.parametrize("given", [{"lock_duration_ms": 5000}, {"lock_extend_interval_ms": 90_000}, {"http_host": "0.0.0.0"}])
-def test_a_runner_configuration_keeps_what_it_is_given(memory: Persistence, given: dict[str, Any]) -> None:
+def test_a_runner_configuration_keeps_its_arguments(memory: Persistence, given: dict[str, Any]) -> None:
     config = RunnerConfig(**given)
     assert {name: getattr(config, name) for name in given} == given
     service = RunnerService(memory, Evaluator(memory), config)

@@ -70,7 +70,7 @@ def test_a_server_goes_from_startup_to_running_to_shutdown(persistence, monkeypa
     assert persistence.get_server(poller.server_id).state == ServerState.SHUTDOWN
 
 
-def test_a_server_beats_at_its_interval_and_counts_what_it_handled(persistence):
+def test_a_server_sends_heartbeats_and_counts_handled_tasks(persistence):
     poller = a_poller(persistence, heartbeat_interval_ms=50)
     with started(poller):
         first = persistence.get_server(poller.server_id).ping_time

@@ -45,7 +45,7 @@ DONE = [
 ]
 
 
-def test_the_framework_writes_about_a_step_what_it_does_with_its_task(persistence):
+def test_the_framework_logs_task_progress_to_the_step(persistence):
     evaluator = Evaluator(persistence)
     poller = AgentPoller(persistence, evaluator)
     poller.register("billing.Pay", pay)
@@ -60,7 +60,7 @@ def test_the_framework_writes_about_a_step_what_it_does_with_its_task(persistenc
     assert claimed["details"] == {"attempt": 1, "owner_id": poller.server_id}
 
 
-def test_what_goes_wrong_is_in_the_step_s_log(memory, evaluator):
+def test_handler_errors_are_in_the_step_log(memory, evaluator):
     def refuse(_: dict) -> dict:
         raise ValueError("no money")
 
@@ -117,7 +117,7 @@ def flow_lines(store: Persistence, run_id: str) -> list[str]:
     return [line.message.partition(": ")[2] for line in lines if line.message.startswith("Logged")]
 
 
-def test_what_a_flow_logs_is_written_once_by_two_agents_of_one_process(persistence):
+def test_flow_log_lines_are_written_once_by_two_agents_of_one_process(persistence):
     evaluator = Evaluator(persistence)
     first, second = AgentPoller(persistence, evaluator), AgentPoller(persistence, evaluator)
     first.register("billing.Pay", pay)
@@ -128,7 +128,7 @@ def test_what_a_flow_logs_is_written_once_by_two_agents_of_one_process(persisten
     assert flow_lines(persistence, run_id) == ['{"total":2.0}', '{"id":"t-1"}']
 
 
-def test_what_a_flow_logs_is_written_with_poll_once_alone_and_leaves_nothing_behind(persistence):
+def test_flow_log_lines_are_written_by_poll_once_without_leftover_tasks(persistence):
     evaluator = Evaluator(persistence)
     poller = AgentPoller(persistence, evaluator)
     poller.register("billing.Pay", pay)
@@ -145,7 +145,7 @@ def test_what_a_flow_logs_is_written_with_poll_once_alone_and_leaves_nothing_beh
 
 
 @pytest.mark.parametrize("closed", [True, False], ids=["closed at once", "left open"])
-def test_what_a_flow_logs_when_it_starts_is_written_without_any_agent(tmp_path, closed):
+def test_flow_log_lines_at_the_start_are_written_without_an_agent(tmp_path, closed):
     url = f"sqlite:///{tmp_path / 'x.db'}"
     with Persistence(url) as store, Persistence(url) as other:
         run_id = Evaluator(store).execute(LOGGING, {"total": 2.0}).workflow_id
@@ -155,7 +155,7 @@ def test_what_a_flow_logs_when_it_starts_is_written_without_any_agent(tmp_path, 
         until(lambda: flow_lines(other, run_id) == ['{"total":2.0}'])
 
 
-def test_the_command_line_shows_whose_lines_they_are(tmp_path):
+def test_the_command_line_shows_the_source_of_each_line(tmp_path):
     treadle = Treadle(tmp_path, f"sqlite:///{tmp_path / 'x.db'}")
     with Persistence(treadle.store) as store:
         evaluator = Evaluator(store)

@@ -38,7 +38,7 @@ async def ask(engine: Engine, count: int = 1, **options: Any) -> list[str]:
     return [each.id for each in reversed(found)]
 
 
-async def test_what_waits_is_listed_counted_and_shown(scene: Scene):
+async def test_pending_approvals_are_listed_counted_and_shown(scene: Scene):
     (approval_id,) = await ask(scene.engine, deciders=["ada"], expires=3600, quorum=2)
     (listed,) = (await scene.api.approvals.list()).approvals
     assert (listed.id, listed.state, listed.title, listed.context) == (approval_id, "pending", "Refund it?", {"amount": 0})
@@ -67,7 +67,7 @@ async def test_pages_follow_one_another_and_filters_hold(scene: Scene):
         await scene.api.approvals.list(state=["open"])
 
 
-async def test_who_approves_is_the_caller_and_the_work_goes_on_with_what_was_edited(scene: Scene):
+async def test_an_approval_records_the_caller_and_the_task_continues_with_its_edits(scene: Scene):
     (approval_id,) = await ask(scene.engine, edits=True)
     done = await scene.api.approvals.approve(approval_id, reason="less", edits={"amount": 3})
     assert (done.state, done.ended_by, done.edited_by, done.reason) == ("approved", "local", "local", "less")
@@ -88,7 +88,7 @@ async def test_several_are_decided_each_by_itself(scene: Scene):
         await scene.api.approvals.decide_many([NOBODY] * 101, "deny")
 
 
-async def test_what_cannot_be_decided_is_refused(scene: Scene):
+async def test_invalid_decisions_are_refused(scene: Scene):
     (approval_id,) = await ask(scene.engine)
     with raises_code("approval_not_found"):
         await scene.api.approvals.get(NOBODY)

@@ -62,7 +62,7 @@ async def test_dead_letters_are_changed_by_id(scene: Scene):
         await scene.api.dead_letters.get(one)
 
 
-async def test_what_makes_no_sense_or_fits_nothing_is_refused(scene: Scene):
+async def test_invalid_or_empty_selections_are_refused(scene: Scene):
     letters = scene.api.dead_letters
     for options in ({}, {"everything": True, "name": "fail"}, {"ids": ["x"], "everything": True}):
         with pytest.raises(InvalidInput, match="Give ids, a filter"):

@@ -40,7 +40,7 @@ async def test_a_job_is_enqueued_dequeued_and_completed(scene: Scene):
     assert await api.get(job.id) == done
 
 
-async def test_what_is_enqueued_twice_under_one_key_is_one_job(scene: Scene):
+async def test_enqueueing_twice_under_one_key_creates_one_job(scene: Scene):
     api = scene.api.dispatch
     first, again = [await api.enqueue(issue(), idempotency_key="delivery-1") for _ in range(2)]
     assert first.id == again.id
@@ -84,7 +84,7 @@ async def test_a_job_that_is_held_through_another_process_is_fenced_by_its_worke
         assert (await api.get(made.id)).status == "completed"
 
 
-async def test_canceling_is_for_operators_whatever_it_is_called():
+async def test_every_way_to_cancel_or_retry_requires_the_operate_scope():
     async with Engine("memory://") as engine:
         made = await Operations(engine, OPEN).dispatch.enqueue(issue())
         worker = Operations(engine, Access("w", frozenset({Scope.READ, Scope.WORK}))).dispatch
@@ -99,7 +99,7 @@ async def test_canceling_is_for_operators_whatever_it_is_called():
                 await refused
 
 
-async def test_what_a_server_held_is_given_back_when_it_stops():
+async def test_a_stopping_server_releases_its_claimed_jobs():
     engine = Engine("memory://")
     given_back: list[str] = []
     async with engine:
@@ -204,7 +204,7 @@ async def test_storage_error_is_500_after_three_retries(
     assert (len(tries), waited) == (4, list(DELAYS))
 
 
-async def test_what_is_no_issue_is_refused_with_its_field(server: tuple[Engine, ManualClock, httpx.AsyncClient]):
+async def test_an_invalid_issue_is_rejected_with_its_field(server: tuple[Engine, ManualClock, httpx.AsyncClient]):
     _, _, client = server
     answer = await client.post("/jobs", json={"issue": BODY | {"repository": BODY["repository"] | {"full_name": "loom"}}})
     assert told(answer) == (422, "invalid_issue")

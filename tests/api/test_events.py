@@ -38,7 +38,7 @@ async def test_without_a_place_the_last_ones_are_shown(scene: Scene):
     assert not page.more
 
 
-async def test_filters_leave_out_what_does_not_fit(scene: Scene):
+async def test_filters_exclude_other_events(scene: Scene):
     ids = await cancel(scene, 3)
     assert [event.entity_id for event in (await scene.api.events.list(entity_id=ids[1])).events] == [ids[1]]
     assert (await scene.api.events.list(after_seq=0, entity="run")).events == []
@@ -46,7 +46,7 @@ async def test_filters_leave_out_what_does_not_fit(scene: Scene):
     assert len((await scene.api.events.list(root_id=ids[0])).events) == 1
 
 
-async def test_what_makes_no_sense_is_refused(scene: Scene):
+async def test_invalid_arguments_are_rejected(scene: Scene):
     for wrong in ({"limit": 0}, {"limit": 5000}, {"after_seq": -1}, {"entity_id": "no-id"}):
         with pytest.raises(InvalidInput):
             await scene.api.events.list(**wrong)

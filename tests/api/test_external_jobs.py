@@ -37,7 +37,7 @@ async def dispatch(scene: Scene, count: int = 1) -> tuple[ExternalPollingLoop, l
     return loop, [task.id for task in tasks]
 
 
-async def test_a_job_is_listed_and_shown_with_its_events_and_what_it_waits_for(scene: Scene):
+async def test_a_job_is_listed_and_shown_with_its_events_and_wait_reason(scene: Scene):
     _, (task_id,) = await dispatch(scene)
     (listed,) = (await scene.api.external_jobs.list()).jobs
     assert (listed.state, listed.external_job_id, listed.progress, listed.render_job_id) == (

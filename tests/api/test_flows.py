@@ -69,7 +69,7 @@ async def test_sources_are_formatted_or_said_to_have_no_syntax(scene: Scene):
     assert (again.valid, again.sources[0].changed) == (True, False)
 
 
-async def test_a_flow_is_published_version_by_version_and_says_what_a_form_needs(scene: Scene):
+async def test_a_flow_is_published_in_versions_and_describes_its_form_fields(scene: Scene):
     first = await scene.api.flows.publish("tea", SOURCES)
     assert (first.version, first.actor) == (1, "local")
     assert (await scene.api.flows.publish("tea", SOURCES)).version == 1
@@ -159,7 +159,7 @@ async def test_functions_are_known_started_and_adopted(scene: Scene):
         await scene.api.flows.run_graph(first.id)
 
 
-async def test_what_is_no_version_and_what_is_no_text_are_refused(scene: Scene):
+async def test_invalid_versions_and_texts_are_rejected(scene: Scene):
     await scene.api.flows.publish("tea", SOURCES)
     for version in (0, -1):
         with raises_code("flow_not_found"):

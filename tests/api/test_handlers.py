@@ -41,9 +41,7 @@ def here(scene: Scene, tmp_path: Path) -> Path:
     return tmp_path
 
 
-async def test_without_configured_roots_nothing_is_loaded_and_only_runners_know_what_is_missing(
-    scene: Scene, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
+async def test_without_configured_roots_no_module_is_loaded(scene: Scene, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     """The folder in which a server happens to run was chosen by nobody."""
     (tmp_path / "billing.py").write_text(MODULE)
     monkeypatch.chdir(tmp_path)
@@ -107,7 +105,7 @@ async def test_a_handler_is_tried_in_a_process_of_its_own(scene: Scene, here: Pa
     assert tried.result["pid"] != os.getpid()
 
 
-async def test_what_a_trial_breaks_is_told_and_breaks_nothing_here(scene: Scene, here: Path):
+async def test_a_failing_dry_run_is_reported_and_leaves_the_server_running(scene: Scene, here: Path):
     told = {}
     for name in ("fail", "die", "nobody"):
         await scene.api.handlers.register(f"billing.{name}", "billing", entrypoint=name)
@@ -127,7 +125,7 @@ async def test_a_trial_that_hangs_is_stopped(scene: Scene, here: Path):
         await scene.api.handlers.test("billing.Hang", {}, wait_for=1000)
 
 
-async def test_what_loads_code_needs_its_scope(scene: Scene, here: Path):
+async def test_operations_that_load_code_need_the_register_scope(scene: Scene, here: Path):
     handlers = Operations(scene.engine, Access("ada", frozenset(Scope) - {Scope.ADMIN, Scope.REGISTER})).handlers
     assert (await handlers.list()).handlers == []
     for refused in (handlers.register("x.Y", "billing"), handlers.edit("x.Y"), handlers.remove("x.Y"), handlers.test("x.Y")):

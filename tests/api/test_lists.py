@@ -61,7 +61,7 @@ async def test_names_with_slashes_are_names_like_others(scene: Scene):
         await scene.api.lists.get("a%/b")
 
 
-async def test_what_makes_no_sense_is_refused(scene: Scene):
+async def test_invalid_arguments_are_rejected(scene: Scene):
     lists = scene.api.lists
     with raises_code("list_not_found", match="nosuch"):
         await lists.pause("nosuch")

@@ -35,7 +35,7 @@ async def test_an_objective_is_added_approved_blocked_unblocked_and_edited_by_th
     assert (edited.title, edited.importance, edited.urgency, edited.metadata) == ("Do that", 0, 4, {"a": 1})
 
 
-async def test_who_waits_for_an_objective_that_is_blocked_is_said_to_wait_for_a_person(scene: Scene):
+async def test_an_objective_behind_a_blocked_one_shows_that_blocker(scene: Scene):
     api = scene.api.objectives
     first = await api.add("Find the key")
     second = await api.add("Open the door", blocked_by=[first.objective_id])
@@ -80,7 +80,7 @@ async def test_all_that_followed_from_an_objective_is_shown(scene: Scene, tmp_pa
     assert trail.workorder.executed_at >= trail.workorder.created_at
 
 
-async def test_pages_and_the_board_show_what_has_which_status(scene: Scene):
+async def test_pages_and_the_board_group_objectives_by_status(scene: Scene):
     api = scene.api.objectives
     made = [(await api.add(f"Do {n}", importance=n)).objective_id for n in range(3)]
     await api.approve(made[0])
@@ -94,7 +94,7 @@ async def test_pages_and_the_board_show_what_has_which_status(scene: Scene):
     assert [each.title for each in board.NEW.objectives] == ["Do 2"]
 
 
-async def test_what_cannot_be_is_refused(scene: Scene):
+async def test_invalid_arguments_are_rejected(scene: Scene):
     api = scene.api.objectives
     with pytest.raises(ObjectiveNotFound):
         await api.get(NOBODY)

@@ -87,7 +87,7 @@ async def test_a_key_stands_for_the_first_run_and_a_published_flow_is_started_by
     assert [run.id for run in (await scene.api.runs.list(flow="tea")).runs] == [first.id]
 
 
-async def test_runs_are_found_by_what_they_are(scene: Scene):
+async def test_runs_are_filtered_by_state_search_and_activity(scene: Scene):
     runs = [await brew(scene, idempotency_key=f"Order-{n}", task_list=f"l{n}") for n in range(3)]
     canceled = await scene.api.runs.cancel(runs[0].id, reason="not now")
     assert (canceled.state, canceled.error["message"]) == ("canceled", "not now")
@@ -319,7 +319,7 @@ async def test_a_signal_says_whether_something_waits_for_it(scene: Scene):
     assert [line for line in lines if line.startswith("Signal")] == ["Signal more from local", "Signal go from local"]
 
 
-async def test_a_token_for_one_list_sees_and_starts_only_what_is_in_it(scene: Scene):
+async def test_a_list_restricted_token_sees_and_starts_only_runs_of_its_list(scene: Scene):
     here = await brew(scene, task_list="kitchen")
     there = await brew(scene, task_list="bar")
     cook = Operations(scene.engine, Access("token:cook", frozenset([Scope.OPERATE, Scope.PUBLISH]), ("kitchen",)))

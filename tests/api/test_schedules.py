@@ -31,7 +31,7 @@ async def test_a_schedule_is_created_shown_paused_resumed_and_removed(scene: Sce
         await api.get("nightly")
 
 
-async def test_an_edit_changes_what_is_given_and_clears_what_is_named(scene: Scene):
+async def test_an_edit_changes_given_fields_and_clears_named_ones(scene: Scene):
     api = scene.api.schedules
     made = await api.create("often", every=60, task="greet", end=datetime(2099, 1, 1, tzinfo=UTC), grace=5, paused=True)
     assert (made.state, made.when.every_for, made.catch_up.grace_for) == ("paused", 60_000, 5000)
@@ -43,7 +43,7 @@ async def test_an_edit_changes_what_is_given_and_clears_what_is_named(scene: Sce
         await api.edit("often")
 
 
-async def test_what_makes_no_schedule_is_refused(scene: Scene):
+async def test_invalid_schedules_are_rejected(scene: Scene):
     api = scene.api.schedules
     with pytest.raises(InvalidSchedule):
         await api.create("x", cron="61 * * * *", task="greet")
@@ -77,7 +77,7 @@ async def test_pages_follow_one_another(scene: Scene):
     assert rest.next_before is None
 
 
-async def test_a_preview_says_what_will_come_of_what_is_stored_and_of_what_is_not(scene: Scene):
+async def test_a_preview_lists_ticks_of_stored_and_unsaved_schedules(scene: Scene):
     api = scene.api.schedules
     found = await api.preview_new(cron="0 12 29 2 *", zone="Asia/Tokyo", count=2)
     assert [(tick.month, tick.day, tick.hour) for tick in found.ticks] == [(2, 29, 3)] * 2

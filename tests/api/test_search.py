@@ -59,7 +59,7 @@ async def test_a_short_id_means_the_one_record_that_it_fits(scene: Scene) -> Non
         await scene.api.tasks.cancel("ffffff")
 
 
-async def test_a_restricted_caller_resolves_only_what_it_may_see() -> None:
+async def test_a_restricted_caller_resolves_only_tasks_of_its_lists() -> None:
     async with make_engine() as engine:
         everyone = Operations(engine, Access("ada", frozenset(Scope)))
         night = await everyone.tasks.enqueue("greet", {"name": "Ada"}, task_list="night")

@@ -16,14 +16,14 @@ async def test_an_idle_system_is_well(scene: Scene):
     assert (status.tasks.ready, status.runs, status.dead_letters, status.servers) == (0, {}, 0, {})
 
 
-async def test_what_the_engine_does_for_itself_is_no_work_that_waits(scene: Scene):
+async def test_internal_engine_tasks_are_not_counted_as_waiting(scene: Scene):
     async with scene.engine.worker():
         await scene.engine.schedules.create("nightly", cron="0 3 * * *", task="greet")
         status = await scene.api.system.status()
     assert (status.tasks.waiting, status.tasks.held, status.engine_tasks >= 2) == (0, 0, True)
 
 
-async def test_what_there_is_to_do_is_counted_and_what_nobody_serves_is_a_trouble(scene: Scene):
+async def test_pending_work_is_counted_and_unserved_tasks_are_a_problem(scene: Scene):
     await scene.api.tasks.enqueue("nobody.Does")
     await scene.api.tasks.enqueue("greet", {"name": "Ada"}, delay=3600)
     await scene.engine.schedules.create("nightly", cron="0 3 * * *", task="greet")

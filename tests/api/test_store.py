@@ -21,7 +21,7 @@ async def finish(scene: Scene, count: int) -> list[str]:
     return made
 
 
-async def test_the_store_says_what_it_is_and_how_it_is_doing(scene: Scene):
+async def test_the_store_reports_its_kind_and_health(scene: Scene):
     await finish(scene, 2)
     await scene.api.tasks.enqueue("nobody.Does")
     info = await scene.api.store.info()
@@ -70,7 +70,7 @@ async def test_a_pass_is_made_in_steps_after_a_dry_run(scene: Scene):
     assert (await scene.api.tasks.list()).tasks == []
 
 
-async def test_what_makes_no_sense_is_refused(scene: Scene):
+async def test_invalid_arguments_are_rejected(scene: Scene):
     made = await scene.api.tasks.enqueue("greet")
     with pytest.raises(Refused):
         await scene.api.store.prune_tree(made.id)
@@ -81,7 +81,7 @@ async def test_what_makes_no_sense_is_refused(scene: Scene):
         await scene.api.store.verify(limit=1001)
 
 
-async def test_only_admins_change_what_is_kept(scene: Scene):
+async def test_only_admins_change_retention(scene: Scene):
     store = Operations(scene.engine, Access("ada", frozenset(Scope) - {Scope.ADMIN})).store
     for refused in (store.prune(dry_run=True), store.keep("default"), store.verify(), store.prune_tree("x")):
         with pytest.raises(Forbidden):

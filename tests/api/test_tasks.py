@@ -35,7 +35,7 @@ async def test_a_failed_task_says_how_and_can_be_retried(scene: Scene):
     assert (await scene.api.tasks.get(made.id)).payload == {"n": 1}
 
 
-async def test_what_has_not_ended_is_said_to_go_on(scene: Scene):
+async def test_the_result_of_an_unfinished_task_is_not_finished(scene: Scene):
     made = await scene.api.tasks.enqueue("nobody.Does")
     ended = await scene.api.tasks.result(made.id)
     assert (ended.finished, ended.state, ended.result) == (False, "pending", None)

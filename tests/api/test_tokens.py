@@ -27,7 +27,7 @@ async def test_a_token_is_made_shown_without_its_secret_and_revoked(scene: Scene
     assert [each.state for each in (await scene.api.tokens.list(every=True)).tokens] == ["revoked"]
 
 
-async def test_what_makes_no_sense_is_refused(scene: Scene):
+async def test_invalid_arguments_are_rejected(scene: Scene):
     tokens = scene.api.tokens
     with pytest.raises(InvalidInput, match="scope"):
         await tokens.create("ci", ["everything"])

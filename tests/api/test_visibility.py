@@ -69,7 +69,7 @@ async def test_handlers_are_neither_seen_nor_removed_from_another_namespace(both
 
 
 @pytest.mark.parametrize("key", ["unique_key", "idempotency_key"])
-async def test_who_is_held_to_a_list_is_not_told_which_task_of_another_has_a_key(key: str):
+async def test_a_key_conflict_hides_the_task_of_another_list(key: str):
     async with Engine("memory://") as engine:
         everybody, cook = Operations(engine, OPEN), Operations(engine, COOK)
         other = await everybody.tasks.enqueue("greet", **{key: "k"})

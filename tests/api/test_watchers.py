@@ -40,7 +40,7 @@ async def test_a_watcher_is_created_shown_edited_paused_resumed_and_removed(scen
         await api.get("inbox")
 
 
-async def test_what_was_seen_is_paged_in_order_of_name(scene: Scene, tmp_path: Path):
+async def test_seen_files_are_paged_in_order_of_name(scene: Scene, tmp_path: Path):
     for name in ("b", "a", "c"):
         (tmp_path / name).write_text(name)
     await scene.api.watchers.create("inbox", directory=str(tmp_path), task="greet")
@@ -53,7 +53,7 @@ async def test_what_was_seen_is_paged_in_order_of_name(scene: Scene, tmp_path: P
     assert rest.next_after is None
 
 
-async def test_what_makes_no_watcher_is_refused(scene: Scene):
+async def test_invalid_watchers_are_rejected(scene: Scene):
     api = scene.api.watchers
     with pytest.raises(InvalidWatcher):
         await api.create("x", task="greet")
@@ -70,7 +70,7 @@ async def test_what_makes_no_watcher_is_refused(scene: Scene):
         await api.list(limit=0)
 
 
-async def test_who_is_no_administrator_watches_only_what_the_settings_list():
+async def test_an_operator_watches_only_locations_allowed_by_settings():
     settings = Settings(store="memory://", watch_allow=("/srv/in", "https://example.org/prices"))
     async with Engine("memory://", settings=settings) as engine:
         operator = Operations(engine, replace(OPEN, scopes=frozenset({Scope.OPERATE, Scope.WORK, Scope.READ})))
@@ -114,7 +114,7 @@ async def test_who_is_no_administrator_watches_only_what_the_settings_list():
         ("/srv/in/50%2e%2e", True),
     ],
 )
-def test_a_place_is_allowed_at_or_below_what_is_listed(place: str, allowed: bool):
+def test_a_location_is_allowed_at_or_below_a_listed_one(place: str, allowed: bool):
     assert (
         is_allowed(place, ("/srv/in/", "https://example.org/prices", "https://B\u00dcCHER.example", "http://127.0.0.1/a"))
         is allowed

@@ -49,7 +49,7 @@ async def test_failures_are_retried_or_not(scene: Scene):
     assert (await scene.api.tasks.result(made.id)).error_code == "corrupt_image"
 
 
-async def test_who_lost_the_claim_can_say_nothing_more(scene: Scene):
+async def test_a_worker_that_lost_its_claim_cannot_complete(scene: Scene):
     slow, quick = [await scene.api.work.register(name, ["images.Shrink"]) for name in ("slow", "quick")]
     made = await scene.api.tasks.enqueue("images.Shrink")
     (first,) = (await scene.api.work.claim(slow.worker_id)).tasks
@@ -97,7 +97,7 @@ async def test_a_worker_that_came_while_the_server_was_open_is_for_tokens_of_all
 
 
 @pytest.mark.parametrize("namespaces", [("default", "b"), ("a", "default"), ("a", "b")])
-async def test_a_worker_of_another_namespace_is_not_there_for_who_has_the_same_name(tmp_path: Path, namespaces: tuple[str, str]):
+async def test_workers_of_the_same_name_in_other_namespaces_are_separate(tmp_path: Path, namespaces: tuple[str, str]):
     url = f"sqlite:///{tmp_path}/treadle.db"
     here, there = [Engine(url, settings=Settings(store=url, namespace=each)) for each in namespaces]
     async with here, there:

@@ -93,7 +93,7 @@ async def everything_said(store: Store) -> str:
 # --- tokens ---
 
 
-async def test_who_shows_a_tokens_secret_may_do_what_it_grants_under_its_name(gate, clock):
+async def test_a_token_secret_grants_its_scopes_under_the_token_name(gate, clock):
     made = await gate.tokens.create("ada", ["operate"], expires=60, task_lists=["orders"], actor="root")
     access = await gate.tokens.find_access(made.secret)
     assert access == Access("ada", granted(Scope(each) for each in made.scopes), ("orders",), made.id, made.expires_at.ms)
@@ -103,7 +103,7 @@ async def test_who_shows_a_tokens_secret_may_do_what_it_grants_under_its_name(ga
 
 
 @pytest.mark.parametrize("given", [["operate"], ["read", "operate"], ["work"], ["read"], ["admin"]])
-async def test_a_token_of_an_older_version_keeps_what_it_granted(gate, given):
+async def test_a_token_of_an_older_version_keeps_its_scopes(gate, given):
     made = await gate.tokens.create("old", given)
     record = await gate.store.records.find(made.id)
     body = json.loads(record.body)
@@ -123,7 +123,7 @@ async def test_every_secret_is_another_and_opens_only_its_own_token(gate):
     assert await gate.refusal(mixed) == "wrong"
 
 
-async def test_what_is_no_valid_token_is_refused_in_the_same_words_whatever_it_is(gate, store, clock):
+async def test_every_invalid_token_is_rejected_with_the_same_message(gate, store, clock):
     expired, revoked = await gate.make("old", expires=1), await gate.make("gone")
     elsewhere = await Gate(store, clock, "elsewhere").make("far")
     good = await gate.make("good")
@@ -222,7 +222,7 @@ async def test_a_token_is_not_looked_up_at_every_use(gate, store, monkeypatch):
     assert len(asked) == 1
 
 
-async def test_what_operators_do_to_tokens_is_in_the_log_with_who_did_it(gate, store):
+async def test_token_changes_are_logged_with_their_actor(gate, store):
     made = await gate.tokens.create("ci", [READ, WORK], task_lists=["orders"], expires=60, actor="ada")
     await gate.tokens.revoke(made.id, actor="bob")
     moves = await store.log.list_moves(made.id)
@@ -349,7 +349,7 @@ async def test_behind_a_codec_tokens_work_and_without_it_they_can_still_be_revok
 # --- sessions ---
 
 
-async def test_a_session_grants_what_its_token_grants(gate, clock):
+async def test_a_session_has_the_scopes_of_its_token(gate, clock):
     made = await gate.tokens.create("ada", [OPERATE], task_lists=["orders"])
     opened = await gate.sessions.open(made.secret)
     assert opened.cookie.startswith("tds_")
@@ -433,7 +433,7 @@ async def test_nobody_closes_a_session_without_its_cookie(gate, store, clock):
     await gate.sessions.find(opened.cookie)
 
 
-async def test_what_is_no_session_is_refused_in_the_same_words_whatever_it_is(gate, store, clock):
+async def test_every_invalid_session_is_rejected_with_the_same_message(gate, store, clock):
     secret = await gate.make()
     opened = await gate.sessions.open(secret)
     reasons = {

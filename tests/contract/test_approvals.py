@@ -166,7 +166,7 @@ async def test_of_many_decisions_at_once_one_counts(desk):
     await check(desk.store)
 
 
-async def test_who_may_not_decide_is_told_who_may(desk):
+async def test_an_unauthorized_decision_is_refused_naming_the_deciders(desk):
     task, shown = await desk.ask(deciders=["ada", "ops"])
     with raises_code("may_not_decide", match="the deciders are ada, ops") as raised:
         await desk.approvals.decide(shown.id, "approve", actor="eve", groups=["dev"])
@@ -209,7 +209,7 @@ async def test_votes_at_the_same_moment_all_count(desk):
     assert (done.state, len(done.votes)) == ("approved", 5)
 
 
-async def test_what_is_edited_is_what_the_work_is_given(desk):
+async def test_edits_of_an_approval_reach_the_task(desk):
     task, shown = await desk.ask(context={"amount": 5, "to": "x"}, edits=True)
     await desk.approvals.decide(shown.id, "approve", actor="ada", edits={"amount": 3})
     (decision,) = decode((await get(desk.store, task.id)).checkpoint)["@approvals"]

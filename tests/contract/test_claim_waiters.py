@@ -31,7 +31,7 @@ async def bench(request: pytest.FixtureRequest, tmp_path: Any) -> AsyncIterator[
     await database.close()
 
 
-async def test_a_waiting_claim_gets_what_is_enqueued(shared: Bench) -> None:
+async def test_a_waiting_claim_receives_an_enqueued_task(shared: Bench) -> None:
     worker_id = await shared.worker("job")
     waiting = shared.waiting_claim(worker_id)
     await shared.waits()
@@ -40,7 +40,7 @@ async def test_a_waiting_claim_gets_what_is_enqueued(shared: Bench) -> None:
     assert claimed.task.id == task_id
 
 
-async def test_two_hundred_who_wait_for_fifty_tasks_get_each_once_with_few_looks(shared: Bench) -> None:
+async def test_many_waiting_claims_share_tasks_exactly_once_with_few_queries(shared: Bench) -> None:
     workers = [await shared.worker("job") for _ in range(200)]
     waiting = [shared.waiting_claim(worker_id) for worker_id in workers]
     await shared.waits(200)
@@ -82,7 +82,7 @@ async def test_claims_that_get_tasks_do_not_list_the_lanes_again(bench: Bench, m
     assert (await bench.one(other)).task.name == "other"  # a lane that came later
 
 
-async def test_those_who_came_first_are_served_first(bench: Bench) -> None:
+async def test_waiting_claims_are_served_in_order_of_arrival(bench: Bench) -> None:
     workers = [await bench.worker("job") for _ in range(20)]
     waiting = []
     for worker_id in workers:
@@ -116,7 +116,7 @@ async def test_claims_that_arrived_alternately_do_not_overtake_each_other(bench:
     assert [[each.task.owner_id for each in tasks] for tasks in found] == [[ada], [bob], []]
 
 
-async def test_who_waits_for_something_else_does_not_look(bench: Bench) -> None:
+async def test_claims_waiting_for_other_tasks_do_not_query_the_store(bench: Bench) -> None:
     await bench.put("other")
     waiting = [bench.waiting_claim(await bench.worker("job")) for _ in range(10)]
     await bench.waits(10)
@@ -129,7 +129,7 @@ async def test_who_waits_for_something_else_does_not_look(bench: Bench) -> None:
     assert await asyncio.gather(*waiting) == [[]] * 10
 
 
-async def test_one_look_tells_all_who_came_before_it_that_there_is_nothing(bench: Bench) -> None:
+async def test_one_empty_query_answers_all_earlier_claims(bench: Bench) -> None:
     await bench.put("job")
     first = await bench.worker("job")
     await bench.one(first)
@@ -139,7 +139,7 @@ async def test_one_look_tells_all_who_came_before_it_that_there_is_nothing(bench
     assert bench.claims - before <= 3
 
 
-async def test_what_is_due_is_made_ready_though_no_worker_runs_here_once_a_second_at_most(shared: Bench) -> None:
+async def test_delayed_tasks_become_ready_without_a_local_worker_within_a_second(shared: Bench) -> None:
     workers = [await shared.worker("job") for _ in range(5)]
     task_id = await shared.put("job", delay=3)
     waiting = [shared.waiting_claim(worker_id) for worker_id in workers]
@@ -234,7 +234,7 @@ class Prompts:
         return ["ai.Summarize"]
 
 
-async def test_a_prompt_goes_to_who_names_it_and_not_to_a_glob_that_matches_it(bench: Bench) -> None:
+async def test_a_prompt_is_claimed_by_its_exact_name_and_not_by_a_glob(bench: Bench) -> None:
     bench.engine.kernel.registry.fallback = Prompts()
     await bench.put("ai.Summarize")
     assert await bench.workers.claim(await bench.worker("*")) == []
@@ -242,7 +242,7 @@ async def test_a_prompt_goes_to_who_names_it_and_not_to_a_glob_that_matches_it(b
     assert len(await bench.workers.claim(await bench.worker("Summarize"))) == 1
 
 
-async def test_whoever_observes_is_told_of_claims_and_settles(bench: Bench) -> None:
+async def test_telemetry_reports_claims_and_settlements(bench: Bench) -> None:
     seen: list[Any] = []
     bench.engine.kernel.telemetry.add(seen.append)
     worker_id = await bench.worker("job")
@@ -258,7 +258,7 @@ async def test_whoever_observes_is_told_of_claims_and_settles(bench: Bench) -> N
     assert (told["TaskTaken"].task_id, told["TaskSettled"].took_ms) == (task_id, 3000)
 
 
-async def test_trouble_with_the_store_is_told_to_all_who_wait(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_store_error_is_raised_to_all_waiting_claims(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     waiting = [bench.waiting_claim(await bench.worker("job")) for _ in range(3)]
     await bench.waits(3)
 
@@ -292,7 +292,7 @@ class Gate:
         bench.engine.kernel.store.tasks.claim = claim  # type: ignore[method-assign]
 
 
-async def test_what_was_claimed_for_a_caller_that_went_away_is_given_back(shared: Bench) -> None:
+async def test_a_task_claimed_for_a_disconnected_caller_is_released(shared: Bench) -> None:
     gone, other = await shared.worker("job"), await shared.worker("job")
     task_id = await shared.put("job")
     gate = Gate(shared)
@@ -309,7 +309,7 @@ async def test_what_was_claimed_for_a_caller_that_went_away_is_given_back(shared
     assert await shared.moves(task_id) == ["release"]
 
 
-async def test_what_was_claimed_for_several_callers_of_whom_one_went_away_is_given_back(shared: Bench) -> None:
+async def test_only_the_task_of_a_disconnected_caller_in_a_shared_claim_is_released(shared: Bench) -> None:
     worker_id = await shared.worker("job")
     ids = [await shared.put("job", {"n": n}) for n in range(2)]
     gate = Gate(shared)
@@ -325,7 +325,7 @@ async def test_what_was_claimed_for_several_callers_of_whom_one_went_away_is_giv
     assert [await shared.moves(each) for each in ids] == [[], ["release"]]
 
 
-async def test_what_a_canceled_caller_did_not_look_at_any_more_is_given_back(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_answer_that_a_canceled_caller_never_read_is_released(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     gone = await bench.worker("job")
     claiming = bench.waiting_claim(gone)
     await bench.waits()

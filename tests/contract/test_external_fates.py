@@ -195,9 +195,7 @@ async def lose_job(stage: Stage, stub: Finding, lost_by: str) -> str:
 @pytest.mark.parametrize(
     ("lost_by", "found"), [*((each, "handle") for each in LOST_BY), *(("raised", each) for each in FOUND if each != "handle")]
 )
-async def test_a_retry_of_a_job_whose_fate_is_unknown_looks_for_it_under_the_old_token(
-    stage: Stage, lost_by: str, found: str
-) -> None:
+async def test_retrying_a_job_with_unknown_outcome_looks_it_up_by_its_old_token(stage: Stage, lost_by: str, found: str) -> None:
     stub = Finding([RenderEvent({"n": 1})], found=list(FOUND[found]))
     task_id = await lose_job(stage, stub, lost_by)
     await stage.engine.retry(task_id)

@@ -345,7 +345,7 @@ async def test_sync_specialists_run_in_threads_and_a_dict_is_a_production(stage:
     assert produced.id == (await stage.job(task_id)).render_event_object_id
 
 
-async def test_what_was_appended_is_dropped_with_a_lost_claim(stage: Stage) -> None:
+async def test_appended_records_are_dropped_with_a_lost_claim(stage: Stage) -> None:
     class Fenced(StubExternalSpecialist):
         async def poll(self, external_job_id: str, ctx: Any) -> Production:
             made = ctx.append_produced({"n": 1})
@@ -401,7 +401,7 @@ async def test_jobs_are_pruned_with_their_task(stage: Stage) -> None:
     assert await stage.no_record()
 
 
-async def test_direct_dispatch_is_refused_for_what_is_not_pending(stage: Stage) -> None:
+async def test_direct_dispatch_requires_a_pending_task(stage: Stage) -> None:
     stage.engine.specialist("render", StubExternalSpecialist())
     task_id = await stage.dispatch()
     with pytest.raises(Refused):

@@ -19,7 +19,7 @@ def test_four_artifacts_are_written_once() -> None:
 
 
 @pytest.mark.parametrize("machine", WRITTEN_ONCE, ids=lambda machine: machine.entity)
-async def test_what_is_written_once_is_not_changed_by_anybody(store, machine: Machine) -> None:
+async def test_a_write_once_record_cannot_be_changed(store, machine: Machine) -> None:
     record = await put_record(store, new_record(entity=machine.entity, state=machine.initial))
     with pytest.raises(Exception, match="written once"):
         await write(store, ChangeRecord(record.id, 0, '{"other":1}'))

@@ -47,7 +47,7 @@ async def test_a_store_tells_its_sizes_and_versions(store):
     assert set(verdicts(health).values()) <= {"ok", "warn"}
 
 
-async def test_what_is_overdue_is_measured(store, clock):
+async def test_overdue_time_is_measured(store, clock):
     await put_one(store, delay=1000)
     assert (await store.health.check()).overdue_for == await store.health.overdue_for() == 0
     await clock.advance(31_000)
@@ -104,7 +104,7 @@ async def test_an_open_snapshot_is_found(store, postgres_server):
         ({"settings": GOOD.settings | {"connections": "95"}}, "connections"),
     ],
 )
-def test_each_risk_of_postgresql_is_named_with_what_to_do(changed, name):
+def test_each_risk_of_postgresql_is_reported(changed, name):
     assert set(verdicts(GOOD).values()) == {"ok"}
     assert verdicts(replace(GOOD, **changed))[name] == "warn"
 
@@ -117,7 +117,7 @@ def test_each_risk_of_postgresql_is_named_with_what_to_do(changed, name):
         ({"free_bytes": 9 * 10**8, "bytes": 10**9, "settings": {"auto_vacuum": "none"}}, "free space"),
     ],
 )
-def test_each_risk_of_sqlite_is_named_with_what_to_do(changed, name):
+def test_each_risk_of_sqlite_is_reported(changed, name):
     good = StoreHealth([], 0, {"sqlite": "3.54.1"}, {"auto_vacuum": "incremental"}, 10**6, 0, 0, None, None, [])
     assert set(verdicts(good).values()) == {"ok"}
     assert verdicts(replace(good, **changed))[name] == "warn"

@@ -23,7 +23,7 @@ async def test_opening_makes_the_schema(store):
 
 
 @reachable
-async def test_opening_again_keeps_what_is_there(database, store):
+async def test_reopening_a_store_keeps_its_tasks(database, store):
     task = await put_one(store)
     await store.close()
     again = await database.open_store()
@@ -115,7 +115,7 @@ async def test_nothing_committed_is_lost_by_not_closing(database, store):
     assert await everything(other) == await everything(store)
 
 
-async def test_a_store_says_what_it_is(store):
+async def test_a_store_describes_itself(store):
     described = await store.health.describe()
     assert described["kind"] in ("sqlite", "postgresql")
     assert described["schema_version"] >= 1

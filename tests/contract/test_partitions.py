@@ -128,7 +128,7 @@ async def test_a_list_with_a_short_retention_does_not_wait_for_the_partition(dat
     assert (await Retention(store).prune()).tasks == 1
 
 
-async def test_whatever_must_stay_survives_the_drop_with_its_moves(database, store):
+async def test_retained_tasks_survive_a_partition_drop_with_their_moves(database, store):
     now = await in_second_partition(store, database)
     for _ in range(20):
         await ended(store, now)

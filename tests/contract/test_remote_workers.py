@@ -242,7 +242,7 @@ async def test_a_task_that_waits_is_due_again_with_its_checkpoint(bench: Bench) 
     assert (again.checkpoint, again.attempt, again.claim_version) == ({"page": 2}, 1, 2)
 
 
-async def test_partial_results_are_merged_and_given_to_whoever_takes_over(bench: Bench) -> None:
+async def test_partial_results_are_merged_and_passed_on_at_takeover(bench: Bench) -> None:
     worker_id, other = await bench.worker("job"), await bench.worker("job")
     task_id = await bench.put("job")
     await bench.one(worker_id)
@@ -326,7 +326,7 @@ async def test_the_poll_of_a_job_is_left_to_its_specialist(bench: Bench) -> None
     assert [each.task.id for each in await asyncio.wait_for(waiting, BOUND)] == [last]
 
 
-async def test_what_makes_no_sense_is_refused_and_the_claim_is_still_held(bench: Bench) -> None:
+async def test_invalid_reports_are_rejected_and_the_claim_is_still_held(bench: Bench) -> None:
     worker_id = await bench.worker("job")
     task_id = await bench.put("job")
     await bench.one(worker_id)
@@ -398,7 +398,7 @@ async def test_a_task_that_outlived_too_many_workers_is_a_dead_letter(bench: Ben
     assert (task.state, task.error_code) == ("failed", "takeovers_exhausted")
 
 
-async def test_a_worker_gets_what_it_has_handlers_for_in_its_lists(bench: Bench) -> None:
+async def test_a_worker_claims_tasks_matching_its_handlers_and_lists(bench: Bench) -> None:
     names = ("billing.Charge", "billing.Refund", "Charge", "mail.Send")
     for name in names:
         await bench.put(name)
@@ -476,7 +476,7 @@ async def test_workers_that_were_forgotten_are_looked_up_again(bench: Bench, mon
         await bench.workers.claim(workers[0])
 
 
-async def test_what_a_worker_has_handled_is_counted(bench: Bench) -> None:
+async def test_tasks_handled_by_a_worker_are_counted(bench: Bench) -> None:
     worker_id = await bench.worker("job")
     ids = [await bench.put("job") for _ in range(4)]
     await bench.workers.claim(worker_id, limit=4)

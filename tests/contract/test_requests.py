@@ -45,7 +45,7 @@ async def begun(requests: Requests, **options: str) -> Begun:
     return found
 
 
-async def test_who_sends_it_again_gets_the_same_answer(requests: Requests):
+async def test_a_repeated_request_gets_the_stored_response(requests: Requests):
     await requests.finish(await begun(requests), ANSWER)
     assert await begin(requests) == await begin(requests) == ANSWER
 
@@ -78,7 +78,7 @@ async def test_where_nothing_was_made_the_key_is_free_again(requests: Requests):
     assert isinstance(again, Begun)
 
 
-async def test_what_died_with_its_server_is_carried_out_again_and_its_late_answer_is_dropped(requests: Requests, clock):
+async def test_a_stuck_request_is_executed_again_and_its_late_response_dropped(requests: Requests, clock):
     lost = await begun(requests)
     await clock.advance(STUCK_FOR - 1)
     with pytest.raises(RequestInProgress):
@@ -106,7 +106,7 @@ async def test_an_answer_that_is_too_large_frees_the_key(requests: Requests):
     await begun(requests)
 
 
-async def test_what_is_no_key_is_refused(requests: Requests):
+async def test_invalid_keys_are_rejected(requests: Requests):
     for key in ("", "x" * 513, "a\nb"):
         with pytest.raises(InvalidInput):
             await begin(requests, key=key)

@@ -178,7 +178,7 @@ async def test_a_clock_that_leaps_ahead_is_caught_up_with_as_the_policy_says(tim
     ],
     ids=["skip", "latest", "all", "all-3", "window"],
 )
-async def test_down_for_a_day_each_policy_does_what_it_says_and_the_preview_said_so(
+async def test_each_catch_up_policy_fires_as_previewed_after_a_day_of_downtime(
     timing: Timing, policy: dict[str, object], expected: list[int]
 ) -> None:
     began = timing.clock.now()
@@ -287,7 +287,7 @@ async def test_a_run_that_goes_on_is_seen_by_the_overlap_policy(timing: Timing) 
     assert (first.state, second.state) == ("canceled", "running")
 
 
-async def test_what_cannot_be_started_is_said_tried_again_and_not_lost(timing: Timing) -> None:
+async def test_a_failed_start_is_reported_retried_and_not_lost(timing: Timing) -> None:
     began = timing.clock.now()
     await timing.schedules.create("daily", every=600, workflow="time.Daily", flow="daily", tick_as="day")
     await timing.turns(10 * MINUTE, MINUTE)
@@ -325,7 +325,7 @@ async def test_an_edit_takes_effect_at_once_and_the_old_ticks_are_gone(timing: T
     await timing.check()
 
 
-async def test_an_edit_fences_off_whoever_is_about_to_fire(timing: Timing) -> None:
+async def test_an_edit_fences_off_a_concurrent_firing(timing: Timing) -> None:
     await timing.schedules.create("report", every=60, task="job")
     await timing.pass_(MINUTE)
     (task,) = await timing.claim(SCHEDULE)
@@ -388,7 +388,7 @@ async def test_run_now_starts_one_more_and_leaves_the_ticks_alone(timing: Timing
     await timing.check()
 
 
-async def test_a_backfill_starts_what_was_not_started_and_nothing_twice(timing: Timing) -> None:
+async def test_a_backfill_starts_missed_ticks_and_none_twice(timing: Timing) -> None:
     began = timing.clock.now()
     await timing.schedules.create("report", every=3600, anchor=timing.in_(0), task="job", overlap="allow", catch_up="skip")
     await timing.turns(2 * HOUR, HOUR)
@@ -420,7 +420,7 @@ async def test_of_backfills_at_the_same_time_each_tick_is_started_and_counted_on
     assert (await timing.schedules.get("report")).fired == len(ticks) == len(await timing.started())
 
 
-async def test_what_was_backfilled_while_paused_is_not_started_again_by_catching_up(timing: Timing) -> None:
+async def test_catch_up_does_not_repeat_ticks_backfilled_while_paused(timing: Timing) -> None:
     await timing.flows.publish("daily", [("daily.afl", FLOW)])
     for kind in ({"task": "job"}, {"workflow": "time.Daily", "flow": "daily", "tick_as": "day"}):
         await timing.schedules.create("report", every=3600, overlap="allow", catch_up="all", paused=True, **kind)  # type: ignore[arg-type]
@@ -434,7 +434,7 @@ async def test_what_was_backfilled_while_paused_is_not_started_again_by_catching
     await timing.check()
 
 
-async def test_a_schedule_whose_task_was_canceled_gets_another(timing: Timing) -> None:
+async def test_repair_recreates_the_lost_task_of_a_schedule(timing: Timing) -> None:
     made = await timing.schedules.create("report", every=60, task="job")
     await timing.lose_task(made.task_id)
     await timing.turns(MINUTE, MINUTE)

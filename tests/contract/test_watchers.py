@@ -51,7 +51,7 @@ async def again(timing: Timing, times: int = 1) -> None:
 # --- files ---
 
 
-async def test_what_is_there_counts_as_seen_and_what_comes_is_told_once(timing: Timing, inbox: Path) -> None:
+async def test_existing_files_count_as_seen_and_a_new_file_is_reported_once(timing: Timing, inbox: Path) -> None:
     (inbox / "old.csv").write_text("old")
     await timing.watchers.create("inbox", directory=str(inbox), pattern="*.csv", task="job", inputs={"n": 1})
     await timing.look()
@@ -77,7 +77,7 @@ async def test_what_is_there_counts_as_seen_and_what_comes_is_told_once(timing: 
     await timing.check()
 
 
-async def test_what_is_there_may_count_as_new(timing: Timing, inbox: Path) -> None:
+async def test_existing_files_can_be_reported_as_new(timing: Timing, inbox: Path) -> None:
     (inbox / "old.csv").write_text("old")
     await timing.watchers.create("inbox", directory=str(inbox), existing="new", settle=0, task="job")
     await timing.look()
@@ -322,7 +322,7 @@ class Failing:
         raise NotImplementedError
 
 
-async def test_what_cannot_be_looked_at_is_not_gone(timing: Timing, inbox: Path) -> None:
+async def test_unreadable_files_are_not_reported_as_deleted(timing: Timing, inbox: Path) -> None:
     looks = timing.looks = Failing()
     (inbox / "sub").mkdir()
     (inbox / "sub" / "a").write_text("a")
@@ -374,7 +374,7 @@ async def test_a_file_that_cannot_be_read_is_told_of_when_it_can(timing: Timing,
     assert await timing.changes() == [("created", "b"), ("created", "a")]
 
 
-async def test_a_change_whose_work_cannot_be_started_stays_to_be_told(timing: Timing, inbox: Path) -> None:
+async def test_a_change_is_kept_until_its_task_can_be_started(timing: Timing, inbox: Path) -> None:
     await timing.watchers.create("inbox", directory=str(inbox), settle=0, workflow="w.W", flow="nowhere")
     await timing.look()
     (inbox / "a").touch()
@@ -432,7 +432,7 @@ def address(page: Page) -> Iterator[str]:
         thread.join()
 
 
-async def test_an_address_is_asked_with_what_was_seen_and_told_of_when_it_changed(timing: Timing, address: str, page: Page) -> None:
+async def test_a_url_is_requested_conditionally_and_its_changes_are_reported(timing: Timing, address: str, page: Page) -> None:
     page.headers = {"ETag": '"1"', "Last-Modified": "Fri, 15 Jan 2027 08:00:00 GMT"}
     await timing.watchers.create("prices", url=address, changes=["created", "modified", "deleted"], task="job")
     await timing.look()
@@ -532,7 +532,7 @@ async def test_nobody_at_an_address_is_said(timing: Timing) -> None:
 # --- what people do ---
 
 
-async def test_a_paused_watcher_tells_what_changed_when_it_is_resumed(timing: Timing, inbox: Path) -> None:
+async def test_a_resumed_watcher_reports_changes_made_while_paused(timing: Timing, inbox: Path) -> None:
     await timing.watchers.create("inbox", directory=str(inbox), settle=0, task="job")
     await timing.look()
     assert (await timing.watchers.pause("inbox")).state == "paused"
@@ -575,7 +575,7 @@ async def test_edits_and_removal_take_effect_at_once(timing: Timing, inbox: Path
     await timing.check()
 
 
-async def test_a_look_by_who_has_lost_the_claim_changes_nothing(timing: Timing, clock: StoreClock, inbox: Path) -> None:
+async def test_a_scan_without_its_claim_changes_nothing(timing: Timing, clock: StoreClock, inbox: Path) -> None:
     await timing.watchers.create("inbox", directory=str(inbox), settle=0, task="job")
     await timing.look()
     (inbox / "a").touch()
@@ -589,7 +589,7 @@ async def test_a_look_by_who_has_lost_the_claim_changes_nothing(timing: Timing, 
     await timing.check()
 
 
-async def test_recovery_says_what_will_be_looked_at(timing: Timing, inbox: Path) -> None:
+async def test_recovery_describes_due_scans(timing: Timing, inbox: Path) -> None:
     await timing.watchers.create("inbox", directory=str(inbox), task="job")
     await timing.look()
     await timing.pass_(MINUTE)
@@ -632,7 +632,7 @@ async def test_bad_input_is_refused_with_words_and_changes_nothing(timing: Timin
     assert (await timing.watchers.list(every=True)).watchers == []
 
 
-async def test_names_are_unique_and_what_is_not_there_is_said(timing: Timing, inbox: Path) -> None:
+async def test_names_are_unique_and_a_missing_watcher_is_reported(timing: Timing, inbox: Path) -> None:
     await timing.watchers.create("inbox", directory=str(inbox), task="job")
     with raises_code("watcher_exists"):
         await timing.watchers.create("inbox", directory=str(inbox), task="job")

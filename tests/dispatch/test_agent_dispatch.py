@@ -297,7 +297,7 @@ async def test_a_job_that_is_not_there_is_none_or_task_not_found(coordinator, en
             assert (refused.value.code, refused.value.http_status) == ("TASK_NOT_FOUND", 404)
 
 
-async def test_a_draining_coordinator_is_unavailable_and_what_it_holds_goes_on(coordinator):
+async def test_a_draining_coordinator_is_unavailable_and_finishes_its_tasks(coordinator):
     task = await running(coordinator)
     await coordinator.enqueue(issue(8))
     coordinator.drain()
@@ -328,7 +328,7 @@ async def test_at_the_limit_of_running_jobs_a_worker_is_unavailable_here_and_on_
         await each.stop()
 
 
-async def test_what_waits_for_its_retry_gives_its_place_up(coordinator, scene):
+async def test_a_task_waiting_for_its_retry_frees_its_slot(coordinator, scene):
     one = AgentCoordinator(coordinator.engine, DispatchConfig(max_concurrent_tasks=1))
     task = await running(one)
     await one.enqueue(issue(8))
@@ -374,7 +374,7 @@ async def test_without_a_claim_the_holder_is_fenced_off(shared):
     assert (await other.engine.kernel.verify()).problems == ()
 
 
-async def test_who_lost_a_claim_cannot_settle_what_another_worker_has_by_now(shared):
+async def test_a_worker_that_lost_its_claim_cannot_settle_the_new_claim(shared):
     slow, quick = [AgentCoordinator(await shared.open_engine()) for _ in range(2)]
     task = await running(slow)
     await quick.cancel(task.id)
@@ -390,7 +390,7 @@ async def test_who_lost_a_claim_cannot_settle_what_another_worker_has_by_now(sha
         await each.stop()
 
 
-async def test_a_job_is_given_back_by_who_holds_it_and_by_nobody_else(coordinator):
+async def test_only_the_holder_of_a_task_can_release_it(coordinator):
     task = await running(coordinator)
     await coordinator.update_status(task.id, "pending")
     assert not coordinator.holds(task.id)
@@ -404,7 +404,7 @@ async def test_a_job_is_given_back_by_who_holds_it_and_by_nobody_else(coordinato
         await coordinator.update_status(task.id, "running")
 
 
-async def test_stopping_gives_back_what_is_held(coordinator):
+async def test_stopping_releases_claimed_tasks(coordinator):
     task = await running(coordinator)
     await coordinator.stop()
     assert (await get(coordinator, task.id)).status is TaskStatus.PENDING
@@ -476,7 +476,7 @@ async def test_desired_workers_follow_depth_and_service_time(coordinator, scene)
 # --- what somebody else put there ---
 
 
-async def test_what_is_no_job_is_failed_when_it_is_dequeued_and_hides_no_others(coordinator, engine, caplog):
+async def test_an_invalid_task_fails_when_dequeued_and_hides_no_others(coordinator, engine, caplog):
     bad = await engine.enqueue("dispatch.Issue", {"issue": {"id": 1}}, task_list="dispatch", priority=-1)
     good = await coordinator.enqueue(issue())
     with caplog.at_level(logging.WARNING, "treadle.dispatch"):
@@ -506,7 +506,7 @@ async def test_jobs_are_listed_by_status_in_pages_and_one_by_one(coordinator):
         await coordinator.get_all_tasks(limit=1001)
 
 
-async def test_what_executions_came_to_is_in_the_lines(coordinator, scene):
+async def test_execution_outcomes_are_in_the_logs(coordinator, scene):
     task = await running(coordinator)
     await coordinator.update_status(task.id, "failed", "boom", retry=True)
     scene.advance(1)

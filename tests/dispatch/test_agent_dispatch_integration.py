@@ -157,7 +157,7 @@ async def test_a_worker_loop_retries_a_failing_job_three_times_after_1_2_and_4_s
     assert letter.id == task_id
 
 
-async def test_what_no_retry_can_help_fails_at_once_and_a_wait_keeps_its_checkpoint(coordinator, scene):
+async def test_non_retryable_errors_fail_immediately_and_a_wait_keeps_its_checkpoint(coordinator, scene):
     async def solve(task: TaskState) -> Any:
         if task.issue.number == 1:
             raise NonRetryable("this is no bug")

@@ -33,7 +33,7 @@ def test_an_issue_is_made_from_json_and_back():
     assert issue_json(made) == issue(7, body="text")
 
 
-def test_what_github_sends_beside_is_not_kept_and_what_may_be_missing_may():
+def test_unknown_github_fields_are_dropped_and_optional_fields_may_be_missing():
     sent = issue(state="open", user={"login": "ann"})
     for name in ("body", "labels", "installation"):
         del sent[name]
@@ -67,7 +67,7 @@ def test_the_example_is_an_issue():
         ("issue", "JSON object"),
     ],
 )
-async def test_what_is_no_issue_is_refused_with_the_name_of_the_field(bad, word, coordinator):
+async def test_an_invalid_issue_is_rejected_with_the_field_name(bad, word, coordinator):
     with pytest.raises(InvalidIssue) as refused:
         await coordinator.enqueue(bad)
     assert word in str(refused.value)
@@ -102,7 +102,7 @@ async def test_a_long_body_comes_back_whole(coordinator: AgentCoordinator):
     await coordinator.update_status(task_id, "completed")
 
 
-def test_a_state_is_json_for_whoever_serves_it():
+def test_a_task_state_encodes_as_json():
     state = TaskState(id="x", status=TaskStatus("cancelled"), issue=make_issue(issue()))
     sent = json.loads(msgspec.json.encode(state))
     assert (sent["status"], sent["attempts"], sent["issue"]["repository"]["owner"]) == ("canceled", 0, {"login": "weavers"})

@@ -73,7 +73,7 @@ async def test_pages_of_the_server_itself_may(stage: Stage):
         assert (await client.post("/v1/tasks", json=TASK)).status_code == 201
 
 
-async def test_a_server_is_closed_whatever_its_tokens_are(stage: Stage):
+async def test_a_server_requires_a_token_even_if_none_is_valid(stage: Stage):
     stage.app = make_app(stage.engine)
     async with stage.client() as client:
         answer = await client.get("/v1/tasks")
@@ -138,7 +138,7 @@ async def test_a_token_acts_under_its_name_and_within_its_scopes(stage: Stage):
         assert 'scope="read"' in refused.headers["WWW-Authenticate"]
 
 
-async def test_who_may_not_is_not_told_what_is_wrong_with_the_body(closed: Stage):
+async def test_unauthorized_callers_learn_nothing_about_body_errors(closed: Stage):
     secret = await closed.token(Scope.READ)
     async with closed.shown(secret) as client:
         assert (await client.post("/v1/tasks", content=b"no json")).status_code == 403
@@ -147,7 +147,7 @@ async def test_who_may_not_is_not_told_what_is_wrong_with_the_body(closed: Stage
 
 
 @pytest.mark.parametrize("shown", ["", "Bearer", "Bearer ", "Bearer nonsense", "Basic YWRhOmFkYQ==", "bearer tdl_x_y", "nonsense"])
-async def test_what_is_no_token_is_refused_also_where_none_is_needed(stage: Stage, shown: str):
+async def test_an_invalid_token_is_rejected_even_with_open_access(stage: Stage, shown: str):
     async with stage.client(Authorization=shown) as client:
         assert (await client.get("/v1/tasks")).status_code == 401
 
@@ -162,7 +162,7 @@ async def test_a_revoked_and_an_expired_token_are_refused_alike(stage: Stage):
     assert (expired.status_code, expired.json()) == (revoked.status_code, revoked.json()) == (401, expired.json())
 
 
-async def test_who_guesses_tokens_has_to_wait_and_keeps_nobody_out(stage: Stage):
+async def test_token_guessing_is_throttled_without_locking_out_others(stage: Stage):
     secret = await stage.token()
     async with stage.shown("tdl_no") as guesser, stage.shown(secret) as owner:
         for _ in range(PER_ADDRESS):

@@ -92,7 +92,7 @@ async def test_a_failure_fails_it_with_the_services_code(bench: Bench):
     assert (task.state, task.error_code) == ("failed", "blurred")
 
 
-async def test_one_that_goes_on_says_how_far_and_keeps_what_it_does_not_say(bench: Bench):
+async def test_a_progress_callback_keeps_omitted_fields(bench: Bench):
     task_id, url = await bench.job()
     assert await bench.call(url, {"progress_hint": "half way", "progress": 0.5}) == (200, "awaiting_external")
     assert await bench.call(url, {"polling_interval_seconds": 60.0}) == (200, "awaiting_external")
@@ -176,7 +176,7 @@ async def test_a_callback_that_overtakes_its_record_may_be_sent_again(bench: Ben
         {"progress": 7},
     ],
 )
-async def test_what_makes_no_sense_is_refused_and_the_job_goes_on(bench: Bench, said: Any):
+async def test_an_invalid_callback_is_rejected_and_the_job_continues(bench: Bench, said: Any):
     task_id, url = await bench.job()
     assert (await bench.client.post(url, json=said)).status_code == 422
     assert (await bench.engine.kernel.reads.get_task(task_id)).state == "awaiting_external"

@@ -16,7 +16,7 @@ SECRET = "tdl_ключ"
 
 
 @pytest.mark.parametrize("url", ["http://[", "http://127.0.0.1:99999", "http://a\0b", "127.0.0.1:8787", "ftp://a", ""])
-def test_what_is_no_address_is_refused_in_words(url: str):
+def test_an_invalid_server_address_is_rejected_with_an_explanation(url: str):
     with pytest.raises(InvalidInput, match="address of a server"):
         Client(url)
 
@@ -29,7 +29,7 @@ def test_a_token_that_no_header_can_hold_is_refused_and_not_shown(token: str):
 
 
 @pytest.mark.parametrize("payload", [{"n": float("nan")}, {"n": b"bytes"}, {"n": object()}, {"n": "\ud800"}, {"n": "\0"}])
-async def test_what_is_no_json_is_refused_and_not_sent_as_something_else(stage: Stage, payload: dict[str, Any]):
+async def test_arguments_that_cannot_be_encoded_are_rejected_before_sending(stage: Stage, payload: dict[str, Any]):
     async with Client("http://127.0.0.1", transport=httpx.ASGITransport(stage.app)) as client:
         with pytest.raises(InvalidPayload):
             await client.tasks.enqueue("greet", payload)

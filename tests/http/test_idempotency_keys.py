@@ -39,7 +39,7 @@ async def test_the_key_with_another_body_is_refused(stage: Stage):
     assert (answer.status_code, answer.json()["code"]) == (422, "idempotency_key_reused")
 
 
-async def test_what_was_refused_can_be_put_right_under_the_same_key(stage: Stage):
+async def test_a_rejected_request_can_be_corrected_under_the_same_key(stage: Stage):
     async with stage.client() as client:
         for wrong in ({"tasks": [{"name": "not a name"}]}, {"tasks": 3}):
             assert (await client.post(BATCH, json=wrong, headers=KEY)).status_code == 422
@@ -54,7 +54,7 @@ async def test_while_it_is_carried_out_a_second_one_is_told_to_ask_again(stage: 
     assert (answer.status_code, answer.json()["code"], answer.headers["Retry-After"]) == (409, "request_in_progress", "1")
 
 
-async def test_a_key_belongs_to_whoever_sends_it(stage: Stage):
+async def test_a_key_belongs_to_its_caller(stage: Stage):
     one, other = await stage.token(Scope.WORK, name="one"), await stage.token(Scope.WORK, name="other")
     for secret in (one, other):
         async with stage.shown(secret) as client:
@@ -62,7 +62,7 @@ async def test_a_key_belongs_to_whoever_sends_it(stage: Stage):
     assert await count(stage) == 4
 
 
-async def test_who_may_not_is_not_told_what_others_were_answered(stage: Stage):
+async def test_a_revoked_token_does_not_get_stored_responses(stage: Stage):
     secret = await stage.token(Scope.WORK, name="one")
     async with stage.shown(secret) as client:
         await client.post(BATCH, json=BODY, headers=KEY)

@@ -156,7 +156,7 @@ async def test_an_issue_that_is_opened_with_a_label_is_one_job_though_github_tel
     ],
     ids=["other label", "no label", "closed", "edited", "labeled with another", "labeled with nothing"],
 )
-async def test_what_was_not_asked_for_becomes_nothing(hub: Hub, webhook: dict[str, Any]):
+async def test_unrequested_events_create_no_jobs(hub: Hub, webhook: dict[str, Any]):
     answer = await hub.send(webhook)
     assert (answer.status_code, answer.content) == (204, b"")
     assert await hub.jobs() == 0
@@ -182,7 +182,7 @@ async def test_other_events_are_ignored_and_a_ping_is_answered(hub: Hub):
     ids=["none", "empty", "of another body", "without its kind", "upper case", "sha1"],
 )
 @pytest.mark.parametrize("event", ["issues", "ping"])
-async def test_what_is_not_signed_is_refused_in_the_same_words(hub: Hub, signature: str, event: str):
+async def test_invalid_signatures_are_rejected_with_the_same_message(hub: Hub, signature: str, event: str):
     answer = await hub.send(OPENED, signature=signature, event=event)
     assert (answer.status_code, answer.json()["code"]) == (403, "signature_refused")
     assert SECRET not in answer.text
@@ -286,7 +286,7 @@ _paths = st.sampled_from(
 @given(
     body=st.binary(max_size=200) | _json | st.builds(lambda path, to: changed(*path, to=to), _paths, _json), labeled=st.booleans()
 )
-async def test_whatever_is_signed_is_answered(hub: Hub, body: Any, labeled: bool):
+async def test_every_signed_webhook_gets_a_documented_status(hub: Hub, body: Any, labeled: bool):
     if labeled and isinstance(body, dict) and "action" in body:
         body = body | {"action": "labeled", "label": {"name": "agent"}}
     answer = await hub.send(body)

@@ -121,7 +121,7 @@ async def test_a_stream_ends_with_its_token(stage: Stage):
     assert answer.status_code == 200
 
 
-async def test_who_waits_is_let_go_when_its_token_expires(stage: Stage):
+async def test_waiting_callers_are_disconnected_when_their_token_expires(stage: Stage):
     secret = await stage.token(Scope.READ, Scope.WORK, expires=30)
     async with stage.shown(secret) as client:
         claim, stream = claiming(client, await worker_of(client)), following(client)
@@ -131,7 +131,7 @@ async def test_who_waits_is_let_go_when_its_token_expires(stage: Stage):
         assert (await stream).status_code == 200
 
 
-async def test_what_another_process_revokes_is_seen_as_soon(tmp_path: Path):
+async def test_revocation_by_another_process_ends_waiting_calls_in_time(tmp_path: Path):
     url = f"sqlite:///{tmp_path / 'one.db'}"
     async with staged(url) as stage:
         secret = await stage.token(Scope.READ, Scope.WORK)

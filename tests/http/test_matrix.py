@@ -100,7 +100,7 @@ def test_there_are_many_and_all_but_a_few_are_guarded():
 
 
 @pytest.mark.parametrize("shown", ["none", "malformed", "unknown", "expired", "revoked", "ended cookie"])
-async def test_who_has_no_valid_token_gets_nowhere(guarded: Stage, shown: str):
+async def test_no_route_opens_without_a_valid_token(guarded: Stage, shown: str):
     headers = {}
     match shown:
         case "malformed":
@@ -122,7 +122,7 @@ async def test_who_has_no_valid_token_gets_nowhere(guarded: Stage, shown: str):
 
 
 @pytest.mark.parametrize("scope", Scope)
-async def test_a_token_opens_what_its_scope_grants_and_nothing_else(guarded: Stage, scope: Scope):
+async def test_a_token_opens_only_the_routes_of_its_scope(guarded: Stage, scope: Scope):
     async with guarded.shown(await guarded.token(scope)) as client:
         found = await answers(client, GUARDED)
     closed = {place: answer for place, answer in found.items() if place.scope is not None and place.scope not in granted([scope])}
@@ -133,7 +133,7 @@ async def test_a_token_opens_what_its_scope_grants_and_nothing_else(guarded: Sta
 
 
 @pytest.mark.parametrize("scope", [Scope.READ, Scope.WORK, Scope.OPERATE])
-async def test_a_token_for_one_list_opens_only_what_keeps_to_lists(guarded: Stage, scope: Scope):
+async def test_a_list_restricted_token_opens_only_routes_that_respect_lists(guarded: Stage, scope: Scope):
     mine = [place for place in GUARDED if place.scope in granted([scope])]
     async with guarded.shown(await guarded.token(scope, task_lists=["mine"])) as client:
         found = await answers(client, mine)
@@ -177,7 +177,7 @@ def every_route(routes: list[Any]) -> list[tuple[str, str]]:
     return found
 
 
-async def test_no_page_tool_or_route_of_a_whole_server_is_for_who_has_no_token():
+async def test_every_page_tool_and_route_of_a_server_requires_a_token():
     clock = ManualClock()
     public = {"/health", "/live", "/login", "/logout", "/sign-in", "/static", "/v1/openapi.json", "/v1/docs"}
     public |= {"/llms.txt", "/llms-full.txt", "/docs/{page:path}"}  # the documentation

@@ -74,7 +74,7 @@ async def test_a_payload_over_its_own_limit_is_told_by_the_engine(stage: Stage):
     assert (answer.status_code, answer.json()["code"]) == (413, "payload_too_large")
 
 
-async def test_what_is_no_json_is_a_problem_with_its_place(stage: Stage):
+async def test_a_malformed_json_body_is_an_invalid_request(stage: Stage):
     async with stage.client() as client:
         for body in (b"{", b"\xff", b"[" * 100_000, b'{"name": "a", "priority": ' + b"9" * 5000 + b"}", b'{"name": "a"}' * 2):
             answer = await client.post("/v1/tasks", content=body, headers={"Content-Type": "application/json"})
@@ -89,7 +89,7 @@ async def test_routes_and_methods_that_are_not_there_are_problems(stage: Stage):
     assert (wrong.status_code, wrong.json()["code"], wrong.headers["Allow"]) == (405, "method_not_allowed", "GET, POST")
 
 
-async def test_the_log_has_neither_queries_nor_what_stands_in_paths(stage: Stage, caplog: pytest.LogCaptureFixture):
+async def test_the_log_has_neither_queries_nor_path_parameters(stage: Stage, caplog: pytest.LogCaptureFixture):
     with caplog.at_level(logging.DEBUG, "treadle.http"):
         async with stage.client(Authorization="Bearer tdl_secret") as client:
             await client.get("/v1/tasks/secret-in-path?key=secret-in-query")

@@ -94,7 +94,7 @@ async def test_a_form_needs_the_token_of_its_page_and_returns_to_it(client, engi
     assert foreign.status_code in (303, 403)
 
 
-async def test_the_application_decides_who_its_users_are_and_what_they_may(client, engine):
+async def test_the_host_application_authenticates_and_authorizes_its_users(client, engine):
     answer = await client.get(f"{PREFIX}/v1/tasks", headers={"x-user": "reader", "accept": "application/json"})
     assert answer.status_code == 200
     answer = await client.post(f"{PREFIX}/v1/tasks", json={"name": "charge"}, headers={"x-user": "reader"})

@@ -45,7 +45,7 @@ def test_every_call_of_the_contract_and_every_route_of_the_server_is_in_it():
 
 
 @pytest.mark.parametrize("call", CALLS, ids=lambda call: call.id)
-def test_a_call_says_its_scope_its_problems_and_what_each_parameter_is(call: Call):
+def test_a_call_documents_its_scope_problems_and_parameters(call: Call):
     here = said(call)
     assert here["x-scope"] == str(call.route.scope)
     assert call.doc

@@ -212,14 +212,14 @@ def run_machine(served: Served, count: int) -> Counter[int]:
 
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("share", range(SHARES))
-def test_no_request_with_or_without_a_token_is_answered_with_what_is_not_documented(served: Served, share: int):
+def test_every_response_with_or_without_a_token_is_documented(served: Served, share: int):
     answered, refused = try_all(served, 2, share, SHARES)
     assert min(answered[200], answered[422]) > 2  # they get somewhere, and not all to the same place
     assert refused[401] > 10
     assert refused[201] == 0
 
 
-def test_what_was_made_is_used_on_and_nothing_breaks(served: Served):
+def test_stateful_request_sequences_use_created_resources_without_errors(served: Served):
     answered = run_machine(served, 20)
     assert answered[200] >= 1
     assert answered[201] >= 1
@@ -227,7 +227,7 @@ def test_what_was_made_is_used_on_and_nothing_breaks(served: Served):
 
 @pytest.mark.soak
 @pytest.mark.timeout(3600)
-def test_many_requests_and_none_is_answered_with_what_is_not_documented(served: Served):
+def test_every_response_to_many_requests_is_documented(served: Served):
     try_all(served, 200)
 
 

@@ -76,7 +76,7 @@ def test_addresses_that_are_not_here_cannot_be_listened_on():
 
 
 @pytest.mark.parametrize(("host", "expected"), [("127.0.0.1", True), ("::1", True), ("0.0.0.0", False), ("::", False), ("", False)])
-def test_loopback_is_what_only_this_machine_reaches(host: str, expected: bool):
+def test_loopback_addresses_are_recognised(host: str, expected: bool):
     assert is_loopback(host) is expected
 
 
@@ -102,7 +102,7 @@ async def test_with_a_token_it_listens_anywhere_and_is_never_open():
             assert (await client.get(f"{server.url}/v1/time", headers=shown)).status_code == 401
 
 
-async def test_what_a_trusted_proxy_says_is_believed_and_no_other():
+async def test_only_headers_of_a_trusted_proxy_are_believed():
     async with Engine("memory://") as engine:
         secret = (await engine.kernel.tokens.create("ada", [Scope.ADMIN])).secret
         for allowed, secure in (("127.0.0.1", True), ("192.0.2.1", False), ("", False)):
@@ -177,7 +177,7 @@ async def test_long_polls_end_at_once_when_the_server_stops():
         await client.close()
 
 
-async def test_a_caller_who_has_gone_is_waited_for_no_more():
+async def test_waiting_ends_when_the_caller_disconnects():
     async with Engine("memory://") as engine, HttpServer(engine, ANY) as server:
         waiting, ended = asyncio.Event(), asyncio.Event()
 

@@ -74,7 +74,7 @@ async def test_200_clients_see_every_event_once_and_in_order_also_across_reconne
         assert [event.seq for event in events] == sorted({event.seq for event in events})
 
 
-async def test_who_is_slow_is_let_go_and_neither_the_engine_nor_others_wait(monkeypatch: pytest.MonkeyPatch):
+async def test_a_slow_subscriber_is_disconnected_without_delaying_others(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr("treadle.interfaces.http.broadcast.BUFFER", 20)
     async with Engine("memory://") as engine:
         live = Broadcast(engine)
@@ -132,7 +132,7 @@ class Caller:
         await self.app(scope, self.receive, self.send)
 
 
-async def test_who_was_let_go_is_told_so_and_who_takes_nothing_at_all_is_left(monkeypatch: pytest.MonkeyPatch):
+async def test_a_lagging_caller_is_notified_and_a_stuck_one_is_disconnected(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr("treadle.interfaces.http.broadcast.BUFFER", 5)
     clock = ManualClock()
     async with Engine("memory://", clock=clock) as engine:
@@ -154,7 +154,7 @@ async def test_who_was_let_go_is_told_so_and_who_takes_nothing_at_all_is_left(mo
         assert state_of(app).events.subscribers == 0
 
 
-async def test_a_sign_of_life_says_where_to_resume_and_ends_what_is_not_allowed_any_more():
+async def test_a_heartbeat_carries_the_resume_position_and_rechecks_access():
     clock = ManualClock()
     async with Engine("memory://", clock=clock) as engine:
         app = make_app(engine, open_access=True)
@@ -173,7 +173,7 @@ async def test_a_sign_of_life_says_where_to_resume_and_ends_what_is_not_allowed_
         assert caller.sent[-1] == b""
 
 
-async def test_a_follower_to_whom_there_is_always_something_to_tell_is_looked_at_too():
+async def test_access_of_a_busy_follower_is_rechecked_too():
     clock = ManualClock()
     async with Engine("memory://", clock=clock) as engine:
         app = make_app(engine, open_access=True)
@@ -211,7 +211,7 @@ async def test_when_the_server_stops_nobody_is_told_the_rest_of_the_past(monkeyp
         assert follower.resume_after == told[-1].seq
 
 
-async def test_an_event_whose_commit_was_overtaken_comes_once_and_is_resumed_before(
+async def test_an_event_committed_late_arrives_once_and_survives_a_resume(
     postgres_url: str, postgres_server: str, postgres_schema: str
 ):
     async with Engine(postgres_url, settings=Settings()) as engine:
@@ -236,7 +236,7 @@ async def test_an_event_whose_commit_was_overtaken_comes_once_and_is_resumed_bef
         await live.close()
 
 
-async def test_filters_hold_for_what_was_and_for_what_comes():
+async def test_filters_apply_to_past_and_live_events():
     async with Engine("memory://") as engine, HttpServer(engine, HttpOptions(port=0, open_access=True)) as server:
         client = client_of(server.url)
         _, second = await move_some(engine, 2)
@@ -252,7 +252,7 @@ async def test_filters_hold_for_what_was_and_for_what_comes():
         await client.close()
 
 
-async def test_a_follower_who_may_not_look_is_told_why():
+async def test_a_follower_without_the_read_scope_is_forbidden():
     async with Engine("memory://") as engine:
         secret = (await engine.kernel.tokens.create("ci", [Scope.WORK])).secret
         async with HttpServer(engine, HttpOptions(port=0, open_access=True)) as server:
@@ -263,7 +263,7 @@ async def test_a_follower_who_may_not_look_is_told_why():
 
 
 @pytest.mark.parametrize("place", ["x", "-1", "1.5", "9" * 30])
-async def test_what_is_no_place_to_resume_at_is_refused(place: str):
+async def test_an_invalid_resume_position_is_rejected(place: str):
     async with Engine("memory://") as engine:
         transport = httpx.ASGITransport(make_app(engine, open_access=True))
         async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1") as client:

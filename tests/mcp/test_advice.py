@@ -75,7 +75,7 @@ def test_every_recommended_command_is_a_tool_with_valid_arguments_or_a_persons()
     assert persons <= SHELL_ONLY, persons - SHELL_ONLY
 
 
-async def test_every_recommended_call_is_accepted_once_what_it_names_as_missing_is_given():
+async def test_every_recommended_call_is_accepted_with_its_missing_arguments():
     async with shop_engine() as engine, in_request_context(engine) as client:
         refused = []
         for command in sorted({command for command, _ in _recommended()}):

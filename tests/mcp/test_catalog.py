@@ -74,7 +74,7 @@ def catalog() -> dict[str, Any]:
     }
 
 
-def test_what_is_offered_is_as_the_file_says():
+def test_the_catalog_matches_the_golden_file():
     assert catalog() == json.loads(FILE.read_text()), "if that is meant: python -m tests.mcp.test_catalog"
 
 

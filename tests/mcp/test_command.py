@@ -28,7 +28,7 @@ def treadle(tmp_path: Path) -> Treadle:
     return Treadle(tmp_path)
 
 
-async def test_over_stdio_a_scope_narrows_what_a_model_may_do(treadle: Treadle):
+async def test_a_scope_limits_the_tools_offered_over_stdio(treadle: Treadle):
     async with over_stdio(treadle.folder, "--store", treadle.store, "--scope", "read", mode="legacy") as client:
         assert client.server_info.name == "treadle"
         listed = {tool.name for tool in (await client.list_tools()).tools}
@@ -112,7 +112,7 @@ async def test_servers_have_it_and_stop_when_told(treadle: Treadle, command: str
         (("--http", "--host", "0.0.0.0"), "token create"),
     ],
 )
-def test_what_makes_no_sense_is_refused(treadle: Treadle, arguments: tuple[str, ...], said: str):
+def test_invalid_options_are_rejected(treadle: Treadle, arguments: tuple[str, ...], said: str):
     ended = treadle("mcp", *arguments)
     assert ended.code != 0
     assert said in ended.err

@@ -63,7 +63,7 @@ async def test_with_a_token_nobody_gets_in_without_one():
 
 
 @pytest.mark.parametrize("mode", ["auto", "legacy"])
-async def test_each_caller_has_what_its_own_token_allows(mode: str):
+async def test_each_caller_has_the_scopes_of_its_own_token(mode: str):
     async with shop_engine() as engine:
         reader = (await engine.kernel.tokens.create("reader", [Scope.READ])).secret
         cook = (await engine.kernel.tokens.create("cook", [Scope.WORK, Scope.READ], task_lists=["kitchen"])).secret
@@ -91,7 +91,7 @@ async def test_each_caller_has_what_its_own_token_allows(mode: str):
             assert (said["code"], said["scope"]) == ("forbidden", "register")
 
 
-async def test_who_is_held_to_a_list_runs_flows_there_and_is_told_what_is_wrong_with_them():
+async def test_a_list_restricted_token_runs_flows_there_and_sees_diagnostics():
     async with shop_engine() as engine:
         cook = (await engine.kernel.tokens.create("cook", [Scope.OPERATE, Scope.PUBLISH], task_lists=["kitchen"])).secret
         async with serving(engine) as server, over_http(server.url, cook) as client:
@@ -109,7 +109,7 @@ async def test_a_body_may_not_be_too_large():
 
 
 @pytest.mark.parametrize("mode", ["auto", "legacy"])
-async def test_who_waits_is_told_how_it_stands_when_the_server_stops(mode: str):
+async def test_a_waiting_caller_gets_the_current_state_when_the_server_stops(mode: str):
     async with shop_engine() as engine:
         server = serving(engine)
         running = await server.__aenter__()
@@ -125,7 +125,7 @@ async def test_who_waits_is_told_how_it_stands_when_the_server_stops(mode: str):
             await stopping
 
 
-async def test_who_waits_here_is_counted_with_all_others_who_do():
+async def test_waiting_calls_count_towards_the_limit_of_waiting_callers():
     async with shop_engine() as engine, serving(engine) as server, over_http(server.url) as client, AsyncExitStack() as others:
         task = await engine.enqueue("later")
         for _ in range(engine.kernel.settings.http_waiting_each):

@@ -85,7 +85,7 @@ async def test_flows_tasks_and_the_language_are_read_by_address():
         ("file:///etc/passwd", "not_found"),
     ],
 )
-async def test_what_is_not_there_is_an_error_with_the_code(uri: str, code: str):
+async def test_a_missing_resource_is_an_error_with_its_code(uri: str, code: str):
     engine = shop_engine()
     async with engine, in_request_context(engine) as client:
         with pytest.raises(MCPError) as raised:
@@ -110,7 +110,7 @@ def test_runs_are_runners_too_and_nothing_else_is():
     assert find_resource("afl://runsx") is None
 
 
-async def test_prompts_tell_what_is_wrong_and_what_is_known():
+async def test_prompts_include_diagnostics_and_known_facets():
     engine = shop_engine()
     async with engine, in_request_context(engine) as client:
 
@@ -139,7 +139,7 @@ async def test_prompts_tell_what_is_wrong_and_what_is_known():
                 await tell(name, **given)
 
 
-async def test_what_can_be_filled_in_is_suggested():
+async def test_arguments_are_completed():
     engine = shop_engine()
     async with engine, in_request_context(engine) as client, in_request_context(engine, Scope.WORK) as worker:
         for name in ("shop", "shelf", "tea"):

@@ -54,7 +54,7 @@ async def at_work(engine: Engine, *scopes: Scope) -> AsyncIterator[Caller]:
 # --- the language ---
 
 
-async def test_what_is_wrong_comes_with_the_line_and_a_hint():
+async def test_diagnostics_carry_the_line_and_a_hint():
     async with at_work(shop_engine()) as call:
         bad = SHOP.replace("=> (total: Double)\n    workflow", "=> (total: Dubble)\n    workflow")
         looked = await call("afl_validate", source=bad)
@@ -418,7 +418,7 @@ async def test_a_bug_is_an_error_that_tells_nothing_of_itself(monkeypatch: pytes
 
 
 @pytest.mark.parametrize("scope", list(Scope))
-async def test_only_what_a_scope_allows_is_listed_and_done(scope: Scope):
+async def test_a_scope_limits_listed_and_callable_tools(scope: Scope):
     may = granted([scope])
     engine = shop_engine()
     async with at_work(engine, scope) as call:
@@ -443,7 +443,7 @@ async def test_only_what_a_scope_allows_is_listed_and_done(scope: Scope):
                 assert (said["code"], said["scope"]) == ("forbidden", lacking)
 
 
-async def test_who_may_only_work_starts_and_is_told_nothing_more():
+async def test_a_work_only_caller_starts_runs_without_seeing_outputs():
     engine = shop_engine()
     async with at_work(engine, Scope.WORK) as call:
         await engine.kernel.flows.publish("shop", [("shop.afl", SHOP)])

@@ -26,7 +26,7 @@ async def asked(visit: Visit, count: int = 1, **options: object) -> list[str]:
     return [each.id for each in found][::-1]
 
 
-async def test_what_waits_is_listed_and_decided(visit: Visit):
+async def test_pending_approvals_are_listed_and_decided(visit: Visit):
     (approval_id,) = await asked(visit)
     assert f"/approvals/{approval_id}" in await visit.page("/approvals")
     assert "is approved now" in await visit.do(f"/approvals/{approval_id}", decision="approve", reason="fine")
@@ -51,7 +51,7 @@ async def test_the_context_is_edited_only_where_that_is_allowed(visit: Visit):
     assert (await visit.engine.approvals.get(approval_id)).context == {"amount": 7}
 
 
-async def test_an_approval_is_decided_on_the_page_of_its_run_by_those_who_may(visit: Visit):
+async def test_an_approval_is_decided_on_the_run_page_by_its_deciders(visit: Visit):
     @visit.engine.function("refund")
     async def refund(payload: dict[str, int], ctx: object) -> object:
         options = {"deciders": ["ann", "finance"], "context": {"amount": 5}, "edits": True}

@@ -42,7 +42,7 @@ async def test_dead_letters_are_grouped_by_cause(visit: Visit):
     assert "No dead letters fit." in await visit.page("/dead-letters?name=other")
 
 
-async def test_bulk_work_shows_what_it_would_touch_and_then_does_it(visit: Visit):
+async def test_bulk_operations_preview_their_matches_before_they_run(visit: Visit):
     await fail(visit, 3)
     await fail(visit, 1, "other trouble", "other")
     page = main_of(await visit.page("/dead-letters/retry?name=fail"))
@@ -86,7 +86,7 @@ async def test_a_group_shows_its_dead_letters_and_some_of_them_can_be_chosen(vis
     assert (await visit.engine.get_task(first)).shown_state == "pending"
 
 
-async def test_what_handlers_raised_is_escaped(visit: Visit):
+async def test_handler_error_messages_are_escaped(visit: Visit):
     (first,) = await fail(visit, 1, HOSTILE)
     fingerprint = (await visit.engine.get_task(first)).fingerprint
     for path in ("/dead-letters", f"/dead-letters?fingerprint={fingerprint}", "/dead-letters/retry", "/events"):

@@ -110,7 +110,7 @@ async def test_every_route_of_the_site_is_in_the_list_of_pages(scene: Scene):
     assert pages - reached == set()
 
 
-async def test_every_page_answers_and_says_what_it_is(scene: Scene):
+async def test_every_page_responds_with_a_heading_and_a_safe_policy(scene: Scene):
     async with looking(scene, scene.secret) as visit:
         for name, path in scene.paths.items():
             answer = await visit.browser.get(path)
@@ -120,7 +120,7 @@ async def test_every_page_answers_and_says_what_it_is(scene: Scene):
             assert list(broken_out(answer.text)) == [], name
 
 
-async def test_who_may_only_look_sees_no_form_that_changes_anything(scene: Scene):
+async def test_a_read_only_user_sees_no_form_that_changes_anything(scene: Scene):
     offered = []
     async with looking(scene, scene.reader) as visit:
         for name, path in scene.paths.items():
@@ -142,7 +142,7 @@ async def test_nothing_that_users_wrote_breaks_out_of_any_page(evil_scene: Scene
     assert shown > 35  # it was there, as text
 
 
-async def test_what_stands_in_an_address_breaks_out_of_no_page(evil_scene: Scene):
+async def test_url_parameters_inject_no_markup_into_any_page(evil_scene: Scene):
     names = ("search", "workflow", "state", "name", "before", "after", "below", "view", "next", "fingerprint", "entity", "flow")
     async with looking(evil_scene, evil_scene.secret) as visit:
         for name, path in evil_scene.paths.items():
@@ -152,7 +152,7 @@ async def test_what_stands_in_an_address_breaks_out_of_no_page(evil_scene: Scene
                 assert list(broken_out(answer.text)) == [], name
 
 
-async def test_the_check_itself_finds_what_breaks_out():
+async def test_the_injection_check_detects_injected_markup():
     for page in (
         f"<p>{EVIL}</p>",
         f'<p title="{EVIL}">x</p>',

@@ -48,7 +48,7 @@ async def test_a_workflow_is_started_from_a_form_made_from_its_signature(visit: 
     assert "amount must be of type Int" in await visit.do("/flows/shop/start", workflow="shop.Checkout", **{"in-amount": "many"})
 
 
-async def test_the_editor_shows_what_is_wrong_and_publishes_what_is_right(visit: Visit):
+async def test_the_editor_reports_errors_and_publishes_valid_flows(visit: Visit):
     assert "It compiles" in await visit.page("/editor")
     page = await visit.do("/editor", name="shop.afl", text=BROKEN, do="publish", flow="shop")
     assert "It does not compile" in page

@@ -48,19 +48,19 @@ async def test_a_module_that_is_not_there_is_said(visit: Visit, tmp_path: Path):
     assert "The module is not found on this server" in await visit.page("/handlers/billing.Pay")
 
 
-async def test_what_servers_bring_is_listed(visit: Visit):
+async def test_handlers_of_live_workers_are_listed(visit: Visit):
     async with visit.engine.worker():
         assert "greet" in main_of(await visit.page("/handlers"))
 
 
-async def test_what_was_typed_wrongly_is_refused_in_words(visit: Visit):
+async def test_invalid_handler_input_is_rejected_with_an_explanation(visit: Visit):
     assert "Enter the name of the facet" in await visit.do("/handlers", facet_name="billing.Pay")
     page = await visit.do("/handlers", facet_name="billing.Pay", module_uri="handlers.billing", metadata=HOSTILE)
     assert "This is not JSON" in page
     assert HOSTILE not in page
 
 
-async def test_who_is_no_admin_sees_no_forms(visit: Visit):
+async def test_an_operator_without_admin_scope_sees_no_forms(visit: Visit):
     await visit.do("/handlers", facet_name="billing.Pay", module_uri="handlers.billing")
     created = await visit.engine.kernel.tokens.create("eve", ["operate"])
     async with visit.anew() as visit:

@@ -10,7 +10,7 @@ def main_of(page: str) -> str:
     return page.partition("<main")[2]
 
 
-async def test_lists_show_how_deep_they_are_and_who_serves_them(visit: Visit):
+async def test_lists_show_their_depth_and_their_workers(visit: Visit):
     for _ in range(3):
         await visit.engine.enqueue("greet", {"name": "Ada"})
     await visit.engine.enqueue("greet", {"name": "Ada"}, task_list="night", delay=60)
@@ -54,12 +54,12 @@ async def test_keys_that_people_make_up_are_escaped(visit: Visit):
     assert "&lt;img" in page
 
 
-async def test_what_is_no_number_is_refused_in_words(visit: Visit):
+async def test_a_rate_that_is_not_a_number_is_rejected_with_an_explanation(visit: Visit):
     await visit.engine.enqueue("greet", {"name": "Ada"})
     assert "rate must be a number, not &#39;often&#39;." in await visit.do("/lists/default/rate", name="greet", rate="often")
 
 
-async def test_who_may_only_look_is_offered_nothing_to_do(visit: Visit):
+async def test_a_read_only_user_is_offered_no_actions(visit: Visit):
     await visit.engine.enqueue("greet", {"name": "Ada"})
     created = await visit.engine.kernel.tokens.create("eve", ["read"])
     async with visit.anew() as visit:

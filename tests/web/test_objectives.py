@@ -20,7 +20,7 @@ async def test_an_objective_is_added_approved_blocked_and_unblocked(visit: Visit
     assert not (await visit.engine.goals.objectives.show(found.objective_id)).objective.open_blockers
 
 
-async def test_who_waits_for_an_objective_that_is_blocked_is_marked(visit: Visit):
+async def test_objectives_that_depend_on_a_blocked_one_are_marked(visit: Visit):
     objectives = visit.engine.goals.objectives
     first = await objectives.add("find the key", actor="ada")
     await objectives.approve(first.objective_id, actor="ada")

@@ -37,7 +37,7 @@ async def test_work_that_nobody_serves_is_said_in_the_first_line(visit: Visit):
     assert "no live worker for 1 ready task: fax in list default" in page
 
 
-async def test_charts_and_their_table_show_what_tasks_came_to_in_the_whole_store(visit: Visit):
+async def test_charts_and_their_table_show_outcomes_of_the_whole_store(visit: Visit):
     await fail(visit, 2)
     async with visit.engine.worker():
         await visit.engine.result(await visit.engine.enqueue("greet", {"name": "Ada"}))
@@ -50,7 +50,7 @@ async def test_charts_and_their_table_show_what_tasks_came_to_in_the_whole_store
     assert '<td class="number">2</td>' in table
 
 
-async def test_what_needs_a_person_is_listed(visit: Visit):
+async def test_dead_letters_and_blocked_objectives_need_attention(visit: Visit):
     await fail(visit, 3)
     objectives = visit.engine.goals.objectives
     objective = await objectives.add("greet must name the person", actor="ann")

@@ -104,7 +104,7 @@ def test_bars_are_on_one_scale():
     assert ticks == [0, 500, 1000, 1500, 2000]
 
 
-async def test_what_a_model_is_saying_is_shown_while_it_says_it(visit: Visit):
+async def test_a_partial_model_response_is_shown_while_it_streams(visit: Visit):
     run_id = await started(visit)
     assert "the model is responding" not in await visit.page(f"/runs/{run_id}")
     step = await visit.engine.kernel.run_reads.get_step(run_id, "Checkout.paid")

@@ -40,13 +40,13 @@ async def test_a_backfill_is_shown_before_it_is_done(visit: Visit):
     assert len(await visit.engine.list_tasks(name="greet")) == 3
 
 
-async def test_what_makes_no_sense_is_said(visit: Visit):
+async def test_an_invalid_cron_expression_is_reported(visit: Visit):
     assert "cron" in await visit.do("/schedules", name="bad", cron="often", kind="task", target="greet")
     answer = await visit.browser.get("/schedules/new?cron=often")
     assert answer.status_code == 422
 
 
-async def test_a_watcher_is_created_paused_and_shows_what_it_has_seen(visit: Visit, tmp_path: Path):
+async def test_a_watcher_is_created_paused_resumed_and_removed(visit: Visit, tmp_path: Path):
     (tmp_path / "a.csv").write_text("1")
     page = await visit.do("/watchers", name="incoming", what="directory", place=str(tmp_path), kind="task", target="greet")
     assert "incoming is now watching." in page

@@ -24,13 +24,13 @@ async def test_a_task_is_operated_from_its_page(visit: Visit):
     assert "not possible" in await visit.do(f"/tasks/{made.id}/pause")
 
 
-async def test_what_was_done_is_said_once(visit: Visit):
+async def test_a_notice_is_shown_only_once(visit: Visit):
     made = await visit.engine.enqueue("greet", {"name": "Ada"})
     await visit.do(f"/tasks/{made.id}/pause")
     assert "is now paused." not in await visit.page("/tasks")
 
 
-async def test_a_live_refresh_neither_shows_nor_takes_what_was_done(visit: Visit):
+async def test_a_live_refresh_neither_shows_nor_consumes_a_notice(visit: Visit):
     visit.browser.cookies.set("treadle_said", "0" + b"greet is now paused.".hex())
     refreshed = await visit.browser.get("/tasks", headers={"X-Live": "1"})
     assert ("is now paused." in refreshed.text, "Set-Cookie" in refreshed.headers) == (False, False)
@@ -52,7 +52,7 @@ async def test_pages_run_and_load_nothing_that_is_not_ours(visit: Visit):
     assert policy.startswith("default-src 'none'")
 
 
-async def test_whoever_has_no_session_is_led_to_the_login(visit: Visit):
+async def test_a_visitor_without_a_session_is_redirected_to_the_login(visit: Visit):
     created = await visit.engine.kernel.tokens.create("ada", ["operate"])
     made = await visit.engine.enqueue("greet", {"name": "Ada"})
     async with visit.anew() as visit:

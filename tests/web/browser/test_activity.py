@@ -14,7 +14,7 @@ from treadle.model.access import OPEN
 pytestmark = IN_BROWSER
 
 
-async def test_runs_show_what_they_are_doing_and_are_filtered_and_counted_by_it(screen: Screen) -> None:
+async def test_runs_show_their_activity_and_are_filtered_and_counted_by_it(screen: Screen) -> None:
     engine, release, began = screen.engine, asyncio.Event(), asyncio.Event()
 
     async def crunch() -> str:

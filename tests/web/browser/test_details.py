@@ -78,7 +78,7 @@ async def test_a_schedule_shows_its_own_time_zone_and_that_of_the_viewer(shop: S
     await expect(shop.page.locator("[data-local]").first).to_have_text(re.compile(r"E[SD]T for you"))
 
 
-async def test_confirmations_name_what_happens_and_to_how_many(shop: Screen):
+async def test_confirmations_name_the_consequence_and_the_number_affected(shop: Screen):
     page, asked = shop.page, []
     answers = iter([False, False, True])
 

@@ -89,7 +89,7 @@ async def looks(request: pytest.FixtureRequest, browser: Browser, tmp_path_facto
     return looks
 
 
-async def test_no_page_complains_or_runs_what_users_wrote(looks: dict[str, Look]):
+async def test_no_page_has_console_errors_or_executes_user_input(looks: dict[str, Look]):
     assert len(looks) > 50
     for name, look in looks.items():
         assert (look.ran, look.complaints, look.dialogs) == ([None, 0], [], []), name

@@ -34,7 +34,7 @@ async def test_a_confirmation_stays_until_it_is_dismissed(screen: Screen):
     await expect(message).to_have_count(0)
 
 
-async def test_a_rejected_form_keeps_what_was_typed_and_says_what_is_wrong_where(screen: Screen):
+async def test_a_rejected_form_keeps_its_input_and_marks_the_invalid_field(screen: Screen):
     await screen.go("/schedules/new")
     await screen.page.get_by_label("Name", exact=False).first.fill("nightly")
     await screen.page.locator("input[name=cron]").fill("every now and then")
@@ -53,7 +53,7 @@ async def test_a_rejected_form_keeps_what_was_typed_and_says_what_is_wrong_where
     await expect(screen.page.locator("h1")).to_have_text("nightly")
 
 
-async def test_the_menu_is_grouped_and_counts_what_needs_somebody(screen: Screen):
+async def test_the_menu_is_grouped_and_collapses_unused_pages(screen: Screen):
     await screen.go("/")
     menu = screen.page.locator("#menu")
     assert await menu.locator("h2").all_text_contents() == ["Work", "Triggers", "System"]

@@ -26,7 +26,7 @@ async def test_a_task_is_seen_to_finish_without_reloading(screen: Screen):
         await screen.sees('"hello": "Ada"')
 
 
-async def test_a_button_does_what_it_says_and_asks_first_where_it_hurts(screen: Screen):
+async def test_pause_acts_immediately_and_cancel_asks_for_confirmation(screen: Screen):
     made = await screen.engine.enqueue("greet", {"name": "Ada"})
     await screen.go(f"/tasks/{made.id}")
     await screen.page.get_by_role("button", name="Pause").click()

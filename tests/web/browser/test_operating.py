@@ -51,7 +51,7 @@ async def test_a_function_waits_for_an_approval_and_goes_on_when_it_is_given(scr
         await screen.sees("a good customer")
 
 
-async def test_dead_letters_are_retried_after_a_look_at_what_that_touches(screen: Screen):
+async def test_dead_letters_are_retried_after_a_preview_of_the_matches(screen: Screen):
     working = False
 
     @screen.engine.handler("mail.Send", retry=0)
@@ -130,7 +130,7 @@ async def test_a_killed_workers_task_is_seen_to_be_taken_over(processes: Process
         assert (done.attempt, done.takeovers) == (2, 1)
 
 
-async def test_people_log_in_with_a_token_and_are_offered_what_it_allows(browser: Browser):
+async def test_a_login_with_a_token_offers_the_actions_of_its_scopes(browser: Browser):
     async with Engine("memory://") as engine:
         await engine.kernel.tokens.create("first", ["read"])
         async with on_screen(browser, engine) as screen:

@@ -12,7 +12,7 @@ from treadle.model.errors import TaskFailed
 pytestmark = IN_BROWSER
 
 
-async def test_charts_are_drawn_in_both_themes_and_figures_follow_what_happens(screen: Screen):
+async def test_charts_are_drawn_in_both_themes_and_figures_update_live(screen: Screen):
     @screen.engine.handler("greet")
     async def greet(payload: dict[str, str]) -> dict[str, str]:
         return {"hello": payload["name"]}
@@ -58,7 +58,7 @@ async def test_a_dead_letter_is_looked_at_retried_and_done(screen: Screen):
     await screen.sees("no task has failed permanently")
 
 
-async def test_what_somebody_types_stays_while_the_page_follows(screen: Screen):
+async def test_a_live_refresh_keeps_typed_input(screen: Screen):
     await screen.engine.enqueue("greet", {"name": "Ada"})
     await screen.go("/lists")
     await screen.page.locator("[data-live-state]", has_text="live").wait_for()
