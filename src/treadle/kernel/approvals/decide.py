@@ -26,7 +26,7 @@ _REASON_LIMIT = 4096
 def why_waiting(approval_id: str, approval: Approval) -> Reason:
     """Explain the wait: the question, its deciders, the votes so far and the expiry."""
     request = approval.request
-    votes = sum(each.decision == APPROVE for each in approval.votes)
+    votes = sum(vote.decision == APPROVE for vote in approval.votes)
     counted = f", {votes} of {request.quorum} votes" if request.quorum > 1 else ""
     by = f" by {', '.join(approval.deciders)}" if approval.deciders else ""
     until = f", expires {as_text(approval.expires_at)}" if approval.expires_at is not None else ""
@@ -121,7 +121,7 @@ def check_vote(
         raise Refused(
             f"{actor} may not decide approval {record.id}; the deciders are {deciders}. Nothing was changed.", code="may_not_decide"
         )
-    if any(each.actor == actor for each in approval.votes):
+    if any(vote.actor == actor for vote in approval.votes):
         raise Refused(
             f"{actor} has already decided approval {record.id} ({len(approval.votes)} of {approval.request.quorum} votes); each "
             "decider has one vote.",
@@ -133,9 +133,9 @@ def check_vote(
             code="edits_not_allowed",
         )
     if edits is not None and (keys := approval.request.edit_keys) and edits.keys() != set(keys):
-        wanted, given = ", ".join(map(repr, keys)), ", ".join(map(repr, edits)) or "no key"
+        wanted, edited = ", ".join(map(repr, keys)), ", ".join(map(repr, edits)) or "no key"
         raise InvalidInput(
-            f"An edit of approval {record.id} must have exactly the key {wanted}, not {given}. Nothing was decided; approve it "
+            f"An edit of approval {record.id} must have exactly the key {wanted}, not {edited}. Nothing was decided; approve it "
             "with such an edit, or without one."
         )
 

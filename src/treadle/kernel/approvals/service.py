@@ -169,8 +169,8 @@ class Approvals(Service):
 
     async def _find_pending(self, task: Task) -> Record | None:
         which = RecordFilter(ENTITY, namespace=self._namespace, states=(PENDING,), task_id=task.id)
-        found = await self._store.records.list_matching(which, 1)
-        return found[0] if found else None
+        records = await self._store.records.list_matching(which, 1)
+        return records[0] if records else None
 
     async def _approval(self, record: Record) -> Approval:
         try:
@@ -371,13 +371,13 @@ class Approvals(Service):
             tasks = self._notifications(record, approval, "approval.expired")
             return await self._ending(task, token, expired(approval), rows, tasks)
         after = open_approval(approval.request, now, task.name, (record.id, approval))
-        new, made = self._open(task, after)
+        new, new_rows = self._open(task, after)
         ended = msgspec.structs.replace(approval, next_id=new.id)
         return Unit(
             token,
             parked(task, "ask", task.state, after.delay(now), "asked again", new.id),
             self._notifications(new, after, "approval.requested"),
-            rows=(*self._change(record, ended, "expire", None, {"next_id": new.id}), *made),
+            rows=(*self._change(record, ended, "expire", None, {"next_id": new.id}), *new_rows),
         )
 
     async def _ending(

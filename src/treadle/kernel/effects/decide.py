@@ -95,7 +95,7 @@ class Effect(msgspec.Struct, frozen=True):
 
     def keys(self, attempt: int) -> list[str]:
         """The keys of this attempt and of all before, newest first."""
-        return [self.key(each) for each in range(attempt, 0, -1)]
+        return [self.key(number) for number in range(attempt, 0, -1)]
 
     @property
     def dedupe_key(self) -> str:
@@ -144,7 +144,7 @@ class Begin(msgspec.Struct, frozen=True):
         return outcome.details, PutOutcome(outcome, doubted=True)
 
 
-def _details(effect: Effect, attempt: int, found: str) -> str:
+def _details(effect: Effect, attempt: int, outcome: str) -> str:
     return encode(
         {
             "action": effect.action,
@@ -152,7 +152,7 @@ def _details(effect: Effect, attempt: int, found: str) -> str:
             "idempotency_key": effect.key(attempt),
             "dedupe_key": effect.dedupe_key,
             "attempt": attempt,
-            "found": found,
+            "found": outcome,
         }
     )
 
@@ -301,10 +301,10 @@ def _http_status(error: BaseException) -> int | None:
     """The HTTP status that the exception carries, as the common HTTP clients store it."""
     try:
         places = (error, "code"), (error, "status"), (getattr(error, "response", None), "status_code")
-        found = [getattr(place, name, None) for place, name in places]
+        statuses = [getattr(place, name, None) for place, name in places]
     except Exception:  # properties of the exception may raise anything
         return None
-    return next((status for status in found if type(status) is int and 300 <= status < 600), None)
+    return next((status for status in statuses if type(status) is int and 300 <= status < 600), None)
 
 
 def stable_hash(value: Json, what: str) -> str:

@@ -28,7 +28,7 @@ class EffectReads(Service):
             None if before is None else _read_cursor(before),
         )
         rows = await self._store.records.list_unknown(which, check_limit(limit))
-        tasks = {each: await self._store.tasks.find(each) for each in {row.task_id or "" for row in rows}}
+        tasks = {row_task_id: await self._store.tasks.find(row_task_id) for row_task_id in {row.task_id or "" for row in rows}}
         effects = [_shown(row, task) for row in rows if (task := tasks[row.task_id or ""]) is not None]
         return EffectPage(effects, next_before=f"{rows[-1].unknown_at}.{rows[-1].idempotency_key}" if len(rows) == limit else None)
 

@@ -43,11 +43,11 @@ class ExternalUpkeep(Service):
             return []  # sealed by a codec that this process does not have
         what = f"{stored.entity} {stored.id}"
         try:
-            made = self._with_unknown(stored, await self._project(stored))
+            rebuilt = self._with_unknown(stored, await self._project(stored))
         except (UnexpectedSpecialistResultError, UnreadableValue) as error:
             return [f"{what}: its events do not form a record: {error}"]
-        problems = [f"{what}: {problem}" for problem in await self._check_task(stored, made)]
-        if await self._differs(stored, made):
+        problems = [f"{what}: {problem}" for problem in await self._check_task(stored, rebuilt)]
+        if await self._differs(stored, rebuilt):
             problems.insert(0, f"{what}: it differs from its events; `treadle external rebuild` repairs it")
         return problems
 
@@ -64,12 +64,12 @@ class ExternalUpkeep(Service):
         if _is_sealed(stored):
             return False
         try:
-            made = self._with_unknown(stored, await self._project(stored))
+            rebuilt = self._with_unknown(stored, await self._project(stored))
         except (UnexpectedSpecialistResultError, UnreadableValue):
             return False  # `store verify` reports it
-        if not await self._differs(stored, made):
+        if not await self._differs(stored, rebuilt):
             return False
-        change = ChangeRecord(stored.id, stored.version, write(made))
+        change = ChangeRecord(stored.id, stored.version, write(rebuilt))
         answer = await self._committer.submit(Unit(rows=(change,)), self._patience)
         return answer.verdict is Verdict.DONE  # else a concurrent poll has rewritten it
 
@@ -77,33 +77,33 @@ class ExternalUpkeep(Service):
         items = await self._store.records.list_items(stored.id, None, RING + 2)
         return project(read(ExternalEvent, value) for _, value in items)
 
-    def _with_unknown(self, stored: Record, made: ExternalProductionRecord) -> ExternalProductionRecord:
+    def _with_unknown(self, stored: Record, projected: ExternalProductionRecord) -> ExternalProductionRecord:
         """Return the record with the fields that a newer version stored in it, which no event explains here."""
         try:
-            return msgspec.structs.replace(made, more=read(ExternalProductionRecord, stored.body).more)
+            return msgspec.structs.replace(projected, more=read(ExternalProductionRecord, stored.body).more)
         except UnreadableValue:
-            return made
+            return projected
 
-    async def _differs(self, stored: Record, made: ExternalProductionRecord) -> bool:
+    async def _differs(self, stored: Record, rebuilt: ExternalProductionRecord) -> bool:
         """Return whether the record differs from its events; one that changed concurrently does not count."""
         try:
-            if read(ExternalProductionRecord, stored.body) == made:
+            if read(ExternalProductionRecord, stored.body) == rebuilt:
                 return False
         except UnreadableValue:
             return True
         again = await self._store.records.find(stored.id)
         return again is not None and again.version == stored.version
 
-    async def _check_task(self, stored: Record, made: ExternalProductionRecord) -> list[str]:
-        task = await self._store.tasks.find(made.render_job_id)
+    async def _check_task(self, stored: Record, rebuilt: ExternalProductionRecord) -> list[str]:
+        task = await self._store.tasks.find(rebuilt.render_job_id)
         again = await self._store.records.find(stored.id)
         if task is None or again is None or again.version != stored.version:
             return []
-        if made.completed_at is None and task.state != TaskState.AWAITING_EXTERNAL:
+        if rebuilt.completed_at is None and task.state != TaskState.AWAITING_EXTERNAL:
             return [f"it is live, but its task is {task.state}"]
-        waits = task.owner_id is None and task.wake_at is not None and made.due_at is not None
-        if waits and (task.wake_at or 0) > (made.due_at or 0) + _LATE_FOR:
-            return [f"it is due at {made.due_at}, but its task wakes at {task.wake_at}"]
+        waits = task.owner_id is None and task.wake_at is not None and rebuilt.due_at is not None
+        if waits and (task.wake_at or 0) > (rebuilt.due_at or 0) + _LATE_FOR:
+            return [f"it is due at {rebuilt.due_at}, but its task wakes at {task.wake_at}"]
         return []
 
 

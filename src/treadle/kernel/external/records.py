@@ -171,10 +171,10 @@ def intent_of(task: Task) -> dict[str, Json] | None:
     if task.checkpoint is None or not task.checkpoint.startswith("{"):
         return None
     try:
-        found = decode(task.checkpoint).get(INTENT)
+        intent = decode(task.checkpoint).get(INTENT)
     except UnreadableValue:
         return None
-    return found if isinstance(found, dict) else None
+    return intent if isinstance(intent, dict) else None
 
 
 def without_key(checkpoint: Json) -> Json:

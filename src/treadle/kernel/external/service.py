@@ -155,13 +155,13 @@ class ExternalJobs(ExternalJobReads):
 
         Raises `ClaimLost`. An operator's retry of a job with a known fate starts over, with another token (D31, D72).
         """
-        found = intent_of(task) or await self._intent_before_retry(task)
-        if found is not None:
-            moves = [move for move in await self._store.log.list_moves(task.id) if move.version > found["version"]]
+        intent = intent_of(task) or await self._intent_before_retry(task)
+        if intent is not None:
+            moves = [move for move in await self._store.log.list_moves(task.id) if move.version > intent["version"]]
             ends = [move for move, after in pairwise(moves) if after.move == "requeue"]
             if not ends or (ends[-1].move == "fail" and _is_fate_unknown(ends[-1].data)):
-                retried = bool(ends) or found.get("retried", False)
-                return Intent(found["token"], callback_token(task.id, found), again=True, retried=retried)
+                retried = bool(ends) or intent.get("retried", False)
+                return Intent(intent["token"], callback_token(task.id, intent), again=True, retried=retried)
         return await self.begin_anew(task, token)
 
     async def _intent_before_retry(self, task: Task) -> dict[str, Json] | None:
@@ -172,8 +172,8 @@ class ExternalJobs(ExternalJobReads):
         ended = []
         for run_id in {run_id for run_id, _ in steps}:
             which = TaskFilter(states=(TaskState.FAILED,), namespace=task.namespace, name=task.name, run_id=run_id)
-            ended += [each async for each in every_task(self._store, which) if (run_id, each.step_id) in steps]
-        last = max(ended, key=lambda each: each.finished_at or 0, default=None)
+            ended += [failed async for failed in every_task(self._store, which) if (run_id, failed.step_id) in steps]
+        last = max(ended, key=lambda failed: failed.finished_at or 0, default=None)
         intent = None if last is None or not _is_fate_unknown(last.error) else intent_of(last)
         if intent is None:
             return None
@@ -195,9 +195,9 @@ class ExternalJobs(ExternalJobReads):
             intent = intent if missing.retried else old
             rows = submission_rows(task, old, "failed") if missing.asked else ()
         intent = {**intent, "calls": intent.get("calls", 0) + 1}
-        kept = Keep(encode({INTENT: intent}))
-        await self._keep(token, kept, (*rows, *submission_rows(task, intent, "unknown")))
-        task.checkpoint = kept.checkpoint
+        keep = Keep(encode({INTENT: intent}))
+        await self._keep(token, keep, (*rows, *submission_rows(task, intent, "unknown")))
+        task.checkpoint = keep.checkpoint
         reach("external.before_start")
         return Intent(intent["token"], callback_token(task.id, intent))
 
@@ -293,8 +293,8 @@ class ExternalJobs(ExternalJobReads):
         elif record.progress_hint:
             self._emit(ExternalHint(task.id, task.name, record.progress_hint))
 
-    async def _keep(self, token: Claim, kept: Keep | None, rows: tuple[Row, ...]) -> None:
-        answer = await self._committer.submit(Unit(token, kept, rows=rows))
+    async def _keep(self, token: Claim, keep: Keep | None, rows: tuple[Row, ...]) -> None:
+        answer = await self._committer.submit(Unit(token, keep, rows=rows))
         if answer.verdict is not Verdict.DONE:
             raise ClaimLost(token.task_id, token.version)
 

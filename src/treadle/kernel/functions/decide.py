@@ -140,9 +140,9 @@ def end_with_task(run: Run, finish: Finish, value_store: ValueStore) -> tuple[Ro
 def voided(recorded: Iterable[Recorded], run_id: str, value_store: ValueStore) -> tuple[Step, ...]:
     """The void rows of steps to be repeated."""
     steps = []
-    for each in recorded:
-        each.kind = VOID
-        steps.append(make_step(run_id, each, value_store))
+    for step in recorded:
+        step.kind = VOID
+        steps.append(make_step(run_id, step, value_store))
     return tuple(steps)
 
 
@@ -221,9 +221,9 @@ def read_note(checkpoint: str | None) -> dict[str, Any]:
 
 def read_request(task: Task) -> CancelRequest | None:
     """The request to cancel the function that this task executes."""
-    if (found := read_note(task.checkpoint).get(_CANCEL)) is not None:
+    if (request := read_note(task.checkpoint).get(_CANCEL)) is not None:
         with suppress(UnreadableValue):
-            return convert(CancelRequest, found)
+            return convert(CancelRequest, request)
     return None
 
 
@@ -243,10 +243,10 @@ def cleanup_for(task: Task, here: CleanupHere) -> int:
     """
     if task.finished or (task.claim_version == 0 and task.scope is None):
         return 0
-    if (known := here(task.name)) is not None:
-        return known
-    found = read_note(task.checkpoint).get(_CLEANUP_FOR)
-    return found if isinstance(found, int) else CLEANUP_FOR
+    if (limit := here(task.name)) is not None:
+        return limit
+    noted_limit = read_note(task.checkpoint).get(_CLEANUP_FOR)
+    return noted_limit if isinstance(noted_limit, int) else CLEANUP_FOR
 
 
 def requested(task: Task, request: CancelRequest, limit: int) -> tuple[Park, tuple[Row, ...]]:
@@ -286,12 +286,12 @@ def cleanup_timer(run: Run, request: CancelRequest, limit: int) -> NewTask:
 
 def closing_tasks(run_id: str, namespace: str, children: Sequence[Recorded]) -> tuple[NewTask, ...]:
     """The tasks that apply their policies to the children of a run that ends by its own code: the steps that started them."""
-    made = []
+    tasks = []
     for policy in (CANCEL, TERMINATE):
-        if runs := [each.task_id for each in children if each.on_parent_close == policy and each.task_id is not None]:
+        if runs := [child.task_id for child in children if child.on_parent_close == policy and child.task_id is not None]:
             reason = f"Its parent, the run {run_id}, has ended."
-            made.append(cancel_task(derived_id(run_id, policy), namespace, reason, runs=runs, force=policy == TERMINATE))
-    return tuple(made)
+            tasks.append(cancel_task(derived_id(run_id, policy), namespace, reason, runs=runs, force=policy == TERMINATE))
+    return tuple(tasks)
 
 
 async def find_policy(store: Store, value_store: ValueStore, child: Run) -> str | None:

@@ -26,20 +26,20 @@ _STEPS, _CLAIM = "_steps", "_claim"
 
 def note_steps(progress: str | None, claim_version: int, steps: Sequence[Recorded]) -> str:
     """The progress of a task, with the steps that its function executes; null if there is neither."""
-    said: dict[str, Any] = without_steps(decode(progress)) or {}
+    note: dict[str, Any] = without_steps(decode(progress)) or {}
     if steps:
-        said |= {_STEPS: [plain(step) for step in steps], _CLAIM: claim_version}
-    return encode(said or None)
+        note |= {_STEPS: [plain(step) for step in steps], _CLAIM: claim_version}
+    return encode(note or None)
 
 
 def read_steps(task: Task) -> list[Recorded]:
     """The steps that the function of this task executes now."""
     if task.kind != FUNCTION or task.owner_id is None or task.progress is None:
         return []
-    said: dict[str, Any] = decode(task.progress) or {}
-    if said.get(_CLAIM) != task.claim_version:
+    note: dict[str, Any] = decode(task.progress) or {}
+    if note.get(_CLAIM) != task.claim_version:
         return []
-    return [convert(Recorded, each) for each in said.get(_STEPS, ())]
+    return [convert(Recorded, step) for step in note.get(_STEPS, ())]
 
 
 def without_steps(progress: Json) -> Json:
@@ -76,15 +76,15 @@ def note_waits(waits: Iterable[Recorded]) -> tuple[Doing, str]:
     counts: Counter[Doing] = Counter()
     first: tuple[tuple[int, float], Recorded] | None = None
     wake_at: int | None = None
-    for each in waits:
-        doing = _DOING.get(each.kind, Doing.WAITING_FOR_TASK)
+    for wait in waits:
+        doing = _DOING.get(wait.kind, Doing.WAITING_FOR_TASK)
         counts[doing] += 1
-        at = each.wake_at
+        at = wait.wake_at
         if at is not None:
             wake_at = at if wake_at is None else min(at, wake_at)
         rank = (RANKS[doing], float("inf") if at is None else at)
         if first is None or rank < first[0]:
-            first = rank, each
+            first = rank, wait
     body: dict[str, Any] = {"wake_at": wake_at, "counts": dict(counts)}
     if first is None:
         return Doing.WAITING_FOR_TASK, encode(body)

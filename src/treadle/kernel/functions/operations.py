@@ -97,8 +97,8 @@ class FunctionRuns(Service):
         If its code may clean up, the run stays live while it does, for a limited time: the request fences off its holder, cancels
         its tasks, and has `Canceled` raised at the operation at which the function is. With `force` the run ends immediately.
         """
-        if not force and (asked := await self._request(run_id, actor, reason, code)) is not None:
-            return asked
+        if not force and (live_run := await self._request(run_id, actor, reason, code)) is not None:
+            return live_run
         error = canceled_error(actor, reason, code)
         canceled: list[str] = []
 
@@ -107,9 +107,9 @@ class FunctionRuns(Service):
             return canceled_rows(runs, actor, error, self._value_store)
 
         run = await self._operate(run_id, "cancel", actor, rows, unless=(RunState.CANCELED,), force=force)
-        for each in dict.fromkeys(canceled):
-            self.functions.finished(each)
-            if late := await self.functions.closed([await self.functions.get(each)]):  # requested meanwhile
+        for canceled_id in dict.fromkeys(canceled):
+            self.functions.finished(canceled_id)
+            if late := await self.functions.closed([await self.functions.get(canceled_id)]):  # requested meanwhile
                 await self._committer.submit(Unit(rows=tuple(late)), self._patience)
         return run
 
@@ -131,7 +131,7 @@ class FunctionRuns(Service):
             live = await self._store.tasks.list_matching(TaskFilter(states=SHOWN_LIVE_STATES, run_id=run.id), _CANCELED_LIMIT)
             children, terminated = await self._following(run.id)
             timers, why = [cleanup_timer(run, request, limit)], f"The run {run.id} was canceled."
-            if (tasks := [each.id for each in live if each.id != task.id]) or children:
+            if (tasks := [other.id for other in live if other.id != task.id]) or children:
                 timers.append(cancel_task(run.id, run.namespace, why, tasks, children))
             if terminated:
                 timers.append(cancel_task(derived_id(run.id, "terminated"), run.namespace, why, runs=terminated, force=True))
@@ -170,22 +170,22 @@ class FunctionRuns(Service):
 
         async def attempt() -> Run:
             run = await self.functions.get_current(run_id)
-            asked: tuple[NewTask, ...] = ()
+            cancel_tasks: tuple[NewTask, ...] = ()
             if move == "cancel":
-                found, asked = await self.functions.closing(run, force=force)
+                descendants, cancel_tasks = await self.functions.closing(run, force=force)
             else:
-                found = await self.functions.descendants(run.id)
-            below = [each for each in found if RUN.target(each.state, move)]
+                descendants = await self.functions.descendants(run.id)
+            below = [descendant for descendant in descendants if RUN.target(descendant.state, move)]
             if run.state in unless and (not below or move == "resume"):
                 return run
             runs = below if run.state in unless else [run, *below]
             if run not in below and run.state not in unless and RUN.target(run.state, move) is None:
                 raise IllegalMove("run", run.id, run.state, move, RUN.possible(run.state))
-            held = [task.id for each in runs for task in await self._list_held(each.id)] if move == "cancel" else []
-            ordered = sorted(runs, key=lambda each: each.id)
+            held = [task.id for ending in runs for task in await self._list_held(ending.id)] if move == "cancel" else []
+            ordered = sorted(runs, key=lambda run: run.id)
             closed = await self.functions.closed(ordered) if move == "cancel" else []
             after = await self.functions.closed_tasks(ordered) if move == "cancel" else []
-            unit = Unit(run=RunGuard(run.id, run.version), tasks=(*after, *asked), rows=(*rows_of(ordered), *closed))
+            unit = Unit(run=RunGuard(run.id, run.version), tasks=(*after, *cancel_tasks), rows=(*rows_of(ordered), *closed))
             await self._committer.commit(unit, self._patience)
             self._committer.fenced(held)
             raise Stale  # the next attempt finds children that were started meanwhile
@@ -202,7 +202,7 @@ class FunctionRuns(Service):
             raise IllegalMove("run", run.id, run.state, "retry", RUN.possible(run.state))
         recorded = await self.functions.recorded(run.id)
         blamed = [chosen] if chosen else (decode(run.error) or {}).get("step_ids") or [run.failed_step_id]
-        failed = [each for each in recorded if each.id in blamed]
+        failed = [step for step in recorded if step.id in blamed]
         if chosen and not failed:
             raise not_found("step", chosen)
         if chosen and failed[0].state != "failed":
@@ -210,13 +210,13 @@ class FunctionRuns(Service):
                 f"The step {failed[0].name} is {failed[0].state}, not failed; repeat it in a new run with `treadle runs fork`."
             )
         awaited = {
-            each.of for each in failed if each.kind == RESULT
+            step.of for step in failed if step.kind == RESULT
         }  # a finished child sends no second message: it is started anew
         again = [
-            each
-            for each in recorded
-            if each.kind not in HIDDEN
-            and (each.id in awaited or any(each is one or is_after(each.place, one.place) for one in failed))
+            step
+            for step in recorded
+            if step.kind not in HIDDEN
+            and (step.id in awaited or any(step is one or is_after(step.place, one.place) for one in failed))
         ]
         task = await self.functions.own_task(run.id)
         if task is None or not task.finished:
@@ -264,14 +264,14 @@ class FunctionRuns(Service):
         """
         run = await self.functions.get(run_id)
         rows_of_run = await self.functions.recorded(run.id)
-        recorded = [each for each in rows_of_run if each.kind not in HIDDEN]
-        target = next((each for each in recorded if each.id == chosen), None)
+        recorded = [step for step in rows_of_run if step.kind not in HIDDEN]
+        target = next((step for step in recorded if step.id == chosen), None)
         if target is None:
             raise not_found("step", chosen)
-        kept = [each for each in recorded if each is not target and is_finished(each) and not is_after(each.place, target.place)]
-        awaited = {each.of for each in kept if each.kind == RESULT}
-        kept = [each for each in kept if each.kind != START or each.id in awaited]
-        given = {**await self._value_store.unpack(run.inputs), **(payload or {})}
+        copied = [step for step in recorded if step is not target and is_finished(step) and not is_after(step.place, target.place)]
+        awaited = {step.of for step in copied if step.kind == RESULT}
+        copied = [step for step in copied if step.kind != START or step.id in awaited]
+        run_inputs = {**await self._value_store.unpack(run.inputs), **(payload or {})}
         task = await self.functions.own_task(run.id)
         version = parse_lane_name(task.name if task is not None else run.flow_id.partition(":")[2])[1]
         ends_at, now = await find_deadline(self._store, run.workflow, None, None, self.functions.deadlines)
@@ -280,7 +280,7 @@ class FunctionRuns(Service):
             namespace=run.namespace,
             name=run.workflow,
             version=version,
-            payload=given,
+            payload=run_inputs,
             task_list=run.task_list,
             priority=run.priority,
             value_store=self._value_store,
@@ -290,19 +290,19 @@ class FunctionRuns(Service):
             idempotency_key=idempotency_key,
             parent_id=run.id,
             scope=REPLAYED,
-            steps=len(kept),
+            steps=len(copied),
             actor=actor,
             deadline_at=ends_at,
             fairness_key=run.fairness_key,
             tags=await kept_tags(self._store, run.id),
         )
-        ids = {each.id: step_id(new.id, each.place) for each in kept}
-        for each in kept:
-            each.id, each.redo, each.of = ids[each.id], 0, ids.get(each.of or "")
-        for each in (each for each in rows_of_run if each.kind == PUBLISHED):
-            each.id = published_id(new.id)
-            kept.append(each)
-        steps = tuple(make_step(new.id, each, self._value_store) for each in kept)
+        ids = {step.id: step_id(new.id, step.place) for step in copied}
+        for step in copied:
+            step.id, step.redo, step.of = ids[step.id], 0, ids.get(step.of or "")
+        for step in (step for step in rows_of_run if step.kind == PUBLISHED):
+            step.id = published_id(new.id)
+            copied.append(step)
+        steps = tuple(make_step(new.id, step, self._value_store) for step in copied)
         more: tuple[Row, ...] = (PutSteps(new.id, steps, len(steps)),) if steps else ()
         reach("function.before_commit")
         answer = await self._committer.submit(Unit(tasks=(own, *deadline_tasks(new, now)), rows=(*rows, *more)), self._patience)

@@ -98,16 +98,16 @@ def why_suspended(waiting: Sequence[Recorded], reasons: Mapping[str, str], unser
     `unserved` reports that no live worker can continue it.
     """
     alike: dict[tuple[str, str, object], list[Recorded]] = {}
-    for each in waiting:
-        task_id = each.task_id or ""
-        key = reasons.get(task_id, "").replace(task_id, "") or (each.wake_at, (each.error or {}).get("message"))
-        alike.setdefault((each.kind, each.name, key), []).append(each)
-    shown = list(alike.values())[:NAMED]
+    for step in waiting:
+        task_id = step.task_id or ""
+        key = reasons.get(task_id, "").replace(task_id, "") or (step.wake_at, (step.error or {}).get("message"))
+        alike.setdefault((step.kind, step.name, key), []).append(step)
+    groups = list(alike.values())[:NAMED]
     waits = [
         _waits_for(steps[0], reasons.get(steps[0].task_id or "")) + (f" (and {len(steps) - 1} more like it)" if steps[1:] else "")
-        for steps in shown
+        for steps in groups
     ]
-    more = len(waiting) - sum(map(len, shown))
+    more = len(waiting) - sum(map(len, groups))
     rest = (f"; and {more} more" if more else "") + (f"; {unserved}" if unserved else "")
     return Reason("suspended", "waits for " + "; ".join(waits) + rest)
 

@@ -200,22 +200,22 @@ class Functions(Service):
             return check_version(version)
         if (here := self._newest_here(name)) is not None:
             return here
-        known = [version for (each, version) in await self.list_known() if each == name]
-        if not known:
+        versions = [version for (function, version) in await self.list_known() if function == name]
+        if not versions:
             raise not_found("function", name)
-        return max(known)
+        return max(versions)
 
     async def list_known(self) -> dict[tuple[str, int], list[str]]:
         """All functions and versions that live servers offer or runs were started with, each with the task lists of its runs."""
-        found: dict[str, set[str]] = {}
+        task_lists: dict[str, set[str]] = {}
         for lane in (await self._store.tasks.list_lanes()).values():
             if lane.namespace == self._namespace and lane.kind == FUNCTION:
-                found.setdefault(lane.name, set()).add(lane.task_list)
+                task_lists.setdefault(lane.name, set()).add(lane.task_list)
         for server in await self._store.servers.list_all(self._namespace):
             for name in server.handlers:
                 if name.rpartition("@")[2].isdecimal():  # otherwise a specialist with its scope
-                    found.setdefault(name, set())
-        return dict(sorted((parse_lane_name(name), sorted(lists)) for name, lists in found.items()))
+                    task_lists.setdefault(name, set())
+        return dict(sorted((parse_lane_name(name), sorted(lists)) for name, lists in task_lists.items()))
 
     async def list_shown(self) -> list[Function]:
         """All known versions, by name, with their servers and runs."""
@@ -223,19 +223,19 @@ class Functions(Service):
 
         now = await self._store.now()
         servers = [
-            each for each in await self._store.servers.list_all(self._namespace) if shown_server_state(each, now) == "running"
+            server for server in await self._store.servers.list_all(self._namespace) if shown_server_state(server, now) == "running"
         ]
         runs: dict[str, int] = {}
         for depth in await self._store.tasks.list_depths():
             if depth.lane.namespace == self._namespace and depth.lane.kind == FUNCTION:
                 count = depth.ready + depth.running + depth.waiting + depth.held
                 runs[depth.lane.name] = runs.get(depth.lane.name, 0) + count
-        shown = []
+        functions = []
         for (name, version), task_lists in (await self.list_known()).items():
             full = lane_name(name, version)
             having = sum(full in server.handlers for server in servers)
-            shown.append(Function(name, version, having, runs.get(full, 0), task_lists))
-        return shown
+            functions.append(Function(name, version, having, runs.get(full, 0), task_lists))
+        return functions
 
     # ends
 
@@ -268,8 +268,8 @@ class Functions(Service):
         return Unit(guard, finish, rows=(*more, *blobs, *self._child_rows(task, finish)))
 
     def _child_rows(self, task: Task, finish: Finish) -> tuple[Row, ...]:
-        told = task_message(task, finish, self._value_store)  # the function handles a failure, or fails itself
-        return (told, Dismiss(task.run_id or "", (task.id,))) if finish.state == TaskState.FAILED else (told,)
+        message = task_message(task, finish, self._value_store)  # the function handles a failure, or fails itself
+        return (message, Dismiss(task.run_id or "", (task.id,))) if finish.state == TaskState.FAILED else (message,)
 
     async def follow(self, task: Task, finish: Finish) -> tuple[tuple[NewTask, ...], tuple[Row, ...]]:
         """Return the tasks and rows to store with the end of a function run's task; the result is in stored form."""
@@ -281,13 +281,13 @@ class Functions(Service):
         rows: list[Row] = [*end_with_task(run, finish, self._value_store)]
         if finish.state != TaskState.CANCELED and run.state != RunState.PAUSED:
             steps = [step for step in await all_steps(self._store, run.id) if step.kind == START]
-            started = [each for step in steps if (each := find_readable(step, self._value_store)) is not None]
+            started = [recorded for step in steps if (recorded := find_readable(step, self._value_store)) is not None]
             return closing_tasks(run.id, run.namespace, started), tuple(rows)
-        below, asked = await self.closing(run)
+        below, cancel_tasks = await self.closing(run)
         error = finish.error or encode({"code": "canceled", "message": "Its parent has ended."})
         rows += canceled_rows([run, *below], finish.actor or "engine", error, self._value_store, but=run.id)
         rows += await self.closed([run, *below])
-        return (*await self.closed_tasks([run, *below]), *asked), tuple(rows)
+        return (*await self.closed_tasks([run, *below]), *cancel_tasks), tuple(rows)
 
     async def closed(self, runs: Sequence[Run]) -> list[Row]:
         """The rows to store with the cancellation of the runs, beside their ends."""
@@ -301,23 +301,23 @@ class Functions(Service):
 
     async def descendants(self, run_id: Ref) -> list[Run]:
         """All unfinished runs below the run, in order of id."""
-        found: dict[str, Run] = {}
-        left = [await find_id(self._store, self._namespace, "run", run_id)]
-        while left:
-            for child_id in await self._store.runs.list_children(left.pop()):
-                if child_id not in found and (run := await self._store.runs.find(child_id)) is not None and not run.finished:
-                    found[child_id] = run
-                    left.append(child_id)
-        return [found[each] for each in sorted(found)]
+        unfinished: dict[str, Run] = {}
+        pending = [await find_id(self._store, self._namespace, "run", run_id)]
+        while pending:
+            for child_id in await self._store.runs.list_children(pending.pop()):
+                if child_id not in unfinished and (run := await self._store.runs.find(child_id)) is not None and not run.finished:
+                    unfinished[child_id] = run
+                    pending.append(child_id)
+        return [unfinished[key] for key in sorted(unfinished)]
 
     async def closing(self, run: Run, *, force: bool = False) -> tuple[list[Run], tuple[NewTask, ...]]:
         """The unfinished runs below a canceled run that end with it, in order of id, and the task that cancels those that clean
         up. Runs that it has abandoned, and those below them, continue."""
         ending: dict[str, Run] = {}
-        asked: list[str] = []
-        left = [run.id]
-        while left:
-            for child_id in await self._store.runs.list_children(left.pop()):
+        cleaning: list[str] = []
+        pending = [run.id]
+        while pending:
+            for child_id in await self._store.runs.list_children(pending.pop()):
                 child = None if child_id in ending else await self._store.runs.find(child_id)
                 if child is None or child.finished:
                     continue
@@ -326,13 +326,13 @@ class Functions(Service):
                     continue
                 own = None if force or policy == TERMINATE else await self.own_task(child.id)
                 if own is not None and cleanup_for(own, self.cleanup_here):
-                    asked.append(child.id)
+                    cleaning.append(child.id)
                 else:
                     ending[child.id] = child
-                    left.append(child.id)
+                    pending.append(child.id)
         reason = f"Its parent, the run {run.id}, was canceled."
-        task = cancel_task(derived_id(run.id, "children"), self._namespace, reason, runs=asked)
-        return [ending[each] for each in sorted(ending)], (task,) if asked else ()
+        task = cancel_task(derived_id(run.id, "children"), self._namespace, reason, runs=cleaning)
+        return [ending[key] for key in sorted(ending)], (task,) if cleaning else ()
 
     # reads
 
@@ -342,7 +342,7 @@ class Functions(Service):
             read_step(step, self._value_store)
             for step in await all_steps(self._store, await find_id(self._store, self._namespace, "run", run_id))
         ]
-        return sorted(rows, key=lambda each: (place_key(each.place) if each.place else (), each.redo))
+        return sorted(rows, key=lambda row: (place_key(row.place) if row.place else (), row.redo))
 
     async def list_repeated(self, task: Task) -> list[tuple[str, str]]:
         """The steps that retries have replaced by the task's step, with their runs: also those of a child run started before."""
@@ -352,15 +352,15 @@ class Functions(Service):
 
     async def _list_replaced(self, run: Run, step: Step) -> list[tuple[str, str]]:
         recorded = read_step(step, self._value_store)
-        found = [(run.id, step_id(run.id, recorded.place, redo)) for redo in range(recorded.redo)]
+        replaced = [(run.id, step_id(run.id, recorded.place, redo)) for redo in range(recorded.redo)]
         start = await self._store.runs.find_step(run.parent_step_id) if run.parent_step_id else None
         parent = await self._store.runs.find(run.parent_id) if start is not None and run.parent_id else None
         if start is not None and parent is not None:
             for _, replaced_id in await self._list_replaced(parent, start):
                 child_id = child_run_id(replaced_id)
-                steps = [read_step(each, self._value_store) for each in await all_steps(self._store, child_id)]
-                found += [(child_id, each.id) for each in steps if each.place == recorded.place]
-        return found
+                steps = [read_step(row, self._value_store) for row in await all_steps(self._store, child_id)]
+                replaced += [(child_id, child_step.id) for child_step in steps if child_step.place == recorded.place]
+        return replaced
 
     async def version_of(self, run: Run) -> int:
         """The version that executes the run now, possibly by adoption."""
@@ -491,10 +491,10 @@ class Functions(Service):
         ends_at = None if timeout is None else self._clock.monotonic() + milliseconds(timeout, "timeout") / 1000
         pause = _POLLS.first
         while (answer := await self.find_answer(sent)) is None:
-            left = pause if ends_at is None else min(pause, ends_at - self._clock.monotonic())
-            if left <= 0:
+            delay = pause if ends_at is None else min(pause, ends_at - self._clock.monotonic())
+            if delay <= 0:
                 break
-            await self._clock.sleep(left)
+            await self._clock.sleep(delay)
             pause = _POLLS.after(pause)
         return answer
 
@@ -503,21 +503,21 @@ class Functions(Service):
     async def list_published(self, run_id: Ref) -> dict[str, dict[str, Json]]:
         """The values that the current run of the chain has published, by name, each with its `value` and the time `at` (ms)."""
         step = await self._store.runs.find_step(published_id((await self.get_current(run_id)).id))
-        found: Any = {} if step is None else await self._loaded(read_step(step, self._value_store).value)
-        if not isinstance(found, dict) or not all(isinstance(each, dict) for each in found.values()):
+        published: Any = {} if step is None else await self._loaded(read_step(step, self._value_store).value)
+        if not isinstance(published, dict) or not all(isinstance(entry, dict) for entry in published.values()):
             raise UnreadableValue("The published values cannot be read. They are damaged, or a newer version wrote them.")
-        return found
+        return published
 
     async def query(self, run_id: Ref, name: str) -> Json:
         """The value that the function last published under the name, also after its end; or `NotFound` (`nothing_published`)."""
-        found = await self.list_published(run_id)
-        if name not in found:
-            published = f"It has published {', '.join(found)}." if found else "It has published nothing."
+        values = await self.list_published(run_id)
+        if name not in values:
+            published = f"It has published {', '.join(values)}." if values else "It has published nothing."
             raise NotFound(
                 f"The function of the run {run_id} has not called `ctx.publish({name!r}, ...)`. {published}",
                 code="nothing_published",
             )
-        return found[name].get("value")
+        return values[name].get("value")
 
     async def _loaded(self, value: Any) -> Any:
         return (await self._value_store.load([value.digest]))[value.digest] if isinstance(value, BlobRef) else value

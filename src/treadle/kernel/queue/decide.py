@@ -140,8 +140,8 @@ def settlement(
                 data=_error_text(problem),
             )
         case Waiting(delay, checkpoint):
-            kept = _kept(task, checkpoint)
-            return Park("wait", TaskState.PENDING, task.attempt, task.failures, 0, delay=delay or None, checkpoint=kept)
+            new_checkpoint = _kept(task, checkpoint)
+            return Park("wait", TaskState.PENDING, task.attempt, task.failures, 0, delay=delay or None, checkpoint=new_checkpoint)
         case AwaitingApproval(request, checkpoint):
             park = Park(
                 "ask",

@@ -38,12 +38,12 @@ async def find_deadline(
     if deadline is not None and at is not None:
         raise InvalidPolicy("Give either deadline, a duration, or deadline_at, a time, not both.")
     if at is not None:
-        found, now = instant(at, "deadline_at"), await store.now()
-        if found <= now:
-            raise InvalidPolicy(f"The deadline must be in the future; {as_text(found)} has passed.")
-        return found, now
+        ends_at, now = instant(at, "deadline_at"), await store.now()
+        if ends_at <= now:
+            raise InvalidPolicy(f"The deadline must be in the future; {as_text(ends_at)} has passed.")
+        return ends_at, now
     if deadline is None:
-        wait_for = next((each for pattern, each in defaults if handles((pattern,), name)), None)
+        wait_for = next((default for pattern, default in defaults if handles((pattern,), name)), None)
     else:
         wait_for = milliseconds(
             parse_duration(deadline, "deadline") if isinstance(deadline, str) else deadline, "deadline", positive=True

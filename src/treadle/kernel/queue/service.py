@@ -138,8 +138,8 @@ class Queue(Service):
                 owners[task.id] = existing.get(task.unique_key, task.id) if task.unique_key and existing else task.id
             owners |= answer.same
         reach("enqueue.after_commit")
-        found = [(task.id, owners[twins.get(task.id, task.id)]) for task in checked]
-        return [Enqueued(owner, owner == task_id) for task_id, owner in found]
+        pairs = [(task.id, owners[twins.get(task.id, task.id)]) for task in checked]
+        return [Enqueued(owner, owner == task_id) for task_id, owner in pairs]
 
     async def _store_rest(self, tasks: list[NewTask], blobs: Mapping[str, tuple[Row, ...]], answer: Answer) -> Answer:
         """Store the tasks of a refused unit without the repeated ones; raise the error of one that is not a repeat."""

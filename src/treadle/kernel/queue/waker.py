@@ -166,9 +166,9 @@ class Waker:
 
     async def _rest(self) -> None:
         """Sleep until the next poll, which may be moved forward meanwhile."""
-        while (left := self._next_at - self._clock.monotonic()) > 0:
+        while (remaining := self._next_at - self._clock.monotonic()) > 0:
             self._sooner.clear()
-            await wait_or_sleep(self._sooner, self._clock, left)
+            await wait_or_sleep(self._sooner, self._clock, remaining)
 
 
 def _pause(woken: Woken) -> float:

@@ -50,10 +50,10 @@ def find_hold(server: Server | None, now: int) -> InterpreterHold | None:
     if server is None or server.error is None or CODE not in server.error:
         return None
     try:
-        found = read(InterpreterHold, server.error)
+        hold = read(InterpreterHold, server.error)
     except UnreadableValue:
         return None
-    return found if found.code == CODE and now - found.at <= SHOWN_FOR else None
+    return hold if hold.code == CODE and now - hold.at <= SHOWN_FOR else None
 
 
 OPEN_SERVICE = "http --open"
@@ -106,10 +106,10 @@ def serves(server: Server, task: Task | Lane) -> bool:
     if task.kind == FUNCTION:
         own = task.name.startswith(f"{PLAN}@")
         return (own or task.name in server.handlers) and task.task_list in server.task_lists
-    known = task.kind != HANDLER or handles(server.handlers, task.name)
+    covered = task.kind != HANDLER or handles(server.handlers, task.name)
     if (kind := EXTENSION_KINDS.get(task.kind)) is not None:
-        known = kind.serves(server, task.name)
-    return known and (is_own(task) or task.task_list in server.task_lists)
+        covered = kind.serves(server, task.name)
+    return covered and (is_own(task) or task.task_list in server.task_lists)
 
 
 def why(task: Task, servers: Sequence[Server], now: int, context: WaitContext | None = None) -> Reason:
@@ -195,8 +195,8 @@ def _why_running(task: Task, servers: Sequence[Server], now: int) -> Reason:
     lease = f"lease until {as_text(task.wake_at)}"
     if owner is not None and shown_server_state(owner, now) == "lost":
         if owner.evidence is not None:
-            said = evidence_text(owner.evidence)
-            return Reason("owner_lost", f"{doing} on {place}, which is dead ({said}); a worker takes it over now")
+            evidence = evidence_text(owner.evidence)
+            return Reason("owner_lost", f"{doing} on {place}, which is dead ({evidence}); a worker takes it over now")
         return Reason("owner_lost", f"{doing} on {place}, which has missed its heartbeats; taken over when its {lease} ends")
     reported = decode(task.progress) or {}
     progress = f", {reported['message']}" if reported.get("message") else ""

@@ -153,8 +153,8 @@ class ClaimWaiters(Service):
         for waiter in list(self._line):
             self._answer(waiter, [])
         self._signal.set()
-        if left := [*([self._runner] if self._runner is not None else []), *self._errands]:
-            _, late = await asyncio.wait(left, timeout=CLOSE_WITHIN)
+        if unfinished := [*([self._runner] if self._runner is not None else []), *self._errands]:
+            _, late = await asyncio.wait(unfinished, timeout=CLOSE_WITHIN)
             for task in late:  # the store does not respond: their tasks are left to lease expiry
                 task.cancel()
             await asyncio.gather(*late, return_exceptions=True)

@@ -107,32 +107,33 @@ class Presence(Service):
 
     async def get(self, worker_id: str) -> Server:
         """Return the worker's row, possibly slightly out of date; or raise `NotFound`."""
-        known = self._known.get(worker_id) or self._remember(await self._find(worker_id))
-        return known.server
+        worker = self._known.get(worker_id) or self._remember(await self._find(worker_id))
+        return worker.server
 
     async def alive(self, worker_id: str) -> Server:
         """Return the worker's row, after storing a heartbeat if one is due."""
-        known = self._known.get(worker_id)
-        return known.server if known is not None and not self._is_due(known) else await self.touch(worker_id)
+        worker = self._known.get(worker_id)
+        return worker.server if worker is not None and not self._is_due(worker) else await self.touch(worker_id)
 
     async def touch(self, worker_id: str, running: int | None = None, state: str | None = None) -> Server:
         """Store a heartbeat and the counts since the last one; or raise `NotFound`."""
-        known = self._known.get(worker_id) or await self._find(worker_id)
-        found = await self._store.servers.touch([replace(self._touch_of(known), running=running, state=state)])
-        if not found:
+        worker = self._known.get(worker_id) or await self._find(worker_id)
+        servers = await self._store.servers.touch([replace(self._touch_of(worker), running=running, state=state)])
+        if not servers:
             self._known.pop(worker_id, None)
             raise not_found("worker", worker_id)
-        self._learn(found[0])
-        return found[0]
+        self._learn(servers[0])
+        return servers[0]
 
     async def touch_all(self, worker_ids: Collection[str]) -> list[str]:
         """Store the due heartbeats of waiting workers; return those that have left through another process."""
-        due = [known for each in worker_ids if (known := self._known.get(each)) is not None and self._is_due(known)]
-        found = {each.id: each for each in await self._store.servers.touch([self._touch_of(known) for known in due])} if due else {}
+        due = [worker for worker_id in worker_ids if (worker := self._known.get(worker_id)) is not None and self._is_due(worker)]
+        touches = [self._touch_of(worker) for worker in due]
+        servers = {server.id: server for server in (await self._store.servers.touch(touches) if touches else ())}
         gone = []
-        for known in due:
-            worker_id = known.server.id
-            if (server := found.get(worker_id)) is not None:
+        for worker in due:
+            worker_id = worker.server.id
+            if (server := servers.get(worker_id)) is not None:
                 self._learn(server)
             else:
                 self.forget(worker_id)
@@ -141,16 +142,16 @@ class Presence(Service):
 
     def note_settled(self, worker_id: str, move: str) -> None:
         """Count a settlement for the worker's next heartbeat."""
-        if (known := self._known.get(worker_id)) is not None:
-            known.settled[move] += 1
+        if (worker := self._known.get(worker_id)) is not None:
+            worker.settled[move] += 1
 
     def forget(self, worker_id: str) -> None:
         """Forget a worker that has left."""
         self._known.pop(worker_id, None)
 
-    def _is_due(self, known: _Known) -> bool:
+    def _is_due(self, worker: _Known) -> bool:
         """Return whether a heartbeat is due: three times per declared interval."""
-        return self._clock.monotonic() - known.touched_at >= known.server.heartbeat_every_for / 3000
+        return self._clock.monotonic() - worker.touched_at >= worker.server.heartbeat_every_for / 3000
 
     async def _find(self, worker_id: str) -> _Known:
         """Read the row of a worker that is new to this process; a server that hosts workers itself does not count."""
@@ -159,24 +160,24 @@ class Presence(Service):
                 return _Known(server, float("-inf"), Counter())
         raise not_found("worker", worker_id)
 
-    def _touch_of(self, known: _Known) -> Touch:
+    def _touch_of(self, worker: _Known) -> Touch:
         """Return the heartbeat to store, and reset the counts."""
-        known.touched_at = self._clock.monotonic()
-        settled, known.settled = known.settled, Counter()
+        worker.touched_at = self._clock.monotonic()
+        settled, worker.settled = worker.settled, Counter()
         failed = settled.pop("fail", 0)
-        return Touch(known.server.id, None, settled.total() - settled["release"] + failed, failed)
+        return Touch(worker.server.id, None, settled.total() - settled["release"] + failed, failed)
 
     def _learn(self, server: Server) -> None:
-        known = self._known.get(server.id)
-        self._remember(_Known(server, self._clock.monotonic(), Counter() if known is None else known.settled))
+        worker = self._known.get(server.id)
+        self._remember(_Known(server, self._clock.monotonic(), Counter() if worker is None else worker.settled))
 
-    def _remember(self, known: _Known) -> _Known:
+    def _remember(self, worker: _Known) -> _Known:
         """Remember the worker, and forget the least recent ones beyond the limit."""
-        self._known.pop(known.server.id, None)
+        self._known.pop(worker.server.id, None)
         while len(self._known) >= _MAX_CACHED_WORKERS:
             self._known.pop(next(iter(self._known)))
-        self._known[known.server.id] = known
-        return known
+        self._known[worker.server.id] = worker
+        return worker
 
 
 T = TypeVar("T")
@@ -284,8 +285,8 @@ class HeldWork(Service):
 
         `kind` is the type of the exception, for display. Returns the task's final state, if this request ended it.
         """
-        for what, given in (("message", message), ("code", code), ("kind", kind or ""), ("traceback", traceback or "")):
-            check_text(given, what)
+        for what, text in (("message", message), ("code", code), ("kind", kind or ""), ("traceback", traceback or "")):
+            check_text(text, what)
         if not 0 < len(code) <= _CODE_LIMIT:
             raise InvalidInput(f"code must be a stable text of 1 to {_CODE_LIMIT} characters, not {shown(code)}.")
         problem = Problem(code, message or code, kind, traceback)
@@ -354,13 +355,13 @@ class HeldWork(Service):
         answers = []
         for renewal in renewals:
             claim = renewal.claim
-            found = extended.get(claim.task_id)
-            if found is not None and named[claim.task_id] == 1:
-                until, left_for = found.until_at, max(found.until_at - found.now, 0)
+            extension = extended.get(claim.task_id)
+            if extension is not None and named[claim.task_id] == 1:
+                until, left_for = extension.until_at, max(extension.until_at - extension.now, 0)
                 answers.append(ClaimState(claim.task_id, claim.version, HELD, Instant.of(until), left_for, cancel_requested=False))
             else:
                 answers.append(await self._state_of(claim))
-        if any(each.state == HELD for each in answers):
+        if any(answer.state == HELD for answer in answers):
             with suppress(NotFound):  # a claim is valid without its worker's row
                 await self._presence.alive(renewals[0].claim.owner_id)
         return answers
@@ -420,9 +421,9 @@ class HeldWork(Service):
 
     async def _has_made(self, claim: Claim, moves: Sequence[str]) -> bool:
         """Return whether this claim has made one of the moves."""
-        made = (claim.version, claim.owner_id)
-        found = await self._store.log.list_moves(claim.task_id) if moves else []
-        return any((move.claim_version, move.actor) == made and move.move in moves for move in found)
+        holder = (claim.version, claim.owner_id)
+        history = await self._store.log.list_moves(claim.task_id) if moves else []
+        return any((move.claim_version, move.actor) == holder and move.move in moves for move in history)
 
     async def _finish(self, work: Coroutine[Any, Any, T]) -> T:
         """Run the work to completion, even if its caller disconnects."""

@@ -51,7 +51,7 @@ class WorkOperations(WorkApi):
         version: str = "",
         actor: str = "outside",
     ) -> Worker:
-        made = await self._workers.register(
+        worker = await self._workers.register(
             name,
             handlers=handlers,
             task_lists=task_lists,
@@ -61,7 +61,7 @@ class WorkOperations(WorkApi):
             version=version,
             actor=actor,
         )
-        return record_of(Worker, made, worker_id=made.id, lease_for=self._lease_for)
+        return record_of(Worker, worker, worker_id=worker.id, lease_for=self._lease_for)
 
     async def beat(
         self,
@@ -73,7 +73,7 @@ class WorkOperations(WorkApi):
         access: Access = OPEN,
     ) -> Heartbeat:
         await self._own(worker_id, access)
-        named = [(each.task_id, each.claim_version) for each in claims]
+        named = [(claim.task_id, claim.claim_version) for claim in claims]
         return await self._workers.beat(worker_id, running=running, claims=named, lease_for=lease)
 
     async def leave(self, worker_id: str, *, access: Access = OPEN) -> WorkerLeft:
@@ -92,7 +92,7 @@ class WorkOperations(WorkApi):
         access: Access = OPEN,
     ) -> Claimed:
         await self._own(worker_id, access)
-        found = await self._workers.claim(
+        tasks = await self._workers.claim(
             worker_id,
             limit=limit,
             wait_for=wait_for,
@@ -101,7 +101,7 @@ class WorkOperations(WorkApi):
             task_lists=task_lists,
             allowed=access.task_lists or None,
         )
-        return Claimed([_claimed(each) for each in found])
+        return Claimed([_claimed(task) for task in tasks])
 
     async def heartbeat(
         self, task_id: str, worker_id: str, claim_version: int, *, lease: float | None = None, access: Access = OPEN
@@ -230,5 +230,5 @@ class WorkOperations(WorkApi):
         return ReportAccepted(task.id, str(task.shown_state))
 
 
-def _claimed(each: model.ClaimedTask) -> ClaimedTask:
-    return record_of(ClaimedTask, each, each.task, task_id=each.task.id)
+def _claimed(task: model.ClaimedTask) -> ClaimedTask:
+    return record_of(ClaimedTask, task, task.task, task_id=task.task.id)

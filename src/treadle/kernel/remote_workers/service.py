@@ -146,7 +146,7 @@ class RemoteWorkers(HeldWork):
         """
         lease = lease_of(lease_for, self._lease_for)
         worker_id = parse_id(worker_id, "worker id")
-        renewals = [Renewal(claim_of(worker_id, *each)) for each in claims]
+        renewals = [Renewal(claim_of(worker_id, *claim)) for claim in claims]
         if len(renewals) > MAX_CLAIMS:
             raise InvalidInput(f"A heartbeat names at most {MAX_CLAIMS} claims, not {len(renewals)}.")
         if running is not None and (type(running) is not int or running < 0):
@@ -225,14 +225,14 @@ class RemoteWorkers(HeldWork):
         except StoreError:
             await self._give_back([claimed(task) for task in ready])
             raise
-        found = []
+        claimed_tasks = []
         for task in ready:
             if (extension := extended.get(task.id)) is not None:
                 task.wake_at = extension.until_at
             self._emit(TaskTaken(task.id, task.name, task.attempt, task.trace_id))
             self._handed_out.add(task)
-            found.append(claimed(task))
-        return lanes, found
+            claimed_tasks.append(claimed(task))
+        return lanes, claimed_tasks
 
     async def _may_be_executed(self, task: Task) -> bool:
         """Return whether the worker may execute the task, whose payload is then opened; otherwise settle it here."""
@@ -267,7 +267,7 @@ class RemoteWorkers(HeldWork):
     async def _give_back(self, tasks: list[ClaimedTask]) -> None:
         """Release tasks that were claimed for a caller that has disconnected."""
         released = Released("the caller that claimed it disconnected")
-        for task in [each.task for each in tasks]:
+        for task in [claimed_task.task for claimed_task in tasks]:
             try:
                 await self._turn_away(task, decide(task, released, NO_RETRY, self._ids.random))
             except StoreError as error:

@@ -121,16 +121,16 @@ class RunViews(Service):
         run = await self._store.runs.find(run_id)
         if run is None:
             return None
-        known = Known(run, cached.view if cached is not None and cached.run.version == run.version else View())
+        loaded = Known(run, cached.view if cached is not None and cached.run.version == run.version else View())
         if fresh and not run.finished:
             try:
                 for step in await self._store.runs.list_steps(run_id, None, INBOX_LIMIT, with_inbox=True):
-                    known.inbox[step.id] = inbox_event(step.id, step.inbox or "", self._value_store)
+                    loaded.inbox[step.id] = inbox_event(step.id, step.inbox or "", self._value_store)
             except StoreError:
                 raise
             except Exception as error:
                 raise EvaluatorFailed(error) from error
-        return known
+        return loaded
 
     def remember(self, known: Known) -> None:
         """Cache the run for its next advance, if it is small and unfinished."""
@@ -185,9 +185,9 @@ class RunViews(Service):
                 view.add_blob(digest, value)
 
     @staticmethod
-    def _complete(view: View, rows: Sequence[StepRow], near: Sequence[str], asked: Sequence[str]) -> None:
+    def _complete(view: View, rows: Sequence[StepRow], near: Sequence[str], parent_ids: Sequence[str]) -> None:
         """Mark parents whose children are all loaded: those asked for, and everything near except foreach blocks."""
-        complete: dict[str, list[StepRow]] = {row_id: [] for row_id in asked}
+        complete: dict[str, list[StepRow]] = {row_id: [] for row_id in parent_ids}
         by_id = {row.id: row for row in rows}
         for step_id in near:
             row = by_id.get(step_id)
@@ -299,7 +299,7 @@ class Advancer(Service):
             if isinstance(request.guard, Claim):  # the settling worker advances inline; other callers may be canceled
                 await self._advance_next(run_id)
         except asyncio.CancelledError:
-            self._waiting[run_id] = [each for each in self._waiting[run_id] if not each.answer.done()]
+            self._waiting[run_id] = [queued for queued in self._waiting[run_id] if not queued.answer.done()]
             raise
         finally:
             self._process_rest(run_id)
@@ -349,26 +349,26 @@ class Advancer(Service):
 
     async def _attempt(self, run_id: str, batch: list[_Request]) -> None:
         """Advance the run once; raises `Stale` if it has moved on. Requests with lost claims leave the batch."""
-        known: Known | None = None
+        cached: Known | None = None
         try:
-            known = await self.views.get(run_id, fresh=any(request.fresh for request in batch))
-            if known is None:
+            cached = await self.views.get(run_id, fresh=any(request.fresh for request in batch))
+            if cached is None:
                 return await self._settle_alone(batch, RunNotFound(run_id))
-            if batch[0].repair not in (None, known.run.version):
+            if batch[0].repair not in (None, cached.run.version):
                 return _refuse(batch[0], Stale())
-            if not _can_advance(known.run, batch):
-                return await self._settle_alone(batch, f"the run is {known.run.state}")
-            if known.run.state == RunState.PAUSED:
-                answer = await self._leave_for_resume(known.run, batch)
+            if not _can_advance(cached.run, batch):
+                return await self._settle_alone(batch, f"the run is {cached.run.state}")
+            if cached.run.state == RunState.PAUSED:
+                answer = await self._leave_for_resume(cached.run, batch)
             else:
-                answer = await self._evaluate_and_commit(known, batch)
+                answer = await self._evaluate_and_commit(cached, batch)
         except StoreError as error:
             self._emit(StoreTrouble("advancing a run", str(error), 0.0))
             return await self._leave(batch, error)
         except UnreadableValue as error:
             return await self._evaluator_failed(run_id, batch, error)
         except EvaluatorFailed as failed:
-            if known is not None and await self._moved_on(known.run):
+            if cached is not None and await self._moved_on(cached.run):
                 self.views.forget(run_id)
                 raise Stale from None  # the rows it read are of different versions
             return await self._evaluator_failed(run_id, batch, failed.error)
@@ -383,34 +383,34 @@ class Advancer(Service):
             raise Stale
         return None
 
-    async def _evaluate_and_commit(self, known: Known, batch: Sequence[_Request]) -> Answer:
+    async def _evaluate_and_commit(self, cached: Known, batch: Sequence[_Request]) -> Answer:
         events = [event for request in batch for event in request.events]
-        taken = {event.step_id for event in events if isinstance(event, ENDS)}
-        found = [event for step_id, event in known.inbox.items() if step_id not in taken]
+        ended = {event.step_id for event in events if isinstance(event, ENDS)}
+        inbox_events = [event for step_id, event in cached.inbox.items() if step_id not in ended]
         for request in batch:
-            known.view.blobs.update(request.values)
+            cached.view.blobs.update(request.values)
         try:
-            changes = await self.views.evaluate(known, [*found, *events])
-            tasks, rows, stored = rows_of(known.run, changes, self._value_store, batch[0].actor, self.driven.get(known.run.id))
-            rows = (*rows, ClearInbox(tuple(known.inbox))) if known.inbox else rows
+            changes = await self.views.evaluate(cached, [*inbox_events, *events])
+            tasks, rows, stored = rows_of(cached.run, changes, self._value_store, batch[0].actor, self.driven.get(cached.run.id))
+            rows = (*rows, ClearInbox(tuple(cached.inbox))) if cached.inbox else rows
             if changes.stopped:
-                closing, closed = await self.early_end(known.run)
+                closing, closed = await self.early_end(cached.run)
                 tasks, rows = (*tasks, *closing), (*rows, *closed)
             elif changes.doomed:
-                rows = (*rows, *await self._withdraw_rows(known.run))
-            if any(isinstance(event, RetryStep) and event.step_id == known.ref.root_id for event in _done(batch[0], changes)):
-                rows = (*rows, Dismiss(known.run.id))
-            if len(known.inbox) == INBOX_LIMIT:  # there may be more
-                tasks = (*tasks, advance_task(known.run, derived_id(known.run.id, f"inbox/{known.run.version + 1}")))
+                rows = (*rows, *await self._withdraw_rows(cached.run))
+            if any(isinstance(event, RetryStep) and event.step_id == cached.ref.root_id for event in _done(batch[0], changes)):
+                rows = (*rows, Dismiss(cached.run.id))
+            if len(cached.inbox) == INBOX_LIMIT:  # there may be more
+                tasks = (*tasks, advance_task(cached.run, derived_id(cached.run.id, f"inbox/{cached.run.version + 1}")))
             answer = Answer(Verdict.DONE)
             if batch[0].guard or tasks or rows:
                 if batch[0].repair is not None:
-                    rows = (*repair_move(known.run, _done(batch[0], changes), batch[0].actor), *rows)
+                    rows = (*repair_move(cached.run, _done(batch[0], changes), batch[0].actor), *rows)
                 reach("advance.before_commit")
-                answer = await self._submit(known.run, batch, tasks, rows)
+                answer = await self._submit(cached.run, batch, tasks, rows)
                 reach("advance.after_commit")
                 if answer.verdict is Verdict.DONE:
-                    self.committed(known, changes, stored)
+                    self.committed(cached, changes, stored)
         except StoreError:
             raise
         except Exception as error:
@@ -545,13 +545,13 @@ class Advancer(Service):
         self.views.forget(run_id)
         self._emit(LoopError("evaluator", f"run {run_id} cannot be advanced: {error!r}"))
         loud = failure(Problem("evaluator_error", f"The run could not be advanced: {error}", type(error).__name__))
-        kept = []
+        remaining = []
         for request in batch:
             if request.task is not None and request.task.kind == ADVANCE:
                 _answer(request, await self._committer.submit(Unit(request.guard, loud)))
             else:
-                kept.append(request)
-        await self._leave(kept, error)
+                remaining.append(request)
+        await self._leave(remaining, error)
 
 
 def _batch_size(requests: Sequence[_Request]) -> int:
@@ -571,21 +571,21 @@ def _can_advance(run: Run, batch: Sequence[_Request]) -> bool:
 
 def _without_lost(batch: Sequence[_Request], answer: Answer) -> list[_Request]:
     """Answer the requests with lost claims and return the rest. Without a list of lost claims, the first one is lost."""
-    kept = []
+    remaining = []
     guarded = [request for request in batch if request.guard is not None]
     lost = set(answer.lost) or {guarded[0].guard.task_id if guarded and guarded[0].guard else ""}
     for request in batch:
         if request.guard is not None and request.guard.task_id in lost:
             _answer(request, Answer(Verdict.CLAIM_LOST))
         else:
-            kept.append(request)
-    return kept
+            remaining.append(request)
+    return remaining
 
 
 def _done(request: _Request, changes: Changes) -> list[Event]:
     """The events of the request that changed something."""
-    ignored = [each.event for each in changes.ignored]
-    return [event for event in request.events if not any(event is each for each in ignored)]
+    ignored = [entry.event for entry in changes.ignored]
+    return [event for event in request.events if not any(event is other for other in ignored)]
 
 
 async def _no_rows(run: Run) -> tuple[Row, ...]:

@@ -113,7 +113,7 @@ def show_step(step: Step, value_store: ValueStore) -> StepRow:
     try:
         return load_step(step, value_store)
     except UnreadableValue as error:
-        known = step.kind in frozenset(StepKind)
+        is_known = step.kind in frozenset(StepKind)
         return StepRow(
             id=step.id,
             run_id=step.run_id,
@@ -121,8 +121,8 @@ def show_step(step: Step, value_store: ValueStore) -> StepRow:
             place=step.name,
             statement_id="",
             name=step.name,
-            kind=StepKind(step.kind) if known else StepKind.STEP,
-            facet=step.facet if known else step.kind,
+            kind=StepKind(step.kind) if is_known else StepKind.STEP,
+            facet=step.facet if is_known else step.kind,
             state=_STATES.get(step.state, State.EVENT_TRANSMIT),
             ordinal=step.ordinal,
             error=StepError(message=str(error), type=error.code, path=step.name, step_id=step.id),
@@ -181,14 +181,14 @@ def withdrawn(run: Run, value_store: ValueStore) -> tuple[NewTask, CancelRunTask
 def once(rows: Iterable[Row]) -> tuple[Row, ...]:
     """The rows, with repeated large values removed."""
     seen: set[str] = set()
-    kept: list[Row] = []
+    unique: list[Row] = []
     for row in rows:
         if isinstance(row, PutBlob):
             if row.digest in seen:
                 continue
             seen.add(row.digest)
-        kept.append(row)
-    return tuple(kept)
+        unique.append(row)
+    return tuple(unique)
 
 
 def _moves(run: Run, changes: Changes, value_store: ValueStore, rows: list[Row], actor: str | None) -> list[MoveRun]:

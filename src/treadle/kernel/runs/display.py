@@ -103,11 +103,11 @@ class RunWork:
 
     def show_unrecorded(self) -> list[ShownStep]:
         """The function's steps in progress, none of which may have a row."""
-        shown = []
+        steps = []
         for step in self.in_progress.values():
             row, began_at = shown_row(step, self.run.id), step.began_at or 0
-            shown.append(ShownStep(row, began_at, began_at, StepState.RUNNING, began_at, None, None, step.attempt, self.worker))
-        return shown
+            steps.append(ShownStep(row, began_at, began_at, StepState.RUNNING, began_at, None, None, step.attempt, self.worker))
+        return steps
 
     def state_of(self, step_id: str, status: StepState) -> StepState:
         """The state of a step whose row records this status."""
@@ -150,24 +150,24 @@ def activity_of(run: Run, work: Sequence[OpenWork]) -> Activity | None:
     """The activity of a run with this open work; None for a finished run."""
     if run.finished:
         return None
-    ranked = sorted(work, key=lambda each: RANKS[each.doing])
+    ranked = sorted(work, key=lambda group: RANKS[group.doing])
     counts: Counter[str] = Counter()
-    for each in ranked:
-        note = read_waits(each.task)
+    for group in ranked:
+        note = read_waits(group.task)
         own = {} if note is None else note.counts
         counts.update({str(doing): count for doing, count in own.items() if doing != Doing.WAITING_FOR_TASK})
-        if each.count > bool(own):
-            counts[str(each.doing)] += each.count - bool(own)
+        if group.count > bool(own):
+            counts[str(group.doing)] += group.count - bool(own)
     if run.state == RunState.PAUSED:
         return Activity(Doing.HELD, "paused", None, None, None, dict(counts))
     if not ranked:
         return Activity(Doing.STUCK, "stuck: it has no live task", None, None, None, {})
     first = ranked[0]
-    text, until, name, found = _described(first)
+    text, until, name, waits_for = _described(first)
     if len(counts) > 1:
         others = [f"{count} {words(doing)}" for doing, count in counts.items() if doing != first.doing]
         text += f" (also {', '.join(others)})"
-    return Activity(first.doing, text, None if until is None else Instant.of(until), name, found, dict(counts))
+    return Activity(first.doing, text, None if until is None else Instant.of(until), name, waits_for, dict(counts))
 
 
 def _described(work: OpenWork) -> tuple[str, int | None, str | None, str | None]:
@@ -220,16 +220,16 @@ def needs_moves(task: Task) -> bool:
 
 def spans(task: Task, moves: Sequence[Move] = ()) -> list[TimeSpan]:
     """The spans of a task in order; `moves` are required if `needs_moves` is true."""
-    found: list[TimeSpan] = []
+    time_spans: list[TimeSpan] = []
     at = task.created_at
     for move in moves if needs_moves(task) else ():
-        found += _spans_until(task, at, move.from_state, move.move, move.at)
+        time_spans += _spans_until(task, at, move.from_state, move.move, move.at)
         at = move.at
     if not needs_moves(task) and task.finished_at is not None:
-        found += _spans_until(task, at, task.from_state or TaskState.PENDING, task.move or "", task.finished_at)
+        time_spans += _spans_until(task, at, task.from_state or TaskState.PENDING, task.move or "", task.finished_at)
     elif not task.finished:
-        found += _spans_until(task, at, task.state, "" if task.owner_id is None else "held", None)
-    return [span for span in found if span.kind != "waiting" or span.ended_at is None or span.ended_at > span.began_at]
+        time_spans += _spans_until(task, at, task.state, "" if task.owner_id is None else "held", None)
+    return [span for span in time_spans if span.kind != "waiting" or span.ended_at is None or span.ended_at > span.began_at]
 
 
 def _spans_until(task: Task, began_at: int, state: str, move: str, ended_at: int | None) -> list[TimeSpan]:
@@ -238,9 +238,9 @@ def _spans_until(task: Task, began_at: int, state: str, move: str, ended_at: int
         return [_span(_AWAITING[state], began_at, ended_at)]
     if move not in HELD_MOVES and move != "held":
         return [_span("waiting", began_at, ended_at)]
-    taken = task.claimed_at
-    if taken is not None and began_at <= taken and (ended_at is None or taken <= ended_at):
-        return [_span("waiting", began_at, taken), _span("running", taken, ended_at)]
+    claimed_at = task.claimed_at
+    if claimed_at is not None and began_at <= claimed_at and (ended_at is None or claimed_at <= ended_at):
+        return [_span("waiting", began_at, claimed_at), _span("running", claimed_at, ended_at)]
     return [_span("mixed", began_at, ended_at)]
 
 

@@ -52,7 +52,7 @@ class FlowOperations(FlowsApi):
     async def list(self, *, name: str | None = None) -> FlowList:
         if name is not None:
             await self._flows.get_flow(name)
-        return FlowList([record_of(FlowVersion, each) for each in await self._flows.list_versions(name)])
+        return FlowList([record_of(FlowVersion, version) for version in await self._flows.list_versions(name)])
 
     async def validate(self, sources: Sequence[SourceText], *, strict: bool = False) -> FlowChecked:
         return FlowChecked(*_checked(await self._flows.check_aside(pairs(sources), strict=strict)))
@@ -86,10 +86,10 @@ class FlowOperations(FlowsApi):
         return FlowDetail(
             id=flow.id,
             created_at=Instant.of(flow.created_at),
-            versions=[record_of(FlowVersion, each) for each in versions],
+            versions=[record_of(FlowVersion, flow_version) for flow_version in versions],
             workflows=[_signature(program, facet) for facet in program.workflows],
             event_facets=[facet.qualified_name for facet in program.event_facets],
-            sources=[SourceText(each, text) for each, text in self._flows.sources(flow)],
+            sources=[SourceText(source_name, text) for source_name, text in self._flows.sources(flow)],
         )
 
     async def graph(self, name: str, *, version: int | None = None, workflow: str | None = None) -> FlowGraph:
@@ -128,8 +128,8 @@ def _drawn(program: Program, workflow: str | None) -> FlowGraph:
     return _graph(graph(program, find_workflow(program, workflow).qualified_name if workflow is not None else None))
 
 
-def _diagnostics(found: Iterable[Diagnostic]) -> list[FlowDiagnostic]:
-    return [record_of(FlowDiagnostic, each, rendered=each.render()) for each in found]
+def _diagnostics(diagnostics: Iterable[Diagnostic]) -> list[FlowDiagnostic]:
+    return [record_of(FlowDiagnostic, diagnostic, rendered=diagnostic.render()) for diagnostic in diagnostics]
 
 
 def _checked(compiled: Compiled) -> tuple[bool, str | None, list[FlowDiagnostic], list[str], list[str]]:
@@ -144,11 +144,11 @@ def _checked(compiled: Compiled) -> tuple[bool, str | None, list[FlowDiagnostic]
 
 
 def _signature(program: Program, facet: Facet) -> WorkflowSignature:
-    said = dict(facet.doc.returns) if facet.doc else {}
+    docs = dict(facet.doc.returns) if facet.doc else {}
     return WorkflowSignature(
         name=facet.qualified_name,
         params=_params(facet.params, facet.doc),
-        returns=[FlowReturn(each.name, type_words(each.type), said.get(each.name)) for each in facet.returns],
+        returns=[FlowReturn(param.name, type_words(param.type), docs.get(param.name)) for param in facet.returns],
         schemas=[_schema(program, name) for name in schemas_of(program, facet)],
         open=facet.pre_script is not None,
         doc=facet.doc.description if facet.doc else None,
@@ -161,25 +161,25 @@ def _schema(program: Program, name: str) -> FlowSchema:
 
 
 def _params(params: Iterable[Param], doc: Doc | None) -> list[FlowParam]:
-    said = dict(doc.params) if doc else {}
-    shown = []
-    for each in params:
-        known, value = (True, None) if each.default is None else literal_of(each.default)
-        shown.append(
+    docs = dict(doc.params) if doc else {}
+    flow_params = []
+    for param in params:
+        is_constant, value = (True, None) if param.default is None else literal_of(param.default)
+        flow_params.append(
             FlowParam(
-                name=each.name,
-                type=type_words(each.type),
-                required=each.default is None,
+                name=param.name,
+                type=type_words(param.type),
+                required=param.default is None,
                 default=value,
-                computed=not known,
-                doc=said.get(each.name),
+                computed=not is_constant,
+                doc=docs.get(param.name),
             )
         )
-    return shown
+    return flow_params
 
 
-def _graph(made: Graph, counts: Mapping[str, NodeCounts] | None = None) -> FlowGraph:
-    known, none = counts or {}, NodeCounts()
+def _graph(graph: Graph, counts: Mapping[str, NodeCounts] | None = None) -> FlowGraph:
+    node_counts, none = counts or {}, NodeCounts()
     nodes = [
         FlowNode(
             node.id,
@@ -187,14 +187,14 @@ def _graph(made: Graph, counts: Mapping[str, NodeCounts] | None = None) -> FlowG
             str(node.kind),
             node.group,
             f"n{number}",
-            dict(known.get(node.id, none).states),
+            dict(node_counts.get(node.id, none).states),
             node.location.source if node.location else None,
             node.location.line if node.location else None,
             node.location.end_line if node.location else None,
-            known.get(node.id, none).about,
-            known.get(node.id, none).step_id,
+            node_counts.get(node.id, none).about,
+            node_counts.get(node.id, none).step_id,
         )
-        for number, node in enumerate(made.nodes)
+        for number, node in enumerate(graph.nodes)
     ]
     groups = [
         FlowBlock(
@@ -207,8 +207,8 @@ def _graph(made: Graph, counts: Mapping[str, NodeCounts] | None = None) -> FlowG
             seen.total if seen.total is not None else sum(seen.items.values()),
             seen.step_id,
         )
-        for number, group in enumerate(made.groups, len(nodes))
-        for seen in [known.get(group.id, none)]
+        for number, group in enumerate(graph.groups, len(nodes))
+        for seen in [node_counts.get(group.id, none)]
     ]
-    edges = [FlowEdge(edge.source, edge.target, edge.kind) for edge in made.edges]
-    return FlowGraph(nodes, edges, groups, made.to_mermaid(), made.to_dot())
+    edges = [FlowEdge(edge.source, edge.target, edge.kind) for edge in graph.edges]
+    return FlowGraph(nodes, edges, groups, graph.to_mermaid(), graph.to_dot())

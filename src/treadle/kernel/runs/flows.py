@@ -68,11 +68,11 @@ class Flows(Service):
         If `strict`, warnings are errors.
         """
         key = _key(sources)
-        known = self._compiled.get(key)
-        if known is None:
+        cached = self._compiled.get(key)
+        if cached is None:
             return _accept(self._keep(key, self._make(key)), strict=strict)
         self._compiled.move_to_end(key)
-        return _accept(known, strict=strict)
+        return _accept(cached, strict=strict)
 
     async def compile_aside(self, sources: Sequence[Source], *, strict: bool = False) -> tuple[Flow, Program, Compiled]:
         """Like `compile`, in a thread: large sources take seconds, during which the event loop must renew leases."""
@@ -84,8 +84,8 @@ class Flows(Service):
     async def check_aside(self, sources: Sequence[Source], *, strict: bool = False) -> Compiled:
         """Compile the sources in a thread and return the program or the diagnostics."""
         key = _key(sources)
-        known = self._compiled.get(key)
-        compiled = await self.aside(_check, key) if known is None else known[2]
+        cached = self._compiled.get(key)
+        compiled = await self.aside(_check, key) if cached is None else cached[2]
         return compiled.strictly() if strict else compiled
 
     async def aside(self, work: Callable[[T], R], given: T) -> R:
@@ -103,14 +103,14 @@ class Flows(Service):
         )
         return flow, Program.load(compiled.program), compiled
 
-    def _keep(self, key: tuple[Source, ...], made: Made) -> Made:
+    def _keep(self, key: tuple[Source, ...], compiled: Made) -> Made:
         """Cache the result, within the limit."""
-        flow, program, _ = made
+        flow, program, _ = compiled
         self._remember(flow.id, program)
-        self._compiled[key] = made
+        self._compiled[key] = compiled
         while len(self._compiled) > _PROGRAMS or sum(map(_size, self._compiled)) > _COMPILED_LIMIT:
             self._compiled.popitem(last=False)
-        return made
+        return compiled
 
     async def publish(self, name: str, sources: Sequence[Source], *, actor: str = "operator", strict: bool = False) -> FlowVersion:
         """Store the flow under the next version of the name; runs in progress keep their pinned version.
@@ -171,7 +171,7 @@ class Flows(Service):
         if await self._store.runs.list_matching(RunFilter(namespace=self._namespace, flow_ids=(flow.id,)), 1):
             return True
         for newest in await self.list_versions():
-            if any(each.flow_id == flow.id for each in await self.list_versions(newest.name)):
+            if any(version.flow_id == flow.id for version in await self.list_versions(newest.name)):
                 return True
         return False
 
@@ -182,14 +182,14 @@ class Flows(Service):
     async def list_ids(self, name: str) -> list[str]:
         """The digests of all versions of a name, or the digest itself; raises `NotFound`."""
         if versions := await self._store.runs.list_flow_versions(self._namespace, name):
-            return list(dict.fromkeys(each.flow_id for each in versions))
+            return list(dict.fromkeys(version.flow_id for version in versions))
         return [(await self.get_flow(name)).id]
 
     def sources(self, flow: Flow) -> list[Source]:
         """The sources of the flow."""
         try:
-            found = decode(self._value_store.plain(flow.sources))
-            return msgspec.convert(found, list[tuple[str, str]])
+            decoded = decode(self._value_store.plain(flow.sources))
+            return msgspec.convert(decoded, list[tuple[str, str]])
         except (UnreadableValue, msgspec.ValidationError) as error:
             raise UnreadableValue(f"The sources of the flow {flow.id} cannot be read: {error} Publish the flow again.") from None
 
@@ -249,15 +249,15 @@ def _check(key: tuple[Source, ...]) -> Compiled:
 
 def _valid(compiled: Compiled) -> Compiled:
     if not compiled.ok:
-        shown = "\n\n".join(diagnostic.render() for diagnostic in compiled.diagnostics)
-        raise InvalidFlow(f"The sources do not compile.\n{shown}", compiled.diagnostics)
+        rendered = "\n\n".join(diagnostic.render() for diagnostic in compiled.diagnostics)
+        raise InvalidFlow(f"The sources do not compile.\n{rendered}", compiled.diagnostics)
     return compiled
 
 
-def _accept(made: Made, *, strict: bool) -> Made:
+def _accept(compiled: Made, *, strict: bool) -> Made:
     if strict:
-        _valid(made[2].strictly())
-    return made
+        _valid(compiled[2].strictly())
+    return compiled
 
 
 def find_workflow(program: Program, name: str | None) -> Facet:
@@ -267,8 +267,8 @@ def find_workflow(program: Program, name: str | None) -> Facet:
     workflow = None if name is None else program.find_workflow(name)
     if workflow is not None:
         return workflow
-    names = sorted(each.qualified_name for each in program.workflows)
-    same = [each for each in names if name is not None and short_name(each) == name]
+    names = sorted(facet.qualified_name for facet in program.workflows)
+    same = [qualified_name for qualified_name in names if name is not None and short_name(qualified_name) == name]
     if len(same) > 1:
         raise NotFound(
             f"There are several workflows {name!r}; give the qualified name: {', '.join(same)}.", code="workflow_not_found"
@@ -315,25 +315,23 @@ def check_result(
     accepts any. `place` is the place of the result, for the message.
     """
     dot = f"{place}." if place else ""
-    names = [each.name for each in facet.returns]
+    names = [param.name for param in facet.returns]
     problems = [
         problem
-        for each in facet.returns
-        if each.name in result and not each.reference
-        for problem in misfits(program, f"{dot}{each.name}", each.type, result[each.name])
+        for param in facet.returns
+        if param.name in result and not param.reference
+        for problem in misfits(program, f"{dot}{param.name}", param.type, result[param.name])
     ]
-    unknown = [str(each) for each in result if each not in names] if names else []
-    meant = {
-        each: near[0] for each in unknown if (near := get_close_matches(each, [name for name in names if name not in result], 1))
-    }
+    unknown = [str(key) for key in result if key not in names] if names else []
+    meant = {key: near[0] for key in unknown if (near := get_close_matches(key, [name for name in names if name not in result], 1))}
     if not partial and not facet.blocks:
-        needed = [each.name for each in facet.returns if each.default is None and not isinstance(each.type, OptionalType)]
+        needed = [param.name for param in facet.returns if param.default is None and not isinstance(param.type, OptionalType)]
         there = {*result, *known, *meant.values()}
         problems += [f"{dot}{name} is missing" for name in needed if name not in there]
     problems += [
-        f"{dot}{each if each.isidentifier() else shown(each, 100)} is not one of its returns"
-        + (f"; did you mean {meant[each]}?" if each in meant else "")
-        for each in unknown
+        f"{dot}{key if key.isidentifier() else shown(key, 100)} is not one of its returns"
+        + (f"; did you mean {meant[key]}?" if key in meant else "")
+        for key in unknown
     ]
     if problems:
         wrong = f"This is not a result of {facet.qualified_name}: {'; '.join(problems)}".removesuffix("?")
@@ -348,7 +346,7 @@ def returns_words(facet: Facet) -> str:
 
 def declared_returns(facet: Facet) -> dict[str, str]:
     """The types of the declared returns, by name."""
-    return {each.name: type_words(each.type) for each in facet.returns}
+    return {param.name: type_words(param.type) for param in facet.returns}
 
 
 # --- handlers ---
@@ -357,14 +355,14 @@ def declared_returns(facet: Facet) -> dict[str, str]:
 def needed_handlers(program: Program, workflow: Facet) -> list[str]:
     """The event facets that the workflow can reach, in order."""
     seen: dict[str, None] = {}
-    left = [workflow]
-    while left:
-        facet = left.pop()
+    pending = [workflow]
+    while pending:
+        facet = pending.pop()
         if facet.qualified_name in seen:
             continue
         seen[facet.qualified_name] = None
         called = [program.find_facet(name) for name in _called(facet)]
-        left += [each for each in reversed(called) if each is not None]
+        pending += [callee for callee in reversed(called) if callee is not None]
     return [name for name in seen if name in program.facets and program.facets[name].is_event]
 
 

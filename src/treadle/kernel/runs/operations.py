@@ -126,7 +126,7 @@ class RunOperations(Service, RunsApi):
         """The run, with the handlers that it needs and that no live worker has."""
         run = await self._reads.get_visible(started.id, access)  # an idempotency key may stand for a run of another list
         servers, now = await self._store.servers.list_all(self._namespace), await self._store.now()
-        live = [each for each in servers if shown_server_state(each, now) == "running" and run.task_list in each.task_lists]
+        live = [server for server in servers if shown_server_state(server, now) == "running" and run.task_list in server.task_lists]
         missing = await self._missing_handlers(run)
         return await self.show(RunStarted, run, created=started.created, missing_handlers=missing, workers=len(live))
 
@@ -171,11 +171,13 @@ class RunOperations(Service, RunsApi):
     async def counts(self, *, access: Access = OPEN, **which: Unpack[RunFilter]) -> RunCounts:
         where, chosen = await self._filter(which, access)
         if where:
-            found = await self._search().find_runs(where, self._conditions((), chosen))
-            doing = Counter(str(each.doing) for each in (await self._reads.activities(found)).values())
-            states = Counter(str(run.state) for run in found)
+            runs = await self._search().find_runs(where, self._conditions((), chosen))
+            doing = Counter(str(activity.doing) for activity in (await self._reads.activities(runs)).values())
+            states = Counter(str(run.state) for run in runs)
             return RunCounts(
-                {state.value: states[state] for state in RunState}, len(found), {each.value: doing[each] for each in Doing}
+                {state.value: states[state] for state in RunState},
+                len(runs),
+                {activity.value: doing[activity] for activity in Doing},
             )
         counts = await self._reads.count_runs(**chosen)
         return RunCounts(counts, sum(counts.values()), await self._reads.count_doing(**chosen))
@@ -204,8 +206,8 @@ class RunOperations(Service, RunsApi):
             raise InvalidInput(f"Unknown action {action!r}; there are {', '.join(actions)}.")
         check_limit(limit)
         wanted = self._reads.runs_like(states=state).states
-        possible = [each.value for each in RunState if (RUN.target(each, action) or "") not in ("", each)]
-        states = tuple(each for each in possible if not wanted or each in wanted)
+        possible = [run_state.value for run_state in RunState if (RUN.target(run_state, action) or "") not in ("", run_state)]
+        states = tuple(run_state for run_state in possible if not wanted or run_state in wanted)
         result = BulkResult(action, dry_run, 0, [], [], next_before=None)
         if not states:
             return result
@@ -310,17 +312,17 @@ class RunOperations(Service, RunsApi):
     async def outputs(self, run_id: str, *, wait_for: float = 0.0, access: Access = OPEN) -> RunOutputs:
         if not 0 <= wait_for <= WAIT_LIMIT:
             raise InvalidInput(f"wait_for must be from 0 to {WAIT_LIMIT:g} seconds, not {wait_for:g}.")
-        asked = await self._reads.get_visible(run_id, access)
+        requested_run = await self._reads.get_visible(run_id, access)
         if wait_for:
             try:
-                await self._wait(asked.id, wait_for)
+                await self._wait(requested_run.id, wait_for)
             except (TimeoutError, RunFailed, RunCanceled):
                 pass  # the outcome is read below
-        run = await self._reads.get_current(asked.id)
+        run = await self._reads.get_current(requested_run.id)
         outputs = await self._opened(run.outputs) if run.state == RunState.COMPLETED else None
         reason = await self._reads.why(run.id)
         return RunOutputs(
-            id=asked.id,
+            id=requested_run.id,
             workflow=run.workflow,
             state=str(run.state),
             finished=run.finished,
@@ -341,17 +343,17 @@ class RunOperations(Service, RunsApi):
         if before is not None and after is not None:
             raise InvalidInput("Give either before or after, not both.")
         run = await self._reads.get_visible(run_id, access)
-        found = await self._reads.page_lines(run.id, limit, before, after)
-        paths = await self._reads.list_paths(run.id, [line.step_id for _, line in found])
-        lines = [run_line(number, line, paths) for number, line in found]
+        numbered_lines = await self._reads.page_lines(run.id, limit, before, after)
+        paths = await self._reads.list_paths(run.id, [line.step_id for _, line in numbered_lines])
+        lines = [run_line(number, line, paths) for number, line in numbered_lines]
         earlier = lines[0].number if lines and len(lines) == limit and after is None else None
         return RunLogPage(run.id, lines, earlier, lines[-1].number if lines else after or 0)
 
     async def tasks(self, run_id: str, *, limit: int = 100, access: Access = OPEN) -> TaskPage:
         check_limit(limit)
         run = await self._reads.get_visible(run_id, access)
-        found = await self._reads.list_live_tasks(run.id, limit)
-        return TaskPage([self._tasks.show(Task, task) for task in found], next_before=None)
+        tasks = await self._reads.list_live_tasks(run.id, limit)
+        return TaskPage([self._tasks.show(Task, task) for task in tasks], next_before=None)
 
     async def usage(self, run_id: str, *, access: Access = OPEN) -> RunUsage:
         run = await self._reads.get_visible(run_id, access)
@@ -376,18 +378,18 @@ class RunOperations(Service, RunsApi):
     ) -> SignalSent:
         run = await self._reads.get_visible(run_id, access)
         awaited = await self._reads.list_awaited_signals(run.id)
-        told = await self._functions.signal(run.id, name, plain_object(payload), idempotency_key=idempotency_key, actor=actor)
-        left = await self._reads.list_awaited_signals(run.id)
-        return SignalSent(run.id, name, told, name in awaited, left)
+        is_new = await self._functions.signal(run.id, name, plain_object(payload), idempotency_key=idempotency_key, actor=actor)
+        still_awaited = await self._reads.list_awaited_signals(run.id)
+        return SignalSent(run.id, name, is_new, name in awaited, still_awaited)
 
     async def _published(self, run: StoredRun) -> Json:
         if not is_function(run.flow_id):
             return None
         try:
-            found = await self._functions.list_published(run.id)
+            published = await self._functions.list_published(run.id)
         except (UnreadableValue, ValueLost) as error:
             return unreadable_json(error)
-        return {name: each.get("value") for name, each in found.items()} or None
+        return {name: entry.get("value") for name, entry in published.items()} or None
 
     async def query(self, run_id: str, name: str, *, access: Access = OPEN) -> PublishedValue:
         functions, run = self._functions, await self._reads.get_visible(run_id, access)
@@ -443,11 +445,11 @@ class RunOperations(Service, RunsApi):
         access: Access = OPEN,
     ) -> RunStarted:
         run = await self._reads.get_visible(run_id, access)
-        given = {**await self._runs.inputs(run), **(inputs or {})}
+        run_inputs = {**await self._runs.inputs(run), **(inputs or {})}
         if inputs and not is_function(run.flow_id):
             program = await self._flows.program(run.flow_id)
-            check_inputs(program, find_workflow(program, run.workflow), given, lenient=lenient)
-        return await self.show_started(await self._runs.rerun(run.id, inputs=given, actor=actor), access)
+            check_inputs(program, find_workflow(program, run.workflow), run_inputs, lenient=lenient)
+        return await self.show_started(await self._runs.rerun(run.id, inputs=run_inputs, actor=actor), access)
 
     async def fork(
         self, run_id: str, step: str, *, inputs: dict[str, Json] | None = None, actor: str = "operator", access: Access = OPEN
@@ -482,17 +484,17 @@ class FunctionOperations(FunctionsApi):
 
     async def adopt(self, run_id: str, version: int, *, actor: str = "operator") -> RunAdopted:
         run = await self._function_runs.adopt(run_id, version, actor=actor)
-        known = await self._functions.list_shown()
-        servers = sum(each.servers for each in known if (each.name, each.version) == (run.workflow, version))
+        functions = await self._functions.list_shown()
+        servers = sum(function.servers for function in functions if (function.name, function.version) == (run.workflow, version))
         return await self._shown.show(RunAdopted, run, servers=servers)
 
 
 async def _takeovers(reads: RunReads, run_id: str) -> list[Takeover]:
-    found = [(move, task or StoredTask(id=move.entity_id, lane_id=0)) for move, task in await reads.list_takeovers(run_id)]
-    paths = await reads.list_paths(run_id, [task.step_id for _, task in found])
+    takeovers = [(move, task or StoredTask(id=move.entity_id, lane_id=0)) for move, task in await reads.list_takeovers(run_id)]
+    paths = await reads.list_paths(run_id, [task.step_id for _, task in takeovers])
     return [
         Takeover(Instant.of(move.at), task.id, task.name or None, task.step_id, paths.get(task.step_id or ""), move.actor)
-        for move, task in found
+        for move, task in takeovers
     ]
 
 

@@ -95,22 +95,22 @@ class RunReads(Service):
 
     async def count_runs(self, **which: Any) -> dict[str, int]:
         """Number of matching runs by state, for every state; filters as for `runs_like`."""
-        found = await self._store.runs.count(self.runs_like(**which))
-        return {state: found.get(state, 0) for state in _STATES}
+        counts = await self._store.runs.count(self.runs_like(**which))
+        return {state: counts.get(state, 0) for state in _STATES}
 
     async def count_doing(self, **which: Any) -> dict[str, int]:
         """Number of unfinished runs by activity, for every activity, among the newest `COUNTED_RUNS` that match."""
-        found = await self._store.runs.count_doing(self.runs_like(**which), COUNTED_RUNS)
-        return {doing: found.get(doing, 0) for doing in _DOINGS}
+        counts = await self._store.runs.count_doing(self.runs_like(**which), COUNTED_RUNS)
+        return {doing: counts.get(doing, 0) for doing in _DOINGS}
 
     async def activities(self, runs: Sequence[Run]) -> dict[str, Activity]:
         """The activities of the unfinished ones of the runs, by id; one query."""
         live = [run.id for run in runs if not run.finished]
         work: dict[str, list[OpenWork]] = {}
-        for each in await self._store.runs.list_open_work(live) if live else ():
-            work.setdefault(each.task.run_id or "", []).append(each)
-        found = {run.id: activity_of(run, work.get(run.id, ())) for run in runs}
-        return {run_id: activity for run_id, activity in found.items() if activity is not None}
+        for group in await self._store.runs.list_open_work(live) if live else ():
+            work.setdefault(group.task.run_id or "", []).append(group)
+        activities = {run.id: activity_of(run, work.get(run.id, ())) for run in runs}
+        return {run_id: activity for run_id, activity in activities.items() if activity is not None}
 
     async def list_doing(self, runs: Sequence[Run]) -> dict[str, str]:
         """The words for the activities of the unfinished ones of the runs, by id."""
@@ -122,14 +122,14 @@ class RunReads(Service):
         moved = [run.id for run in runs if run.finished and run.moves > _PLAIN_MOVES]
         for move in await self._store.log.list_moves(*moved) if moved else ():
             moves.setdefault(move.entity_id, []).append(move)
-        found = {run.id: took_for(run, moves.get(run.id, ())) for run in runs}
-        return {run_id: took for run_id, took in found.items() if took is not None}
+        durations = {run.id: took_for(run, moves.get(run.id, ())) for run in runs}
+        return {run_id: took for run_id, took in durations.items() if took is not None}
 
     async def list_takeovers(self, run_id: Ref) -> list[tuple[Move, Task | None]]:
         """The last times that a worker lost a task of the run, oldest first, each with the task while it is kept."""
-        found = await self._store.log.list_takeovers(await find_id(self._store, self._namespace, "run", run_id), _TAKEOVERS)
-        tasks = {task.id: task for task in (await self._store.tasks.find_many([move.entity_id for move in found]) if found else ())}
-        return [(move, tasks.get(move.entity_id)) for move in found]
+        moves = await self._store.log.list_takeovers(await find_id(self._store, self._namespace, "run", run_id), _TAKEOVERS)
+        tasks = {task.id: task for task in (await self._store.tasks.find_many([move.entity_id for move in moves]) if moves else ())}
+        return [(move, tasks.get(move.entity_id)) for move in moves]
 
     def runs_like(
         self,
@@ -186,16 +186,16 @@ class RunReads(Service):
         """Up to `limit` steps and blocks of the run as a tree in program order."""
         run = await self.get_run(run_id)
         work = await self.work_of(run)
-        found: list[ShownStep] = []
+        steps: list[ShownStep] = []
         after: str | None = None
-        while len(found) < limit:
-            page = await self._store.runs.list_steps(run.id, after, min(limit - len(found), 1000))
-            found += await self.shown(work, page)
+        while len(steps) < limit:
+            page = await self._store.runs.list_steps(run.id, after, min(limit - len(steps), 1000))
+            steps += await self.shown(work, page)
             if not page:
-                found += self.unrecorded(work, found)
+                steps += self.unrecorded(work, steps)
                 break
             after = page[-1].id
-        return list(in_order(found))
+        return list(in_order(steps))
 
     async def work_of(self, run: Run) -> RunWork:
         """The function's steps in progress, and the times in which the run had failed; without the tasks of other steps."""
@@ -213,13 +213,13 @@ class RunReads(Service):
     async def shown(self, work: RunWork, steps: Iterable[Step]) -> list[ShownStep]:
         """These steps for display, without rows that interfaces hide."""
         rows = [(step, show_step(step, self._value_store)) for step in steps if step.kind not in HIDDEN]
-        known = await self.work_at(work, {row.id: row.status for _, row in rows})
-        return [known.show(step, row) for step, row in rows]
+        live_work = await self.work_at(work, {row.id: row.status for _, row in rows})
+        return [live_work.show(step, row) for step, row in rows]
 
     def unrecorded(self, work: RunWork, known: Sequence[ShownStep]) -> list[ShownStep]:
         """The steps that the run's function executes and that are not among the known ones."""
-        ids = {each.row.id for each in known}
-        return [each for each in work.show_unrecorded() if each.row.id not in ids]
+        ids = {step.row.id for step in known}
+        return [step for step in work.show_unrecorded() if step.row.id not in ids]
 
     async def get_step(self, run_id: Ref, step: str) -> StepRow:
         """A step by its id or its path (`Checkout.orders[3].pay`), or `NotFound`."""
@@ -228,13 +228,13 @@ class RunReads(Service):
             if rows:
                 return show_step(rows[0], self._value_store)
             raise not_found("step", step)
-        steps = [shown.row for shown in await self.list_steps(run_id) if shown.row.is_step]
-        found = [row for row in steps if row.path == step] or [row for row in steps if is_short(step) and row.id.startswith(step)]
-        if len(found) > 1 and found[0].path != step:
-            raise AmbiguousId("step", step, [row.id for row in found[:CANDIDATES]], more=len(found) > CANDIDATES)
-        if not found:
+        steps = [candidate.row for candidate in await self.list_steps(run_id) if candidate.row.is_step]
+        matches = [row for row in steps if row.path == step] or [row for row in steps if is_short(step) and row.id.startswith(step)]
+        if len(matches) > 1 and matches[0].path != step:
+            raise AmbiguousId("step", step, [row.id for row in matches[:CANDIDATES]], more=len(matches) > CANDIDATES)
+        if not matches:
             raise not_found("step", step)
-        return found[0]
+        return matches[0]
 
     async def list_live_tasks(self, run_id: Ref, limit: int = 50) -> list[Task]:
         """Unfinished tasks of the run, newest first."""
@@ -265,13 +265,13 @@ class RunReads(Service):
 
     async def why(self, run_id: Ref) -> Reason:
         """The reason why the run, or the run that continues it, is in its state, and its deadline."""
-        asked = await self.get_run(run_id)
-        run = await current_run(self._store, asked)
+        requested_run = await self.get_run(run_id)
+        run = await current_run(self._store, requested_run)
         tasks = [] if run.finished else await self.list_live_tasks(run.id, _COUNTED)
         reason = await self._why(run, tasks)
-        if (request := next((each for task in tasks if task.kind == FUNCTION and (each := read_request(task))), None)) is not None:
+        if (request := next(filter(None, (read_request(task) for task in tasks if task.kind == FUNCTION)), None)) is not None:
             reason = Reason(reason.code, f"{request.text}; now: {reason.text}")
-        text = reason.text if run is asked else f"continued as the run {run.id}: {reason.text}"
+        text = reason.text if run is requested_run else f"continued as the run {run.id}: {reason.text}"
         if run.deadline_at is not None and not run.finished:
             text += f"; deadline at {as_text(run.deadline_at)}"
         return Reason(reason.code, text)
@@ -282,9 +282,9 @@ class RunReads(Service):
             return reason
         root_id = RunRef(id=run.id, workflow=run.workflow).root_id
         rows = await self._store.runs.load_steps(run.id, rows=[root_id, *(task.step_id for task in tasks[:_SHOWN] if task.step_id)])
-        shown = [show_step(row, self._value_store) for row in rows]
-        paths = {row.id: row.path for row in shown}
-        doom = next((row.doom for row in shown if row.id == root_id), None)
+        step_rows = [show_step(row, self._value_store) for row in rows]
+        paths = {row.id: row.path for row in step_rows}
+        doom = next((row.doom for row in step_rows if row.id == root_id), None)
         broken = None if run.finished else await self._find_broken(run, tasks)
         context = await self._limit_context(tasks) | await self._wait_context(tasks[:_NAMED])
         reason = why_run(
@@ -300,15 +300,15 @@ class RunReads(Service):
         steps = [
             step for step in await all_steps(self._store, own.run_id or "") if step.state in (StepState.RUNNING, StepState.PENDING)
         ]
-        shown = (find_readable(step, self._value_store) for step in steps if step.kind not in HIDDEN)
+        recorded = (find_readable(step, self._value_store) for step in steps if step.kind not in HIDDEN)
         # an effect that has begun waits for the decision on its unknown outcome
-        waiting = [each for each in shown if each is not None and (each.kind != EFFECT or each.state == StepState.PENDING)]
-        waiting.sort(key=lambda each: each.ordinal)
+        waiting = [step for step in recorded if step is not None and (step.kind != EFFECT or step.state == StepState.PENDING)]
+        waiting.sort(key=lambda step: step.ordinal)
         if not waiting:
             return None
         servers, now = await self._store.servers.list_all(self._namespace), await self._store.now()
-        asked = [each.task_id for each in waiting[:NAMED] if each.kind in (CALL, ASK) and each.task_id]
-        tasks = sorted(await self._store.tasks.find_many(asked) if asked else (), key=lambda task: asked.index(task.id))
+        task_ids = [step.task_id for step in waiting[:NAMED] if step.kind in (CALL, ASK) and step.task_id]
+        tasks = sorted(await self._store.tasks.find_many(task_ids) if task_ids else (), key=lambda task: task_ids.index(task.id))
         context = await self._wait_context(tasks)
         reasons = {task.id: why(task, servers, now, context=context.get(task.id)).text for task in tasks}
         live = any(shown_server_state(server, now) == "running" and serves(server, own) for server in servers)
@@ -317,24 +317,24 @@ class RunReads(Service):
 
     async def _wait_context(self, tasks: Sequence[Task]) -> dict[str, WaitContext]:
         """Reasons of the tasks that are paused, or await an approval or external job, by task."""
-        found = {task.id: WaitContext(pause=pause) for task in tasks if (pause := await find_pause(self._store, task))}
+        contexts = {task.id: WaitContext(pause=pause) for task in tasks if (pause := await find_pause(self._store, task))}
         for task in tasks:
             if (
                 self._why_awaiting is not None
-                and task.id not in found
+                and task.id not in contexts
                 and task.state in (TaskState.AWAITING_APPROVAL, TaskState.AWAITING_EXTERNAL)
             ):
-                found[task.id] = WaitContext(waits_for=await self._why_awaiting(task))
-        return found
+                contexts[task.id] = WaitContext(waits_for=await self._why_awaiting(task))
+        return contexts
 
     async def _limit_context(self, tasks: Sequence[Task]) -> dict[str, WaitContext]:
         """The limits that tasks wait for, by task."""
         held = {task.id: task.limit_key for task in tasks if task.limit_key is not None and task.hold & Hold.OVER_LIMIT}
         if not held:
             return {}
-        found = {limit.key: limit for limit in await self._store.operators.list_limits(self._namespace)}
+        limits = {limit.key: limit for limit in await self._store.operators.list_limits(self._namespace)}
         contexts = {
-            key: WaitContext(limit=found.get(key), holders=await self._store.operators.list_admitted(self._namespace, key, _NAMED))
+            key: WaitContext(limit=limits.get(key), holders=await self._store.operators.list_admitted(self._namespace, key, _NAMED))
             for key in set(held.values())
         }
         return {task_id: contexts[key] for task_id, key in held.items()}
@@ -359,7 +359,7 @@ def why_run(
     context: Mapping[str, WaitContext] | None = None,
 ) -> Reason:
     """The reason in one line, from the run's live tasks, the paths of their steps, and a task that failed to advance it. Pure."""
-    known = context or {}
+    contexts = context or {}
     error = decode(run.error) or {}
     message = error.get("message", "")
     match run.state:
@@ -378,16 +378,16 @@ def why_run(
         return Reason("not_advanced", f"the results of its steps are stored but could not be processed: {problem}; {again}")
     if not tasks:
         return Reason("stuck", f"it has no live task; repair it with `treadle runs resume {run.id}`")
-    reasons = [(task, why(task, servers, now, context=known.get(task.id))) for task in tasks]
+    reasons = [(task, why(task, servers, now, context=contexts.get(task.id))) for task in tasks]
     alike: dict[tuple[str, str], list[tuple[str, str]]] = {}
     for task, reason in reasons:
         key = (task.name, reason.text.replace(task.id, ""))
         alike.setdefault(key, []).append((paths.get(task.step_id or "", task.name), reason.text))
     parts = [
-        f"{found[0][0]}{f' and {len(found) - 1} other step(s)' if len(found) > 1 else ''} ({name}): {found[0][1]}"
-        for (name, _), found in list(alike.items())[:_NAMED]
+        f"{group[0][0]}{f' and {len(group) - 1} other step(s)' if len(group) > 1 else ''} ({name}): {group[0][1]}"
+        for (name, _), group in list(alike.items())[:_NAMED]
     ]
-    more = sum(len(found) for found in list(alike.values())[_NAMED:])
+    more = sum(len(group) for group in list(alike.values())[_NAMED:])
     code = reasons[0][1].code if len(tasks) == 1 else "steps"
     return Reason(code, "waits for " + "; ".join(parts) + (f"; and {more} more" if more else ""))
 
@@ -396,7 +396,7 @@ def in_order(steps: Sequence[ShownStep]) -> Iterator[ShownStep]:
     """Steps as a tree, depth first, children by ordinal; steps without a listed parent are at the top."""
     return depth_first(
         steps,
-        lambda shown: shown.row.id,
-        lambda shown: shown.row.parent_id,
-        lambda shown: (shown.row.ordinal, shown.created_at, shown.row.place),
+        lambda step: step.row.id,
+        lambda step: step.row.parent_id,
+        lambda step: (step.row.ordinal, step.created_at, step.row.place),
     )

@@ -152,18 +152,18 @@ class Runs(RunRepairs):
             raise InvalidInput(f"on_failure must be stop or finish, not {on_failure!r}.")
         stored: Flow | None = None
         if isinstance(flow, str):
-            found = await self._flows.get_flow(flow, version)
-            flow_id, program = found.id, await self._flows.program(found.id)
+            named_flow = await self._flows.get_flow(flow, version)
+            flow_id, program = named_flow.id, await self._flows.program(named_flow.id)
         else:
             stored, program, _ = await self._flows.compile_aside(flow)
             flow_id = stored.id
         entry = find_workflow(program, workflow)
-        given = dict(inputs or {})
-        check_inputs(program, entry, given, lenient=lenient)
+        run_inputs = dict(inputs or {})
+        check_inputs(program, entry, run_inputs, lenient=lenient)
         ends_at, now = await find_deadline(self._store, entry.qualified_name, deadline, deadline_at, self._deadlines)
         run_id = run_id or self._ids.new_id()
-        encode(given, "inputs", INPUTS_LIMIT)
-        folded = self._value_store.fold(given, run_id, "inputs")
+        encode(run_inputs, "inputs", INPUTS_LIMIT)
+        folded = self._value_store.fold(run_inputs, run_id, "inputs")
         packed, _ = self._value_store.pack(folded.attributes, run_id, "inputs", INPUTS_LIMIT)
         run = Run(
             id=run_id,
@@ -180,36 +180,36 @@ class Runs(RunRepairs):
             deadline_at=ends_at,
             fairness_key=None if fairness_key is None else check_key(fairness_key, "fairness key"),
         )
-        known = Known(run, View())
-        known.view.blobs.update(folded.values)
-        known.view.add_absent(RunRef(id=run.id, workflow=run.workflow).root_id)  # a new run has no stored rows
+        cached = Known(run, View())
+        cached.view.blobs.update(folded.values)
+        cached.view.add_absent(RunRef(id=run.id, workflow=run.workflow).root_id)  # a new run has no stored rows
         stops = on_failure == "stop" if on_failure else not handles(self._finishing, run.workflow)
-        changes = await self._advancer.views.evaluate(known, [Started(folded.attributes, stops)])
+        changes = await self._advancer.views.evaluate(cached, [Started(folded.attributes, stops)])
         rows = (*folded.blobs, *tag_rows("run", run_id, check_tags(tags)))
-        return self._new(run, stored, rows, known, changes, actor, preclaimed, deadline_tasks(run, now))
+        return self._new(run, stored, rows, cached, changes, actor, preclaimed, deadline_tasks(run, now))
 
     def _new(
         self,
         run: Run,
         flow: Flow | None,
         rows: tuple[Row, ...],
-        known: Known,
+        cached: Known,
         changes: Changes,
         actor: str | None,
         preclaimed: Preclaimed | None = None,
         timers: tuple[NewTask, ...] = (),
     ) -> NewRun:
         """Build the unit of a new run with its first changes."""
-        known.run = msgspec.structs.replace(run, version=-1)  # this commit raises it to version 0
-        tasks, made, steps = rows_of(known.run, changes, self._value_store, actor, preclaimed)
+        cached.run = msgspec.structs.replace(run, version=-1)  # this commit raises it to version 0
+        tasks, change_rows, steps = rows_of(cached.run, changes, self._value_store, actor, preclaimed)
         first: tuple[Row, ...] = () if flow is None else (PutFlow(flow),)
         new = PutRun(msgspec.structs.replace(run, steps=len(changes.created)))
-        unit = Unit(tasks=(*timers, *tasks), rows=once([*first, new, *rows, *made]))
+        unit = Unit(tasks=(*timers, *tasks), rows=once([*first, new, *rows, *change_rows]))
 
         def committed() -> None:
             if preclaimed is not None:
                 self._advancer.driven[run.id] = preclaimed
-            self._advancer.committed(known, changes, steps)
+            self._advancer.committed(cached, changes, steps)
 
         return NewRun(run, unit, committed)
 
@@ -366,9 +366,9 @@ class Runs(RunRepairs):
     async def rerun(self, run_id: Ref, *, inputs: Mapping[str, Json] | None = None, actor: str | None = None) -> StartedRun:
         """Start the same workflow of the same flow again, with the same inputs unless others are given."""
         run = await self.get_run(run_id)
-        given = await self.inputs(run) if inputs is None else inputs
+        run_inputs = await self.inputs(run) if inputs is None else inputs
         if is_function(run.flow_id):
-            return StartedRun(await self._of_functions.rerun(run, given, actor=actor))
+            return StartedRun(await self._of_functions.rerun(run, run_inputs, actor=actor))
         try:
             root = await self._advancer.views.find_root(run)
         except UnreadableValue:  # the setting of the damaged run is lost with its root
@@ -376,7 +376,7 @@ class Runs(RunRepairs):
         return await self.start(
             run.flow_id,
             run.workflow,
-            given,
+            run_inputs,
             task_list=run.task_list,
             priority=run.priority,
             parent_id=run.id,
@@ -410,12 +410,12 @@ class Runs(RunRepairs):
         run = await self.get_run(run_id)
         target = await self.get_step(run.id, step_id)
         program = await self._flows.program(run.flow_id)
-        given = {**await self.inputs(run), **(inputs or {})}
+        run_inputs = {**await self.inputs(run), **(inputs or {})}
         if inputs:
-            check_inputs(program, find_workflow(program, run.workflow), given)
-            encode(given, "inputs", INPUTS_LIMIT)
+            check_inputs(program, find_workflow(program, run.workflow), run_inputs)
+            encode(run_inputs, "inputs", INPUTS_LIMIT)
         new_id = self._ids.new_id()
-        folded = self._value_store.fold(given, run.root_id, "inputs")
+        folded = self._value_store.fold(run_inputs, run.root_id, "inputs")
         changed = {name: folded.attributes[name] for name in inputs or {}}
         ends_at, now = await find_deadline(self._store, run.workflow, None, None, self._deadlines)
         new = Run(

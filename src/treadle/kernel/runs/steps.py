@@ -116,28 +116,28 @@ class StepReads(RunReads):
         the run has steps; one in storage order costs only itself and may be shorter than `limit` before the end.
         """
         check_limit(limit)
-        known = tuple(state.value for state in StepState)
-        if unknown := [state for state in states if state not in known]:
-            raise InvalidInput(f"Unknown state {unknown[0]!r}; states of steps are {', '.join(known)}.")
+        state_names = tuple(state.value for state in StepState)
+        if unknown := [state for state in states if state not in state_names]:
+            raise InvalidInput(f"Unknown state {unknown[0]!r}; states of steps are {', '.join(state_names)}.")
         cursor = None if after is None else parse_id(after, "cursor")
         work = await self.work_of(run)
         if below is None and not in_program_order:
             stored = await self._store.runs.list_steps(run.id, cursor, limit)
-            shown, last = await self.shown(work, stored), len(stored) < limit
+            page, last = await self.shown(work, stored), len(stored) < limit
             if last and work.in_progress:
                 recorded = await self.shown(work, await self._store.runs.load_steps(run.id, rows=list(work.in_progress)))
-                shown += self.unrecorded(work, recorded)
-            kept = [each for each in shown if _fits(each, states, blocks)]
-            return await self._finished(work, kept), None if last else stored[-1].id
-        found = await (self._all(run) if below is None else self._below(run, work, below))
-        steps, next_after = _page_of(found, cursor, states, blocks, limit)
+                page += self.unrecorded(work, recorded)
+            fitting = [step for step in page if _fits(step, states, blocks)]
+            return await self._finished(work, fitting), None if last else stored[-1].id
+        ordered = await (self._all(run) if below is None else self._below(run, work, below))
+        steps, next_after = _page_of(ordered, cursor, states, blocks, limit)
         return await self._finished(work, steps), next_after
 
     async def _finished(self, work: RunWork, steps: list[ShownStep]) -> list[ShownStep]:
         """The steps with the times of their finished tasks."""
-        wanted = {task_id: each.row.id for each in steps if each.ended_at is not None and (task_id := task_of(each.row))}
+        wanted = {task_id: step.row.id for step in steps if step.ended_at is not None and (task_id := task_of(step.row))}
         tasks = {wanted[task.id]: task for task in (await self._store.tasks.find_many(list(wanted), ended=True) if wanted else [])}
-        return [work.finish(each, tasks[each.row.id]) if each.row.id in tasks else each for each in steps]
+        return [work.finish(step, tasks[step.row.id]) if step.row.id in tasks else step for step in steps]
 
     async def _all(self, run: Run) -> list[ShownStep]:
         if run.steps > SORTED_LIMIT:
@@ -159,13 +159,16 @@ class StepReads(RunReads):
     async def show_step(self, run: Run, step: str) -> ShownStep:
         """A step by its id or its path, or `NotFound`."""
         work = await self.work_of(run)
-        if (found := next((each for each in work.show_unrecorded() if step in (each.row.id, each.row.path)), None)) is not None:
-            row = found.row
+        unrecorded = next(
+            (candidate for candidate in work.show_unrecorded() if step in (candidate.row.id, candidate.row.path)), None
+        )
+        if unrecorded is not None:
+            row = unrecorded.row
         else:
             row = await self.get_step(run.id, step)
         stored = await self.shown(work, await self._store.runs.load_steps(run.id, rows=[row.id]))
-        if not stored and found is not None:
-            return found
+        if not stored and unrecorded is not None:
+            return unrecorded
         if not stored:
             raise not_found("step", step)
         return (await self._finished(work, stored))[0]
@@ -180,14 +183,14 @@ class StepReads(RunReads):
     async def open_values(self, values: dict[str, Json]) -> dict[str, Json]:
         """The attributes with separately stored values filled in."""
         refs = [value.digest for value in values.values() if isinstance(value, BlobRef)]
-        found = await self._value_store.load(refs) if refs else {}
-        return {name: found[value.digest] if isinstance(value, BlobRef) else value for name, value in values.items()}
+        large_values = await self._value_store.load(refs) if refs else {}
+        return {name: large_values[value.digest] if isinstance(value, BlobRef) else value for name, value in values.items()}
 
     async def timeline(self, steps: Sequence[ShownStep]) -> list[tuple[ShownStep, list[TimeSpan]]]:
         """The time spans of these steps' tasks, by step."""
-        wanted = [task_id for shown in steps if (task_id := task_of(shown.row)) is not None]
+        wanted = [task_id for step in steps if (task_id := task_of(step.row)) is not None]
         tasks = {task.id: task for task in (await self._store.tasks.find_many(wanted) if wanted else [])}
-        return [(shown, await self._spans(tasks.get(task_of(shown.row) or ""))) for shown in steps]
+        return [(step, await self._spans(tasks.get(task_of(step.row) or ""))) for step in steps]
 
     async def _spans(self, task: Task | None) -> list[TimeSpan]:
         if task is None:
@@ -196,21 +199,21 @@ class StepReads(RunReads):
 
     async def count_by_statement(self, run: Run) -> dict[str, NodeCounts]:
         """The rows of each program node; empty for a run over `SORTED_LIMIT`."""
-        found: dict[str, NodeCounts] = {}
+        nodes: dict[str, NodeCounts] = {}
         work = await self.work_of(run)
         after: str | None = None
         while run.steps <= SORTED_LIMIT and (page := await self._store.runs.list_steps(run.id, after, PAGE_LIMIT)):
             rows = {step.id: statement_of(step, self._value_store) for step in page}
-            known = await self.work_at(work, {step_id: status for step_id, (_, status) in rows.items()})
+            live_work = await self.work_at(work, {step_id: status for step_id, (_, status) in rows.items()})
             for step in page:
                 statement_id, status = rows[step.id]
-                found.setdefault(statement_id, NodeCounts()).count(step, known.state_of(step.id, status))
+                nodes.setdefault(statement_id, NodeCounts()).count(step, live_work.state_of(step.id, status))
             after = page[-1].id
-        single = {node.step_id: node for node in found.values() if node.step_id is not None}
+        single = {node.step_id: node for node in nodes.values() if node.step_id is not None}
         for step in await self._store.runs.load_steps(run.id, rows=list(single)[:PAGE_LIMIT]) if single else ():
             row = show_step(step, self._value_store)
             single[step.id].about, single[step.id].total = arguments_text(row.params), row.total
-        return found
+        return nodes
 
 
 def run_line(number: int, line: LogLine, paths: dict[str, str]) -> RunLogLine:
@@ -256,21 +259,21 @@ def folds(row: StepRow, program: Program | None) -> bool:
     return own or (facet is not None and bool(facet.blocks or facet.catch or any(mixin.alias for mixin in facet.mixins)))
 
 
-def _fits(shown: ShownStep, states: Sequence[str], blocks: bool) -> bool:
-    return (blocks or is_shown(shown.row)) and (not states or shown.state in states)
+def _fits(step: ShownStep, states: Sequence[str], blocks: bool) -> bool:
+    return (blocks or is_shown(step.row)) and (not states or step.state in states)
 
 
 def _page_of(
-    found: Sequence[ShownStep], cursor: str | None, states: Sequence[str], blocks: bool, limit: int
+    steps: Sequence[ShownStep], cursor: str | None, states: Sequence[str], blocks: bool, limit: int
 ) -> tuple[list[ShownStep], str | None]:
     """The page after the cursor, from sorted steps."""
     start = 0
     if cursor is not None:
-        start = next((number for number, shown in enumerate(found, 1) if shown.row.id == cursor), -1)
+        start = next((number for number, step in enumerate(steps, 1) if step.row.id == cursor), -1)
         if start < 0:
             raise not_found("step", cursor)
-    kept = [shown for shown in found[start:] if _fits(shown, states, blocks)]
-    return kept[:limit], kept[limit - 1].row.id if len(kept) > limit else None
+    fitting = [step for step in steps[start:] if _fits(step, states, blocks)]
+    return fitting[:limit], fitting[limit - 1].row.id if len(fitting) > limit else None
 
 
 _LINES = 100
@@ -328,7 +331,7 @@ class StepOperations(Service, StepsApi):
             in_program_order=order == "program",
         )
         program = await self._program(run)
-        return StepPage(run.id, [_step(shown, program, values=values) for shown in steps], next_after)
+        return StepPage(run.id, [_step(step, program, values=values) for step in steps], next_after)
 
     async def _program(self, run: Run) -> Program | None:
         """The program of a workflow's run; None if it cannot be read."""
@@ -352,18 +355,18 @@ class StepOperations(Service, StepsApi):
         times = [
             record_of(
                 StepTime,
-                _step(shown, None),
-                began_at=Instant.of(shown.began_at) if not spans else min(Instant.of(shown.began_at), spans[0].began_at),
+                _step(step, None),
+                began_at=Instant.of(step.began_at) if not spans else min(Instant.of(step.began_at), spans[0].began_at),
                 spans=spans,
             )
-            for shown, spans in await self._reads.timeline(steps)
+            for step, spans in await self._reads.timeline(steps)
         ]
         return Timeline(run.id, Instant.of(await self._store.now()), times, next_after)
 
     async def get(self, run_id: str, step: str, *, whole: bool = False, access: Access = OPEN) -> StepDetail:
         run = await self._reads.get_visible(run_id, access)
-        shown = await self._reads.show_step(run, step)
-        row, task_id = shown.row, task_of(shown.row)
+        shown_step = await self._reads.show_step(run, step)
+        row, task_id = shown_step.row, task_of(shown_step.row)
         params, returns, loop = row.params, row.returns, row.loop
         if whole:
             params, returns, loop = [await self._reads.open_values(values) for values in (params, returns, loop)]
@@ -380,7 +383,7 @@ class StepOperations(Service, StepsApi):
                 params = params or task.payload
         return step_record(
             StepDetail,
-            shown,
+            shown_step,
             await self._program(run),
             params,
             returns,
@@ -446,27 +449,27 @@ class StepOperations(Service, StepsApi):
             _check(program, row, result)
         rows = list(
             depth_first(
-                await self._runs.list_steps(run.id), lambda each: each.id, lambda each: each.parent_id, lambda each: each.ordinal
+                await self._runs.list_steps(run.id), lambda node: node.id, lambda node: node.parent_id, lambda node: node.ordinal
             )
         )
         repeated = list_repeated(program, RunRef(id=run.id, workflow=run.workflow), rows, row.id)
         return [
-            RepeatedCall(each.path, each.facet or "", "failed" if each.error is not None else "completed")
-            for each in repeated
-            if each.is_step and each.is_terminal and _is_call(program, each) and (each.id != row.id or result is None)
+            RepeatedCall(step.path, step.facet or "", "failed" if step.error is not None else "completed")
+            for step in repeated
+            if step.is_step and step.is_terminal and _is_call(program, step) and (step.id != row.id or result is None)
         ]
 
     async def _function_calls(self, run: Run, step_id: str, result: Mapping[str, Json] | None) -> builtins.list[RepeatedCall]:
         if result is not None:
             raise InvalidInput("The step of a function takes no result: its code returns it. Redo it without one.")
-        recorded = [each for each in await self._functions.recorded(run.id) if each.kind not in HIDDEN]
-        target = next((each for each in recorded if each.id == step_id), None)
+        recorded = [step for step in await self._functions.recorded(run.id) if step.kind not in HIDDEN]
+        target = next((step for step in recorded if step.id == step_id), None)
         if target is None:
             raise not_found("step", step_id)
         if not is_finished(target):
             raise Refused(f"The step {target.name} has not ended.")
-        again = [each for each in recorded if each is target or (is_finished(each) and is_after(each.place, target.place))]
-        return [RepeatedCall(each.name, each.kind, each.state) for each in again]
+        again = [step for step in recorded if step is target or (is_finished(step) and is_after(step.place, target.place))]
+        return [RepeatedCall(step.name, step.kind, step.state) for step in again]
 
     async def _redo(self, run: Run, step_id: str, result: Mapping[str, Json] | None, *, actor: str) -> str:
         """Start a run that keeps what does not depend on the step, and cancel the old one unless it has ended; returns its id.
@@ -496,8 +499,8 @@ class StepOperations(Service, StepsApi):
         return new.id
 
 
-def _step(shown: ShownStep, program: Program | None, *, values: bool = True) -> Step:
-    return step_record(Step, shown, program, shown.row.params if values else {}, shown.row.returns if values else {})
+def _step(shown_step: ShownStep, program: Program | None, *, values: bool = True) -> Step:
+    return step_record(Step, shown_step, program, shown_step.row.params if values else {}, shown_step.row.returns if values else {})
 
 
 def _is_call(program: Program, row: StepRow) -> bool:

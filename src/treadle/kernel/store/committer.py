@@ -156,14 +156,14 @@ class Committer:
         rows = [row for claim in claims for row in self._attached.get(claim, ())]
         return msgspec.structs.replace(unit, rows=(*unit.rows, *rows)) if rows else unit
 
-    def _enqueue(self, each: _Submission) -> None:
+    def _enqueue(self, submission: _Submission) -> None:
         if self._attached:
-            each.unit = self._with_attached(each.unit)
-        if each.unit.tasks and self._telemetry.observe is not None:
+            submission.unit = self._with_attached(submission.unit)
+        if submission.unit.tasks and self._telemetry.observe is not None:
             spans = self._telemetry.spans
-            each.sent_at, each.origin = self._clock.monotonic(), None if spans is None else spans.origin()
-        self._queue.append(each)
-        self._waiting_rows += 1 + len(each.unit.tasks)
+            submission.sent_at, submission.origin = self._clock.monotonic(), None if spans is None else spans.origin()
+        self._queue.append(submission)
+        self._waiting_rows += 1 + len(submission.unit.tasks)
         self._start_sender()
 
     def _refuse_if_behind(self) -> None:
@@ -275,9 +275,9 @@ class Committer:
         """Send the batch until each unit has its answer or its sender's patience has ended."""
         delay = STORE_BACKOFF.first
         try:
-            while batch := [each for each in batch if each.open]:
+            while batch := [submission for submission in batch if submission.open]:
                 try:
-                    self._answer(batch, await self._commit([each.unit for each in batch]))
+                    self._answer(batch, await self._commit([submission.unit for submission in batch]))
                 except StoreError as error:
                     self._refuse_impatient(batch, error)
                     self._trouble = True
@@ -294,8 +294,8 @@ class Committer:
                         return
                     await self._send_halves(batch)
         except asyncio.CancelledError:
-            for each in batch:
-                each.resolve(StoreUnavailable("The engine was closed during this commit; it may or may not be there."))
+            for submission in batch:
+                submission.resolve(StoreUnavailable("The engine was closed during this commit; it may or may not be there."))
             raise
 
     async def _send_halves(self, batch: list[_Submission]) -> None:
@@ -312,15 +312,15 @@ class Committer:
         """Fail the senders with no patience left, including those queued behind this batch, which may never finish."""
         now = self._clock.monotonic()
         lasting = not isinstance(error, StoreUnavailable)
-        for each in batch:
-            if each.until is not None and (lasting or now >= each.until):
-                each.resolve(error)
-                self._rolled_back(each.unit)
-        for each in self._queue:
-            if each.until is not None and now >= each.until:
-                each.resolve(error)
-        if not all(each.open for each in self._queue):
-            self._queue = deque(each for each in self._queue if each.open)
+        for submission in batch:
+            if submission.until is not None and (lasting or now >= submission.until):
+                submission.resolve(error)
+                self._rolled_back(submission.unit)
+        for submission in self._queue:
+            if submission.until is not None and now >= submission.until:
+                submission.resolve(error)
+        if not all(submission.open for submission in self._queue):
+            self._queue = deque(submission for submission in self._queue if submission.open)
             self._waiting_rows = _rows_of(self._queue)
 
     def _answer(self, batch: Sequence[_Submission], answers: Sequence[Answer]) -> None:
@@ -335,9 +335,9 @@ class Committer:
         lanes: set[int] = set()
         unsignaled: set[int] = set()
         soonest = _NEVER
-        for each, answer in zip(batch, answers, strict=True):
-            each.resolve(answer)
-            unit = each.unit
+        for submission, answer in zip(batch, answers, strict=True):
+            submission.resolve(answer)
+            unit = submission.unit
             if answer is DONE and type(unit.guard) is Claim and type(unit.settlement) is Finish and not unit.tasks:
                 finished.append(unit.guard.task_id)  # the usual unit
                 continue
@@ -345,9 +345,9 @@ class Committer:
                 lanes.update(answer.lane_ids)
                 if not answer.is_signaled:
                     unsignaled.update(answer.lane_ids)
-            if unit.tasks and self._telemetry.observe is not None and (made := _made(unit, answer)):
-                took = self._clock.monotonic() - each.sent_at if each.sent_at else 0.0
-                self._telemetry.observe(TasksStored(made, took, each.origin))
+            if unit.tasks and self._telemetry.observe is not None and (created := _made(unit, answer)):
+                took = self._clock.monotonic() - submission.sent_at if submission.sent_at else 0.0
+                self._telemetry.observe(TasksStored(created, took, submission.origin))
             if answer.verdict is not Verdict.DONE:
                 continue
             guard, ends = unit.guard, isinstance(unit.settlement, Finish)
@@ -442,7 +442,7 @@ def _made(unit: Unit, answer: Answer) -> Sequence[NewTask]:
 
 
 def _rows_of(batch: Iterable[_Submission]) -> int:
-    return sum(1 + len(each.unit.tasks) for each in batch)
+    return sum(1 + len(submission.unit.tasks) for submission in batch)
 
 
 def _first_delay(unit: Unit) -> int:

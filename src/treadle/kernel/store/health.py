@@ -37,8 +37,8 @@ def findings(health: StoreHealth) -> Iterator[Finding]:
 
 def _overdue(health: StoreHealth) -> Finding:
     if health.overdue_for > LATE_FOR:
-        found = f"a task has been due for {health.overdue_for / 1000:.0f} s and no worker has woken it"
-        return Finding("wake lag", "warn", found, "Start a worker: any one of them wakes what is due.")
+        problem = f"a task has been due for {health.overdue_for / 1000:.0f} s and no worker has woken it"
+        return Finding("wake lag", "warn", problem, "Start a worker: any one of them wakes what is due.")
     return Finding("wake lag", "ok", f"{health.overdue_for} ms")
 
 
@@ -47,15 +47,15 @@ def _postgres(health: StoreHealth) -> Iterator[Finding]:
     yield Finding("server", "ok", f"PostgreSQL {health.versions['postgresql']}")
     lasting = health.oldest_snapshot_for
     if lasting is not None and lasting > OLD_SNAPSHOT_FOR:
-        found = f"{health.snapshot_by} has held one for {lasting // 60_000} min"
+        problem = f"{health.snapshot_by} has held one for {lasting // 60_000} min"
         do = "End it (pg_terminate_backend) or find out why it stays: dead rows cannot be removed meanwhile, and claims get slower."
-        yield Finding("oldest snapshot", "warn", found, do)
+        yield Finding("oldest snapshot", "warn", problem, do)
     else:
         yield Finding("oldest snapshot", "ok", "none" if lasting is None else f"{lasting / 1000:.1f} s")
     bloated = [table for table in health.tables if _is_bloated(table)]
     if bloated:
-        found = ", ".join(f"{table.name} {table.dead_rows}" for table in bloated)
-        yield Finding("dead rows", "warn", found, "Autovacuum does not keep up: look for old snapshots, or vacuum these tables.")
+        problem = ", ".join(f"{table.name} {table.dead_rows}" for table in bloated)
+        yield Finding("dead rows", "warn", problem, "Autovacuum does not keep up: look for old snapshots, or vacuum these tables.")
     else:
         yield Finding("dead rows", "ok", str(sum(table.dead_rows or 0 for table in health.tables)))
     if settings.get("autovacuum") == "off":
@@ -68,12 +68,12 @@ def _postgres(health: StoreHealth) -> Iterator[Finding]:
         yield Finding("durability", "ok", "commits are flushed")
     yield _replication(settings)
     if settings.get("sessions") == "off":
-        found = "PgBouncer without direct_url: no process has a session with the database"
+        problem = "PgBouncer without direct_url: no process has a session with the database"
         do = (
             "Add direct_url=, with the address of the database itself, to the URL of workers: until then, work of a process that "
             "dies on another machine waits for its lease, and workers poll every second."
         )
-        yield Finding("takeover", "warn", found, do)
+        yield Finding("takeover", "warn", problem, do)
     else:
         yield Finding("takeover", "ok", "sessions with the database show which processes live")
     if settings.get("data_checksums") == "off":

@@ -59,46 +59,46 @@ async def find_id(store: Store, namespace: str, entity: str, named: Ref, *, list
     """
     if not isinstance(named, str) or not is_short(named):
         return parse_id(named, f"{_NAMES.get(entity, entity)} id")
-    found = await find_short(store, namespace, (entity,), named, lists)
-    if not found:
+    matches = await find_short(store, namespace, (entity,), named, lists)
+    if not matches:
         missing = _NOT_FOUND.get(entity)
         raise missing(named) if missing else NotFound(f"There is no {entity} {named}.")
-    if len(found) > 1:
-        listed = found[:CANDIDATES] if tell else []
-        raise AmbiguousId(_NAMES.get(entity, entity), named, listed, more=len(found) > len(listed))
-    return found[0]
+    if len(matches) > 1:
+        listed = matches[:CANDIDATES] if tell else []
+        raise AmbiguousId(_NAMES.get(entity, entity), named, listed, more=len(matches) > len(listed))
+    return matches[0]
 
 
 async def find_short(store: Store, namespace: str, entities: Sequence[str], named: str, lists: Sequence[str] = ()) -> list[str]:
     """Return the ids of these entities that a short id may mean, the greatest first."""
     if named == LAST:
-        newest = [each for entity in entities for each in await _newest(store, namespace, entity, lists)]
+        newest = [record for entity in entities for record in await _newest(store, namespace, entity, lists)]
         return [max(newest)[1]] if newest else []
     digits = _digits(named)
     first, last = (str(uuid.UUID(digits.ljust(32, fill))) for fill in "0f")
-    found: list[str] = []
+    matches: list[str] = []
     for entity in entities:
         ids = await store.search.list_ids(entity, namespace, first, last, _VISIBLE if lists else CANDIDATES + 1)
-        found += await _visible(store, entity, ids, lists) if lists else ids
-    return sorted(dict.fromkeys(found), reverse=True)
+        matches += await _visible(store, entity, ids, lists) if lists else ids
+    return sorted(dict.fromkeys(matches), reverse=True)
 
 
 async def _newest(store: Store, namespace: str, entity: str, lists: Sequence[str]) -> list[tuple[int, str]]:
     """The newest records of the entity: one, or one of each task list."""
-    found: list[tuple[int, str]] = []
+    newest: list[tuple[int, str]] = []
     for task_list in lists or (None,):
         if entity == RUN.entity:
-            found += [
+            newest += [
                 (run.created_at, run.id)
                 for run in await store.runs.list_matching(RunFilter(namespace=namespace, task_list=task_list), 1)
             ]
         elif entity == TASK.entity:
             which = TaskFilter(namespace=namespace, kind=HANDLER, task_list=task_list)
-            found += [(task.created_at, task.id) for task in await store.tasks.list_matching(which, 1)]
+            newest += [(task.created_at, task.id) for task in await store.tasks.list_matching(which, 1)]
         elif entity in RECORDS and task_list is None:
             records = await store.records.list_matching(RecordFilter(entity, namespace), 1)
-            found += [(record.created_at, record.id) for record in records]
-    return found
+            newest += [(record.created_at, record.id) for record in records]
+    return newest
 
 
 async def _visible(store: Store, entity: str, ids: Sequence[str], lists: Sequence[str]) -> list[str]:
@@ -130,10 +130,10 @@ async def every_task(store: Store, which: TaskFilter) -> AsyncIterator[Task]:
 
 async def all_steps(store: Store, run_id: str) -> list[Step]:
     """All steps of a run, in storage order."""
-    found: list[Step] = []
-    while page := await store.runs.list_steps(run_id, found[-1].id if found else None, PAGE_LIMIT):
-        found += page
-    return found
+    steps: list[Step] = []
+    while page := await store.runs.list_steps(run_id, steps[-1].id if steps else None, PAGE_LIMIT):
+        steps += page
+    return steps
 
 
 async def kept_tags(store: Store, run_id: str, more: Mapping[str, str] | None = None) -> Tags:
@@ -158,8 +158,8 @@ async def find_by_name_or_id(store: Store, namespace: str, entity: str, name_or_
     record = await store.records.find_named(namespace, entity, name_or_id)
     if record is None:
         try:
-            found = parse_id(name_or_id) if exact else await find_id(store, namespace, entity, name_or_id)
-            record = await store.records.find(found)
+            record_id = parse_id(name_or_id) if exact else await find_id(store, namespace, entity, name_or_id)
+            record = await store.records.find(record_id)
         except AmbiguousId:
             raise
         except (InvalidInput, NotFound):
@@ -178,10 +178,10 @@ async def current_run(store: Store, run: Run) -> Run:
     One indexed read for a chain of any length. Links that an older version made have no chain id: these are followed one by one.
     """
     while run.state == RunState.COMPLETED and run.kind == "function" and not _returned(run):
-        found = await store.runs.find_last_link(run.chain_id or run.id) or await store.runs.find(continued_id(run.id))
-        if found is None or found.id == run.id:
+        link = await store.runs.find_last_link(run.chain_id or run.id) or await store.runs.find(continued_id(run.id))
+        if link is None or link.id == run.id:
             break
-        run = found
+        run = link
     return run
 
 

@@ -173,7 +173,7 @@ class DeadLetterFilter(msgspec.Struct, frozen=True):
     def by_lane_alone(self) -> bool:
         """Whether the filter selects by lane only: then an index alone gives the count."""
         others = (self.error_code, self.fingerprint, self.failed_after, self.failed_before, self.after_seq, self.until_seq)
-        return all(each is None for each in others)
+        return all(condition is None for condition in others)
 
 
 class DeadLetter(msgspec.Struct, frozen=True):

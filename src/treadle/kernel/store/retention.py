@@ -133,9 +133,9 @@ class Retention:
     async def keeps(self) -> list[TaskList]:
         """Return the lists of the namespace with their own retention times."""
         return [
-            each
-            for each in await self._store.operators.list_lists()
-            if each.namespace == self._namespace and (each.keep_completed_for, each.keep_failed_for) != (None, None)
+            task_list
+            for task_list in await self._store.operators.list_lists()
+            if task_list.namespace == self._namespace and (task_list.keep_completed_for, task_list.keep_failed_for) != (None, None)
         ]
 
     async def prune_tree(self, member_id: str) -> PruneStep:

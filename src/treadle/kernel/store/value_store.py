@@ -86,21 +86,21 @@ class ValueStore:
         text = "" if referring else encode(attributes, what, limit)
         if len(text) <= BIG and not referring:
             return self.seal(text), ()
-        kept: dict[str, Json] = {}
+        packed: dict[str, Json] = {}
         blobs = []
         for name, value in attributes.items():
             if isinstance(value, BlobRef):
-                kept[name] = ref_json(value)
+                packed[name] = ref_json(value)
                 continue
             one = encode(value, what, limit)
             if len(one) > BIG:
                 blobs.append(self.pack_blob(one, root_id))
-                kept[name] = ref_json(BlobRef(blobs[-1].digest, len(one), isinstance(value, list)))
+                packed[name] = ref_json(BlobRef(blobs[-1].digest, len(one), isinstance(value, list)))
             else:
-                kept[name] = wrapped(value)
+                packed[name] = wrapped(value)
         if not blobs and not referring:
             return self.seal(text), ()
-        return self.seal(f"@refs:{encode(kept, what, 2 * limit)}"), tuple(blobs)
+        return self.seal(f"@refs:{encode(packed, what, 2 * limit)}"), tuple(blobs)
 
     def pack_known(
         self, attributes: dict[str, Json], root_id: str, what: str = "payload", limit: int = PAYLOAD_LIMIT
@@ -111,7 +111,7 @@ class ValueStore:
 
     def fold(self, attributes: dict[str, Json], root_id: str, what: str = "value") -> Folded:
         """Replace large attributes by references; return also the values to store."""
-        kept: dict[str, Json] = {}
+        folded: dict[str, Json] = {}
         blobs: list[PutBlob] = []
         values: dict[str, Json] = {}
         for name, value in attributes.items():
@@ -122,8 +122,8 @@ class ValueStore:
                     blobs.append(blob)
                     values[blob.digest] = value
                     value = BlobRef(blob.digest, len(text), isinstance(value, list))
-            kept[name] = value
-        return Folded(kept if blobs else attributes, tuple(blobs), values)
+            folded[name] = value
+        return Folded(folded if blobs else attributes, tuple(blobs), values)
 
     def pack_end(self, finish: Finish, root_id: str) -> tuple[Finish, tuple[PutBlob, ...]]:
         """Return the end of a task with its result, given as plain JSON, packed for storage."""
@@ -143,12 +143,12 @@ class ValueStore:
 
     async def unpack(self, text: str | None) -> dict[str, Json]:
         """Return the object that was packed; {} for None."""
-        kept = self.unfold(text)
-        wanted = [value.digest for value in kept.values() if isinstance(value, BlobRef)]
+        attributes = self.unfold(text)
+        wanted = [value.digest for value in attributes.values() if isinstance(value, BlobRef)]
         if not wanted:
-            return kept
-        found = await self.load(wanted)
-        return {name: found[value.digest] if isinstance(value, BlobRef) else value for name, value in kept.items()}
+            return attributes
+        large_values = await self.load(wanted)
+        return {name: large_values[value.digest] if isinstance(value, BlobRef) else value for name, value in attributes.items()}
 
     def unfold(self, text: str | None) -> dict[str, Json]:
         """Return the object that was packed, with references to values that are stored apart; {} for None."""
@@ -187,19 +187,19 @@ class ValueStore:
     async def load(self, digests: Sequence[str]) -> dict[str, Json]:
         """Return the large values with those digests; raises `ValueLost` if one is missing."""
         missing = [digest for digest in dict.fromkeys(digests) if digest not in self._cache]
-        found: dict[str, Json] = {}
+        values: dict[str, Json] = {}
         if missing:
             for digest, stored in (await self._store.runs.find_blobs(missing)).items():
                 text = self.plain(stored)
-                found[digest] = decode(text)
-                self._remember(digest, found[digest], len(text))
+                values[digest] = decode(text)
+                self._remember(digest, values[digest], len(text))
         for digest in digests:
             if digest in self._cache:
                 self._cache.move_to_end(digest)
-                found[digest] = self._cache[digest][0]
-        if lost := [digest for digest in digests if digest not in found]:
+                values[digest] = self._cache[digest][0]
+        if lost := [digest for digest in digests if digest not in values]:
             raise ValueLost(f"The large value {lost[0]} is no longer in the store, because its tree was pruned.")
-        return found
+        return values
 
     def _remember(self, digest: str, value: Json, size: int) -> None:
         self._cache[digest] = (value, size)

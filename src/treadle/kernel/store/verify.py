@@ -61,9 +61,9 @@ async def verify(store: Store, page: int = 1000) -> VerifyReport:
     problems: list[str] = []
     after_id: str | None = None
     while True:
-        found, after_id = await verify_page(store, after_id, page)
-        checked += found.checked
-        problems += found.problems
+        report, after_id = await verify_page(store, after_id, page)
+        checked += report.checked
+        problems += report.problems
         if after_id is None:
             return VerifyReport(checked, tuple(problems))
 

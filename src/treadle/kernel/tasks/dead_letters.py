@@ -254,7 +254,7 @@ class DeadLetters(Service, DeadLettersApi):
 
 
 def _check_choice(ids: Sequence[str], which: DeadLetterConditions, everything: bool) -> None:
-    if sum((bool(ids), any(each is not None for each in which.values()), everything)) != 1:
+    if sum((bool(ids), any(condition is not None for condition in which.values()), everything)) != 1:
         raise InvalidInput("Give ids, a filter (name, task_list, error_code, fingerprint, older_than, newer_than), or everything.")
 
 
