@@ -39,8 +39,8 @@ Read = Callable[[str, str], T]
 
 def _setting(default: Any, read: Read[T], *, secret: bool = False, fallback: str = "") -> T:
     """A field of `Settings`; `fallback` is a second variable, `secret` hides the value in `repr`."""
-    made: T = field(default=default, repr=not secret, metadata={"read": read, "fallback": fallback})
-    return made
+    setting: T = field(default=default, repr=not secret, metadata={"read": read, "fallback": fallback})
+    return setting
 
 
 def _text(name: str, text: str) -> str:
@@ -79,10 +79,10 @@ def _port(name: str, text: str) -> int:
 
 def _choice(*choices: str) -> Read[str]:
     def read(name: str, text: str) -> str:
-        found = text.upper() if choices[0].isupper() else text
-        if found not in choices:
-            raise InvalidInput(f"{name} must be one of {', '.join(choices)}, not {found!r}.")
-        return found
+        choice = text.upper() if choices[0].isupper() else text
+        if choice not in choices:
+            raise InvalidInput(f"{name} must be one of {', '.join(choices)}, not {choice!r}.")
+        return choice
 
     return read
 
@@ -93,20 +93,20 @@ def _words(separator: str | None = None) -> Read[tuple[str, ...]]:
 
 def _deadlines(name: str, text: str) -> tuple[tuple[str, int], ...]:
     """Patterns with their durations in milliseconds."""
-    found = []
+    deadlines = []
     for part in _words(",")(name, text):
         pattern, equals, duration = part.partition("=")
         if not equals:
             raise InvalidInput(f"{name} must be like report.*=30m, *=1d, not {text!r}.")
-        found.append((pattern.strip(), milliseconds(parse_duration(duration, name), name, positive=True)))
-    return tuple(found)
+        deadlines.append((pattern.strip(), milliseconds(parse_duration(duration, name), name, positive=True)))
+    return tuple(deadlines)
 
 
 def _flag(name: str, text: str) -> bool:
-    found = {"1": True, "true": True, "yes": True, "0": False, "false": False, "no": False}.get(text.strip().lower())
-    if found is None:
+    flag = {"1": True, "true": True, "yes": True, "0": False, "false": False, "no": False}.get(text.strip().lower())
+    if flag is None:
         raise InvalidInput(f"{name} must be yes or no, not {text!r}.")
-    return found
+    return flag
 
 
 def _endpoint(name: str, text: str) -> str:
@@ -258,7 +258,7 @@ class Settings:
     """For tests: `point` or `point:n` kills the process when it reaches the named crash point for the n-th time."""
 
 
-_FIELDS = {each.name: each for each in fields(Settings)}
+_FIELDS = {setting.name: setting for setting in fields(Settings)}
 
 
 def load_settings() -> Settings:
@@ -268,7 +268,7 @@ def load_settings() -> Settings:
 
 def read_settings() -> Settings:
     """Read the settings as they are in the environment, whatever the directory says about the store."""
-    return Settings(**{name: _read(each) for name, each in _FIELDS.items()})
+    return Settings(**{name: _read(setting) for name, setting in _FIELDS.items()})
 
 
 def agent_default(name: str) -> Any:
@@ -283,8 +283,8 @@ def read_alert_target(variable: str) -> str:
 
 def place_store(settings: Settings) -> Settings:
     """Return the settings with the store on which the directory places the namespace, if it does."""
-    found = read_directory(settings.directory).find(settings.namespace) if settings.directory else None
-    return settings if found is None else replace(settings, store=found)
+    store = read_directory(settings.directory).find(settings.namespace) if settings.directory else None
+    return settings if store is None else replace(settings, store=store)
 
 
 def chosen_store() -> str | None:
@@ -344,15 +344,13 @@ def read_directory(path: str | Path) -> Directory:
     import tomllib
 
     try:
-        found = tomllib.loads(Path(path).read_text("utf-8"))
+        document = tomllib.loads(Path(path).read_text("utf-8"))
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         reason = getattr(error, "strerror", None) or error
         raise InvalidInput(f"The directory {path} cannot be read: {reason}. Correct TREADLE_DIRECTORY, or the file.") from None
-    if unknown := next((key for key in found if key not in _KEYS), None):
+    if unknown := next((key for key in document if key not in _KEYS), None):
         raise InvalidInput(f"The directory {path} has the unknown key {unknown!r}; its keys are {', '.join(_KEYS)}.")
-    places, store = found.get("namespaces", {}), found.get("store")
-    if not isinstance(places, dict) or not all(
-        isinstance(each, str) and "://" in each for each in (*places.values(), store or "://")
-    ):
+    places, store = document.get("namespaces", {}), document.get("store")
+    if not isinstance(places, dict) or not all(isinstance(url, str) and "://" in url for url in (*places.values(), store or "://")):
         raise InvalidInput(f'In the directory {path}, stores are URLs: `red = "postgresql://..."` in the table [namespaces].')
     return Directory({check_name(name, "namespace"): url for name, url in places.items()}, store)

@@ -94,9 +94,9 @@ class Client(Api):
     async def send(self, call: Call, options: dict[str, Any]) -> Any:
         """Send the call; raises the error that the server returns."""
         path = call.route.path
-        for each in call.path:
-            path = path.replace(f"{{{each.name}}}", quote(str(_id(options[each.name])), safe=""))
-        others = {each.name: options[each.name] for each in call.others if each.name in options}
+        for parameter in call.path:
+            path = path.replace(f"{{{parameter.name}}}", quote(str(_id(options[parameter.name])), safe=""))
+        others = {parameter.name: options[parameter.name] for parameter in call.others if parameter.name in options}
         headers = {"Idempotency-Key": _line(options[KEY], "idempotency key")} if options.get(KEY) is not None else {}
         waits = float(options.get("wait_for") or 0)
         sent: dict[str, Any] = {}
@@ -157,7 +157,7 @@ def _query(name: str, value: Any) -> list[tuple[str, str]]:
     if (value := _id(value)) is None:
         return []
     if isinstance(value, list | tuple | set | frozenset):
-        return [pair for each in value for pair in _query(name, each)]
+        return [pair for member in value for pair in _query(name, member)]
     if isinstance(value, bool):
         return [(name, "true" if value else "false")]
     return [(name, value.isoformat() if isinstance(value, datetime) else str(value))]
@@ -193,12 +193,12 @@ _BY_CODE = errors.classes_by_code(errors, external, goals)
 def error_of(status: int, body: bytes) -> TreadleError:
     """The error of a problem response: the server's message, with the class of its code (or of the status)."""
     try:
-        told: dict[str, Any] = msgspec.json.decode(body, type=dict[str, Any])
-        code, detail = str(told["code"]), str(told["detail"])
+        report: dict[str, Any] = msgspec.json.decode(body, type=dict[str, Any])
+        code, detail = str(report["code"]), str(report["detail"])
     except (msgspec.DecodeError, KeyError):
         return UnexpectedAnswer(f"The server returned {status} without a problem report. Is it a Treadle server?")
     kind = _BY_CODE.get(code) or _BY_STATUS.get(status, TreadleError)
     error = kind.__new__(kind)  # only the server has its constructor arguments
     TreadleError.__init__(error, detail, code=code)
-    error.problem = told  # type: ignore[attr-defined]
+    error.problem = report  # type: ignore[attr-defined]
     return error

@@ -49,7 +49,7 @@ class RemoteEvents(EventsApi):
                             continue
                         seen.add(event.seq)
                         if len(seen) > _SEEN:
-                            seen = {each for each in seen if each > place}
+                            seen = {seq for seq in seen if seq > place}
                         yield event
             except httpx.HTTPError as error:
                 if not connected:
@@ -70,17 +70,17 @@ class RemoteEvents(EventsApi):
                 raise _Busy(error) if answer.status_code >= 500 else error
             if not answer.headers.get("Content-Type", "").startswith("text/event-stream"):
                 raise UnexpectedAnswer(f"{self._url} returned a response that is not an event stream. Is it a Treadle server?")
-            said: dict[str, str] = {}
+            fields: dict[str, str] = {}
             async for line in answer.aiter_lines():
                 if line:
                     name, _, value = line.partition(": ")
-                    said[name] = value
+                    fields[name] = value
                     continue
-                if said.get("event") == "lagging":
+                if fields.get("event") == "lagging":
                     return
-                if "id" in said:
-                    yield int(said["id"]), self._event(said["data"]) if "data" in said else None
-                said = {}
+                if "id" in fields:
+                    yield int(fields["id"]), self._event(fields["data"]) if "data" in fields else None
+                fields = {}
 
     def _event(self, data: str) -> Event:
         try:

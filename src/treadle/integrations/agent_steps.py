@@ -62,10 +62,10 @@ class ToolOptions(StepOptions, total=False):
 
 def checked_options(options: Mapping[str, Any], kind: type, of: str) -> dict[str, Any]:
     """Return the options, or raise `InvalidInput` with the first name that is unknown."""
-    known = {**StepOptions.__annotations__, **kind.__annotations__}
+    valid = {**StepOptions.__annotations__, **kind.__annotations__}
     for name in options:
-        if name not in known:
-            raise InvalidInput(f"{of} has the unknown option {name!r}; there are {', '.join(known)}.")
+        if name not in valid:
+            raise InvalidInput(f"{of} has the unknown option {name!r}; there are {', '.join(valid)}.")
     if options.get("approval"):
         checked_approval(options["approval"])
     return dict(options)
@@ -95,10 +95,10 @@ def replay_id(ctx: FunctionContext, name: str) -> str:
 
 def run_step(ctx: FunctionContext, name: str, code: Callable[[], Awaitable[Any]], options: Mapping[str, Any]) -> Awaitable[Any]:
     """Record the code as a step that a replay finds by name, with the options of a tool or a model request."""
-    kept = {key: value for key, value in options.items() if key in StepOptions.__annotations__}
+    step_options = {key: value for key, value in options.items() if key in StepOptions.__annotations__}
     if options.get("effect"):
-        return ctx.hosted(name, ctx.effect(name, code, **kept))
-    return ctx.hosted(name, ctx.step(code, name=name, **kept))
+        return ctx.hosted(name, ctx.effect(name, code, **step_options))
+    return ctx.hosted(name, ctx.step(code, name=name, **step_options))
 
 
 async def run_model_step(ctx: FunctionContext, name: str, code: Callable[[], Awaitable[Any]], options: Mapping[str, Any]) -> Any:
@@ -113,8 +113,8 @@ async def run_model_step(ctx: FunctionContext, name: str, code: Callable[[], Awa
 
 def call_task(ctx: FunctionContext, name: str, options: Mapping[str, Any], payload: Mapping[str, Json]) -> Awaitable[Any]:
     """Call the handler of a tool that is a task; its retries are those of the task."""
-    kept = {key: options[key] for key in ("retry", "timeout", "limit_key", "task_list") if key in options}
-    return ctx.hosted(name, ctx.call(options["task"], payload, **kept))
+    call_options = {key: options[key] for key in ("retry", "timeout", "limit_key", "task_list") if key in options}
+    return ctx.hosted(name, ctx.call(options["task"], payload, **call_options))
 
 
 @dataclass(frozen=True, slots=True)

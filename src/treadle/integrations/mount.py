@@ -97,12 +97,12 @@ class Mounted:
     async def _find_user(self, request: Request) -> Access | None:
         if self._authenticate is None:
             return None
-        found: Any = self._authenticate(request)
-        if inspect.isawaitable(found):
-            found = await found
-        if found is None:
+        user: Any = self._authenticate(request)
+        if inspect.isawaitable(user):
+            user = await user
+        if user is None:
             return None
-        name, scopes = (found, None) if isinstance(found, str) else found
+        name, scopes = (user, None) if isinstance(user, str) else user
         if not isinstance(name, str) or not name:
             raise InvalidInput("`authenticate` returns the name of a user, a pair of the name and its scopes, or None.")
         return Access(name, self._scopes if scopes is None else granted(parse_scopes(scopes)))

@@ -108,7 +108,9 @@ class TreadleRunner:
         self.stream = None if stream is None else check_name(stream, "stream name")
         self.model_options = checked_options(model or {}, StepOptions, "model")
         self.mcp_options = checked_options(mcp or {}, StepOptions, "mcp")
-        self._tools = {tool: checked_options(each, ToolOptions, f"The tool {tool}") for tool, each in (tools or {}).items()}
+        self._tools = {
+            tool: checked_options(tool_options, ToolOptions, f"The tool {tool}") for tool, tool_options in (tools or {}).items()
+        }
         self._approval = checked_approval({"edits": False, **(approval or {})})
         self._name = name
 
@@ -170,13 +172,13 @@ class _Durable:
 
     def config(self) -> RunConfig:
         """Return the configuration of the run, with durable models."""
-        given = self._config
+        config = self._config
         return replace(
-            given,
-            model=_DurableModel(self, given.model) if isinstance(given.model, Model) else given.model,
-            model_provider=_DurableProvider(self, given.model_provider),
-            input_guardrails=[self._guardrail(each) for each in given.input_guardrails or ()],
-            output_guardrails=[self._guardrail(each) for each in given.output_guardrails or ()],
+            config,
+            model=_DurableModel(self, config.model) if isinstance(config.model, Model) else config.model,
+            model_provider=_DurableProvider(self, config.model_provider),
+            input_guardrails=[self._guardrail(guardrail) for guardrail in config.input_guardrails or ()],
+            output_guardrails=[self._guardrail(guardrail) for guardrail in config.output_guardrails or ()],
         )
 
     def agent(self, agent: Agent[Any]) -> Agent[Any]:
@@ -184,16 +186,16 @@ class _Durable:
         if id(agent) in self._agents:
             return self._agents[id(agent)]
         durable = agent.clone(
-            tools=[self._tool(each) if isinstance(each, FunctionTool) else each for each in agent.tools],
-            input_guardrails=[self._guardrail(each) for each in agent.input_guardrails],
-            output_guardrails=[self._guardrail(each) for each in agent.output_guardrails],
-            mcp_servers=[self._server(each) for each in agent.mcp_servers],
+            tools=[self._tool(tool) if isinstance(tool, FunctionTool) else tool for tool in agent.tools],
+            input_guardrails=[self._guardrail(guardrail) for guardrail in agent.input_guardrails],
+            output_guardrails=[self._guardrail(guardrail) for guardrail in agent.output_guardrails],
+            mcp_servers=[self._server(server) for server in agent.mcp_servers],
             handoffs=[],
         )
         if isinstance(agent.model, Model):
             durable.model = _DurableModel(self, agent.model)
         self._agents[id(agent)] = self._agents[id(durable)] = self._named[agent.name] = durable
-        durable.handoffs = [self._handoff(each) for each in agent.handoffs]
+        durable.handoffs = [self._handoff(target) for target in agent.handoffs]
         return durable
 
     def _handoff(self, given: Agent[Any] | Handoff[Any, Any]) -> Handoff[Any, Any]:
@@ -202,16 +204,16 @@ class _Durable:
         original = handoff(given) if isinstance(given, Agent) else given
 
         async def invoke(context: RunContextWrapper[Any], arguments: str) -> Any:
-            found: list[Agent[Any]] = []
+            targets: list[Agent[Any]] = []
 
             async def hand_off() -> str:
-                found.append(await original.on_invoke_handoff(context, arguments))
-                return found[0].name
+                targets.append(await original.on_invoke_handoff(context, arguments))
+                return targets[0].name
 
             name = await self.step(f"handoff:{original.agent_name}", hand_off, {})
-            if not found and name in self._named:
+            if not targets and name in self._named:
                 return self._named[name]
-            return self.agent(found[0] if found else await original.on_invoke_handoff(context, arguments))
+            return self.agent(targets[0] if targets else await original.on_invoke_handoff(context, arguments))
 
         return replace(original, on_invoke_handoff=invoke)
 
@@ -232,10 +234,12 @@ class _Durable:
 
             return await self.step(name, call, options)
 
-        made = replace(tool, on_invoke_tool=invoke)
-        made.tool_input_guardrails = [self._tool_guardrail(each) for each in tool.tool_input_guardrails or ()] or None
-        made.tool_output_guardrails = [self._tool_guardrail(each) for each in tool.tool_output_guardrails or ()] or None
-        return made
+        durable = replace(tool, on_invoke_tool=invoke)
+        durable.tool_input_guardrails = [self._tool_guardrail(guardrail) for guardrail in tool.tool_input_guardrails or ()] or None
+        durable.tool_output_guardrails = [
+            self._tool_guardrail(guardrail) for guardrail in tool.tool_output_guardrails or ()
+        ] or None
+        return durable
 
     # guardrails
 
@@ -246,8 +250,8 @@ class _Durable:
     def _check(self, name: str, function: Callable[..., Any]) -> Callable[..., Awaitable[GuardrailFunctionOutput]]:
         async def check(*arguments: Any) -> GuardrailFunctionOutput:
             async def call() -> Any:
-                found = await _awaited(function(*arguments))
-                return [to_jsonable_python(found.output_info, fallback=repr), found.tripwire_triggered]
+                output = await _awaited(function(*arguments))
+                return [to_jsonable_python(output.output_info, fallback=repr), output.tripwire_triggered]
 
             return GuardrailFunctionOutput(*await self.step(f"guardrail:{name}", call, {}))
 
@@ -256,8 +260,8 @@ class _Durable:
     def _tool_guardrail(self, guardrail: Any) -> Any:
         async def check(data: Any) -> ToolGuardrailFunctionOutput:
             async def call() -> Any:
-                found = await _awaited(guardrail.guardrail_function(data))
-                return [to_jsonable_python(found.output_info, fallback=repr), found.behavior]
+                output = await _awaited(guardrail.guardrail_function(data))
+                return [to_jsonable_python(output.output_info, fallback=repr), output.behavior]
 
             name = f"guardrail:{guardrail.get_name()} {data.context.tool_call_id}"
             return ToolGuardrailFunctionOutput(*await self.step(name, call, {}))
@@ -278,8 +282,8 @@ class _Durable:
 
         async def call_tool(tool: str, arguments: dict[str, Any] | None, meta: dict[str, Any] | None = None) -> CallToolResult:
             async def call() -> Any:
-                found = await server.call_tool(tool, arguments, meta)
-                return found.model_dump(mode="json", by_alias=True)
+                result = await server.call_tool(tool, arguments, meta)
+                return result.model_dump(mode="json", by_alias=True)
 
             digest = hashlib.sha256(json.dumps(arguments, sort_keys=True).encode()).hexdigest()[:12]
             name = f"mcp:{server.name}.{tool} {digest}"
@@ -324,11 +328,11 @@ class _DurableModel(Model):
             model_settings = replace(model_settings, max_tokens=most_output(function))
 
         async def send() -> Any:
-            given = (system_instructions, input, model_settings, *arguments)
+            request = (system_instructions, input, model_settings, *arguments)
             if stream is None:
-                response = await self._model.get_response(*given, **options)
+                response = await self._model.get_response(*request, **options)
             else:
-                response = await _streamed(stream, self._model.stream_response(*given, **options))
+                response = await _streamed(stream, self._model.stream_response(*request, **options))
             return _RESPONSE.dump_python(response, mode="json", by_alias=True)
 
         async def within_budget() -> Any:

@@ -26,10 +26,10 @@ def open_engine(engine: Engine) -> BlockingEngine:
     """Return the open engine of this process on the same store; it is opened on first use, and closed at exit."""
     place = os.getpid(), id(engine)
     with _lock:
-        found = _open.get(place)
-        if found is None:
-            found = _open[place] = twin_of(engine).blocking().__enter__()
-        return found
+        blocking = _open.get(place)
+        if blocking is None:
+            blocking = _open[place] = twin_of(engine).blocking().__enter__()
+        return blocking
 
 
 @atexit.register
@@ -48,8 +48,8 @@ def run_worker(engine: Engine, **options: Any) -> None:
 async def _run(engine: Engine, options: dict[str, Any]) -> None:
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
-    for each in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(each, stop.set)
+    for signal_number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(signal_number, stop.set)
     async with engine, engine.worker(**options):
         await stop.wait()
 

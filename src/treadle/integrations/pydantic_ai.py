@@ -222,8 +222,8 @@ class TreadleDurability(BaseDurabilityCapability[AgentDepsT]):
 
 
 def _shown(requests: DeferredToolRequests, call: ToolCallPart) -> dict[str, Any]:
-    given = requests.metadata.get(call.tool_call_id)
-    return {"metadata": to_jsonable_python(given)} if given else {}
+    metadata = requests.metadata.get(call.tool_call_id)
+    return {"metadata": to_jsonable_python(metadata)} if metadata else {}
 
 
 def _named(name: str, run_id: str | None, call_id: str | None = None) -> str:
@@ -266,7 +266,7 @@ class _Backend(CallableOperationBackend[_Options]):
     ) -> object:
         """Record the operation as a step."""
         function = function_of()
-        run = next((each for each in cache_key if isinstance(each, RunContext)), None)
+        run = next((argument for argument in cache_key if isinstance(argument, RunContext)), None)
         if isinstance(operation_id, ToolsetCallToolId) and operation_id.toolset_kind == "mcp":
             name = f"{name}.{cache_key[0]}"
         named = _named(name, None if run is None else run.run_id, None if run is None else run.tool_call_id)
@@ -280,12 +280,12 @@ def _within_budget(
     function: FunctionContext, model: str, body: Callable[[], Awaitable[object]], cache_key: tuple[object, ...]
 ) -> Callable[[], Awaitable[object]]:
     _, messages, settings, parameters, *_ = cache_key
-    given = cast("dict[str, Any]", settings or {})
+    model_settings = cast("dict[str, Any]", settings or {})
 
     async def send() -> object:
         sent = {"messages": messages, "parameters": parameters}
         request = to_jsonable_python(sent, fallback=repr, bytes_mode="base64", exclude_none=True)
-        request["max_tokens"] = given.get("max_tokens") or most_output(function)
+        request["max_tokens"] = model_settings.get("max_tokens") or most_output(function)
         return await metered(function, model, request, body, _tokens, _status)
 
     return send

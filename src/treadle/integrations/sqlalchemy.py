@@ -46,10 +46,10 @@ def work(session: AsyncSession) -> Within: ...
 def work(session: Session | scoped_session[Any]) -> BlockingWithin: ...
 def work(session: Any) -> Any:
     """Return the methods that start work in the session's transaction: it exists exactly if that commits."""
-    found = session.info.get(_KEY)
-    if found is None:
+    binding = session.info.get(_KEY)
+    if binding is None:
         raise InvalidInput("This session belongs to no engine: create it with `attach(sessionmaker(...), engine)`.")
-    engine, notify = found
+    engine, notify = binding
     if isinstance(session, AsyncSession):
         return engine.within(session, notify=notify)
     return engine.blocking().within(session, notify=notify)

@@ -31,10 +31,10 @@ _KEYS = {"STORE", "DATABASE", "SCHEMA", "NOTIFY"}
 
 
 def _given() -> Mapping[str, Any]:
-    given: Mapping[str, Any] = getattr(settings, "TREADLE", {})
-    if unknown := sorted(set(given) - _KEYS):
+    options: Mapping[str, Any] = getattr(settings, "TREADLE", {})
+    if unknown := sorted(set(options) - _KEYS):
         raise ImproperlyConfigured(f"TREADLE has the unknown key {unknown[0]}; there are {', '.join(sorted(_KEYS))}.")
-    return given
+    return options
 
 
 def _alias() -> str:
@@ -44,15 +44,15 @@ def _alias() -> str:
 @cache
 def get_engine() -> Engine:
     """Return the project's engine: on `TREADLE["STORE"]`, or on the PostgreSQL database `TREADLE["DATABASE"]` of the project."""
-    given = _given()
-    if "STORE" in given:
-        return Engine(str(given["STORE"]))
+    options = _given()
+    if "STORE" in options:
+        return Engine(str(options["STORE"]))
     database = connections[_alias()]
     if database.vendor != "postgresql":
         if load_settings().store != "sqlite:///treadle.db":
             return Engine()
         raise ImproperlyConfigured("Set TREADLE = {'STORE': 'postgresql://...'}: the project's database is not PostgreSQL.")
-    return Engine(store_url(database.get_connection_params(), str(given.get("SCHEMA", "treadle"))))
+    return Engine(store_url(database.get_connection_params(), str(options.get("SCHEMA", "treadle"))))
 
 
 class Engines:
@@ -85,8 +85,8 @@ def _with_fresh_connections(call: Callable[..., Any]) -> Callable[..., Any]:
 
 def within(using: str | None = None, *, notify: bool | None = None) -> BlockingWithin:
     """Return the methods that start work in the current transaction of the database; see `Engine.within`."""
-    asked = bool(_given().get("NOTIFY", False)) if notify is None else notify
-    return get_engine().blocking().within(connections[using or _alias()], notify=asked)
+    with_notify = bool(_given().get("NOTIFY", False)) if notify is None else notify
+    return get_engine().blocking().within(connections[using or _alias()], notify=with_notify)
 
 
 def enqueue(name: str, payload: Mapping[str, Json] | None = None, *, using: str | None = None, **options: Any) -> Enqueued:

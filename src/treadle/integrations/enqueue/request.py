@@ -60,14 +60,14 @@ class EnqueueRequest:
         row = yield sql["enqueue"], self.text
         if row is None:
             raise StoreError("treadle_enqueue_v1 returned nothing.")
-        made = Enqueued(row[0], row[0] == self.task_id)
-        if not made.created and self.idempotency_key is not None:
-            stored = yield sql["stored"], made.id
+        enqueued = Enqueued(row[0], row[0] == self.task_id)
+        if not enqueued.created and self.idempotency_key is not None:
+            stored = yield sql["stored"], enqueued.id
             if stored is not None and not self._repeats(stored):
-                is_revived = (*stored,)[:2] == (self.name, self.task_list) and (yield sql["is_revived"], made.id)
+                is_revived = (*stored,)[:2] == (self.name, self.task_list) and (yield sql["is_revived"], enqueued.id)
                 if not is_revived or not is_revived[0]:
-                    raise IdempotencyKeyReused(self.idempotency_key, "task", made.id)
-        return made
+                    raise IdempotencyKeyReused(self.idempotency_key, "task", enqueued.id)
+        return enqueued
 
     def _repeats(self, stored: Sequence[Any]) -> bool:
         name, task_list, unique_key, payload = stored
@@ -84,8 +84,8 @@ class EnqueueRequest:
                 try:
                     row = ask(*talk.send(row))
                 except StopIteration as done:
-                    made: Enqueued = done.value
-                    return made
+                    enqueued: Enqueued = done.value
+                    return enqueued
 
     async def ask_async(self, sql: Mapping[str, str], ask: Callable[[str, str], Awaitable[Row]]) -> Enqueued:
         """Do the same as `ask` with an async driver."""
@@ -95,8 +95,8 @@ class EnqueueRequest:
                 try:
                     row = await ask(*talk.send(row))
                 except StopIteration as done:
-                    made: Enqueued = done.value
-                    return made
+                    enqueued: Enqueued = done.value
+                    return enqueued
 
     @contextmanager
     def translated(self) -> Iterator[None]:
@@ -128,16 +128,16 @@ class EnqueueRequest:
 
 def _sqlstate(error: Exception) -> str | None:
     """Return the SQLSTATE from the attribute that the driver uses."""
-    found = getattr(error, "sqlstate", None) or getattr(getattr(error, "orig", None), "sqlstate", None)
-    return None if found is None else str(found)
+    sqlstate = getattr(error, "sqlstate", None) or getattr(getattr(error, "orig", None), "sqlstate", None)
+    return None if sqlstate is None else str(sqlstate)
 
 
 def statements(driver: str, schema: str) -> dict[str, str]:
     """Return the statements, with the driver's parameter style."""
     if not _SCHEMA.fullmatch(schema):
         raise InvalidInput(f"{schema!r} is not a schema name that Treadle uses: lower case letters, digits, underscores.")
-    given = _PARAMETERS[driver]
-    return {name: text.replace("{schema}", schema).replace("{argument}", given) for name, text in _SQL.items()}
+    placeholder = _PARAMETERS[driver]
+    return {name: text.replace("{schema}", schema).replace("{argument}", placeholder) for name, text in _SQL.items()}
 
 
 def refuse_sqlite(dialect: str) -> None:
@@ -210,8 +210,8 @@ def make_request(
     }
     if codec is not None:
         spec["sealed"] = seal(text, codec)
-    given = {key: value for key, value in spec.items() if value is not None}
-    body = encode(given, "task", 4 * payload_limit)
+    fields = {key: value for key, value in spec.items() if value is not None}
+    body = encode(fields, "task", 4 * payload_limit)
     if codec is None:
         body = f'{body[:-1]},"payload":{text}}}'  # exactly as it was encoded
     return EnqueueRequest(task_id, body, name, task_list, text, unique_key, idempotency_key, codec)

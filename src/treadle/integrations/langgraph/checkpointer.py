@@ -73,10 +73,10 @@ class TreadleSaver(BaseCheckpointSaver[str]):
             return None
         if checkpoint_id := get_checkpoint_id(config):
             key = _checkpoint_key(ns, checkpoint_id)
-            found = (await self._kernel.threads.find_items(record_id, [key])).get(key)
+            item = (await self._kernel.threads.find_items(record_id, [key])).get(key)
         else:
-            found = await self._kernel.threads.first_item(record_id, f"c/{_quoted(ns)}/")
-        return None if found is None else await self._tuple(record_id, thread_id, found)
+            item = await self._kernel.threads.first_item(record_id, f"c/{_quoted(ns)}/")
+        return None if item is None else await self._tuple(record_id, thread_id, item)
 
     async def alist(
         self,
@@ -98,9 +98,9 @@ class TreadleSaver(BaseCheckpointSaver[str]):
         wanted = None if config is None else get_checkpoint_id(config)
         until = None if before is None else get_checkpoint_id(before)
         prefix = "c/" if ns is None else f"c/{_quoted(ns)}/"
-        found = [(item, record_id, name) for record_id, name in names async for _, item in threads.items(record_id, prefix)]
-        found.sort(key=lambda each: each[0].checkpoint_id, reverse=True)
-        for item, record_id, name in found:
+        checkpoints = [(item, record_id, name) for record_id, name in names async for _, item in threads.items(record_id, prefix)]
+        checkpoints.sort(key=lambda checkpoint: checkpoint[0].checkpoint_id, reverse=True)
+        for item, record_id, name in checkpoints:
             if limit is not None and limit <= 0:
                 return
             if (wanted and item.checkpoint_id != wanted) or (until and item.checkpoint_id >= until):
@@ -117,7 +117,7 @@ class TreadleSaver(BaseCheckpointSaver[str]):
         keys = {_value_key(item.ns, name, version): name for name, version in checkpoint["channel_versions"].items()}
         values = await threads.find_items(record_id, keys)
         writes = [write async for _, write in threads.items(record_id, _writes_prefix(item.ns, item.checkpoint_id))]
-        writes.sort(key=lambda each: writes_sort_key(each.path, each.task_id, each.index))
+        writes.sort(key=lambda write: writes_sort_key(write.path, write.task_id, write.index))
         checkpoint["channel_values"] = {
             name: self.serde.loads_typed(values[key].value)
             for key, name in keys.items()
@@ -128,7 +128,7 @@ class TreadleSaver(BaseCheckpointSaver[str]):
             checkpoint=checkpoint,
             metadata=self.serde.loads_typed(item.about),
             parent_config=None if item.parent_id is None else _config(thread_id, item.ns, item.parent_id),
-            pending_writes=[(each.task_id, each.channel, self.serde.loads_typed(each.value)) for each in writes],
+            pending_writes=[(write.task_id, write.channel, self.serde.loads_typed(write.value)) for write in writes],
         )
 
     # writes
@@ -143,12 +143,12 @@ class TreadleSaver(BaseCheckpointSaver[str]):
             kind, data = self.serde.dumps_typed(values[channel]) if channel in values else (_EMPTY, b"")
             items[_value_key(ns, channel, version)] = ThreadItem(type=kind, data=text(data))
         kind, data = self.serde.dumps_typed({key: value for key, value in checkpoint.items() if key != "channel_values"})
-        about, told = self.serde.dumps_typed(get_serializable_checkpoint_metadata(config, metadata))
+        about, metadata_bytes = self.serde.dumps_typed(get_serializable_checkpoint_metadata(config, metadata))
         items[_checkpoint_key(ns, checkpoint["id"])] = ThreadItem(
             type=kind,
             data=text(data),
             metadata_type=about,
-            metadata=text(told),
+            metadata=text(metadata_bytes),
             checkpoint_id=checkpoint["id"],
             parent_id=get_checkpoint_id(config),
             ns=ns,
@@ -171,8 +171,8 @@ class TreadleSaver(BaseCheckpointSaver[str]):
             )
 
         async def unwritten(record_id: str | None) -> Items:
-            kept = {key for key, item in items.items() if item is not None and item.index >= 0}
-            stored = {} if record_id is None else await self._kernel.threads.find_items(record_id, kept)
+            final_keys = {key for key, item in items.items() if item is not None and item.index >= 0}
+            stored = {} if record_id is None else await self._kernel.threads.find_items(record_id, final_keys)
             return {key: item for key, item in items.items() if key not in stored}
 
         await self._write(thread_id, unwritten)
@@ -225,21 +225,21 @@ class TreadleSaver(BaseCheckpointSaver[str]):
             if record_id is None:
                 return {}
             stored = [key async for key, _ in threads.items(record_id)]
-            checkpoints = [each async for each in threads.items(record_id, "c/")]
-            kept = [item for _, item in checkpoints if keeps(item)]
-            kept += await self._ancestors(record_id, kept)
-            left = {_checkpoint_key(item.ns, item.checkpoint_id) for item in kept}
-            prefixes = tuple(_writes_prefix(item.ns, item.checkpoint_id) for item in kept)
-            for item in kept:
+            checkpoints = [entry async for entry in threads.items(record_id, "c/")]
+            retained = [item for _, item in checkpoints if keeps(item)]
+            retained += await self._ancestors(record_id, retained)
+            retained_keys = {_checkpoint_key(item.ns, item.checkpoint_id) for item in retained}
+            prefixes = tuple(_writes_prefix(item.ns, item.checkpoint_id) for item in retained)
+            for item in retained:
                 versions = self.serde.loads_typed(item.value)["channel_versions"]
-                left |= {_value_key(item.ns, name, version) for name, version in versions.items()}
-            return {key: None for key in stored if key not in left and not key.startswith(prefixes)}
+                retained_keys |= {_value_key(item.ns, name, version) for name, version in versions.items()}
+            return {key: None for key in stored if key not in retained_keys and not key.startswith(prefixes)}
 
         await self._write(thread_id, decide)
 
     async def _ancestors(self, record_id: str, kept: Sequence[ThreadItem]) -> list[ThreadItem]:
         """Return the checkpoints before the kept ones, up to the nearest one with a value of each of their delta channels."""
-        threads, found = self._kernel.threads, list[ThreadItem]()
+        threads, ancestors = self._kernel.threads, list[ThreadItem]()
         for item in kept:
             missing = set(self.serde.loads_typed(item.about).get("counters_since_delta_snapshot", ()))
             at: ThreadItem | None = item
@@ -251,10 +251,10 @@ class TreadleSaver(BaseCheckpointSaver[str]):
                 if missing and at.parent_id is not None:
                     parent = _checkpoint_key(at.ns, at.parent_id)
                     at = (await threads.find_items(record_id, [parent])).get(parent)
-                    found += [] if at is None else [at]
+                    ancestors += [] if at is None else [at]
                 else:
                     at = None
-        return found
+        return ancestors
 
     # blocking
 
@@ -328,7 +328,7 @@ def _held() -> tuple[Task | None, Claim | None]:
 
 
 async def _all(found: AsyncIterator[T]) -> Iterable[T]:
-    return [each async for each in found]
+    return [item async for item in found]
 
 
 def _place(config: RunnableConfig) -> tuple[str, str]:

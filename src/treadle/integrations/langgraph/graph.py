@@ -42,8 +42,8 @@ _TITLE_LIMIT = 500
 
 def answer_of(decision: Decision) -> Any:
     """Return the value with which the graph continues: the `answer` that the approver entered, else whether it was approved."""
-    given = decision.get("context", {}).get("answer")
-    return given if decision["approved"] and given is not None else decision["approved"]
+    answer = decision.get("context", {}).get("answer")
+    return answer if decision["approved"] and answer is not None else decision["approved"]
 
 
 def durable_graph(
@@ -100,12 +100,14 @@ def durable_graph(
         for _ in range(limit):
             nodes, answers = state["next"], None
             if state["interrupts"]:
-                asked = state["interrupts"]
-                decisions = await ctx.gather(*(ask(ctx, each["title"], {"value": each["value"], "answer": None}) for each in asked))
-                answers = {each["id"]: answer(decision) for each, decision in zip(asked, decisions, strict=True)}
+                interrupts = state["interrupts"]
+                decisions = await ctx.gather(
+                    *(ask(ctx, interrupt["title"], {"value": interrupt["value"], "answer": None}) for interrupt in interrupts)
+                )
+                answers = {interrupt["id"]: answer(decision) for interrupt, decision in zip(interrupts, decisions, strict=True)}
             elif not nodes:
                 return state["result"]
-            elif stops := [*(each for each in done if each in after), *(each for each in nodes if each in before)]:
+            elif stops := [*(node for node in done if node in after), *(node for node in nodes if node in before)]:
                 decision = await ask(ctx, f"{name}: continue with {', '.join(nodes)}?", {"breakpoints": stops})
                 if not decision["approved"]:
                     raise ApprovalDenied(decision["reason"])
@@ -156,8 +158,8 @@ class _Supersteps:
         if _checkpoint_id(state) == seen:
             if answers is None:
                 await self._stream(None, config, ctx)
-            elif left := {each.id: answers[each.id] for each in state.interrupts if each.id in answers}:
-                await self._stream(Command(resume=left), config, ctx)
+            elif resume := {interrupt.id: answers[interrupt.id] for interrupt in state.interrupts if interrupt.id in answers}:
+                await self._stream(Command(resume=resume), config, ctx)
             state = await self._graph.aget_state(config)
         return self._described(state)
 
@@ -176,24 +178,25 @@ class _Supersteps:
 
     def _described(self, state: StateSnapshot) -> dict[str, Json]:
         name = self._graph.get_name()
-        asked = [(task.name, each) for task in state.tasks for each in task.interrupts]
+        interrupts = [(task.name, interrupt) for task in state.tasks for interrupt in task.interrupts]
         described: dict[str, Json] = {
             "checkpoint": _checkpoint_id(state),
             "next": [task.name for task in state.tasks],  # `state.next` lacks nodes that have run, before they are applied
             "interrupts": [
-                {"id": each.id, "title": _title(name, node, each.value), "value": _json(each.value)} for node, each in asked
+                {"id": interrupt.id, "title": _title(name, node, interrupt.value), "value": _json(interrupt.value)}
+                for node, interrupt in interrupts
             ],
         }
         if not state.tasks:
             values, outputs = state.values, self._graph.output_channels
-            kept = values if isinstance(outputs, str) else {key: values[key] for key in outputs if key in values}
-            described["result"] = _json(kept)
+            result = values if isinstance(outputs, str) else {key: values[key] for key in outputs if key in values}
+            described["result"] = _json(result)
         return described
 
 
 def _checkpoint_id(state: StateSnapshot) -> str | None:
-    found: str | None = state.config["configurable"].get("checkpoint_id")
-    return found
+    checkpoint_id: str | None = state.config["configurable"].get("checkpoint_id")
+    return checkpoint_id
 
 
 def _names(nodes: Any, graph: Pregel[Any, Any, Any, Any]) -> frozenset[str]:
@@ -203,22 +206,22 @@ def _names(nodes: Any, graph: Pregel[Any, Any, Any, Any]) -> frozenset[str]:
 def _json(value: Any) -> Json:
     """Return a value of the state as JSON; what has no such form as text."""
     try:
-        made = plain(value)
-        encode(made)
-        return made
+        converted = plain(value)
+        encode(converted)
+        return converted
     except InvalidPayload:
         if isinstance(value, Mapping):
-            return {str(key): _json(each) for key, each in value.items()}
+            return {str(key): _json(member) for key, member in value.items()}
         if isinstance(value, list | tuple):
-            return [_json(each) for each in value]
+            return [_json(member) for member in value]
         return shown(value)
 
 
 def _title(graph: str, node: str, value: Any) -> str:
     """Return the question of an interrupt: its text, or the text under a usual name, or the value."""
     named = [value.get(key) for key in ("question", "title", "message", "description")] if isinstance(value, Mapping) else [value]
-    found = next((each for each in named if isinstance(each, str) and each.strip()), None)
-    return storable(found or f"{graph}: {node} asks about {encode(_json(value))}", _TITLE_LIMIT)
+    question = next((text for text in named if isinstance(text, str) and text.strip()), None)
+    return storable(question or f"{graph}: {node} asks about {encode(_json(value))}", _TITLE_LIMIT)
 
 
 MAX_OUTPUT_TOKENS = 4096
@@ -254,24 +257,26 @@ class UsageMeter(AsyncCallbackHandler):
         about, sent = metadata or {}, more.get("invocation_params") or {}
         model = sent.get("model") or sent.get("model_name") or about.get("ls_model_name") or "unknown"
         most = sent.get("max_tokens") or about.get("ls_max_tokens") or MAX_OUTPUT_TOKENS
-        known = self._meters.get(held.task.id)
-        if known is None or known[0] != held.token:  # requests of one claim have one meter, so that no two share a number
+        entry = self._meters.get(held.task.id)
+        if entry is None or entry[0] != held.token:  # requests of one claim have one meter, so that no two share a number
             kernel = self._engine.kernel
             meter = meter_of_task(kernel.settings, kernel.store, kernel.ids, held.task)
-            known = self._meters[held.task.id] = (held.token, meter)
+            entry = self._meters[held.task.id] = (held.token, meter)
             while len(self._meters) > 1000:
                 del self._meters[next(iter(self._meters))]
-        request = {"max_tokens": most, "messages": [str(each.content) for each in messages[0]], "tools": sent.get("tools")}
-        self._open[run_id] = (known[1], await known[1].reserve(str(model), request))
+        request = {"max_tokens": most, "messages": [str(message.content) for message in messages[0]], "tools": sent.get("tools")}
+        self._open[run_id] = (entry[1], await entry[1].reserve(str(model), request))
 
     async def on_llm_end(self, response: LLMResult, *, run_id: UUID, **more: Any) -> None:
         """Settle."""
         meter, usage = self._open.pop(run_id, (None, None))
         if meter is not None:
-            told = next((each for each in map(_usage, response.generations[0]) if each), {})
-            cached = told.get("input_token_details") or {}
+            usage_metadata = next((metadata for metadata in map(_usage, response.generations[0]) if metadata), {})
+            cached = usage_metadata.get("input_token_details") or {}
             read, written = cached.get("cache_read") or 0, cached.get("cache_creation") or 0
-            counts = TokenCounts.of_total(told.get("input_tokens", 0), told.get("output_tokens", 0), written, read)
+            counts = TokenCounts.of_total(
+                usage_metadata.get("input_tokens", 0), usage_metadata.get("output_tokens", 0), written, read
+            )
             await meter.settle(usage, counts)
 
     async def on_llm_error(self, error: BaseException, *, run_id: UUID, **more: Any) -> None:

@@ -164,11 +164,11 @@ class Callers:
 
 def bearer(request: Request) -> str | None:
     """The token in the request, or None. The value of another scheme counts as an unknown token."""
-    given = request.headers.get("Authorization")
-    if given is None:
+    authorization = request.headers.get("Authorization")
+    if authorization is None:
         return None
-    scheme, _, secret = given.partition(" ")
-    return secret.strip() if scheme.lower() == "bearer" else given
+    scheme, _, secret = authorization.partition(" ")
+    return secret.strip() if scheme.lower() == "bearer" else authorization
 
 
 def address_of(request: Request) -> str:
@@ -363,10 +363,10 @@ def check_secure(url: str, what: str) -> None:
 
 
 def _scopes(claims: dict[str, Any]) -> frozenset[Scope]:
-    said = claims.get("scope", claims.get("scp", ()))
-    words = said.split() if isinstance(said, str) else said if isinstance(said, list) else ()
-    known = {f"{PREFIX}{scope}": scope for scope in Scope}
-    return granted(known[word] for word in words if isinstance(word, str) and word in known)
+    scopes = claims.get("scope", claims.get("scp", ()))
+    words = scopes.split() if isinstance(scopes, str) else scopes if isinstance(scopes, list) else ()
+    by_name = {f"{PREFIX}{scope}": scope for scope in Scope}
+    return granted(by_name[word] for word in words if isinstance(word, str) and word in by_name)
 
 
 def _metadata_urls(issuer: str) -> list[str]:
@@ -392,7 +392,7 @@ def _load_keys(issuer: str) -> Any:
     if metadata["issuer"] != issuer:
         raise ValueError(f"its metadata names another issuer, {metadata['issuer']!r}")
     check_secure(metadata["jwks_uri"], "jwks_uri")
-    keys = [each for each in _get(metadata["jwks_uri"])["keys"] if each.get("kty") in ("RSA", "EC", "OKP")]
+    keys = [key for key in _get(metadata["jwks_uri"])["keys"] if key.get("kty") in ("RSA", "EC", "OKP")]
     if not keys:
         raise ValueError("it has no public keys")
     return KeySet.import_key_set({"keys": keys})
@@ -410,7 +410,7 @@ class _SameOrigin(urllib.request.HTTPRedirectHandler):
 
 def _get(url: str) -> dict[str, Any]:
     with urllib.request.build_opener(_SameOrigin).open(url, timeout=_TIMEOUT) as answer:
-        found = json.loads(answer.read(_LARGEST_ANSWER))
-    if not isinstance(found, dict):
+        document = json.loads(answer.read(_LARGEST_ANSWER))
+    if not isinstance(document, dict):
         raise ValueError("it is not a JSON object")
-    return found
+    return document

@@ -55,4 +55,4 @@ def api_routes() -> RouteTable:
 def api_document() -> dict[str, Any]:
     """The OpenAPI document of every server."""
     routes = api_routes().routes
-    return document({(each.method, each.path): each.operation for each in routes if each.operation is not None}, VERSION)
+    return document({(route.method, route.path): route.operation for route in routes if route.operation is not None}, VERSION)

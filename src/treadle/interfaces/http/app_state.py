@@ -49,10 +49,10 @@ class AppState:
 
     async def access(self, request: Request) -> Access:
         """The caller's access, determined once per request."""
-        found: Access | None = request.scope.get(_ACCESS)
-        if found is None:
-            found = request.scope[_ACCESS] = await self.callers.find(request)
-        return found
+        access: Access | None = request.scope.get(_ACCESS)
+        if access is None:
+            access = request.scope[_ACCESS] = await self.callers.find(request)
+        return access
 
     async def service(self, request: Request) -> Operations:
         """The contract with the access of the caller."""
@@ -171,11 +171,11 @@ async def gone(receive: Receive) -> Any:
 async def first_of(first: Coroutine[Any, Any, T], *others: Coroutine[Any, Any, Any]) -> T | None:
     """Run all until one returns, and cancel the others; returns the result of the first, or None if it was canceled."""
     working = asyncio.create_task(first)
-    everything = [working, *(asyncio.create_task(each) for each in others)]
+    everything = [working, *(asyncio.create_task(other) for other in others)]
     try:
         await asyncio.wait(everything, return_when=asyncio.FIRST_COMPLETED)
     finally:
-        for each in everything:
-            each.cancel()
+        for task in everything:
+            task.cancel()
         await asyncio.wait(everything)
     return None if working.cancelled() else working.result()

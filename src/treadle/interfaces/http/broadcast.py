@@ -80,7 +80,7 @@ class Subscriber:
                     position = events[-1].move.seq
                     self.resume_after = min(position, gap_free)
                     messages = self._past(events, gap_free)
-                    seen.update(each.seq for each in messages if each.seq > gap_free)
+                    seen.update(message.seq for message in messages if message.seq > gap_free)
                     if messages:
                         yield messages
             self.resume_after = gap_free
@@ -88,8 +88,8 @@ class Subscriber:
             while not self._ended:
                 await self._heard.wait()
                 self._heard.clear()
-                messages = [each for each in self._buffer if each.seq not in seen and each.seq > (after_seq or 0)]
-                seen.difference_update(each.seq for each in self._buffer)
+                messages = [message for message in self._buffer if message.seq not in seen and message.seq > (after_seq or 0)]
+                seen.difference_update(message.seq for message in self._buffer)
                 if self._buffer:
                     self.resume_after = self._buffer[-1].resume_after
                 elif not self._ended:

@@ -56,8 +56,8 @@ def operations(document: dict[str, Any]) -> dict[str, list[dict[str, Any]]]:
     for path, methods in document["paths"].items():
         for method, described in methods.items():
             body = _body_of(described)
-            shown = _shown(described, schemas.get(_name(body), body))
-            groups.setdefault(described["tags"][0], []).append({"method": method.upper(), "path": path, **shown})
+            fields = _shown(described, schemas.get(_name(body), body))
+            groups.setdefault(described["tags"][0], []).append({"method": method.upper(), "path": path, **fields})
     return groups
 
 
@@ -70,11 +70,11 @@ def records(document: dict[str, Any]) -> list[tuple[str, dict[str, Any]]]:
 
 @cache
 def _template() -> Template:
-    made = Environment(loader=PackageLoader("treadle.interfaces.http"), autoescape=True, trim_blocks=True)
-    made.filters.update(
+    environment = Environment(loader=PackageLoader("treadle.interfaces.http"), autoescape=True, trim_blocks=True)
+    environment.filters.update(
         prose=_prose, line=_line, kind_of=kind_of, fields_of=fields_of, indented=lambda value: json.dumps(value, indent=2)
     )
-    return made.get_template("docs.html")
+    return environment.get_template("docs.html")
 
 
 def _prose(text: str) -> Markup:
@@ -113,9 +113,9 @@ def kind_of(schema: dict[str, Any]) -> str:
     if "$ref" in schema:
         return _name(schema)
     if options := schema.get("anyOf"):
-        return " | ".join(kind_of(each) for each in options)
+        return " | ".join(kind_of(option) for option in options)
     if values := schema.get("enum"):
-        return " | ".join(f'"{each}"' for each in values)
+        return " | ".join(f'"{value}"' for value in values)
     if "const" in schema:
         return f'"{schema["const"]}"'
     kind = schema.get("type", "any")
@@ -127,17 +127,17 @@ def kind_of(schema: dict[str, Any]) -> str:
 def _body_of(described: dict[str, Any]) -> dict[str, Any]:
     """The schema of the body of an operation; empty if it takes none."""
     content = described.get("requestBody", {}).get("content", {})
-    schema: dict[str, Any] = next((each["schema"] for each in content.values()), {})
-    return next((each for each in schema.get("anyOf", ()) if "$ref" in each), schema)
+    schema: dict[str, Any] = next((media["schema"] for media in content.values()), {})
+    return next((option for option in schema.get("anyOf", ()) if "$ref" in option), schema)
 
 
 def _shown(described: dict[str, Any], body: dict[str, Any]) -> dict[str, Any]:
     """An operation as the page shows it."""
     parameters = [
-        {**each, "text": each.get("description", ""), "where": each["in"], "required": each.get("required")}
-        for each in described.get("parameters", ())
+        {**parameter, "text": parameter.get("description", ""), "where": parameter["in"], "required": parameter.get("required")}
+        for parameter in described.get("parameters", ())
     ]
-    status = next(each for each in described["responses"] if each < "300")
+    status = next(code for code in described["responses"] if code < "300")
     answers: dict[str, dict[str, Any]] = described["responses"][status].get("content", {})
     media = next(iter(answers), "")
     return {
@@ -147,7 +147,7 @@ def _shown(described: dict[str, Any], body: dict[str, Any]) -> dict[str, Any]:
         "status": status,
         "answer": _name(answers.get(media, {}).get("schema", {})) or media,
         "example": next(iter(body.get("examples", ())), None),
-        "errors": sorted(each for each in described["responses"] if each >= "400"),
+        "errors": sorted(code for code in described["responses"] if code >= "400"),
     }
 
 
@@ -155,8 +155,8 @@ def fields_of(schema: dict[str, Any]) -> list[dict[str, Any]]:
     """The fields of a record, as the page shows them."""
     required = schema.get("required", ())
     return [
-        {"name": name, "schema": each, "text": each.get("description", ""), "where": "body", "required": name in required}
-        for name, each in schema.get("properties", {}).items()
+        {"name": name, "schema": field, "text": field.get("description", ""), "where": "body", "required": name in required}
+        for name, field in schema.get("properties", {}).items()
     ]
 
 
@@ -181,11 +181,11 @@ _COMMENT = re.compile(r"<!--.*?-->\n*", re.DOTALL)
 def pages() -> dict[str, str]:
     """The pages by path, such as `how-to/llm.md`, in reading order; empty in an installation without them."""
     package = Path(__file__).parents[2]
-    root = next((each for each in (package / "docs", package.parents[1] / "docs") if (each / "reference").is_dir()), None)
+    root = next((folder for folder in (package / "docs", package.parents[1] / "docs") if (folder / "reference").is_dir()), None)
     if root is None:
         return {}
-    found = [page for part in _PARTS for page in sorted((root / part).rglob("*.md"))]
-    return {page.relative_to(root).as_posix(): _COMMENT.sub("", page.read_text("utf-8")) for page in found}
+    paths = [page for part in _PARTS for page in sorted((root / part).rglob("*.md"))]
+    return {page.relative_to(root).as_posix(): _COMMENT.sub("", page.read_text("utf-8")) for page in paths}
 
 
 def index(prefix: str = "") -> str:
@@ -198,9 +198,9 @@ def index(prefix: str = "") -> str:
         "Coding agents: `treadle skill show` prints short instructions for this version. [Everything in one file](llms-full.txt).",
     ]
     for part, title in _PARTS.items():
-        shown = {path: text for path, text in pages().items() if path.startswith(f"{part}/")}
-        lines += ["", f"## {title}", ""] if shown else []
-        lines += [f"- [{_title(text)}]({prefix}{path}): {_summary(text)}" for path, text in shown.items()]
+        section = {path: text for path, text in pages().items() if path.startswith(f"{part}/")}
+        lines += ["", f"## {title}", ""] if section else []
+        lines += [f"- [{_title(text)}]({prefix}{path}): {_summary(text)}" for path, text in section.items()]
     return "\n".join(lines) + "\n"
 
 

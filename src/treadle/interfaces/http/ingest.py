@@ -100,7 +100,7 @@ async def ingest_github(request: Request) -> Response:
     if issue is None:
         return Response(status_code=204)
     try:
-        made = await coordinator_of(engine).submit(
+        objective = await coordinator_of(engine).submit(
             issue,
             metadata={"source": "github", "delivery": delivery, "action": webhook.action},
             unique_key=f"github:{issue.repository.id}:{issue.id}",
@@ -110,7 +110,7 @@ async def ingest_github(request: Request) -> Response:
         )
     except IdempotencyKeyReused as reused:  # the same body under another delivery id
         return json_response(Ingested(reused.stored_id or "", False))
-    return json_response(Ingested(made.id, made.created), 202 if made.created else 200)
+    return json_response(Ingested(objective.id, objective.created), 202 if objective.created else 200)
 
 
 def is_signed(secret: str, body: bytes, signature: str) -> bool:
@@ -214,9 +214,9 @@ def _outcome(given: dict[str, Any], job: ExternalJob) -> dict[str, Json] | Exter
         return ExternalProductionFailure(detail, given.get("error_code"))
     if not given or "error_code" in given:
         raise InvalidInput("Send `result`, or `failure_detail`, or the progress of the job.")
-    known = {name: getattr(job, name) for name in ("polling_interval_seconds", "progress_hint", "progress")}
-    changed = {name: value for name, value in given.items() if name in known and value is not None}
-    return ExternalProductionHandle(job.external_job_id, **known | changed)
+    progress = {name: getattr(job, name) for name in ("polling_interval_seconds", "progress_hint", "progress")}
+    changed = {name: value for name, value in given.items() if name in progress and value is not None}
+    return ExternalProductionHandle(job.external_job_id, **progress | changed)
 
 
 ROUTES = (*_CALLBACKS, *_WEBHOOKS)

@@ -47,8 +47,8 @@ class Caller(ApiRecord, frozen=True):
 async def log_in(request: Request) -> Response:
     """Open a session with a token, sent as JSON or as a form. A form is answered with a redirect to `next`, a path of this server,
     or back to the login page."""
-    given, is_form = await _given(request)
-    secret = given.get("token")
+    fields, is_form = await _given(request)
+    secret = fields.get("token")
     if not isinstance(secret, str):
         raise InvalidInput("Send the token, as the field `token` of a form or of a JSON object.")
     try:
@@ -56,8 +56,8 @@ async def log_in(request: Request) -> Response:
     except Unauthorized:
         if not is_form:
             raise
-        return RedirectResponse(f"/login?{urlencode({'next': _local(given.get('next')), 'refused': ''})}", 303)
-    answer = RedirectResponse(_local(given.get("next")), 303) if is_form else json_response(_caller(session.access, session.csrf))
+        return RedirectResponse(f"/login?{urlencode({'next': _local(fields.get('next')), 'refused': ''})}", 303)
+    answer = RedirectResponse(_local(fields.get("next")), 303) if is_form else json_response(_caller(session.access, session.csrf))
     return _with_session(request, answer, cookie)
 
 

@@ -66,8 +66,8 @@ class RequestMiddleware:
             await self._app(scope, receive, send)
             return
         headers = Headers(scope=scope)
-        given = headers.get(REQUEST_ID)
-        request_id = given if given is not None and _ID.fullmatch(given) else self._ids.new_id()
+        sent_id = headers.get(REQUEST_ID)
+        request_id = sent_id if sent_id is not None and _ID.fullmatch(sent_id) else self._ids.new_id()
         scope.setdefault("state", {})["request_id"] = request_id
         begun = self._clock.monotonic()
         status = 0
@@ -96,11 +96,11 @@ class RequestMiddleware:
 
     async def _refuse(self, scope: Scope, receive: Receive, send: Send, limit: int) -> None:
         """Refuse a body that is too large, after reading some of it: a client that is still sending does not read the answer."""
-        left, deadline = 4 * limit, self._clock.monotonic() + BODY_WITHIN
+        budget, deadline = 4 * limit, self._clock.monotonic() + BODY_WITHIN
         with suppress(HTTPException):
-            while left > 0:
+            while budget > 0:
                 message = await self._soon(receive, deadline)
-                left -= len(message.get("body", b""))
+                budget -= len(message.get("body", b""))
                 if message["type"] != "http.request" or not message.get("more_body"):
                     break
         await problem(413, "payload_too_large", _too_large(limit))(scope, receive, send)
@@ -138,8 +138,8 @@ class RequestMiddleware:
                     return await receive()
                 finally:
                     watch.cancel()
-                    for each in late:
-                        each.cancel()
+                    for timer in late:
+                        timer.cancel()
         except TimeoutError:
             raise HTTPException(408, "The body of the request arrived too slowly.", {"Connection": "close"}) from None
 
@@ -148,7 +148,7 @@ def _completed(given: Iterable[tuple[bytes, bytes]], request_id: str, status: in
     """The headers of an answer with its request id and the defaults of those that it has not set."""
     headers = [(name, value) for name, value in given if name.lower() != _REQUEST_ID]
     named = {name.lower() for name, _ in headers}
-    headers += [(_REQUEST_ID, request_id.encode()), *(each for each in _SAFE if each[0] not in named)]
+    headers += [(_REQUEST_ID, request_id.encode()), *(default for default in _SAFE if default[0] not in named)]
     if status == HTTPStatus.SERVICE_UNAVAILABLE and b"retry-after" not in named:
         headers.append((b"retry-after", _RETRY_AFTER))
     return headers

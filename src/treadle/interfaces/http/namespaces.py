@@ -95,10 +95,10 @@ class NamespaceApps:
         if url is None:
             raise not_found("namespace", name)
         async with self._opening.setdefault(name, asyncio.Lock()):
-            found = self._places.get(name)
-            if found is not None and found.url == url:
-                return found
-            if found is not None:  # it was moved
+            place = self._places.get(name)
+            if place is not None and place.url == url:
+                return place
+            if place is not None:  # it was moved
                 await self._places.pop(name).close()
             own = state_of(self._own).engine
             engine = twin_of(own)
@@ -108,8 +108,8 @@ class NamespaceApps:
             except BaseException:
                 await engine.close()
                 raise
-            found = self._places[name] = _Place(url, engine, self._make(engine))
-            return found
+            place = self._places[name] = _Place(url, engine, self._make(engine))
+            return place
 
     def _read(self) -> Directory:
         """Return the directory, read again if the file was replaced."""

@@ -96,14 +96,18 @@ def header(name: str, text: str) -> tuple[str, Parameter]:
 
 def operation_of(call: Call) -> Operation:
     """The operation of a call of the contract."""
-    parameters = [("path", each) for each in call.path]
+    parameters = [("path", parameter) for parameter in call.path]
     body = None
     if call.in_query:
-        parameters += [("query", each) for each in call.others]
+        parameters += [("query", parameter) for parameter in call.others]
     elif call.others:
-        example = {each.name: each.doc.example for each in call.others if each.required or each.doc.example is not None}
+        example = {
+            parameter.name: parameter.doc.example
+            for parameter in call.others
+            if parameter.required or parameter.doc.example is not None
+        }
         name = "".join(word.title() for word in call.id.split("_"))
-        body = BodyOf(name, call.others, example, required=any(each.required for each in call.others))
+        body = BodyOf(name, call.others, example, required=any(parameter.required for parameter in call.others))
     if call.keyed or call.route.creates:
         parameters.append(header(KEY_HEADER, _KEY if call.keyed else _REPLAYED_KEY))
     return Operation(
@@ -122,11 +126,11 @@ def operation_of(call: Call) -> Operation:
 
 def document(operations: Mapping[tuple[str, str], Operation], version: str) -> dict[str, Any]:
     """The document of operations by method and path."""
-    returned = [record for operation in operations.values() for each in operation.returns.values() for record in each.records]
+    returned = [record for operation in operations.values() for returns in operation.returns.values() for record in returns.records]
     answers = _Schemas([Problem, *returned])
-    given = [each for operation in operations.values() for _, each in operation.parameters]
-    fields = [each for operation in operations.values() if operation.body for each in operation.body.parameters]
-    requests = _Schemas([*(without_none(wire_type(each)) for each in given), *map(wire_type, fields)])
+    parameters = [parameter for operation in operations.values() for _, parameter in operation.parameters]
+    fields = [parameter for operation in operations.values() if operation.body for parameter in operation.body.parameters]
+    requests = _Schemas([*(without_none(wire_type(parameter)) for parameter in parameters), *map(wire_type, fields)])
     components = answers.components | requests.components
     paths: dict[str, dict[str, Any]] = {}
     for (method, path), operation in operations.items():
@@ -158,28 +162,30 @@ class _Schemas:
 
 
 def _described(operation: Operation, answers: _Schemas, requests: _Schemas) -> dict[str, Any]:
-    found: dict[str, Any] = {
+    description: dict[str, Any] = {
         "tags": [operation.tag],
         "summary": operation.summary,
         "description": operation.text,
         "operationId": operation.id,
     }
     if operation.parameters:
-        found["parameters"] = [_parameter(place, each, requests) for place, each in operation.parameters]
+        description["parameters"] = [_parameter(place, parameter, requests) for place, parameter in operation.parameters]
     if (body := operation.body) is not None:
         schema: dict[str, Any] = {"$ref": _REF.format(name=body.name)}
         content = {JSON: {"schema": schema if body.required else {"anyOf": [schema, {"type": "null"}]}}}
-        found["requestBody"] = {"content": content, "required": body.required}
+        description["requestBody"] = {"content": content, "required": body.required}
     returns = operation.returns.items()
-    found["responses"] = {str(status): _response(each, answers) | _links(operation, each) for status, each in returns}
-    found["responses"] |= {str(status): response for status, response in problem_responses(*operation.problems).items()}
-    return found | dict(operation.extra)
+    description["responses"] = {
+        str(status): _response(returned, answers) | _links(operation, returned) for status, returned in returns
+    }
+    description["responses"] |= {str(status): response for status, response in problem_responses(*operation.problems).items()}
+    return description | dict(operation.extra)
 
 
 def _response(returns: Returns, answers: _Schemas) -> dict[str, Any]:
     content: dict[str, Any] = {media: {"schema": {"type": "string"}} for media in returns.media}
     if returns.records:
-        schemas = [answers.of(each) for each in returns.records]
+        schemas = [answers.of(record) for record in returns.records]
         content[JSON] = {"schema": schemas[0] if len(schemas) == 1 else {"anyOf": schemas}}
     return {"description": returns.text} | ({"content": content} if content else {})
 
@@ -190,34 +196,34 @@ def _parameter(place: str, parameter: Parameter, requests: _Schemas) -> dict[str
         schema["maxLength"] = KEY_LENGTH
     if parameter.default is not None and not parameter.required:
         schema["default"] = to_builtins(parameter.default)
-    found = {"name": parameter.name, "in": place, "required": parameter.required, "schema": schema}
+    description = {"name": parameter.name, "in": place, "required": parameter.required, "schema": schema}
     if parameter.doc.text:
-        found["description"] = parameter.doc.text
+        description["description"] = parameter.doc.text
     if parameter.doc.example is not None:
-        found["example"] = to_builtins(parameter.doc.example)
-    return found
+        description["example"] = to_builtins(parameter.doc.example)
+    return description
 
 
 def _body_schema(body: BodyOf, requests: _Schemas) -> dict[str, Any]:
     properties = {}
-    for each in body.parameters:
-        schema = requests.of(wire_type(each))
-        if each.default is not None and not each.required:
-            schema["default"] = to_builtins(each.default)
-        if each.doc.example is not None:
-            schema["examples"] = [to_builtins(each.doc.example)]
-        properties[each.name] = schema | {"description": each.doc.text}
-    found: dict[str, Any] = {"title": body.name, "type": "object", "properties": properties, "additionalProperties": False}
-    if required := [each.name for each in body.parameters if each.required]:
-        found["required"] = required
+    for parameter in body.parameters:
+        schema = requests.of(wire_type(parameter))
+        if parameter.default is not None and not parameter.required:
+            schema["default"] = to_builtins(parameter.default)
+        if parameter.doc.example is not None:
+            schema["examples"] = [to_builtins(parameter.doc.example)]
+        properties[parameter.name] = schema | {"description": parameter.doc.text}
+    body_schema: dict[str, Any] = {"title": body.name, "type": "object", "properties": properties, "additionalProperties": False}
+    if required := [parameter.name for parameter in body.parameters if parameter.required]:
+        body_schema["required"] = required
     if body.text:
-        found["description"] = body.text
-    return found | {"examples": [to_builtins(body.example)]}
+        body_schema["description"] = body.text
+    return body_schema | {"examples": [to_builtins(body.example)]}
 
 
 def _links(operation: Operation, returns: Returns) -> dict[str, Any]:
     """The calls of the same group that need only the id of the created thing in their path."""
-    if not operation.creates or not any("id" in get_type_hints(each) for each in returns.records):
+    if not operation.creates or not any("id" in get_type_hints(record) for record in returns.records):
         return {}
     links = {
         other.id: {"operationId": other.id, "parameters": {other.path[0].name: "$response.body#/id"}}
@@ -229,14 +235,14 @@ def _links(operation: Operation, returns: Returns) -> dict[str, Any]:
 
 def _records_in(kinds: Iterable[Any]) -> set[type]:
     """The records among the types, and in their fields."""
-    found: set[type] = set()
+    records: set[type] = set()
     waiting = list(kinds)
     while waiting:
         kind = waiting.pop()
         if isinstance(kind, type) and issubclass(kind, msgspec.Struct):
-            if kind not in found:
-                found.add(kind)
+            if kind not in records:
+                records.add(kind)
                 waiting += get_type_hints(kind).values()
         else:
             waiting += get_args(kind)
-    return found
+    return records

@@ -42,17 +42,17 @@ class Query:
     """The parameters in the query of a request."""
 
     def __init__(self, parameters: Iterable[Parameter]) -> None:
-        self._parameters = [(each, without_none(wire_type(each))) for each in parameters]
+        self._parameters = [(parameter, without_none(wire_type(parameter))) for parameter in parameters]
 
     async def read(self, request: Request) -> dict[str, Any]:
         """The values by name, with the defaults of those that are missing."""
-        given: dict[str, list[str]] = {}
+        texts_by_name: dict[str, list[str]] = {}
         for name, value in request.query_params.multi_items():
-            given.setdefault(name, []).append(value)
+            texts_by_name.setdefault(name, []).append(value)
         values, problems = dict[str, Any](), list[dict[str, Any]]()
         for parameter, kind in self._parameters:
             name = parameter.name
-            if (texts := given.get(name)) is None:
+            if (texts := texts_by_name.get(name)) is None:
                 if parameter.required:
                     problems.append(problem_at("a value is required", "query", name))
                 values[name] = parameter.default
@@ -71,8 +71,10 @@ class Body:
     """The parameters that are fields of a JSON object in the body of a request."""
 
     def __init__(self, parameters: Sequence[Parameter]) -> None:
-        self._required = [each.name for each in parameters if each.required]
-        self._decoders = {each.name: msgspec.json.Decoder(wire_type(each), dec_hook=_decode_instant) for each in parameters}
+        self._required = [parameter.name for parameter in parameters if parameter.required]
+        self._decoders = {
+            parameter.name: msgspec.json.Decoder(wire_type(parameter), dec_hook=_decode_instant) for parameter in parameters
+        }
 
     async def read(self, request: Request) -> dict[str, Any]:
         """The values of the fields that are present."""
@@ -80,8 +82,8 @@ class Body:
         if not self._required and body.strip() in (b"", b"null"):
             return {}
         values, problems, unknown = dict[str, Any](), list[dict[str, Any]](), list[dict[str, Any]]()
-        given = _fields_of(request, body)
-        for name, raw in given.items():
+        raw_fields = _fields_of(request, body)
+        for name, raw in raw_fields.items():
             if (decoder := self._decoders.get(name)) is None:
                 unknown.append(problem_at("there is no such field", "body", name))
                 continue
@@ -89,7 +91,7 @@ class Body:
                 values[name] = decoder.decode(raw)
             except msgspec.DecodeError as error:
                 problems.append(_problem(error, "body", name))
-        missing = [problem_at("a value is required", "body", name) for name in self._required if name not in given]
+        missing = [problem_at("a value is required", "body", name) for name in self._required if name not in raw_fields]
         if problems or missing or unknown:
             raise InvalidRequest([*problems, *missing, *unknown[:1]])
         return values
@@ -130,28 +132,28 @@ def _wire_type(hint: Any, integer: Any = int) -> Any:
     if origin in (Sequence, list):
         return list[_wire_type(args[0])]  # type: ignore[misc]
     if origin in (Union, types.UnionType):
-        return Union[tuple(_wire_type(each, integer) for each in args)]  # noqa: UP007
+        return Union[tuple(_wire_type(arg, integer) for arg in args)]  # noqa: UP007
     return hint
 
 
 def without_none(kind: Any) -> Any:
     """The type without None: a query or a header has no null."""
     if get_origin(kind) in (Union, types.UnionType):
-        return Union[tuple(each for each in get_args(kind) if each is not types.NoneType)]  # noqa: UP007
+        return Union[tuple(arg for arg in get_args(kind) if arg is not types.NoneType)]  # noqa: UP007
     return kind
 
 
 def _decode_instant(kind: type, value: object) -> Any:
     if kind is Instant and isinstance(value, str):
         with suppress(ValueError):
-            found = Instant.fromisoformat(value)
-            if found.tzinfo is not None:
-                return found
+            instant = Instant.fromisoformat(value)
+            if instant.tzinfo is not None:
+                return instant
     raise ValueError("it must be a time with its zone, such as 2027-01-15T09:00:00Z")
 
 
 def _problem(error: msgspec.DecodeError, *at: str) -> dict[str, Any]:
     """The problem with the place inside the value that the error names."""
-    found = _LOCATION.fullmatch(str(error))
-    message, inside = found.groups() if found else (str(error), "")
+    match = _LOCATION.fullmatch(str(error))
+    message, inside = match.groups() if match else (str(error), "")
     return problem_at(message, *at, *re.findall(r"[\w-]+", inside))

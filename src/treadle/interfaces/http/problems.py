@@ -139,7 +139,7 @@ def problem_of(error: TreadleError) -> Response:
         headers["Retry-After"] = "1"
     diagnostics = None
     if isinstance(error, InvalidFlow):
-        diagnostics = [each.as_json() for each in error.diagnostics if hasattr(each, "as_json")]
+        diagnostics = [diagnostic.as_json() for diagnostic in error.diagnostics if hasattr(diagnostic, "as_json")]
     return problem(status_of(error), error.code, str(error), headers=headers, diagnostics=diagnostics, scope=scope)
 
 

@@ -138,7 +138,7 @@ def _handler_of(call: Call) -> Handler:
 
     async def options_of(request: Request) -> dict[str, Any]:
         """The arguments of the call in the path, and in the query or the body."""
-        options: dict[str, Any] = {each.name: request.path_params[each.name] for each in call.path}
+        options: dict[str, Any] = {parameter.name: request.path_params[parameter.name] for parameter in call.path}
         return options | await reader().read(request) if call.others else options
 
     async def make(state: AppState, operations: Operations, request: Request, key: str | None = None) -> Response:
@@ -179,12 +179,12 @@ async def once(
     begun = await requests.begin(actor, call_id, key, sent)
     if isinstance(begun, StoredAnswer):
         return Response(begun.body, begun.status, {REPLAYED: "true"}, "application/json")
-    made = False
+    is_successful = False
     try:
         answer = await handle(request)
-        made = answer.status_code < 300
+        is_successful = answer.status_code < 300
     finally:
-        if not made:
+        if not is_successful:
             await requests.forget(begun)
     await requests.finish(begun, StoredAnswer(answer.status_code, bytes(answer.body)))
     return answer

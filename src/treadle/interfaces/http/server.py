@@ -209,18 +209,18 @@ def listen(host: str, port: int) -> socket.socket:
         wanted = port + attempt
         if wanted > 65535:
             break
-        made = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)  # asyncio sets TCP_NODELAY only with this protocol
+        listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)  # asyncio sets TCP_NODELAY only with this protocol
         try:
-            made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            made.bind((address, wanted))
-            made.listen(_BACKLOG)
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            listener.bind((address, wanted))
+            listener.listen(_BACKLOG)
         except OSError as error:
-            made.close()
+            listener.close()
             if error.errno != errno.EADDRINUSE:
                 raise TreadleError(f"Cannot listen on {host} port {wanted}: {error.strerror}.", code="cannot_listen") from None
         else:
-            made.setblocking(False)
-            return made
+            listener.setblocking(False)
+            return listener
     message = f"Port {port} of {host} and the {MAX_PORT_ATTEMPTS} ports after it are taken; choose another with --port."
     raise TreadleError(message, code="cannot_listen")
 
@@ -236,10 +236,12 @@ def url_of(listener: socket.socket) -> str:
 def _resolve(host: str) -> list[tuple[int, str]]:
     """The family and address of each resolution of the name; IPv4 first, as most clients try it first for localhost."""
     try:
-        found = socket.getaddrinfo(host or None, 0, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        resolutions = socket.getaddrinfo(host or None, 0, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
     except OSError as error:
         raise TreadleError(f"{host!r} is not an address of this machine: {error.strerror}.", code="cannot_listen") from None
-    return sorted(((family, str(place[0])) for family, _, _, _, place in found), key=lambda each: each[0] != socket.AF_INET)
+    return sorted(
+        ((family, str(place[0])) for family, _, _, _, place in resolutions), key=lambda resolution: resolution[0] != socket.AF_INET
+    )
 
 
 class HeadGuard:

@@ -53,7 +53,7 @@ _EVENTS = Routes("events")
     "events_stream",
     "Live events",
     {200: Returns("An endless stream of events", media=(MEDIA_TYPE,))},
-    parameters=(*(("query", each) for each in _PARAMETERS), header("Last-Event-ID", "The `id` of the last message")),
+    parameters=(*(("query", parameter) for parameter in _PARAMETERS), header("Last-Event-ID", "The `id` of the last message")),
     extra=guarded(Scope.READ),
 )
 async def stream(request: Request) -> Response:
@@ -66,13 +66,13 @@ async def stream(request: Request) -> Response:
     state = state_of(request)
     access = await state.access(request)
     access.check(Scope.READ, lists=False)
-    given = await _QUERY.read(request)
-    after = given.pop("after_seq")
+    filters = await _QUERY.read(request)
+    after = filters.pop("after_seq")
     if (last := request.headers.get("Last-Event-ID")) is not None:
         after = read_id(last)
     if after is not None and not 0 <= after <= LAST_SEQ:
         raise InvalidInput(f"after_seq must be the seq of an event, zero or more, not {after}.")
-    subscriber, clock = state.events.subscriber(canonical(given)), state.engine.kernel.clock
+    subscriber, clock = state.events.subscriber(canonical(filters)), state.engine.kernel.clock
 
     async def stuck() -> None:
         """Return when a lagging subscriber does not take the last message either."""
@@ -151,7 +151,7 @@ _STREAMS = Routes("streams")
     "Follow a stream",
     {200: Returns("The entries of the stream, until the work has ended", media=(MEDIA_TYPE,))},
     parameters=(
-        *(("path", each) for each in _PATH),
+        *(("path", parameter) for parameter in _PATH),
         ("query", _OFFSET),
         header("Last-Event-ID", "The `id` of the last message: its offset"),
     ),
@@ -170,15 +170,15 @@ async def follow(request: Request) -> Response:
     offset = (await _FOLLOW_QUERY.read(request))["offset"]
     if (last := request.headers.get("Last-Event-ID")) is not None:
         offset = read_id(last) + 1
-    service, given = await state.service(request), request.path_params
-    first = await service.streams.read(given["member_id"], given["name"], offset=offset)
-    messages = _entries(service, given["member_id"], given["name"], first)
+    service, path = await state.service(request), request.path_params
+    first = await service.streams.read(path["member_id"], path["name"], offset=offset)
+    messages = _entries(service, path["member_id"], path["name"], first)
     return EventStream(state, access, messages, lambda dismissed: (state.closing.wait(), dismissed.wait()))
 
 
 async def _entries(service: Operations, member_id: str, name: str, page: StreamPage) -> AsyncGenerator[bytes, Any]:
     while True:
-        yield b"".join(b"id: %d\ndata: %b\n\n" % (each.offset, to_json(each)) for each in page.entries) or b": waiting\n\n"
+        yield b"".join(b"id: %d\ndata: %b\n\n" % (entry.offset, to_json(entry)) for entry in page.entries) or b": waiting\n\n"
         if page.ended:
             break
         try:

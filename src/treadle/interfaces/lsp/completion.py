@@ -72,7 +72,7 @@ class _Completer:
             yield from map(_word, MODES)
         elif inner is not None and inner.kind == "block" and before in ("after", ","):
             own, steps = next(reversed(inner.steps), ""), steps_at(self.index, self.opening, context)
-            yield from (_item(each) for each in steps.values() if each.kind is Kind.STEP and each.name != own)
+            yield from (_item(step) for step in steps.values() if step.kind is Kind.STEP and step.name != own)
         elif inner is None or inner.kind == "items":
             yield from self.declarations(inner)
         elif inner.kind in ("params", "returns", "fields") or (inner.kind == "list" and self.wants_type()):
@@ -93,23 +93,23 @@ class _Completer:
     def members(self) -> Iterator[Item]:
         first, *rest = self.context.path
         if first == "$":
-            known = inputs_at(self.index, self.opening, self.context)
+            members = inputs_at(self.index, self.opening, self.context)
         else:
-            known = steps_at(self.index, self.opening, self.context)
-            if first not in known:
+            members = steps_at(self.index, self.opening, self.context)
+            if first not in members:
                 yield from self.qualified()
                 return
-            known = self.index.members(known[first])
+            members = self.index.members(members[first])
         for name in rest:
-            known = self.index.members(known[name]) if name in known else {}
-        yield from map(_item, known.values())
+            members = self.index.members(members[name]) if name in members else {}
+        yield from map(_item, members.values())
 
     def qualified(self) -> Iterator[Item]:
         """Complete the declarations of a namespace, and the rest of its name."""
         prefix = ".".join(self.context.path)
-        for each in (self.index.symbols.taken | self.index.symbols.facets.exact).values():
-            if each.opening.namespace == prefix:
-                yield _item(self.index.symbols.definition(each), call=not self.wants_type())
+        for declared in (self.index.symbols.taken | self.index.symbols.facets.exact).values():
+            if declared.opening.namespace == prefix:
+                yield _item(self.index.symbols.definition(declared), call=not self.wants_type())
         if prefix == "sys" and self.context.before is not None and self.context.before.text != "=":
             yield from map(_word, ("log", "assert"))
         for name in sorted(self.index.namespaces):
@@ -118,7 +118,7 @@ class _Completer:
 
     def wants_type(self) -> bool:
         """Return whether a type comes next, directly or within `[`."""
-        place = [each.kind for each in self.context.brackets if each.kind != "list"][-1:]
+        place = [bracket.kind for bracket in self.context.brackets if bracket.kind != "list"][-1:]
         before = self.context.before
         return place in (["params"], ["returns"], ["fields"]) and before is not None and before.text in (":", "[")
 
@@ -141,7 +141,7 @@ class _Completer:
     def params(self, before: str) -> Iterator[Item]:
         if before in (":", "["):
             yield from (_item(built_in(Kind.TYPE, name)) for name in sorted(TYPES))
-            yield from (_item(each) for each in self.visible(schemas=True) if each.kind is Kind.SCHEMA)
+            yield from (_item(schema) for schema in self.visible(schemas=True) if schema.kind is Kind.SCHEMA)
         elif before == "=":
             yield from self.values(before)
 
@@ -151,19 +151,19 @@ class _Completer:
         if call is None:
             return
         if call.name == "collectErrors":
-            block = next((each for each in reversed(self.context.brackets) if each.kind == "block"), None)
+            block = next((bracket for bracket in reversed(self.context.brackets) if bracket.kind == "block"), None)
             callee = self.context.facet if block is None else next(reversed(block.steps.values()), "")
             owner = self.index.resolve_callee(callee, self.opening)
-            known = {} if owner is None else self.index.returns(owner)
-            yield from (_item(each) for each in known.values() if isinstance(each.type, ListType))
+            names = {} if owner is None else self.index.returns(owner)
+            yield from (_item(symbol) for symbol in names.values() if isinstance(symbol.type, ListType))
             return
         declared = self.callee(call)
         if declared is None:
             words = BUILTIN_MIXINS.get(call.name, {}) if call.kind == "mixin" else {}
             yield from (Item(word, kind=_Kinds.Property, insert_text=f"{word} = ") for word in words if word not in call.args)
             return
-        known = self.index.returns(declared) if call.kind == "yield" else self.index.inputs(declared)
-        for name, symbol in known.items():
+        names = self.index.returns(declared) if call.kind == "yield" else self.index.inputs(declared)
+        for name, symbol in names.items():
             if name not in call.args and symbol.kind is not Kind.ALIAS:
                 optional = isinstance(symbol.node, nodes.Param) and not symbol.node.is_needed
                 item = _item(symbol)
@@ -200,7 +200,7 @@ class _Completer:
 
     def targets(self) -> Iterator[Item]:
         """Complete the targets of a yield: the owner of the block, and the aliases of its signature."""
-        owners = [each.owner for each in self.context.brackets if each.kind == "block" and each.owner]
+        owners = [bracket.owner for bracket in self.context.brackets if bracket.kind == "block" and bracket.owner]
         steps = steps_at(self.index, self.opening, self.context)
         if owners and owners[-1] in steps:
             declared = steps[owners[-1]].declared
@@ -233,8 +233,8 @@ class _Completer:
     def visible(self, *, schemas: bool) -> Iterator[Definition]:
         tables = [self.index.symbols.facets] + ([self.index.symbols.schemas] if schemas else [])
         for table in tables:
-            for each in table.exact.values():
-                yield self.index.symbols.definition(each)
+            for declared in table.exact.values():
+                yield self.index.symbols.definition(declared)
 
     def callables(self, *, schemas: bool = True) -> Iterator[Item]:
         """Complete callable names, in the short form where that is enough."""
@@ -274,19 +274,19 @@ def _item(symbol: Definition, *, call: bool = False) -> Item:
 
 def steps_at(index: Index, opening: Opening, context: Context) -> dict[str, Definition]:
     """Return the steps and loop variables that are visible, inner ones over outer ones."""
-    found: dict[str, Definition] = {}
+    steps: dict[str, Definition] = {}
     for number, bracket in enumerate(context.brackets):
         if bracket.kind != "block":
             continue
         if bracket.loop is not None:
             name, over = bracket.loop
-            found[name] = built_in(Kind.LOOP, name, _element(index, opening, context, number, over, found))
+            steps[name] = built_in(Kind.LOOP, name, _element(index, opening, context, number, over, steps))
         current = next(reversed(bracket.steps), "") if _in_step(context, number) else ""
         for name, callee in bracket.steps.items():
             if name != current:
                 value = None if callee else index.value(opening.source.name, name)
-                found[name] = value or built_in(Kind.STEP, name, declared=index.resolve_callee(callee, opening))
-    return found
+                steps[name] = value or built_in(Kind.STEP, name, declared=index.resolve_callee(callee, opening))
+    return steps
 
 
 def _in_step(context: Context, number: int) -> bool:
@@ -317,15 +317,15 @@ def _inputs(
 
 def _element(index: Index, opening: Opening, context: Context, number: int, over: str, steps: dict[str, Definition]) -> Type:
     """Return the type of the elements of what a loop runs over."""
-    path, known = over.split("."), steps
+    path, names = over.split("."), steps
     if path[0] == "$":
-        known = _inputs(index, opening, context.facet, context.brackets[:number], steps)
+        names = _inputs(index, opening, context.facet, context.brackets[:number], steps)
         del path[0]
     symbol: Definition | None = None
     for name in path:
-        symbol = known.get(name)
+        symbol = names.get(name)
         if symbol is None:
             return UNKNOWN
-        known = index.members(symbol)
+        names = index.members(symbol)
     type_ = UNKNOWN if symbol is None else required(symbol.type)
     return type_.element if isinstance(type_, ListType) else UNKNOWN

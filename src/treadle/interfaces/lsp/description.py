@@ -31,14 +31,14 @@ def param_text(param: nodes.Param, declared: Declared) -> str:
 
 
 def params_text(params: tuple[nodes.Param, ...], declared: Declared) -> str:
-    return f"({', '.join(param_text(each, declared) for each in params)})"
+    return f"({', '.join(param_text(param, declared) for param in params)})"
 
 
 def signature(declared: Declared) -> str:
     """Return the head of a facet or schema, under its qualified name."""
     node = declared.node
     if isinstance(node, nodes.Schema):
-        fields = ", ".join(param_text(each, declared) for each in node.fields)
+        fields = ", ".join(param_text(field, declared) for field in node.fields)
         return f"schema {declared.qualified_name} {{ {fields} }}"
     returns = f" => {params_text(node.returns, declared)}" if node.returns else ""
     return f"{node.kind} {declared.qualified_name}{params_text(node.params, declared)}{returns}"
@@ -66,8 +66,8 @@ def heading(symbol: Definition) -> str:
     if symbol.kind in (Kind.STEP, Kind.ALIAS) and symbol.declared is not None:
         return f"({symbol.kind}) {symbol.name.text} = {signature(symbol.declared)}"
     if symbol.kind is Kind.FUNCTION:
-        known = FUNCTIONS[symbol.name.text]
-        return f"({symbol.kind}) {known.form} => {known.result}"
+        function = FUNCTIONS[symbol.name.text]
+        return f"({symbol.kind}) {function.form} => {function.result}"
     type_ = type_text(symbol.type)
     return f"({symbol.kind}) {symbol.name.text}" + (f": {type_}" if type_ and symbol.kind is not Kind.TYPE else "")
 
@@ -101,8 +101,10 @@ def hover_text(symbol: Definition, index: Index) -> str:
     """Return the text of a hover."""
     parts = [f"```afl\n{heading(symbol)}\n```", documentation(symbol)]
     if symbol.kind is Kind.NAMESPACE:
-        names = sorted(each.node.name.text for each in index.symbols.taken.values() if each.opening.namespace == symbol.name.text)
-        parts.append(", ".join(f"`{each}`" for each in names))
+        names = sorted(
+            member.node.name.text for member in index.symbols.taken.values() if member.opening.namespace == symbol.name.text
+        )
+        parts.append(", ".join(f"`{name}`" for name in names))
     elif symbol.owner is not None:
         parts.append(f"of `{symbol.owner.qualified_name}`")
     return "\n\n".join(part for part in parts if part)
@@ -120,7 +122,7 @@ def signature_help(index: Index, path: str, context: Context) -> types.Signature
     if declared is None:
         return None
     params = _params(declared, is_yield=call.kind == "yield")
-    labels = [param_text(each, declared) for each in params]
+    labels = [param_text(param, declared) for param in params]
     name = declared.qualified_name
     head = f"yield {name}" if call.kind == "yield" else name
     returned = result(declared)
@@ -135,7 +137,7 @@ def signature_help(index: Index, path: str, context: Context) -> types.Signature
             )
         ],
         0,
-        _active([each.name.text for each in params], call.args, context),
+        _active([param.name.text for param in params], call.args, context),
     )
 
 
@@ -155,10 +157,10 @@ def _active(names: list[str], given: list[str], context: Context) -> int | None:
 
 def inlay_hints(index: Index, path: str, document: Document, start: int, end: int) -> list[types.InlayHint]:
     """Return the types of steps, values and loop variables whose declarations lie in a part of the text."""
-    found = []
-    for each in index.occurrences(path):
-        symbol = each.symbol
-        if not each.is_declaration or not start <= each.start <= end:
+    hints = []
+    for occurrence in index.occurrences(path):
+        symbol = occurrence.symbol
+        if not occurrence.is_declaration or not start <= occurrence.start <= end:
             continue
         if symbol.kind is Kind.STEP and symbol.declared is not None:
             label = result(symbol.declared)
@@ -168,5 +170,5 @@ def inlay_hints(index: Index, path: str, document: Document, start: int, end: in
             continue
         if label:
             tip = types.MarkupContent(types.MarkupKind.Markdown, hover_text(symbol, index))
-            found.append(types.InlayHint(document.position(each.end), f": {label}", types.InlayHintKind.Type, tooltip=tip))
-    return found
+            hints.append(types.InlayHint(document.position(occurrence.end), f": {label}", types.InlayHintKind.Type, tooltip=tip))
+    return hints

@@ -53,14 +53,14 @@ def parse_text(path: str, text: str, known: Parsed | None = None) -> Parsed:
 
 def _completed(partial: nodes.File, last: nodes.File) -> nodes.File:
     """Add the declarations of an earlier tree that a broken text does not have."""
-    known = {name for name, _ in _declarations(partial.items)}
+    names = {name for name, _ in _declarations(partial.items)}
     more: list[nodes.Namespace | nodes.Item] = []
     for item in last.items:
         if isinstance(item, nodes.Namespace) and not item.file_scoped:
-            missing = tuple(each for name, each in _declarations((item,)) if name not in known)
+            missing = tuple(declaration for name, declaration in _declarations((item,)) if name not in names)
             more += [replace(item, items=missing)] if missing else []
         else:
-            more += [each for name, each in _declarations((item,)) if name not in known]
+            more += [declaration for name, declaration in _declarations((item,)) if name not in names]
     return replace(partial, items=(*partial.items, *more))
 
 
@@ -128,10 +128,14 @@ class Index:
         """Return all resolved names of a file, in source order."""
         if path not in self._occurrences:
             document = self.documents[path]
-            found = {(each.start, each.end): each for each in self._find(path, document)}
+            by_range = {(occurrence.start, occurrence.end): occurrence for occurrence in self._find(path, document)}
             # A broken file has the names of its last good text; those count that still stand at the same place.
-            kept = [each for each in found.values() if document.text[each.start : each.end] == each.symbol.name.text]
-            self._occurrences[path] = sorted(kept, key=lambda each: (each.start, each.end))
+            current = [
+                occurrence
+                for occurrence in by_range.values()
+                if document.text[occurrence.start : occurrence.end] == occurrence.symbol.name.text
+            ]
+            self._occurrences[path] = sorted(current, key=lambda occurrence: (occurrence.start, occurrence.end))
         return self._occurrences[path]
 
     def _find(self, path: str, document: Document) -> Iterator[Occurrence]:
@@ -185,19 +189,19 @@ class Index:
     def at(self, path: str, offset: int) -> Occurrence | None:
         """Return the name at an offset, or that ends there."""
         every = self.occurrences(path)
-        place = bisect_right(every, offset, key=lambda each: each.start)
-        for each in reversed(every[max(0, place - 2) : place]):
-            if each.start <= offset <= each.end:
-                return each
+        place = bisect_right(every, offset, key=lambda occurrence: occurrence.start)
+        for occurrence in reversed(every[max(0, place - 2) : place]):
+            if occurrence.start <= offset <= occurrence.end:
+                return occurrence
         return None
 
     def references(self, symbol: Definition) -> Iterator[tuple[str, Occurrence]]:
         """Yield all occurrences of a name in the program."""
         key = key_of(symbol)
         for path in self.documents:
-            for each in self.occurrences(path):
-                if key_of(each.symbol) == key:
-                    yield path, each
+            for occurrence in self.occurrences(path):
+                if key_of(occurrence.symbol) == key:
+                    yield path, occurrence
 
     # --- declarations
 
@@ -234,27 +238,27 @@ class Index:
 
     def opening(self, path: str, namespace: str | None) -> Opening:
         """Return the section of a file in a namespace, to resolve names in."""
-        for each in self.symbols.openings:
-            if each.source.name == path and each.namespace == namespace:
-                return each
+        for opening in self.symbols.openings:
+            if opening.source.name == path and opening.namespace == namespace:
+                return opening
         return Opening(namespace, (), self.files[path].source)
 
 
 def analyse(files: dict[str, Parsed], documents: dict[str, Document]) -> Index:
     """Check files as one program."""
     reporter = Reporter()
-    context = check(declare([(each.source, each.tree) for each in files.values()], reporter), reporter)
+    context = check(declare([(parsed.source, parsed.tree) for parsed in files.values()], reporter), reporter)
     diagnostics = {path: list(parsed.diagnostics) for path, parsed in files.items()}
-    for each in reporter.sorted():
-        if each.source in files and not files[each.source].broken:
-            diagnostics[each.source].append(each)
+    for diagnostic in reporter.sorted():
+        if diagnostic.source in files and not files[diagnostic.source].broken:
+            diagnostics[diagnostic.source].append(diagnostic)
     return Index(files, context, documents, diagnostics)
 
 
 def collect(files: dict[str, Parsed], documents: dict[str, Document], namespaces: Iterable[str], checked: Index) -> Index:
     """Collect the declarations of files without checking them; of several with one name the first counts."""
     reporter = Reporter()
-    symbols = declare([(each.source, each.tree) for each in files.values()], reporter)
+    symbols = declare([(parsed.source, parsed.tree) for parsed in files.values()], reporter)
     return Index(files, Context(symbols, reporter, AttributeTables(symbols)), documents, {}, namespaces, checked)
 
 

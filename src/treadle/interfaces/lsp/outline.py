@@ -25,7 +25,7 @@ _KINDS = {
 
 def document_symbols(file: nodes.File, document: Document) -> list[types.DocumentSymbol]:
     """Return the declarations of a file, each with its parts; a file-scoped namespace holds what follows it."""
-    found: list[types.DocumentSymbol] = []
+    symbols: list[types.DocumentSymbol] = []
     scoped: types.DocumentSymbol | None = None
     for item in file.items:
         symbol = _item(item, document)
@@ -35,23 +35,23 @@ def document_symbols(file: nodes.File, document: Document) -> list[types.Documen
             scoped.children = [*(scoped.children or []), symbol]
             scoped.range = types.Range(scoped.range.start, symbol.range.end)
         else:
-            found.append(symbol)
+            symbols.append(symbol)
             if isinstance(item, nodes.Namespace) and item.file_scoped:
                 scoped = symbol
-    return found
+    return symbols
 
 
 def _item(item: nodes.Namespace | nodes.Item, document: Document) -> types.DocumentSymbol | None:
     match item:
         case nodes.Namespace(name):
-            children = [_item(each, document) for each in item.items]
+            children = [_item(child, document) for child in item.items]
             return _symbol(name, item.span, types.SymbolKind.Namespace, "namespace", document, children)
         case nodes.Facet(name, kind):
-            children = [_symbol(each.name, each.span, types.SymbolKind.Field, "", document) for each in item.params]
-            children += [_step(each, document) for block in item.blocks for each in _steps(block)]
+            children = [_symbol(param.name, param.span, types.SymbolKind.Field, "", document) for param in item.params]
+            children += [_step(step, document) for block in item.blocks for step in _steps(block)]
             return _symbol(name, item.span, _KINDS[kind], str(kind), document, children)
         case nodes.Schema(name):
-            fields = [_symbol(each.name, each.span, types.SymbolKind.Field, "", document) for each in item.fields]
+            fields = [_symbol(field.name, field.span, types.SymbolKind.Field, "", document) for field in item.fields]
             return _symbol(name, item.span, types.SymbolKind.Struct, "schema", document, fields)
         case nodes.Implicit(name):
             return _symbol(name, item.span, types.SymbolKind.Constant, "implicit", document)
@@ -60,7 +60,7 @@ def _item(item: nodes.Namespace | nodes.Item, document: Document) -> types.Docum
 
 
 def _step(step: nodes.Step, document: Document) -> types.DocumentSymbol:
-    inner = [_step(each, document) for each in _steps(step.body)] + [_step(each, document) for each in _steps(step.catch)]
+    inner = [_step(nested, document) for nested in _steps(step.body)] + [_step(nested, document) for nested in _steps(step.catch)]
     return _symbol(step.name, step.span, types.SymbolKind.Variable, step.call.target.text, document, inner)
 
 
@@ -79,7 +79,7 @@ def _symbol(
     document: Document,
     children: list[types.DocumentSymbol | None] | list[types.DocumentSymbol] | None = None,
 ) -> types.DocumentSymbol:
-    inner = [each for each in children or () if each is not None]
+    inner = [child for child in children or () if child is not None]
     whole, here = document.span_range(span), document.span_range(name.span)
     return types.DocumentSymbol(name.text, kind, whole, here, detail or None, children=inner)
 
@@ -94,7 +94,7 @@ def flat(symbols: list[types.DocumentSymbol], container: str = "") -> Iterator[t
 
 def folding(document: Document) -> list[types.FoldingRange]:
     """Return a range for each bracket pair, comment and block of `use` lines that takes several lines; for broken text too."""
-    found: list[types.FoldingRange] = []
+    ranges: list[types.FoldingRange] = []
     opened: list[int] = []
     lines: list[tuple[int, str]] = []
     for token in scan(document.text):
@@ -102,24 +102,24 @@ def folding(document: Document) -> list[types.FoldingRange]:
         last = document.position(token.end).line
         if token.kind in ("comment", "doc"):
             if last > first:
-                found.append(types.FoldingRange(first, last, kind=types.FoldingRangeKind.Comment))
+                ranges.append(types.FoldingRange(first, last, kind=types.FoldingRangeKind.Comment))
             elif token.text.startswith("//"):
                 lines.append((first, "comment"))
         elif token.kind == "code" and last > first:
-            found.append(types.FoldingRange(first, last - 1))
+            ranges.append(types.FoldingRange(first, last - 1))
         elif token.text in ("{", "(", "[", "#{") and token.kind == "sign":
             opened.append(first)
         elif token.text in ("}", ")", "]") and token.kind == "sign" and opened:
             start = opened.pop()
             if last - 1 > start:
-                found.append(types.FoldingRange(start, last - 1))
+                ranges.append(types.FoldingRange(start, last - 1))
         elif token.text in ("use", "uses") and token.first_of_line:
             lines.append((first, "imports"))
-    for kind, group in groupby(enumerate(lines), key=lambda each: (each[1][1], each[1][0] - each[0])):
+    for kind, group in groupby(enumerate(lines), key=lambda numbered: (numbered[1][1], numbered[1][0] - numbered[0])):
         numbers = [line for _, (line, _) in group]
         if len(numbers) > 1:
-            found.append(types.FoldingRange(numbers[0], numbers[-1], kind=kind[0]))
-    return found
+            ranges.append(types.FoldingRange(numbers[0], numbers[-1], kind=kind[0]))
+    return ranges
 
 
 # --- semantic tokens -------------------------------------------------------------------------------------------------
@@ -154,7 +154,7 @@ _TOKENS = {
     Class.OPERATOR: _TYPES.Operator,
 }
 LEGEND = types.SemanticTokensLegend(
-    sorted({str(each.value) for each in (*_NAMES.values(), *_TOKENS.values())}),
+    sorted({str(token_type.value) for token_type in (*_NAMES.values(), *_TOKENS.values())}),
     [types.SemanticTokenModifiers.Declaration.value, types.SemanticTokenModifiers.Documentation.value],
 )
 _LINE = re.compile(r"[^\r\n]+")
@@ -164,14 +164,17 @@ _NUMBERS = {name: number for number, name in enumerate(LEGEND.token_types)}
 def semantic_tokens(index: Index, path: str, document: Document) -> list[int]:
     """Return the tokens of a file in the protocol's encoding: differences of lines and columns, no token over two lines."""
     names = index.occurrences(path)
-    found = [(each.start, each.end, _NAMES[each.symbol.kind].value, int(each.is_declaration)) for each in names]
-    starts = [each.start for each in names]
+    tokens = [
+        (occurrence.start, occurrence.end, _NAMES[occurrence.symbol.kind].value, int(occurrence.is_declaration))
+        for occurrence in names
+    ]
+    starts = [occurrence.start for occurrence in names]
     for token in scan(document.text):
         place = bisect_left(starts, token.start)
         is_name = place < len(starts) and starts[place] < token.end
         if not is_name and token.class_ in _TOKENS:
-            found.append((token.start, token.end, _TOKENS[token.class_].value, 2 if token.kind == "doc" else 0))
-    return _encode(found, document)
+            tokens.append((token.start, token.end, _TOKENS[token.class_].value, 2 if token.kind == "doc" else 0))
+    return _encode(tokens, document)
 
 
 def _encode(found: list[tuple[int, int, str, int]], document: Document) -> list[int]:

@@ -37,14 +37,14 @@ def completions(place: Place) -> list[dict[str, Any]]:
 def hover(place: Place) -> dict[str, Any] | None:
     """Return the heading and the documentation of the name at a place, with its offsets; None if there is no name."""
     workspace, path, offset = _opened(place)
-    found = workspace.index(path).at(path, offset)
-    if found is None:
+    occurrence = workspace.index(path).at(path, offset)
+    if occurrence is None:
         return None
     document = workspace.documents[path]
-    ends = document.range(found.start, found.end)
+    ends = document.range(occurrence.start, occurrence.end)
     return {
-        "heading": description.heading(found.symbol),
-        "info": description.documentation(found.symbol),
+        "heading": description.heading(occurrence.symbol),
+        "info": description.documentation(occurrence.symbol),
         "start": [ends.start.line, ends.start.character],
         "end": [ends.end.line, ends.end.character],
     }

@@ -78,8 +78,8 @@ class Server(LanguageServer):
         for path in sorted(self.files.open | set(self._published)):
             document = self.files.documents.get(path)
             if path in self.files.open and document is not None:
-                found = [diagnostic(each, document) for each in self.files.diagnostics(path)]
-                news = types.PublishDiagnosticsParams(uri_of(path), found, document.version)
+                diagnostics = [diagnostic(problem, document) for problem in self.files.diagnostics(path)]
+                news = types.PublishDiagnosticsParams(uri_of(path), diagnostics, document.version)
                 if news != self._published.get(path):
                     self._published[path] = news
                     self.text_document_publish_diagnostics(news)
@@ -104,17 +104,17 @@ def diagnostic(each: Diagnostic, document: Document) -> types.Diagnostic:
 def code_actions(found: list[Diagnostic], document: Document, uri: str, start: int, end: int) -> list[types.CodeAction]:
     """Return the fixes of the diagnostics that touch a part of the text; the likeliest one is preferred."""
     actions = []
-    for each in found:
-        first, last = document.offsets(each.span)
+    for problem in found:
+        first, last = document.offsets(problem.span)
         if last < start or end < first:
             continue
-        for number, fix in enumerate(each.fixes):
+        for number, fix in enumerate(problem.fixes):
             edits = [types.TextEdit(document.span_range(edit.span), edit.text) for edit in fix.edits]
             actions.append(
                 types.CodeAction(
                     fix.title,
                     types.CodeActionKind.QuickFix,
-                    [diagnostic(each, document)],
+                    [diagnostic(problem, document)],
                     is_preferred=number == 0 or None,
                     edit=types.WorkspaceEdit({uri: edits}),
                 )
@@ -141,20 +141,20 @@ def definitions(index: Index, symbol: Definition) -> Iterator[types.Location]:
     if symbol.source.name in index.documents:
         yield types.Location(uri_of(symbol.source.name), index.documents[symbol.source.name].span_range(symbol.name.span))
     elif symbol.kind is Kind.NAMESPACE:
-        for path, each in index.references(symbol):
-            if each.is_declaration:
-                yield types.Location(uri_of(path), index.documents[path].range(each.start, each.end))
+        for path, occurrence in index.references(symbol):
+            if occurrence.is_declaration:
+                yield types.Location(uri_of(path), index.documents[path].range(occurrence.start, occurrence.end))
 
 
 def everywhere(workspace: Workspace, index: Index, symbol: Definition) -> list[tuple[str, Occurrence]]:
     """Return all occurrences of a name, in all programs that contain its declaration."""
-    found: dict[tuple[str, int], Occurrence] = {}
-    for each in workspace.indexes():
-        known = each is index or symbol.source.name in each.documents
-        if known or (symbol.kind is Kind.NAMESPACE and not set(each.documents).isdisjoint(index.documents)):
-            for path, occurrence in each.references(symbol):
-                found[path, occurrence.start] = occurrence
-    return [(path, each) for (path, _), each in sorted(found.items())]
+    occurrences: dict[tuple[str, int], Occurrence] = {}
+    for program in workspace.indexes():
+        has_declaration = program is index or symbol.source.name in program.documents
+        if has_declaration or (symbol.kind is Kind.NAMESPACE and not set(program.documents).isdisjoint(index.documents)):
+            for path, occurrence in program.references(symbol):
+                occurrences[path, occurrence.start] = occurrence
+    return [(path, occurrence) for (path, _), occurrence in sorted(occurrences.items())]
 
 
 def check_rename(symbol: Definition) -> None:
@@ -179,10 +179,10 @@ def rename_edits(workspace: Workspace, index: Index, symbol: Definition, name: s
     places = everywhere(workspace, index, symbol)
     edits: dict[str, list[types.TextEdit]] = {}
     texts = {path: document.text for path, document in workspace.documents.items()}
-    for path, each in reversed(places):
+    for path, occurrence in reversed(places):
         document = workspace.documents[path]
-        edits.setdefault(uri_of(path), []).append(types.TextEdit(document.range(each.start, each.end), name))
-        texts[path] = texts[path][: each.start] + name + texts[path][each.end :]
+        edits.setdefault(uri_of(path), []).append(types.TextEdit(document.range(occurrence.start, occurrence.end), name))
+        texts[path] = texts[path][: occurrence.start] + name + texts[path][occurrence.end :]
     touched = {path for path, _ in places}
     for other in workspace.indexes():
         if touched & set(other.documents) and not _same_meaning(other, texts):
@@ -204,7 +204,7 @@ def _same_meaning(before: Index, texts: dict[str, str]) -> bool:
 
 
 def _errors(index: Index, path: str) -> int:
-    return sum(each.severity is Severity.ERROR for each in index.diagnostics[path])
+    return sum(problem.severity is Severity.ERROR for problem in index.diagnostics[path])
 
 
 # --- documents -------------------------------------------------------------------------------------------------------
@@ -254,14 +254,14 @@ def did_change_watched_files(ls: Server, params: types.DidChangeWatchedFilesPara
 
 
 def workspace_symbol(ls: Server, params: types.WorkspaceSymbolParams) -> list[types.WorkspaceSymbol]:
-    found: list[types.WorkspaceSymbol] = []
+    matches: list[types.WorkspaceSymbol] = []
     for path, document in sorted(ls.files.documents.items()):
         symbols = outline.document_symbols(ls.files.index(path).files[path].tree, document)
         for container, symbol in outline.flat(symbols):
             if params.query.lower() in symbol.name.lower():
                 place = types.Location(uri_of(path), symbol.selection_range)
-                found.append(types.WorkspaceSymbol(place, symbol.name, symbol.kind, container_name=container or None))
-    return found
+                matches.append(types.WorkspaceSymbol(place, symbol.name, symbol.kind, container_name=container or None))
+    return matches
 
 
 # --- requests about a document ---------------------------------------------------------------------------------------
@@ -321,9 +321,9 @@ def references(
     ls: Server, index: Index, document: Document, name: Occurrence, params: types.ReferenceParams
 ) -> list[types.Location]:
     return [
-        types.Location(uri_of(path), ls.files.documents[path].range(each.start, each.end))
-        for path, each in everywhere(ls.files, index, name.symbol)
-        if params.context.include_declaration or not each.is_declaration
+        types.Location(uri_of(path), ls.files.documents[path].range(occurrence.start, occurrence.end))
+        for path, occurrence in everywhere(ls.files, index, name.symbol)
+        if params.context.include_declaration or not occurrence.is_declaration
     ]
 
 
@@ -332,8 +332,10 @@ def document_highlight(
 ) -> list[types.DocumentHighlight]:
     kinds = types.DocumentHighlightKind
     return [
-        types.DocumentHighlight(document.range(each.start, each.end), kinds.Write if each.is_declaration else kinds.Read)
-        for path, each in index.references(name.symbol)
+        types.DocumentHighlight(
+            document.range(occurrence.start, occurrence.end), kinds.Write if occurrence.is_declaration else kinds.Read
+        )
+        for path, occurrence in index.references(name.symbol)
         if index.documents[path] is document
     ]
 

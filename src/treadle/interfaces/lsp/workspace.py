@@ -51,7 +51,7 @@ class Workspace:
             self._programs = None
         else:
             self.documents[path] = document
-        for program in [each for each in self._indexes if path in each]:
+        for program in [program for program in self._indexes if path in program]:
             del self._indexes[program]
 
     def read(self, path: str) -> None:
@@ -72,12 +72,12 @@ class Workspace:
                 self.read(path)
 
     def _sources(self, folder: Path) -> Iterator[str]:
-        found = 0
+        count = 0
         for path in sorted(folder.rglob("*.afl")):
             if not _SKIPPED.intersection(path.relative_to(folder).parts) and path.is_file():
                 yield str(path)
-                found += 1
-                if found == _MAX_FILES:
+                count += 1
+                if count == _MAX_FILES:
                     return
 
     def _parse(self, path: str) -> Parsed:
@@ -90,15 +90,15 @@ class Workspace:
     def program(self, path: str) -> tuple[str, ...]:
         """Return the files that are compiled together with this one."""
         changed = self._programs is None
-        for each, document in self.documents.items():
-            parsed = self._parse(each)
-            known = self._facts.get(each)
-            if known is None or known[0] is not parsed:
+        for file, document in self.documents.items():
+            parsed = self._parse(file)
+            cached = self._facts.get(file)
+            if cached is None or cached[0] is not parsed:
                 facts = facts_of(parsed.tree, document.text)
-                changed = changed or known is None or known[1] != facts
-                self._facts[each] = (parsed, facts)
+                changed = changed or cached is None or cached[1] != facts
+                self._facts[file] = (parsed, facts)
         if self._programs is None or changed:
-            self._programs = programs({each: facts for each, (_, facts) in self._facts.items()})
+            self._programs = programs({file: facts for file, (_, facts) in self._facts.items()})
         return self._programs[path]
 
     def index(self, path: str) -> Index:
@@ -107,22 +107,22 @@ class Workspace:
 
     def _index(self, program: tuple[str, ...]) -> Index:
         if program not in self._indexes:
-            files = {each: self._parse(each) for each in program}
+            files = {file: self._parse(file) for file in program}
             self._indexes[program] = analyse(files, self.documents)
         return self._indexes[program]
 
     def surroundings(self, path: str) -> Index:
         """Return the names available in a file: its program and the other files of its folder, whose names come second."""
         folder = str(Path(path).parent)
-        others = sorted(each for each in self.documents if str(Path(each).parent) == folder)
+        others = sorted(other for other in self.documents if str(Path(other).parent) == folder)
         order = dict.fromkeys([path, *self.program(path), *others])
-        files = {each: self._parse(each) for each in order}
+        files = {file: self._parse(file) for file in order}
         namespaces = (name for _, facts in self._facts.values() for name in facts.namespaces)
         return collect(files, self.documents, namespaces, self.index(path))
 
     def indexes(self) -> Iterable[Index]:
         """Return the analyses of all programs."""
-        return [self._index(each) for each in sorted({self.program(path) for path in self.documents})]
+        return [self._index(program) for program in sorted({self.program(path) for path in self.documents})]
 
     def diagnostics(self, path: str) -> list[Diagnostic]:
         return self.index(path).diagnostics[path]
@@ -159,10 +159,10 @@ def facts_of(file: nodes.File, text: str) -> Facts:
             case _:
                 pass
     words = {(match["qualifier"].rstrip("."), match["name"]) for match in _NAME.finditer(text)}
-    types = {each for item in _items(file.items) for each in _types(item)}
+    types = {type_name for item in _items(file.items) for type_name in _types(item)}
     needed |= {qualifier for qualifier, _ in words if qualifier}
-    needed |= {each.rpartition(".")[0] for each in types if "." in each}
-    names = {name for qualifier, name in words if not qualifier} | {each for each in types if "." not in each}
+    needed |= {type_name.rpartition(".")[0] for type_name in types if "." in type_name}
+    names = {name for qualifier, name in words if not qualifier} | {type_name for type_name in types if "." not in type_name}
     return Facts(frozenset(namespaces), frozenset(declared), frozenset(needed - namespaces), frozenset(names - declared))
 
 
@@ -188,8 +188,8 @@ def programs(facts: dict[str, Facts]) -> dict[str, tuple[str, ...]]:
     for paths in folders.values():
         groups.update(_groups(paths, facts))
     owners: dict[str, set[str]] = {}
-    for path, each in facts.items():
-        for namespace in each.namespaces:
+    for path, file_facts in facts.items():
+        for namespace in file_facts.namespaces:
             owners.setdefault(namespace, set()).add(path)
     return {path: _closure(group, groups, owners, facts) for path, group in groups.items()}
 
@@ -211,27 +211,27 @@ def _groups(paths: list[str], facts: dict[str, Facts]) -> dict[str, tuple[str, .
             homes.setdefault(("name", name), []).append(path)
     for path in paths:
         mine = facts[path]
-        wanted = [("namespace", each) for each in mine.needed_namespaces | mine.namespaces]
-        wanted += [("name", each) for each in mine.needed_names]
+        wanted = [("namespace", namespace) for namespace in mine.needed_namespaces | mine.namespaces]
+        wanted += [("name", name) for name in mine.needed_names]
         for other in {other for key in wanted for other in homes.get(key, ())}:
             leader[find(other)] = find(path)
-    found: dict[str, list[str]] = {}
+    members: dict[str, list[str]] = {}
     for path in paths:
-        found.setdefault(find(path), []).append(path)
-    return {path: tuple(found[find(path)]) for path in paths}
+        members.setdefault(find(path), []).append(path)
+    return {path: tuple(members[find(path)]) for path in paths}
 
 
 def _closure(
     group: tuple[str, ...], groups: dict[str, tuple[str, ...]], owners: dict[str, set[str]], facts: dict[str, Facts]
 ) -> tuple[str, ...]:
     """Add the files that declare needed namespaces, and what these need in turn."""
-    found = set(group)
-    left = list(group)
-    while left:
-        here = {namespace for path in found for namespace in facts[path].namespaces}
-        for namespace in facts[left.pop()].needed_namespaces - here:
+    files = set(group)
+    queue = list(group)
+    while queue:
+        here = {namespace for path in files for namespace in facts[path].namespaces}
+        for namespace in facts[queue.pop()].needed_namespaces - here:
             for owner in owners.get(namespace, ()):
-                more = set(groups[owner]) - found
-                found |= more
-                left += sorted(more)
-    return tuple(sorted(found))
+                more = set(groups[owner]) - files
+                files |= more
+                queue += sorted(more)
+    return tuple(sorted(files))

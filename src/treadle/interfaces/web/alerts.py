@@ -14,12 +14,12 @@ _CONDITIONS = described(AlertOptions)[0].choices
 
 @page("/alerts")
 async def alerts(visit: Visit) -> Response:
-    asked = visit.query
+    query = visit.query
     return await visit.render(
         "alerts.html",
         rules=(await visit.api.alerts.rules()).rules,
         firing=(await visit.api.alerts.list(firing=True)).alerts,
-        page=await visit.api.alerts.list(rule=text(asked, "rule"), before=text(asked, "before"), limit=50),
+        page=await visit.api.alerts.list(rule=text(query, "rule"), before=text(query, "before"), limit=50),
         fields=_FIELDS,
         conditions=_CONDITIONS,
     )
@@ -28,8 +28,8 @@ async def alerts(visit: Visit) -> Response:
 @action("/alerts")
 async def create(visit: Visit) -> Response:
     form = await visit.form()
-    made = await visit.api.alerts.create(text(form, "name") or "", **options_of(form, AlertOptions))
-    return visit.back(f"{made.name} is now active. Send a test message to check its target.", to="/alerts")
+    rule = await visit.api.alerts.create(text(form, "name") or "", **options_of(form, AlertOptions))
+    return visit.back(f"{rule.name} is now active. Send a test message to check its target.", to="/alerts")
 
 
 act("/alerts/{name}/remove", "alerts.remove", "{name} is removed.", to="/alerts")

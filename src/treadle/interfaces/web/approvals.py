@@ -15,13 +15,13 @@ STATES = ("pending", "approved", "denied", "expired", "canceled")
 
 @page("/approvals")
 async def inbox(visit: Visit) -> Response:
-    asked = visit.query
-    state = asked.get("state", "pending")
+    query = visit.query
+    state = query.get("state", "pending")
     page = await visit.api.approvals.list(
         state=() if state == "all" else [state],
         every=state == "all",
-        run_id=text(asked, "run_id"),
-        before=text(asked, "before"),
+        run_id=text(query, "run_id"),
+        before=text(query, "before"),
     )
     counts = await visit.api.approvals.counts()
     return await visit.render("approvals.html", page=page, counts=counts, state=state, states=STATES)
@@ -30,11 +30,11 @@ async def inbox(visit: Visit) -> Response:
 @action("/approvals")
 async def decide_many(visit: Visit) -> Response:
     form = await visit.form()
-    ids, decision = [str(each) for each in form.getlist("id")], _decision(form)
+    ids, decision = [str(approval_id) for approval_id in form.getlist("id")], _decision(form)
     if not ids:
         raise InvalidInput("Select at least one approval.")
     answers = (await visit.api.approvals.decide_many(ids, decision, reason=text(form, "reason"))).answers
-    wrong = [each.text for each in answers if each.error is not None]
+    wrong = [answer.text for answer in answers if answer.error is not None]
     done = f"{len(answers) - len(wrong)} decided."
     return visit.back(" ".join([done, *wrong]), to="/approvals", bad=bool(wrong))
 
@@ -48,10 +48,10 @@ async def decide(visit: Visit) -> Response:
     reason = text(form, "reason")
     match _decision(form):
         case "approve":
-            found = await visit.api.approvals.get(approval_id)
+            approval = await visit.api.approvals.get(approval_id)
             edits = parse_object(form, "edits") or {}
             missing = object()
-            changed = {name: value for name, value in edits.items() if found.context.get(name, missing) != value}
+            changed = {name: value for name, value in edits.items() if approval.context.get(name, missing) != value}
             done = await visit.api.approvals.approve(approval_id, reason=reason, edits=changed or None)
         case "deny":
             done = await visit.api.approvals.deny(approval_id, reason=reason)

@@ -22,21 +22,21 @@ WORDS = {"retry": "retried", "discard": "discarded"}
 
 @page("/dead-letters")
 async def groups(visit: Visit) -> Response:
-    asked = visit.query
-    found = (await visit.api.dead_letters.groups(**_filter(asked))).groups
-    if text(asked, "fingerprint") is None:
-        return await visit.render("dead_letters.html", groups=found, filter=_entered(asked))
-    page = await visit.api.dead_letters.list(**_filter(asked), before=whole(asked, "before"))
-    return await visit.render("dead_group.html", groups=found, page=page, filter=_entered(asked))
+    query = visit.query
+    causes = (await visit.api.dead_letters.groups(**_filter(query))).groups
+    if text(query, "fingerprint") is None:
+        return await visit.render("dead_letters.html", groups=causes, filter=_entered(query))
+    page = await visit.api.dead_letters.list(**_filter(query), before=whole(query, "before"))
+    return await visit.render("dead_group.html", groups=causes, page=page, filter=_entered(query))
 
 
 @page("/dead-letters/{act}")
 async def preview(visit: Visit) -> Response:
-    act, asked = visit.path["act"], visit.query
+    act, query = visit.path["act"], visit.query
     if act not in WORDS:
         raise no_page(visit.request.url.path)
     visit.api.access.check(Scope.OPERATE)
-    which, after = _filter(asked), text(asked, "after")
+    which, after = _filter(query), text(query, "after")
     would: DeadLettersChanged | None = None
     refusal: TreadleError | None = None
     try:
@@ -51,9 +51,9 @@ async def preview(visit: Visit) -> Response:
         would=would,
         refusal=refusal,
         examples=examples,
-        filter=_entered(asked),
+        filter=_entered(query),
         after=after,
-        done=whole(asked, "done") or 0,
+        done=whole(query, "done") or 0,
     )
 
 
@@ -62,7 +62,7 @@ async def act(visit: Visit) -> Response:
     act, form = visit.path["act"], await visit.form()
     if act not in WORDS:
         raise no_page(visit.request.url.path)
-    if ids := [str(each) for each in form.getlist("id")]:
+    if ids := [str(letter_id) for letter_id in form.getlist("id")]:
         some = await (visit.api.dead_letters.retry if act == "retry" else visit.api.dead_letters.discard)(ids=ids)
         return visit.back(_summary(some.done, some.of_runs, some.passed_over, WORDS[act]))
     which, after, done = _filter(form), text(form, "after"), whole(form, "done") or 0

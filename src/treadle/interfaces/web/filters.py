@@ -85,7 +85,7 @@ def leaf(path: str) -> str:
 
 def combine(first: dict[str, str], *others: dict[str, str]) -> dict[str, str]:
     """The merged dicts; the first one wins."""
-    return {name: value for each in (*reversed(others), first) for name, value in each.items()}
+    return {name: value for mapping in (*reversed(others), first) for name, value in mapping.items()}
 
 
 ID = r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}"
@@ -101,22 +101,22 @@ _CLAUSE = re.compile(r"(; |\. (?=[A-Z`]))")
 def message(text: object) -> Markup:
     """A message with ids as links, instants in words, and `commands` in code, without those for which pages have buttons."""
     parts = _CLAUSE.split(_ASIDE.sub("", str(text)))
-    kept = [(mark, clause) for mark, clause in zip(["", *parts[1::2]], parts[::2], strict=True) if not _ON_PAGES.search(clause)]
-    if not kept:
+    clauses = [(mark, clause) for mark, clause in zip(["", *parts[1::2]], parts[::2], strict=True) if not _ON_PAGES.search(clause)]
+    if not clauses:
         return Markup("")
-    said = kept[0][1] + "".join(mark + clause for mark, clause in kept[1:])
-    made, at = Markup(""), 0
-    for found in _MARKED.finditer(said):
-        made += said[at : found.start()]
-        at = found.end()
-        if found[2]:
-            made += Markup('<a class="id" href="/go/{0}" title="{0}">{1}</a>').format(found[2], short_id(found[2]))
-        elif found[3]:
-            instant = found[3]
-            made += Markup('<time datetime="{}">{} UTC</time>').format(instant, instant[:19].replace("T", " "))
+    sentence = clauses[0][1] + "".join(mark + clause for mark, clause in clauses[1:])
+    markup, at = Markup(""), 0
+    for match in _MARKED.finditer(sentence):
+        markup += sentence[at : match.start()]
+        at = match.end()
+        if match[2]:
+            markup += Markup('<a class="id" href="/go/{0}" title="{0}">{1}</a>').format(match[2], short_id(match[2]))
+        elif match[3]:
+            instant = match[3]
+            markup += Markup('<time datetime="{}">{} UTC</time>').format(instant, instant[:19].replace("T", " "))
         else:
-            made += Markup("<code>{}</code>").format(found[1])
-    return made + said[at:]
+            markup += Markup("<code>{}</code>").format(match[1])
+    return markup + sentence[at:]
 
 
 _PROBLEM_PAGES = {

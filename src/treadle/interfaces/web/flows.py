@@ -38,9 +38,9 @@ _FUNCTION_FIELDS = described(FunctionOptions, ("version",))
 
 @page("/flows")
 async def flows(visit: Visit) -> Response:
-    found = await visit.api.flows.list()
+    flow_list = await visit.api.flows.list()
     functions = await visit.api.functions.list()
-    return await visit.render("flows.html", flows=found.flows, functions=functions.functions)
+    return await visit.render("flows.html", flows=flow_list.flows, functions=functions.functions)
 
 
 @page("/editor")
@@ -60,12 +60,12 @@ async def edited(visit: Visit) -> Response:
             checked = await visit.api.flows.validate(sources, strict=strict)
             if not checked.valid:
                 return await _edit(visit, name, sources, strict=strict)
-            made = await visit.api.flows.publish(name, sources, strict=strict)
-            return visit.back(f"{made.name} version {made.version} is published.", to=f"/flows/{made.name}")
+            published = await visit.api.flows.publish(name, sources, strict=strict)
+            return visit.back(f"{published.name} version {published.version} is published.", to=f"/flows/{published.name}")
         case "format":
             formatted = await visit.api.flows.format(sources)
-            fresh = {each.name: each.text for each in formatted.sources}
-            sources = [SourceText(each.name, fresh.get(each.name, each.text)) for each in sources]
+            fresh = {source.name: source.text for source in formatted.sources}
+            sources = [SourceText(source.name, fresh.get(source.name, source.text)) for source in sources]
     return await _edit(visit, name, sources, strict=strict)
 
 
@@ -89,17 +89,17 @@ async def hover(visit: Visit) -> Response:
 @page("/flows/{name}")
 async def flow(visit: Visit) -> Response:
     name, version = visit.path["name"], whole(visit.query, "version")
-    found = await visit.api.flows.get(name, version=version)
+    flow = await visit.api.flows.get(name, version=version)
     drawn = await visit.api.flows.graph(name, version=version)
-    shown = [(source.name, highlight(source.text)) for source in found.sources]
+    highlighted = [(source.name, highlight(source.text)) for source in flow.sources]
     return await visit.render(
         "flow.html",
         name=name,
         version=version,
-        flow=found,
+        flow=flow,
         graph=graph_data(drawn),
         drawn=drawn,
-        sources=shown,
+        sources=highlighted,
     )
 
 
@@ -107,7 +107,7 @@ async def flow(visit: Visit) -> Response:
 async def function(visit: Visit) -> Response:
     visit.api.access.check(Scope.ENQUEUE)
     name = visit.path["name"]
-    versions = [each for each in (await visit.api.functions.list()).functions if each.name == name]
+    versions = [function for function in (await visit.api.functions.list()).functions if function.name == name]
     if not versions:
         raise not_found("function", name)
     return await visit.render("function_start.html", name=name, versions=versions, fields=_FUNCTION_FIELDS)
@@ -122,15 +122,15 @@ async def start_function(visit: Visit) -> Response:
             options["payload"] = parse_object(form, "payload")
         with check:
             options |= options_of(form, FunctionOptions)
-    made = await visit.api.functions.start(name, **options)
-    return visit.back(f"{made.workflow} has started.", to=f"/runs/{made.id}")
+    started = await visit.api.functions.start(name, **options)
+    return visit.back(f"{started.workflow} has started.", to=f"/runs/{started.id}")
 
 
 @page("/flows/{name}/start")
 async def form(visit: Visit) -> Response:
     name, version = visit.path["name"], whole(visit.query, "version")
-    found = await visit.api.flows.get(name, version=version)
-    chosen = _signature(found.workflows, visit.query.get("workflow"))
+    flow = await visit.api.flows.get(name, version=version)
+    chosen = _signature(flow.workflows, visit.query.get("workflow"))
     return await visit.render("flow_start.html", name=name, version=version, workflow=chosen)
 
 
@@ -139,7 +139,7 @@ async def start(visit: Visit) -> Response:
     name, form = visit.path["name"], await visit.form()
     version = whole(form, "version")
     chosen = _signature((await visit.api.flows.get(name, version=version)).workflows, str(form.get("workflow") or ""))
-    made = await visit.api.runs.start(
+    started = await visit.api.runs.start(
         name,
         chosen.name,
         inputs_of(form, chosen.params),
@@ -147,14 +147,14 @@ async def start(visit: Visit) -> Response:
         idempotency_key=str(form.get("idempotency_key") or "") or None,
         deadline=None if (hours := number(form, "deadline")) is None else hours * 3600,
     )
-    rest = f" No live worker has {', '.join(made.missing_handlers)}: it will wait there." if made.missing_handlers else ""
-    return visit.back(f"{made.workflow} has started.{rest}", to=f"/runs/{made.id}")
+    rest = f" No live worker has {', '.join(started.missing_handlers)}: it will wait there." if started.missing_handlers else ""
+    return visit.back(f"{started.workflow} has started.{rest}", to=f"/runs/{started.id}")
 
 
 async def _helped(visit: Visit, what: str) -> Response:
     """Return the language server's answer for a place in the sources, as JSON; null without the extra `lsp`."""
     form = await visit.form()
-    texts = [each.text for each in sources_of(form)]
+    texts = [source.text for source in sources_of(form)]
     number, line, column = (whole(form, name) or 0 for name in ("source", "line", "column"))
     visit.api.access.check(Scope.READ, lists=False)
     if not (0 <= number < len(texts) and line >= 0 and column >= 0):
@@ -204,28 +204,28 @@ def graph_data(drawn: FlowGraph) -> dict[str, Any]:
 
 def sources_of(form: FormData) -> list[SourceText]:
     """The sources in a form."""
-    names = [str(each).strip() or f"part{number}.afl" for number, each in enumerate(form.getlist("name"), 1)]
-    texts = [str(each).replace("\r\n", "\n") for each in form.getlist("text")]
+    names = [str(entry).strip() or f"part{number}.afl" for number, entry in enumerate(form.getlist("name"), 1)]
+    texts = [str(entry).replace("\r\n", "\n") for entry in form.getlist("text")]
     return [SourceText(name, text) for name, text in zip(names, texts, strict=False)] or [SourceText("main.afl", "")]
 
 
 def inputs_of(form: FormData, params: list[FlowParam]) -> dict[str, Any]:
     """The inputs in a form; empty fields keep their defaults."""
-    given: dict[str, Any] = {}
+    inputs: dict[str, Any] = {}
     with each_field() as check:
         for param in params:
             typed = str(form.get(f"in-{param.name}") or "")
             with check:
                 if typed or (param.required and param.type == "String"):
-                    given[param.name] = parse_typed(param.name, param.type, typed)
-    return given
+                    inputs[param.name] = parse_typed(param.name, param.type, typed)
+    return inputs
 
 
 def _signature(workflows: list[WorkflowSignature], name: str | None) -> WorkflowSignature:
-    found = [each for each in workflows if not name or each.name == name]
-    if not found:
+    matches = [workflow for workflow in workflows if not name or workflow.name == name]
+    if not matches:
         raise InvalidInput(f"The flow has no workflow {name!r}.")
-    return found[0]
+    return matches[0]
 
 
 _TOKENS = re.compile(
@@ -247,21 +247,21 @@ def highlight(text: str) -> list[Markup]:
             if index:
                 lines.append([])
             if piece:
-                shown = escape(piece)
-                lines[-1].append(Markup('<span class="tok-{}">{}</span>').format(kind, shown) if kind else shown)
+                escaped = escape(piece)
+                lines[-1].append(Markup('<span class="tok-{}">{}</span>').format(kind, escaped) if kind else escaped)
     return [Markup("").join(line) for line in lines]
 
 
 def _parts(text: str) -> Iterator[tuple[str, str]]:
     """The pieces of the text with their kinds; an empty kind has no colour."""
     at = 0
-    for found in _TOKENS.finditer(text):
-        if found.start() > at:
-            yield "", text[at : found.start()]
-        kind, part = found.lastgroup or "", found.group()
+    for match in _TOKENS.finditer(text):
+        if match.start() > at:
+            yield "", text[at : match.start()]
+        kind, part = match.lastgroup or "", match.group()
         if kind == "word":
             kind = "type" if part in _TYPES else "keyword" if part in KEYWORDS else ""
         yield kind, part
-        at = found.end()
+        at = match.end()
     if at < len(text):
         yield "", text[at:]

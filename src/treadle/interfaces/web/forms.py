@@ -70,20 +70,20 @@ TARGETS = ("task", "workflow", "function")
 
 def described(options: type, without: Container[str] = TARGETS) -> list[OptionField]:
     """The fields of an options class that a form shows, for `parts.options`."""
-    return [each for each in option_fields(options) if each.name not in without]
+    return [option for option in option_fields(options) if option.name not in without]
 
 
 def options_of(form: Fields, options: type) -> dict[str, Any]:
     """The options that are filled in, converted by their descriptions."""
-    given: dict[str, Any] = {}
+    filled: dict[str, Any] = {}
     with each_field() as check:
-        for each in option_fields(options):
+        for option in option_fields(options):
             with check:
-                given[each.name] = _option(form, each)
+                filled[option.name] = _option(form, option)
     if (target := text(form, "target")) is not None:
         kind = text(form, "kind") or TARGETS[0]
-        given[kind if kind in TARGETS else TARGETS[0]] = target
-    return {name: value for name, value in given.items() if value is not None}
+        filled[kind if kind in TARGETS else TARGETS[0]] = target
+    return {name: value for name, value in filled.items() if value is not None}
 
 
 @contextmanager
@@ -121,7 +121,7 @@ def _option(form: Fields, option: OptionField) -> Any:
         case "instant":
             return instant(form, name)
         case "choices":
-            return [str(each) for each in form.getlist(name)] or None
+            return [str(choice) for choice in form.getlist(name)] or None
         case "object":
             return parse_object(form, name)
         case "text" | "choice":
@@ -176,8 +176,8 @@ class Rejected:
     def put_into(self, page: str) -> str | None:
         """Return the page with the form filled in and marked; None if the page does not have the form."""
         for form in _FORM.finditer(page):
-            given = _attributes(form["start"])
-            if given.get("action") == self.action and given.get("method") == "post":
+            attributes = _attributes(form["start"])
+            if attributes.get("action") == self.action and attributes.get("method") == "post":
                 break
         else:
             return None
@@ -192,12 +192,12 @@ class Rejected:
     def _fill(self, field: re.Match[str], errors: dict[str, str]) -> str:
         """The field as it was filled in, with its error; the error of several fields with one name is at the first."""
         start, body, end = field["start"] or field["input"], field["body"] or "", field["end"] or ""
-        given = _attributes(start)
-        values = [str(value) for value in self.form.getlist(given.get("name", ""))]
-        if given.get("type") == "hidden":
+        attributes = _attributes(start)
+        values = [str(value) for value in self.form.getlist(attributes.get("name", ""))]
+        if attributes.get("type") == "hidden":
             return field[0]
-        if given.get("type") in _VOID:
-            return _chosen(start, given.get("value", "on"), "checked", values)
+        if attributes.get("type") in _VOID:
+            return _chosen(start, attributes.get("value", "on"), "checked", values)
         if field["tag"] == "select":
             body = _OPTION.sub(lambda option: _marked_option(option, values), body)
         elif field["tag"] == "textarea":
@@ -205,22 +205,22 @@ class Rejected:
         else:
             value = f' value="{escape(values[0])}"' if values else ""
             start = re.sub(r'\svalue="[^"]*"', "", start[:-1].rstrip("/")) + f"{value}>"
-        if (message := errors.pop(given.get("name", ""), None)) is None:
+        if (message := errors.pop(attributes.get("name", ""), None)) is None:
             return f"{start}{body}{end}"
-        mark = f"error-{escape(given['name'])}"
+        mark = f"error-{escape(attributes['name'])}"
         marked = f'{start[:-1]} aria-invalid="true" aria-describedby="{mark}">'
         return f'{marked}{body}{end}<span class="field-error" id="{mark}" role="alert">{escape(message)}</span>'
 
     def errors(self, names: Sequence[str]) -> dict[str, str]:
         """Return the message of each field among `names`; under an empty name, one that concerns none of them alone."""
         if isinstance(self.error, InvalidForm):
-            known = {name: message for name, message in self.error.fields.items() if name in names}
-            return known or {"": str(self.error)}
-        said = str(self.error)
-        quoted = [name for name in names if (typed := str(self.form[name])).strip() and repr(typed) in said]
-        words = re.sub(r"'[^']*'", "", said)
+            messages = {name: message for name, message in self.error.fields.items() if name in names}
+            return messages or {"": str(self.error)}
+        reason = str(self.error)
+        quoted = [name for name in names if (typed := str(self.form[name])).strip() and repr(typed) in reason]
+        words = re.sub(r"'[^']*'", "", reason)
         named = [name for name in sorted(names, key=len, reverse=True) if _word(name).search(words)]
-        return {next(iter(quoted + named), ""): said}
+        return {next(iter(quoted + named), ""): reason}
 
 
 _FORM = re.compile(r"(?P<start><form\b[^>]*>)(?P<body>.*?)</form>", re.DOTALL)

@@ -20,10 +20,10 @@ TRY_FOR = 30.0
 
 @page("/handlers")
 async def handlers(visit: Visit) -> Response:
-    found = (await visit.api.handlers.list()).handlers
+    registered = (await visit.api.handlers.list()).handlers
     rates = await visit.api.handlers.rates()
-    served = {each.name: each.servers for each in (await visit.api.servers.fleet()).handlers}
-    return await visit.render("handlers.html", handlers=found, served=served, rates=rates)
+    served = {handler.name: handler.servers for handler in (await visit.api.servers.fleet()).handlers}
+    return await visit.render("handlers.html", handlers=registered, served=served, rates=rates)
 
 
 @page("/handlers/new")
@@ -34,8 +34,8 @@ async def new(visit: Visit) -> Response:
 
 @page("/handlers/{facet_name}")
 async def handler(visit: Visit) -> Response:
-    found = await visit.api.handlers.get(visit.path["facet_name"])
-    return await visit.render("handler.html", handler=found, trial=None, payload="{}")
+    handler = await visit.api.handlers.get(visit.path["facet_name"])
+    return await visit.render("handler.html", handler=handler, trial=None, payload="{}")
 
 
 @action("/handlers")
@@ -44,8 +44,8 @@ async def register(visit: Visit) -> Response:
     facet_name, module_uri = text(form, "facet_name"), text(form, "module_uri")
     if facet_name is None or module_uri is None:
         raise InvalidInput("Enter the name of the facet and the module.")
-    made = await visit.api.handlers.register(facet_name, module_uri, **_options(form))
-    return visit.back(f"{made.facet_name} is registered.", to=f"/handlers/{quote(made.facet_name, safe='')}")
+    handler = await visit.api.handlers.register(facet_name, module_uri, **_options(form))
+    return visit.back(f"{handler.facet_name} is registered.", to=f"/handlers/{quote(handler.facet_name, safe='')}")
 
 
 act(
@@ -66,33 +66,33 @@ async def change(visit: Visit) -> Response:
         case "test":
             typed = str(form.get("payload") or "")
             trial = await visit.api.handlers.test(facet_name, parse_object(form, "payload"), wait_for=TRY_FOR)
-            found = await visit.api.handlers.get(facet_name)
-            return await visit.render("handler.html", handler=found, trial=trial, payload=typed)
+            handler = await visit.api.handlers.get(facet_name)
+            return await visit.render("handler.html", handler=handler, trial=trial, payload=typed)
         case other:
             raise InvalidInput(f"Unknown action {other!r}.")
 
 
 def _options(form: FormData) -> dict[str, Any]:
     """The options that are filled in; others keep their default or current value."""
-    given: dict[str, Any] = {name: text(form, name) for name in ("entrypoint", "version", "checksum")}
-    given["timeout"] = number(form, "timeout")
-    given["metadata"] = parse_object(form, "metadata")
+    options: dict[str, Any] = {name: text(form, name) for name in ("entrypoint", "version", "checksum")}
+    options["timeout"] = number(form, "timeout")
+    options["metadata"] = parse_object(form, "metadata")
     if "requirements" in form:
-        given["requirements"] = [line.strip() for line in str(form["requirements"]).splitlines() if line.strip()]
-    return {name: value for name, value in given.items() if value is not None}
+        options["requirements"] = [line.strip() for line in str(form["requirements"]).splitlines() if line.strip()]
+    return {name: value for name, value in options.items() if value is not None}
 
 
 async def server_names(service: Operations) -> dict[str, str]:
     """The names of servers by id; empty if the caller may not see them."""
-    found = await if_allowed(service.servers.list())
-    return {} if found is None else {each.id: each.name for each in found.servers}
+    server_list = await if_allowed(service.servers.list())
+    return {} if server_list is None else {server.id: server.name for server in server_list.servers}
 
 
 @page("/servers")
 async def servers(visit: Visit) -> Response:
     fleet = await visit.api.servers.fleet()
-    found = (await visit.api.servers.list(live="every" not in visit.query)).servers
-    return await visit.render("servers.html", fleet=fleet, servers=found)
+    servers = (await visit.api.servers.list(live="every" not in visit.query)).servers
+    return await visit.render("servers.html", fleet=fleet, servers=servers)
 
 
 detail("/servers/{server_id}", "servers.get", "server")

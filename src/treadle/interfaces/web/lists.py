@@ -13,19 +13,19 @@ from treadle.model.errors import InvalidInput
 
 @page("/lists")
 async def lists(visit: Visit) -> Response:
-    found = (await visit.api.lists.list()).lists
+    task_lists = (await visit.api.lists.list()).lists
     fleet = await if_allowed(visit.api.servers.fleet())
     limits = (await visit.api.lists.limits()).limits
-    serving = None if fleet is None else {each.name: each.servers for each in fleet.task_lists}
-    return await visit.render("lists.html", lists=found, serving=serving, limits=limits)
+    serving = None if fleet is None else {task_list.name: task_list.servers for task_list in fleet.task_lists}
+    return await visit.render("lists.html", lists=task_lists, serving=serving, limits=limits)
 
 
 @page("/lists/{task_list}")
 async def one(visit: Visit) -> Response:
     name = visit.path["task_list"]
-    found = await visit.api.lists.get(name)
+    task_list = await visit.api.lists.get(name)
     desired = await visit.api.lists.desired(name)
-    return await visit.render("list.html", list=found, desired=desired)
+    return await visit.render("list.html", list=task_list, desired=desired)
 
 
 act("/lists/{task_list}/pause", "lists.pause", "{task_list} is paused: its tasks are not claimed; running ones continue.")
@@ -39,18 +39,18 @@ async def set_rule(visit: Visit) -> Response:
     match visit.path["rule"]:
         case "policy":
             policy = await visit.api.lists.set_policy(name, text(form, "no_handler") or "")
-            said = f"Tasks of {name} without a handler: {policy.no_handler}."
+            message = f"Tasks of {name} without a handler: {policy.no_handler}."
         case "rate":
             handler, rate = _named(text(form, "name")), number(form, "rate")
             await visit.api.lists.limit_rate(name, handler, rate, burst=whole(form, "burst"))
-            said = f"{handler}: no rate limit." if rate is None else f"{handler}: at most {rate:g} per second."
+            message = f"{handler}: no rate limit." if rate is None else f"{handler}: at most {rate:g} per second."
         case "backlog":
             handler, cap = _named(text(form, "name")), whole(form, "backlog_limit")
             await visit.api.lists.limit_backlog(name, handler, cap)
-            said = f"{handler}: no backlog limit." if cap is None else f"{handler}: at most {cap} ready tasks."
+            message = f"{handler}: no backlog limit." if cap is None else f"{handler}: at most {cap} ready tasks."
         case other:
             raise InvalidInput(f"Unknown action {other!r}.")
-    return visit.back(said, to=f"/lists/{quote(name, safe='')}" if "stay" in form else None)
+    return visit.back(message, to=f"/lists/{quote(name, safe='')}" if "stay" in form else None)
 
 
 @action("/limits")

@@ -13,8 +13,8 @@ from treadle.interfaces.web.site import Visit, act, action, detail, page
 
 @page("/objectives")
 async def board(visit: Visit) -> Response:
-    found = await visit.api.objectives.board(limit=25)
-    columns = [(status, getattr(found, status)) for status in STATUSES]
+    objectives = await visit.api.objectives.board(limit=25)
+    columns = [(status, getattr(objectives, status)) for status in STATUSES]
     return await visit.render("objectives.html", columns=columns)
 
 
@@ -23,10 +23,10 @@ async def new(visit: Visit) -> Response:
     form = await visit.form()
     levels: dict[str, Any] = {name: level for name in ("importance", "urgency") if (level := whole(form, name)) is not None}
     criteria = [line.strip() for line in (text(form, "criteria") or "").splitlines() if line.strip()]
-    made = await visit.api.objectives.add(
+    objective = await visit.api.objectives.add(
         text(form, "title") or "", acceptance_criteria=criteria, prompt=text(form, "prompt"), **levels
     )
-    return visit.back(f"{made.title} is {made.status}: it needs approval.", to=f"/objectives/{made.objective_id}")
+    return visit.back(f"{objective.title} is {objective.status}: it needs approval.", to=f"/objectives/{objective.objective_id}")
 
 
 detail("/objectives/{objective_id}", "objectives.get", "objective")

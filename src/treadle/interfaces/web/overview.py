@@ -33,7 +33,7 @@ class Hour:
 
 async def _page_of(service: Operations, value: str) -> str:
     """The path of the page of the record with this id; raises `NotFound` (`no_such_page`)."""
-    found: tuple[tuple[str, Callable[[str], Awaitable[object]]], ...] = (
+    getters: tuple[tuple[str, Callable[[str], Awaitable[object]]], ...] = (
         ("runs", service.runs.get),
         ("tasks", service.tasks.get),
         ("approvals", service.approvals.get),
@@ -43,7 +43,7 @@ async def _page_of(service: Operations, value: str) -> str:
         ("servers", service.servers.get),
         ("objectives", service.objectives.get),
     )
-    for group, get in found:
+    for group, get in getters:
         with suppress(NotFound, Forbidden, InvalidInput):
             await get(value)
             return f"/{group}/{value}"
@@ -64,10 +64,10 @@ async def overview(visit: Visit) -> Response:
     status = await if_allowed(visit.api.system.status())
     runs = await visit.api.runs.list(limit=_NEWEST) if not visit.api.access.task_lists else None
     tasks = await if_allowed(visit.api.tasks.list(limit=_NEWEST)) if len(visit.api.access.task_lists) < 2 else None
-    found: dict[str, Any] = {"system": status, "runs": runs, "tasks": tasks}
+    values: dict[str, Any] = {"system": status, "runs": runs, "tasks": tasks}
     if status is not None:
         pace = await visit.api.system.pace()
-        found |= {
+        values |= {
             "pace": pace,
             "hour": summed(pace),
             "chart": chart(pace, status),
@@ -78,17 +78,17 @@ async def overview(visit: Visit) -> Response:
             "dead": (await visit.api.dead_letters.groups(limit=_SHOWN)).groups if status.dead_letters else [],
             "servers": (await visit.api.servers.list(live=True)).servers[:_NEWEST],
         }
-    return await visit.render("overview.html", **found)
+    return await visit.render("overview.html", **values)
 
 
 def summed(pace: Throughput) -> Hour:
     """The totals of the last hour."""
-    whole = [each for each in pace.minutes[:-1] if each.at >= pace.since_at]
+    whole = [minute for minute in pace.minutes[:-1] if minute.at >= pace.since_at]
     return Hour(
-        completed=sum(each.completed for each in pace.minutes),
-        failed=sum(each.failed for each in pace.minutes),
+        completed=sum(minute.completed for minute in pace.minutes),
+        failed=sum(minute.failed for minute in pace.minutes),
         a_minute=whole[-1].completed + whole[-1].failed if whole else None,
-        longest_for=max(each.waited_for for each in pace.minutes),
+        longest_for=max(minute.waited_for for minute in pace.minutes),
     )
 
 
@@ -98,16 +98,18 @@ def chart(pace: Throughput, status: Status) -> dict[str, list[float | None]]:
     `oldest` is derived from the ready task that has waited longest: at each earlier minute since it was due, it had waited that
     much less.
     """
-    counted = [each.at >= pace.since_at for each in pace.minutes]
+    counted = [minute.at >= pace.since_at for minute in pace.minutes]
     columns = {
-        name: [getattr(each, name) if known else None for each, known in zip(pace.minutes, counted, strict=True)]
+        name: [getattr(minute, name) if is_counted else None for minute, is_counted in zip(pace.minutes, counted, strict=True)]
         for name in ("completed", "failed", "retried", "taken_over")
     }
     due = status.tasks.oldest_due_at
-    ends = [*(each.at for each in pace.minutes[1:]), status.now]
+    ends = [*(minute.at for minute in pace.minutes[1:]), status.now]
     return {
-        "at": [each.at.ms / 1000 for each in pace.minutes],
+        "at": [minute.at.ms / 1000 for minute in pace.minutes],
         **columns,
-        "waited": [each.waited_for / 1000 if known else None for each, known in zip(pace.minutes, counted, strict=True)],
+        "waited": [
+            minute.waited_for / 1000 if is_counted else None for minute, is_counted in zip(pace.minutes, counted, strict=True)
+        ],
         "oldest": [None if due is None or end < due else (end - due).total_seconds() for end in ends],
     }

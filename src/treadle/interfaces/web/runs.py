@@ -37,15 +37,15 @@ _APPROVALS = 5
 
 @page("/runs")
 async def runs(visit: Visit) -> Response:
-    asked = visit.query
-    which = filters_of(asked)
+    query = visit.query
+    which = filters_of(query)
     wrong = None
     try:
-        page = await visit.api.runs.list(state=asked.getlist("state"), **which, limit=_PAGE, before=asked.get("before") or None)
+        page = await visit.api.runs.list(state=query.getlist("state"), **which, limit=_PAGE, before=query.get("before") or None)
     except InvalidQuery as error:
         wrong, page, which["where"] = str(error), RunPage([], next_before=None), None
     counts = await visit.api.runs.counts(**which | {"doing": None})
-    doing = [each.value for each in Doing if counts.doing.get(each) or each == which["doing"]]
+    doing = [activity.value for activity in Doing if counts.doing.get(activity) or activity == which["doing"]]
     return await visit.render(
         "runs.html",
         page=page,
@@ -60,18 +60,18 @@ async def runs(visit: Visit) -> Response:
 @page("/runs/bulk")
 async def preview(visit: Visit) -> Response:
     """Preview a bulk action."""
-    asked = visit.query
-    action, states, which = _action(asked), asked.getlist("state"), filters_of(asked)
+    query = visit.query
+    action, states, which = _action(query), query.getlist("state"), filters_of(query)
     would = await visit.api.runs.bulk(action, dry_run=True, state=states, **which)
-    possible = [each for each in STATES if (RUN.target(each, action) or each) != each and (not states or each in states)]
-    found = (await visit.api.runs.list(state=possible, **which, limit=_SHOWN)).runs if possible else []
-    return await visit.render("runs_bulk.html", action=action, would=would, found=found)
+    possible = [state for state in STATES if (RUN.target(state, action) or state) != state and (not states or state in states)]
+    examples = (await visit.api.runs.list(state=possible, **which, limit=_SHOWN)).runs if possible else []
+    return await visit.render("runs_bulk.html", action=action, would=would, found=examples)
 
 
 @action("/runs/bulk")
 async def bulk(visit: Visit) -> Response:
     form = await visit.form()
-    action, states, which = _action(form), [str(each) for each in form.getlist("state")], filters_of(form)
+    action, states, which = _action(form), [str(state) for state in form.getlist("state")], filters_of(form)
     reason, done, refused, before = text(form, "reason"), 0, 0, None
     for _ in range(_PAGES_AT_ONCE):
         acted = await visit.api.runs.bulk(action, state=states, **which, reason=reason, limit=_AT_ONCE, before=before)
@@ -79,74 +79,74 @@ async def bulk(visit: Visit) -> Response:
         if before is None:
             break
     rest = f" {refused} were refused." if refused else ""
-    said = f"{action}: {done} runs.{rest}"
+    summary = f"{action}: {done} runs.{rest}"
     if before is not None:  # the request is long enough; show the preview of the rest
         again = urlencode([(name, str(value)) for name, value in form.multi_items() if name != "csrf" and value])
-        return visit.back(f"{said} More remain.", to=f"/runs/bulk?{again}")
-    return visit.back(said, to="/runs", bad=bool(refused and not done))
+        return visit.back(f"{summary} More remain.", to=f"/runs/bulk?{again}")
+    return visit.back(summary, to="/runs", bad=bool(refused and not done))
 
 
 @page("/runs/{run_id}")
 async def run(visit: Visit) -> Response:
-    run_id, asked = visit.path["run_id"], visit.query
-    found = await visit.api.runs.get(run_id)
-    view = asked.get("view", VIEWS[0])
-    is_workflow = found.kind == "workflow"
+    run_id, query = visit.path["run_id"], visit.query
+    run = await visit.api.runs.get(run_id)
+    view = query.get("view", VIEWS[0])
+    is_workflow = run.kind == "workflow"
     drawn = await visit.api.flows.run_graph(run_id) if is_workflow and view in ("timeline", "source") else None
     values: dict[str, Any] = {
-        "run": found,
+        "run": run,
         "view": view,
-        "views": VIEWS if is_workflow else [each for each in VIEWS if each != "source"],
-        "below": asked.get("below") or None,
+        "views": VIEWS if is_workflow else [name for name in VIEWS if name != "source"],
+        "below": query.get("below") or None,
         "graph": None if drawn is None else graph_data(drawn),
     }
     match view:
         case "timeline":
-            blocks = bool(values["below"]) or found.steps > _STEPS
-            below = values["below"] or (found.id if blocks else None)
+            blocks = bool(values["below"]) or run.steps > _STEPS
+            below = values["below"] or (run.id if blocks else None)
             times = await visit.api.steps.timeline(
-                run_id, below=below, blocks=blocks, limit=_STEPS, after=asked.get("after") or None
+                run_id, below=below, blocks=blocks, limit=_STEPS, after=query.get("after") or None
             )
             rows, ticks = waterfall(times)
             values |= {"times": times, "rows": rows, "ticks": ticks, "folded": blocks}
         case "steps":
-            many = found.steps > _STEPS and not asked.getlist("state")
-            below = values["below"] or (found.id if many else None)
+            many = run.steps > _STEPS and not query.getlist("state")
+            below = values["below"] or (run.id if many else None)
             values["steps"] = await visit.api.steps.list(
-                run_id, below=below, state=asked.getlist("state"), limit=_STEPS, after=asked.get("after") or None
+                run_id, below=below, state=query.getlist("state"), limit=_STEPS, after=query.get("after") or None
             )
         case "source" if drawn is not None:
             values["sources"] = [
-                (each.name, highlight(each.text), current_lines(drawn, each.name))
-                for each in (await visit.api.flows.get(found.flow_id)).sources
+                (source.name, highlight(source.text), current_lines(drawn, source.name))
+                for source in (await visit.api.flows.get(run.flow_id)).sources
             ]
         case "logs":
-            values["logs"] = await visit.api.runs.logs(run_id, before=whole(asked, "before"))
+            values["logs"] = await visit.api.runs.logs(run_id, before=whole(query, "before"))
         case "moves":
             values["moves"] = await visit.api.runs.moves(run_id)
         case "values":
-            values["usage"] = await visit.api.runs.usage(run_id) if found.usage.requests else None
+            values["usage"] = await visit.api.runs.usage(run_id) if run.usage.requests else None
         case _:
             raise InvalidInput(f"There is no view {view!r} of a run.")
     values["servers"] = await server_names(visit.api)
-    values["tasks"] = await visit.api.runs.tasks(run_id, limit=_SHOWN) if found.finished_at is None else None
-    pending = found.finished_at is None and not visit.api.access.task_lists
+    values["tasks"] = await visit.api.runs.tasks(run_id, limit=_SHOWN) if run.finished_at is None else None
+    pending = run.finished_at is None and not visit.api.access.task_lists
     values["approvals"] = (await visit.api.approvals.list(run_id=run_id, limit=_APPROVALS)).approvals if pending else []
-    values["saying"] = await _partial_answers(visit.api, run_id) if found.finished_at is None and is_workflow else []
-    values["streams"] = await shown_streams(visit.api, found.id)
+    values["saying"] = await _partial_answers(visit.api, run_id) if run.finished_at is None and is_workflow else []
+    values["streams"] = await shown_streams(visit.api, run.id)
     return await visit.render("run.html", **values)
 
 
 @page("/runs/{run_id}/steps/{step:path}")
 async def step(visit: Visit) -> Response:
     run_id, name = visit.path["run_id"], visit.path["step"]
-    found = await visit.api.steps.get(run_id, name)
-    asked = "redo" in visit.query and visit.api.access.may(Scope.OPERATE)
+    step = await visit.api.steps.get(run_id, name)
+    with_redo = "redo" in visit.query and visit.api.access.may(Scope.OPERATE)
     return await visit.render(
         "step.html",
         run=await visit.api.runs.get(run_id),
-        step=found,
-        redo=await visit.api.steps.redo(run_id, found.id) if asked else None,
+        step=step,
+        redo=await visit.api.steps.redo(run_id, step.id) if with_redo else None,
         servers=await server_names(visit.api),
     )
 
@@ -176,9 +176,9 @@ async def change(visit: Visit) -> Response:
             again = await visit.api.steps.redo(run_id, step or "", parse_object(form, "result"), confirm=True)
             return visit.back(f"Redone from {again.path}.", to=f"/runs/{again.new_run_id}")
         case "signal":
-            told = await visit.api.runs.signal(run_id, str(form.get("name") or ""), parse_object(form, "payload"))
-            said = "The run was waiting for it." if told.awaited else "The run is not waiting for it yet; it is kept."
-            return visit.back(f"Signal {told.name} sent. {said}")
+            signal = await visit.api.runs.signal(run_id, str(form.get("name") or ""), parse_object(form, "payload"))
+            outcome = "The run was waiting for it." if signal.awaited else "The run is not waiting for it yet; it is kept."
+            return visit.back(f"Signal {signal.name} sent. {outcome}")
         case other:
             raise InvalidInput(f"Unknown action {other!r}.")
     return visit.back(f"{done.workflow} is now {done.state}.")
@@ -203,8 +203,8 @@ def current_lines(drawn: FlowGraph, source: str) -> set[int]:
 
 def filters_of(asked: QueryParams | FormData) -> dict[str, Any]:
     """The filters of a list of runs, from a query or a form."""
-    given: dict[str, Any] = {name: str(asked.get(name) or "").strip() or None for name in FILTERS}
-    return given | {"since": instant(asked, "since"), "until": instant(asked, "until")}
+    filters: dict[str, Any] = {name: str(asked.get(name) or "").strip() or None for name in FILTERS}
+    return filters | {"since": instant(asked, "since"), "until": instant(asked, "until")}
 
 
 def _action(asked: QueryParams | FormData) -> RunAction:

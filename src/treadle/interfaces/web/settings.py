@@ -28,8 +28,8 @@ SUMS = ("trees", "tasks", "runs", "steps", "moves", "lines", "records", "freed")
 
 @page("/settings")
 async def tokens(visit: Visit) -> Response:
-    found = await if_allowed(visit.api.tokens.list(every="every" in visit.query))
-    return await visit.render("settings_tokens.html", tokens=found, made=None, scopes=_SCOPES)
+    token_list = await if_allowed(visit.api.tokens.list(every="every" in visit.query))
+    return await visit.render("settings_tokens.html", tokens=token_list, made=None, scopes=_SCOPES)
 
 
 @action("/settings/tokens")
@@ -37,10 +37,10 @@ async def create(visit: Visit) -> Response:
     form = await visit.form()
     days, name = number(form, "days"), text(form, "name")
     lists = (text(form, "task_lists") or "").replace(",", " ").split()
-    scopes = [str(each) for each in form.getlist("scope")]
-    made = await visit.api.tokens.create(name or "", scopes, expires=None if days is None else days * _DAY, task_lists=lists)
-    found = await visit.api.tokens.list()
-    return await visit.render("settings_tokens.html", tokens=found, made=made, scopes=_SCOPES)
+    scopes = [str(scope) for scope in form.getlist("scope")]
+    created = await visit.api.tokens.create(name or "", scopes, expires=None if days is None else days * _DAY, task_lists=lists)
+    token_list = await visit.api.tokens.list()
+    return await visit.render("settings_tokens.html", tokens=token_list, made=created, scopes=_SCOPES)
 
 
 @action("/settings/tokens/{token}/revoke")
@@ -98,7 +98,7 @@ async def store(visit: Visit) -> Response:
 async def verify(visit: Visit) -> Response:
     form = await visit.form()
     after, checked = text(form, "after"), whole(form, "checked") or 0
-    problems = [str(each) for each in form.getlist("problem")]
+    problems = [str(problem) for problem in form.getlist("problem")]
     for _ in range(PAGES_AT_ONCE):
         page = await visit.api.store.verify(after=after)
         checked, after = checked + page.checked, page.next_after

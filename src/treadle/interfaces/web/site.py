@@ -182,16 +182,18 @@ def listing(path: str, operation: str, **values: Any) -> None:
     the last cell of a row).
     """
     group, name = operation.split(".")
-    filters = [each.name for each in call_of(group, getattr(protocol_of(group), name)).others]
+    filters = [parameter.name for parameter in call_of(group, getattr(protocol_of(group), name)).others]
 
     async def draw(visit: Visit) -> Response:
-        typed: dict[str, Any] = {each: text(visit.query, each) for each in filters if each not in ("every", "limit")}
+        typed: dict[str, Any] = {
+            filter_name: text(visit.query, filter_name) for filter_name in filters if filter_name not in ("every", "limit")
+        }
         if "every" in filters:
             typed["every"] = "every" in visit.query
         page = await getattr(getattr(visit.api, group), name)(**typed)
         absent = {"hint": "", "new": "", "form": "", "row": ""}
-        shown = {"page": page, "rows": getattr(page, rows_of(type(page))[0]), "has_ended": "every" in filters}
-        return await visit.render("records.html", **absent | shown | values)
+        context = {"page": page, "rows": getattr(page, rows_of(type(page))[0]), "has_ended": "every" in filters}
+        return await visit.render("records.html", **absent | context | values)
 
     _register(_PAGES, path, draw)
 
@@ -261,10 +263,10 @@ class Site:
             "raw_path": where.path.encode(),
             "query_string": where.query.encode(),
         }
-        match, found = RouteTable(self.routes).matches(scope)
+        match, matched = RouteTable(self.routes).matches(scope)
         if match is not Match.FULL:
             return back
-        page = await found["route"].handler(Request({**scope, **found}))
+        page = await matched["route"].handler(Request({**scope, **matched}))
         text = rejected.put_into(bytes(page.body).decode()) if page.status_code == 200 else None
         return back if text is None else HTMLResponse(text, 422, headers=HEADERS)
 
@@ -304,7 +306,7 @@ class Site:
             badges = {"/dead-letters": dead, "/approvals": counts["/approvals"].get("pending", 0)}
             badges["/objectives"] = counts["/objectives"].get("BLOCKED", 0)
             badges["/alerts"] = (await kernel.store.records.count(namespace, ALERT.entity)).get("firing", 0)
-            unused = [path for path, found in counts.items() if not found]
+            unused = [path for path, by_state in counts.items() if not by_state]
             if not await kernel.store.records.list_unknown(EffectFilter(namespace), 1):
                 unused.append("/effects")
             self._menu = badges, unused
@@ -377,16 +379,16 @@ class _Files(StaticFiles):
 @cache
 def _templates() -> Environment:
     """The templates, compiled once per process."""
-    made = Environment(
+    environment = Environment(
         loader=PackageLoader("treadle.interfaces.web"),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    made.filters.update(filters.ALL, table=table)
-    made.globals.update(menu=MENU, asset=_asset, has_asset=lambda name: (STATIC / name).is_file())
-    return made
+    environment.filters.update(filters.ALL, table=table)
+    environment.globals.update(menu=MENU, asset=_asset, has_asset=lambda name: (STATIC / name).is_file())
+    return environment
 
 
 @cache

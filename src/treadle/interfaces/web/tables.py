@@ -58,11 +58,11 @@ def _cell(column: Column, record: Any) -> Cell:
     if isinstance(value, int | float) and not isinstance(value, bool):
         return Cell("number", value, None)
     link = column.link(record) if callable(column.link) else column.link
-    href, shown = _href(link, record), words(value)
+    href, label = _href(link, record), words(value)
     return (
-        Cell("link", re.sub(ID, lambda match: short_id(match[0]), shown), href)
+        Cell("link", re.sub(ID, lambda match: short_id(match[0]), label), href)
         if href
-        else Cell("text", short(shown, column.limit or len(shown) + 1), None)
+        else Cell("text", short(label, column.limit or len(label) + 1), None)
     )
 
 

@@ -17,24 +17,24 @@ from treadle.model.errors import InvalidQuery
 from treadle.model.states import FINAL_TASK_STATES, LIVE_TASK_STATES, TaskState
 from treadle.model.text import json_text
 
-STATES = tuple(str(each) for each in (TaskState.RUNNING, TaskState.PAUSED, *LIVE_TASK_STATES, *FINAL_TASK_STATES))
+STATES = tuple(str(state) for state in (TaskState.RUNNING, TaskState.PAUSED, *LIVE_TASK_STATES, *FINAL_TASK_STATES))
 _PAGE = 50
 _FIELDS = described(EnqueueOptions)
 
 
 @page("/tasks")
 async def tasks(visit: Visit) -> Response:
-    asked = visit.query
+    query = visit.query
     wrong = None
     try:
         page = await visit.api.tasks.list(
-            state=asked.getlist("state"),
-            name=asked.get("name") or None,
-            task_list=asked.get("task_list") or None,
-            every="every" in asked,
-            where=asked.get("where") or None,
+            state=query.getlist("state"),
+            name=query.get("name") or None,
+            task_list=query.get("task_list") or None,
+            every="every" in query,
+            where=query.get("where") or None,
             limit=_PAGE,
-            before=asked.get("before") or None,
+            before=query.get("before") or None,
         )
     except InvalidQuery as error:
         wrong, page = str(error), TaskPage([], next_before=None)
@@ -51,16 +51,16 @@ async def new(visit: Visit) -> Response:
 async def enqueue(visit: Visit) -> Response:
     form = await visit.form()
     options: Any = options_of(form, EnqueueOptions)
-    made = await visit.api.tasks.enqueue(text(form, "name") or "", parse_object(form, "payload"), **options)
-    said = "is enqueued." if made.created else "already has this key; nothing was created."
-    return visit.back(f"{made.name} {said}", to=f"/tasks/{made.id}")
+    enqueued = await visit.api.tasks.enqueue(text(form, "name") or "", parse_object(form, "payload"), **options)
+    outcome = "is enqueued." if enqueued.created else "already has this key; nothing was created."
+    return visit.back(f"{enqueued.name} {outcome}", to=f"/tasks/{enqueued.id}")
 
 
 @page("/tasks/{task_id}")
 async def task(visit: Visit) -> Response:
-    found = await visit.api.tasks.get(visit.path["task_id"])
-    streams = await shown_streams(visit.api, found.id)
-    return await visit.render("task.html", task=found, streams=streams)
+    task = await visit.api.tasks.get(visit.path["task_id"])
+    streams = await shown_streams(visit.api, task.id)
+    return await visit.render("task.html", task=task, streams=streams)
 
 
 act("/tasks/{task_id}/cancel", "tasks.cancel", takes="reason")
@@ -92,26 +92,27 @@ class ShownEntry(NamedTuple):
 
 async def shown_streams(service: Operations, work_id: str) -> list[dict[str, Any]]:
     """The streams of a run or a task, with their last entries."""
-    shown = []
+    streams = []
     for summary in (await service.streams.list(work_id)).streams[:_STREAMS]:
         offset = max(summary.next_offset - _ENTRIES, 0)
         page = await service.streams.read(work_id, summary.name, offset=offset, limit=_ENTRIES)
         entries = shown_entries(page.entries)
-        shown.append({"summary": summary, "entries": entries, "next_offset": page.next_offset, "ended": page.ended})
-    return shown
+        streams.append({"summary": summary, "entries": entries, "next_offset": page.next_offset, "ended": page.ended})
+    return streams
 
 
 def shown_entries(entries: list[StreamEntry]) -> list[ShownEntry]:
     """The entries as text. `static/streams.js` does the same with those that follow."""
-    shown: list[ShownEntry] = []
+    texts: list[ShownEntry] = []
     for entry in entries:
         if entry.kind == "abandoned":
             since = entry.value["since"]
-            shown = [
-                each._replace(abandoned=True) if each.writer == entry.writer and each.offset >= since else each for each in shown
+            texts = [
+                earlier._replace(abandoned=True) if earlier.writer == entry.writer and earlier.offset >= since else earlier
+                for earlier in texts
             ]
-        shown.append(ShownEntry(entry.offset, entry.writer, entry.kind, _text(entry), abandoned=False))
-    return shown
+        texts.append(ShownEntry(entry.offset, entry.writer, entry.kind, _text(entry), abandoned=False))
+    return texts
 
 
 def _text(entry: StreamEntry) -> str:

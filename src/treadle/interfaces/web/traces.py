@@ -81,18 +81,18 @@ def _spans(subject: StepTime | TraceEntry, kind: str, begun_at: datetime) -> Spa
 
 @page("/traces/{any_id}")
 async def trace(visit: Visit) -> Response:
-    asked, any_id = visit.query, visit.path["any_id"]
-    group = text(asked, "group")
-    found = await visit.api.traces.get(any_id, group=group, limit=_LIMIT, after=text(asked, "after"))
-    closed = {each for each in asked.getlist("closed") if each}
-    scale = _scale(found)
-    rows = [_row(found, at, scale) for at in range(len(found.entries)) if not _is_hidden(found.entries, at, closed)]
-    ticks = scale.ticks if found.entries else []
-    return await visit.render("trace.html", trace=found, group=group, rows=rows, ticks=ticks, closed=sorted(closed))
+    query, any_id = visit.query, visit.path["any_id"]
+    group = text(query, "group")
+    trace = await visit.api.traces.get(any_id, group=group, limit=_LIMIT, after=text(query, "after"))
+    closed = {entry_id for entry_id in query.getlist("closed") if entry_id}
+    scale = _scale(trace)
+    rows = [_row(trace, at, scale) for at in range(len(trace.entries)) if not _is_hidden(trace.entries, at, closed)]
+    ticks = scale.ticks if trace.entries else []
+    return await visit.render("trace.html", trace=trace, group=group, rows=rows, ticks=ticks, closed=sorted(closed))
 
 
 def _scale(trace: Trace) -> Scale:
-    end = max(trace.ended_at or trace.now, *(each.ended_at or trace.now for each in trace.entries), trace.began_at)
+    end = max(trace.ended_at or trace.now, *(entry.ended_at or trace.now for entry in trace.entries), trace.began_at)
     return Scale(trace.began_at, max((end - trace.began_at) / _MS, 1.0), trace.now)
 
 
@@ -101,7 +101,7 @@ def _row(trace: Trace, at: int, scale: Scale) -> Row:
     begun_at = entry.began_at or entry.created_at
     kind = {"approval": "approval", "external_job": "outside", "step": "running", "group": "mixed"}.get(entry.kind, "step")
     below = next(
-        (count for count, each in enumerate(trace.entries[at + 1 :]) if each.depth <= entry.depth), len(trace.entries) - at - 1
+        (count for count, later in enumerate(trace.entries[at + 1 :]) if later.depth <= entry.depth), len(trace.entries) - at - 1
     )
     page = f"{_PAGES[entry.kind]}{entry.id}" if entry.kind in _PAGES else None
     href = f"/runs/{entry.run_id}/steps/{entry.id}" if entry.kind == "step" else page
@@ -112,11 +112,11 @@ def _row(trace: Trace, at: int, scale: Scale) -> Row:
 def _is_hidden(entries: list[TraceEntry], at: int, closed: set[str]) -> bool:
     """Whether an entry above it is closed."""
     depth = entries[at].depth
-    for each in reversed(entries[:at]):
-        if each.depth < depth:
-            if each.id in closed:
+    for above in reversed(entries[:at]):
+        if above.depth < depth:
+            if above.id in closed:
                 return True
-            depth = each.depth
+            depth = above.depth
     return False
 
 
@@ -138,11 +138,11 @@ _PAGE = 100
 
 @page("/events")
 async def events(visit: Visit) -> Response:
-    asked = visit.query
-    after = whole(asked, "after")
+    query = visit.query
+    after = whole(query, "after")
     names = ("entity", "entity_id", "run_id", "move")
-    page = await visit.api.events.list(after_seq=after, limit=_PAGE, **{name: text(asked, name) for name in names})
-    entity = text(asked, "entity")
+    page = await visit.api.events.list(after_seq=after, limit=_PAGE, **{name: text(query, name) for name in names})
+    entity = text(query, "entity")
     machines = [MACHINES[entity]] if entity in MACHINES else MACHINES.values()
     moves = sorted({move for machine in machines for _, move in machine.moves})
     return await visit.render(
@@ -150,6 +150,6 @@ async def events(visit: Visit) -> Response:
         page=page,
         entities=sorted(MACHINES),
         moves=moves,
-        live=after is None and "still" not in asked,
+        live=after is None and "still" not in query,
         older=max(page.events[0].seq - _PAGE - 1, 0) if page.events and page.events[0].seq > 1 else None,
     )

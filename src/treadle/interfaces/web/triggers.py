@@ -14,7 +14,7 @@ from treadle.interfaces.web.site import Visit, act, action, listing, page
 from treadle.model.errors import InvalidInput
 
 _FIELDS = described(ScheduleOptions)
-_TIMES = {each.name for each in option_fields(TimeOptions)}
+_TIMES = {option.name for option in option_fields(TimeOptions)}
 
 
 listing(
@@ -29,8 +29,8 @@ listing(
 
 @page("/schedules/new")
 async def new(visit: Visit) -> Response:
-    asked = visit.query
-    times: Any = {name: value for name, value in options_of(asked, ScheduleOptions).items() if name in _TIMES}
+    query = visit.query
+    times: Any = {name: value for name, value in options_of(query, ScheduleOptions).items() if name in _TIMES}
     preview = await visit.api.schedules.preview_new(**times, count=5) if {"cron", "every", "at"} & times.keys() else None
     return await visit.render("schedule_form.html", preview=preview, fields=_FIELDS)
 
@@ -38,22 +38,24 @@ async def new(visit: Visit) -> Response:
 @action("/schedules")
 async def create(visit: Visit) -> Response:
     form = await visit.form()
-    made = await visit.api.schedules.create(text(form, "name") or "", **options_of(form, ScheduleOptions), paused="paused" in form)
-    return visit.back(f"{made.name} is now {made.state}.", to=f"/schedules/{made.id}")
+    schedule = await visit.api.schedules.create(
+        text(form, "name") or "", **options_of(form, ScheduleOptions), paused="paused" in form
+    )
+    return visit.back(f"{schedule.name} is now {schedule.state}.", to=f"/schedules/{schedule.id}")
 
 
 @page("/schedules/{name}")
 async def schedule(visit: Visit) -> Response:
-    name, asked = visit.path["name"], visit.query
-    found = await visit.api.schedules.get(name)
-    is_live = found.state in ("active", "paused")
+    name, query = visit.path["name"], visit.query
+    schedule = await visit.api.schedules.get(name)
+    is_live = schedule.state in ("active", "paused")
     preview = await visit.api.schedules.preview(name, count=5) if is_live else None
-    since, until = instant(asked, "since"), instant(asked, "until")
+    since, until = instant(query, "since"), instant(query, "until")
     backfill = await visit.api.schedules.backfill(name, since, until, dry_run=True) if since and until else None
     moves = await visit.api.schedules.moves(name)
     return await visit.render(
         "schedule.html",
-        schedule=found,
+        schedule=schedule,
         preview=preview,
         backfill=backfill,
         moves=moves.moves,
@@ -80,8 +82,8 @@ async def run(visit: Visit) -> Response:
 @action("/schedules/{name}/backfill")
 async def backfill(visit: Visit) -> Response:
     form = await visit.form()
-    made = await visit.api.schedules.backfill(visit.path["name"], _needed(form, "since"), _needed(form, "until"))
-    return visit.back(f"Started for {len(made.started)} ticks; {len(made.already)} were already started.")
+    backfill = await visit.api.schedules.backfill(visit.path["name"], _needed(form, "since"), _needed(form, "until"))
+    return visit.back(f"Started for {len(backfill.started)} ticks; {len(backfill.already)} were already started.")
 
 
 @action("/schedules/{name}/edit")
@@ -91,10 +93,10 @@ async def edit(visit: Visit) -> Response:
 
 
 def _needed(form: Fields, name: str) -> datetime:
-    found = instant(form, name)
-    if found is None:
+    moment = instant(form, name)
+    if moment is None:
         raise InvalidInput(f"Enter {name}: a date and a time.")
-    return found
+    return moment
 
 
 SOURCES = ("directory", "file", "url")
@@ -116,19 +118,19 @@ listing(
 @action("/watchers")
 async def create_watcher(visit: Visit) -> Response:
     form = await visit.form()
-    source, given = text(form, "what") or SOURCES[0], options_of(form, WatcherOptions)
+    source, options = text(form, "what") or SOURCES[0], options_of(form, WatcherOptions)
     if (place := text(form, "place")) is not None:
-        given[source if source in SOURCES else SOURCES[0]] = place
-    made = await visit.api.watchers.create(text(form, "name") or "", **given, paused="paused" in form)
-    return visit.back(f"{made.name} is now watching.", to=f"/watchers/{made.id}")
+        options[source if source in SOURCES else SOURCES[0]] = place
+    watcher = await visit.api.watchers.create(text(form, "name") or "", **options, paused="paused" in form)
+    return visit.back(f"{watcher.name} is now watching.", to=f"/watchers/{watcher.id}")
 
 
 @page("/watchers/{name}")
 async def watcher(visit: Visit) -> Response:
     name = visit.path["name"]
-    found = await visit.api.watchers.get(name)
+    watcher = await visit.api.watchers.get(name)
     seen = await visit.api.watchers.seen(name, after=text(visit.query, "after"), limit=100)
-    return await visit.render("watcher.html", watcher=found, seen=seen)
+    return await visit.render("watcher.html", watcher=watcher, seen=seen)
 
 
 act("/watchers/{name}/pause", "watchers.pause")
