@@ -34,7 +34,11 @@ def list_uses(context: Context) -> dict[str, list[Use]]:
     definitions: dict[int, Definition] = {}
     for definition in (*_list_definitions(context), *(use.definition for use in uses)):
         definitions.setdefault(id(definition.node), definition)
-    own = [Use(each.source, each.name.span, each) for each in definitions.values() if each.kind not in _ELSEWHERE]
+    own = [
+        Use(definition.source, definition.name.span, definition)
+        for definition in definitions.values()
+        if definition.kind not in _ELSEWHERE
+    ]
     places: dict[str, dict[nodes.Span, Use]] = {}
     for use in sorted([*own, *uses], key=lambda use: use.span):
         places.setdefault(use.source.name, {}).setdefault(use.span, use)

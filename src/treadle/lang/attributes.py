@@ -28,8 +28,8 @@ class Attributes:
         return name in self.own or (self.base is not None and name in self.base)
 
     def find(self, name: str) -> Definition | None:
-        found = self.own.get(name)
-        return found if found is not None or self.base is None else self.base.find(name)
+        definition = self.own.get(name)
+        return definition if definition is not None or self.base is None else self.base.find(name)
 
     def flat(self) -> dict[str, Definition]:
         """Return the names of all layers."""
@@ -111,37 +111,37 @@ class AttributeTables:
         return attributes
 
     def _define(self, params: tuple[nodes.Param, ...], kind: Kind, owner: Declared) -> dict[str, Definition]:
-        found: dict[str, Definition] = {}
+        definitions: dict[str, Definition] = {}
         symbols, opening = self._symbols, owner.opening
         for param in params:
             type_ = symbols.type_of(param.type, opening)
             declared = None if type(type_) is NamedType and type_.name in BUILTIN else symbols.declared_type(param.type, opening)
-            found.setdefault(param.name.text, Definition(kind, param.name, type_, opening.source, param, declared, owner))
-        return found
+            definitions.setdefault(param.name.text, Definition(kind, param.name, type_, opening.source, param, declared, owner))
+        return definitions
 
-    def _add_script(self, found: Attributes, script: nodes.Script | None, opening: Opening) -> None:
+    def _add_script(self, attributes: Attributes, script: nodes.Script | None, opening: Opening) -> None:
         """Add the keys that the script writes; if they cannot be determined, any name is possible."""
         if script is None:
             return
         code = read_script(script)
-        found.open = found.open or code.open
+        attributes.open = attributes.open or code.open
         for name in code.writes:
-            found.own[name] = Definition(Kind.SCRIPT, nodes.Name(name, script.span), UNKNOWN, opening.source, script)
+            attributes.own[name] = Definition(Kind.SCRIPT, nodes.Name(name, script.span), UNKNOWN, opening.source, script)
 
-    def _add_mixins(self, found: Attributes, declared: Declared) -> None:
+    def _add_mixins(self, attributes: Attributes, declared: Declared) -> None:
         opening = declared.opening
         for mixin in declared.mixins:
             target = self._symbols.resolve_facet(mixin.target, opening).found
             if mixin.alias is not None:
                 type_: Type = UNKNOWN if target is None else NamedType(target.qualified_name)
-                found.own[mixin.alias.text] = Definition(Kind.ALIAS, mixin.alias, type_, opening.source, mixin, target)
+                attributes.own[mixin.alias.text] = Definition(Kind.ALIAS, mixin.alias, type_, opening.source, mixin, target)
                 continue
             if target is not None:
-                found.own.update(self.params(target))
-                found.own.update(self.returns(target))
+                attributes.own.update(self.params(target))
+                attributes.own.update(self.returns(target))
                 continue
             for arg in mixin.args:
-                found.own[arg.name.text] = Definition(Kind.ARGUMENT, arg.name, UNKNOWN, opening.source, arg)
+                attributes.own[arg.name.text] = Definition(Kind.ARGUMENT, arg.name, UNKNOWN, opening.source, arg)
 
     def of_call(self, step: nodes.Step, declared: Declared | None, opening: Opening, types: Mapping[int, Type]) -> Attributes:
         """Return the attributes of a step: its callee's, additional arguments of the call, and the error if it is caught.

@@ -49,9 +49,9 @@ def meant(name: str) -> str | None:
 
 def hint(name: str) -> str:
     """Return the advice for a function that does not exist."""
-    found = name if name in FUNCTIONS else meant(name)
-    if found is not None:
-        return f"did you mean `{FUNCTIONS[found].form}`?"
+    function = name if name in FUNCTIONS else meant(name)
+    if function is not None:
+        return f"did you mean `{FUNCTIONS[function].form}`?"
     return f"the functions are {', '.join(FUNCTIONS)}; compute others in a `script`, or in a facet that is a step of its own"
 
 

@@ -23,7 +23,7 @@ def parse_call(cursor: Cursor) -> nodes.Call:
 
 
 def parse_mixins(cursor: Cursor, *, in_block: bool) -> tuple[nodes.Mixin, ...]:
-    found: list[nodes.Mixin] = []
+    mixins: list[nodes.Mixin] = []
     while cursor.tok.text == "with" and not (in_block and cursor.names_something()):
         word = cursor.leading_keyword()
         name = cursor.dotted()
@@ -36,17 +36,17 @@ def parse_mixins(cursor: Cursor, *, in_block: bool) -> tuple[nodes.Mixin, ...]:
             cursor.leading_keyword()
             alias = cursor.name()
         end = alias.span if alias else close.span
-        found.append(nodes.Mixin(name, args, alias, span=word.span.to(end), parens=opener.to(close.span)))
-    return tuple(found)
+        mixins.append(nodes.Mixin(name, args, alias, span=word.span.to(end), parens=opener.to(close.span)))
+    return tuple(mixins)
 
 
 def parse_args(cursor: Cursor, callee: Name | None) -> tuple[tuple[nodes.Arg, ...], Token]:
     cursor.callee, cursor.arguments = callee, 0
     outer = cursor.comparing
     cursor.comparing = False
-    found = cursor.sequence(parse_arg, _begins_arg, "an operator")
+    sequence = cursor.sequence(parse_arg, _begins_arg, "an operator")
     cursor.comparing = outer
-    return found
+    return sequence
 
 
 def _begins_arg(cursor: Cursor) -> bool:

@@ -28,8 +28,8 @@ def check(symbols: Symbols, reporter: Reporter) -> Context:
     context = Context(symbols, reporter, AttributeTables(symbols))
     items = [(opening, item) for opening in symbols.openings for item in opening.items]
     for opening, item in items:
-        if isinstance(item, nodes.Implicit) and (found := symbols.resolve_facet(item.call.target, opening).found) is not None:
-            context.implied.setdefault(found.qualified_name, set()).update(arg.name.text for arg in item.call.args)
+        if isinstance(item, nodes.Implicit) and (declared := symbols.resolve_facet(item.call.target, opening).found) is not None:
+            context.implied.setdefault(declared.qualified_name, set()).update(arg.name.text for arg in item.call.args)
     for opening, item in items:
         match item:
             case nodes.Facet():
@@ -47,18 +47,18 @@ def check(symbols: Symbols, reporter: Reporter) -> Context:
 
 def _check_keys(context: Context) -> None:
     """Check the keys of scripts, when all references to them are known."""
-    found = [
+    with_scripts = [
         (opening, item, scripts)
         for opening in context.symbols.openings
         for item in opening.items
         if isinstance(item, nodes.Facet) and ((scripts := _scripts(item)) or item.pre_script is not None)
     ]
-    if not found:
+    if not with_scripts:
         return
     for _, _, _, meaning in context.bindings.uses:
-        if meaning.kind is Kind.SCRIPT and (known := context.keys_read.setdefault(id(meaning.node), set())) is not None:
-            known.add(meaning.name.text)
-    for opening, item, scripts in found:
+        if meaning.kind is Kind.SCRIPT and (keys := context.keys_read.setdefault(id(meaning.node), set())) is not None:
+            keys.add(meaning.name.text)
+    for opening, item, scripts in with_scripts:
         if item.pre_script is not None:
             check_keys(item, item.pre_script, opening.source, context)
         if scripts:
@@ -73,18 +73,18 @@ def _scripts(facet: nodes.Facet) -> list[nodes.Script]:
 
 def _returns(declared: Declared, context: Context) -> set[str]:
     """Return the names that blocks of a declaration can give: its returns, and those of its mixins without an alias."""
-    found = set(context.tables.returns(declared))
+    names = set(context.tables.returns(declared))
     for mixin in declared.mixins:
         target = context.symbols.resolve_facet(mixin.target, declared.opening).found
         if mixin.alias is None and target is not None:
-            found.update(context.tables.returns(target))
-    return found
+            names.update(context.tables.returns(target))
+    return names
 
 
 def _record_use(use: nodes.Use, opening: Opening, context: Context) -> None:
-    found = context.symbols.namespaces.get(use.name.text)
-    if found is not None and found.node is not None:
-        context.use(opening.source, use.name, Definition(Kind.NAMESPACE, found.node.name, UNKNOWN, found.source, found.node))
+    space = context.symbols.namespaces.get(use.name.text)
+    if space is not None and space.node is not None:
+        context.use(opening.source, use.name, Definition(Kind.NAMESPACE, space.node.name, UNKNOWN, space.source, space.node))
 
 
 def _check_fields(params: tuple[nodes.Param, ...], rule: str, opening: Opening, context: Context) -> None:
@@ -131,32 +131,32 @@ def _check_signature(declared: Declared, facet: nodes.Facet, root: Scope, contex
     for params, table in ((facet.params, context.tables.params), (facet.returns, context.tables.returns)):
         for param in params:
             if param.default is not None:
-                known = table(declared)
+                definitions = table(declared)
                 root.label = f"the default of `{param.name.text}`"
                 root.filled = frozenset() if params is facet.returns else _filled(facet, param.name.text)
-                check_default(param.default, known[param.name.text], root.label, root, context)
+                check_default(param.default, definitions[param.name.text], root.label, root, context)
     root.filled = None
     check_repeated(facet.mixins, declared.opening, context)
-    taken = {param.name.text for param in (*facet.params, *facet.returns)}
+    names = {param.name.text for param in (*facet.params, *facet.returns)}
     for mixin in facet.mixins:
         root.label = f"mixin `{mixin.target.text}`"
         check_mixin(mixin, root, context, host=declared, signature=True)
         if mixin.alias is not None:
-            if mixin.alias.text in taken or mixin.alias.text == facet.name.text:
+            if mixin.alias.text in names or mixin.alias.text == facet.name.text:
                 context.reporter.report("alias-clash", source, mixin.alias.span, alias=mixin.alias.text, facet=facet.name.text)
-            taken.add(mixin.alias.text)
+            names.add(mixin.alias.text)
 
 
 def _filled(facet: nodes.Facet, name: str) -> frozenset[str] | None:
     """Return the inputs that may be filled into a parameter, as calls pass them on with it; a handler may fill in anything."""
     if facet.kind is nodes.FacetKind.EVENT:
         return None
-    found: set[str] = set()
+    filled: set[str] = set()
     for block in facet.all_blocks():
         for step in block.steps:
             passed = {arg.value.path[0] for arg in step.call.args if isinstance(arg.value, nodes.InputRef)}
-            found |= passed if name in passed else set()
-    return frozenset(found)
+            filled |= passed if name in passed else set()
+    return frozenset(filled)
 
 
 def _warn_bodiless(facet: nodes.Facet, opening: Opening, context: Context) -> None:
@@ -229,16 +229,16 @@ def _follow(start: str, graph: dict[str, tuple[Source, list[_Edge]]], done: set[
 
 def _certain(blocks: tuple[nodes.Block, ...], context: Context) -> Iterator[_Edge]:
     """Yield the calls that run whenever these blocks run, with their qualified callees."""
-    left = list(blocks)
-    while left:
-        block = left.pop()
+    pending = list(blocks)
+    while pending:
+        block = pending.pop()
         if block.foreach is not None:
             continue
         for statement in block.statements:
             if isinstance(statement, nodes.Step) and statement.catch is None:
                 callee = context.bindings.callees.get(id(statement.call))
                 if statement.body is not None:
-                    left.append(statement.body)  # in place of the callee's own blocks
+                    pending.append(statement.body)  # in place of the callee's own blocks
                 elif callee is not None:
                     yield callee, statement.call
 
@@ -247,6 +247,6 @@ def _warn(call: nodes.Call, circle: list[str], source: Source, context: Context)
     if len(circle) == 1:
         context.reporter.warn("endless-recursion", source, call.target.span, name=circle[0])
     else:
-        shown = [*circle[:_SHOWN], "..."] if len(circle) > _SHOWN else circle
-        path = " -> ".join([*shown, circle[0]])
+        callees = [*circle[:_SHOWN], "..."] if len(circle) > _SHOWN else circle
+        path = " -> ".join([*callees, circle[0]])
         context.reporter.warn("endless-recursion:circle", source, call.target.span, path=path)

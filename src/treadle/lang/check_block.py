@@ -77,24 +77,24 @@ def _check_mode(foreach: nodes.Foreach, owner: Target, element: Type, source: So
     name = foreach.failed
     if name is None:
         return
-    found = (owner.returns or {}).get(name.text)
-    if found is None:
+    definition = (owner.returns or {}).get(name.text)
+    if definition is None:
         if owner.declared is not None:
             context.misyielded[id(owner.declared.node)] = None
         valid = owner.returns or ()
         context.reporter.report("collect-errors:missing", source, name.span, valid=valid, near=name.text, owner=owner.key)
         return
-    context.use(source, name, found)
+    context.use(source, name, definition)
     error = RecordType((("index", LONG), ("item", element), ("error", STRING), ("error_type", STRING)))
-    wrong = misfit(list_of(error), found.type, context.tables.fields)
-    if wrong is not None or required(found.type) == JSON:
+    wrong = misfit(list_of(error), definition.type, context.tables.fields)
+    if wrong is not None or required(definition.type) == JSON:
         context.reporter.report(
             "collect-errors:type",
             source,
             name.span,
             name=name.text,
             owner=owner.key,
-            type=describe(found.type),
+            type=describe(definition.type),
             detail=_field(wrong),
         )
 
@@ -120,13 +120,13 @@ def _check_cases(block: nodes.Block, cases: tuple[nodes.Case, ...], view: Scope,
     check_overlap(cases, source, context)
     before = otherwise = view.known
     for case in cases:
-        known = otherwise
+        non_null = otherwise
         if case.condition is not None:
             require_boolean(case.condition, view, context, "a case condition")
-            known = before | known_if(True, case.condition, view)
+            non_null = before | known_if(True, case.condition, view)
             otherwise |= known_if(False, case.condition, view)
         inner = view.nested()
-        inner.known = known
+        inner.known = non_null
         check_block(case.block, inner, context)
 
 
@@ -187,9 +187,9 @@ def _step_info(step: nodes.Step, index: int, scope: Scope, context: Context) -> 
         if isinstance(declared.node, nodes.Facet):
             places += [(mixin, declared.opening) for mixin in declared.node.mixins]
         for mixin, where in places:
-            found = symbols.resolve_facet(mixin.target, where).found
-            if found is not None:
-                facets.add(found.qualified_name)
+            mixed_in = symbols.resolve_facet(mixin.target, where).found
+            if mixed_in is not None:
+                facets.add(mixed_in.qualified_name)
     type_ = UNKNOWN if declared is None else NamedType(declared.qualified_name)
     definition = Definition(Kind.STEP, step.name, type_, opening.source, step, declared)
     return StepInfo(step, index, declared, definition, frozenset(facets))
@@ -200,11 +200,11 @@ def _report_uncalled(value: nodes.Expr, scope: Scope, context: Context) -> bool:
     if not isinstance(value, nodes.Ref):
         return False
     first, name = value.path[0], nodes.Name(".".join(value.path), value.span)
-    found = context.symbols.resolve_callee(name, scope.opening).found
-    if found is None or scope.find_loop_or_step(first) is not None or first in scope.everywhere:
+    declared = context.symbols.resolve_callee(name, scope.opening).found
+    if declared is None or scope.find_loop_or_step(first) is not None or first in scope.everywhere:
         return False
     fix = Fix("Insert `()`", (Edit(value.span.end, "()"),))
-    what = "schema" if isinstance(found.node, nodes.Schema) else "facet"
+    what = "schema" if isinstance(declared.node, nodes.Schema) else "facet"
     context.reporter.report("unknown-step:uncalled", scope.opening.source, value.span, fixes=[fix], name=name.text, what=what)
     return True
 
@@ -235,21 +235,21 @@ def _check_step(step: nodes.Step, info: StepInfo, scope: Scope, context: Context
 
 def _absent(step: nodes.Step, facet: nodes.Facet, context: Context) -> dict[str, str]:
     """Return the returns of a step that its own body or catch, which replace those of its facet, may leave without a value."""
-    found: dict[str, str] = {}
-    names = [each.name.text for each in facet.returns if each.is_needed]
+    reasons: dict[str, str] = {}
+    names = [param.name.text for param in facet.returns if param.is_needed]
     if step.catch is not None:
         blocks = structs.replace(facet, blocks=()) if step.body is not None else facet
-        given = given_although_failed(blocks, step.catch, context)
+        yielded = given_although_failed(blocks, step.catch, context)
         for name in names:
-            if name not in given.always and not given.open:
-                found[name] = "the step's `catch` does not yield it"
+            if name not in yielded.always and not yielded.open:
+                reasons[name] = "the step's `catch` does not yield it"
     if step.body is not None and facet.kind is not nodes.FacetKind.EVENT:
-        given = given_by((step.body,), context)
+        yielded = given_by((step.body,), context)
         for name in names:
-            if name not in given.always and not given.open:
-                found[name] = f"the step's body replaces that of `{facet.name.text}` and does not yield it"
-    params = {each.name.text for each in facet.params}
-    return {name: why for name, why in found.items() if name not in params}
+            if name not in yielded.always and not yielded.open:
+                reasons[name] = f"the step's body replaces that of `{facet.name.text}` and does not yield it"
+    params = {param.name.text for param in facet.params}
+    return {name: why for name, why in reasons.items() if name not in params}
 
 
 def _results_open(declared: Declared | None) -> bool:
@@ -275,13 +275,13 @@ def check_overlap(cases: tuple[nodes.Case, ...], source: Source, context: Contex
     for case in cases:
         if case.condition is None or len(before) > 100:
             return
-        given = {arg.name.text for statement in case.block.yields for arg in statement.call.args}
+        yielded = {arg.name.text for statement in case.block.yields for arg in statement.call.args}
         for other, condition, names in before:
-            both = sorted(given & names)
+            both = sorted(yielded & names)
             if both and _overlap(case.condition, condition):
                 context.reporter.warn("overlapping-cases", source, case.condition.span, line=other.span.line, name=both[0])
                 break
-        before.append((case, case.condition, given))
+        before.append((case, case.condition, yielded))
 
 
 def _overlap(one: nodes.Expr, other: nodes.Expr) -> bool:

@@ -58,11 +58,11 @@ def check_value(
     if inner == DOUBLE and whole_number(expr) is not None:  # of any size
         context.bindings.types[id(expr)] = LONG
         return LONG
-    found = infer(expr, scope, context)
-    wrong = None if found is wanted else misfit(found, wanted, context.tables.fields)
+    inferred = infer(expr, scope, context)
+    wrong = None if inferred is wanted else misfit(inferred, wanted, context.tables.fields)
     if wrong is not None:
         _warn(expr, wrong, what, scope, context, hint, kind)
-    return found
+    return inferred
 
 
 def check_default(expr: nodes.Expr, definition: Definition, what: str, scope: Scope, context: Context) -> None:
@@ -86,17 +86,17 @@ def check_argument(arg: nodes.Arg, definition: Definition, what: str, scope: Sco
 
 def misspelt(unknown: Iterable[nodes.Arg], names: Iterable[str], given: set[str], context: Context) -> set[str]:
     """Return the names without a value that unknown ones probably mean, as one mistake should cause one diagnostic."""
-    found: set[str] = set()
-    for each in unknown if context.reporter.detailed else ():
-        near = nearest(each.name.text, [name for name in names if name not in given])
-        found |= {near} if near else set()
-    return found
+    intended: set[str] = set()
+    for arg in unknown if context.reporter.detailed else ():
+        near = nearest(arg.name.text, [name for name in names if name not in given])
+        intended |= {near} if near else set()
+    return intended
 
 
 def free(names: Iterable[str], args: Iterable[nodes.Arg]) -> list[str]:
     """Return the names that no argument gives, to suggest for one that does not exist."""
-    given = {arg.name.text for arg in args}
-    return [name for name in names if name not in given]
+    passed = {arg.name.text for arg in args}
+    return [name for name in names if name not in passed]
 
 
 def _is_null(expr: nodes.Expr | None) -> bool:
@@ -108,7 +108,7 @@ def _check_map(expr: nodes.MapLiteral, wanted: NamedType, what: str, scope: Scop
     source = scope.opening.source
     check_keys_once(expr, scope, context)
     fields = context.tables.params(context.symbols.schemas.exact[wanted.name])
-    given = {entry.name.text for entry in expr.entries}
+    keys = {entry.name.text for entry in expr.entries}
     unknown = [entry for entry in expr.entries if entry.name.text not in fields]
     for entry in expr.entries:
         name = entry.name.text
@@ -121,12 +121,12 @@ def _check_map(expr: nodes.MapLiteral, wanted: NamedType, what: str, scope: Scop
                 "unknown-field",
                 source,
                 entry.name.span,
-                valid=[each for each in fields if each not in given],
+                valid=[field_name for field_name in fields if field_name not in keys],
                 near=name,
                 schema=wanted.name,
             )
-    given |= misspelt(unknown, fields, given, context)
-    if names := _list_missing(_list_needed(fields), given):
+    keys |= misspelt(unknown, fields, keys, context)
+    if names := _list_missing(_list_needed(fields), keys):
         context.reporter.warn("missing-field:map", source, expr.span, what=what, schema=wanted.name, names=names)
     context.bindings.types[id(expr)] = wanted
     return wanted
@@ -211,12 +211,12 @@ def _check_literals(call: nodes.Call, opening: Opening, context: Context) -> Non
     """Warn about literal arguments that an approval rejects."""
     for arg in call.args:
         name, value = arg.name.text, arg.value
-        given = value.value if isinstance(value, nodes.Literal) else None
-        if name == "on_expiry" and isinstance(given, str) and given not in ("fail", "ask_again"):
+        literal = value.value if isinstance(value, nodes.Literal) else None
+        if name == "on_expiry" and isinstance(literal, str) and literal not in ("fail", "ask_again"):
             wrong = "must be `fail` or `ask_again`"
-        elif name in ("quorum", "denials") and type(given) is int and given < 1:
+        elif name in ("quorum", "denials") and type(literal) is int and literal < 1:
             wrong = "must be at least 1"
-        elif name == "context" and (given is not None or isinstance(value, nodes.ArrayLiteral)):
+        elif name == "context" and (literal is not None or isinstance(value, nodes.ArrayLiteral)):
             wrong = "must be a map"
         else:
             continue
@@ -270,18 +270,18 @@ def _check_step_reference(arg: nodes.Arg, wanted: str, scope: Scope, context: Co
 def _check_given(call: nodes.Call, declared: Declared, opening: Opening, context: Context) -> None:
     """Warn about arguments that the facet does not have, and parameters without a value."""
     allowed = context.tables.inputs(declared)
-    given = {arg.name.text for arg in call.args}
+    passed = {arg.name.text for arg in call.args}
     unknown = [] if allowed.open else [arg for arg in call.args if arg.name.text not in allowed]
     for arg in unknown:
         _warn_unknown_argument(arg, declared, opening, free(allowed, call.args), context)
     for mixin in call.mixins:
         if mixin.alias is None:
-            given.update(arg.name.text for arg in mixin.args)
-    given |= context.implied.get(declared.qualified_name, set())
+            passed.update(arg.name.text for arg in mixin.args)
+    passed |= context.implied.get(declared.qualified_name, set())
     needed = context.tables.required(declared)
-    if not given.issuperset(needed):
-        given |= misspelt(unknown, needed, given, context)
-        _warn_missing(call.target, needed, given, opening, context)
+    if not passed.issuperset(needed):
+        passed |= misspelt(unknown, needed, passed, context)
+        _warn_missing(call.target, needed, passed, opening, context)
 
 
 def _list_missing(needed: Iterable[str], given: set[str]) -> str:
@@ -312,9 +312,9 @@ def _check_schema_call(call: nodes.Call, declared: Declared, scope: Scope, conte
         context.reporter.report(
             "unknown-field", opening.source, arg.name.span, valid=free(fields, call.args), near=arg.name.text, schema=name
         )
-    given = {arg.name.text for arg in call.args}
-    given |= misspelt(unknown, fields, given, context)
-    if names := _list_missing(_list_needed(fields), given):
+    passed = {arg.name.text for arg in call.args}
+    passed |= misspelt(unknown, fields, passed, context)
+    if names := _list_missing(_list_needed(fields), passed):
         context.reporter.warn("missing-field", opening.source, call.target.span, schema=name, names=names)
     if call.mixins:
         context.reporter.report("mixin-on-schema", opening.source, call.mixins[0].span, name=name)
@@ -352,8 +352,8 @@ def check_mixin(
                 _warn_unknown_argument(arg, declared, opening, free(allowed, mixin.args), context)
     check_args(mixin.args, declared, params, scope, context)
     if signature and mixin.alias is not None:  # it runs as a step of its own
-        given = {arg.name.text for arg in mixin.args} | context.implied.get(declared.qualified_name, set())
-        _warn_missing(mixin.target, context.tables.required(declared), given, opening, context)
+        passed = {arg.name.text for arg in mixin.args} | context.implied.get(declared.qualified_name, set())
+        _warn_missing(mixin.target, context.tables.required(declared), passed, opening, context)
     return declared
 
 
@@ -372,24 +372,24 @@ def check_repeated(mixins: tuple[nodes.Mixin, ...], opening: Opening, context: C
 def _check_retry(mixin: nodes.Mixin, host: Declared | None, scope: Scope, context: Context) -> None:
     """Check the arguments of `Retry`, and that it repeats an event's handler."""
     source = scope.opening.source
-    known = list(_built_in_args(mixin, RETRY_RANGES, scope, context))
-    for arg in known:
+    args = list(_built_in_args(mixin, RETRY_RANGES, scope, context))
+    for arg in args:
         low, high = RETRY_RANGES[arg.name.text]
         value = _number(arg.value)
         if value is not None and not low <= value <= high:
             context.reporter.warn("mixin-argument:range", source, arg.value.span, arg=arg.name.text, low=low, high=high)
         elif value is not None and arg.name.text == "maxAttempts" and value != int(value):
             context.reporter.warn("mixin-argument:fraction", source, arg.value.span)
-    if len(known) == len(mixin.args) and not any(arg.name.text == "maxAttempts" for arg in known):
+    if len(args) == len(mixin.args) and not any(arg.name.text == "maxAttempts" for arg in args):
         context.reporter.warn("mixin-argument:missing", source, mixin.target.span, example=MIXIN_EXAMPLES["Retry"])
     _warn_without_effect(mixin, "it repeats the handler of an event facet", host, scope, context)
 
 
-def _built_in_args(mixin: nodes.Mixin, known: Mapping[str, object], scope: Scope, context: Context) -> Iterator[nodes.Arg]:
+def _built_in_args(mixin: nodes.Mixin, allowed: Mapping[str, object], scope: Scope, context: Context) -> Iterator[nodes.Arg]:
     """Check the names and types of a built-in mixin's arguments; yield the known ones."""
     name = mixin.target.text
     for arg in mixin.args:
-        if arg.name.text in known:
+        if arg.name.text in allowed:
             check_value(arg.value, DOUBLE, f"`{arg.name.text}` of `{name}`", scope, context, kind="a number")
             yield arg
             continue
@@ -397,7 +397,7 @@ def _built_in_args(mixin: nodes.Mixin, known: Mapping[str, object], scope: Scope
             "mixin-argument:unknown",
             scope.opening.source,
             arg.name.span,
-            valid=free(known, mixin.args),
+            valid=free(allowed, mixin.args),
             near=arg.name.text,
             name=name,
             example=MIXIN_EXAMPLES[name],
@@ -408,9 +408,9 @@ def _built_in_args(mixin: nodes.Mixin, known: Mapping[str, object], scope: Scope
 def _check_timeout(mixin: nodes.Mixin, host: Declared | None, scope: Scope, context: Context) -> None:
     """Check the arguments of `Timeout`, and that it bounds an event's handler."""
     source, name = scope.opening.source, mixin.target.text
-    known = list(_built_in_args(mixin, TIMEOUT_UNITS, scope, context))
-    total = 1.0 if len(known) < len(mixin.args) else 0.0
-    for arg in known:
+    args = list(_built_in_args(mixin, TIMEOUT_UNITS, scope, context))
+    total = 1.0 if len(args) < len(mixin.args) else 0.0
+    for arg in args:
         value = _number(arg.value)
         total += (1 if value is None else value) * TIMEOUT_UNITS[arg.name.text]
     if not 0 < total <= MAX_TIMEOUT:

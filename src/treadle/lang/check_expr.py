@@ -47,8 +47,8 @@ def known_if(outcome: bool, expr: nodes.Expr, scope: Scope) -> frozenset[Known]:
         case nodes.Binary(operator="==" | "!="):
             if (expr.operator == "!=") is outcome:
                 for value, other in ((expr.left, expr.right), (expr.right, expr.left)):
-                    if isinstance(other, nodes.Literal) and other.value is None and (found := key_of(value, scope)) is not None:
-                        return frozenset([found])
+                    if isinstance(other, nodes.Literal) and other.value is None and (key := key_of(value, scope)) is not None:
+                        return frozenset([key])
         case nodes.Binary(operator="&&" | "||"):
             return _all_if(outcome, expr.operator, (expr.left, expr.right), scope)
         case nodes.Chain() if expr.operators[0] in ("&&", "||"):
@@ -60,7 +60,7 @@ def _all_if(outcome: bool, operator: str, operands: Iterable[nodes.Expr], scope:
     """A true `&&` has only true operands, a false `||` only false ones."""
     if (operator == "&&") is not outcome:
         return _NOTHING
-    return frozenset().union(*(known_if(outcome, each, scope) for each in operands))
+    return frozenset().union(*(known_if(outcome, operand, scope) for operand in operands))
 
 
 def key_of(expr: nodes.Expr, scope: Scope) -> Known | None:
@@ -92,11 +92,11 @@ def infer(expr: nodes.Expr, scope: Scope, context: Context) -> Type:
 
 def require_boolean(expr: nodes.Expr, scope: Scope, context: Context, what: str) -> None:
     """Check a condition; a known type must be Boolean."""
-    found = infer(expr, scope, context)
-    if not may_be(found, BOOLEAN):
+    type_ = infer(expr, scope, context)
+    if not may_be(type_, BOOLEAN):
         hint = "compare it with something, as in `$.x == 1`" if isinstance(expr, nodes.Literal) else None
-        context.reporter.report("condition-type", scope.opening.source, expr.span, hint=hint, what=what, type=describe(found))
-    elif isinstance(found, OptionalType):
+        context.reporter.report("condition-type", scope.opening.source, expr.span, hint=hint, what=what, type=describe(type_))
+    elif isinstance(type_, OptionalType):
         context.reporter.warn("condition-type:null", scope.opening.source, expr.span, what=what)
     elif isinstance(expr, nodes.Literal):
         context.reporter.warn(
@@ -133,23 +133,23 @@ def _concat(expr: nodes.Concat, scope: Scope, context: Context) -> Type:
 
 
 def _binary(expr: nodes.Binary, scope: Scope, context: Context) -> Type:
-    left, known = infer(expr.left, scope, context), scope.known
+    left, outer = infer(expr.left, scope, context), scope.known
     _learn(expr.operator, expr.left, scope)
     right = infer(expr.right, scope, context)
-    scope.known = known
+    scope.known = outer
     return check_binary(expr, left, right, scope.opening.source, context)
 
 
 def _chain(expr: nodes.Chain, scope: Scope, context: Context) -> Type:
     first = expr.operands[0]
-    found, known, before = infer(first, scope, context), scope.known, first
+    type_, outer, before = infer(first, scope, context), scope.known, first
     for operator, operand in zip(expr.operators, expr.operands[1:], strict=True):
         pair = nodes.Binary(operator, first, operand, span=operand.span)
         _learn(operator, before, scope)
-        found = check_binary(pair, found, infer(operand, scope, context), scope.opening.source, context)
+        type_ = check_binary(pair, type_, infer(operand, scope, context), scope.opening.source, context)
         before = operand
-    scope.known = known
-    return found
+    scope.known = outer
+    return type_
 
 
 def _learn(operator: str, left: nodes.Expr, scope: Scope) -> None:
@@ -181,8 +181,8 @@ def check_keys_once(expr: nodes.MapLiteral, scope: Scope, context: Context) -> N
 
 def _map(expr: nodes.MapLiteral, scope: Scope, context: Context) -> Type:
     check_keys_once(expr, scope, context)
-    found = {entry.name.text: infer(entry.value, scope, context) for entry in expr.entries}
-    return RecordType(tuple(found.items()))
+    types = {entry.name.text: infer(entry.value, scope, context) for entry in expr.entries}
+    return RecordType(tuple(types.items()))
 
 
 def _index(expr: nodes.Index, scope: Scope, context: Context) -> Type:
@@ -191,7 +191,7 @@ def _index(expr: nodes.Index, scope: Scope, context: Context) -> Type:
 
 
 def _function(expr: nodes.Function, scope: Scope, context: Context) -> Type:
-    return check_function(expr, [infer(each, scope, context) for each in expr.args], scope.opening.source, context)
+    return check_function(expr, [infer(arg, scope, context) for arg in expr.args], scope.opening.source, context)
 
 
 def _too_deep(expr: nodes.TooDeep, scope: Scope, context: Context) -> Type:
@@ -200,13 +200,13 @@ def _too_deep(expr: nodes.TooDeep, scope: Scope, context: Context) -> Type:
 
 
 def _input(expr: nodes.InputRef, scope: Scope, context: Context) -> Type:
-    found, unsure = scope.inputs.find(expr.path[0])
-    if found is None:
+    definition, unsure = scope.inputs.find(expr.path[0])
+    if definition is None:
         if not unsure:
             _report_unknown_input(expr, scope, context)
         return UNKNOWN
-    context.use(scope.opening.source, expr, found)
-    return UNKNOWN if unsure else _follow(found.type, expr, 1, scope, context)
+    context.use(scope.opening.source, expr, definition)
+    return UNKNOWN if unsure else _follow(definition.type, expr, 1, scope, context)
 
 
 def _report_unknown_input(expr: nodes.InputRef, scope: Scope, context: Context) -> None:
@@ -247,12 +247,12 @@ def _reference(expr: nodes.Ref, scope: Scope, context: Context) -> Type:
 def _report_bare_step(expr: nodes.Ref, step: StepInfo, scope: Scope, context: Context) -> None:
     name = expr.path[0]
     node, fixes = None if step.declared is None else step.declared.node, []
-    results = [each.name.text for each in node.returns] if isinstance(node, nodes.Facet) else []
+    results = [param.name.text for param in node.returns] if isinstance(node, nodes.Facet) else []
     hint = f"name one of its attributes, as in `{name}.{next(iter([*results, *step.attributes]), 'attribute')}`"
     if len(results) == 1:
         fixes = [replace(f"Write `{name}.{results[0]}`", expr.span, f"{name}.{results[0]}")]
     if isinstance(node, nodes.Schema):
-        fields = ", ".join(f"{each}: {name}.{each}" for each in step.attributes)
+        fields = ", ".join(f"{attribute}: {name}.{attribute}" for attribute in step.attributes)
         hint = f"name one of its fields, or write all of them as a map: `#{{{fields}}}`"
     context.reporter.report("bare-step", scope.opening.source, expr.span, hint=hint, fixes=fixes, name=name)
 
@@ -304,8 +304,8 @@ def _steps(scope: Scope) -> set[str]:
 def _step_attribute(expr: nodes.Ref, step: StepInfo, scope: Scope, context: Context) -> Type:
     name, attribute = expr.path[0], expr.path[1]
     attributes, source = step.attributes, scope.opening.source
-    found = attributes.find(attribute)
-    if found is None:
+    definition = attributes.find(attribute)
+    if definition is None:
         if not attributes.any_name:
             say = context.reporter.warn if attributes.lenient else context.reporter.report
             say(
@@ -319,10 +319,10 @@ def _step_attribute(expr: nodes.Ref, step: StepInfo, scope: Scope, context: Cont
                 target=step.node.call.target.text,
             )
         return UNKNOWN
-    context.use(source, expr, found, 1)
+    context.use(source, expr, definition, 1)
     if attribute in step.absent and scope.current is not step:
         context.reporter.warn("absent-value", source, expr.span, name=name, attribute=attribute, reason=step.absent[attribute])
-    return _follow(found.type, expr, 2, scope, context)
+    return _follow(definition.type, expr, 2, scope, context)
 
 
 def _undeclared(step: StepInfo, attribute: str) -> str | None:
@@ -342,10 +342,10 @@ def _follow(type_: Type, expr: nodes.InputRef | nodes.Ref, start: int, scope: Sc
             return UNKNOWN
         name = expr.path[part]
         if isinstance(type_, OptionalType):
-            type_, shown = type_.element, shown_path(expr, part)
+            type_, path = type_.element, shown_path(expr, part)
             if (owner, expr.path[:part]) not in scope.known:
-                hint = hints.WITHOUT_NULL.format(shown)
-                context.reporter.warn("type-mismatch:null", scope.opening.source, expr.span, hint=hint, shown=shown, name=name)
+                hint = hints.WITHOUT_NULL.format(path)
+                context.reporter.warn("type-mismatch:null", scope.opening.source, expr.span, hint=hint, shown=path, name=name)
         if isinstance(type_, RecordType):
             fields = dict(type_.fields)
             if name not in fields:
@@ -353,11 +353,11 @@ def _follow(type_: Type, expr: nodes.InputRef | nodes.Ref, start: int, scope: Sc
             type_ = fields[name]
             continue
         members = context.tables.members(type_)
-        found = None if members is None else members.find(name)
-        if found is not None:
-            context.use(scope.opening.source, expr, found, part)
-            type_ = found.type
-            if found.kind is Kind.FIELD and isinstance(type_, OptionalType):
+        member = None if members is None else members.find(name)
+        if member is not None:
+            context.use(scope.opening.source, expr, member, part)
+            type_ = member.type
+            if member.kind is Kind.FIELD and isinstance(type_, OptionalType):
                 context.bindings.optional.setdefault(id(expr), set()).add(part)
         elif members is None or not isinstance(type_, NamedType) or type_.name in context.symbols.schemas.exact:
             return _report_no_field(type_, part, list(members or ()), expr, scope, context)
@@ -378,11 +378,11 @@ def _report_no_field(
     type_: Type, part: int, names: list[str], expr: nodes.InputRef | nodes.Ref, scope: Scope, context: Context
 ) -> Type:
     """Warn about a field that a value does not have."""
-    shown = shown_path(expr, part)
+    path = shown_path(expr, part)
     kind = f"a `{type_.name}`" if names and isinstance(type_, NamedType) else describe(type_)
     hint = "take one element, as in `[0]`, or loop over it with `foreach`" if isinstance(type_, ListType) else None
     context.reporter.warn(
-        "unknown-field:value", scope.opening.source, expr.span, valid=names, near=expr.path[part], hint=hint, value=shown, kind=kind
+        "unknown-field:value", scope.opening.source, expr.span, valid=names, near=expr.path[part], hint=hint, value=path, kind=kind
     )
     return UNKNOWN
 
@@ -395,13 +395,13 @@ def _report_unknown_step(expr: nodes.Ref, scope: Scope, context: Context, *, inp
         context.reporter.report("step-of-other-block", source, expr.span, valid=valid, label=scope.label, name=name)
         return
     rest = expr.path[1:] if name in _OWNERS else expr.path
-    found, unsure = scope.inputs.find(rest[0]) if rest and inputs else (None, False)
-    meant = f"$.{'.'.join(rest)}" if found is not None or (unsure and rest is expr.path) else None
+    definition, unsure = scope.inputs.find(rest[0]) if rest and inputs else (None, False)
+    meant = f"$.{'.'.join(rest)}" if definition is not None or (unsure and rest is expr.path) else None
     hint = f"write `{meant}` for an input" if meant else None
     if rest and rest[0] in valid and (len(rest) > 1 or scope.find_loop_or_step(rest[0]) == (scope, None)):
         meant = ".".join(rest)
         hint = f"write `{meant}`"
-    fixes = [replace(f"Write `{meant}`", expr.span, meant)] if meant and (found is not None or rest is not expr.path) else []
+    fixes = [replace(f"Write `{meant}`", expr.span, meant)] if meant and (definition is not None or rest is not expr.path) else []
     context.reporter.report("unknown-step", source, expr.span, valid=valid, near=name, hint=hint, fixes=fixes, label=scope.label)
 
 

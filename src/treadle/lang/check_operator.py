@@ -180,10 +180,10 @@ def check_index(expr: nodes.Index, target: Type, index: Type, source: Source, co
         return UNKNOWN
     if key not in fields:
         context.reporter.warn("unknown-field:index", source, expr.index.span, valid=fields, near=key, type=describe(target))
-    found = fields.get(key, UNKNOWN)
-    if isinstance(found, OptionalType) and not isinstance(target, RecordType):
+    type_ = fields.get(key, UNKNOWN)
+    if isinstance(type_, OptionalType) and not isinstance(target, RecordType):
         context.bindings.optional[id(expr)] = set()
-    return found
+    return type_
 
 
 # --- functions -------------------------------------------------------------------------------------------------------
@@ -193,9 +193,9 @@ def check_function(expr: nodes.Function, given: list[Type], source: Source, cont
     """Return the type of `name(...)`; a null list counts as empty."""
     name = expr.name.text
     context.extensions.append(("function", source, expr.name.span))
-    known = FUNCTIONS[name]
-    if len(given) != known.arity:
-        wanted = "one argument, a list" if known.arity == 1 else "two arguments, a list and a separator"
+    function = FUNCTIONS[name]
+    if len(given) != function.arity:
+        wanted = "one argument, a list" if function.arity == 1 else "two arguments, a list and a separator"
         context.reporter.report(
             "function-arguments",
             source,
@@ -204,7 +204,7 @@ def check_function(expr: nodes.Function, given: list[Type], source: Source, cont
             wanted=wanted,
             verb="is" if len(given) == 1 else "are",
             count=len(given),
-            form=known.form,
+            form=function.form,
         )
         return {"count": LONG, "join": STRING}.get(name, UNKNOWN)
     element = _element(expr, required(given[0]), source, context)

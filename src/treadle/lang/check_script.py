@@ -44,14 +44,14 @@ def check_script(script: nodes.Script, inputs: Inputs, source: Source, context: 
     if code.rebinds is not None:
         warn("script-result", source, _line(script, code.rebinds, source))
     for name, line in code.reads.items():
-        found, unsure = inputs.find(name)
-        if found is not None and found.kind is Kind.SCRIPT and found.node is not script:
-            known = context.keys_read.setdefault(id(found.node), set())
-            if known is not None:
-                known.add(name)
-        own = pre and found is not None and found.node is script
-        if (found is None and not unsure) or own:
-            names = [each for each in inputs if not pre or each not in code.writes]
+        definition, unsure = inputs.find(name)
+        if definition is not None and definition.kind is Kind.SCRIPT and definition.node is not script:
+            keys = context.keys_read.setdefault(id(definition.node), set())
+            if keys is not None:
+                keys.add(name)
+        own = pre and definition is not None and definition.node is script
+        if (definition is None and not unsure) or own:
+            names = [input_name for input_name in inputs if not pre or input_name not in code.writes]
             warn("script-param", source, _line(script, line, source), valid=names, near=name)
 
 
@@ -64,7 +64,7 @@ def check_keys(facet: nodes.Facet, script: nodes.Script, source: Source, context
     if read is None or any(block.script is not None and read_script(block.script).reads_any for block in facet.blocks):
         return
     params = [param.name.text for param in facet.params]
-    returns = {each.name.text for each in facet.returns}
+    returns = {param.name.text for param in facet.returns}
     for name, line in read_script(script).writes.items():
         if name in params or name in returns or name in read:
             continue
@@ -120,12 +120,12 @@ _REFERENCE = re.compile(_PATH.replace(")*", ")+"))
 
 def filled_by(args: Iterable[nodes.Arg]) -> frozenset[str]:
     """Return the names that a callee can replace itself in a template among its arguments: the other arguments, keys of maps."""
-    found: set[str] = set()
+    names: set[str] = set()
     for arg in args:
-        found.add(arg.name.text)
+        names.add(arg.name.text)
         if isinstance(arg.value, nodes.MapLiteral):
-            found.update(entry.name.text for entry in arg.value.entries)
-    return frozenset(found)
+            names.update(entry.name.text for entry in arg.value.entries)
+    return frozenset(names)
 
 
 def check_placeholders(expr: nodes.Literal, filled: frozenset[str], scope: Scope, context: Context) -> None:
@@ -136,14 +136,14 @@ def check_placeholders(expr: nodes.Literal, filled: frozenset[str], scope: Scope
     places = (
         _IN_STRING.finditer(text) if whole is None else iter([whole] if scope.find_loop_or_step(text.partition(".")[0]) else [])
     )
-    for found in places:
-        inside = text if whole is not None else found[1] or found[2]
+    for match in places:
+        inside = text if whole is not None else match[1] or match[2]
         path = inside.removeprefix("$.").split(".")
         meant = None if path[0] in filled else _meant(path, inside.startswith("$."), scope)
         if meant is not None:
-            first = first or found[0]
-            pieces += [encode(text[position : found.start()]), meant]
-            position = found.end()
+            first = first or match[0]
+            pieces += [encode(text[position : match.start()]), meant]
+            position = match.end()
     if pieces:
         pieces += [encode(text[position:])]
         right = " ++ ".join(piece for number, piece in enumerate(pieces) if piece != '""' or (number == 0 and len(pieces) == 3))
@@ -159,6 +159,6 @@ def _meant(path: list[str], is_input: bool, scope: Scope) -> str | None:
     if hit is not None:
         step = hit[1]
         visible = path[0] in set(scope.visible())
-        known = step is None or step.node.value is not None or (len(path) > 1 and step.attributes.find(path[1]) is not None)
-        return ".".join(path) if visible and known else None
+        exists = step is None or step.node.value is not None or (len(path) > 1 and step.attributes.find(path[1]) is not None)
+        return ".".join(path) if visible and exists else None
     return f"$.{'.'.join(path)}" if scope.inputs.find(path[0])[0] is not None else None

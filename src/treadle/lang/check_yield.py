@@ -61,8 +61,8 @@ def _given_by_block(block: nodes.Block, context: Context) -> Given:
         return Given(written, written, code.open)
     if block.cases:
         blocks = [case.block for case in block.cases if not any(fails(statement) for statement in case.block.statements)]
-        given = [_given_by_block(inner, context) for inner in blocks]
-        return reduce(Given.otherwise, given) if given else Given(open=True)
+        branches = [_given_by_block(inner, context) for inner in blocks]
+        return reduce(Given.otherwise, branches) if branches else Given(open=True)
     names: set[str] = set()
     into = context.bindings.into
     for statement in block.statements:
@@ -76,11 +76,11 @@ def _given_by_block(block: nodes.Block, context: Context) -> Given:
             for mixin in statement.call.mixins:
                 if id(mixin) not in into:
                     names.update(arg.name.text for arg in mixin.args)
-    found = frozenset(names)
+    yielded = frozenset(names)
     errors = (
         frozenset([block.foreach.failed.text]) if block.foreach is not None and block.foreach.failed is not None else frozenset()
     )
-    return Given(errors if _may_be_null(block.foreach, context) else found | errors, found | errors)
+    return Given(errors if _may_be_null(block.foreach, context) else yielded | errors, yielded | errors)
 
 
 def _may_be_null(foreach: nodes.Foreach | None, context: Context) -> bool:
@@ -92,7 +92,7 @@ def given_although_failed(facet: nodes.Facet, catch: nodes.Block, context: Conte
     """Return the names that a catch gives, together with the blocks of the facet that call nothing and so complete anyway."""
     calm = [
         block for block in facet.blocks
-        if block.statements and all(isinstance(each, nodes.Yield) for each in block.statements)
+        if block.statements and all(isinstance(statement, nodes.Yield) for statement in block.statements)
     ]  # fmt: skip
     return given_by((*calm, catch), context)
 
@@ -104,27 +104,27 @@ def check_returns(facet: nodes.Facet, opening: Opening, context: Context) -> Non
         return
     if facet.kind is nodes.FacetKind.EVENT and facet.catch is None:
         return
-    needed = [each for each in facet.returns if each.is_needed and each.name.text not in excused]
+    needed = [param for param in facet.returns if param.is_needed and param.name.text not in excused]
     caught = _NOTHING if facet.catch is None else given_although_failed(facet, facet.catch, context)
     if facet.kind is not nodes.FacetKind.EVENT and (facet.blocks or facet.pre_script or facet.catch):
-        given = given_by(facet.blocks, context)
-        for each in needed:
-            _check_return(each, given, caught, facet, opening, context)
+        yielded = given_by(facet.blocks, context)
+        for param in needed:
+            _check_return(param, yielded, caught, facet, opening, context)
     if facet.catch is not None:
-        for each in needed:
-            if each.name.text not in caught.always and not caught.open:
-                _warn("no value when its `catch` runs", each, facet, opening, context)
+        for param in needed:
+            if param.name.text not in caught.always and not caught.open:
+                _warn("no value when its `catch` runs", param, facet, opening, context)
 
 
 def _check_return(param: nodes.Param, given: Given, caught: Given, facet: nodes.Facet, opening: Opening, context: Context) -> None:
     name = param.name.text
     if name in given.always or given.open:
         return
-    is_param = any(each.name.text == name for each in facet.params)
+    is_param = any(other.name.text == name for other in facet.params)
     if name in given.sometimes:
         loops = (block.foreach for block in facet.blocks)
         where = (
-            "if the list of `foreach` is null" if any(_may_be_null(each, context) for each in loops) else "in some cases of `when`"
+            "if the list of `foreach` is null" if any(_may_be_null(loop, context) for loop in loops) else "in some cases of `when`"
         )
         _warn(f"no value {where}", param, facet, opening, context)
     elif name in caught.sometimes or caught.open:
@@ -150,22 +150,22 @@ def targets_of(declared: Declared, context: Context) -> Targets:
     """Return the targets of the blocks of a declaration: itself, its signature mixins, their aliases."""
     facet = declared.node
     assert isinstance(facet, nodes.Facet)
-    found: dict[str, tuple[Target, ...]] = {}
+    targets: dict[str, tuple[Target, ...]] = {}
     flat: dict[str, Definition] = {}
     for mixin in facet.mixins:
         target = context.symbols.resolve_facet(mixin.target, declared.opening).found
         alias = mixin.alias.text if mixin.alias else None
-        each = _target(alias or mixin.target.short, target, alias, context)
+        mixin_target = _target(alias or mixin.target.short, target, alias, context)
         if alias is None:
-            flat.update(each.returns or {})
+            flat.update(mixin_target.returns or {})
         else:
-            found[alias] = (each,)
-        found[mixin.target.short] = (*found.get(mixin.target.short, ()), each)
+            targets[alias] = (mixin_target,)
+        targets[mixin.target.short] = (*targets.get(mixin.target.short, ()), mixin_target)
     own = _target(facet.name.text, declared, None, context)
     if own.returns is not None and flat:
         own = Target(own.key, own.declared, {**flat, **own.returns})
-    found[facet.name.text] = (own,)
-    return Targets(own, found)
+    targets[facet.name.text] = (own,)
+    return Targets(own, targets)
 
 
 def _target(key: str, declared: Declared | None, alias: str | None, context: Context) -> Target:
@@ -209,18 +209,18 @@ def _bind(node: nodes.Call | nodes.Mixin, key: int, scope: Scope, context: Conte
 
 def _find(node: nodes.Call | nodes.Mixin, scope: Scope, context: Context) -> Target | None:
     name, source, targets = node.target, scope.opening.source, scope.targets
-    found = targets.by_name.get(name.short, ())
-    if not found and (outer := targets.outer.get(name.short)):
+    matches = targets.by_name.get(name.short, ())
+    if not matches and (outer := targets.outer.get(name.short)):
         _warn_outer(node, scope, context)
-        found = outer
-        for each in outer:
-            known = None if each.declared is None else context.misyielded.setdefault(id(each.declared.node), set())
-            if known is not None:
-                known.update(arg.name.text for arg in node.args)
-    if len(found) == 1:
-        return found[0]
-    if found:
-        aliases = [each.alias or each.key for each in found]
+        matches = outer
+        for target in outer:
+            names = None if target.declared is None else context.misyielded.setdefault(id(target.declared.node), set())
+            if names is not None:
+                names.update(arg.name.text for arg in node.args)
+    if len(matches) == 1:
+        return matches[0]
+    if matches:
+        aliases = [target.alias or target.key for target in matches]
         context.reporter.report("ambiguous-yield", source, name.span, valid=aliases, name=name.text)
         return None
     owner = "the facet that owns the block, or to one of its signature mixins"
@@ -252,9 +252,9 @@ def _check_args(node: nodes.Call | nodes.Mixin, target: Target | None, scope: Sc
     check_unique(node.args, "duplicate-argument", scope.opening, context)
     for arg in node.args:
         returns = target.returns if target is not None else None
-        found = None if returns is None else returns.get(arg.name.text)
-        if found is not None:
-            check_argument(arg, found, f"return `{arg.name.text}` of `{name.text}`", scope, context)
+        definition = None if returns is None else returns.get(arg.name.text)
+        if definition is not None:
+            check_argument(arg, definition, f"return `{arg.name.text}` of `{name.text}`", scope, context)
             continue
         infer(arg.value, scope, context)
         if not own:

@@ -91,25 +91,25 @@ def checked_shape() -> Iterator[None]:
 def qualified_name_of(json: Json, workflow: Json) -> str | None:
     """Return the qualified name of a compiled workflow in its program: the same declaration, else one with its id, or its name."""
     with checked_shape():
-        found = [(name, each) for name, each in _all_declared(json) if each["type"] == "WorkflowDecl"]
-    equal = [each for each in found if each[1] == workflow]
+        workflows = [(name, declaration) for name, declaration in _all_declared(json) if declaration["type"] == "WorkflowDecl"]
+    equal = [candidate for candidate in workflows if candidate[1] == workflow]
     for key in ("id", "name"):
-        equal = equal or [each for each in found if key in workflow and each[1].get(key) == workflow[key]]
+        equal = equal or [candidate for candidate in workflows if key in workflow and candidate[1].get(key) == workflow[key]]
     return next((name for name, _ in equal), None)
 
 
 def _all_declared(json: Json, prefix: str = "") -> Iterator[tuple[str, Json]]:
     """Yield all declarations with their qualified names."""
-    for each in declarations_of(json):
-        if each["type"] == "Namespace":
-            yield from _all_declared(each, f"{each['name']}.")
+    for declaration in declarations_of(json):
+        if declaration["type"] == "Namespace":
+            yield from _all_declared(declaration, f"{declaration['name']}.")
         else:
-            yield prefix + each["name"], each
+            yield prefix + declaration["name"], declaration
 
 
 def declarations_of(json: Json) -> list[Json]:
     """Return the declarations of a program or namespace."""
-    return [each for key in _LISTS for each in json.get(key, ())]
+    return [declaration for key in _LISTS for declaration in json.get(key, ())]
 
 
 @dataclass(slots=True)
@@ -138,9 +138,9 @@ class _Decoder:
         self._yields = False
         self._known: dict[bool, dict[str, str]] = {True: {}, False: {}}
         """Short names by qualified name, of facets (True) and of schemas."""
-        for name, each in _all_declared(json):
-            if each["type"] != "ImplicitDecl":
-                self._known[each["type"] != "SchemaDecl"][name] = each["name"]
+        for name, declaration in _all_declared(json):
+            if declaration["type"] != "ImplicitDecl":
+                self._known[declaration["type"] != "SchemaDecl"][name] = declaration["name"]
 
     def _node(self, node: N) -> N:
         self._nodes[node.id] = node
@@ -151,18 +151,18 @@ class _Decoder:
     def program(self, json: Json) -> Program:
         if json.get("type") != "Program" or json.keys().isdisjoint(("id", *_LISTS)):
             raise InvalidProgram(f"expected type Program with declarations, found {json.get('type')!r}")
-        declarations = tuple(self._declaration(each, f"program/{n}") for n, each in enumerate(declarations_of(json)))
+        declarations = tuple(self._declaration(declaration, f"program/{n}") for n, declaration in enumerate(declarations_of(json)))
         return Program(
             json.get("id") or "program", declarations, _location(json), self._facets, self._schemas, self._nodes,
-            {name: tuple(found) for name, found in self._implicits.items()},
-            {name: tuple(found) for name, found in self._short.items()}, self._namespaces,
+            {name: tuple(implicits) for name, implicits in self._implicits.items()},
+            {name: tuple(facets) for name, facets in self._short.items()}, self._namespaces,
         )  # fmt: skip
 
     def _declaration(self, json: Json, path: str) -> nodes.Declaration:
         if json["type"] != "Namespace":
             return self._item(json, path)
         self._namespace, self._uses = json["name"], tuple(json.get("uses", ()))
-        items = tuple(self._item(each, f"{path}/{n}") for n, each in enumerate(declarations_of(json)))
+        items = tuple(self._item(item, f"{path}/{n}") for n, item in enumerate(declarations_of(json)))
         space = nodes.Namespace(json["name"], items, doc=_doc(json), uses=self._uses, **_place(json, path))
         self._node(space)
         self._namespace, self._uses = None, ()
@@ -188,10 +188,12 @@ class _Decoder:
         prompt: nodes.Prompt | None = None
         blocks: tuple[nodes.Block, ...] = ()
         mixins = self._mixins(json, path)
-        found = {name: (each.resolved, each.alias) for each in mixins for name in (each.alias, short_name(each.target)) if name}
-        self._targets = {**found, json["name"]: (path, None)}
+        targets = {
+            name: (mixin.resolved, mixin.alias) for mixin in mixins for name in (mixin.alias, short_name(mixin.target)) if name
+        }
+        self._targets = {**targets, json["name"]: (path, None)}
         if isinstance(body, list):
-            blocks = tuple(self._block(each, f"{path}/block-{n}") for n, each in enumerate(body))
+            blocks = tuple(self._block(block, f"{path}/block-{n}") for n, block in enumerate(body))
         elif body is not None and body["type"] == "PromptBlock":
             directives = tuple(
                 nodes.Directive(nodes.Name(kind), body[kind]) for kind in nodes.DIRECTIVES if body.get(kind) is not None
@@ -215,16 +217,16 @@ class _Decoder:
             loop = nodes.Foreach(foreach["variable"], self._expr(foreach["iterable"]), foreach.get("mode"), foreach.get("failed"))
         yields = (json["yield"],) if json.get("yield") else json.get("yields", ())
         when = tuple(
-            nodes.Case(self._expr_or_none(each.get("condition")), self._block(each["block"], f"{path}/when-case-{n}"))
-            for n, each in enumerate(json.get("when", ()))
+            nodes.Case(self._expr_or_none(case.get("condition")), self._block(case["block"], f"{path}/when-case-{n}"))
+            for n, case in enumerate(json.get("when", ()))
         )
         steps = json.get("steps", ())
-        self._scopes.append(_Scope(frozenset(each["name"] for each in steps), None if loop is None else loop.variable))
+        self._scopes.append(_Scope(frozenset(step["name"] for step in steps), None if loop is None else loop.variable))
         script = self._script(json.get("script"), f"{path}/script")
         statements: tuple[nodes.Statement, ...] = (
-            *[self._step(each, f"{path}/{each['name']}") for each in steps],
-            *[self._sys(each, f"{path}/sys-{n}") for n, each in enumerate(json.get("sys", ()))],
-            *[self._yield(each, f"{path}/yield-{n}") for n, each in enumerate(yields)],
+            *[self._step(step, f"{path}/{step['name']}") for step in steps],
+            *[self._sys(statement, f"{path}/sys-{n}") for n, statement in enumerate(json.get("sys", ()))],
+            *[self._yield(statement, f"{path}/yield-{n}") for n, statement in enumerate(yields)],
         )
         block = nodes.Block(statements, loop, script, when or None, **_place(json, path))
         self._scopes.pop()
@@ -279,15 +281,15 @@ class _Decoder:
         return self._node(nodes.Call(json["target"], args, mixins, resolved=resolved, **_place(json, path)))
 
     def _mixins(self, json: Json, path: str) -> tuple[nodes.Mixin, ...]:
-        found = []
-        for n, each in enumerate(json.get("mixins", ())):
-            into = self._targets.get(short_name(each["target"]), (None, None))[1] if self._yields else None
+        mixins = []
+        for n, entry in enumerate(json.get("mixins", ())):
+            into = self._targets.get(short_name(entry["target"]), (None, None))[1] if self._yields else None
             mixin = nodes.Mixin(
-                each["target"], self._args(each), each.get("alias"), resolved=self._callee(each, (True,)),
-                into=each.get("into") or into, **_place(each, f"{path}/with-{n}"),
+                entry["target"], self._args(entry), entry.get("alias"), resolved=self._callee(entry, (True,)),
+                into=entry.get("into") or into, **_place(entry, f"{path}/with-{n}"),
             )  # fmt: skip
-            found.append(self._node(mixin))
-        return tuple(found)
+            mixins.append(self._node(mixin))
+        return tuple(mixins)
 
     def _callee(self, json: Json, kinds: Iterable[bool]) -> str | None:
         """Return the qualified name of a call's target; a yield names its owner or a signature mixin."""
@@ -299,9 +301,9 @@ class _Decoder:
 
     def _resolve(self, name: str, kinds: Iterable[bool]) -> str | None:
         near = [name] if "." in name else [f"{self._namespace}.{name}", name, *(f"{use}.{name}" for use in self._uses)]
-        for known in (self._known[is_facet] for is_facet in kinds):
-            for full in (*near, *(full for full, short in known.items() if short == name)):
-                if full in known:
+        for short_names in (self._known[is_facet] for is_facet in kinds):
+            for full in (*near, *(full for full, short in short_names.items() if short == name)):
+                if full in short_names:
                     return full
         return None
 
@@ -325,13 +327,13 @@ class _Decoder:
         return tuple(nodes.Arg(arg["name"], self._expr(arg["value"])) for arg in json.get("args", ()))
 
     def _params(self, json: Json, key: str) -> tuple[nodes.Param, ...]:
-        found = []
-        for each in json.get(key, ()):
-            type_ = decode_type(each.get("type", "Json"), self._type_name)
-            default = self._expr_or_none(each.get("default"))
-            reference = each.get("reference", False) or nodes.named_type(type_).name in self._known[True]
-            found.append(nodes.Param(each["name"], type_, default, reference))
-        return tuple(found)
+        params = []
+        for param in json.get(key, ()):
+            type_ = decode_type(param.get("type", "Json"), self._type_name)
+            default = self._expr_or_none(param.get("default"))
+            reference = param.get("reference", False) or nodes.named_type(type_).name in self._known[True]
+            params.append(nodes.Param(param["name"], type_, default, reference))
+        return tuple(params)
 
     def _type_name(self, name: str) -> str:
         return name if name in nodes.BUILTIN_TYPES else self._resolve(name, (False, True)) or name
@@ -389,7 +391,7 @@ def decode_expr(json: Json, note: Note = lambda _: False) -> nodes.Expr:
 
 def _decode_part(part: Any, note: Note) -> Any:
     if isinstance(part, list):
-        return tuple(_decode_part(each, note) for each in part)
+        return tuple(_decode_part(inner, note) for inner in part)
     if isinstance(part, str):
         return part
     return nodes.Arg(part["key"], decode_expr(part["value"], note)) if "key" in part else decode_expr(part, note)

@@ -37,21 +37,21 @@ class Compiled:
 
     @property
     def errors(self) -> tuple[Diagnostic, ...]:
-        return tuple(each for each in self.diagnostics if each.severity is Severity.ERROR)
+        return tuple(diagnostic for diagnostic in self.diagnostics if diagnostic.severity is Severity.ERROR)
 
     @property
     def warnings(self) -> tuple[Diagnostic, ...]:
-        return tuple(each for each in self.diagnostics if each.severity is Severity.WARNING)
+        return tuple(diagnostic for diagnostic in self.diagnostics if diagnostic.severity is Severity.WARNING)
 
     def strictly(self) -> Compiled:
         """Return the result of a strict compilation, in which warnings are errors."""
         if not self.warnings:
             return self
-        return Compiled({}, tuple(replace(each, severity=Severity.ERROR) for each in self.diagnostics), "")
+        return Compiled({}, tuple(replace(diagnostic, severity=Severity.ERROR) for diagnostic in self.diagnostics), "")
 
     def render(self) -> str:
         """Format all diagnostics as text."""
-        return "\n".join(each.render() for each in self.diagnostics)
+        return "\n".join(diagnostic.render() for diagnostic in self.diagnostics)
 
 
 @without_collection
@@ -81,7 +81,7 @@ def compile_sources(
     if reference:
         check_reference(context)
     diagnostics = reporter.sorted()
-    if any(each.severity is Severity.ERROR for each in diagnostics):
+    if any(diagnostic.severity is Severity.ERROR for diagnostic in diagnostics):
         return Compiled({}, diagnostics, "")
     program, digest = emit(context, digest_of, locations=locations)
     return Compiled(program, diagnostics, digest)
@@ -98,7 +98,7 @@ def _canonical(program: dict[str, Any]) -> bytes:
         data = msgspec.json.encode(program, order="sorted")
     except (OverflowError, ValueError, msgspec.MsgspecError):
         data = b"\x7f"
-    if data.isascii() and b"\x7f" not in data and all(repr(float(each)) == each.decode() for each in _DOUBLE.findall(data)):
+    if data.isascii() and b"\x7f" not in data and all(repr(float(number)) == number.decode() for number in _DOUBLE.findall(data)):
         return data
     return json.dumps(program, sort_keys=True, separators=(",", ":"), ensure_ascii=True).encode("ascii")
 
@@ -124,8 +124,8 @@ EXTENSIONS: Mapping[str, tuple[str, str]] = {
 def check_reference(context: Context) -> None:
     """Report every use of an extension as an error, for programs that must run on the reference implementation, too."""
     for name, source, span in context.extensions:
-        shown, instead = EXTENSIONS[name]
-        context.reporter.report("reference-extension", source, span, shown=shown, instead=instead)
+        construct, instead = EXTENSIONS[name]
+        context.reporter.report("reference-extension", source, span, shown=construct, instead=instead)
 
 
 # --- fixes, applied round by round, as the fix of one error often brings the next to light ---------------------------
@@ -165,11 +165,11 @@ def fix_sources(sources: Iterable[tuple[str, str]]) -> Fixed:
 def _choose(diagnostics: Iterable[Diagnostic]) -> tuple[list[Diagnostic], dict[str, list[Edit]]]:
     chosen: list[Diagnostic] = []
     edits: dict[str, list[Edit]] = {}
-    for each in diagnostics:
-        taken = edits.setdefault(each.source, [])
-        if each.fixes and not any(_overlap(new, old) for new in each.fixes[0].edits for old in taken):
-            chosen.append(each)
-            taken += each.fixes[0].edits
+    for diagnostic in diagnostics:
+        accepted = edits.setdefault(diagnostic.source, [])
+        if diagnostic.fixes and not any(_overlap(new, old) for new in diagnostic.fixes[0].edits for old in accepted):
+            chosen.append(diagnostic)
+            accepted += diagnostic.fixes[0].edits
     return chosen, edits
 
 

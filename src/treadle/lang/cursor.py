@@ -216,10 +216,10 @@ class Cursor:
         """
         sign = BRACKETS[self.open().kind]
         level = len(self.brackets)
-        found: list[_T] = []
+        items: list[_T] = []
         try:
             while self.tok.kind != sign:
-                found.append(item(self))
+                items.append(item(self))
                 if self.tok.kind == ",":
                     self.skip(1)
                 elif self.tok.kind == ";":
@@ -235,7 +235,7 @@ class Cursor:
             del self.brackets[level:]
             if not (self._skip_to(sign, inner) or (inner and self._skip_to(sign, 0))):
                 raise
-        return tuple(found), self.close()
+        return tuple(items), self.close()
 
     def _skip_to(self, sign: str, depth: int) -> bool:
         """Advance to the closing bracket of the current list, unless the statement seems to end before it."""
@@ -296,7 +296,7 @@ class Cursor:
 
     def resume(self, level: int) -> None:
         """After an error in a statement: advance to where the next may begin, with the given number of open brackets."""
-        maps = sum(each.kind == "#{" for each in self.brackets[level:])
+        maps = sum(bracket.kind == "#{" for bracket in self.brackets[level:])
         del self.brackets[level:]
         first = self.tok.span
         self._find_statement(maps)
@@ -363,10 +363,10 @@ class Cursor:
         With `fresh`, nothing is missing before the token: it begins something new.
         """
         token = self.tok
-        found = {"end": "end of the file", "code": "a script"}.get(token.kind) or f"`{self.shown(token)}`"
+        actual = {"end": "end of the file", "code": "a script"}.get(token.kind) or f"`{self.shown(token)}`"
         phrases = sorted(dict.fromkeys(expected), key=lambda each: each.startswith("`"))
         wanted = f"{', '.join(phrases[:-1])} or {phrases[-1]}" if len(phrases) > 1 else phrases[0]
-        message = f"unexpected {found}; expected {wanted}"
+        message = f"unexpected {actual}; expected {wanted}"
         missing = (token.broken and not fresh) or token.kind == "end"
         span = self.previous.span.end if missing and self.index else token.span
         opener = self._unclosed()

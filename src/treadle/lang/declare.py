@@ -62,15 +62,15 @@ SOURCE = Source(
 def built_in_declarations() -> Mapping[str, Declared]:
     """Return the declarations by qualified name."""
     file = parse(SOURCE, Reporter()).partial
-    found = {}
+    declarations = {}
     for space in file.items:
         if isinstance(space, nodes.Namespace):
             opening = Opening(space.name.text, space.items, SOURCE, space)
-            for each in space.items:
-                if isinstance(each, nodes.Facet):
-                    declared = Declared(each, opening)
-                    found[declared.qualified_name] = declared
-    return found
+            for item in space.items:
+                if isinstance(item, nodes.Facet):
+                    declared = Declared(item, opening)
+                    declarations[declared.qualified_name] = declared
+    return declarations
 
 
 @cache
@@ -122,7 +122,7 @@ def _check_uses(opening: Opening, symbols: Symbols, reporter: Reporter) -> None:
 
 def _openings(source: Source, file: nodes.File, reporter: Reporter) -> list[Opening]:
     """Split a file by namespace; a file-scoped namespace includes everything after it."""
-    found: list[Opening] = []
+    openings: list[Opening] = []
     scoped: nodes.Namespace | None = None
     braced: nodes.Namespace | None = None
     loose: list[nodes.Item] = []
@@ -133,7 +133,7 @@ def _openings(source: Source, file: nodes.File, reporter: Reporter) -> list[Open
                 scoped = item
             else:
                 _check_mixed(source, item, scoped, reporter)
-                found.append(_opening(item.name.text, item.items, source, item))
+                openings.append(_opening(item.name.text, item.items, source, item))
             braced = braced if item.file_scoped else braced or item
         elif scoped is not None:
             rest.append(item)
@@ -142,10 +142,10 @@ def _openings(source: Source, file: nodes.File, reporter: Reporter) -> list[Open
     if scoped is not None:
         if braced is not None and braced.span.line < scoped.span.line:
             _check_mixed(source, braced, scoped, reporter)
-        found.append(_opening(scoped.name.text, tuple(rest), source, scoped))
+        openings.append(_opening(scoped.name.text, tuple(rest), source, scoped))
     if loose:
-        found.append(_opening(None, tuple(loose), source, None))
-    return found
+        openings.append(_opening(None, tuple(loose), source, None))
+    return openings
 
 
 def _check_mixed(source: Source, node: nodes.Namespace, scoped: nodes.Namespace | None, reporter: Reporter) -> None:

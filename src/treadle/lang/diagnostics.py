@@ -41,7 +41,7 @@ class Fix:
     edits: tuple[Edit, ...]
 
     def as_json(self) -> dict[str, object]:
-        return {"title": self.title, "edits": [{**each.span._asdict(), "text": each.text} for each in self.edits]}
+        return {"title": self.title, "edits": [{**edit.span._asdict(), "text": edit.text} for edit in self.edits]}
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +111,7 @@ class Diagnostic:
         }
 
 
-_REPORTED = {each.name for each in fields(Diagnostic)} - {"fixes"}
+_REPORTED = {attribute.name for attribute in fields(Diagnostic)} - {"fixes"}
 
 
 def _window(text: str, column: int) -> tuple[str, int]:
@@ -236,10 +236,10 @@ def _respelled(source: Source, span: Span, wrong: str, right: str) -> tuple[Fix,
     """Return the fix that replaces a name, if it stands exactly once in the span."""
     if span.line != span.end_line:
         return ()
-    found = list(re.finditer(rf"(?<![\w]){re.escape(wrong)}(?![\w])", source.part(span)))
-    if len(found) != 1:
+    matches = list(re.finditer(rf"(?<![\w]){re.escape(wrong)}(?![\w])", source.part(span)))
+    if len(matches) != 1:
         return ()
-    return (replace(f"Change `{wrong}` to `{right}`", span.part(found[0].start(), len(wrong)), right),)
+    return (replace(f"Change `{wrong}` to `{right}`", span.part(matches[0].start(), len(wrong)), right),)
 
 
 def nearest(name: str, candidates: list[str]) -> str | None:

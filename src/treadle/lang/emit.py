@@ -267,7 +267,7 @@ class _Encoder:
     def _part(self, part: Any) -> Any:
         """Return a part of an expression: an operator, an expression, a map's entry, or several of them."""
         if isinstance(part, tuple):
-            return [self._part(each) for each in part]
+            return [self._part(inner) for inner in part]
         if isinstance(part, str):
             return str(part)
         return {"key": str(part.name), "value": self._expr(part.value)} if isinstance(part, nodes.Arg) else self._expr(part)
@@ -322,7 +322,9 @@ def print_expr(expr: nodes.Expr, level: int = 0) -> str:
         case nodes.Chain():
             own = LEVELS[expr.operators[0]]
             parts = [print_expr(expr.operands[0], own)]
-            parts += [f"{sign} {print_expr(each, own + 1)}" for sign, each in zip(expr.operators, expr.operands[1:], strict=True)]
+            parts += [
+                f"{sign} {print_expr(operand, own + 1)}" for sign, operand in zip(expr.operators, expr.operands[1:], strict=True)
+            ]
             return _enclosed(" ".join(parts), own, level)
         case nodes.Unary():
             return _enclosed(expr.operator + print_expr(expr.operand, _UNARY), _UNARY, level)
@@ -333,7 +335,7 @@ def print_expr(expr: nodes.Expr, level: int = 0) -> str:
         case nodes.Index():
             return f"{print_expr(expr.target, _POSTFIX)}[{print_expr(expr.index)}]"
         case nodes.Function():
-            return f"{expr.name}({', '.join([print_expr(each) for each in expr.args])})"
+            return f"{expr.name}({', '.join([print_expr(arg) for arg in expr.args])})"
         case nodes.TooDeep():
             return "null"
     assert_never(expr)

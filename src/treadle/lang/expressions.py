@@ -314,16 +314,16 @@ def _foreign(cursor: Cursor, value: nodes.Expr) -> bool:
 
 def _foreign_call(cursor: Cursor, value: nodes.Ref | nodes.InputRef) -> None:
     """Report a call inside an expression: of a method, of a function that does not exist, or of a facet."""
-    name, shown = value.path[-1], cursor.source.part(value.span)
-    if name in builtins.WORDS and "." in shown:
-        _method(cursor, shown.removesuffix(f".{name}"), name, value.span)
+    name, text = value.path[-1], cursor.source.part(value.span)
+    if name in builtins.WORDS and "." in text:
+        _method(cursor, text.removesuffix(f".{name}"), name, value.span)
         return
-    if name in builtins.WORDS or (builtins.meant(name) and "." not in shown):
+    if name in builtins.WORDS or (builtins.meant(name) and "." not in text):
         meant = builtins.meant(name)
         fixes = [replace(f"Write `{meant}`", value.span, meant)] if meant else []
         cursor.failed("unknown function", value.span, hint=builtins.hint(name), fixes=fixes, name=name)
     else:
-        cursor.failed("call in expression", value.span, target=shown)
+        cursor.failed("call in expression", value.span, target=text)
     cursor.skip_group()
 
 
@@ -364,8 +364,8 @@ def _foreign_word(cursor: Cursor, token: Token) -> nodes.Expr:
 def _formatted_string(cursor: Cursor) -> nodes.Expr:
     token, string = cursor.advance(), cursor.advance()
     span = token.span.to(string.span)
-    meant, known = hints.formatted(string.value, cursor.names.inputs, cursor.names.bound)
-    fixes = [replace("Concatenate the parts", span, meant)] if known else []
+    meant, resolved = hints.formatted(string.value, cursor.names.inputs, cursor.names.bound)
+    fixes = [replace("Concatenate the parts", span, meant)] if resolved else []
     quote = cursor.source.text[token.start]
     cursor.report("formatted string", span, fixes=fixes, shown="`...`" if quote == "`" else f'{quote}"..."', meant=meant)
     cursor.skipped.append((token.span, string.span.end))

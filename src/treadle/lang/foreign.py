@@ -101,7 +101,7 @@ def report_value_for_owner(cursor: Cursor, word: Token) -> None:
     named = cursor.tok.kind == "name" and cursor.ahead().kind == "="
     name = cursor.names.results[0] if len(cursor.names.results) == 1 else "name"
     start = cursor.tok.span
-    known = cursor.blocks == 1 and (named or len(cursor.names.results) == 1)
+    fixable = cursor.blocks == 1 and (named or len(cursor.names.results) == 1)
     if named:
         name = cursor.advance().text
         cursor.advance()
@@ -112,9 +112,9 @@ def report_value_for_owner(cursor: Cursor, word: Token) -> None:
     fixes = [Fix(f"Yield it as `{name}`", (Edit(word.span.until(start), head), Edit(value.span.end, ")")))]
     if len(cursor.reporter.found) > before:
         del cursor.reporter.found[before:]
-        known = False
+        fixable = False
     key, span = ("yield of value", start.to(value.span)) if word.text == "yield" else ("return of value", word.span)
-    cursor.report(key, span, fixes=fixes if known else (), owner=owner, name=name)
+    cursor.report(key, span, fixes=fixes if fixable else (), owner=owner, name=name)
 
 
 def _return(cursor: Cursor) -> nodes.Statement | None:

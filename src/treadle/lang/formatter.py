@@ -21,7 +21,7 @@ class CannotFormat(ValueError):
     """The text has a syntax error; `diagnostics` has the place."""
 
     def __init__(self, diagnostics: tuple[Diagnostic, ...]) -> None:
-        super().__init__("\n".join(each.render() for each in diagnostics))
+        super().__init__("\n".join(diagnostic.render() for diagnostic in diagnostics))
         self.diagnostics = diagnostics
 
 

@@ -105,10 +105,10 @@ def graph(program: Program | Mapping[str, Any], workflow: str | None = None) -> 
     loaded = program if isinstance(program, Program) else Program.load(program)
     if workflow is None:
         return _Collector(loaded).collect(loaded.workflows)
-    found = loaded.find_workflow(workflow)
-    if found is None:
+    facet = loaded.find_workflow(workflow)
+    if facet is None:
         raise KeyError(workflow)
-    return _Collector(loaded).collect((found,))
+    return _Collector(loaded).collect((facet,))
 
 
 class _Collector:

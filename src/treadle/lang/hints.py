@@ -76,12 +76,12 @@ def generic(name: str, parts: list[str]) -> str:
 
 def formatted(text: str, inputs: Container[str], bound: Container[str]) -> tuple[str, bool]:
     """Return the concatenation that a format string means, and whether all of its placeholders are known references."""
-    known, pieces = True, []
+    resolved, pieces = True, []
     for number, part in enumerate(_PLACEHOLDER.split(text)):
         part = part.strip() if number % 2 else encode(part)
         if number % 2:
             first = part.removeprefix("$.").partition(".")[0]
             part = f"$.{part}" if first in inputs and first not in bound and not part.startswith("$.") else part
-            known = known and bool(_REFERENCE.fullmatch(part)) and (first in bound or first in inputs)
+            resolved = resolved and bool(_REFERENCE.fullmatch(part)) and (first in bound or first in inputs)
         pieces.append(part)
-    return " ++ ".join(piece for piece in pieces if piece not in ('""', "")) or '""', known
+    return " ++ ".join(piece for piece in pieces if piece not in ('""', "")) or '""', resolved

@@ -71,15 +71,15 @@ class _Lexer:
         self._check_characters()
         position, line, line_start, broken, doc = self.position, self.line, self.line_start, self.broken, self.doc
         while True:
-            for found in _TOKEN.finditer(text, position):
-                kind = found.lastindex or 0
+            for match in _TOKEN.finditer(text, position):
+                kind = match.lastindex or 0
                 if kind == _LINES:
-                    line += found[kind].count("\n")
-                    position = found.end()
+                    line += match[kind].count("\n")
+                    position = match.end()
                     line_start = text.rindex("\n", 0, position) + 1
                     broken = True
                     continue
-                word, end = found[kind], found.end()
+                word, end = match[kind], match.end()
                 if kind == _WORD:
                     token = Token("dotted" if "." in word else "name", word, end - len(word), end, line, line_start, broken)
                 elif kind == _SIGN and not (word == "{" and self._opens_script()):
@@ -95,14 +95,14 @@ class _Lexer:
                 append(token)
                 broken, position = False, end
             else:
-                found = None
+                match = None
             self.position, self.line, self.line_start, self.broken, self.doc = position, line, line_start, broken, doc
-            if found is None or found.lastgroup == "other":
+            if match is None or match.lastgroup == "other":
                 if not self._unreadable():
                     return self.found
             else:
                 self.position = end - len(word)
-                self._other(str(found.lastgroup), word, end)
+                self._other(str(match.lastgroup), word, end)
             position, line, line_start, broken, doc = self.position, self.line, self.line_start, self.broken, self.doc
 
     def _check_characters(self) -> None:
@@ -111,8 +111,8 @@ class _Lexer:
         if (bad := _UNSTORABLE.search(self.text)) is not None:
             line = self.text.count("\n", 0, bad.start()) + 1
             column = bad.start() - (self.text.rfind("\n", 0, bad.start()) + 1) + 1
-            shown = f"U+{ord(bad.group()):04X}"
-            self.reporter.report("bad-character", self.source, Span(line, column, line, column + 1), shown=shown)
+            code_point = f"U+{ord(bad.group()):04X}"
+            self.reporter.report("bad-character", self.source, Span(line, column, line, column + 1), shown=code_point)
 
     def _opens_script(self) -> bool:
         """Return whether the last tokens are `script`, as a keyword, or that and a language, which no keyword names."""
@@ -256,34 +256,34 @@ class _Lexer:
 
     def _nullable(self) -> bool:
         """Read the rest of a type such as `Long | null` as `Long?`, if one ends here."""
-        found, before = _OR_NULL.match(self.text, self.position), self.found.tokens[-2:]
-        if found is None or len(before) < 2:
+        match, before = _OR_NULL.match(self.text, self.position), self.found.tokens[-2:]
+        if match is None or len(before) < 2:
             return False
         last = before[1]
         named = before[0].kind in (":", "[") and last.kind in WORDS and last.text[0].isupper()
         if not named and not (last.kind in ("]", "?") and not last.broken):
             return False
-        token = self._add("?", found.end())
+        token = self._add("?", match.end())
         token.text = "?"
         fix = replace("Write `?`", last.span.end.to(token.span), "" if last.kind == "?" else "?")
-        shown = "T" if not named else last.text
-        self._report(token, f"unexpected `{found[0]}` after a type", f"an optional type is written `{shown}?`", [fix])
+        type_name = "T" if not named else last.text
+        self._report(token, f"unexpected `{match[0]}` after a type", f"an optional type is written `{type_name}?`", [fix])
         if last.kind == "?":
             self.found.tokens.pop()
         return True
 
     def _union(self) -> bool:
         """Report a type such as `null | Long` or `Long | String`, if one stands here, and read it as its second part."""
-        found, before = _OR_TYPE.match(self.text, self.position), self.found.tokens[-2:]
-        if found is None or len(before) < 2 or before[0].kind not in (":", "[") or before[1].kind not in WORDS:
+        match, before = _OR_TYPE.match(self.text, self.position), self.found.tokens[-2:]
+        if match is None or len(before) < 2 or before[0].kind not in (":", "[") or before[1].kind not in WORDS:
             return False
         first, nullable = before[1], before[1].text in _NULLS
         if not nullable and not first.text[0].isupper():
             return False
-        meant, hint = f"{found[1]}?", f"an optional type is written `{found[1]}?`"
+        meant, hint = f"{match[1]}?", f"an optional type is written `{match[1]}?`"
         if not nullable:
             meant, hint = "Json", "AFL has no union types: `Json` takes any value, and `Long?` a Long or null"
-        whole = first.span.to(self._token("bad", found.end()).span)
+        whole = first.span.to(self._token("bad", match.end()).span)
         self._report(first, "unexpected `|` in a type", hint, [replace(f"Write `{meant}`", whole, meant)], span=whole)
         first.text = "Json"
         return True
@@ -331,8 +331,8 @@ class _Lexer:
 
 
 def _end(pattern: re.Pattern[str], text: str, start: int) -> int:
-    found = pattern.match(text, start)
-    return found.end() if found else start + 1
+    match = pattern.match(text, start)
+    return match.end() if match else start + 1
 
 
 def _number_meant(text: str) -> str | None:

@@ -100,15 +100,15 @@ def find_end(text: str, start: int) -> int | None:
     """
     depth = 1
     position = start
-    while (found := _INTERESTING.search(text, position)) is not None:
-        sign = found.group()
-        position = found.end()
+    while (match := _INTERESTING.search(text, position)) is not None:
+        sign = match.group()
+        position = match.end()
         if sign == "{":
             depth += 1
         elif sign == "}":
             depth -= 1
             if depth == 0:
-                return found.start()
+                return match.start()
         else:
             rest = _REST[sign].match(text, position)
             if rest is None:
@@ -125,11 +125,11 @@ def dedent(code: str, *, flush: bool = False) -> tuple[str, int]:
     """
     lines = [line.rstrip("\r") for line in code.split("\n")]
     margin = 0 if flush and code[:1].strip() else _margin([line for line in lines[1:] if line.strip()])
-    shown = [lines[0].strip(" \t")] + [line[margin:] if line.strip() else "" for line in lines[1:]]
-    first = next((number for number, line in enumerate(shown) if line), 0)
-    while shown and not shown[-1]:
-        shown.pop()
-    return "\n".join(shown[first:]).rstrip(" \t"), first
+    body = [lines[0].strip(" \t")] + [line[margin:] if line.strip() else "" for line in lines[1:]]
+    first = next((number for number, line in enumerate(body) if line), 0)
+    while body and not body[-1]:
+        body.pop()
+    return "\n".join(body[first:]).rstrip(" \t"), first
 
 
 def _margin(lines: list[str]) -> int:

@@ -211,8 +211,8 @@ class Symbols:
         if isinstance(type_, nodes.NamedType):
             if type_.name in BUILTIN:
                 return BUILTIN[type_.name]
-            found = self.resolve_type(type_.name, opening).found
-            return UNKNOWN if found is None else nodes.NamedType(found.qualified_name)
+            declared = self.resolve_type(type_.name, opening).found
+            return UNKNOWN if declared is None else nodes.NamedType(declared.qualified_name)
         return type(type_)(self.type_of(type_.element, opening))
 
     def _definition(self, declared: Declared) -> Definition:

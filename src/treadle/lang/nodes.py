@@ -93,14 +93,14 @@ class Location(msgspec.Struct, gc=False):
 
 def walk(root: object, skip: Callable[[Node], bool] = lambda _: False) -> Iterator[Node]:
     """Yield all nodes at or below a node, or a tuple of nodes; of those to skip, nothing."""
-    left = [root]
-    while left:
-        part = left.pop()
+    pending = [root]
+    while pending:
+        part = pending.pop()
         if isinstance(part, Node) and not skip(part):
             yield part
-            left += astuple(part)
+            pending += astuple(part)
         elif type(part) is tuple:
-            left += part
+            pending += part
 
 
 class Name(str):
@@ -549,14 +549,14 @@ class Facet(Member):
 
     def all_blocks(self) -> Iterator[Block]:
         """Yield all blocks of the declaration, the outer ones first."""
-        left: deque[Block | None] = deque([*self.blocks, self.catch])
-        while left:
-            block = left.popleft()
+        pending: deque[Block | None] = deque([*self.blocks, self.catch])
+        while pending:
+            block = pending.popleft()
             if block is not None:
                 yield block
-                left.extend(case.block for case in block.when)
+                pending.extend(case.block for case in block.when)
                 for step in block.steps:
-                    left += (step.body, step.catch)
+                    pending += (step.body, step.catch)
 
 
 class Schema(Member):

@@ -37,9 +37,9 @@ def parse(source: Source, reporter: Reporter) -> Parsed:
     """Parse one source and report its syntax errors."""
     unclosed: dict[int, str] = {}
     while True:
-        unread, found = Reporter(sources=reporter.sources), Reporter(sources=reporter.sources)
+        unread, parse_errors = Reporter(sources=reporter.sources), Reporter(sources=reporter.sources)
         lexed = lex(source, unread, unclosed)
-        cursor = Cursor(source, lexed, found, nested_item)
+        cursor = Cursor(source, lexed, parse_errors, nested_item)
         items: list[nodes.Namespace | nodes.Item] = []
         while cursor.tok.kind != "end":
             parse_item(cursor, items, None)
@@ -47,10 +47,10 @@ def parse(source: Source, reporter: Reporter) -> Parsed:
             break
         unclosed.update([cursor.unclosed])  # all strings after it were inside out, so read everything again
     partial = File(source.name, tuple(items))
-    _name_arguments(cursor.unnamed, partial, found)
-    found.found += [each for each in unread.found if not _inside(each[1].span, cursor.skipped)]
-    reporter.found += found.found
-    ok = not found.found and not unread.found
+    _name_arguments(cursor.unnamed, partial, parse_errors)
+    parse_errors.found += [entry for entry in unread.found if not _inside(entry[1].span, cursor.skipped)]
+    reporter.found += parse_errors.found
+    ok = not parse_errors.found and not unread.found
     return Parsed(partial if ok else None, partial, lexed)
 
 
@@ -67,12 +67,12 @@ def _name_arguments(unnamed: list[tuple[int, str, int, Span]], file: File, repor
         if isinstance(item, nodes.Facet | nodes.Schema):
             params[item.name.text] = [param.name.text for param in item.params]
     for number, callee, position, span in unnamed:
-        known = params.get(callee.rpartition(".")[2], ())
-        if position < len(known):
-            name = known[position]
+        names = params.get(callee.rpartition(".")[2], ())
+        if position < len(names):
+            name = names[position]
             fix = replace(f"Name it `{name}`", span.start, f"{name} = ")
-            order, found = reporter.found[number]
-            reporter.found[number] = (order, dataclass_replace(found, fixes=(fix,)))
+            order, diagnostic = reporter.found[number]
+            reporter.found[number] = (order, dataclass_replace(diagnostic, fixes=(fix,)))
 
 
 _QUOTES = 5  # how many wrong quotes are found one by one
@@ -406,7 +406,7 @@ def parse_prompt(cursor: Cursor) -> nodes.Prompt:
     word = cursor.keyword()
     cursor.need("{")
     cursor.open()
-    found: list[nodes.Directive] = []
+    directives: list[nodes.Directive] = []
     while cursor.tok.kind != "}":
         if cursor.tok.text not in DIRECTIVES:
             raise cursor.unexpected("`model`", "`system`", "`template`", "`}`", words=DIRECTIVES)
@@ -416,5 +416,5 @@ def parse_prompt(cursor: Cursor) -> nodes.Prompt:
         if cursor.tok.kind != "string":
             raise cursor.unexpected("a string in double quotes")
         text = cursor.advance()
-        found.append(nodes.Directive(Name(kind.text, kind.span), text.value, span=kind.span.to(text.span)))
-    return nodes.Prompt(tuple(found), span=word.span.to(cursor.close().span))
+        directives.append(nodes.Directive(Name(kind.text, kind.span), text.value, span=kind.span.to(text.span)))
+    return nodes.Prompt(tuple(directives), span=word.span.to(cursor.close().span))

@@ -128,13 +128,13 @@ def literal_of(expr: Expr) -> tuple[bool, Any]:
         case Unary("-", Literal(int() | float() as value)):
             return True, -value
         case ArrayLiteral(elements):
-            parts = [literal_of(each) for each in elements]
-            known = all(found for found, _ in parts)
-            return known, [value for _, value in parts] if known else None
+            parts = [literal_of(element) for element in elements]
+            all_literal = all(literal for literal, _ in parts)
+            return all_literal, [value for _, value in parts] if all_literal else None
         case MapLiteral(entries):
             named = [(entry.name, *literal_of(entry.value)) for entry in entries]
-            known = all(found for _, found, _ in named)
-            return known, {name: value for name, _, value in named} if known else None
+            all_literal = all(literal for _, literal, _ in named)
+            return all_literal, {name: value for name, _, value in named} if all_literal else None
         case _:
             return False, None
 
@@ -142,13 +142,13 @@ def literal_of(expr: Expr) -> tuple[bool, Any]:
 def schemas_of(program: Program, facet: Facet) -> list[str]:
     """Return the names of all schemas used by its parameters, in order of first use."""
     seen: dict[str, None] = {}
-    left = [param.type for param in facet.params]
-    while left:
-        wanted = named_type(left.pop(0))
+    pending = [param.type for param in facet.params]
+    while pending:
+        wanted = named_type(pending.pop(0))
         schema = program.find_schema(wanted.name)
         if schema is not None and wanted.name not in seen:
             seen[wanted.name] = None
-            left += [field.type for field in schema.fields]
+            pending += [field.type for field in schema.fields]
     return list(seen)
 
 
@@ -168,8 +168,10 @@ def misfits(program: Program, place: str, wanted: Type, value: Json) -> list[str
     if isinstance(wanted, ListType):
         if not isinstance(value, list):
             return [f"{place} must be a list, not {_kind(value)}"]
-        found = (each for index, item in enumerate(value) for each in misfits(program, f"{place}[{index}]", wanted.element, item))
-        return list(islice(found, _SHOWN))
+        messages = (
+            message for index, item in enumerate(value) for message in misfits(program, f"{place}[{index}]", wanted.element, item)
+        )
+        return list(islice(messages, _SHOWN))
     schema = program.find_schema(wanted.name)
     if schema is not None:
         if not isinstance(value, dict):

@@ -17,10 +17,10 @@ from treadle.lang.types import BUILTIN
 
 def check_unique(named: Sequence[nodes.Param | nodes.Arg | nodes.Step], rule: str, opening: Opening, context: Context) -> None:
     """Report every repeated name, with the line of the first; the rule is `duplicate-` and the sort of the names."""
-    if len(named) < 2 or len({each.name.text for each in named}) == len(named):
+    if len(named) < 2 or len({node.name.text for node in named}) == len(named):
         return
     first: dict[str, int] = {}
-    for name in [each.name for each in named]:
+    for name in [node.name for node in named]:
         if name.text in first:
             what, line = rule.removeprefix("duplicate-"), first[name.text]
             context.reporter.report(rule, opening.source, name.span, what=what, name=name.text, line=line)
@@ -80,20 +80,24 @@ def _near(name: nodes.Name, tables: Iterable[Table], opening: Opening, context: 
     """Return the names that could be meant, as they must be written here; if another namespace has the name, only those."""
     if not context.reporter.detailed:
         return {"near": name.text}
-    same = sorted(each.qualified_name for table in tables for each in table.short.get(name.short, ()))
-    same = same or [each for each, known in built_in_declarations().items() if known.node.name.text == name.text]
+    same = sorted(declaration.qualified_name for table in tables for declaration in table.short.get(name.short, ()))
+    same = same or [
+        qualified_name for qualified_name, declaration in built_in_declarations().items() if declaration.node.name.text == name.text
+    ]
     if same:
-        fixes = [Fix(f"Change `{name.text}` to `{each}`", (Edit(name.span, each),)) for each in same[:12]]
+        fixes = [
+            Fix(f"Change `{name.text}` to `{qualified_name}`", (Edit(name.span, qualified_name),)) for qualified_name in same[:12]
+        ]
         return {"valid": same, "near": same[0], "fixes": fixes}
-    found = [*more]
+    names = [*more]
     for table in tables:
         if "." in name.text:
-            found += table.exact
+            names += table.exact
             continue
-        for each, declared in table.short.items():
-            clear = table.resolve(each, opening).found is not None
-            found += [each] if clear else [one.qualified_name for one in declared]
-    return {"valid": found, "near": name.text}
+        for short_name, declared in table.short.items():
+            clear = table.resolve(short_name, opening).found is not None
+            names += [short_name] if clear else [one.qualified_name for one in declared]
+    return {"valid": names, "near": name.text}
 
 
 def check_type(type_: nodes.Type, opening: Opening, context: Context) -> None:
@@ -108,14 +112,14 @@ def check_type(type_: nodes.Type, opening: Opening, context: Context) -> None:
     if type_.name in BUILTIN:
         return
     name = nodes.Name(type_.name, type_.span)
-    found = context.symbols.resolve_type(type_.name, opening)
-    if found.candidates:
-        _report_ambiguous("ambiguous-type", name, found, opening, context, imports=True)
-    elif found.found is None:
+    resolution = context.symbols.resolve_type(type_.name, opening)
+    if resolution.candidates:
+        _report_ambiguous("ambiguous-type", name, resolution, opening, context, imports=True)
+    elif resolution.found is None:
         near = _near(name, (context.symbols.schemas,), opening, context, *BUILTIN)
         context.reporter.report("unknown-type", opening.source, name.span, **near, name=name.text)
     else:
-        context.use(opening.source, name, context.symbols.definition(found.found))
+        context.use(opening.source, name, context.symbols.definition(resolution.found))
 
 
 def _report_ambiguous(
@@ -123,9 +127,9 @@ def _report_ambiguous(
 ) -> None:
     candidates = found.candidates
     fixes: list[Fix] = []
-    for each in candidates[:12]:
-        fixes.append(Fix(f"Change `{name.text}` to `{each}`", (Edit(name.span, each),)))
-        if imports and (use := _import(each.rpartition(".")[0], opening)) is not None:
+    for candidate in candidates[:12]:
+        fixes.append(Fix(f"Change `{name.text}` to `{candidate}`", (Edit(name.span, candidate),)))
+        if imports and (use := _import(candidate.rpartition(".")[0], opening)) is not None:
             fixes.append(use)
     names = ", ".join(candidates[:12])
     context.reporter.report(rule, opening.source, name.span, valid=candidates, fixes=fixes, name=name.text, names=names)

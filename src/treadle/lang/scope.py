@@ -31,9 +31,9 @@ class Inputs:
         """Return the definition of a name, and whether another value may hide or replace it."""
         unsure = False
         for attributes, may_have_more in self.layers:
-            found = attributes.find(name)
-            if found is not None:
-                return found, unsure
+            definition = attributes.find(name)
+            if definition is not None:
+                return definition, unsure
             unsure = unsure or may_have_more
         return None, unsure
 

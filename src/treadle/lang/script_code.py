@@ -69,22 +69,22 @@ class _Reader(ast.NodeVisitor):
         self._any_name = False
 
     def finish(self) -> ScriptCode:
-        found = self._found
+        code = self._found
         if not self._any_name:
-            found.undefined = {name: line for name, line in self._loaded.items() if name not in self._bound and name not in _KNOWN}
-        found.reads = {name: line for name, line in found.reads.items() if name not in self._replaced}
-        return found
+            code.undefined = {name: line for name, line in self._loaded.items() if name not in self._bound and name not in _KNOWN}
+        code.reads = {name: line for name, line in code.reads.items() if name not in self._replaced}
+        return code
 
     def visit_Import(self, node: ast.Import) -> None:
-        for each in node.names:
-            self._bound.add(each.asname or each.name.partition(".")[0])
-            self._check_import(each.name, node.lineno)
+        for alias in node.names:
+            self._bound.add(alias.asname or alias.name.partition(".")[0])
+            self._check_import(alias.name, node.lineno)
 
     def visit_ImportFrom(self, node: ast.ImportFrom) -> None:
         self._check_import("." * node.level + (node.module or ""), node.lineno)
-        for each in node.names:
-            self._bound.add(each.asname or each.name)
-            self._any_name = self._any_name or each.name == "*"
+        for alias in node.names:
+            self._bound.add(alias.asname or alias.name)
+            self._any_name = self._any_name or alias.name == "*"
 
     def _check_import(self, module: str, line: int) -> None:
         if module not in _IMPORTABLE:

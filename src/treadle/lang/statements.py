@@ -113,7 +113,7 @@ def parse_foreach(cursor: Cursor) -> nodes.Block:
         raise cursor.failed("foreach call", token.span, hint=hint, token=token.text)
     mode, failed = _parse_mode(cursor)
     if cursor.tok.kind != "{":
-        raise cursor.unexpected("`{`", *([] if mode else [f"`{each}`" for each in MODES]), words=() if mode else MODES)
+        raise cursor.unexpected("`{`", *([] if mode else [f"`{mode_name}`" for mode_name in MODES]), words=() if mode else MODES)
     cursor.names.bound.add(variable.text)
     head = nodes.Foreach(variable, iterable, mode, failed, span=word.span.to(cursor.previous.span))
     block = parse_block(cursor)
@@ -312,7 +312,7 @@ def _no_target(cursor: Cursor, word: Token) -> None:
     """Report a yield without the owner of the block."""
     token, owner = cursor.tok, cursor.names.owner if cursor.blocks == 1 else "F"
     if token.kind in ("(", "{", "#{") or token.text == cursor.names.owner:
-        results = ", ".join(f"{each} = ..." for each in cursor.names.results)
+        results = ", ".join(f"{result} = ..." for result in cursor.names.results)
         named = token.kind == "(" and cursor.ahead(2).kind == "=" and cursor.blocks == 1
         fixes = [replace(f"Insert `{owner}`", word.span.end.to(token.span), f" {owner}(")] if named else []
         wanted = "arguments" if token.text == cursor.names.owner else "the owner of the block"
@@ -396,16 +396,16 @@ def parse_after(cursor: Cursor) -> tuple[Name, ...]:
     if not _follows(cursor):
         return ()
     cursor.leading_keyword()
-    found = [_parse_earlier(cursor)]
+    steps = [_parse_earlier(cursor)]
     while cursor.tok.kind == "," or _another(cursor):
         if cursor.tok.kind == ",":
             cursor.advance()
         else:
-            cursor.report("no comma in after", cursor.previous.span.end, found=found[-1].text)
-        found.append(_parse_earlier(cursor))
+            cursor.report("no comma in after", cursor.previous.span.end, found=steps[-1].text)
+        steps.append(_parse_earlier(cursor))
     if cursor.tok.text == "with" and not cursor.names_something():
         raise cursor.failed("with after after")
-    return tuple(found)
+    return tuple(steps)
 
 
 def _another(cursor: Cursor) -> bool:
@@ -430,14 +430,14 @@ def _no_after(cursor: Cursor, hint: str, to: Span | None = None, joint: str = ""
     if not _follows(cursor) or cursor.ahead().kind not in WORDS:
         return ()
     before, word = cursor.previous.span.end, cursor.tok.span
-    found = parse_after(cursor)
-    remove = Edit(before.to(found[-1].span if found else word), "")
+    steps = parse_after(cursor)
+    remove = Edit(before.to(steps[-1].span if steps else word), "")
     fix = Fix("Remove it", (remove,))
     if to is not None:
-        names = ", ".join(found)
+        names = ", ".join(steps)
         fix = Fix(f"Write `after {names}` before the block", (Edit(to, joint + names), remove))
     cursor.report("misplaced after", word, hint=hint, fixes=[fix])
-    return found
+    return steps
 
 
 def _parse_value(cursor: Cursor) -> nodes.Call:

@@ -74,7 +74,7 @@ def words(type_: Type) -> str:
         return f"[{words(type_.element)}]"
     if isinstance(type_, OptionalType):
         return f"{words(type_.element)}?"
-    return "#{" + ", ".join(f"{name}: {words(each)}" for name, each in type_.fields) + "}"
+    return "#{" + ", ".join(f"{name}: {words(field_type)}" for name, field_type in type_.fields) + "}"
 
 
 def describe(type_: Type) -> str:
@@ -84,8 +84,8 @@ def describe(type_: Type) -> str:
     if isinstance(type_, OptionalType):
         return f"{describe(type_.element)} or null"
     if isinstance(type_, ListType):
-        shown = words(type_)
-        return "a list" if is_anything(type_.element) or len(shown) > _TYPE_TEXT_LIMIT else f"a list ({shown})"
+        text = words(type_)
+        return "a list" if is_anything(type_.element) or len(text) > _TYPE_TEXT_LIMIT else f"a list ({text})"
     return _ARTICLES.get(type_.name) or f"a {type_.name}"
 
 
@@ -112,19 +112,19 @@ def may_be(type_: Type, *wanted: NamedType) -> bool:
 
 def join(types: Iterable[Type]) -> Type:
     """Return the type of a value that has one of these types: the common one, a Double for mixed numbers, else Json."""
-    found: Type | None = None
-    for each in types:
-        if found is None or found == each:
-            found = each
-        elif NULL in (found, each) or isinstance(found, OptionalType) or isinstance(each, OptionalType):
-            found = optional(join([required(kind) for kind in (found, each) if kind != NULL]))
-        elif is_number(found) and is_number(each):
-            found = DOUBLE if DOUBLE in (found, each) else LONG
-        elif isinstance(found, ListType) and isinstance(each, ListType):
-            found = list_of(join((found.element, each.element)))
+    joined: Type | None = None
+    for type_ in types:
+        if joined is None or joined == type_:
+            joined = type_
+        elif NULL in (joined, type_) or isinstance(joined, OptionalType) or isinstance(type_, OptionalType):
+            joined = optional(join([required(kind) for kind in (joined, type_) if kind != NULL]))
+        elif is_number(joined) and is_number(type_):
+            joined = DOUBLE if DOUBLE in (joined, type_) else LONG
+        elif isinstance(joined, ListType) and isinstance(type_, ListType):
+            joined = list_of(join((joined.element, type_.element)))
         else:
-            return UNKNOWN if UNKNOWN in (found, each) else JSON
-    return UNKNOWN if found is None else found
+            return UNKNOWN if UNKNOWN in (joined, type_) else JSON
+    return UNKNOWN if joined is None else joined
 
 
 def misfit(given: Type, wanted: Type, fields: Fields) -> Misfit | None:
@@ -170,9 +170,9 @@ def _misfit(given: Type, wanted: Type, fields: Fields, path: str, seen: set[tupl
             if isinstance(type_, OptionalType):
                 continue
             return Misfit(f"{path}.{name}", type_, None)
-        found = _misfit(has[name], type_, fields, f"{path}.{name}", seen)
-        if found is not None:
-            return found
+        field_misfit = _misfit(has[name], type_, fields, f"{path}.{name}", seen)
+        if field_misfit is not None:
+            return field_misfit
     if isinstance(given, RecordType):
         return next((Misfit(f"{path}.{name}", None, type_) for name, type_ in given.fields if name not in needed), None)
     return None
