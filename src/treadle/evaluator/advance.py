@@ -85,17 +85,17 @@ def advance(program: Program, run: RunRef, view: View, events: Sequence[Event], 
             except LimitReached as reached:
                 if not missing:
                     return draft.stop(reached)
-        except Missing as each:
-            missing.append(each)
+        except Missing as need:
+            missing.append(need)
             draft = Draft(plan, run, view, limits)  # only to collect further needs
     try:
         _withdraw_requested(draft)
-    except Missing as each:
-        missing.append(each)
+    except Missing as need:
+        missing.append(need)
     if missing:
-        rows = dict.fromkeys(row for each in missing for row in each.rows)
-        children = dict.fromkeys(row for each in missing for row in each.children_of)
-        blobs = dict.fromkeys(digest for each in missing for digest in each.blobs)
+        rows = dict.fromkeys(row for need in missing for row in need.rows)
+        children = dict.fromkeys(row for need in missing for row in need.children_of)
+        blobs = dict.fromkeys(digest for need in missing for digest in need.blobs)
         return Need(tuple(rows), tuple(children), tuple(blobs))
     return draft.changes()
 

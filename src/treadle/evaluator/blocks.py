@@ -179,8 +179,8 @@ def child_settled(draft: Draft, row: StepRow, child: StepRow) -> None:
 
 
 def _is_complete(draft: Draft, row: StepRow, name: str) -> bool:
-    found = draft.find_child(row, name)
-    return found is not None and found.state is STATEMENT_COMPLETE
+    child = draft.find_child(row, name)
+    return child is not None and child.state is STATEMENT_COMPLETE
 
 
 def finish_block(draft: Draft, row: StepRow) -> None:
@@ -224,7 +224,7 @@ def _was_cut(draft: Draft, row: StepRow) -> bool:
     if row.expanded < (row.total or 0):
         return True
     stopped = draft.stopping or draft.is_stopped(row)
-    return stopped and any(each.error is not None and each.error.stopped for each in draft.children(row))
+    return stopped and any(child.error is not None and child.error.stopped for child in draft.children(row))
 
 
 def _collected(draft: Draft, item: StepRow) -> dict[str, Json]:
@@ -311,8 +311,8 @@ class Merge:
         """Add the values that a block has already merged."""
         for name, value in returns.items():
             if name in aliases:
-                for each, inner in self._draft.load(value).items():
-                    self.add(each, inner, name)
+                for attribute, inner in self._draft.load(value).items():
+                    self.add(attribute, inner, name)
             else:
                 self.add(name, value)
 

@@ -175,8 +175,8 @@ def note_failure(draft: Draft, row: StepRow) -> None:
     Of several failures, the one with the first path: the record does not depend on their order.
     """
     doom, error = draft.get(draft.run.root_id).doom, row.error
-    known = doom is not None and (draft.stopping or error is None or doom.path <= error.path)
-    if not known and not (error is not None and error.stopped) and not is_handled(draft, row):
+    precedes = doom is not None and (draft.stopping or error is None or doom.path <= error.path)
+    if not precedes and not (error is not None and error.stopped) and not is_handled(draft, row):
         root = draft.edit(draft.run.root_id)
         root.doom, draft.doomed = error, root.stops
 
@@ -309,9 +309,9 @@ def _plan_facet(program: Program, facet: Facet) -> FacetPlan:
         facet=facet,
         aliases=tuple((n, mixin) for n, mixin in enumerate(facet.mixins) if mixin.alias is not None and not is_built_in(mixin)),
         alias_names=frozenset(mixin.alias for mixin in facet.mixins if mixin.alias),
-        checked=tuple(each for each in facet.returns if not each.reference),
-        required=tuple(each.name for each in facet.returns if each.default is None and not isinstance(each.type, OptionalType)),
-        defaults=tuple(each for each in facet.returns if each.default is not None),
+        checked=tuple(param for param in facet.returns if not param.reference),
+        required=tuple(param.name for param in facet.returns if param.default is None and not isinstance(param.type, OptionalType)),
+        defaults=tuple(param for param in facet.returns if param.default is not None),
         pool=pool,
         has_implicits=bool(program.list_implicits(facet.qualified_name, None)),
         has_options=any(is_timeout(mixin) or is_retry(mixin) for mixin in facet.mixins),
@@ -323,11 +323,11 @@ def is_fail_fast(block: Block) -> bool:
 
 
 def _aliases(block: Block) -> Iterator[str]:
-    left = [block]
-    while left:
-        each = left.pop()
-        left.extend(case.block for case in each.when)
-        for statement in each.yields:
+    pending = [block]
+    while pending:
+        current = pending.pop()
+        pending.extend(case.block for case in current.when)
+        for statement in current.yields:
             if statement.into is not None:
                 yield statement.into
             yield from (mixin.into for mixin in statement.call.mixins if mixin.into is not None)
@@ -435,7 +435,7 @@ class Draft:
             if parent.id not in self.view.children:
                 raise Missing(children_of=[parent.id])
             stored = self.view.children[parent.id]
-        rows = [self.get(each) for each in (*stored, *self._born.get(parent.id, ()))]
+        rows = [self.get(row_id) for row_id in (*stored, *self._born.get(parent.id, ()))]
         rows.sort(key=lambda row: row.ordinal)
         return rows
 
@@ -467,10 +467,10 @@ class Draft:
         return row
 
     def _id_of(self, place: str) -> str:
-        found = self._ids.get(place)
-        if found is None:
-            found = self._ids[place] = derived_id(self.run.id, place)
-        return found
+        row_id = self._ids.get(place)
+        if row_id is None:
+            row_id = self._ids[place] = derived_id(self.run.id, place)
+        return row_id
 
     @property
     def stopping(self) -> bool:
@@ -504,11 +504,11 @@ class Draft:
 
     def is_stopped(self, row: StepRow) -> bool:
         """Return whether a row is, or is within, a `failFast` foreach of which an item has failed."""
-        each: StepRow | None = row if self.plan.fails_fast else None
-        while each is not None:
-            if each.total is not None and each.failed and is_fail_fast(self.block_of(each)):
+        ancestor: StepRow | None = row if self.plan.fails_fast else None
+        while ancestor is not None:
+            if ancestor.total is not None and ancestor.failed and is_fail_fast(self.block_of(ancestor)):
                 return True
-            each = None if each.parent_id is None else self.get(each.parent_id)
+            ancestor = None if ancestor.parent_id is None else self.get(ancestor.parent_id)
         return False
 
     # --- values ----------------------------------------------------------------------------------------------------
@@ -554,8 +554,8 @@ class Draft:
             row.state, row.error, row.failed_in = STATEMENT_ERROR, reached.error, row.state
             chain.insert(0, row)
             row = self.get(row.parent_id) if row.parent_id is not None else None
-        new = [each for each in chain if each.id in self.created]
-        old = [each for each in chain if each.id not in self.created]
+        new = [ancestor for ancestor in chain if ancestor.id in self.created]
+        old = [ancestor for ancestor in chain if ancestor.id not in self.created]
         return Changes(created=new, updated=old, status=RunState.FAILED, error=reached.error, stopped=True, ignored=self.ignored)
 
     def changes(self) -> Changes:

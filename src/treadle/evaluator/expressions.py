@@ -88,7 +88,7 @@ class BlockScope(Scope):
         """Return whether a block is part of the step itself, not of its facet."""
         step = self.draft.statement_of(owner)
         return isinstance(step, Step) and any(
-            each is not None and each.id == block.statement_id for each in (step.body, step.catch)
+            body is not None and body.id == block.statement_id for body in (step.body, step.catch)
         )
 
     def input(self, name: str) -> Value:
@@ -112,10 +112,10 @@ class BlockScope(Scope):
                 return inner
             if not _holds_statements(self.draft, row) or name not in self.draft.plan.block(self.draft.block_of(row)).order:
                 continue
-            found = self.draft.find_child(row, name)
-            if found is None or found.state is not STATEMENT_COMPLETE:
+            step_row = self.draft.find_child(row, name)
+            if step_row is None or step_row.state is not STATEMENT_COMPLETE:
                 raise EvaluationError(f"step `{name}` is not complete")
-            return found
+            return step_row
         raise EvaluationError(f"there is no step `{name}` here")
 
 
@@ -151,7 +151,7 @@ def attribute(draft: Draft, row: StepRow, name: str) -> Value:
     if name in _ERROR_NAMES and _may_be_caught(draft, row):
         return None
     facet = draft.facet_of(row)
-    declared = facet is not None and any(each.name == name for each in facet.returns)
+    declared = facet is not None and any(param.name == name for param in facet.returns)
     why = f"`{row.facet}` declares it, but nothing gave it a value" if declared else f"`{row.facet}` gave no such value"
     raise EvaluationError(f"step `{row.name}` has no `{name}`: {why}")
 

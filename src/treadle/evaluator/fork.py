@@ -91,17 +91,17 @@ class _Cut:
         child = target
         while child.parent_id is not None:
             parent = old[child.parent_id]
-            for each in self._affected(parent, child):
-                self._drop(each)
+            for affected in self._affected(parent, child):
+                self._drop(affected)
             self._reopened[parent.id] = child
             child = parent
 
     def _drop(self, row: StepRow) -> None:
-        left = [row]
-        while left:
-            each = left.pop()
-            self._dropped.add(each.id)
-            left += self._children.get(each.id, ())
+        pending = [row]
+        while pending:
+            current = pending.pop()
+            self._dropped.add(current.id)
+            pending += self._children.get(current.id, ())
 
     def _affected(self, parent: StepRow, child: StepRow) -> list[StepRow]:
         """Return the siblings that must be dropped when a child is repeated."""
@@ -123,13 +123,13 @@ class _Cut:
         """Return the steps of a block that depend on this one, directly or indirectly."""
         node = self._plan.program.find_node(block.statement_id)
         steps = node.steps if isinstance(node, Block) else ()
-        found = {name}
+        dependents = {name}
         grew = True
         while grew:
-            more = {step.name for step in steps if step.name not in found and not found.isdisjoint(step.depends)}
+            more = {step.name for step in steps if step.name not in dependents and not dependents.isdisjoint(step.depends)}
             grew = bool(more)
-            found |= more
-        return found - {name}
+            dependents |= more
+        return dependents - {name}
 
     def dropped(self) -> list[StepRow]:
         """Return the rows of the old run that the new one does not keep."""
@@ -137,9 +137,9 @@ class _Cut:
 
     def copies(self) -> list[StepRow]:
         """Return the rows of the new run, parents first; the root is the first."""
-        kept = [row for row in self._old.values() if row.id not in self._dropped]
-        kept.sort(key=lambda row: (row.place.count("/"), row.ordinal, row.place))
-        return [self._reopen(self._copy(row), row) if row.id in self._reopened else self._copy(row) for row in kept]
+        rows = [row for row in self._old.values() if row.id not in self._dropped]
+        rows.sort(key=lambda row: (row.place.count("/"), row.ordinal, row.place))
+        return [self._reopen(self._copy(row), row) if row.id in self._reopened else self._copy(row) for row in rows]
 
     def _copy(self, row: StepRow) -> StepRow:
         return msgspec.structs.replace(
@@ -168,16 +168,16 @@ class _Cut:
         if isinstance(value, dict):
             if value.get(LINK) in self._old and len(value) == 2:
                 return {**value, LINK: self._new_id(value[LINK])}
-            return {key: self._relinked(each) for key, each in value.items()}
-        return [self._relinked(each) for each in value] if isinstance(value, list) else value
+            return {key: self._relinked(inner) for key, inner in value.items()}
+        return [self._relinked(inner) for inner in value] if isinstance(value, list) else value
 
     # --- rows that wait again ---
 
     def _reopen(self, copy: StepRow, row: StepRow) -> StepRow:
         child = self._reopened[row.id]
-        kept = [each for each in self._children[row.id] if each.id not in self._dropped]
+        children = [sibling for sibling in self._children[row.id] if sibling.id not in self._dropped]
         copy.state, copy.failed_in = waits_for(child), None
-        copy.open = sum(each.id in self._reopened or not each.is_terminal for each in kept)
+        copy.open = sum(sibling.id in self._reopened or not sibling.is_terminal for sibling in children)
         copy.returns = self._own_returns(row, child)
         if child.kind is StepKind.CATCH:  # the error that it handles stays
             copy.caught = child.ordinal + 1
@@ -185,16 +185,20 @@ class _Cut:
             copy.error = caught if row.state is State.STATEMENT_ERROR else copy.error
             return copy
         failed = [
-            each
-            for each in kept
-            if each.state is State.STATEMENT_ERROR and each.kind is not StepKind.CATCH and each.id not in self._reopened
+            sibling
+            for sibling in children
+            if sibling.state is State.STATEMENT_ERROR and sibling.kind is not StepKind.CATCH and sibling.id not in self._reopened
         ]
-        first = min(failed, key=lambda each: each.ordinal, default=None)
+        first = min(failed, key=lambda sibling: sibling.ordinal, default=None)
         copy.failed, copy.caught = len(failed), 0
         copy.failed_first = None if first is None else first.ordinal
         copy.error = None if first is None else self._error(first.error)
         if child.kind is StepKind.MIXIN:
-            later = {each.name for each in self._children[row.id] if each.kind is StepKind.MIXIN and each.ordinal >= child.ordinal}
+            later = {
+                sibling.name
+                for sibling in self._children[row.id]
+                if sibling.kind is StepKind.MIXIN and sibling.ordinal >= child.ordinal
+            }
             copy.params = {name: value for name, value in copy.params.items() if name not in later}
         return copy
 
@@ -203,7 +207,7 @@ class _Cut:
         plan = self._plan.facet(row.facet)
         if plan is None or not plan.facet.is_event or child.kind is StepKind.MIXIN:
             return {}
-        yielded = {name for each in self._children[row.id] for name in each.returns if not each.is_step}
+        yielded = {name for sibling in self._children[row.id] for name in sibling.returns if not sibling.is_step}
         return {name: self._relinked(value) for name, value in row.returns.items() if name not in yielded}
 
 

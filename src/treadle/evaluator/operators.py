@@ -159,7 +159,7 @@ def finite(value: Json) -> Json:
 def _contains(sign: str, container: Json, element: Json) -> bool:
     match container:
         case list():
-            return any(equal(each, element) for each in container)
+            return any(equal(member, element) for member in container)
         case dict():
             return isinstance(element, str) and element in container
         case str():
@@ -269,32 +269,32 @@ class Sizes:
         """Return size and depth; without recursion, and each list or map only once."""
         if not isinstance(value, list | dict):
             return _scalar(value), 0
-        known = self._known
+        measures = self._known
         open_: list[Value] = [value]
         while open_:
-            each = open_[-1]
-            parts = each.values() if isinstance(each, dict) else each
+            container = open_[-1]
+            parts = container.values() if isinstance(container, dict) else container
             kinds = {*map(type, parts)}
             flat = kinds <= _SCALARS
-            unknown = [] if flat else [part for part in parts if isinstance(part, _PARTS) and id(part) not in known]
+            unknown = [] if flat else [part for part in parts if isinstance(part, _PARTS) and id(part) not in measures]
             if unknown:
                 open_ += unknown
                 continue
             open_.pop()
-            size, depth = 2 + _ELEMENT * len(each), 0
-            if isinstance(each, dict):
-                size += sum(map(len, each))
+            size, depth = 2 + _ELEMENT * len(container), 0
+            if isinstance(container, dict):
+                size += sum(map(len, container))
             if flat and len(kinds) == 1:
                 size += _scalars(parts, *kinds)
                 parts = ()
             for part in parts:
                 if isinstance(part, _PARTS):
-                    found = known[id(part)]
-                    size, depth = size + found[0], max(depth, found[1])
+                    measure = measures[id(part)]
+                    size, depth = size + measure[0], max(depth, measure[1])
                 else:
                     size += _scalar(part)
-            known[id(each)] = size, depth + 1, each
-        size, depth, _ = known[id(value)]
+            measures[id(container)] = size, depth + 1, container
+        size, depth, _ = measures[id(value)]
         return size, depth
 
 
@@ -335,7 +335,7 @@ def call(name: str, args: Sequence[Json], sizes: Sizes) -> Json:
         case "join":
             return _join(elements, args[1], sizes)
         case "flatten":
-            lists = [_list(each, "`flatten` needs a list of lists; in this one an element") for each in elements]
+            lists = [_list(element, "`flatten` needs a list of lists; in this one an element") for element in elements]
             sizes.check_sum(*lists)
             return list(chain.from_iterable(lists))
     raise EvaluationError(f"unknown function `{name}`")
@@ -348,7 +348,7 @@ def _list(value: Json, needs: str) -> list[Json]:
 
 
 def _sum(elements: list[Json]) -> Json:
-    wrong = [each for each in elements if not is_number(each)]
+    wrong = [element for element in elements if not is_number(element)]
     if wrong:
         raise EvaluationError(f"`sum` needs a list of numbers; in this one an element is {describe(wrong[0])}")
     try:
@@ -363,4 +363,4 @@ def _join(elements: list[Json], separator: Json, sizes: Sizes) -> str:
     size = sizes.of(elements) + sizes.of(separator) * len(elements)
     sizes.check(size)
     sizes.count(size)
-    return separator.join([text(each) for each in elements])
+    return separator.join([text(element) for element in elements])

@@ -271,8 +271,8 @@ class View:
 
     def add_absent(self, *ids: str) -> None:
         """Add ids that no row has."""
-        for each in ids:
-            self.rows.setdefault(each, None)
+        for row_id in ids:
+            self.rows.setdefault(row_id, None)
 
     def add_children(self, parent_id: str, rows: list[StepRow]) -> None:
         """Add all children of a row, in any order."""
@@ -283,9 +283,9 @@ class View:
         """Drop the rows that are rarely needed again: all but open rows and their children."""
         rows = {row_id: row for row_id, row in self.rows.items() if row is not None}
         ended = {row_id for row_id, row in rows.items() if row.is_terminal}
-        known = rows.keys() - ended
-        self.rows = {row_id: row for row_id, row in rows.items() if row_id in known or row.parent_id in known}
-        self.children = {row_id: ids for row_id, ids in self.children.items() if row_id in known}
+        live = rows.keys() - ended
+        self.rows = {row_id: row for row_id, row in rows.items() if row_id in live or row.parent_id in live}
+        self.children = {row_id: ids for row_id, ids in self.children.items() if row_id in live}
 
     def add_blob(self, digest: str, value: Json) -> None:
         self.blobs[digest] = value

@@ -45,8 +45,8 @@ def resume(draft: Draft, leaves: Iterable[StepRow], *, withdrawn: bool = False) 
     unique = {leaf.id: leaf for leaf in leaves}
     for leaf in unique.values():
         _reopen_above(draft, leaf)
-    found = _causes(draft, [draft.get(draft.run.root_id)]) if withdrawn else []
-    rest = {leaf.id: leaf for leaf in found if leaf.id not in unique and _is_withdrawn(draft, leaf)}
+    causes = _causes(draft, [draft.get(draft.run.root_id)]) if withdrawn else []
+    rest = {leaf.id: leaf for leaf in causes if leaf.id not in unique and _is_withdrawn(draft, leaf)}
     for leaf in rest.values():
         _reopen_above(draft, leaf)
     for leaf_id in unique | rest:
@@ -55,23 +55,23 @@ def resume(draft: Draft, leaves: Iterable[StepRow], *, withdrawn: bool = False) 
 
 def _is_withdrawn(draft: Draft, row: StepRow) -> bool:
     """Return whether a failed row, or a step above it that would have caught its failure, was withdrawn."""
-    each: StepRow | None = row
-    while each is not None and each.state is State.STATEMENT_ERROR:
-        if each.error is not None and each.error.stopped:
+    ancestor: StepRow | None = row
+    while ancestor is not None and ancestor.state is State.STATEMENT_ERROR:
+        if ancestor.error is not None and ancestor.error.stopped:
             return True
-        each = None if each.parent_id is None else draft.get(each.parent_id)
+        ancestor = None if ancestor.parent_id is None else draft.get(ancestor.parent_id)
     return False
 
 
 def stopped_beside(draft: Draft, row: StepRow) -> list[StepRow]:
     """Return the rows that did not start because an item of a `failFast` foreach around this row had failed."""
-    found: list[StepRow] = []
+    leaves: list[StepRow] = []
     while draft.plan.fails_fast and row.parent_id is not None:
         row = draft.get(row.parent_id)
         if row.total is not None and is_fail_fast(draft.block_of(row)):
             failed = [child for child in draft.children(row) if child.state is State.STATEMENT_ERROR]
-            found += [leaf for leaf in _causes(draft, failed) if leaf.error is not None and leaf.error.stopped]
-    return found
+            leaves += [leaf for leaf in _causes(draft, failed) if leaf.error is not None and leaf.error.stopped]
+    return leaves
 
 
 def _refusal(draft: Draft, row: StepRow) -> str | None:
@@ -113,15 +113,15 @@ def _causes(draft: Draft, rows: list[StepRow]) -> list[StepRow]:
 
 def _unexpanded(draft: Draft, root: StepRow) -> list[str]:
     """Return the open foreach blocks that have stopped creating items."""
-    found: list[str] = []
+    row_ids: list[str] = []
 
     def wanted(row: StepRow) -> bool:
         if row.total is not None and row.expanded < row.total:
-            found.append(row.id)
+            row_ids.append(row.id)
         return not row.is_terminal
 
     _descend(draft, [root], wanted, lambda _, children: [child for child in children if not child.is_terminal])
-    return found
+    return row_ids
 
 
 def _descend(
@@ -134,11 +134,11 @@ def _descend(
     while level:
         chosen: list[StepRow] = []
         missing: list[str] = []
-        for each in level:
-            if not wanted(each):
+        for row in level:
+            if not wanted(row):
                 continue
             try:
-                chosen += below(each, draft.children(each))
+                chosen += below(row, draft.children(row))
             except Missing as unseen:
                 missing += unseen.children_of
         if missing:

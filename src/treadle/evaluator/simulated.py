@@ -20,8 +20,8 @@ class SimulatedRun:
     def __init__(self, program: Program, workflow: str, *, limits: Limits | None = None, number: int = 1) -> None:
         facet = program.find_workflow(workflow)
         if facet is None:
-            known = ", ".join(sorted(each.qualified_name for each in program.workflows)) or "none"
-            raise InvalidInput(f"There is no workflow `{workflow}`, or several have this name. Known: {known}.")
+            names = ", ".join(sorted(declared.qualified_name for declared in program.workflows)) or "none"
+            raise InvalidInput(f"There is no workflow `{workflow}`, or several have this name. Known: {names}.")
         self.program, self.limits = program, limits or Limits()
         self.run = RunRef(id=uuid7(1_700_000_000_000, number.to_bytes(10, "big")), workflow=facet.qualified_name)
         self.status = RunState.PENDING
@@ -60,7 +60,7 @@ class SimulatedRun:
             self.tasks[task.step_id] = task
         self.again |= dict.fromkeys(changes.again)
         self.logs += changes.logs
-        self.ignored += [each.reason for each in changes.ignored]
+        self.ignored += [event.reason for event in changes.ignored]
         self.status, self.error = changes.status or self.status, changes.error or self.error
         if changes.outputs is not None:
             self.outputs = {name: self.value(value) for name, value in changes.outputs.items()}

@@ -56,11 +56,11 @@ _T = TypeVar("_T")
 
 def given_at_call(args: Iterable[Arg], mixins: Sequence[Mixin], scope: Scope) -> dict[str, Value]:
     """Return the arguments, and the values that call-site mixins add without overriding; an aliased mixin is one parameter."""
-    given: dict[str, Value] = {arg.name: evaluate_named(arg.name, arg.value, scope, "argument") for arg in args}
+    values: dict[str, Value] = {arg.name: evaluate_named(arg.name, arg.value, scope, "argument") for arg in args}
     for name, expr in _mixed_in(mixins) if mixins else ():
-        if name not in given:
-            given[name] = evaluate_named(name, expr, scope, "mixin argument")
-    return given
+        if name not in values:
+            values[name] = evaluate_named(name, expr, scope, "mixin argument")
+    return values
 
 
 def _mixed_in(mixins: Iterable[Mixin]) -> Iterable[tuple[str, Expr]]:
@@ -106,9 +106,9 @@ def misfit(draft: Draft, row: StepRow, result: Mapping[str, Value]) -> str | Non
     if facet is None:
         return None
     wrong: list[str] = []
-    for each in facet.checked:
-        if each.name in result:
-            wrong += misfits(program, each.name, each.type, result[each.name])
+    for param in facet.checked:
+        if param.name in result:
+            wrong += misfits(program, param.name, param.type, result[param.name])
     if wrong:
         return f"the handler of `{row.facet}` returned a wrong value: {'; '.join(wrong)}"
     missing = [name for name in facet.required if name not in result and name not in row.params and name not in row.returns]
@@ -117,7 +117,7 @@ def misfit(draft: Draft, row: StepRow, result: Mapping[str, Value]) -> str | Non
     statement = draft.statement_of(row)
     if facet.facet.blocks or (isinstance(statement, Step) and statement.body is not None):
         return None
-    declared = [each.name for each in facet.facet.returns]
+    declared = [param.name for param in facet.facet.returns]
     unknown = [name for name in result if name not in declared]
     if not unknown:
         missing = [name for name in missing if (row.name, name) in draft.plan.reads]
@@ -133,8 +133,8 @@ def return_defaults(draft: Draft, facet: FacetPlan | None, params: dict[str, Val
     if facet is None or not facet.defaults:
         return {}
     scope = Scope(draft, {**returns, **params})
-    missing = [each for each in facet.defaults if each.name not in returns]
-    return {each.name: evaluate_named(each.name, each.default, scope, "default of") for each in missing if each.default}
+    missing = [param for param in facet.defaults if param.name not in returns]
+    return {param.name: evaluate_named(param.name, param.default, scope, "default of") for param in missing if param.default}
 
 
 def _fill(draft: Draft, params: dict[str, Value], pool: dict[str, tuple[str, Expr]]) -> dict[str, Value]:
@@ -148,7 +148,7 @@ def _fill(draft: Draft, params: dict[str, Value], pool: dict[str, tuple[str, Exp
                 path.pop()
                 continue
             what, expr = pool[name]
-            before = [each for each in inputs_in(expr) if each in pool and each not in params]
+            before = [input_name for input_name in inputs_in(expr) if input_name in pool and input_name not in params]
             if not before:
                 params[name] = evaluate_named(name, expr, scope, what)
                 path.pop()
@@ -173,7 +173,7 @@ def option_of(
 
 def _policy(mixin: Mixin, scope: Scope) -> str:
     """Return the policy of a `Retry` mixin as JSON."""
-    given = {"maxAttempts": 1.0, "delay": 1.0, "backoff": 2.0, "maxDelay": 900.0, "jitter": 0.0}
+    settings = {"maxAttempts": 1.0, "delay": 1.0, "backoff": 2.0, "maxDelay": 900.0, "jitter": 0.0}
     for arg in mixin.args:
         if arg.name not in RETRY_RANGES:
             raise EvaluationError(f"Retry has no `{arg.name}`; it has {', '.join(RETRY_RANGES)}")
@@ -181,12 +181,12 @@ def _policy(mixin: Mixin, scope: Scope) -> str:
         low, high = RETRY_RANGES[arg.name]
         if not is_number(value) or not low <= value <= high:
             raise EvaluationError(f"Retry needs `{arg.name}` from {low:,.0f} to {high:,.0f}, this is {_shown(value)}")
-        given[arg.name] = value
-    if given["maxAttempts"] != int(given["maxAttempts"]):
-        raise EvaluationError(f"Retry needs a whole number as `maxAttempts`, this is {text(given['maxAttempts'])}")
-    first = round(given["delay"] * 1000)
-    longest = max(first, round(given["maxDelay"] * 1000))
-    return write(RetryPolicy(int(given["maxAttempts"]) - 1, first, given["backoff"], longest, given["jitter"]))
+        settings[arg.name] = value
+    if settings["maxAttempts"] != int(settings["maxAttempts"]):
+        raise EvaluationError(f"Retry needs a whole number as `maxAttempts`, this is {text(settings['maxAttempts'])}")
+    first = round(settings["delay"] * 1000)
+    longest = max(first, round(settings["maxDelay"] * 1000))
+    return write(RetryPolicy(int(settings["maxAttempts"]) - 1, first, settings["backoff"], longest, settings["jitter"]))
 
 
 def _milliseconds(mixin: Mixin, scope: Scope) -> int:
@@ -234,22 +234,22 @@ def _initialize(draft: Draft, row: StepRow) -> None:
     statement = draft.statement_of(row)
     mixins: tuple[Mixin, ...] = ()
     scope: Scope
-    given: dict[str, Value]
+    values: dict[str, Value]
     if isinstance(statement, Step):
         mixins = statement.call.mixins
         scope = BlockScope(draft, draft.get(row.parent_id or ""))
         if statement.call.is_value:
-            given = {arg.name: evaluate(arg.value, scope) for arg in statement.call.args}
+            values = {arg.name: evaluate(arg.value, scope) for arg in statement.call.args}
         else:
-            given = given_at_call(statement.call.args, mixins, scope)
+            values = given_at_call(statement.call.args, mixins, scope)
     elif isinstance(statement, Mixin):
         scope = Scope(draft, draft.get(row.parent_id or "").params)
-        given = given_at_call(statement.args, (), scope)
+        values = given_at_call(statement.args, (), scope)
     else:
-        scope, given = Scope(draft, {}), row.params
+        scope, values = Scope(draft, {}), row.params
     facet = draft.plan.facet(row.facet)
     schema = draft.plan.program.find_schema(row.facet or "") if facet is None and row.kind is SCHEMA else None
-    row.params = with_defaults(draft, facet or schema, given, draft.plan.program.namespace_of(row.statement_id))
+    row.params = with_defaults(draft, facet or schema, values, draft.plan.program.namespace_of(row.statement_id))
     draft.sizes.check_sum(*row.params.values())
     if facet is not None and facet.facet.is_event and (mixins or facet.has_options):
         row.timeout_for = option_of(is_timeout, _milliseconds, mixins, scope, facet.facet, row.params)
@@ -362,14 +362,14 @@ def _merged(draft: Draft, row: StepRow, blocks: tuple[Block, ...], catch: StepRo
 def fail_step(draft: Draft, row: StepRow, error: StepError, failed_in: State) -> None:
     """Enter the next catch clause, or fail."""
     row.error, row.failed_in = error, failed_in
-    found = next_catch(draft, row, failed_in)
-    if found is None:
+    numbered_clause = next_catch(draft, row, failed_in)
+    if numbered_clause is None:
         draft.fail(row, error, failed_in)
         return
     if draft.stopping:
         withdraw(draft, row, failed_in, error)
         return
-    number, clause = found
+    number, clause = numbered_clause
     _assume_defaults(draft, row)
     row.state, row.caught = CATCH_CONTINUE, number + 1
     catch = draft.create(row, catch_name(row, number), CATCH, clause.id, ordinal=number)
@@ -414,6 +414,6 @@ def _recursion(draft: Draft, row: StepRow) -> str:
     for place, facet in enumerate(chain):
         if facet in chain[place + 1 :]:
             between = reversed(chain[place + 1 : chain.index(facet, place + 1)])
-            through = ", ".join(f"`{each}`" for each in list(dict.fromkeys(between))[:_SHOWN])
+            through = ", ".join(f"`{name}`" for name in list(dict.fromkeys(between))[:_SHOWN])
             return f"; does `{facet}` call itself endlessly{f' through {through}' if through else ''}?"
     return ""

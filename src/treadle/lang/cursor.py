@@ -364,7 +364,7 @@ class Cursor:
         """
         token = self.tok
         actual = {"end": "end of the file", "code": "a script"}.get(token.kind) or f"`{self.shown(token)}`"
-        phrases = sorted(dict.fromkeys(expected), key=lambda each: each.startswith("`"))
+        phrases = sorted(dict.fromkeys(expected), key=lambda phrase: phrase.startswith("`"))
         wanted = f"{', '.join(phrases[:-1])} or {phrases[-1]}" if len(phrases) > 1 else phrases[0]
         message = f"unexpected {actual}; expected {wanted}"
         missing = (token.broken and not fresh) or token.kind == "end"

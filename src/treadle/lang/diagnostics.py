@@ -157,7 +157,7 @@ class Source:
     def apply(self, edits: Iterable[Edit]) -> str:
         """Return the text with edits that do not overlap."""
         text = self.text
-        for edit in sorted(edits, key=lambda each: each.span, reverse=True):
+        for edit in sorted(edits, key=lambda edit: edit.span, reverse=True):
             start, end = self.offsets(edit.span)
             text = text[:start] + edit.text + text[end:]
         return text
@@ -218,7 +218,7 @@ class Reporter:
 
     def sorted(self) -> tuple[Diagnostic, ...]:
         """Return all diagnostics in the order of sources, lines and columns, without duplicates."""
-        order = sorted(self.found, key=lambda found: (found[0], found[1].line, found[1].column))
+        order = sorted(self.found, key=lambda entry: (entry[0], entry[1].line, entry[1].column))
         return tuple(dict.fromkeys(diagnostic for _, diagnostic in order))
 
 

@@ -32,7 +32,7 @@ def format_source(text: str, name: str = "<source>") -> str:
     if parsed.file is None:
         raise CannotFormat(reporter.sorted())
     writer = _Writer(text)
-    for token in sorted(parsed.lexed.tokens[:-1] + parsed.lexed.comments, key=lambda each: each.start):
+    for token in sorted(parsed.lexed.tokens[:-1] + parsed.lexed.comments, key=lambda token: token.start):
         writer.write(token)
     return writer.finish()
 

@@ -183,8 +183,8 @@ async def attempt_handler(handler: Handler, context: Context, executor: Executor
     timeout_for = task.timeout_for if task.timeout_for is not None else handler.timeout_for
     now = task.claimed_at or 0
     if task.deadline_at is not None:
-        left = max(task.deadline_at - now, 1)
-        timeout_for = left if timeout_for is None else min(timeout_for, left)
+        remaining = max(task.deadline_at - now, 1)
+        timeout_for = remaining if timeout_for is None else min(timeout_for, remaining)
     try:
         if timeout_for is None:
             returned = await _invoke(handler, context, executor)

@@ -315,8 +315,8 @@ class Context:
         `by`, `at` and `reason` are the decider, the time and the reason; `context` is the approved context, and `edited` is
         true if the decider changed it. A denial fails the task, so a handler never sees one.
         """
-        given = self.approval_decisions
-        return given[-1] if given else None
+        decisions = self.approval_decisions
+        return decisions[-1] if decisions else None
 
     @property
     def callback_url(self) -> str | None:
@@ -475,7 +475,7 @@ class Context:
     def append_produced(self, production: Production | dict[str, Json]) -> Production:
         """For specialists: add a production of the job, and return it. It is stored when the task ends, or not at all."""
         added = Production(production) if isinstance(production, dict) else production
-        if not any(each is added for each in self.produced):
+        if not any(production is added for production in self.produced):
             self.produced.append(added)
         return added
 

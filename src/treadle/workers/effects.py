@@ -170,9 +170,9 @@ class AttemptEffects:
         task, effect = self._task, requested.effect
         decided: EffectOutcome | Begin = Begin(effect, task.attempt)
         if task.version or requested.again:  # else this is the first attempt
-            found = await self._find(effect)
-            counted = await self._counted(found)
-            decided = decide(effect, task.attempt, found, lambda _: counted, lost=task.takeovers > 0)
+            outcomes = await self._find(effect)
+            counted = await self._counted(outcomes)
+            decided = decide(effect, task.attempt, outcomes, lambda _: counted, lost=task.takeovers > 0)
         if isinstance(decided, Begin) and decided.doubt == UNRESOLVED and requested.fails:
             await self._refuse_repeat(decided)
         if isinstance(decided, Begin):
@@ -200,21 +200,21 @@ class AttemptEffects:
 
     async def _find(self, effect: Effect) -> dict[str, EffectOutcome]:
         """Return the recorded outcomes, newest attempt first."""
-        found: dict[str, EffectOutcome] = {}
+        outcomes: dict[str, EffectOutcome] = {}
         read, wanted = 0, self._task.attempt + _FURTHER_KEYS
         while read < wanted:
             page = [effect.key(number + 1) for number in range(read, min(wanted, read + _KEYS_PER_READ))]
             read += len(page)
             rows = await self._kernel.read(partial(self._kernel.store.records.find_outcomes, page))
-            found |= {row.idempotency_key: row for row in rows}
-            if read == wanted and page[-1] in found:
+            outcomes |= {row.idempotency_key: row for row in rows}
+            if read == wanted and page[-1] in outcomes:
                 wanted += _KEYS_PER_READ
-        keys = effect.keys(last_attempt(effect, self._task.attempt, found))
-        return {key: found[key] for key in keys if key in found}
+        keys = effect.keys(last_attempt(effect, self._task.attempt, outcomes))
+        return {key: outcomes[key] for key in keys if key in outcomes}
 
-    async def _counted(self, found: dict[str, EffectOutcome]) -> bool:
+    async def _counted(self, outcomes: dict[str, EffectOutcome]) -> bool:
         """Return whether the last recorded failure has already led to a retry, so that this attempt is that retry."""
-        last = next((row for row in found.values() if row.status == FAILED), None)
+        last = next((row for row in outcomes.values() if row.status == FAILED), None)
         if last is None:
             return True
         moves = await self._kernel.read(partial(self._kernel.store.log.list_moves, self._task.id))

@@ -36,11 +36,11 @@ async def run_trial(
     declarations of their facets.
     """
     check_inputs(program, workflow, inputs, lenient=lenient)
-    given = _Answers(program, answers)
+    trial_answers = _Answers(program, answers)
     run = SimulatedRun(program, workflow.qualified_name, limits=Limits(total_rows=_ROW_LIMIT))
     try:
         async with asyncio.timeout(_TIMEOUT), ScriptRunner(concurrency=1) as scripts:
-            return await _Trial(program, run, given, scripts).run(inputs)
+            return await _Trial(program, run, trial_answers, scripts).run(inputs)
     except TimeoutError:
         raise Refused(f"The trial took more than {_TIMEOUT:g} seconds; give smaller inputs.") from None
 
@@ -49,7 +49,7 @@ class _Answers:
     """The answers, checked against the declarations of their facets."""
 
     def __init__(self, program: Program, answers: Mapping[str, Json]) -> None:
-        facets = {**built_in_facets(), **{each.qualified_name: each for each in program.event_facets}}
+        facets = {**built_in_facets(), **{event_facet.qualified_name: event_facet for event_facet in program.event_facets}}
         with_body = _called_with_body(program)
         self._given: dict[str, Json] = {}
         self._used: dict[str, int] = {}
@@ -57,18 +57,18 @@ class _Answers:
             facet = _find(facets, name)
             self._given[facet.qualified_name] = answer
             listed = answer if isinstance(answer, list) else [answer]
-            for index, each in enumerate(listed):
+            for index, result in enumerate(listed):
                 place = f"answers.{name}[{index}]" if isinstance(answer, list) else f"answers.{name}"
-                if not isinstance(each, dict):
+                if not isinstance(result, dict):
                     raise InvalidInput(
                         f'{place} must be a result (an object), a list of results or {{"{ERROR}": "message"}}, '
-                        f"not {encode(each)[:50]}."
+                        f"not {encode(result)[:50]}."
                     )
-                if ERROR in each:
-                    _problem(each, place)
+                if ERROR in result:
+                    _problem(result, place)
                 else:
                     partial = facet.qualified_name in with_body or facet is built_in_facets()[APPROVAL]
-                    check_result(program, facet, each, place=place, known=[param.name for param in facet.params], partial=partial)
+                    check_result(program, facet, result, place=place, known=[param.name for param in facet.params], partial=partial)
 
     def take(self, task: TaskRequest, payload: Callable[[TaskRequest], dict[str, Any]]) -> Finished | Errored | None:
         """The event of the next answer for the facet; None if there is none (left)."""
@@ -156,16 +156,16 @@ class _Trial:
 
 
 def _find(facets: Mapping[str, Facet], name: str) -> Facet:
-    same = [each for full, each in facets.items() if name in (full, short_name(full))]
-    same = [each for each in same if each.qualified_name == name] or same
+    same = [facet for full, facet in facets.items() if name in (full, short_name(full))]
+    same = [facet for facet in same if facet.qualified_name == name] or same
     if len(same) == 1:
         return same[0]
-    known = ", ".join(sorted(facets))
+    names = ", ".join(sorted(facets))
     if same:
-        raise InvalidInput(f"answers.{name}: there are several facets of this name; give the qualified name: {known}.")
+        raise InvalidInput(f"answers.{name}: there are several facets of this name; give the qualified name: {names}.")
     near = get_close_matches(name, [*facets, *map(short_name, facets)], 1)
     hint = f"; did you mean {near[0]}?" if near else "."
-    raise InvalidInput(f"answers.{name}: the flow has no event facet {name!r}{hint} It has {known}.")
+    raise InvalidInput(f"answers.{name}: the flow has no event facet {name!r}{hint} It has {names}.")
 
 
 def _problem(answer: Mapping[str, Json], place: str) -> Problem:
@@ -177,8 +177,8 @@ def _problem(answer: Mapping[str, Json], place: str) -> Problem:
 
 def _approved(payload: dict[str, Any]) -> dict[str, Json]:
     """The result of an approval that a person granted."""
-    told = {"by": "trial", "at": 0, "reason": None, "edited": False, "votes": [], "decision": "approved", "approval_id": "trial"}
-    return {**told, "context": payload.get("context")}
+    grant = {"by": "trial", "at": 0, "reason": None, "edited": False, "votes": [], "decision": "approved", "approval_id": "trial"}
+    return {**grant, "context": payload.get("context")}
 
 
 def _called_with_body(program: Program) -> set[str]:

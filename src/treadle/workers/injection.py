@@ -48,7 +48,7 @@ class Provider(msgspec.Struct, frozen=True):
     def is_async(self) -> bool:
         """Whether the factory, or one that it needs for each task, must be awaited."""
         own = inspect.iscoroutinefunction(self.factory) or inspect.isasyncgenfunction(self.factory)
-        return own or any(each.is_async for _, each in self.needs if each.scope == "task")
+        return own or any(provider.is_async for _, provider in self.needs if provider.scope == "task")
 
 
 Needs = tuple[tuple[str, Provider], ...]
@@ -111,12 +111,12 @@ class Dependencies:
         needs: list[tuple[str, Provider]] = []
         for name in signature.parameters:
             hint = hints.get(name)
-            marks = [each for each in get_args(hint)[1:] if isinstance(each, Depends)] if get_origin(hint) is Annotated else []
+            marks = [mark for mark in get_args(hint)[1:] if isinstance(mark, Depends)] if get_origin(hint) is Annotated else []
             kind = get_args(hint)[0] if get_origin(hint) is Annotated else hint
             if marks and marks[0].factory is not None:
                 needs.append((name, self._provider(marks[0].factory, marks[0].scope)))
-            elif (found := self._find(kind)) is not None:
-                needs.append((name, found))
+            elif (provider := self._find(kind)) is not None:
+                needs.append((name, provider))
             elif marks:
                 raise InvalidInput(
                     f"{_name(call)} needs a {_name(kind)}, which nothing provides: call engine.provide({_name(kind)}, ...) before."
@@ -198,7 +198,7 @@ class _Wired:
         self.__module__ = getattr(call, "__module__", __name__)
         self.__doc__ = call.__doc__
         self.__signature__ = signature.replace(
-            parameters=[each for name, each in signature.parameters.items() if name not in names]
+            parameters=[parameter for name, parameter in signature.parameters.items() if name not in names]
         )
         annotations = getattr(call, "__annotations__", {})
         self.__annotations__ = {name: value for name, value in annotations.items() if name not in names}
@@ -221,7 +221,7 @@ class _Wired:
     def __call__(self, /, *arguments: Any, **named: Any) -> Any:
         coroutine = self._run(arguments, named)
         instances = self._instances
-        if any(each.is_async for name, each in self._needs if name not in named and each not in instances):
+        if any(provider.is_async for name, provider in self._needs if name not in named and provider not in instances):
             return asyncio.run(coroutine)
         try:
             coroutine.send(None)  # it ends here, because it awaits nothing: the factories are sync, or the worker has called them
@@ -252,8 +252,11 @@ _REST = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 
 def _may_mark(call: object) -> bool:
     """Whether an annotation may contain a `Depends`; saves the evaluation of all others."""
-    found = getattr(call, "__annotations__", None) or getattr(getattr(call, "__call__", None), "__annotations__", None) or {}  # noqa: B004
-    return any("Depends" in each if isinstance(each, str) else get_origin(each) is Annotated for each in found.values())
+    annotations = getattr(call, "__annotations__", None) or getattr(getattr(call, "__call__", None), "__annotations__", None) or {}  # noqa: B004
+    return any(
+        "Depends" in annotation if isinstance(annotation, str) else get_origin(annotation) is Annotated
+        for annotation in annotations.values()
+    )
 
 
 def _hints(call: Callable[..., Any], signature: inspect.Signature, known: Mapping[Any, object]) -> dict[str, Any]:
@@ -262,8 +265,8 @@ def _hints(call: Callable[..., Any], signature: inspect.Signature, known: Mappin
         signature = inspect.signature(call, eval_str=True)
     except Exception:  # an annotation may contain any expression
         named = {getattr(kind, "__name__", None): kind for kind in known}
-        return {name: named.get(each.annotation, each.annotation) for name, each in signature.parameters.items()}
-    return {name: each.annotation for name, each in signature.parameters.items()}
+        return {name: named.get(parameter.annotation, parameter.annotation) for name, parameter in signature.parameters.items()}
+    return {name: parameter.annotation for name, parameter in signature.parameters.items()}
 
 
 def _name(thing: object) -> str:
@@ -281,14 +284,14 @@ async def _make(provider: Provider, instances: dict[Provider, Any], stack: Async
     if provider in instances:
         return instances[provider]
     factory = provider.factory
-    given = {name: await _make(each, instances, stack) for name, each in provider.needs}
+    arguments = {name: await _make(need, instances, stack) for name, need in provider.needs}
     if inspect.isasyncgenfunction(factory):
-        made = await stack.enter_async_context(asynccontextmanager(factory)(**given))
+        instance = await stack.enter_async_context(asynccontextmanager(factory)(**arguments))
     elif inspect.isgeneratorfunction(factory):
-        made = stack.enter_context(contextmanager(factory)(**given))
+        instance = stack.enter_context(contextmanager(factory)(**arguments))
     else:
-        made = factory(**given)
-        if inspect.iscoroutine(made):
-            made = await made
-    instances[provider] = made
-    return made
+        instance = factory(**arguments)
+        if inspect.iscoroutine(instance):
+            instance = await instance
+    instances[provider] = instance
+    return instance

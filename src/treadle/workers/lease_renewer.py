@@ -205,10 +205,10 @@ class LeaseRenewer:
 
     def _report_hold(self, handler: str | None, since: float, now: float) -> None:
         slots = [holding.slot for holding in list(self._held.values())]
-        kept = sum(slot is not None and slot.kept_at >= since for slot in slots)
+        renewed_count = sum(slot is not None and slot.kept_at >= since for slot in slots)
         text = hold_text(handler, now - since)
         self.last_hold = InterpreterHold(handler=handler, seconds=round(now - since, 1), at=self._clock.now(), message=text)
-        self._emit(InterpreterHeld(handler, now - since, kept, text))
+        self._emit(InterpreterHeld(handler, now - since, renewed_count, text))
         self._beaten_at = float("-inf")  # store it with the next tick
 
     def beat(self) -> None:

@@ -257,9 +257,9 @@ class Claimer:
             self._orphans_at = now
             unserved = await self._list_unserved()
             lists = {
-                each.task_list
-                for each in (await self._store.operators.list_lists() if unserved else ())
-                if each.namespace == self._resources.namespace and each.no_handler == IGNORE
+                list_row.task_list
+                for list_row in (await self._store.operators.list_lists() if unserved else ())
+                if list_row.namespace == self._resources.namespace and list_row.no_handler == IGNORE
             }
             served = lists.intersection(self._options.task_lists)
             self._orphans = {lane_id for lane_id in unserved if self._lanes[lane_id].task_list in served}
@@ -304,10 +304,10 @@ class Claimer:
             return room if self.slots.claimable else 0
         executor = self._resources.executor
         peers = [other for other in self._groups.values() if other.isolation == group.isolation]
-        taken = sum(each.running + each.asked for each in peers)
-        abandoned = sum(executor.abandoned(each.handlers) for each in peers)
+        in_use = sum(peer.running + peer.asked for peer in peers)
+        abandoned = sum(executor.abandoned(peer.handlers) for peer in peers)
         pool = self._options.threads if group.isolation == "thread" else self._options.processes
-        return min(room - executor.abandoned(group.handlers), pool - taken - abandoned)
+        return min(room - executor.abandoned(group.handlers), pool - in_use - abandoned)
 
     async def _claim(self, lane_ids: list[int], limit: int) -> list[Task]:
         observe = self._telemetry.observe
@@ -460,9 +460,9 @@ class Worker:
     def _report_drained(self) -> None:
         if self._idle.is_set() and not self._signal.is_set():
             waiting, self._drained = self._drained, []
-            for each in waiting:
-                if not each.done():
-                    each.set_result(None)
+            for future in waiting:
+                if not future.done():
+                    future.set_result(None)
 
     async def _claim(self) -> bool:
         self._claiming = True
@@ -492,13 +492,13 @@ class Worker:
     def _start(self, tasks: Sequence[Task], group: LaneGroup, claimed_at: float) -> None:
         """Start an attempt at each of the tasks, which one claim took together."""
         self._idle.clear()
-        found: dict[int, Handler | None] = {}
+        handlers: dict[int, Handler | None] = {}
         for task in tasks:
             if task.limit_key is not None and self.on_limited is not None:
                 self.on_limited(0)
-            if (lane_id := task.lane_id) not in found:
-                found[lane_id] = self._catalog.find(task.kind, task.name)
-            handler = found[lane_id]
+            if (lane_id := task.lane_id) not in handlers:
+                handlers[lane_id] = self._catalog.find(task.kind, task.name)
+            handler = handlers[lane_id]
             if (older := self._attempts.get(task.id)) is not None:
                 self._runner.lose(older, "this worker has claimed it again")
                 self._superseded.append(older)
@@ -556,11 +556,11 @@ class Worker:
             await self._drain(LAST_WAIT / 2)
         elif waiting := releases + [attempt.runner for attempt in self._all() if attempt.settling and attempt.runner]:
             await asyncio.wait(waiting, timeout=LAST_WAIT / 2)
-        left = [*releases, *(attempt.runner for attempt in self._all() if attempt.runner is not None)]
-        for runner in left:
+        unfinished = [*releases, *(attempt.runner for attempt in self._all() if attempt.runner is not None)]
+        for runner in unfinished:
             runner.cancel()
-        if left:
-            await asyncio.wait(left, timeout=1.0)
+        if unfinished:
+            await asyncio.wait(unfinished, timeout=1.0)
 
     async def _drain(self, seconds: float) -> None:
         """Wait until no attempt is in progress, for at most that many seconds."""

@@ -222,11 +222,11 @@ class AlertSender:
         message = {"id": ctx.task_id, **payload, "when": rule.when}
         if not target.startswith(("http://", "https://")):
             return await asyncio.to_thread(_notify, target, payload)
-        shown, public = shown_target(target), not is_allowed(target, self._allowed)
+        label, public = shown_target(target), not is_allowed(target, self._allowed)
         status, text = await _post_signed(
-            urlsplit(target), payload["event"], message, self._secret, self._now(), shown, public=public
+            urlsplit(target), payload["event"], message, self._secret, self._now(), label, public=public
         )
-        return {"to": shown, "status": status, "response": text}
+        return {"to": label, "status": status, "response": text}
 
     def _target(self, to: str) -> str:
         if not to.startswith(VARIABLE):
@@ -294,7 +294,8 @@ def words(payload: dict[str, Any]) -> tuple[str, str]:
         return f"Treadle: test of the alert rule {rule}", payload["text"]
     state = "resolved" if event == RESOLVED else "firing"
     lines = [
-        f"- {each['text']}" + (f" ({each['remedy']})" if state == "firing" and each["remedy"] else "") for each in payload["alerts"]
+        f"- {alert['text']}" + (f" ({alert['remedy']})" if state == "firing" and alert["remedy"] else "")
+        for alert in payload["alerts"]
     ]
     if count > len(lines):
         lines.append(f"and {count - len(lines)} more")

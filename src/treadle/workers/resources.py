@@ -59,8 +59,8 @@ class WorkerOptions(msgspec.Struct):
     """Seconds that running work gets to finish when the worker stops; after that the worker releases it for others."""
 
     def __post_init__(self) -> None:
-        given = () if self.concurrency is None else (self.concurrency,)
-        if min(self.threads, self.processes, *given) < 1:
+        limits = () if self.concurrency is None else (self.concurrency,)
+        if min(self.threads, self.processes, *limits) < 1:
             raise InvalidInput("concurrency, threads and processes must be 1 or more.")
         if not self.task_lists:
             raise InvalidInput("A worker serves at least one task list.")

@@ -156,13 +156,13 @@ def _scan_directory(source: Source) -> Scan:
     matches = compile_pattern(source.pattern, recursive=source.recursive)
     depth = None if source.recursive or "**" in source.pattern else source.pattern.count("/")
     unreadable: list[str] = []
-    found = [_found(name, state) for name, state in _walk(root, "", depth, unreadable) if matches.fullmatch(name)]
-    found.sort()
+    files = [_found(name, state) for name, state in _walk(root, "", depth, unreadable) if matches.fullmatch(name)]
+    files.sort()
     problem = None
     if unreadable:
-        shown = ", ".join(unreadable[:_SHOWN]) + (", ..." if len(unreadable) > _SHOWN else "")
-        problem = f"{len(unreadable)} of its directories cannot be read: {shown}."
-    return Scan(found, tuple(unreadable), problem)
+        names = ", ".join(unreadable[:_SHOWN]) + (", ..." if len(unreadable) > _SHOWN else "")
+        problem = f"{len(unreadable)} of its directories cannot be read: {names}."
+    return Scan(files, tuple(unreadable), problem)
 
 
 def _found(name: str, state: os.stat_result) -> Found:
@@ -190,8 +190,8 @@ def _walk(root: Path, below: str, depth: int | None, unreadable: list[str]) -> I
                 elif (state := _state(root, entry)) is not None:
                     yield name, state
     if depth is None or depth > 0:
-        for each in deeper:
-            yield from _walk(root, each, None if depth is None else depth - 1, unreadable)
+        for subdirectory in deeper:
+            yield from _walk(root, subdirectory, None if depth is None else depth - 1, unreadable)
 
 
 def _state(root: Path, entry: os.DirEntry[str]) -> os.stat_result | None:

@@ -35,10 +35,10 @@ def unwrapped(code: Any) -> Any:
 
 def importable(fn: Any) -> Any:
     """Return the object that the function's module has under its name: the function, or the reference that replaced it."""
-    found: Any = sys.modules.get(getattr(fn, "__module__", None) or "")
+    target: Any = sys.modules.get(getattr(fn, "__module__", None) or "")
     for part in getattr(fn, "__qualname__", "").split("."):
-        found = getattr(found, part, None)
-    return found if found is not None and unwrapped(found) is fn else fn
+        target = getattr(target, part, None)
+    return target if target is not None and unwrapped(target) is fn else fn
 
 
 def is_async(call: object) -> bool:
@@ -106,11 +106,11 @@ class Signature(msgspec.Struct, frozen=True):
         if self.fields is None or self.bound is None:
             return self._dump_payload(args, kwargs)
         try:
-            given = self.bound.bind(*args, **kwargs).arguments
+            arguments = self.bound.bind(*args, **kwargs).arguments
         except TypeError as error:
             raise InvalidPayload(f"{self.name} cannot be called like this: {error}.{self._hint(kwargs)}") from None
         try:
-            payload: dict[str, Json] = self.fields.dump(given)
+            payload: dict[str, Json] = self.fields.dump(arguments)
         except InvalidPayload as error:
             raise InvalidPayload(f"An argument of {self.name} does not match its annotation: {error}") from None
         return payload
@@ -118,20 +118,20 @@ class Signature(msgspec.Struct, frozen=True):
     def _dump_payload(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Json]:
         if len(args) + len(kwargs) > 1 or kwargs.keys() - {"payload"}:
             raise InvalidPayload(f"{self.name} takes one payload.{self._hint(kwargs)}")
-        given = next(iter((*args, *kwargs.values())), None)
+        argument = next(iter((*args, *kwargs.values())), None)
         if self.payload is not None:
             try:
-                payload: dict[str, Json] = self.payload.dump(given)
+                payload: dict[str, Json] = self.payload.dump(argument)
             except InvalidPayload as error:
                 raise InvalidPayload(f"The payload of {self.name} does not match its annotation: {error}") from None
             return payload
-        if given is not None and not isinstance(given, Mapping):
-            raise InvalidPayload(f"The payload of {self.name} is a dict (a JSON object), not a {type_name(given)}.")
-        return dict(given or {})
+        if argument is not None and not isinstance(argument, Mapping):
+            raise InvalidPayload(f"The payload of {self.name} is a dict (a JSON object), not a {type_name(argument)}.")
+        return dict(argument or {})
 
     def _hint(self, kwargs: Mapping[str, Any]) -> str:
-        known = set(self.names or ("payload",))
-        unknown = next((name for name in kwargs if name not in known), None)
+        names = set(self.names or ("payload",))
+        unknown = next((name for name in kwargs if name not in names), None)
         return "" if unknown is None else f" Options go before the arguments: {self.name}.with_options({unknown}=...)."
 
     def load_result(self, result: Json) -> Any:
@@ -165,8 +165,8 @@ class Signature(msgspec.Struct, frozen=True):
     def _loaded(self, payload: Json) -> Any:
         converter = self.fields or self.payload
         if isinstance(payload, str):
-            if converter is not None and (found := converter.find(payload)) is not None:
-                return found
+            if converter is not None and (instance := converter.find(payload)) is not None:
+                return instance
             payload = decode(payload)
         if converter is None:
             return payload
@@ -251,7 +251,7 @@ class _Reader:
         except (ValueError, TypeError):
             raise self.refused("its parameters are unknown: wrap it in a function of (payload)") from None
         if kind == "raw":
-            plain = [each.replace(annotation=_EMPTY) for each in self.signature.parameters.values()]
+            plain = [parameter.replace(annotation=_EMPTY) for parameter in self.signature.parameters.values()]
             self.signature = inspect.Signature(plain)
 
     def refused(self, reason: str) -> InvalidInput:
@@ -264,11 +264,11 @@ class _Reader:
 
     def parameters(self) -> dict[str, Any]:
         parameters = list(self.signature.parameters.values())
-        context = next((each for each in parameters if self._is_context(each)), None)
-        rest = [each for each in parameters if each is not context]
+        context = next((parameter for parameter in parameters if self._is_context(parameter)), None)
+        rest = [parameter for parameter in parameters if parameter is not context]
         if self._is_payload_style(rest, context):
             return self._payload_style(rest)
-        if any(each.kind in (each.VAR_POSITIONAL, each.VAR_KEYWORD) for each in rest):
+        if any(parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD) for parameter in rest):
             raise self.refused("*args and **kwargs have no names in the payload; name every parameter")
         return self._arguments_style(rest, context)
 
@@ -286,10 +286,10 @@ class _Reader:
             if context is not None and context.annotation is _EMPTY:
                 raise self.refused("it must take (payload), (payload, ctx) or nothing; `ctx` alone needs its annotation")
             return context is None
-        if any(each.kind is each.VAR_POSITIONAL for each in rest):
-            return all(each.annotation is _EMPTY for each in rest) and context is None
-        required = [each for each in rest if each.default is _EMPTY and each.kind is not each.VAR_KEYWORD]
-        first, annotated = rest[0], [each for each in rest if each.annotation is not _EMPTY]
+        if any(parameter.kind is parameter.VAR_POSITIONAL for parameter in rest):
+            return all(parameter.annotation is _EMPTY for parameter in rest) and context is None
+        required = [parameter for parameter in rest if parameter.default is _EMPTY and parameter.kind is not parameter.VAR_KEYWORD]
+        first, annotated = rest[0], [parameter for parameter in rest if parameter.annotation is not _EMPTY]
         if first.kind is first.VAR_KEYWORD:
             raise self.refused("it would receive nothing: it must take (payload), (payload, ctx) or named arguments")
         like_payload = first.name == "payload" or first.annotation is _EMPTY or is_mapping(self._resolved(first))
@@ -301,7 +301,7 @@ class _Reader:
             return False
         if context is not None and self.signature.parameters and next(iter(self.signature.parameters.values())) is context:
             raise self.refused("it must take (payload), (payload, ctx) or nothing; `ctx` comes after the payload")
-        keyword_only = [each for each in required if each.kind is each.KEYWORD_ONLY]
+        keyword_only = [parameter for parameter in required if parameter.kind is parameter.KEYWORD_ONLY]
         if len(required) + (context is not None) > 2 or keyword_only or (context is not None and context.kind not in _POSITIONAL):
             raise self.refused(_ALLOWED)
         if context is None and len(required) == 2 and rest[1].annotation is not _EMPTY and self._resolved(rest[1]) is not Any:
@@ -310,10 +310,10 @@ class _Reader:
 
     def _payload_style(self, rest: list[inspect.Parameter]) -> dict[str, Any]:
         parameters = list(self.signature.parameters.values())
-        if any(each.kind is each.VAR_POSITIONAL for each in parameters):
+        if any(parameter.kind is parameter.VAR_POSITIONAL for parameter in parameters):
             return {"arguments": 2}
-        wanted = [each for each in parameters if each.kind in _POSITIONAL]
-        required = [each for each in wanted if each.default is _EMPTY]
+        wanted = [parameter for parameter in parameters if parameter.kind in _POSITIONAL]
+        required = [parameter for parameter in wanted if parameter.default is _EMPTY]
         count = min(len(wanted), 2)
         if len(required) < len(wanted) and len(wanted) >= 2 and not self._is_context(wanted[1]):
             count = max(len(required), 1)
@@ -333,23 +333,23 @@ class _Reader:
         if rest and rest[0].name == "payload" and self.kind != "task":
             raise self.refused("a parameter named `payload` takes the whole payload; rename it to use it with other parameters")
         fields: list[Any] = []
-        for each in rest:
-            annotation = Any if each.annotation is _EMPTY else self._resolved(each)
+        for parameter in rest:
+            annotation = Any if parameter.annotation is _EMPTY else self._resolved(parameter)
             if not is_raw(annotation):
-                self._converter(annotation, f"its parameter {each.name}")
+                self._converter(annotation, f"its parameter {parameter.name}")
             elif annotation is object:
                 annotation = Any
             absent = msgspec.field(default_factory=lambda: _ABSENT)
-            fields.append((each.name, annotation) if each.default is _EMPTY else (each.name, annotation, absent))
+            fields.append((parameter.name, annotation) if parameter.default is _EMPTY else (parameter.name, annotation, absent))
         struct = msgspec.defstruct("Arguments", fields, bases=(Arguments,), forbid_unknown_fields=True, kw_only=True)
         parameters = self.signature.parameters.values()
         return {
             "arguments": 2,
-            "names": tuple(each.name for each in rest),
+            "names": tuple(parameter.name for parameter in rest),
             "fields": Converter(struct),
             "bound": self.signature.replace(parameters=rest, return_annotation=_EMPTY),
             "context": None if context is None else context.name,
-            "leading": tuple(each.name for each in parameters if each.kind is each.POSITIONAL_ONLY),
+            "leading": tuple(parameter.name for parameter in parameters if parameter.kind is parameter.POSITIONAL_ONLY),
         }
 
     # result
@@ -438,16 +438,16 @@ def result_converter(fn: Callable[..., Any]) -> Converter | None:
     annotation = fn.__annotations__.get("return")
     if annotation is None or annotation == "None":
         return None
-    known = _known_results.get(code)
-    if known is None or known[0] is not annotation:
-        known = _known_results[code] = (annotation, _result_converter(fn, annotation))
-    return known[1]
+    cached = _known_results.get(code)
+    if cached is None or cached[0] is not annotation:
+        cached = _known_results[code] = (annotation, _result_converter(fn, annotation))
+    return cached[1]
 
 
 def _result_converter(fn: Callable[..., Any], annotation: Any) -> Converter | None:
     try:
-        found = resolved(fn, annotation)
-        return None if is_raw(found) or found is type(None) else Converter(found)
+        type_ = resolved(fn, annotation)
+        return None if is_raw(type_) or type_ is type(None) else Converter(type_)
     except Exception:  # a type of another library: its values are stored if they are JSON
         return None
 
@@ -465,11 +465,11 @@ def _without_outcomes(annotation: Any) -> tuple[bool, Any]:
     if get_origin(annotation) not in (Union, types.UnionType):
         return False, _EMPTY if isinstance(annotation, type) and issubclass(annotation, OUTCOMES) else annotation
     parts = [part for part in get_args(annotation) if not (isinstance(part, type) and issubclass(part, OUTCOMES))]
-    kept = [part for part in parts if part is not type(None)]
-    optional = len(kept) < len(parts)
-    if not kept:
+    alternatives = [part for part in parts if part is not type(None)]
+    optional = len(alternatives) < len(parts)
+    if not alternatives:
         return optional, type(None) if optional else _EMPTY
-    return optional, functools.reduce(lambda left, right: Union[left, right], kept)  # noqa: UP007
+    return optional, functools.reduce(lambda left, right: Union[left, right], alternatives)  # noqa: UP007
 
 
 def _shown(annotation: Any) -> str:

@@ -106,9 +106,9 @@ def _read_methods(name: str, specialist: object, *, idempotent_start: bool | Non
 
 def _method(instance: object, name: str) -> Callable[..., Any] | None:
     """Return the method by its name or alias; one inherited from `Specialist` does not count."""
-    for known in (name, _ALIASES.get(name)):
-        method: Callable[..., Any] | None = getattr(instance, known, None) if known else None
-        if callable(method) and getattr(method, "__func__", None) is not getattr(Specialist, known or "", 0):
+    for method_name in (name, _ALIASES.get(name)):
+        method: Callable[..., Any] | None = getattr(instance, method_name, None) if method_name else None
+        if callable(method) and getattr(method, "__func__", None) is not getattr(Specialist, method_name or "", 0):
             return method
     return None
 
@@ -144,7 +144,7 @@ class Specialists:
     @property
     def is_async(self) -> bool:
         """Whether none of them needs a thread."""
-        return all(each.is_async for each in self._by_scope.values())
+        return all(methods.is_async for methods in self._by_scope.values())
 
     async def execute(self, ctx: Context, executor: Executor, handler: Handler) -> Outcome:
         """Submit or poll the task's job. Raises only `CancelledError`."""
@@ -249,8 +249,8 @@ class SpecialistMethods:
     deadline_for: int | None
 
     def __post_init__(self) -> None:
-        known = ((self.start, _START_KEYWORDS), (self.poll, _POLL_KEYWORDS), (self.find, _FIND_KEYWORDS))
-        for method, keywords in (*known, (self.cancel, _POLL_KEYWORDS)):
+        checked = ((self.start, _START_KEYWORDS), (self.poll, _POLL_KEYWORDS), (self.find, _FIND_KEYWORDS))
+        for method, keywords in (*checked, (self.cancel, _POLL_KEYWORDS)):
             if method is not None:
                 self._check_keywords(method, keywords)
 
@@ -279,8 +279,8 @@ class MethodCaller:
         """Call the method with (first, ctx), or with the keyword-only parameters that it declares."""
         ctx = self._ctx
         if wanted := _keyword_only(method):
-            known = _keyword_values(ctx) | named
-            bound = partial(method, **{each.name: known[each.name] for each in wanted if each.name in known})
+            values = _keyword_values(ctx) | named
+            bound = partial(method, **{parameter.name: values[parameter.name] for parameter in wanted if parameter.name in values})
         else:
             bound = partial(method, *(first, ctx)[: _positional_count(method)])
         if inspect.iscoroutinefunction(method):
@@ -366,13 +366,13 @@ async def _reattach(methods: SpecialistMethods, ctx: Context, call: MethodCaller
             )
         )
     try:
-        found = await call(methods.find, intent.token, token=intent.token)
+        job = await call(methods.find, intent.token, token=intent.token)
     except BaseException as error:
         if stops_caller(error):
             raise
         ctx.log(f"The service did not report whether it has the job: {error_text(error)}", "warning")
         return Waiting(RETRY_FOR)
-    return None if found is None else _started(methods, ctx, found, intent.token, reattached=True)
+    return None if job is None else _started(methods, ctx, job, intent.token, reattached=True)
 
 
 def _started(methods: SpecialistMethods, ctx: Context, returned: Any, token: str, *, reattached: bool = False) -> Outcome:
@@ -413,8 +413,8 @@ def _produced(ctx: Context, returned: Production | dict[str, Json]) -> Outcome:
 
     Each is a copy, so that a specialist may return one object for several tasks.
     """
-    productions = (*(each for each in ctx.produced if each is not returned), returned)
-    return Produced(tuple(copy_of(each) for each in productions))
+    productions = (*(production for production in ctx.produced if production is not returned), returned)
+    return Produced(tuple(copy_of(production) for production in productions))
 
 
 # poll
@@ -481,8 +481,8 @@ async def cancel_job(methods: SpecialistMethods, ctx: Context, call: MethodCalle
     if methods.cancel is None:
         return {"canceled": False, "reason": f"The specialist {methods.name} has no method cancel(external_job_id, ctx)."}
     if job_id is None and methods.find is not None:
-        found = await call(methods.find, payload["token"], token=payload["token"])
-        job_id = check_handle(found).external_job_id if isinstance(found, ExternalProductionHandle) else None
+        job = await call(methods.find, payload["token"], token=payload["token"])
+        job_id = check_handle(job).external_job_id if isinstance(job, ExternalProductionHandle) else None
     if job_id is None:
         return {"canceled": False, "reason": "No job was found at the service."}
     await call(methods.cancel, job_id, external_job_id=job_id)

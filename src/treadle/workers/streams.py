@@ -122,15 +122,15 @@ class Outlet:
     async def _flush(self, last: Streams | None = None, *, continues: bool = False) -> tuple[Row, ...]:
         """Store all buffered entries, except those of the `last` session of an attempt, which are returned."""
         async with self._one:
-            for each in list(self.sessions):
-                await each.skip_stored()
+            for session in list(self.sessions):
+                await session.skip_stored()
             with self.lock:
-                taken = sorted(
-                    (found for each in self.sessions if each is not last for found in each.take()), key=lambda row: row[0]
+                entries = sorted(
+                    (entry for session in self.sessions if session is not last for entry in session.take()), key=lambda row: row[0]
                 )
                 rest = [] if last is None else last.take(last=True, continues=continues)
-            if taken and not self.lost:
-                self.lost = not await self._commit(tuple(row for _, row in taken))
+            if entries and not self.lost:
+                self.lost = not await self._commit(tuple(row for _, row in entries))
             return () if self.lost else tuple(row for _, row in rest)
 
     async def close(self, last: Streams, *, continues: bool = False) -> tuple[Row, ...]:
@@ -162,8 +162,8 @@ class Outlet:
 
     def drop(self) -> None:
         """Forget all entries that are not sent: the attempt is over."""
-        for each in self.sessions:
-            each.closed = True
+        for session in self.sessions:
+            session.closed = True
         self._scheduled = False
         if self._timer is not None:
             self._timer.cancel()

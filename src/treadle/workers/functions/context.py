@@ -378,7 +378,7 @@ class FunctionContext:
         tasks, approvals and child runs; a signal that one of them waited for stays in the inbox. An async step is stopped; a step
         in a thread continues, and its result is dropped. Coroutines and effects are rejected.
         """
-        return first(self._driver, [*(("", each) for each in operations), *named.items()])
+        return first(self._driver, [*(("", operation) for operation in operations), *named.items()])
 
     def gather(self, *awaitables: Any) -> Coroutine[Any, Any, list[Any]]:
         """Run `awaitables`, operations of ctx and coroutines, concurrently, and return their results in order.
@@ -407,11 +407,11 @@ class FunctionContext:
         if "context" in request:
             request["context"] = plain_object(request["context"])
         try:
-            asked = ApprovalRequest.of(question, **request)
+            approval_request = ApprovalRequest.of(question, **request)
         except TypeError as error:
             raise InvalidApproval(f"The approval cannot be asked for: {error}.") from None
         lane = Lane(self._driver.execution.runtime.namespace, APPROVAL, task.task_list, APPROVAL)
-        return CallOperation(self._driver, lane, asked.as_json(), {"priority": task.priority}, kind=ASK, key=key_of(key))
+        return CallOperation(self._driver, lane, approval_request.as_json(), {"priority": task.priority}, kind=ASK, key=key_of(key))
 
     def continue_as_new(self, *args: Any, **kwargs: Any) -> Coroutine[Any, Any, None]:
         """End this run and continue as a new run with that payload, or those arguments, and an empty history; never returns.
@@ -420,9 +420,9 @@ class FunctionContext:
         """
         signature = self._driver.execution.function.handler.signature
         assert signature is not None
-        given = signature.dump(args, kwargs)
+        payload = signature.dump(args, kwargs)
         limit = self._driver.execution.runtime.payload_limit
-        return self._continue(decode(encode(given, "payload of continue_as_new", limit)))
+        return self._continue(decode(encode(payload, "payload of continue_as_new", limit)))
 
     async def _continue(self, payload: dict[str, Json]) -> None:
         driver = self._driver
@@ -483,15 +483,15 @@ class FunctionContext:
         place, recorded = journal.reach(branch, PUBLISH, step_name)
         if recorded is None:
             recorded, unit = journal.new_step(place, PUBLISH, step_name, StepState.COMPLETED), branch.next_unit()
-            known = {**journal.published, name: {"value": stored, "at": driver.execution.now()}}
+            published = {**journal.published, name: {"value": stored, "at": driver.execution.now()}}
             try:  # depends on other branches and earlier runs, so a refusal is recorded
-                if len(known) > PUBLISHED_LIMIT:
+                if len(published) > PUBLISHED_LIMIT:
                     raise InvalidInput(f"A run publishes values under up to {PUBLISHED_LIMIT} names.")
-                encode(known, "published values", limit)
+                encode(published, "published values", limit)
             except InvalidInput as error:
                 recorded.state, recorded.error = StepState.FAILED, {"code": error.code, "message": str(error)}
             else:
-                journal.published, unit.publishes = known, True
+                journal.published, unit.publishes = published, True
             journal.write(recorded, unit)
         if (refused := error_of(recorded)) is not None:
             raise refused

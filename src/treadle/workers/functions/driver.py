@@ -181,8 +181,8 @@ class Driver:
         if execution.lost or (execution.active and execution.problem is None):
             return None
         if execution.problem is None and (self._ended is not None or self.successor is not None):
-            if (left := self.journal.history.unreached()) is not None:
-                execution.problem = diverged(left.place, f"{left.kind} {left.name}", "the end of the function")
+            if (unreached := self.journal.history.unreached()) is not None:
+                execution.problem = diverged(unreached.place, f"{unreached.kind} {unreached.name}", "the end of the function")
             elif not execution.held:
                 return await self._end(set_settling)
         if execution.problem is not None:
@@ -244,8 +244,8 @@ class Driver:
             await inbox.read_run()
         pending = self.recorder.collect()
         tasks, rows = self.recorder.rows_of(pending)
-        left = [signal for signal in signals if signal.id not in pending.consumed]
-        finish, more_tasks, more_rows = await self._ended_unit(left, rows)
+        unconsumed = [signal for signal in signals if signal.id not in pending.consumed]
+        finish, more_tasks, more_rows = await self._ended_unit(unconsumed, rows)
         rows.append(Await(execution.run_id, 0, self.journal.uncounted))
         set_settling(True)
         try:

@@ -335,10 +335,10 @@ class Execution:
             for place, (began_at, kind, name, redo, ordinal, attempt, about) in list(self.executing.items())
             if now - began_at >= _LONG_FOR
         ]
-        said = context.progress_text
-        if steps or said is self._noted is not None:
-            text = note_steps(said, self.token.version, steps)
-            if text != said:
+        progress = context.progress_text
+        if steps or progress is self._noted is not None:
+            text = note_steps(progress, self.token.version, steps)
+            if text != progress:
                 context.note_progress(text)
                 self._noted = text
 

@@ -42,26 +42,26 @@ async def gather(driver: Driver, awaitables: tuple[Any, ...]) -> list[Any]:
         raise
     group = Group(len(awaitables))
     branches = [Branch(f"{place}.{index}.", branch) for index in range(len(awaitables))]
-    for index, (each, own) in enumerate(zip(awaitables, branches, strict=True)):
-        if isinstance(each, WaitOperation):
-            _begin_wait(group, index, each, own, branch)
+    for index, (awaitable, own) in enumerate(zip(awaitables, branches, strict=True)):
+        if isinstance(awaitable, WaitOperation):
+            _begin_wait(group, index, awaitable, own, branch)
         else:
-            driver.branches.fork(group, index, own, each)
+            driver.branches.fork(group, index, own, awaitable)
     await driver.branches.join(group)
     errors = [error for _, error in group.results if error is not None]
     if errors:
-        if (canceled := next((each for each in errors if isinstance(each, Canceled)), None)) is not None:
+        if (canceled := next((error for error in errors if isinstance(error, Canceled)), None)) is not None:
             raise canceled
-        steps = [each for error in errors for each in blamed_steps(error)]
+        steps = [step for error in errors for step in blamed_steps(error)]
         raise blamed(errors[0], *steps) if steps else errors[0]
     pairs = zip(awaitables, group.results, strict=True)
-    return [each.loaded(value) if isinstance(each, WaitOperation) else value for each, (value, _) in pairs]
+    return [awaitable.loaded(value) if isinstance(awaitable, WaitOperation) else value for awaitable, (value, _) in pairs]
 
 
 def _close_coroutines(awaitables: Sequence[Any]) -> None:
-    for each in awaitables:
-        if inspect.iscoroutine(each):
-            each.close()
+    for awaitable in awaitables:
+        if inspect.iscoroutine(awaitable):
+            awaitable.close()
 
 
 def _begin_wait(group: Group, index: int, operation: WaitOperation, own: Branch, parent: Branch) -> Wait | None:
@@ -83,11 +83,11 @@ def _begin_wait(group: Group, index: int, operation: WaitOperation, own: Branch,
 
 
 def _check_gathered(awaitables: tuple[Any, ...]) -> None:
-    for each in awaitables:
-        if not (inspect.iscoroutine(each) or isinstance(each, StepOperation | WaitOperation | StartOperation)):
+    for awaitable in awaitables:
+        if not (inspect.iscoroutine(awaitable) or isinstance(awaitable, StepOperation | WaitOperation | StartOperation)):
             raise InvalidInput(
-                f"ctx.gather takes operations of ctx and coroutines, not {type(each).__name__}: everything it waits for must be "
-                "durable."
+                f"ctx.gather takes operations of ctx and coroutines, not {type(awaitable).__name__}: everything it waits for must "
+                "be durable."
             )
 
 
@@ -150,15 +150,15 @@ class _First(Group):
         tasks: list[str] = []
         runs: list[str] = []
         for index in range(len(self.operations)):
-            left = None if index == winner else self._leave(index)
-            if left is None or is_finished(left):
+            loser = None if index == winner else self._leave(index)
+            if loser is None or is_finished(loser):
                 continue
-            left.state, left.ended_at, left.wake_at = StepState.CANCELED, self.driver.execution.now(), None
-            journal.write(left, unit)
-            if left.kind == RESULT and not self._is_abandoned(index):
-                runs.append(left.task_id or "")
-            elif left.kind in (CALL, ASK):
-                tasks.append(left.task_id or "")
+            loser.state, loser.ended_at, loser.wake_at = StepState.CANCELED, self.driver.execution.now(), None
+            journal.write(loser, unit)
+            if loser.kind == RESULT and not self._is_abandoned(index):
+                runs.append(loser.task_id or "")
+            elif loser.kind in (CALL, ASK):
+                tasks.append(loser.task_id or "")
         if tasks or runs:
             reason = f"{self.names[winner] or winner} was first in the run {self.driver.execution.run_id}."
             unit.tasks.append(cancel_task(self.recorded.id, self.driver.execution.runtime.namespace, reason, tasks, runs))
@@ -187,9 +187,9 @@ class _First(Group):
         if (wait := self.driver.inbox.find_wait(own)) is not None:
             self.driver.inbox.abandon(wait)
             return wait.recorded
-        if (found := execution.executing.pop(place, None)) is None:
+        if (running := execution.executing.pop(place, None)) is None:
             return None
-        began_at, kind, name, _, ordinal, _, about = found
+        began_at, kind, name, _, ordinal, _, about = running
         recorded = self.driver.journal.new_step(place, kind, name, StepState.RUNNING)
         recorded.began_at, recorded.ordinal, recorded.about = began_at, ordinal, about or None
         return recorded
@@ -207,21 +207,21 @@ class _First(Group):
 
 async def first(driver: Driver, operations: Sequence[tuple[str, Any]]) -> Winner[Any]:
     """Wait for the first of the named operations to end; cancel the others; raise the winner's failure."""
-    names, given = [name for name, _ in operations], [operation for _, operation in operations]
-    _check(names, given)
+    names, contenders = [name for name, _ in operations], [operation for _, operation in operations]
+    _check(names, contenders)
     branch = driver.branches.enter()
     await driver.execution.wait_while_held()
     recorded, decided = driver.journal.reach_first(branch, names)
     await driver.recorder.commit_decided(branch)
-    group = _First(driver, branch, names, given, recorded)
+    group = _First(driver, branch, names, contenders, recorded)
     if decided:
         winner = recorded.value["index"]
-        for index in range(len(given)):
+        for index in range(len(contenders)):
             if index != winner:
                 group.skip(index)
         group.begin([winner])
     else:
-        group.begin(range(len(given)))
+        group.begin(range(len(contenders)))
     await driver.branches.join(group)
     if not decided:
         await driver.recorder.commit_decided(branch)
@@ -229,22 +229,22 @@ async def first(driver: Driver, operations: Sequence[tuple[str, Any]]) -> Winner
     value, error = group.results[index]
     if error is not None:
         raise error
-    operation = given[index]
+    operation = contenders[index]
     return Winner(names[index], index, operation.loaded(value) if isinstance(operation, WaitOperation) else value)
 
 
 def _check(names: Sequence[str], operations: Sequence[Any]) -> None:
     """Refuse everything but waits and steps of `ctx`."""
     problem = None if operations else "ctx.first needs an operation to wait for."
-    for name, each in zip(names, operations, strict=True):
-        if isinstance(each, EffectOperation):
+    for name, operation in zip(names, operations, strict=True):
+        if isinstance(operation, EffectOperation):
             problem = "An effect cannot lose, as its outcome would be unknown. Await it after the ctx.first, or in a child run."
-        elif isinstance(each, StartOperation):
+        elif isinstance(operation, StartOperation):
             problem = "ctx.start does not wait. Give ctx.first the result: `child = await ctx.start(...)`, then `child.result()`."
-        elif not isinstance(each, WaitOperation | StepOperation):
+        elif not isinstance(operation, WaitOperation | StepOperation):
             problem = (
-                f"ctx.first takes operations of ctx, not {type(each).__name__}{f' ({name})' if name else ''}: it must be able to "
-                "cancel them. Put other code, also a gather, into a step or a child run."
+                f"ctx.first takes operations of ctx, not {type(operation).__name__}{f' ({name})' if name else ''}: it must be able "
+                "to cancel them. Put other code, also a gather, into a step or a child run."
             )
     if problem is None:
         return

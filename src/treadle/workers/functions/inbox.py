@@ -250,10 +250,12 @@ class Inbox:
     async def list_signals(self) -> list[Message]:
         """Return the signals that the run has not consumed."""
         execution = self._execution
-        found: list[Message] = []
-        while page := await execution.runtime.store.records.list_messages(execution.run_id, _PAGE, found[-1].seq if found else 0):
-            found += page
-        return [message for message in found if message.step_id is None]
+        messages: list[Message] = []
+        while page := await execution.runtime.store.records.list_messages(
+            execution.run_id, _PAGE, messages[-1].seq if messages else 0
+        ):
+            messages += page
+        return [message for message in messages if message.step_id is None]
 
     def consumed(self, message_ids: list[str]) -> None:
         """Note that a commit deleted these messages."""
@@ -358,7 +360,7 @@ class Inbox:
         """End the waits whose instant has come, the earliest first; return whether there were any."""
         now = self._execution.now()
         due = [wait for wait in self._waits if wait.wake_at is not None and wait.wake_at <= now]
-        for wait in sorted(due, key=lambda each: each.wake_at or 0):
+        for wait in sorted(due, key=lambda wait: wait.wake_at or 0):
             if wait.done:
                 continue  # it lost against an earlier one
             if wait.recorded.kind not in (STEP, EFFECT):

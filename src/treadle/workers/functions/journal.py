@@ -111,8 +111,8 @@ def blamed_steps(error: BaseException | None) -> tuple[str, ...]:
     seen: set[int] = set()
     while error is not None and id(error) not in seen:
         seen.add(id(error))
-        if found := error.__dict__.get("step_ids"):
-            return tuple(found)
+        if step_ids := error.__dict__.get("step_ids"):
+            return tuple(step_ids)
         error = error.__cause__ or error.__context__
     return ()
 
@@ -142,19 +142,19 @@ class History:
         """Number of rows."""
         self.steps = 0
         """Number of rows that are steps."""
-        for each in recorded:
+        for row in recorded:
             self.count += 1
-            if each.of is not None and each.attempt:
-                self.begun[each.of] = max(self.begun.get(each.of, 0), each.attempt)
-            if each.kind == VOID:
-                self.redone[each.place] = max(self.redone.get(each.place, 0), each.redo + 1)
-                self._redone_names[each.place] = each.name
-                if each.attempt and (each.place not in self.replaced or each.attempt > self.replaced[each.place].attempt):
-                    self.replaced[each.place] = each
-            elif each.kind not in HIDDEN:
+            if row.of is not None and row.attempt:
+                self.begun[row.of] = max(self.begun.get(row.of, 0), row.attempt)
+            if row.kind == VOID:
+                self.redone[row.place] = max(self.redone.get(row.place, 0), row.redo + 1)
+                self._redone_names[row.place] = row.name
+                if row.attempt and (row.place not in self.replaced or row.attempt > self.replaced[row.place].attempt):
+                    self.replaced[row.place] = row
+            elif row.kind not in HIDDEN:
                 self.steps += 1
-                self.left[each.place] = each
-                self._measure(each.place)
+                self.left[row.place] = row
+                self._measure(row.place)
 
     def _measure(self, place: str) -> None:
         parts = place.split(".")
@@ -179,13 +179,13 @@ class History:
 
     def named(self, place: str) -> dict[str, int]:
         """Return the indexes of a host's recorded operations by name."""
-        names = {**self._redone_names, **{each.place: each.name for each in self.left.values() if each.place.startswith(place)}}
-        found = ((at.removeprefix(f"{place}.").split("."), name) for at, name in names.items() if at.startswith(f"{place}."))
-        return {name: int(parts[0]) for parts, name in found if len(parts) == 2 and parts[1] == "0"}
+        names = {**self._redone_names, **{row.place: row.name for row in self.left.values() if row.place.startswith(place)}}
+        paths = ((at.removeprefix(f"{place}.").split("."), name) for at, name in names.items() if at.startswith(f"{place}."))
+        return {name: int(parts[0]) for parts, name in paths if len(parts) == 2 and parts[1] == "0"}
 
     def unreached(self) -> Recorded | None:
         """Return the first step that the replay has not reached."""
-        return min(self.left.values(), key=lambda each: each.ordinal, default=None)
+        return min(self.left.values(), key=lambda row: row.ordinal, default=None)
 
 
 class Journal:
@@ -216,13 +216,13 @@ class Journal:
         while page := await runtime.store.runs.list_steps(self._execution.run_id, after, _PAGE):
             recorded += [read_step(step, runtime.value_store) for step in page]
             after = page[-1].id
-        digests = [each.value.digest for each in recorded if isinstance(each.value, BlobRef)]
+        digests = [row.value.digest for row in recorded if isinstance(row.value, BlobRef)]
         if digests:
             values = await runtime.value_store.load(digests)
-            for each in recorded:
-                if isinstance(each.value, BlobRef):
-                    each.value = values[each.value.digest]
-        self.published = next((each.value for each in recorded if each.kind == PUBLISHED), {})
+            for row in recorded:
+                if isinstance(row.value, BlobRef):
+                    row.value = values[row.value.digest]
+        self.published = next((row.value for row in recorded if row.kind == PUBLISHED), {})
         self.history = History(recorded)
         self.count = self.history.count
         self.uncounted = self.history.steps - counted
@@ -339,12 +339,12 @@ class Journal:
 
     def find_unknown(self, what: tuple[str, str, str | None], place: str) -> tuple[str, int] | None:
         """Return the first step and the last attempt of the unknown effect that one at the place repeats, if there is one."""
-        found = [
+        matches = [
             (place_key(last), first, attempt)
             for first, (last, attempt) in self._unknown.get(what, {}).items()
             if is_after(place, last) and self.history.begun.get(first, 0) <= attempt
         ]
-        return min(found)[1:] if found else None
+        return min(matches)[1:] if matches else None
 
     def new_step(self, place: str, kind: str, name: str, state: str) -> Recorded:
         """Return a new step at a place; nothing is written yet."""

@@ -116,7 +116,7 @@ class Branches:
     def drop(self, branch: Branch) -> None:
         """Stop a branch for whose result nothing waits; a commit in progress ends first."""
         branch.dropped = True
-        task = next((task for task, each in self._branches.items() if each is branch), None)
+        task = next((task for task, owner in self._branches.items() if owner is branch), None)
         if task is None or task.done():
             return
         if inspect.getcoroutinestate(task.get_coro()) == inspect.CORO_CREATED:  # type: ignore[arg-type]
@@ -390,10 +390,10 @@ class FunctionStreams:
     def _current(self) -> Streams:
         """Return the streams of the calling step, or of the calling branch of the function's code."""
         execution = self._execution
-        found = executing.get(None)
-        if found is None or execution.context is None:
+        current = executing.get(None)
+        if current is None or execution.context is None:
             raise MisusedContext(f"A stream of {execution.function.lane_name} was written to outside the function.")
-        branch, version = found[2], execution.token.version
+        branch, version = current[2], execution.token.version
         with self._lock:
             if self._outlet is None:
                 self._outlet = Outlet(execution.context.stream_kernel, execution.task, lambda: execution.token)

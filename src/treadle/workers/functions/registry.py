@@ -85,8 +85,8 @@ def make_function(
     if type(max_steps) is not int or max_steps < 1:
         raise InvalidPolicy(f"max_steps must be 1 or more, not {shown(max_steps)}.")
     warn_of_calls(name, inspect.unwrap(call))
-    made = make_handler(name, call, concurrency=concurrency, kind="function")
-    handler = msgspec.structs.replace(made, name=lane_name(name, version))
+    unversioned = make_handler(name, call, concurrency=concurrency, kind="function")
+    handler = msgspec.structs.replace(unversioned, name=lane_name(name, version))
     limit = milliseconds(cleanup_timeout, "cleanup_timeout")
     return Function(name, version, handler, max_steps, limit if may_clean_up(call) else 0)
 
@@ -160,7 +160,11 @@ def may_clean_up(call: Callable[..., Any]) -> bool:
     if function is None or any(isinstance(node, _HANDLERS) for node in ast.walk(function)):
         return True
     parameters = [*function.args.posonlyargs, *function.args.args, *function.args.kwonlyargs]
-    contexts = {each.arg for each in parameters if each.arg == "ctx" or "Context" in ast.unparse(each.annotation or each)}
+    contexts = {
+        parameter.arg
+        for parameter in parameters
+        if parameter.arg == "ctx" or "Context" in ast.unparse(parameter.annotation or parameter)
+    }
     if not contexts:
         return len(parameters) > 1
     fields = {id(node.value) for node in ast.walk(function) if isinstance(node, ast.Attribute)}
@@ -226,11 +230,12 @@ class Finding:
 def warn_of_calls(name: str, call: Callable[..., Any]) -> None:
     """Issue a `DeterminismWarning` for each doubtful call in the function's own source."""
     file = getattr(getattr(inspect.unwrap(call), "__code__", None), "co_filename", "<function>")
-    for found in find_calls(call):
+    for finding in find_calls(call):
         text = (
-            f"The durable function {name} calls {found.call}, which a replay would repeat with another result; use {found.instead}"
+            f"The durable function {name} calls {finding.call}, which a replay would repeat with another result; "
+            f"use {finding.instead}"
         )
-        warnings.warn_explicit(f"{text}.", DeterminismWarning, file, found.line)
+        warnings.warn_explicit(f"{text}.", DeterminismWarning, file, finding.line)
 
 
 def find_calls(call: Callable[..., Any]) -> list[Finding]:
@@ -240,14 +245,14 @@ def find_calls(call: Callable[..., Any]) -> list[Finding]:
         return []
     lines, first, tree = source
     names = {**vars(builtins), **getattr(function, "__globals__", {}), **_closure(function)}
-    found = []
+    findings = []
     for node in _own_calls(tree):
         called = _called(node.func, names)
         instead = None if called is None or called == _SEEDED else INSTEAD.get(called) or _MODULES.get(called.partition(".")[0])
         line = lines[node.lineno - 1] if node.lineno <= len(lines) else ""
         if called is not None and instead is not None and IGNORE not in line:
-            found.append(Finding(first + node.lineno - 1, called.removeprefix("builtins."), instead))
-    return sorted(found, key=lambda each: each.line)
+            findings.append(Finding(first + node.lineno - 1, called.removeprefix("builtins."), instead))
+    return sorted(findings, key=lambda finding: finding.line)
 
 
 def _closure(function: Any) -> dict[str, Any]:
@@ -260,12 +265,12 @@ def _closure(function: Any) -> dict[str, Any]:
 def _own_calls(tree: ast.AST) -> Iterator[ast.Call]:
     """The calls that the function makes itself, not those of the code that it passes to `ctx.step` or `ctx.effect`."""
     steps = {
-        each.id
+        part.id
         for node in ast.walk(tree)
         if isinstance(node, ast.Call) and _is_step(node)
         for argument in node.args
-        for each in ast.walk(argument)
-        if isinstance(each, ast.Name)
+        for part in ast.walk(argument)
+        if isinstance(part, ast.Name)
     }
     waiting = [tree]
     while waiting:
@@ -275,7 +280,7 @@ def _own_calls(tree: ast.AST) -> Iterator[ast.Call]:
         if isinstance(node, ast.Call):
             yield node
             if _is_step(node):
-                waiting += [each for each in ast.iter_child_nodes(node) if not isinstance(each, ast.Lambda)]
+                waiting += [child for child in ast.iter_child_nodes(node) if not isinstance(child, ast.Lambda)]
                 continue
         waiting += ast.iter_child_nodes(node)
 
@@ -292,14 +297,14 @@ def _called(node: ast.expr, names: dict[str, Any]) -> str | None:
         node = node.value
     if not isinstance(node, ast.Name) or node.id not in names:
         return None
-    value, shown = names[node.id], _qualified(names[node.id])
+    value, qualified = names[node.id], _qualified(names[node.id])
     for attribute in path:
         if not isinstance(value, ModuleType | type):
             return None
         inner = getattr(value, attribute, None)
-        shown = _qualified(inner) if isinstance(inner, ModuleType | type) else f"{shown}.{attribute}"
+        qualified = _qualified(inner) if isinstance(inner, ModuleType | type) else f"{qualified}.{attribute}"
         value = inner
-    return shown
+    return qualified
 
 
 def _qualified(value: Any) -> str:

@@ -96,10 +96,10 @@ class FunctionRunner:
 
 async def run_plan(payload: dict[str, Any], ctx: FunctionContext) -> dict[str, Json]:
     """Run the steps in order, and return their results by name."""
-    known: dict[str, Json] = {INPUTS: payload.get("inputs") or {}}
+    results: dict[str, Json] = {INPUTS: payload.get("inputs") or {}}
     for step in read_plan(payload["steps"]):
         try:
-            arguments = resolve(step.arguments, known)
+            arguments = resolve(step.arguments, results)
         except InvalidPlan as error:
             raise NonRetryable(str(error), error.code) from None
         if step.approval is not None:
@@ -108,9 +108,9 @@ async def run_plan(payload: dict[str, Any], ctx: FunctionContext) -> dict[str, J
             decision = await ctx.approval(question, context=arguments, **options)
             if options.get("edits") and isinstance(decision.get("context"), dict):
                 arguments = decision["context"]
-        known[step.name] = await ctx.call(step.handler, arguments, name=step.name, retry=step.retry, task_list=step.task_list)
-    del known[INPUTS]
-    return known
+        results[step.name] = await ctx.call(step.handler, arguments, name=step.name, retry=step.retry, task_list=step.task_list)
+    del results[INPUTS]
+    return results
 
 
 def plan_function() -> Function:

@@ -312,8 +312,8 @@ class EffectOperation(StepOperation):
         if lost and self.on_unknown != REPEAT:
             await self.driver.recorder.log_if_unlogged(Begin(effect, recorded.attempt))
             cause = "its process ended before the answer."
-            if (known := await self._resolve(branch, effect, recorded, cause, what, first)) is not None:
-                return await self._succeeded(branch, Begin(effect, recorded.attempt), recorded, known.response)
+            if (outcome := await self._resolve(branch, effect, recorded, cause, what, first)) is not None:
+                return await self._succeeded(branch, Begin(effect, recorded.attempt), recorded, outcome.response)
         while True:
             if self.limit_key is not None:
                 await self.driver.permits.acquire(self.limit_key)
@@ -333,9 +333,9 @@ class EffectOperation(StepOperation):
                 if self.on_unknown != REPEAT:
                     await self._end_streams(branch)
                     cause = f"it raised {type_name(error)}: {error_text(error)}."
-                    if (known := await self._resolve(branch, effect, recorded, cause, what, first)) is None:
+                    if (outcome := await self._resolve(branch, effect, recorded, cause, what, first)) is None:
                         continue
-                    return await self._succeeded(branch, begin, recorded, known.response)
+                    return await self._succeeded(branch, begin, recorded, outcome.response)
             try:
                 recorded = await self._failed(branch, place, name, recorded, error, began_at, about)
             except StepFailed:
@@ -362,8 +362,8 @@ class EffectOperation(StepOperation):
         if (before := journal.history.replaced.get(place)) is not None:
             recorded.of, recorded.doubtful = before.of, before.doubtful or before.state == StepState.RUNNING
             recorded.attempt = max(before.attempt, journal.history.begun.get(before.of or journal.ids.at(place), 0))
-        elif (found := journal.find_unknown(what, place)) is not None:
-            recorded.of, recorded.attempt = found
+        elif (unknown := journal.find_unknown(what, place)) is not None:
+            recorded.of, recorded.attempt = unknown
             recorded.doubtful = True
         return recorded.of or journal.ids.at(place)
 
@@ -441,16 +441,16 @@ class EffectOperation(StepOperation):
             "dedupe_key": effect.dedupe_key,
             "cause": cause,
         }
-        asked = ApprovalRequest.of(
+        request = ApprovalRequest.of(
             f"Repeat the effect {effect.action}? It is unknown whether it happened. Deny to fail it; if it happened, approve with "
             'its response as an edit: {"response": ...}.',
             context=context,
             edits=True,
         )
-        asked = msgspec.structs.replace(asked, edit_keys=(_RESPONSE,))
+        request = msgspec.structs.replace(request, edit_keys=(_RESPONSE,))
         lane = Lane(driver.execution.runtime.namespace, APPROVAL, task.task_list, APPROVAL)
         name = f"decide {effect.action}"
-        question = CallOperation(driver, lane, asked.as_json(), {"priority": task.priority}, kind=steps.ASK, name=name)
+        question = CallOperation(driver, lane, request.as_json(), {"priority": task.priority}, kind=steps.ASK, name=name)
         below = Branch(question_place(recorded.place, recorded.attempt)[:-1], branch)
         try:
             wait = question.begin(below)

@@ -344,8 +344,8 @@ class ResultOperation(WaitOperation):
             if recorded.state != StepState.CANCELED:
                 self._remember(wait)
             return wait
-        if (known := self.child._outcome) is not None:
-            recorded.state, recorded.value, recorded.error = known.state, known.value, known.error
+        if (outcome := self.child._outcome) is not None:
+            recorded.state, recorded.value, recorded.error = outcome.state, outcome.value, outcome.error
             self.driver.journal.write(recorded, branch.next_unit())
             return Wait.over(branch, recorded)
         wait = Wait(branch, recorded, child_step_id=recorded.of)

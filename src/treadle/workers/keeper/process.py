@@ -323,13 +323,13 @@ def is_running(pid: int) -> bool:
 
 def cpu_times(pid: int) -> dict[int, int]:
     """Return the CPU time of each thread of the process, in clock ticks, by its native id; nothing on systems without /proc."""
-    found = {}
+    times = {}
     with suppress(OSError):
         for thread in os.listdir(f"/proc/{pid}/task"):  # noqa: PTH208 - pathlib would make the process larger
             with suppress(OSError):
                 fields = _fields(f"/proc/{pid}/task/{thread}/stat")
-                found[int(thread)] = int(fields[11]) + int(fields[12])
-    return found
+                times[int(thread)] = int(fields[11]) + int(fields[12])
+    return times
 
 
 def _fields(path: str) -> list[bytes]:

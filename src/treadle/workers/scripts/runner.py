@@ -316,8 +316,8 @@ def outputs(ended: Ended, answer: bytes | None, limits: ScriptLimits, first_line
         case {"problem": str(code), "message": str(message), "type": str() | None as kind, "line": int() | None as line} if (
             code in _PROBLEMS
         ):
-            shown = first_line + line - 1 if line else first_line if code == ScriptSyntax.code else None
-            raise _PROBLEMS[code](message, source=source, line=shown, type=kind)
+            source_line = first_line + line - 1 if line else first_line if code == ScriptSyntax.code else None
+            raise _PROBLEMS[code](message, source=source, line=source_line, type=kind)
         case _:
             raise ScriptResultInvalid("The script's process wrote an invalid answer.", source=source)
 

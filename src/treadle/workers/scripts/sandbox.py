@@ -70,9 +70,9 @@ def read_frame(fd: int) -> bytes:
 
 
 def write_frame(fd: int, body: bytes) -> None:
-    left = memoryview(frame(body))
-    while left:
-        left = left[os.write(fd, left) :]
+    remaining = memoryview(frame(body))
+    while remaining:
+        remaining = remaining[os.write(fd, remaining) :]
 
 
 def _read_bytes(fd: int, size: int) -> bytes:
@@ -112,8 +112,8 @@ def _call(name: str, *arguments: object) -> None:
 
 
 def _prctl(option: int, *arguments: object) -> None:
-    given = [*arguments, *[ctypes.c_ulong(0)] * (4 - len(arguments))]
-    _call("prctl", ctypes.c_int(option), *given)
+    padded = [*arguments, *[ctypes.c_ulong(0)] * (4 - len(arguments))]
+    _call("prctl", ctypes.c_int(option), *padded)
 
 
 def unshare(flags: int) -> None:
@@ -391,18 +391,18 @@ def serve_script(channel: int, limits: Limits) -> NoReturn:
 
 
 def _answer(request: bytes, limits: Limits) -> bytes:
-    asked = json.loads(request)
+    job = json.loads(request)
     del request
-    if "code" not in asked:
+    if "code" not in job:
         return _encode({"result": limits.described()}).encode()
     try:
-        code = compile(asked["code"], asked["source"], "exec", dont_inherit=True)
+        code = compile(job["code"], job["source"], "exec", dont_inherit=True)
     except MemoryError:
         return _problem("script_memory", None, "The script is too large to compile.", None)
     except (SyntaxError, ValueError, OverflowError, RecursionError) as error:
         message = error.msg if isinstance(error, SyntaxError) else str(error)
         return _problem("script_syntax", type(error).__name__, message, getattr(error, "lineno", None))
-    return _run(code, asked["params"], asked["output"])
+    return _run(code, job["params"], job["output"])
 
 
 def _run(code: types.CodeType, params: dict[str, Any], output: int) -> bytes:
@@ -556,13 +556,13 @@ def main(control_fd: int, settings: str) -> None:
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     if most == resource.RLIM_INFINITY or most > HIGHEST:
         resource.setrlimit(resource.RLIMIT_NOFILE, (HIGHEST, HIGHEST))
-    given = json.loads(settings)
-    load_modules(given["modules"], given["builtins"])
+    options = json.loads(settings)
+    load_modules(options["modules"], options["builtins"])
     # Scripts run in UTC and with an empty environment.
     os.environ["TZ"] = "UTC0"  # noqa: TID251
     time.tzset()
     os.environ.clear()  # noqa: TID251
-    limits = Limits(given["wall"], given["cpu"], given["memory"], given["off"])
+    limits = Limits(options["wall"], options["cpu"], options["memory"], options["off"])
     limits.isolate()
     control = socket.socket(fileno=_CONTROL)
     control.setblocking(True)
