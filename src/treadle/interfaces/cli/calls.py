@@ -199,14 +199,14 @@ E = TypeVar("E", "TaskResult", "RunOutputs")
 
 async def wait_for_end(ask: Callable[[float], Awaitable[E]], limit: float | None, kind: str, work_id: str) -> E:
     """Ask for the end of a task or run until it has come, waiting up to `limit` seconds in all."""
-    left = math.inf if limit is None else limit
+    remaining = math.inf if limit is None else limit
     while True:
-        part = min(left, WAIT_LIMIT)
+        part = min(remaining, WAIT_LIMIT)
         ending = await ask(part)
-        left -= part
+        remaining -= part
         if ending.finished:
             return ending
-        if left <= 0:
+        if remaining <= 0:
             raise WaitTimedOut(
                 f"{kind} {work_id} has not ended after {limit:g} s and continues. `treadle why {work_id}` shows its state."
             )

@@ -74,10 +74,10 @@ class Option(click.Option):
 
     def add_to_parser(self, parser: Any, ctx: click.Context) -> None:
         """Accept the former names, too, which the help does not show."""
-        shown = self.opts
-        self.opts = [*shown, *self.former]
+        visible_names = self.opts
+        self.opts = [*visible_names, *self.former]
         super().add_to_parser(parser, ctx)
-        self.opts = shown
+        self.opts = visible_names
 
 
 class Argument(click.Argument):
@@ -90,7 +90,7 @@ def make_param(name: str, hint: Any, default: Any = _EMPTY) -> click.Parameter:
     """Build the Click parameter for `name: Annotated[kind, option(...)] = default`."""
     kind, spec = get_args(hint)
     if isinstance(kind, UnionType):
-        kind = next(each for each in get_args(kind) if each is not NoneType)
+        kind = next(member for member in get_args(kind) if member is not NoneType)
     several = get_origin(kind) is list
     inner = get_args(kind)[0] if several else kind
     settings: dict[str, Any] = {"type": _click_type(inner, spec), "metavar": spec.metavar, "required": default is _EMPTY}
@@ -108,9 +108,9 @@ def make_param(name: str, hint: Any, default: Any = _EMPTY) -> click.Parameter:
     if inner is bool:
         settings |= {"is_flag": True, "type": None}
     names = spec.names or (f"--{name.replace('_', '-')}",)
-    made = Option([*names, name], help=spec.help, multiple=several, hidden=spec.hidden, **settings)
-    made.panel, made.former = spec.panel, spec.former
-    return made
+    click_option = Option([*names, name], help=spec.help, multiple=several, hidden=spec.hidden, **settings)
+    click_option.panel, click_option.former = spec.panel, spec.former
+    return click_option
 
 
 def _click_type(kind: Any, spec: Parameter) -> Any:
@@ -143,11 +143,11 @@ def common_options(*, environment: bool = False) -> list[click.Parameter]:
 
     Only those of `treadle` read the environment, so that an option before the command's name wins over a variable.
     """
-    made: list[click.Parameter] = []
+    options: list[click.Parameter] = []
     for flag, (text, metavar) in _COMMON.items():
         names = [flag, *(["-v"] if flag == "--verbose" else []), f"common_{flag[2:]}"]
         variable = f"TREADLE_{flag[2:].upper()}" if environment and metavar else None
-        each = Option(
+        click_option = Option(
             names,
             help=text,
             metavar=metavar,
@@ -156,9 +156,9 @@ def common_options(*, environment: bool = False) -> list[click.Parameter]:
             show_envvar=True,
             shell_complete=_complete,
         )
-        each.panel = "" if environment else COMMON
-        made.append(each)
-    return made
+        click_option.panel = "" if environment else COMMON
+        options.append(click_option)
+    return options
 
 
 # --- commands ---
@@ -213,12 +213,12 @@ class Branch:
 
 def leaves(table: Sequence[Leaf | Branch], before: str = "") -> Iterator[tuple[str, Leaf]]:
     """Yield all commands with their full names, those of groups after the others."""
-    for each in table:
-        if isinstance(each, Leaf):
-            yield f"{before}{each.name}", each
-    for each in table:
-        if isinstance(each, Branch):
-            yield from leaves(each.below, f"{before}{each.name} ")
+    for entry in table:
+        if isinstance(entry, Leaf):
+            yield f"{before}{entry.name}", entry
+    for entry in table:
+        if isinstance(entry, Branch):
+            yield from leaves(entry.below, f"{before}{entry.name} ")
 
 
 class Group(Command, click.Group):
@@ -226,7 +226,7 @@ class Group(Command, click.Group):
 
     def __init__(self, table: Sequence[Leaf | Branch], **settings: Any) -> None:
         super().__init__(**settings)
-        self.table = {each.name: each for each in table}
+        self.table = {entry.name: entry for entry in table}
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """Return the names in the order of the table."""
@@ -250,7 +250,7 @@ class Group(Command, click.Group):
         if name not in self.table and not ctx.resilient_parsing:
             import difflib
 
-            close = ", ".join(repr(each) for each in difflib.get_close_matches(name, self.table))
+            close = ", ".join(repr(similar) for similar in difflib.get_close_matches(name, self.table))
             ctx.fail(f"No such command {name!r}.{f' Did you mean {close}?' if close else ''}")
         ctx.meta["treadle.unknown"] = name not in self.table
         return super().resolve_command(ctx, args)
@@ -281,8 +281,8 @@ def make(entry: Leaf | Branch) -> click.Command:
     def run(**values: Any) -> None:
         from treadle.interfaces.cli.session import run_command
 
-        given = {name: value for name, value in values.items() if not name.startswith("common_")}
-        run_command(body, parse(given), quiet=entry.quiet, store_only=entry.store_only)
+        own_values = {name: value for name, value in values.items() if not name.startswith("common_")}
+        run_command(body, parse(own_values), quiet=entry.quiet, store_only=entry.store_only)
 
     return Command(
         entry.name,
@@ -299,7 +299,7 @@ def _body_of(place: str) -> tuple[Callable[..., Any], list[click.Parameter], Cal
         from treadle.interfaces.cli.calls import CallCommand
 
         command = CallCommand(place)
-        return command, command.params(), lambda given: given
+        return command, command.params(), lambda values: values
     body = getattr(import_module(f"treadle.interfaces.cli.{module}"), function)
     return body, *_params_of(body)
 
@@ -313,12 +313,12 @@ def _params_of(body: Callable[..., Any]) -> tuple[list[click.Parameter], Callabl
     The fields of `**options: Unpack[SomeTypedDict]` are parameters too: annotated like those of the body, or API options.
     """
     params: list[click.Parameter] = []
-    parse: Callable[[Given], Given] = lambda given: given  # noqa: E731
-    for each in list(inspect.signature(body, eval_str=True).parameters.values())[1:]:
-        if each.kind is not each.VAR_KEYWORD:
-            params.append(make_param(each.name, each.annotation, each.default))
+    parse: Callable[[Given], Given] = lambda values: values  # noqa: E731
+    for parameter in list(inspect.signature(body, eval_str=True).parameters.values())[1:]:
+        if parameter.kind is not parameter.VAR_KEYWORD:
+            params.append(make_param(parameter.name, parameter.annotation, parameter.default))
             continue
-        table = get_args(each.annotation)[0]
+        table = get_args(parameter.annotation)[0]
         hints = get_type_hints(table, include_extras=True)
         if all(isinstance(get_args(hint)[1], Parameter) for hint in hints.values()):
             params += [make_param(name, hint, False if get_args(hint)[0] is bool else None) for name, hint in hints.items()]
@@ -331,8 +331,8 @@ def _params_of(body: Callable[..., Any]) -> tuple[list[click.Parameter], Callabl
     return params, parse
 
 
-def _with_options(table: type, names: Collection[str], given: Given) -> Given:
+def _with_options(table: type, names: Collection[str], values: Given) -> Given:
     from treadle.api.contract import option_fields
     from treadle.interfaces.cli.flags import parse
 
-    return {name: given[name] for name in names} | parse(option_fields(table), given)
+    return {name: values[name] for name in names} | parse(option_fields(table), values)

@@ -70,18 +70,18 @@ def _find_engine(place: str) -> Engine:
                 f"{name} in {target} is not an Engine; give one as --handlers {target}:NAME.", code="handlers_not_found"
             )
         return engine
-    found = {id(value): (key, value) for key, value in vars(module).items() if isinstance(value, Engine)}
-    if not found:
+    engines_by_id = {id(value): (key, value) for key, value in vars(module).items() if isinstance(value, Engine)}
+    if not engines_by_id:
         raise InvalidInput(
             f"There is no Engine in {target}. Add `engine = Engine()` and decorate functions with `@engine.handler(...)`.",
             code="handlers_not_found",
         )
-    if len(found) > 1:
-        names = ", ".join(key for key, _ in found.values())
+    if len(engines_by_id) > 1:
+        names = ", ".join(key for key, _ in engines_by_id.values())
         raise InvalidInput(
             f"There are several engines in {target} ({names}); choose one with --handlers {target}:NAME.", code="handlers_not_found"
         )
-    return next(iter(found.values()))[1]
+    return next(iter(engines_by_id.values()))[1]
 
 
 def _load_module(name: str) -> ModuleType:

@@ -86,8 +86,8 @@ def flags(options: type) -> Iterator[click.Parameter]:
 def flag(field: OptionField, default: Any, others: Collection[str] = (), name: str = "", panel: str = "") -> click.Parameter:
     """The flag of an option or a parameter; its help names the `others` by their flags."""
     kind = _TYPES.get(field.kind, str)
-    shown = name or _NAMES.get(field.name) or _flag(field)
-    spec = option(shown, metavar=_metavar(field), help=_help(field, others), panel=panel)
+    flag_name = name or _NAMES.get(field.name) or _flag(field)
+    spec = option(flag_name, metavar=_metavar(field), help=_help(field, others), panel=panel)
     return make_param(field.name, Annotated[kind | None, spec], default)
 
 

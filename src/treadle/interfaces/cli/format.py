@@ -131,13 +131,15 @@ def table(view: View, records: Sequence[object], now: datetime) -> RenderableTyp
     if not records:
         return plain(view.empty)
     rows = [[column.value(record) for column in view.columns] for record in records]
-    kept = [index for index, column in enumerate(view.columns) if not column.spare or any(row[index] for row in rows)]
-    columns = [view.columns[index] for index in kept]
-    numeric = [all(isinstance(row[index], int | float | None) for row in rows) for index in kept]
-    shown = grid(*(f"{'?' * column.spare}{'>' * right}{column.heading}" for column, right in zip(columns, numeric, strict=True)))
+    indexes = [index for index, column in enumerate(view.columns) if not column.spare or any(row[index] for row in rows)]
+    columns = [view.columns[index] for index in indexes]
+    numeric = [all(isinstance(row[index], int | float | None) for row in rows) for index in indexes]
+    rich_table = grid(
+        *(f"{'?' * column.spare}{'>' * right}{column.heading}" for column, right in zip(columns, numeric, strict=True))
+    )
     for row in rows:
-        shown.add_row(*(_cell(column, row[index], now) for column, index in zip(columns, kept, strict=True)))
-    return shown
+        rich_table.add_row(*(_cell(column, row[index], now) for column, index in zip(columns, indexes, strict=True)))
+    return rich_table
 
 
 def _cell(column: Column, value: Any, now: datetime) -> Text:

@@ -102,7 +102,7 @@ async def serve(
         await stack.enter_async_context(observed(engines[0], state))
         server = await listening(engines[0], options.http)
         calm_collector()
-        others = [asyncio.create_task(_serve_beside(each, options, stop)) for each in _engines_beside(engines[0], options)]
+        others = [asyncio.create_task(_serve_beside(other, options, stop)) for other in _engines_beside(engines[0], options)]
         async with _worker(engines[0], options) as host, server or nullcontext():
             began.set()
             await started(host.owner_id, server)
@@ -129,13 +129,13 @@ def _engines_beside(engine: Engine, options: Serving) -> list[Engine]:
     """Engines with the same handlers for the further namespaces."""
     settings = engine.kernel.settings
     directory = read_directory(settings.directory) if options.also else Directory()
-    made = []
+    engines = []
     for name in options.also:
         url = directory.find(name)
         if url is None:
             raise not_found("namespace", name)
-        made.append(engine_beside(engine, url, replace(settings, namespace=name, store=url)))
-    return made
+        engines.append(engine_beside(engine, url, replace(settings, namespace=name, store=url)))
+    return engines
 
 
 async def _serve_beside(engine: Engine, options: Serving, stop: asyncio.Event) -> tuple[int, int]:
@@ -200,12 +200,12 @@ async def worker_starter(
 
     With `registered`, it also serves the handlers registered in the store.
     """
-    known, starting = set(served), asyncio.Lock()
+    served_lists, starting = set(served), asyncio.Lock()
     async with AsyncExitStack() as stack:
 
         async def start(task_list: str) -> bool:
             async with starting:
-                if task_list in known:
+                if task_list in served_lists:
                     return False
                 if not (engine.kernel.registry.names() or engine.kernel.function_registry.names() or registered):
                     raise Refused(
@@ -215,7 +215,7 @@ async def worker_starter(
                 await stack.enter_async_context(engine.worker(task_lists=[task_list], grace=grace))
                 if registered:
                     await stack.enter_async_context(registered_handlers(engine, grace, task_list))
-                known.add(task_list)
+                served_lists.add(task_list)
                 return True
 
         yield start
@@ -254,11 +254,11 @@ async def serve_http(
     """Serve until `stop`; announce the start, with the address of `path` if only that is served, and the end."""
     calm_collector()
     async with server:
-        event, shown = await entrance(engine, server, pages=pages)
+        event, access_lines = await entrance(engine, server, pages=pages)
         own: dict[str, Json] = {"url": f"{server.url}{path}"} if path else {}
         event = {"event": "started", "store": engine.kernel.store.url, **event, **own, "pid": os.getpid()}
         address = [f"MCP:      {server.url}{path}"] if path else []
-        lines = [f"Store:    {engine.kernel.store.url}", *address, *shown, f"Stop:     Ctrl-C or kill {os.getpid()}"]
+        lines = [f"Store:    {engine.kernel.store.url}", *address, *access_lines, f"Stop:     Ctrl-C or kill {os.getpid()}"]
         announce(session, event, lines)
         await stop.wait()
 

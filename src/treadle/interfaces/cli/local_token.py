@@ -27,18 +27,18 @@ _SQLITE = "sqlite:///"
 
 async def entrance(engine: Engine, server: HttpServer, *, pages: bool = True) -> tuple[dict[str, Json], list[str]]:
     """The access rules of a running server, as fields of its `started` event and as lines for people."""
-    told: dict[str, Json] = {"url": server.url, "open": server.open}
+    fields: dict[str, Json] = {"url": server.url, "open": server.open}
     if server.open:
-        return told, [f"HTTP:     {server.url} (OPEN: everyone on this machine has full access, because of --open)"]
+        return fields, [f"HTTP:     {server.url} (OPEN: everyone on this machine has full access, because of --open)"]
     lines = [f"HTTP:     {server.url} (requires a token)"]
     secret = await _local_secret(engine) if server.local else None
     if secret is not None and pages:
-        told["sign_in"] = server.offer_sign_in(secret)
-        lines.append(f"Sign in:  {told['sign_in']} (works once, for 15 minutes)")
+        fields["sign_in"] = server.offer_sign_in(secret)
+        lines.append(f"Sign in:  {fields['sign_in']} (works once, for 15 minutes)")
     if secret is not None and (path := token_file(engine.kernel.store.url)) is not None:
-        told["token_file"] = str(path)
+        fields["token_file"] = str(path)
         lines.append(f"Token:    in {path}, for programs on this machine; commands with --server use it")
-    return told, lines
+    return fields, lines
 
 
 def token_file(store_url: str) -> Path | None:
@@ -73,9 +73,9 @@ async def _local_secret(engine: Engine) -> str | None:
     for token in live:
         if token.name == NAME:
             await engine.kernel.tokens.revoke(token.id, actor=CREATED_BY)
-    made = await engine.kernel.tokens.create(NAME, [Scope.ADMIN], actor=CREATED_BY)
-    _write(path, made.secret)
-    return made.secret
+    created = await engine.kernel.tokens.create(NAME, [Scope.ADMIN], actor=CREATED_BY)
+    _write(path, created.secret)
+    return created.secret
 
 
 def _read(path: Path) -> str | None:
@@ -85,8 +85,8 @@ def _read(path: Path) -> str | None:
     except OSError:
         return None
     with os.fdopen(descriptor, encoding="ascii", errors="replace") as file:
-        found = os.fstat(descriptor)
-        if not stat.S_ISREG(found.st_mode) or found.st_uid != os.geteuid() or found.st_mode & 0o077:
+        file_stat = os.fstat(descriptor)
+        if not stat.S_ISREG(file_stat.st_mode) or file_stat.st_uid != os.geteuid() or file_stat.st_mode & 0o077:
             return None
         return file.read(200).strip() or None
 

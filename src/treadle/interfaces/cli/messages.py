@@ -92,16 +92,16 @@ def tell_flow_error(error: InvalidFlow, *, as_json: bool) -> None:
     """Report AFL errors on stderr: each diagnostic with its line, then a summary line."""
     from treadle.lang.diagnostics import Diagnostic
 
-    told = getattr(error, "problem", {}).get("diagnostics") or ()  # reported by a server
-    found = [each for each in getattr(error, "diagnostics", ()) if isinstance(each, Diagnostic)]
-    found += [Diagnostic.from_json(each) for each in told]
+    reported = getattr(error, "problem", {}).get("diagnostics") or ()  # reported by a server
+    diagnostics = [diagnostic for diagnostic in getattr(error, "diagnostics", ()) if isinstance(diagnostic, Diagnostic)]
+    diagnostics += [Diagnostic.from_json(row) for row in reported]
     first = str(error).partition("\n")[0]
     if as_json:
-        told = {"code": error.code, "message": first, "diagnostics": [each.as_json() for each in found]}
-        sys.stderr.write(json.dumps({"error": told}) + "\n")
+        body = {"code": error.code, "message": first, "diagnostics": [diagnostic.as_json() for diagnostic in diagnostics]}
+        sys.stderr.write(json.dumps({"error": body}) + "\n")
         sys.stderr.flush()
         return
-    tell_diagnostics(None, found)
+    tell_diagnostics(None, diagnostics)
     tell_error(error.code, first, as_json=False)
 
 
@@ -134,8 +134,8 @@ def _one_line(message: str) -> str:
 
 def _lines_are_json() -> bool:
     """Whether log lines are JSON; a command that failed before setting up logging has none."""
-    told = sys.modules.get("treadle.kernel.telemetry.log_format")
-    return told is not None and bool(told.lines_are_json())
+    log_format = sys.modules.get("treadle.kernel.telemetry.log_format")
+    return log_format is not None and bool(log_format.lines_are_json())
 
 
 def tell_progress(session: Session, text: str) -> None:

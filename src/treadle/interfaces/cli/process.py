@@ -75,7 +75,7 @@ async def _watched(running: Coroutine[Any, Any, object]) -> None:
 def _stop(executor: ThreadPoolExecutor) -> NoReturn:
     """Raise `KeyboardInterrupt`, or end the process: closing the event loop would wait for threads, such as that of a compiler."""
     executor.shutdown(wait=False, cancel_futures=True)
-    threads = [each for each in threading.enumerate() if each.name.startswith(_THREADS)]
+    threads = [thread for thread in threading.enumerate() if thread.name.startswith(_THREADS)]
     for thread in threads:
         thread.join(_THREAD_ENDS)
     if any(thread.is_alive() for thread in threads):

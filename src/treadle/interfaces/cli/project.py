@@ -53,10 +53,10 @@ def find_project() -> Project | None:
 
 
 def _texts(table: dict[str, Any], key: str) -> tuple[str, ...]:
-    found = table.get(key, [])
-    if not isinstance(found, list) or not all(isinstance(each, str) and each for each in found):
+    texts = table.get(key, [])
+    if not isinstance(texts, list) or not all(isinstance(text, str) and text for text in texts):
         raise InvalidInput(f'In {_TABLE} of {FILE}, {key} must be a list of texts, such as ["{key}"].')
-    return tuple(found)
+    return tuple(texts)
 
 
 _PLACES = {
@@ -86,10 +86,10 @@ def init(
 ) -> None:
     """Write a small project: handlers, a flow, a test, an AGENTS.md. Overwrites nothing."""
     name = _checked(name) if name is not None else _named_after(folder)
-    taken = [place for place in _PLACES if (folder / place).exists()]
-    if taken:
+    existing = [place for place in _PLACES if (folder / place).exists()]
+    if existing:
         raise InvalidInput(
-            f"{folder} already has {', '.join(taken)}; nothing was written. Choose another folder.", code="project_exists"
+            f"{folder} already has {', '.join(existing)}; nothing was written. Choose another folder.", code="project_exists"
         )
     template = files("treadle.interfaces.cli") / "template"
     for place, source in _PLACES.items():
@@ -99,8 +99,8 @@ def init(
     enter = [] if folder.resolve() == Path.cwd() else [f"cd {shlex.quote(str(folder))}"]
     following = [*enter, *_NEXT]
     written = "\n".join(f"  {folder / place}" for place in _PLACES)
-    shown = f"Wrote the project {name}:\n{written}\n\nNext:\n" + "\n".join(f"  {each}" for each in following)
-    session.show({"name": name, "folder": str(folder.resolve()), "files": list(_PLACES), "next": following}, lambda: plain(shown))
+    message = f"Wrote the project {name}:\n{written}\n\nNext:\n" + "\n".join(f"  {command}" for command in following)
+    session.show({"name": name, "folder": str(folder.resolve()), "files": list(_PLACES), "next": following}, lambda: plain(message))
 
 
 def _checked(name: str) -> str:
@@ -138,8 +138,8 @@ def install(
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(skill_text(), encoding="utf-8")
     replaced = None if before is None or before[1] == VERSION else before[1]
-    shown = f"Wrote {path} for Treadle {VERSION}" + (f", in place of {replaced}" if replaced else "")
-    session.show({"path": str(path), "version": VERSION, "replaced": replaced}, lambda: plain(shown))
+    message = f"Wrote {path} for Treadle {VERSION}" + (f", in place of {replaced}" if replaced else "")
+    session.show({"path": str(path), "version": VERSION, "replaced": replaced}, lambda: plain(message))
 
 
 def show(

@@ -34,16 +34,16 @@ async def list_steps(api: Api, run_id: str, most: int = 10_000, *, values: bool 
     """Up to `most` steps and blocks of a run, each below its parent, in the order of the program."""
     from treadle.api.steps import in_order
 
-    found: list[Step] = []
+    steps: list[Step] = []
     after: str | None = None
-    while len(found) < most:
-        limit = min(most - len(found), _PAGE)
+    while len(steps) < most:
+        limit = min(most - len(steps), _PAGE)
         page = await api.steps.list(run_id, order="stored", values=values, limit=limit, after=after)
-        found += page.steps
+        steps += page.steps
         after = page.next_after
         if after is None:
             break
-    return list(in_order(found))
+    return list(in_order(steps))
 
 
 async def live_tasks(api: Api, run_id: str, most: int = 500) -> dict[str, Task]:
@@ -63,11 +63,11 @@ def doing(step: Step, task: Task | None) -> str:
     if step.error is not None:
         return short(f"{'caught: ' if step.state == 'completed' else ''}{step.error.cause}", 80)
     if task is not None:
-        said = task.progress or {}
+        progress = task.progress or {}
         what = "script" if step.language_state in _SCRIPTS else "handler"
         again = f", attempt {task.attempt}" if task.attempt > 1 else ""
         if task.owner_id is not None:
-            return short(f"{what} works{again}{': ' + said['message'] if said.get('message') else ''}", 80)
+            return short(f"{what} works{again}{': ' + progress['message'] if progress.get('message') else ''}", 80)
         failed = (task.error or {}).get("message")
         return short(f"{what} waits{f', failed: {failed}' if failed else ''}", 80)
     return ""
@@ -111,8 +111,8 @@ def _branch(step: Step, above: list[str]) -> str:
 
 def show_run(run: RunDetail, steps: Sequence[Step], tasks: Mapping[str, Task], now: datetime) -> RenderableType:
     """One run in full: facts, values, steps."""
-    shown = steps_table([step for step in steps if is_shown(step)], tasks, with_ids=False)
-    parts: list[RenderableType] = [details(RUN, run, now), plain("\nSteps", "bold"), shown]
+    visible_steps = steps_table([step for step in steps if is_shown(step)], tasks, with_ids=False)
+    parts: list[RenderableType] = [details(RUN, run, now), plain("\nSteps", "bold"), visible_steps]
     if run.steps > len(steps):
         more = f"`treadle runs steps {run.id} --limit {run.steps}` shows all."
         parts.append(plain(f"Showing {len(steps)} of {run.steps} steps and blocks; {more}"))
@@ -203,11 +203,11 @@ class Watcher:
         over = [step for step in self._steps if step.state in ("completed", "failed")]
         going = [step for step in self._steps if step.state not in ("completed", "failed")]
         for step in [*going, *sorted(over, key=lambda step: (step.updated_at, -step.depth))]:
-            said = ", ".join(part for part in (step.state, doing(step, self._tasks.get(step.id))) if part)
-            if is_shown(step) and self._told.get(step.id) != said:
-                self._told[step.id] = said
+            description = ", ".join(part for part in (step.state, doing(step, self._tasks.get(step.id))) if part)
+            if is_shown(step) and self._told.get(step.id) != description:
+                self._told[step.id] = description
                 what = "value" if step.facet == "sys.value" else step.facet
-                self._say(f"{step.path}{f' ({what})' if what else ''}: {said}")
+                self._say(f"{step.path}{f' ({what})' if what else ''}: {description}")
 
     def _hear(self, line: LogLine) -> None:
         """Print the flow's log lines as they arrive."""
@@ -241,8 +241,8 @@ class Watcher:
         rows = [step for step in self._steps if is_shown(step)]
         hidden = 0
         if len(rows) > _MAX_ROWS:
-            kept = [step for step in rows if step.state != "completed"][-_MAX_ROWS:]
-            hidden, rows = len(rows) - len(kept), kept
+            unfinished = [step for step in rows if step.state != "completed"][-_MAX_ROWS:]
+            hidden, rows = len(rows) - len(unfinished), unfinished
         table = steps_table(rows, self._tasks, with_ids=False)
         return Group(head, table, plain(f"  and {hidden} more", "dim")) if hidden else Group(head, table)
 

@@ -62,7 +62,7 @@ def common_of(ctx: click.Context) -> Common:
         before = root.get_parameter_source(name) is ParameterSource.COMMANDLINE
         return ctx.params.get(name) or (root.params.get(name) if before else None)
 
-    values = {each: ctx.params.get(f"common_{each}") or root.params.get(f"common_{each}") for each in _COMMON}
+    values = {name: ctx.params.get(f"common_{name}") or root.params.get(f"common_{name}") for name in _COMMON}
     return Common(**values, typed_store=typed("common_store"), typed_server=typed("common_server"))  # type: ignore[arg-type]
 
 
@@ -118,9 +118,9 @@ class Session:
             typed = ctx.get_parameter_source(name) is ParameterSource.COMMANDLINE
             if name in following or not typed or name.startswith("common_"):
                 continue
-            for each in value if isinstance(value, list) else [value]:
+            for argument in value if isinstance(value, list) else [value]:
                 words += [param.opts[0]] if isinstance(param, click.Option) else []
-                words += [] if each is True else [shlex.quote(str(each))]
+                words += [] if argument is True else [shlex.quote(str(argument))]
         for name, value in (following | chosen).items():
             words += [f"--{name}", shlex.quote(str(value))] if value is not None else []
         return " ".join(words)
@@ -242,7 +242,7 @@ def _on_the_store(server: str, why: str = "") -> str:
     )
 
 
-def run_command(body: Callable[..., Any], given: dict[str, Any], *, quiet: bool, store_only: str) -> None:
+def run_command(body: Callable[..., Any], arguments: dict[str, Any], *, quiet: bool, store_only: str) -> None:
     """Run a command's body with a session and its arguments.
 
     A `quiet` command logs only errors, because its output is its message. A `store_only` one refuses a server, for that reason.
@@ -250,7 +250,7 @@ def run_command(body: Callable[..., Any], given: dict[str, Any], *, quiet: bool,
     chosen = common_of(click.get_current_context())
     if store_only and chosen.remote:
         raise InvalidInput(_on_the_store(chosen.remote, store_only), code="not_over_http")
-    running = body(make_session(chosen, quiet=quiet), **given)
+    running = body(make_session(chosen, quiet=quiet), **arguments)
     if running is not None:
         from treadle.interfaces.cli.process import run_interruptibly
 

@@ -80,10 +80,10 @@ def _files(place: str) -> list[str]:
     folder = Path(place)
     if place == "-" or not folder.is_dir():
         return [place]
-    found = sorted(str(path) for path in folder.rglob(f"*{_SUFFIX}"))
-    if not found:
+    paths = sorted(str(path) for path in folder.rglob(f"*{_SUFFIX}"))
+    if not paths:
         raise SourceNotFound(f"There is no {_SUFFIX} file in the folder {place}.")
-    return found
+    return paths
 
 
 def _read(name: str) -> str:
@@ -174,13 +174,13 @@ class Wanted:
 
 def texts_of(flow: FlowDetail, workflow: str | None) -> dict[str, bool]:
     """The workflow's parameters of type String or String? (true); none if there is no such workflow, which starting it reports."""
-    found = _find(flow.workflows, workflow)
-    return {} if found is None else {param.name: _TEXTS[param.type] for param in found.params if param.type in _TEXTS}
+    signature = _find(flow.workflows, workflow)
+    return {} if signature is None else {param.name: _TEXTS[param.type] for param in signature.params if param.type in _TEXTS}
 
 
 def _find(workflows: Sequence[WorkflowSignature], name: str | None) -> WorkflowSignature | None:
-    same = [each for each in workflows if name in (None, each.name)]
-    same = same or [each for each in workflows if short_name(each.name) == name]
+    same = [workflow for workflow in workflows if name in (None, workflow.name)]
+    same = same or [workflow for workflow in workflows if short_name(workflow.name) == name]
     return same[0] if len(same) == 1 else None
 
 

@@ -64,16 +64,16 @@ def moment(text: str | None, what: str, zone: str = "UTC", *, end: bool = False)
     if text is None:
         return None
     try:
-        found = datetime.fromisoformat(text.strip())
+        instant = datetime.fromisoformat(text.strip())
     except ValueError:
         raise InvalidPolicy(f"{what} must be a time like 2027-01-15T09:00 or 2027-01-15T09:00:00+01:00, not {text!r}.") from None
     if end and _is_day(text.strip()):
-        found += timedelta(days=1)
-    if found.tzinfo is not None:
-        return found
+        instant += timedelta(days=1)
+    if instant.tzinfo is not None:
+        return instant
     from treadle.kernel.schedules.ticks import find_zone
 
-    return found.replace(tzinfo=find_zone(zone))
+    return instant.replace(tzinfo=find_zone(zone))
 
 
 def _is_day(text: str) -> bool:
@@ -106,8 +106,8 @@ def workflow_inputs(texts: Mapping[str, bool], whole: str | None, pairs: Sequenc
     no quotes; for a `String?` (true), only `null` without quotes is null.
     """
     inputs: dict[str, Json] = {} if whole is None else dict(_object(whole, what))
-    for given in pairs:
-        key, value = _pair(given)
+    for pair in pairs:
+        key, value = _pair(pair)
         is_null = value == "null" and texts.get(key, False)
         inputs[key] = None if is_null else _text(value) if key in texts else _json_or_text(value)
     return inputs
@@ -115,15 +115,15 @@ def workflow_inputs(texts: Mapping[str, bool], whole: str | None, pairs: Sequenc
 
 def tags(pairs: Sequence[str] | None) -> dict[str, Json] | None:
     """The tags of `key=value` pairs; a value is JSON or text. None if there are none."""
-    return {key: _json_or_text(text) for key, text in (_pair(each, "--tag") for each in pairs)} if pairs else None
+    return {key: _json_or_text(text) for key, text in (_pair(pair, "--tag") for pair in pairs)} if pairs else None
 
 
 def _object(text: str, what: str) -> dict[str, Json]:
     value = _parse(_read(text, what), what)
     if not isinstance(value, dict):
         kind = {list: "a list", str: "a string", bool: "a boolean", int: "a number", float: "a number"}.get(type(value), "null")
-        given = f"{what[0].upper()}{what[1:]}" if what.endswith("s") else f"A {what}"
-        raise InvalidPayload(f'{given} must be a JSON object like {{"name": "Ada"}}, not {kind}.')
+        subject = f"{what[0].upper()}{what[1:]}" if what.endswith("s") else f"A {what}"
+        raise InvalidPayload(f'{subject} must be a JSON object like {{"name": "Ada"}}, not {kind}.')
     return value
 
 
@@ -143,19 +143,21 @@ def _parse(text: str, what: str) -> Json:
     try:
         return json.loads(text, parse_constant=_no_constant)
     except (ValueError, RecursionError) as error:
-        shown = text if len(text) <= _SHOWN else f"{text[:_SHOWN]}..."
+        excerpt = text if len(text) <= _SHOWN else f"{text[:_SHOWN]}..."
         verb = "are" if what.endswith("s") else "is"
-        raise InvalidPayload(f"The {what} {verb} not JSON: {error}; got {shown!r}. In a shell, put it in single quotes.") from None
+        raise InvalidPayload(
+            f"The {what} {verb} not JSON: {error}; got {excerpt!r}. In a shell, put it in single quotes."
+        ) from None
 
 
 def _no_constant(word: str) -> Json:
     raise ValueError(f"{word} is not JSON")
 
 
-def _pair(given: str, flag: str = "-p") -> tuple[str, str]:
-    key, equals, text = given.partition("=")
+def _pair(pair: str, flag: str = "-p") -> tuple[str, str]:
+    key, equals, text = pair.partition("=")
     if not equals or not key:
-        raise InvalidInput(f"{flag} takes key=value, not {given!r}.")
+        raise InvalidInput(f"{flag} takes key=value, not {pair!r}.")
     return key, text
 
 

@@ -208,21 +208,21 @@ class Action:
 
     def as_json(self) -> dict[str, Json]:
         """The call as data."""
-        made: dict[str, Json] = {"tool": self.tool, "arguments": self.arguments}
-        return made | ({"missing": list(self.missing)} if self.missing else {})
+        call: dict[str, Json] = {"tool": self.tool, "arguments": self.arguments}
+        return call | ({"missing": list(self.missing)} if self.missing else {})
 
     def through(self, other: str) -> Action:
         """The same call made through the tool that calls other tools."""
-        return Action(other, {"name": self.tool, "arguments": self.arguments}, tuple(f"arguments.{each}" for each in self.missing))
+        return Action(other, {"name": self.tool, "arguments": self.arguments}, tuple(f"arguments.{name}" for name in self.missing))
 
     def __str__(self) -> str:
-        shown = self.arguments | {each: "?" for each in self.missing if not {".", "|"} & set(each)}
-        return f"`{self.tool} {json.dumps(shown, ensure_ascii=False)}`" if shown else f"`{self.tool}`"
+        arguments = self.arguments | {name: "?" for name in self.missing if not {".", "|"} & set(name)}
+        return f"`{self.tool} {json.dumps(arguments, ensure_ascii=False)}`" if arguments else f"`{self.tool}`"
 
 
 def find_action(command: str, schema_of: Schemas) -> Action | None:
     """The call that does the same as a command (without `treadle`); None if only a person can run it."""
-    if any(f"{command} ".startswith(f"{each} ") for each in SHELL_ONLY):
+    if any(f"{command} ".startswith(f"{prefix} ") for prefix in SHELL_ONLY):
         return None
     words = _words(command)
     size = next((size for size in (2, 1) if " ".join(words[:size]) in TOOLS_OF_COMMANDS), 0)
@@ -252,12 +252,12 @@ def _action(tool: str, names: list[str], words: Iterable[str], whole: Mapping[st
     missing += [name for name in required if name not in arguments and name not in missing]
     if tool in _ONE_OF:
         choices = _ONE_OF[tool] or ["|".join(name for name in schema if name not in (*required, "clear"))]
-        missing += [each for each in choices if not {*arguments, *missing} & set(each.split("|"))]
+        missing += [choice for choice in choices if not {*arguments, *missing} & set(choice.split("|"))]
     return Action(tool, arguments, tuple(missing))
 
 
 def _typed(value: str, schema: Mapping[str, Any]) -> Json:
-    kinds = {schema.get("type"), *(each.get("type") for each in schema.get("anyOf", ()))}
+    kinds = {schema.get("type"), *(alternative.get("type") for alternative in schema.get("anyOf", ()))}
     if "array" in kinds:
         return [value]
     if kinds & {"integer", "number", "boolean", "object"}:
@@ -280,16 +280,16 @@ class Advisor:
     listed: Callable[[str], bool]
     """Whether the client's list has the tool; others are called through `tool_call`."""
 
-    def text(self, text: str, found: list[Action] | None = None) -> str:
-        """The text with tools instead of commands; adds the calls to `found`."""
+    def text(self, text: str, actions: list[Action] | None = None) -> str:
+        """The text with tools instead of commands; adds the calls to `actions`."""
 
         def said(match: re.Match[str]) -> str:
             action = find_action(match[1], self.schema_of)
             if action is None:
                 return f"a shell command of the operator ({match[1]})"
             action = action if self.listed(action.tool) else action.through("tool_call")
-            if found is not None and action not in found:
-                found.append(action)
+            if actions is not None and action not in actions:
+                actions.append(action)
             return str(action)
 
         return _COMMAND.sub(said, text) if "`treadle " in text else text
@@ -297,16 +297,16 @@ class Advisor:
     def value(self, value: Json) -> Json:
         """The value with rewritten prose; an object whose prose recommends tools also gets `actions`."""
         if isinstance(value, list):
-            return [self.value(each) for each in value]
+            return [self.value(entry) for entry in value]
         if not isinstance(value, dict):
             return value
-        found: list[Action] = []
-        made = {name: each if name in _VALUES else self._field(name, each, found) for name, each in value.items()}
-        return made | {"actions": [each.as_json() for each in found]} if found else made
+        actions: list[Action] = []
+        rewritten = {name: field if name in _VALUES else self._field(name, field, actions) for name, field in value.items()}
+        return rewritten | {"actions": [action.as_json() for action in actions]} if actions else rewritten
 
-    def _field(self, name: str, value: Json, found: list[Action]) -> Json:
+    def _field(self, name: str, value: Json, actions: list[Action]) -> Json:
         if name in _PROSE and isinstance(value, str):
-            return self.text(value, found)
-        if name in _PROSE and isinstance(value, list) and all(isinstance(each, str) for each in value):
-            return [self.text(each, found) for each in value]
+            return self.text(value, actions)
+        if name in _PROSE and isinstance(value, list) and all(isinstance(text, str) for text in value):
+            return [self.text(text, actions) for text in value]
         return self.value(value)

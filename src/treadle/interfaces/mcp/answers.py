@@ -120,7 +120,7 @@ def shown(value: Json, whole: bool = False, most: int = VALUE) -> Json:
         return value
     if isinstance(value, dict) and len(value) <= 50:
         share = max(most // len(value), _START)
-        return {name: each if _size(each) <= share else _cut(each) for name, each in value.items()}
+        return {name: field if _size(field) <= share else _cut(field) for name, field in value.items()}
     return _cut(value, size)
 
 

@@ -80,22 +80,22 @@ async def tool_find(
     """Find tools beyond this list: to compile and draw flows, create schedules and watchers, and for objectives, alerts, events,
     traces and retention."""
     if name is not None:
-        found = get_tool(name)
-        return {"tools": [_summary(found, found.listed().input_schema)]}
-    wanted = [each for each in TOOLS.values() if context.may(each.scope)]
+        tool = get_tool(name)
+        return {"tools": [_summary(tool, tool.listed().input_schema)]}
+    wanted = [tool for tool in TOOLS.values() if context.may(tool.scope)]
     if toolset is not None:
-        wanted = [each for each in wanted if TOOLSET_OF[each.name] == toolset]
+        wanted = [tool for tool in wanted if TOOLSET_OF[tool.name] == toolset]
     if query is not None:
-        return {"tools": [_summary(each) for each in _matching(wanted, query)]}
-    return {"tools": [_summary(each) for each in wanted if toolset is not None or not is_listed(context, each)]}
+        return {"tools": [_summary(tool) for tool in _matching(wanted, query)]}
+    return {"tools": [_summary(tool) for tool in wanted if toolset is not None or not is_listed(context, tool)]}
 
 
 def _matching(tools: list[Tool], query: str) -> list[Tool]:
     """The tools whose names and descriptions have most of the words (in the singular)."""
     words = {word.rstrip("s") for word in re.findall(r"[a-z0-9]+", query.lower())} - {""}
-    counts = {each.name: sum(word in f"{each.name} {each.description}".lower() for word in words) for each in tools}
+    counts = {tool.name: sum(word in f"{tool.name} {tool.description}".lower() for word in words) for tool in tools}
     most = max(counts.values(), default=0)
-    return [each for each in tools if most and counts[each.name] == most]
+    return [tool for tool in tools if most and counts[tool.name] == most]
 
 
 @tool(answers={"result": dict[str, Json]}, changes=True, ends=True)
@@ -132,18 +132,18 @@ def get_tool(name: str) -> Tool:
     return TOOLS[name]
 
 
-def is_listed(context: RequestContext, each: Tool) -> bool:
+def is_listed(context: RequestContext, tool: Tool) -> bool:
     """Whether the client's list has the tool; it may call all others, too."""
-    return context.may(each.scope) and TOOLSET_OF[each.name] in (context.toolsets or DEFAULT)
+    return context.may(tool.scope) and TOOLSET_OF[tool.name] in (context.toolsets or DEFAULT)
 
 
 def parse_toolsets(text: str) -> frozenset[str]:
     """Toolsets separated by commas; `all` for every one."""
-    names = frozenset(each.strip() for each in text.split(",") if each.strip())
-    known = frozenset(get_args(Toolset))
-    if unknown := names - known - {"all"}:
-        raise InvalidInput(f"There is no toolset {min(unknown)!r}; there are {', '.join(sorted(known))}, and `all`.")
-    return known if "all" in names else names
+    names = frozenset(name.strip() for name in text.split(",") if name.strip())
+    toolsets = frozenset(get_args(Toolset))
+    if unknown := names - toolsets - {"all"}:
+        raise InvalidInput(f"There is no toolset {min(unknown)!r}; there are {', '.join(sorted(toolsets))}, and `all`.")
+    return toolsets if "all" in names else names
 
 
 def advisor(context: RequestContext) -> Advisor:
@@ -157,13 +157,13 @@ def advisor(context: RequestContext) -> Advisor:
 async def complete(context: RequestContext, name: str, typed: str) -> list[str]:
     """Known values of an argument that begin with the typed text; empty if none are known or the caller may not see them."""
     try:
-        found = await _known(context, name)
+        candidates = await _candidates(context, name)
     except TreadleError:
         return []
-    return [each for each in found if each.startswith(typed)][:_COMPLETION_LIMIT]
+    return [candidate for candidate in candidates if candidate.startswith(typed)][:_COMPLETION_LIMIT]
 
 
-async def _known(context: RequestContext, name: str) -> Iterable[str]:
+async def _candidates(context: RequestContext, name: str) -> Iterable[str]:
     match name:
         case "run_id" | "runner_id":
             return [run.id for run in (await context.api.runs.list(limit=_COMPLETION_LIMIT)).runs]

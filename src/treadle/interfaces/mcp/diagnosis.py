@@ -57,11 +57,11 @@ async def debug(
     try:
         task = await context.api.tasks.get(id)
     except NotFound:
-        found = await context.api.steps.find(id)
-        return await _of_step(context, "step", await context.api.runs.get(found.run_id), found.step_id)
+        step = await context.api.steps.find(id)
+        return await _of_step(context, "step", await context.api.runs.get(step.run_id), step.step_id)
     if task.run_id is not None and task.step_id is not None:
         return await _of_step(context, "task", await context.api.runs.get(task.run_id), task.step_id)
-    return _made("task", None, None, task, task.lines, task.error, (task.error or {}).get("traceback"), _task_actions(task))
+    return _diagnosis("task", None, None, task, task.lines, task.error, (task.error or {}).get("traceback"), _task_actions(task))
 
 
 async def _of_run(context: RequestContext, run: RunDetail) -> Fields:
@@ -75,17 +75,17 @@ async def _of_run(context: RequestContext, run: RunDetail) -> Fields:
         except NotFound:  # its row is gone
             pass
     lines = (await context.api.runs.logs(run.id, limit=_LINES)).lines
-    return _made("run", run, None, None, lines, run.error, (run.error or {}).get("traceback"), _run_actions(run))
+    return _diagnosis("run", run, None, None, lines, run.error, (run.error or {}).get("traceback"), _run_actions(run))
 
 
 async def _of_step(context: RequestContext, kind: str, run: RunDetail, step_id: str) -> Fields:
     step = await context.api.steps.get(run.id, step_id)
     error = None if step.error is None else {"type": step.error.type, "message": step.error.cause, "path": step.path}
     actions = _step_actions(run, step)
-    return _made(kind, run, step, step.task, step.lines, error or run.error, step.traceback, actions)
+    return _diagnosis(kind, run, step, step.task, step.lines, error or run.error, step.traceback, actions)
 
 
-def _made(
+def _diagnosis(
     kind: str,
     run: RunDetail | None,
     step: StepDetail | None,
@@ -124,10 +124,10 @@ def _made(
 def _masked(value: Json) -> Json:
     """The value without values that are likely secrets."""
     if isinstance(value, list):
-        return [_masked(each) for each in value]
+        return [_masked(entry) for entry in value]
     if not isinstance(value, dict):
         return value
-    return {name: "***" if _SECRET.search(name) and each is not None else _masked(each) for name, each in value.items()}
+    return {name: "***" if _SECRET.search(name) and field is not None else _masked(field) for name, field in value.items()}
 
 
 _RUN_ACTIONS = {

@@ -73,30 +73,39 @@ def texts(source: str | None, sources: Sequence[SourceText] | None) -> list[Sour
     return list(sources) if sources else [SourceText(MAIN, source or "")]
 
 
-def found(diagnostics: Sequence[FlowDiagnostic], sources: Sequence[SourceText]) -> list[Finding]:
+def findings_of(diagnostics: Sequence[FlowDiagnostic], sources: Sequence[SourceText]) -> list[Finding]:
     """Diagnostics with their source lines."""
-    lines = {each.name: each.text.split("\n") for each in sources}
-    return [_finding(each, lines.get(each.source, [])) for each in diagnostics]
+    lines = {source.name: source.text.split("\n") for source in sources}
+    return [_finding(diagnostic, lines.get(diagnostic.source, [])) for diagnostic in diagnostics]
 
 
-def _finding(each: FlowDiagnostic, lines: Sequence[str]) -> Finding:
-    text = lines[each.line - 1].rstrip("\r") if 0 < each.line <= len(lines) else ""
+def _finding(diagnostic: FlowDiagnostic, lines: Sequence[str]) -> Finding:
+    text = lines[diagnostic.line - 1].rstrip("\r") if 0 < diagnostic.line <= len(lines) else ""
     parts = [
-        f"Did you mean `{each.suggestion}`?" if each.suggestion else "",
-        f"Valid here: {', '.join(each.valid)}." if each.valid else "",
-        each.help or "",
+        f"Did you mean `{diagnostic.suggestion}`?" if diagnostic.suggestion else "",
+        f"Valid here: {', '.join(diagnostic.valid)}." if diagnostic.valid else "",
+        diagnostic.help or "",
     ]
     hint = " ".join(part for part in parts if part) or None
-    return Finding(each.message, each.line, each.column, text[:200], hint, each.source, each.rule, each.severity)
+    return Finding(
+        diagnostic.message,
+        diagnostic.line,
+        diagnostic.column,
+        text[:200],
+        hint,
+        diagnostic.source,
+        diagnostic.rule,
+        diagnostic.severity,
+    )
 
 
-def error_text(each: Finding) -> str:
+def error_text(finding: Finding) -> str:
     """A finding in one line."""
-    return f"{each.source}:{each.line}:{each.column}: {each.message}"
+    return f"{finding.source}:{finding.line}:{finding.column}: {finding.message}"
 
 
 def _errors(findings: Sequence[Finding]) -> list[Finding]:
-    return [each for each in findings if each.severity == "error"]
+    return [finding for finding in findings if finding.severity == "error"]
 
 
 async def check(context: RequestContext, sources: Sequence[SourceText], *, strict: bool = False) -> None:
@@ -106,7 +115,7 @@ async def check(context: RequestContext, sources: Sequence[SourceText], *, stric
     except RestrictedToken:
         return
     if not answer.valid:
-        findings = _errors(found(answer.diagnostics, sources))[:_MAX_FINDINGS]
+        findings = _errors(findings_of(answer.diagnostics, sources))[:_MAX_FINDINGS]
         more = f" (and {len(findings) - 3} more)" if len(findings) > 3 else ""
         raise InvalidFlow(f"The AFL does not compile: {'; '.join(map(error_text, findings[:3]))}{more}.", tuple(findings))
 
@@ -118,10 +127,10 @@ async def afl_validate(context: RequestContext, source: Source = None, sources: 
     Call it after each change: every error has its line, column, source line and a hint. A valid result lists the workflows and the
     handlers (event facets) that they need.
     """
-    given = texts(source, sources)
-    answer = await context.api.flows.validate(given, strict=strict)
-    findings = found(answer.diagnostics, given)
-    errors, warnings = _errors(findings), [each for each in findings if each.severity != "error"]
+    source_texts = texts(source, sources)
+    answer = await context.api.flows.validate(source_texts, strict=strict)
+    findings = findings_of(answer.diagnostics, source_texts)
+    errors, warnings = _errors(findings), [finding for finding in findings if finding.severity != "error"]
     return {
         "valid": answer.valid,
         "errors": to_builtins(errors[:_MAX_FINDINGS]),
@@ -134,9 +143,9 @@ async def afl_validate(context: RequestContext, source: Source = None, sources: 
 @tool(answers=_COMPILATION)
 async def afl_compile(context: RequestContext, source: Source = None, sources: Sources = None, strict: Strict = True) -> Fields:
     """Compile AFL sources to the program's JSON. Use `afl_validate` to check sources: its result is shorter."""
-    given = texts(source, sources)
-    answer = await context.api.flows.compile(given, strict=strict)
-    findings = found(answer.diagnostics, given)
+    source_texts = texts(source, sources)
+    answer = await context.api.flows.compile(source_texts, strict=strict)
+    findings = findings_of(answer.diagnostics, source_texts)
     errors = _errors(findings)[:_MAX_FINDINGS]
     return {
         "success": answer.valid,
@@ -149,9 +158,9 @@ async def afl_compile(context: RequestContext, source: Source = None, sources: S
 @tool(answers=_FORMATTED)
 async def flow_format(context: RequestContext, source: Source = None, sources: Sources = None) -> Fields:
     """Format AFL sources; comments and meaning are preserved. Nothing is stored."""
-    given = texts(source, sources)
-    answer = await context.api.flows.format(given)
-    errors = found(answer.diagnostics, given)[:_MAX_FINDINGS]
+    source_texts = texts(source, sources)
+    answer = await context.api.flows.format(source_texts)
+    errors = findings_of(answer.diagnostics, source_texts)[:_MAX_FINDINGS]
     return {"valid": answer.valid, "sources": to_builtins(answer.sources), "errors": to_builtins(errors)}
 
 
@@ -166,17 +175,17 @@ async def flow_graph(
     workflow: Annotated[str | None, Doc("Only this workflow; null: all", "shop.Checkout")] = None,
 ) -> Fields:
     """Draw the dependencies as a Mermaid flowchart, for a published flow, a run, or sources."""
-    given = [name is not None, run_id is not None, source is not None or bool(sources)]
-    if sum(given) != 1:
+    selectors = [name is not None, run_id is not None, source is not None or bool(sources)]
+    if sum(selectors) != 1:
         raise InvalidInput("Give one of: the `name` of a flow, a `run_id`, or `source`.")
     if name is not None:
         graph = await context.api.flows.graph(name, version=version, workflow=workflow)
     elif run_id is not None:
         graph = await context.api.flows.run_graph(run_id)
     else:
-        written = texts(source, sources)
-        await check(context, written)
-        graph = await context.api.flows.draw(written, workflow=workflow)
+        source_texts = texts(source, sources)
+        await check(context, source_texts)
+        graph = await context.api.flows.draw(source_texts, workflow=workflow)
     return {"mermaid": graph.mermaid}
 
 
@@ -188,12 +197,12 @@ async def flow_list(
     after: After = None,
 ) -> Fields:
     """List published flows, or the versions of one."""
-    found = (await context.api.flows.list(name=name)).flows
-    place = [each.name if name is None else str(each.version) for each in found]
+    flows = (await context.api.flows.list(name=name)).flows
+    place = [flow.name if name is None else str(flow.version) for flow in flows]
     begin = place.index(after) + 1 if after in place else 0
-    page = found[begin : begin + page_size(limit)]
+    page = flows[begin : begin + page_size(limit)]
     end = begin + len(page)
-    return {"flows": to_builtins(page), "next_after": place[end - 1] if page and end < len(found) else None}
+    return {"flows": to_builtins(page), "next_after": place[end - 1] if page and end < len(flows) else None}
 
 
 @tool()
@@ -204,8 +213,8 @@ async def flow_show(
     with_sources: Annotated[bool, Doc("Include the AFL sources")] = True,
 ) -> FlowDetail:
     """Show a flow: its workflows with parameters and outputs, the handlers it needs, and its sources."""
-    found = await context.api.flows.get(name, version=version)
-    return replace(found, versions=found.versions[:_VERSIONS], sources=found.sources if with_sources else [])
+    flow = await context.api.flows.get(name, version=version)
+    return replace(flow, versions=flow.versions[:_VERSIONS], sources=flow.sources if with_sources else [])
 
 
 @tool(Scope.PUBLISH, repeatable=True)
@@ -220,9 +229,9 @@ async def flow_publish(
 
     Runs in progress keep their version.
     """
-    given = texts(source, sources)
-    await check(context, given, strict=strict)
-    return await context.api.flows.publish(name, given, strict=strict)
+    source_texts = texts(source, sources)
+    await check(context, source_texts, strict=strict)
+    return await context.api.flows.publish(name, source_texts, strict=strict)
 
 
 TOOLS = (afl_validate, afl_compile, flow_format, flow_graph, flow_list, flow_show, flow_publish)

@@ -13,7 +13,7 @@ from treadle.api.contract import Doc, parameters_of
 from treadle.api.flows import SourceText
 from treadle.interfaces.mcp.advice import Advisor
 from treadle.interfaces.mcp.answers import error_line, shown, text_of
-from treadle.interfaces.mcp.flows import BRIEF, MAIN, Finding, found
+from treadle.interfaces.mcp.flows import BRIEF, MAIN, Finding, findings_of
 from treadle.interfaces.mcp.request_context import RequestContext
 from treadle.interfaces.mcp.resources import refused
 from treadle.model.errors import TreadleError
@@ -41,24 +41,24 @@ class Prompt:
     def arguments(self) -> list[wire.PromptArgument]:
         """Its arguments, which are texts."""
         return [
-            wire.PromptArgument(name=each.name, description=each.doc.text, required=each.required)
-            for each in parameters_of(self.body)
+            wire.PromptArgument(name=parameter.name, description=parameter.doc.text, required=parameter.required)
+            for parameter in parameters_of(self.body)
         ]
 
     def listed(self) -> wire.Prompt:
         """Its description for clients."""
         return wire.Prompt(name=self.name, description=self.description, arguments=self.arguments)
 
-    async def tell(self, context: RequestContext, given: Mapping[str, str], advisor: Advisor) -> wire.GetPromptResult:
+    async def tell(self, context: RequestContext, arguments: Mapping[str, str], advisor: Advisor) -> wire.GetPromptResult:
         """The message; raises a protocol error for invalid arguments and for errors of the engine."""
-        known = {each.name: each.required for each in self.arguments}
-        missing = [name for name, required in known.items() if required and not given.get(name)]
-        unknown = sorted(set(given) - set(known))
+        requirements = {argument.name: argument.required for argument in self.arguments}
+        missing = [name for name, required in requirements.items() if required and not arguments.get(name)]
+        unknown = sorted(set(arguments) - set(requirements))
         if missing or unknown:
             what = f"needs {', '.join(missing)}" if missing else f"does not take {', '.join(unknown)}"
             raise MCPError(wire.INVALID_PARAMS, f"The prompt {self.name} {what}.")
         try:
-            text = await self.body(context, **given)
+            text = await self.body(context, **arguments)
         except TreadleError as error:
             raise refused(error, advisor) from error
         if not text.startswith(BRIEF):  # which is for shells, too
@@ -86,8 +86,8 @@ async def afl_write(
 ) -> str:
     """Write a flow for a goal: AFL on one page, the handlers of live workers, and the steps to follow."""
     fleet = await context.api.servers.fleet()
-    names = [each.name for each in fleet.handlers][:_HANDLERS]
-    known = "\n".join(f"- {name}" for name in names) or "- none: steps of event facets wait until somebody completes them"
+    names = [handler.name for handler in fleet.handlers][:_HANDLERS]
+    handler_list = "\n".join(f"- {name}" for name in names) or "- none: steps of event facets wait until somebody completes them"
     where = f" Use the namespace `{namespace}`." if namespace else ""
     return f"""{BRIEF}
 
@@ -98,7 +98,7 @@ async def afl_write(
 Write one AFL source for this goal.{where} Live workers have these handlers; an event facet uses the handler of its qualified
 name:
 
-{known}
+{handler_list}
 
 Steps:
 
@@ -114,8 +114,8 @@ Steps:
 async def afl_fix(context: RequestContext, source: Annotated[str, Doc("The AFL that does not compile")]) -> str:
     """Fix AFL that does not compile: its errors with lines and hints, and AFL on one page."""
     sources = [SourceText(MAIN, source)]
-    findings = found((await context.api.flows.validate(sources, strict=True)).diagnostics, sources)
-    errors = "\n".join(_told(each) for each in findings) or "It compiles without warnings."
+    findings = findings_of((await context.api.flows.validate(sources, strict=True)).diagnostics, sources)
+    errors = "\n".join(_finding_text(finding) for finding in findings) or "It compiles without warnings."
     return f"""{BRIEF}
 
 # Errors
@@ -138,15 +138,19 @@ async def run_debug(context: RequestContext, run_id: Annotated[str, Doc("The run
     failed = (await context.api.steps.list(run.id, state=["failed"], limit=_STEPS)).steps
     tasks = (await context.api.runs.tasks(run.id, limit=_STEPS)).tasks
     lines = (await context.api.runs.logs(run.id, limit=_LINES)).lines
-    source = "" if run.kind != "workflow" else "\n".join(each.text for each in (await context.api.flows.get(run.flow_id)).sources)
+    source = (
+        ""
+        if run.kind != "workflow"
+        else "\n".join(source_text.text for source_text in (await context.api.flows.get(run.flow_id)).sources)
+    )
     steps = [
-        f"- {each.path} ({each.id}): {each.error.message if each.error else each.state}; given {text_of(shown(each.params))}"
-        for each in failed
+        f"- {step.path} ({step.id}): {step.error.message if step.error else step.state}; given {text_of(shown(step.params))}"
+        for step in failed
     ]
     waiting = [
-        f"- {each.name} ({each.id}): {each.state}, attempt {each.attempt}; {error_line(each.error) or 'no error'}" for each in tasks
+        f"- {task.name} ({task.id}): {task.state}, attempt {task.attempt}; {error_line(task.error) or 'no error'}" for task in tasks
     ]
-    log = [f"- {each.level} {each.path or ''}: {each.message}" for each in lines[-_LINES:]]
+    log = [f"- {line.level} {line.path or ''}: {line.message}" for line in lines[-_LINES:]]
     return f"""# The run {run.id} of {run.workflow} is {run.state}
 
 Reason: {run.why.text}
@@ -176,13 +180,13 @@ a state. Then choose:
 """
 
 
-def _told(each: Finding) -> str:
-    hint = f"\n  hint: {each.hint}" if each.hint else ""
-    return f"- line {each.line}, column {each.column}: {each.severity}: {each.message}\n  {each.text.strip()}{hint}"
+def _finding_text(finding: Finding) -> str:
+    hint = f"\n  hint: {finding.hint}" if finding.hint else ""
+    return f"- line {finding.line}, column {finding.column}: {finding.severity}: {finding.message}\n  {finding.text.strip()}{hint}"
 
 
 def _list(lines: list[str]) -> str:
     return "\n".join(lines) or "- none"
 
 
-PROMPTS_BY_NAME = {each.name: each for each in (afl_language, afl_write, afl_fix, run_debug)}
+PROMPTS_BY_NAME = {prompt.name: prompt for prompt in (afl_language, afl_write, afl_fix, run_debug)}

@@ -69,10 +69,10 @@ class Resource:
     async def read(self, context: RequestContext, uri: str, filled: Mapping[str, Any], advisor: Advisor) -> wire.ReadResourceResult:
         """Read it; errors of the engine become protocol errors with the code in their data."""
         try:
-            found = await self.body(context, **filled)
+            content = await self.body(context, **filled)
         except TreadleError as error:
             raise refused(error, advisor, uri) from error
-        text = found if isinstance(found, str) else text_of(advisor.value(to_builtins(found)))
+        text = content if isinstance(content, str) else text_of(advisor.value(to_builtins(content)))
         return wire.ReadResourceResult(contents=[wire.TextResourceContents(uri=uri, mime_type=self.mime_type, text=text)])
 
 
@@ -167,7 +167,7 @@ async def flow_source(context: RequestContext, flow_id: str, version: str | None
     sources = (await context.api.flows.get(flow_id, version=_number(version))).sources
     if len(sources) == 1:
         return sources[0].text
-    return "\n".join(f"// --- {each.name} ---\n{each.text}" for each in sources)
+    return "\n".join(f"// --- {source.name} ---\n{source.text}" for source in sources)
 
 
 @resource("afl://servers", "servers")

@@ -195,8 +195,8 @@ async def trial(
     """Run a trial with the answers; nothing is stored."""
     ended = await context.api.flows.trial(sources, workflow, inputs, answers=answers, lenient=lenient)
     status: Status = "COMPLETED" if ended.state == "completed" else "ERROR" if ended.state == "failed" else "PAUSED"
-    asked = ", ".join(sorted({each.facet for each in ended.waiting}))
-    why = f"The trial needs answers for {asked}." if asked else f"The trial {ended.state}; nothing was stored."
+    facets = ", ".join(sorted({call.facet for call in ended.waiting}))
+    why = f"The trial needs answers for {facets}." if facets else f"The trial {ended.state}; nothing was stored."
     if ended.unused:
         why += f" Unused answers: {', '.join(ended.unused)}."
     return Execution(
@@ -211,10 +211,10 @@ async def trial(
         failed_step_id=None,
         missing_handlers=[],
         waiting=[
-            WaitingStep(None, each.path, each.facet, shown(each.params), each.expects, "an answer")
-            for each in ended.waiting[:_WAITING]
+            WaitingStep(None, call.path, call.facet, shown(call.params), call.expects, "an answer")
+            for call in ended.waiting[:_WAITING]
         ],
-        calls=[replace(each, params=shown(each.params), result=shown(each.result)) for each in ended.calls[-_CALLS:]],
+        calls=[replace(call, params=shown(call.params), result=shown(call.result)) for call in ended.calls[-_CALLS:]],
     )
 
 
@@ -246,12 +246,18 @@ async def afl_execute_workflow(
     has the reason, such as an approval (`approval_list`) or a missing handler. Sources that do not compile are an error with
     diagnostics.
     """
-    given = texts(source, sources)
-    await check(context, given, strict=strict)
+    source_texts = texts(source, sources)
+    await check(context, source_texts, strict=strict)
     if answers is not None:
-        return await trial(context, given, workflow_name, inputs, answers, lenient=lenient)
+        return await trial(context, source_texts, workflow_name, inputs, answers, lenient=lenient)
     started = await context.api.runs.start_from_source(
-        given, workflow_name, inputs, lenient=lenient, idempotency_key=idempotency_key, task_list=task_list, deadline=deadline
+        source_texts,
+        workflow_name,
+        inputs,
+        lenient=lenient,
+        idempotency_key=idempotency_key,
+        task_list=task_list,
+        deadline=deadline,
     )
     return await execution(context, started.id, wait_for)
 

@@ -57,21 +57,21 @@ def make_server(context_of: ContextOf) -> Server[Any]:
         return await answer(tool, context, params.arguments or {}, advisor(context))
 
     async def list_resources(ctx: Context, params: wire.PaginatedRequestParams | None) -> wire.ListResourcesResult:
-        return wire.ListResourcesResult(resources=[each.listed() for each in RESOURCES if not each.is_template])
+        return wire.ListResourcesResult(resources=[resource.listed() for resource in RESOURCES if not resource.is_template])
 
     async def list_templates(ctx: Context, params: wire.PaginatedRequestParams | None) -> wire.ListResourceTemplatesResult:
-        templates = [each.listed_template() for each in RESOURCES if each.bare != each.uri or each.is_template]
+        templates = [resource.listed_template() for resource in RESOURCES if resource.bare != resource.uri or resource.is_template]
         return wire.ListResourceTemplatesResult(resource_templates=templates)
 
     async def read_resource(ctx: Context, params: wire.ReadResourceRequestParams) -> wire.ReadResourceResult:
-        found = find_resource(params.uri)
-        if found is None:
+        match = find_resource(params.uri)
+        if match is None:
             raise MCPError(wire.INVALID_PARAMS, f"There is no resource {params.uri}.", {"code": "not_found", "uri": params.uri})
         context = await context_of(ctx)
-        return await found[0].read(context, params.uri, found[1], advisor(context))
+        return await match[0].read(context, params.uri, match[1], advisor(context))
 
     async def list_prompts(ctx: Context, params: wire.PaginatedRequestParams | None) -> wire.ListPromptsResult:
-        return wire.ListPromptsResult(prompts=[each.listed() for each in PROMPTS_BY_NAME.values()])
+        return wire.ListPromptsResult(prompts=[prompt.listed() for prompt in PROMPTS_BY_NAME.values()])
 
     async def get_prompt(ctx: Context, params: wire.GetPromptRequestParams) -> wire.GetPromptResult:
         prompt = PROMPTS_BY_NAME.get(params.name)

@@ -106,12 +106,12 @@ class Tool:
             annotations=hints,
         )
 
-    async def call(self, context: RequestContext, given: Mapping[str, Any]) -> ApiRecord | Fields:
+    async def call(self, context: RequestContext, arguments: Mapping[str, Any]) -> ApiRecord | Fields:
         """Call it; raises `Forbidden` without its scope, and pydantic's `ValidationError` for invalid arguments."""
         if not context.may(self.scope):
             raise Forbidden(self.scope)
         try:
-            fitting = self.arguments.model_validate(dict(given))
+            fitting = self.arguments.model_validate(dict(arguments))
         except ValidationError as error:
             error.add_note(", ".join(self.arguments.model_fields) or "(none)")
             raise
@@ -154,7 +154,7 @@ def _bare(hint: Any) -> Any:
     if get_origin(hint) is Sequence:
         return list[get_args(hint)[0]]  # type: ignore[misc]
     if get_origin(hint) in (Union, types.UnionType):
-        return Union[tuple(_bare(each) for each in get_args(hint))]  # noqa: UP007
+        return Union[tuple(_bare(member) for member in get_args(hint))]  # noqa: UP007
     return hint
 
 
@@ -162,37 +162,37 @@ def _said(doc: Doc) -> dict[str, Any]:
     return {"description": doc.text} | ({} if doc.example is None else {"examples": [doc.example]})
 
 
-def _schema(made: dict[str, Any]) -> dict[str, Any]:
+def _schema(schema: dict[str, Any]) -> dict[str, Any]:
     """The schema without titles, which repeat names: models read schemas, and every token costs."""
-    return {name: _untitled(value) for name, value in made.items() if name != "title"}
+    return {name: _untitled(value) for name, value in schema.items() if name != "title"}
 
 
 def _untitled(schema: Any) -> Any:
     if isinstance(schema, list):
-        return [_untitled(each) for each in schema]
+        return [_untitled(subschema) for subschema in schema]
     if not isinstance(schema, dict):
         return schema
-    kept = {name: value for name, value in schema.items() if not (name == "title" and isinstance(value, str))}
-    return {name: _untitled(value) for name, value in kept.items()}
+    fields = {name: value for name, value in schema.items() if not (name == "title" and isinstance(value, str))}
+    return {name: _untitled(value) for name, value in fields.items()}
 
 
 def _brief(schema: dict[str, Any]) -> dict[str, Any]:
     """The schema as listed: it does not repeat that null stands for an omitted argument, and that unknown ones are refused."""
-    defined = {f"#/$defs/{name}": _brief_type(each) for name, each in schema.get("$defs", {}).items()}
-    properties = {name: _brief_argument(name, _inlined(each, defined)) for name, each in schema["properties"].items()}
+    defined = {f"#/$defs/{name}": _brief_type(definition) for name, definition in schema.get("$defs", {}).items()}
+    properties = {name: _brief_argument(name, _inlined(argument, defined)) for name, argument in schema["properties"].items()}
     brief: dict[str, Any] = {"type": "object", "properties": properties}
     return brief | ({"required": schema["required"]} if "required" in schema else {})
 
 
 def _brief_type(schema: dict[str, Any]) -> dict[str, Any]:
-    kept = {key: value for key, value in schema.items() if key not in ("description", "additionalProperties")}
-    return kept if "enum" not in kept else {"enum": kept["enum"]}
+    brief = {key: value for key, value in schema.items() if key not in ("description", "additionalProperties")}
+    return brief if "enum" not in brief else {"enum": brief["enum"]}
 
 
 def _inlined(schema: Any, defined: Mapping[str, Any]) -> Any:
     """The schema with the definitions in place of references to them."""
     if isinstance(schema, list):
-        return [_inlined(each, defined) for each in schema]
+        return [_inlined(subschema, defined) for subschema in schema]
     if not isinstance(schema, dict):
         return schema
     if "$ref" in schema:
@@ -201,20 +201,20 @@ def _inlined(schema: Any, defined: Mapping[str, Any]) -> Any:
 
 
 def _brief_argument(name: str, schema: dict[str, Any]) -> dict[str, Any]:
-    kept = {key: value for key, value in schema.items() if not (key == "default" and value in (None, []))}
-    if "anyOf" in kept:
-        parts = [each for each in kept["anyOf"] if each != {"type": "null"}]
-        kept = (parts[0] if len(parts) == 1 else {"anyOf": parts}) | {key: kept[key] for key in kept if key != "anyOf"}
-    if kept.get("additionalProperties") is True:
-        del kept["additionalProperties"]
-    dropped = {"description", "examples", "default"} if name in SHARED else {"examples"} if kept.get("type") != "string" else set()
-    return {key: value for key, value in kept.items() if key not in dropped}
+    brief = {key: value for key, value in schema.items() if not (key == "default" and value in (None, []))}
+    if "anyOf" in brief:
+        parts = [alternative for alternative in brief["anyOf"] if alternative != {"type": "null"}]
+        brief = (parts[0] if len(parts) == 1 else {"anyOf": parts}) | {key: brief[key] for key in brief if key != "anyOf"}
+    if brief.get("additionalProperties") is True:
+        del brief["additionalProperties"]
+    dropped = {"description", "examples", "default"} if name in SHARED else {"examples"} if brief.get("type") != "string" else set()
+    return {key: value for key, value in brief.items() if key not in dropped}
 
 
-async def answer(tool: Tool, context: RequestContext, given: Mapping[str, Any], advisor: Advisor) -> wire.CallToolResult:
+async def answer(tool: Tool, context: RequestContext, arguments: Mapping[str, Any], advisor: Advisor) -> wire.CallToolResult:
     """Call the tool; errors become results, so that the model sees them."""
     try:
-        return _result(advisor.value(to_builtins(await tool.call(context, given))))
+        return _result(advisor.value(to_builtins(await tool.call(context, arguments))))
     except TreadleError as error:
         return _result(advisor.value(_error(error.code, str(error), **details(error))), is_error=True)
     except ValidationError as error:
@@ -226,19 +226,22 @@ async def answer(tool: Tool, context: RequestContext, given: Mapping[str, Any], 
 
 def details(error: TreadleError) -> dict[str, Json]:
     """Details of an error: AFL diagnostics and the missing scope."""
-    told: Mapping[str, Any] = getattr(error, "problem", {})
-    own = [each.as_json() if hasattr(each, "as_json") else to_builtins(each) for each in getattr(error, "diagnostics", ())]
-    found: Sequence[Any] = told.get("diagnostics") or own
-    scope = told.get("scope") or getattr(error, "scope", None)
-    return ({"diagnostics": list(found)} if found else {}) | ({"scope": str(scope)} if scope else {})
+    problem: Mapping[str, Any] = getattr(error, "problem", {})
+    own = [
+        diagnostic.as_json() if hasattr(diagnostic, "as_json") else to_builtins(diagnostic)
+        for diagnostic in getattr(error, "diagnostics", ())
+    ]
+    diagnostics: Sequence[Any] = problem.get("diagnostics") or own
+    scope = problem.get("scope") or getattr(error, "scope", None)
+    return ({"diagnostics": list(diagnostics)} if diagnostics else {}) | ({"scope": str(scope)} if scope else {})
 
 
 def _misfit(error: ValidationError) -> dict[str, Json]:
-    problems: list[Json] = [{"at": [str(part) for part in each["loc"]], "message": each["msg"]} for each in error.errors()]
+    problems: list[Json] = [{"at": [str(part) for part in detail["loc"]], "message": detail["msg"]} for detail in error.errors()]
     first = error.errors()[0]
     where = ".".join(str(part) for part in first["loc"])
-    known = "".join(f" It has the arguments {note}." for note in getattr(error, "__notes__", ()))
-    message = f"The arguments of {error.title} are invalid: {where}: {first['msg']}.{known}"
+    accepted = "".join(f" It has the arguments {note}." for note in getattr(error, "__notes__", ()))
+    message = f"The arguments of {error.title} are invalid: {where}: {first['msg']}.{accepted}"
     return _error("invalid_request", message, problems=problems)
 
 

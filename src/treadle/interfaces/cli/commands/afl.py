@@ -68,7 +68,7 @@ def _as_json(compiled: Compiled, ok: bool, *, with_program: bool) -> dict[str, J
     value: dict[str, Json] = {
         "ok": ok,
         "digest": compiled.digest or None,
-        "diagnostics": [each.as_json() for each in compiled.diagnostics],
+        "diagnostics": [diagnostic.as_json() for diagnostic in compiled.diagnostics],
     }
     if compiled.ok:
         program = Program.load(compiled.program)
@@ -130,14 +130,17 @@ def fmt(
     if "-" in files and len(files) > 1:
         raise InvalidInput("- (stdin) cannot be combined with files.")
     done = _format(read_sources(files))
-    changed = [each for each in done if each.changed]
+    changed = [rewritten for rewritten in done if rewritten.changed]
     if not (check or diff):
         for rewritten in done if files == ["-"] else changed:
             _write(rewritten.name, rewritten.after)
         if files == ["-"]:
             return
-    value = {"files": [{"file": each.name, "changed": each.changed} for each in done], "written": not (check or diff)}
-    session.show(value, lambda: plain(_told(done, changed, check=check, diff=diff)))
+    value = {
+        "files": [{"file": rewritten.name, "changed": rewritten.changed} for rewritten in done],
+        "written": not (check or diff),
+    }
+    session.show(value, lambda: plain(_format_summary(done, changed, check=check, diff=diff)))
     if check and changed:
         raise Exit(FAILED)
 
@@ -157,18 +160,22 @@ def _format(sources: list[tuple[str, str]]) -> list[_Rewritten]:
     return done
 
 
-def _told(done: list[_Rewritten], changed: list[_Rewritten], *, check: bool, diff: bool) -> str:
+def _format_summary(done: list[_Rewritten], changed: list[_Rewritten], *, check: bool, diff: bool) -> str:
     if diff:
-        return "\n".join(_diff(each) for each in changed) or f"{len(done)} already formatted"
+        return "\n".join(_diff(rewritten) for rewritten in changed) or f"{len(done)} already formatted"
     verb = "would be formatted" if check else "formatted"
-    lines = [f"{each.name}: {verb}" for each in changed]
+    lines = [f"{rewritten.name}: {verb}" for rewritten in changed]
     unchanged = len(done) - len(changed)
     return "\n".join([*lines, f"{len(changed)} {verb}, {unchanged} unchanged"])
 
 
-def _diff(each: _Rewritten) -> str:
+def _diff(rewritten: _Rewritten) -> str:
     lines = difflib.unified_diff(
-        each.before.splitlines(), each.after.splitlines(), each.name, f"{each.name} ({each.how})", lineterm=""
+        rewritten.before.splitlines(),
+        rewritten.after.splitlines(),
+        rewritten.name,
+        f"{rewritten.name} ({rewritten.how})",
+        lineterm="",
     )
     return printable("\n".join(lines), keep="\n\t")
 
@@ -192,7 +199,7 @@ def fix(
     before = read_sources(files)
     fixed = fix_sources(before)
     done = [_Rewritten(name, text, after, "fixed") for (name, text), (_, after) in zip(before, fixed.sources, strict=True)]
-    changed = [each for each in done if each.changed]
+    changed = [rewritten for rewritten in done if rewritten.changed]
     tell_diagnostics(session, fixed.compiled.diagnostics)
     if files == ["-"] and not (check or session.json):
         sys.stdout.write(done[0].after)
@@ -209,20 +216,23 @@ def fix(
 def _fixed_json(done: list[_Rewritten], fixed: Fixed, *, write: bool) -> dict[str, Json]:
     return {
         "ok": fixed.compiled.ok,
-        "files": [{"file": each.name, "changed": each.changed, "text": each.after} for each in done],
+        "files": [{"file": rewritten.name, "changed": rewritten.changed, "text": rewritten.after} for rewritten in done],
         "written": write,
-        "fixed": [each.as_json() for each in fixed.applied],
-        "diagnostics": [each.as_json() for each in fixed.compiled.diagnostics],
+        "fixed": [diagnostic.as_json() for diagnostic in fixed.applied],
+        "diagnostics": [diagnostic.as_json() for diagnostic in fixed.compiled.diagnostics],
     }
 
 
 def _fixed_text(changed: list[_Rewritten], fixed: Fixed, *, write: bool, check: bool) -> str:
     verb = "fixed" if write else "can be fixed"
-    shown = [] if write or check else [_diff(each) for each in changed]
-    shown += [f"{each.source}:{each.line}:{each.column}: {verb}: {each.fixes[0].title}" for each in fixed.applied]
-    left = len(fixed.compiled.errors)
-    rest = f"; {_count(left, 'error')} left" if left else ""
-    return "\n".join([*shown, f"{_count(len(fixed.applied), 'problem') or 'Nothing'} {verb}{rest}"])
+    lines = [] if write or check else [_diff(rewritten) for rewritten in changed]
+    lines += [
+        f"{diagnostic.source}:{diagnostic.line}:{diagnostic.column}: {verb}: {diagnostic.fixes[0].title}"
+        for diagnostic in fixed.applied
+    ]
+    remaining = len(fixed.compiled.errors)
+    rest = f"; {_count(remaining, 'error')} left" if remaining else ""
+    return "\n".join([*lines, f"{_count(len(fixed.applied), 'problem') or 'Nothing'} {verb}{rest}"])
 
 
 async def graph(
@@ -238,21 +248,21 @@ async def graph(
 
     name = flow_name(places)
     if name is None:
-        sources = [SourceText(each, text) for each, text in read_sources(places)]
+        sources = [SourceText(file, text) for file, text in read_sources(places)]
         async with session.api(scratch=True) as api:
-            made = await api.flows.draw(sources, workflow=workflow)
+            drawing = await api.flows.draw(sources, workflow=workflow)
     else:
         async with session.api() as api:
-            made = await api.flows.graph(name, workflow=workflow)
+            drawing = await api.flows.graph(name, workflow=workflow)
     if session.json or form == "json":
         value = {
-            "nodes": [{"id": node.id, "label": node.label, "kind": node.kind, "group": node.group} for node in made.nodes],
-            "edges": to_builtins(made.edges),
-            "groups": [{"id": block.id, "label": block.label, "parent": block.parent} for block in made.groups],
+            "nodes": [{"id": node.id, "label": node.label, "kind": node.kind, "group": node.group} for node in drawing.nodes],
+            "edges": to_builtins(drawing.edges),
+            "groups": [{"id": block.id, "label": block.label, "parent": block.parent} for block in drawing.groups],
         }
         text = json.dumps(value, ensure_ascii=False, indent=2) + "\n"
     else:
-        text = made.dot if form == "dot" else made.mermaid
+        text = drawing.dot if form == "dot" else drawing.mermaid
     sys.stdout.write(text)
     sys.stdout.flush()
 
@@ -276,7 +286,7 @@ async def publish(
         compile_here(session, engine, sources, strict=strict)
 
     async with session.api(migrate=True, first=check) as api:
-        published = await api.flows.publish(name, [SourceText(each, text) for each, text in sources])
+        published = await api.flows.publish(name, [SourceText(file, text) for file, text in sources])
     session.show(published, lambda: plain(f"{name} is at version {published.version} now ({published.flow_id[:12]})"))
 
 
@@ -296,18 +306,18 @@ async def show(
 def _sources(sources: list[SourceText]) -> RenderableType:
     if len(sources) == 1:
         return plain(sources[0].text.rstrip("\n"))
-    return plain("\n".join(f"// {each.name}\n{each.text.rstrip()}\n" for each in sources))
+    return plain("\n".join(f"// {source.name}\n{source.text.rstrip()}\n" for source in sources))
 
 
 def _flow(name: str, flow: FlowDetail, now: datetime) -> RenderableType:
     from rich.console import Group
 
-    newest = next((each.version for each in flow.versions if each.flow_id == flow.id), None)
+    newest = next((version.version for version in flow.versions if version.flow_id == flow.id), None)
     rows: list[tuple[str, object]] = [
         ("version", f"{newest} of {len(flow.versions)}" if newest is not None else "not published"),
         ("digest", flow.id),
         ("stored", when(flow.created_at, now)),
-        ("sources", ", ".join(each.name for each in flow.sources)),
+        ("sources", ", ".join(source.name for source in flow.sources)),
         ("handlers", ", ".join(flow.event_facets) or "none needed"),
     ]
     parts: list[RenderableType] = [plain(name, "bold"), facts(rows), plain("\nWorkflows", "bold")]
@@ -321,5 +331,5 @@ def _flow(name: str, flow: FlowDetail, now: datetime) -> RenderableType:
 def signature(workflow: WorkflowSignature) -> str:
     """The declaration of a workflow: `shop.Checkout(order: Order, vip: Boolean = ...) => (receipt: String)`."""
     params = ", ".join(f"{param.name}: {param.type}{'' if param.required else ' = ...'}" for param in workflow.params)
-    returns = ", ".join(f"{each.name}: {each.type}" for each in workflow.returns)
+    returns = ", ".join(f"{field.name}: {field.type}" for field in workflow.returns)
     return f"{workflow.name}({params})" + (f" => ({returns})" if returns else "")

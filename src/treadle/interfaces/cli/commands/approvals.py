@@ -68,8 +68,8 @@ async def _decide(
         answers: list[DecisionResult] = []
         for first in range(0, len(each_once), _MANY):
             answers += (await api.approvals.decide_many(each_once[first : first + _MANY], decision, reason=reason)).answers
-    session.show(DecisionResults(answers), lambda: plain("\n".join(each.text for each in answers)))
-    errors = [each.error for each in answers if each.error is not None]
+    session.show(DecisionResults(answers), lambda: plain("\n".join(answer.text for answer in answers)))
+    errors = [answer.error for answer in answers if answer.error is not None]
     if errors:
         codes = {exit_code_of_code(error.code) for error in errors}
         raise Exit(codes.pop() if len(codes) == 1 else FAILED)

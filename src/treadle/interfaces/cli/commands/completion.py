@@ -100,8 +100,8 @@ def possible(words: Sequence[str]) -> list[tuple[str, str]]:
     typed = [*words, ""] if words[-1] == "=" else words
     *before, begun = [word for word in typed if word != "="]  # bash splits --state=failed into three words
     joined = f"{begun.partition('=')[0]}=" if begun.startswith("--") and "=" in begun else ""
-    found = ShellComplete(make_app(), {}, "treadle", "").get_completions(before, begun)
-    return [(f"{joined}{each.value}", _first(each.help)) for each in found if each.type == "plain"]
+    completions = ShellComplete(make_app(), {}, "treadle", "").get_completions(before, begun)
+    return [(f"{joined}{completion.value}", _first(completion.help)) for completion in completions if completion.type == "plain"]
 
 
 def _first(text: str | None) -> str:
@@ -119,7 +119,7 @@ def values(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[
 
 def _values(ctx: click.Context, path: Sequence[str], param: click.Parameter) -> Iterable[str]:
     if isinstance(param.type, click.Choice):
-        return [str(each) for each in param.type.choices]
+        return [str(choice) for choice in param.type.choices]
     metavar = (param.metavar or "").strip("[].")
     if metavar == "STATE":
         from treadle.model.states import MACHINES, TaskState

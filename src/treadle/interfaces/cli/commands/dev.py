@@ -70,25 +70,25 @@ async def dev(
                     await worker.load(list(project.handlers))
                 continue
             files, seen = changed(seen, now), now
-            if any(Path(each).name == FILE for each in files):
+            if any(Path(file).name == FILE for file in files):
                 project = _again(project, handlers, flows)
                 folders = _folders(project)
-            if not all(each.endswith(".afl") for each in files):
-                await _reload(session, engine, worker, project, [each for each in files if not each.endswith(".afl")])
-            if not all(each.endswith(".py") for each in files):
+            if not all(file.endswith(".afl") for file in files):
+                await _reload(session, engine, worker, project, [file for file in files if not file.endswith(".afl")])
+            if not all(file.endswith(".py") for file in files):
                 version = await _publish(session, engine, project, version)
     announce_stop(session)
 
 
 def _project(handlers: Sequence[str] | None, flows: Sequence[str] | None) -> Project:
-    found = find_project()
-    if found is None and not handlers and not flows:
+    project = find_project()
+    if project is None and not handlers and not flows:
         raise InvalidInput(
             f"There is no project in {Path.cwd()}: no {FILE} with [tool.treadle]. Write one with `treadle init`, "
             "or give --handlers FILE and --flows FOLDER."
         )
-    found = found or Project(Path.cwd().name)
-    return replace(found, handlers=tuple(handlers or found.handlers), flows=tuple(flows or found.flows))
+    project = project or Project(Path.cwd().name)
+    return replace(project, handlers=tuple(handlers or project.handlers), flows=tuple(flows or project.flows))
 
 
 def _again(before: Project, handlers: Sequence[str] | None, flows: Sequence[str] | None) -> Project:
@@ -102,8 +102,8 @@ def _again(before: Project, handlers: Sequence[str] | None, flows: Sequence[str]
 def _folders(project: Project) -> list[str]:
     """Return the folders to watch: this one, and those of sources outside of it."""
     here = Path.cwd()
-    outside = [Path(each).resolve() for each in (*project.flows, *project.handlers) if Path(each).exists()]
-    return [".", *(str(each if each.is_dir() else each.parent) for each in outside if not each.is_relative_to(here))]
+    outside = [Path(place).resolve() for place in (*project.flows, *project.handlers) if Path(place).exists()]
+    return [".", *(str(path if path.is_dir() else path.parent) for path in outside if not path.is_relative_to(here))]
 
 
 def _engine_of(session: Session, worker: ReloadedWorker) -> Engine:
@@ -116,11 +116,11 @@ def _engine_of(session: Session, worker: ReloadedWorker) -> Engine:
 
 
 async def _announce(session: Session, engine: Engine, server: HttpServer, worker: ReloadedWorker, grace: float) -> None:
-    told, shown = await entrance(engine, server)
-    event = {"event": "started", "store": engine.kernel.store.url, **told, "pid": os.getpid(), **_worker(worker)}
+    access, access_lines = await entrance(engine, server)
+    event = {"event": "started", "store": engine.kernel.store.url, **access, "pid": os.getpid(), **_worker(worker)}
     lines = [
         f"Store:    {engine.kernel.store.url}",
-        *shown,
+        *access_lines,
         f"Handlers: {_handlers(worker)}",
         f"Stop:     Ctrl-C or kill {os.getpid()}; running work gets {grace:g} s",
     ]
@@ -140,8 +140,8 @@ def _handlers(worker: ReloadedWorker) -> str:
 async def _reload(session: Session, engine: Engine, worker: ReloadedWorker, project: Project, files: list[str]) -> None:
     """Replace the worker; if the new code does not load, the previous one stays."""
     if not await worker.load(list(project.handlers)):
-        kept = "the worker keeps the previous version" if worker.event else "there is no worker"
-        message = f"{', '.join(files)}: not loaded, {kept} until the files have changed again."
+        outcome = "the worker keeps the previous version" if worker.event else "there is no worker"
+        message = f"{', '.join(files)}: not loaded, {outcome} until the files have changed again."
         tell_error("not_reloaded", message, as_json=session.json)
         return
     if worker.event["store"] != engine.kernel.store.url:
@@ -160,7 +160,7 @@ async def _publish(session: Session, engine: Engine, project: Project, before: i
         sources = read_sources(project.flows)
         program = compile_here(session, engine, sources, strict=project.strict)
         texts = [SourceText(name, text) for name, text in sources]
-        made = await session.on(engine).flows.publish(project.name, texts, strict=project.strict)
+        published = await session.on(engine).flows.publish(project.name, texts, strict=project.strict)
     except InvalidFlow as error:
         tell_flow_error(error, as_json=session.json)
         tell_note(f"The flow {project.name} is published again when it compiles; until then its last version stays.")
@@ -168,11 +168,11 @@ async def _publish(session: Session, engine: Engine, project: Project, before: i
     except SourceNotFound as error:
         tell_note(str(error))
         return None
-    if made.version != before:
+    if published.version != before:
         names = [facet.qualified_name for facet in program.workflows]
-        event = {"event": "published", "flow": project.name, "version": made.version, "workflows": names}
-        announce(session, event, [f"Flow:     {project.name} version {made.version}: {', '.join(names) or 'no workflow'}"])
-    return made.version
+        event = {"event": "published", "flow": project.name, "version": published.version, "workflows": names}
+        announce(session, event, [f"Flow:     {project.name} version {published.version}: {', '.join(names) or 'no workflow'}"])
+    return published.version
 
 
 _ENDS_IN = 5.0
@@ -281,10 +281,10 @@ Files = Mapping[str, tuple[int, int]]
 
 def look(folders: Iterable[str]) -> Files:
     """Return the watched files below the folders, with their times of change and sizes; hidden folders are left out."""
-    found: dict[str, tuple[int, int]] = {}
+    files: dict[str, tuple[int, int]] = {}
     for root in dict.fromkeys(folders):
         for folder, inner, names in os.walk(root):
-            inner[:] = [each for each in inner if not each.startswith(".") and each not in _SKIPPED]
+            inner[:] = [subfolder for subfolder in inner if not subfolder.startswith(".") and subfolder not in _SKIPPED]
             if "pyvenv.cfg" in names:
                 inner.clear()
                 continue
@@ -295,8 +295,8 @@ def look(folders: Iterable[str]) -> Files:
                         state = path.stat()
                     except OSError:
                         continue  # deleted meanwhile
-                    found[str(path)] = (state.st_mtime_ns, state.st_size)
-    return found
+                    files[str(path)] = (state.st_mtime_ns, state.st_size)
+    return files
 
 
 async def next_change(folders: Iterable[str], before: Files, stop: asyncio.Event) -> Files | None:

@@ -68,17 +68,17 @@ async def start(
             **deadline_option(deadline),
             tags=tags(tag_pairs),
         )
-        shown: dict[str, Json] = {"id": started.id, "created": started.created}
+        summary: dict[str, Json] = {"id": started.id, "created": started.created}
         if not wait and limit is None:
-            said = f"Started {name} as {started.id}" if started.created else f"A run already has this key: {started.id}"
-            session.show(shown, lambda: plain(said))
+            message = f"Started {name} as {started.id}" if started.created else f"A run already has this key: {started.id}"
+            session.show(summary, lambda: plain(message))
             return
         ended = await end_of(api, started.id, limit)
     if (failed := failure_of(ended)) is not None:
         tell_failed(session, started.id, failed, ended)
         raise Exit(FAILED)
     result = (ended.outputs or {}).get("result")
-    session.show(shown | {"result": result}, lambda: pretty(result))
+    session.show(summary | {"result": result}, lambda: pretty(result))
 
 
 async def adopt(
@@ -109,12 +109,12 @@ async def signal(
     """Send a signal to a run of a durable function; it is kept until the function waits for it."""
     value = any_json(payload, "payload")
     async with session.api() as api:
-        told = await api.runs.signal(run_id, name, value, idempotency_key=idempotency_key)
-    if told.told and not told.awaited and not session.json:
-        waits = f"it waits for {', '.join(told.awaited_signals)}" if told.awaited_signals else "it waits for no signal"
+        delivery = await api.runs.signal(run_id, name, value, idempotency_key=idempotency_key)
+    if delivery.told and not delivery.awaited and not session.json:
+        waits = f"it waits for {', '.join(delivery.awaited_signals)}" if delivery.awaited_signals else "it waits for no signal"
         tell_note(f"Nothing waits for {name} now ({waits}); the signal is kept until the function does.")
-    said = f"Sent {name} to {run_id}" if told.told else f"{name} was already sent to {run_id} with that key"
-    session.show(told, lambda: plain(said))
+    message = f"Sent {name} to {run_id}" if delivery.told else f"{name} was already sent to {run_id} with that key"
+    session.show(delivery, lambda: plain(message))
 
 
 async def update(
@@ -130,15 +130,15 @@ async def update(
         raise InvalidInput(f"--wait must be from 0 to {WAIT_LIMIT:g} seconds, not {wait_for:g}.")
     value = any_json(payload, "payload")
     async with session.api() as api:
-        found = await api.runs.update(run_id, name, value, wait_for=wait_for, idempotency_key=idempotency_key)
-    if found.answered:
-        session.show(found, lambda: pretty(found.value))
+        reply = await api.runs.update(run_id, name, value, wait_for=wait_for, idempotency_key=idempotency_key)
+    if reply.answered:
+        session.show(reply, lambda: pretty(reply.value))
         return
-    again = f"treadle update {run_id} {name} --idempotency-key {found.idempotency_key}"
-    said = (
+    again = f"treadle update {run_id} {name} --idempotency-key {reply.idempotency_key}"
+    message = (
         f"No answer after {wait_for:g} s; the update stays until the function asks for {name} (`treadle why {run_id}` shows what "
     )
-    session.show(found, lambda: plain(f"{said}it waits for). Wait for the answer with `{again}`."))
+    session.show(reply, lambda: plain(f"{message}it waits for). Wait for the answer with `{again}`."))
     raise Exit(TIME_RAN_OUT)
 
 
@@ -156,9 +156,9 @@ async def record(
         session.console.file.write(recording.text() + "\n")
         return
     _write_new(Path(output), recording.text())
-    shown: Json = {"run_id": recording.run_id, "path": output, "steps": len(recording.steps)}
+    summary: Json = {"run_id": recording.run_id, "path": output, "steps": len(recording.steps)}
     session.show(
-        shown, lambda: plain(f"{recording.function}@{recording.version}: {len(recording.steps)} steps written to {output}")
+        summary, lambda: plain(f"{recording.function}@{recording.version}: {len(recording.steps)} steps written to {output}")
     )
 
 

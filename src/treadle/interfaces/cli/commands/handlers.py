@@ -182,10 +182,10 @@ def load_tools(place: str) -> ToolRegistry:
     module, _, name = place.rpartition(":")
     if not module:
         module, name = place, "tools"
-    found = getattr(load_place(module), name, None)
-    if not isinstance(found, ToolRegistry):
+    registry = getattr(load_place(module), name, None)
+    if not isinstance(registry, ToolRegistry):
         raise InvalidInput(f"{name} in {module} is not a ToolRegistry; give one as --tools MODULE:NAME.")
-    return found
+    return registry
 
 
 Facet = Annotated[str, argument(metavar="FACET", help="The event facet's qualified name, e.g. billing.ProcessPayment")]
@@ -194,9 +194,9 @@ Facet = Annotated[str, argument(metavar="FACET", help="The event facet's qualifi
 async def list_handlers(session: Session) -> None:
     """List registered handlers and their missing requirements, on this machine or on the server."""
     async with _rooted(session, None).api() as api:
-        found = await api.handlers.list()
+        handlers = await api.handlers.list()
         now = (await api.system.time()).now
-    show(session, found, now)
+    show(session, handlers, now)
 
 
 async def register(
@@ -215,9 +215,9 @@ async def register(
     roots: Roots = None,
 ) -> None:
     """Register a handler for a facet, replacing any other; running runners load it at their next refresh."""
-    limit, given = seconds(timeout, "--timeout") or 0, parse_payload(metadata)
+    limit, parsed_metadata = seconds(timeout, "--timeout") or 0, parse_payload(metadata)
     async with _rooted(session, roots).api(migrate=True) as api:
-        made = await api.handlers.register(
+        registration = await api.handlers.register(
             facet,
             module,
             entrypoint=entrypoint,
@@ -225,13 +225,13 @@ async def register(
             checksum=checksum,
             timeout=limit,
             requirements=requirements or (),
-            metadata=given,
+            metadata=parsed_metadata,
         )
-    if made.missing_module is not None:
-        tell_warning(f"{made.missing_module} Runners look for it when a task arrives.")
-    for missing in made.missing_requirements:
+    if registration.missing_module is not None:
+        tell_warning(f"{registration.missing_module} Runners look for it when a task arrives.")
+    for missing in registration.missing_requirements:
         tell_warning(f"the handler needs {missing}")
-    session.show(made, lambda: plain(f"{facet} is handled by {entrypoint} of {module}"))
+    session.show(registration, lambda: plain(f"{facet} is handled by {entrypoint} of {module}"))
 
 
 async def try_out(
@@ -245,9 +245,9 @@ async def try_out(
 
     Exits 1 with the code that a task would fail with: import_failed, entrypoint_missing, handler_error, or the handler's own.
     """
-    given = parse_payload(payload, parameters or ()) or {}
+    inputs = parse_payload(payload, parameters or ()) or {}
     async with _rooted(session, roots).api() as api:
-        trial = await api.handlers.test(facet, given, wait_for=WAIT_LIMIT)
+        trial = await api.handlers.test(facet, inputs, wait_for=WAIT_LIMIT)
     for missing in trial.missing_requirements:
         tell_warning(f"the handler needs {missing}")
     sys.stderr.write(trial.output)

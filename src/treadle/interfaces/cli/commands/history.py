@@ -92,9 +92,9 @@ async def stream(
     """List the streams of a run, or print one: text as it is, other entries and notices on lines of their own."""
     async with session.api() as api:
         if name is None:
-            found = await api.streams.list(work)
+            streams = await api.streams.list(work)
             now = (await api.system.time()).now
-            show(session, found, now)
+            show(session, streams, now)
         elif follow:
             printer = _Printer(session)
             await _follow(api.streams.follow(work, name, offset=offset), printer.print)
@@ -171,7 +171,7 @@ async def show_trace(session: Session, _: Api, trace: Trace) -> None:
 
 
 def _timeline(trace: Trace) -> RenderableType:
-    end = max(trace.ended_at or trace.now, *(each.ended_at or trace.now for each in trace.entries))
+    end = max(trace.ended_at or trace.now, *(entry.ended_at or trace.now for entry in trace.entries))
     whole = max((end - trace.began_at) / timedelta(milliseconds=1), 1.0)
     origin = "" if trace.origin is None else f"; from {trace.origin.kind} {trace.origin.name}"
     many = "1 run or task" if trace.total == 1 else f"{trace.total} runs and tasks"
@@ -179,8 +179,8 @@ def _timeline(trace: Trace) -> RenderableType:
     head = [f"{trace.name} {trace.state}: {many} in {span(whole)}{origin}{by}", f"id {trace.id}"]
     if trace.trace_id not in (None, trace.id):
         head[1] += f", trace {trace.trace_id}"
-    rows = [_row(each, trace, whole) for each in trace.entries]
-    notes = [f"{each.name}: `treadle trace {trace.id} --group {each.id}`" for each in trace.entries if each.kind == "group"]
+    rows = [_row(entry, trace, whole) for entry in trace.entries]
+    notes = [f"{entry.name}: `treadle trace {trace.id} --group {entry.id}`" for entry in trace.entries if entry.kind == "group"]
     return plain("\n".join([*(short(line, 80) for line in head), "", *rows, *(["", "Groups:"] if notes else []), *notes]))
 
 
@@ -190,7 +190,7 @@ def _row(entry: TraceEntry, trace: Trace, whole: float) -> str:
     name = f"{'  ' * entry.depth}{kind if entry.kind != 'group' else ''}{entry.name}{many}"
     state = entry.state.replace("_", " ")
     if entry.kind == "group" and len(entry.states) > 1:
-        state = " ".join(f"{count} {each[:6]}" for each, count in entry.states.items())
+        state = " ".join(f"{count} {member_state[:6]}" for member_state, count in entry.states.items())
     began = entry.began_at or entry.created_at
     took = span(((entry.ended_at or trace.now) - began) / timedelta(milliseconds=1))
     bar = _bar(entry, trace, whole)

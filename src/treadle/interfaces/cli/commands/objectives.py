@@ -39,8 +39,8 @@ def _columns(board: ObjectiveBoard) -> RenderableType:
     for status in STATUSES:
         column: BoardColumn = getattr(board, status)
         table.add_column(f"{status} {column.count}", ratio=1, overflow="fold", header_style=STYLES[status])
-        left = column.count - len(column.objectives)
-        more = [plain(f"and {left} more", "dim")] if left > 0 else []
+        hidden = column.count - len(column.objectives)
+        more = [plain(f"and {hidden} more", "dim")] if hidden > 0 else []
         cells.append([*(_card(objective) for objective in column.objectives), *more])
     for row in range(max((len(cell) for cell in cells), default=0)):
         table.add_row(*(cell[row] if row < len(cell) else "" for cell in cells))
@@ -71,9 +71,9 @@ def check(
         if handlers:
             _check_names(topology, load_engines(session, handlers)[0])
     except InvalidTopology as error:
-        found = error.problems
-        told = [{"path": each.path, "line": each.line, "message": each.message} for each in found]
-        session.show({"file": path, "ok": False, "problems": told}, lambda: _problems(path, found))
+        problems = error.problems
+        problems_json = [{"path": problem.path, "line": problem.line, "message": problem.message} for problem in problems]
+        session.show({"file": path, "ok": False, "problems": problems_json}, lambda: _problems(path, problems))
         raise Exit(BAD_INPUT) from None
     warnings = list(_warnings(topology))
     session.show(_json(path, topology, warnings), lambda: _topology(path, topology, warnings))
@@ -146,11 +146,13 @@ def _topology(path: str, topology: Topology, warnings: list[str]) -> RenderableT
     for name, role in topology.additional.items():
         rows.append((f"role {name}", f"{role.handler}, on {', '.join(role.events)}"))
     rows.append(("approval", f"by the reviewer {topology.reviewer}" if topology.reviewer else "by people"))
-    rows += [("warning", plain(each, "yellow")) for each in warnings]
+    rows += [("warning", plain(warning, "yellow")) for warning in warnings]
     return Group(plain(f"{path}: ok", "green"), facts(rows))
 
 
 def _problems(path: str, problems: tuple[TopologyProblem, ...]) -> RenderableType:
     from rich.console import Group
 
-    return Group(plain(f"{path}: {len(problems)} problem(s)", "bold red"), *(plain(f"  {each.render()}") for each in problems))
+    return Group(
+        plain(f"{path}: {len(problems)} problem(s)", "bold red"), *(plain(f"  {problem.render()}") for problem in problems)
+    )

@@ -52,39 +52,39 @@ async def enqueue(
     limit = wait_limit(wait_for)
     spec = TaskSpec(name=name, payload=value, **options)
     async with session.api(migrate=True, first=lambda engine: engine.kernel.queue.check([spec])) as api:
-        made = await api.tasks.enqueue(name, value, **options)
+        task = await api.tasks.enqueue(name, value, **options)
         if wait or limit is not None:
-            await _wait(session, api, made, limit)
+            await _wait(session, api, task, limit)
         else:
-            said = f"Enqueued {name} as {made.id}" if made.created else f"A task already has this key: {made.id}"
-            session.show(made, lambda: plain(said))
-            if made.created and not session.json:
+            message = f"Enqueued {name} as {task.id}" if task.created else f"A task already has this key: {task.id}"
+            session.show(task, lambda: plain(message))
+            if task.created and not session.json:
                 with suppress(Forbidden):  # a token may allow only enqueueing
-                    await _warn(api, made)
+                    await _warn(api, task)
 
 
-async def _warn(api: Api, made: TaskCreated) -> None:
+async def _warn(api: Api, task: TaskCreated) -> None:
     """Warn if no live worker can take the task: its name may be misspelled."""
-    reason = await api.tasks.why(made.id)
+    reason = await api.tasks.why(task.id)
     if reason.code == "no_worker":
-        tell_warning(f"task {made.id} waits: {reason.text}")
+        tell_warning(f"task {task.id} waits: {reason.text}")
 
 
-async def _wait(session: Session, api: Api, made: TaskCreated, limit: float | None) -> None:
+async def _wait(session: Session, api: Api, task: TaskCreated, limit: float | None) -> None:
     """Print only the result, so that it can be piped; errors and warnings go to stderr."""
     if not session.json:
-        await _warn(api, made)
+        await _warn(api, task)
     try:
-        ended = await wait_for_end(lambda part: api.tasks.result(made.id, wait_for=part), limit, "Task", made.id)
+        ended = await wait_for_end(lambda part: api.tasks.result(task.id, wait_for=part), limit, "Task", task.id)
     except asyncio.CancelledError:
-        tell_warning(f"task {made.id} continues; `treadle why {made.id}` shows its state")
+        tell_warning(f"task {task.id} continues; `treadle why {task.id}` shows its state")
         raise
-    shown = {"id": made.id, "name": made.name, "created": made.created, "state": ended.state, "result": ended.result}
+    summary = {"id": task.id, "name": task.name, "created": task.created, "state": ended.state, "result": ended.result}
     if ended.state == TaskState.COMPLETED:
-        session.show(shown, lambda: pretty(ended.result))
+        session.show(summary, lambda: pretty(ended.result))
         return
     if session.json:
-        session.show(shown | {"error": ended.error}, lambda: plain(""))
+        session.show(summary | {"error": ended.error}, lambda: plain(""))
     tell_error(f"task_{ended.state}", _how(ended), as_json=session.json)
     raise Exit(FAILED)
 
@@ -130,16 +130,16 @@ async def limit(
         await show_lists(session, api, await api.lists.list())
 
 
-def _check(key: str | None, handler: str | None, away: frozenset[str], given: dict[str, float | None]) -> None:
+def _check(key: str | None, handler: str | None, away: frozenset[str], limits: dict[str, float | None]) -> None:
     """Reject contradictory options before anything is changed."""
     if (key is None) == (handler is None):
         raise InvalidInput("Give either --key KEY or --handler NAME.")
     if unknown := away.difference(_REMOVABLE):
         raise InvalidInput(f"--none takes {', '.join(_REMOVABLE)}, not {min(unknown)!r}.")
-    wanted = away.union(name for name, value in given.items() if value is not None)
+    wanted = away.union(name for name, value in limits.items() if value is not None)
     if not wanted:
         raise InvalidInput("Give --max N, --rate R, --backlog N, or --none max|rate|backlog.")
-    if both := [name for name in sorted(away) if given[name] is not None]:
+    if both := [name for name in sorted(away) if limits[name] is not None]:
         raise InvalidInput(f"Give either a {both[0]} or --none {both[0]}, not both.")
     if key is not None and "backlog" in wanted:
         raise InvalidInput("A key takes --max and --rate; a backlog belongs to a --handler in a --list.")

@@ -266,8 +266,8 @@ async def submit(
             more = {"created": started.created, "missing_handlers": started.missing_handlers}
             show_outputs(session, to_builtins(await api.runs.get(started.id)) | more, ended)
             return
-    said = f"Started {started.workflow} as {started.id}" if started.created else f"A run already has this key: {started.id}"
-    session.show(started, lambda: plain(said))
+    message = f"Started {started.workflow} as {started.id}" if started.created else f"A run already has this key: {started.id}"
+    session.show(started, lambda: plain(message))
 
 
 async def end_of(api: Api, run_id: str, limit: float | None) -> RunOutputs:
@@ -318,16 +318,16 @@ def tell_failed(session: Session, run_id: str, failed: RunFailed | RunCanceled, 
 
 async def try_workflow(session: Session, wanted: Wanted, answers: Sequence[str]) -> None:
     """Run a trial with the answers and print its outputs; exit 1 if it failed or needs more answers."""
-    given = workflow_inputs({}, None, answers, "answers")
+    parsed_answers = workflow_inputs({}, None, answers, "answers")
     name = flow_name(wanted.places)
     if name is None:
         inputs = wanted.plan_files(session, Engine("memory://", settings=session.settings)).inputs
-        sources = [SourceText(*each) for each in read_sources(wanted.places)]
+        sources = [SourceText(*source) for source in read_sources(wanted.places)]
     async with session.api(scratch=name is None) as api:
         if name is not None:
             flow = await api.flows.get(name)
             sources, inputs = flow.sources, workflow_inputs(texts_of(flow, wanted.workflow), wanted.whole, wanted.pairs)
-        ended = await api.flows.trial(sources, wanted.workflow, inputs, answers=given, lenient=wanted.lenient)
+        ended = await api.flows.trial(sources, wanted.workflow, inputs, answers=parsed_answers, lenient=wanted.lenient)
     _show(session, ended)
 
 

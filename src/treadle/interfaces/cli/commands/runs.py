@@ -63,19 +63,19 @@ async def steps(
     limit: Annotated[int, option(min=1, help="Maximum number of steps and blocks to read")] = 10_000,
 ) -> None:
     """List the steps of a run with their ids, in the order of the program."""
-    known = tuple(each.value for each in StepState)
-    if unknown := [each for each in states or () if each not in known]:
-        raise InvalidInput(f"Unknown state {unknown[0]!r}; states of steps are {', '.join(known)}.")
+    step_states = tuple(state.value for state in StepState)
+    if unknown := [state for state in states or () if state not in step_states]:
+        raise InvalidInput(f"Unknown state {unknown[0]!r}; states of steps are {', '.join(step_states)}.")
     async with session.api() as api:
-        found = [
+        matches = [
             step
             for step in await list_steps(api, run_id, limit)
             if (blocks or is_shown(step)) and (not states or step.state in states)
         ]
         tasks = await live_tasks(api, run_id)
     session.show(
-        {"run_id": run_id, "steps": [to_builtins(step) for step in found]},
-        lambda: steps_table(found, tasks) if found else plain("No steps."),
+        {"run_id": run_id, "steps": [to_builtins(step) for step in matches]},
+        lambda: steps_table(matches, tasks) if matches else plain("No steps."),
     )
 
 
@@ -139,8 +139,8 @@ async def rerun(
 ) -> None:
     """Start the same workflow of the same flow again as a new run; given inputs override the old ones."""
     async with _api(session, handlers) as (api, engine):
-        given = await _inputs(api, run_id, whole, pairs or ())
-        await _go_on(session, engine, await api.runs.rerun(run_id, inputs=given), handlers, source=run_id)
+        inputs = await _inputs(api, run_id, whole, pairs or ())
+        await _go_on(session, engine, await api.runs.rerun(run_id, inputs=inputs), handlers, source=run_id)
 
 
 async def fork(
@@ -153,8 +153,8 @@ async def fork(
 ) -> None:
     """Start a new run that keeps the results independent of a step, and repeats that step and its dependents."""
     async with _api(session, handlers) as (api, engine):
-        given = await _inputs(api, run_id, whole, pairs or ())
-        await _go_on(session, engine, await api.runs.fork(run_id, step, inputs=given), handlers, source=run_id)
+        inputs = await _inputs(api, run_id, whole, pairs or ())
+        await _go_on(session, engine, await api.runs.fork(run_id, step, inputs=inputs), handlers, source=run_id)
 
 
 async def redo(
@@ -171,10 +171,10 @@ async def redo(
 
     The old run is canceled unless it has ended.
     """
-    given = None if result is None else parse_payload(result, ())
+    new_result = None if result is None else parse_payload(result, ())
     async with session.api() as api:
-        done = await api.steps.redo(run_id, step, given, confirm=yes)
-    calls = [f"  {each.path}: {each.name} ({each.state})" for each in done.calls]
+        done = await api.steps.redo(run_id, step, new_result, confirm=yes)
+    calls = [f"  {call.path}: {call.name} ({call.state})" for call in done.calls]
     again = "are made again" if done.done else "would be made again"
     lines = [f"These calls were made, and {again}:" if calls else "No call is made again.", *calls]
     if done.done:

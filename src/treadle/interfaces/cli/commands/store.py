@@ -254,9 +254,9 @@ async def accept(
     if not yes:
         raise Refused("This gives up commits that were acknowledged but are not in the store any more. Add --yes to confirm.")
     store = Engine(session.settings.store, settings=session.settings).kernel.store
-    known = await store.health.accept_damage()
-    said = "Nothing was recorded about its commits" if known is None else f"The record of {known}, was removed"
-    session.show({"store": store.url, "removed": known}, lambda: plain(f"{said}; {store.url} can be used as it is."))
+    removed = await store.health.accept_damage()
+    message = "Nothing was recorded about its commits" if removed is None else f"The record of {removed}, was removed"
+    session.show({"store": store.url, "removed": removed}, lambda: plain(f"{message}; {store.url} can be used as it is."))
 
 
 _WITHIN = 10.0
@@ -270,19 +270,19 @@ async def list_namespaces(session: Session) -> None:
     listed = {} if directory is None else directory.namespaces
     default = session.settings.store if directory is None else directory.store or session.default_store
     looks = await asyncio.gather(*(_look(session, url) for url in dict.fromkeys([*listed.values(), default])))
-    found = {look["url"]: look for look in looks}
-    names = listed | {name: default for name in found[default]["namespaces"] if name not in listed}
+    looks_by_url = {look["url"]: look for look in looks}
+    names = listed | {name: default for name in looks_by_url[default]["namespaces"] if name not in listed}
     rows = [
         {
             "namespace": name,
-            "store": found[url]["shown"],
+            "store": looks_by_url[url]["shown"],
             "listed": name in listed,
-            "reachable": found[url]["error"] is None,
-            "error": found[url]["error"],
+            "reachable": looks_by_url[url]["error"] is None,
+            "error": looks_by_url[url]["error"],
         }
         for name, url in sorted(names.items())
     ]
-    value = {"directory": session.settings.directory or None, "default": found[default]["shown"], "namespaces": rows}
+    value = {"directory": session.settings.directory or None, "default": looks_by_url[default]["shown"], "namespaces": rows}
     session.show(value, lambda: _namespaces(rows, value["default"]))
 
 
@@ -306,11 +306,13 @@ async def _look(session: Session, url: str) -> dict[str, Any]:
 
 
 def _namespaces(rows: list[dict[str, Any]], default: str) -> RenderableType:
-    shown = grid("namespace", "store", "placed by", "")
+    namespace_table = grid("namespace", "store", "placed by", "")
     for row in rows:
         by = "the directory" if row["listed"] else "default"
-        shown.add_row(plain(row["namespace"]), plain(row["store"]), by, plain(row["error"]) if row["error"] else state("ok"))
-    return together(shown, plain(f"\nAll others: {default}"))
+        namespace_table.add_row(
+            plain(row["namespace"]), plain(row["store"]), by, plain(row["error"]) if row["error"] else state("ok")
+        )
+    return together(namespace_table, plain(f"\nAll others: {default}"))
 
 
 async def mongodump(
@@ -329,7 +331,7 @@ async def mongodump(
             tell_progress(session, f"{counts.total()} records read")
     end_progress(session)
     outcomes = ("imported", "unchanged", "skipped")
-    by_kind = {f"{what}s": {each: counts[what, each] for each in outcomes} for what in ("flow", "handler", "run")}
+    by_kind = {f"{what}s": {outcome: counts[what, outcome] for outcome in outcomes} for what in ("flow", "handler", "run")}
 
     def shown() -> RenderableType:
         from rich.console import Group
@@ -337,6 +339,8 @@ async def mongodump(
         table = grid("", ">would import" if dry_run else ">imported", ">unchanged", ">skipped")
         for what, by in by_kind.items():
             table.add_row(what, *map(str, by.values()))
-        return Group(table, *(plain(f"skipped {each['what']} {each['name']}: {each['reason']}", "yellow") for each in skipped))
+        return Group(
+            table, *(plain(f"skipped {record['what']} {record['name']}: {record['reason']}", "yellow") for record in skipped)
+        )
 
     session.show({"dry_run": dry_run, **by_kind, "problems": skipped}, shown)

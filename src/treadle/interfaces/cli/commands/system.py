@@ -47,9 +47,9 @@ async def status(
 ) -> None:
     """Show the health of the system: problems, pending work, and servers."""
     async with session.api() as api:
-        found = await api.system.status()
-    session.show(found, lambda: details(STATUS, found, found.now))
-    if check and found.health != "ok":
+        report = await api.system.status()
+    session.show(report, lambda: details(STATUS, report, report.now))
+    if check and report.health != "ok":
         raise Exit(FAILED)
 
 
@@ -86,11 +86,11 @@ def _report(report: RecoveryReport) -> RenderableType:
         ("", f"{report.unknown_effects} effect(s) of these are unknown"),
     ]
     for number, service in enumerate(("schedules", "watchers"), 3):
-        found = report.others.get(service, [])
-        rows.append((f"{number}. {service}", f"{len(found)} with missed events"))
-        rows += [("", f"{each.name}: {each.text}") for each in found]
-        rows += [("", f"{each}: its task was restored") for each in report.repaired.get(service, [])]
-    rows += [("problem", each) for each in report.problems]
+        missed = report.others.get(service, [])
+        rows.append((f"{number}. {service}", f"{len(missed)} with missed events"))
+        rows += [("", f"{trigger.name}: {trigger.text}") for trigger in missed]
+        rows += [("", f"{name}: its task was restored") for name in report.repaired.get(service, [])]
+    rows += [("problem", problem) for problem in report.problems]
     rows.append(("5. loops", "then a worker starts to claim" if report.dry_run else "none: `treadle worker` starts them"))
     head = "Actions of a start-up (nothing was changed):" if report.dry_run else "Recovered:"
     return together(plain(head, "bold"), facts(rows))
@@ -183,8 +183,8 @@ async def _damage(engine: Engine) -> Check:
     """Check for missing commits, and for damaged pages unless there are too many."""
     size = (await engine.kernel.store.health.describe()).get("file_size") or 0
     pages = not isinstance(size, int) or size <= _CHECKED_UP_TO
-    if found := await engine.kernel.store.health.list_damage(pages=pages):
-        return Check("damage", "fail", " ".join(found), "docs/how-to/damage.md explains what to do.")
+    if damage := await engine.kernel.store.health.list_damage(pages=pages):
+        return Check("damage", "fail", " ".join(damage), "docs/how-to/damage.md explains what to do.")
     if not pages:
         return Check(
             "damage", "ok", "no commit is missing; pages were not checked, because the file is large: `treadle store verify`"
@@ -199,16 +199,16 @@ async def _clock(engine: Engine) -> Check:
     after = clock.now()
     apart = store_now - (before + after) // 2
     slack = (after - before) // 2
-    found = (
+    summary = (
         f"the store's clock is {span(apart)} {'ahead of' if apart >= 0 else 'behind'} this machine's (asked in {after - before} ms)"
     )
     if abs(apart) - slack > _CLOCK_FAIL_FOR:
         return Check(
-            "clock", "warn", found, "Leases are safe, because the store's clock decides; but displayed times differ. Run NTP."
+            "clock", "warn", summary, "Leases are safe, because the store's clock decides; but displayed times differ. Run NTP."
         )
     if abs(apart) - slack > _CLOCK_WARN_FOR:
-        return Check("clock", "warn", found, "Run NTP on both machines.")
-    return Check("clock", "ok", found)
+        return Check("clock", "warn", summary, "Run NTP on both machines.")
+    return Check("clock", "ok", summary)
 
 
 def _fsync(url: str) -> Check:
@@ -228,10 +228,10 @@ def _fsync(url: str) -> Check:
     except OSError as error:
         return Check("fsync", "fail", f"cannot write in {folder}: {error.strerror}", "Grant write access, or free some space.")
     median = sorted(took)[len(took) // 2]
-    found = f"{median:.2f} ms (median of 20)"
+    summary = f"{median:.2f} ms (median of 20)"
     if median > _SLOW_FSYNC_FOR:
-        return Check("fsync", "warn", found, "Each commit waits for this; use a faster disk, or enqueue in batches.")
-    return Check("fsync", "ok", found)
+        return Check("fsync", "warn", summary, "Each commit waits for this; use a faster disk, or enqueue in batches.")
+    return Check("fsync", "ok", summary)
 
 
 async def _work(engine: Engine) -> AsyncIterator[Check]:
@@ -240,17 +240,17 @@ async def _work(engine: Engine) -> AsyncIterator[Check]:
     running = await engine.list_tasks(states=("running",), limit=1000)
     late = [task for task in running if task.wake_at is not None and task.wake_at < now - _LATE_FOR]
     if late:
-        found = f"{len(late)} of {len(running)} have expired without a takeover"
-        yield Check("leases", "warn", found, "Start a worker; any worker takes over expired leases.")
+        summary = f"{len(late)} of {len(running)} have expired without a takeover"
+        yield Check("leases", "warn", summary, "Start a worker; any worker takes over expired leases.")
     else:
         yield Check("leases", "ok", f"{len(running)} active, none overdue")
     servers = await engine.kernel.reads.list_servers()
-    count = {word: sum(shown.state == word for shown in servers) for word in ("running", "lost")}
-    found = f"{count['running']} running, {count['lost']} lost"
+    count = {word: sum(server.state == word for server in servers) for word in ("running", "lost")}
+    summary = f"{count['running']} running, {count['lost']} lost"
     if not count["running"]:
-        yield Check("servers", "warn", found, "Start one with `treadle worker --handlers MODULE`.")
+        yield Check("servers", "warn", summary, "Start one with `treadle worker --handlers MODULE`.")
     else:
-        yield Check("servers", "ok", found)
+        yield Check("servers", "ok", summary)
 
 
 async def rebuild(session: Session) -> None:
@@ -286,14 +286,14 @@ async def create(
         parse_scopes(scopes)
 
     async with session.api(migrate=True, first=check) as api:
-        made = await api.tokens.create(name, scopes, expires=valid_for, task_lists=lists or ())
+        token = await api.tokens.create(name, scopes, expires=valid_for, task_lists=lists or ())
     if session.json:
-        session.show(made, lambda: plain(""))
+        session.show(token, lambda: plain(""))
         return
-    sys.stdout.write(made.secret + "\n")
+    sys.stdout.write(token.secret + "\n")
     sys.stdout.flush()
-    until = f" until {words(made.expires_at)}" if made.expires_at else ""
+    until = f" until {words(token.expires_at)}" if token.expires_at else ""
     tell_note(
-        f"Token {name} ({', '.join(made.scopes)}) is valid{until}. Save its secret now: it is not stored and cannot be shown "
+        f"Token {name} ({', '.join(token.scopes)}) is valid{until}. Save its secret now: it is not stored and cannot be shown "
         "again. Callers send it as `Authorization: Bearer SECRET`."
     )

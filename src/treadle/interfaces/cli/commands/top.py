@@ -78,21 +78,25 @@ def headline(look: Look, where: str) -> Text:
 
     if look.trouble is not None:
         return plain(look.trouble, "bold red")
-    found = look.status
-    if found is None:
+    status = look.status
+    if status is None:
         return plain("Loading ...", "dim")
-    tone = "bold green" if found.health == "ok" else "bold yellow"
+    tone = "bold green" if status.health == "ok" else "bold yellow"
     minutes = look.pace.minutes if look.pace is not None else []
-    rate = sum(each.completed for each in minutes[-2:-1])
+    rate = sum(minute.completed for minute in minutes[-2:-1])
     text = Text.assemble(
-        (found.health, tone),
-        ("  " + "; ".join(found.reasons), "yellow"),
-        f"  {found.store.kind} {where if '://' in where and '@' not in where else ''}\n",
-        f"{found.tasks.ready} ready, {found.tasks.running} running, {found.tasks.waiting} waiting, {found.tasks.held} on hold",
+        (status.health, tone),
+        ("  " + "; ".join(status.reasons), "yellow"),
+        f"  {status.store.kind} {where if '://' in where and '@' not in where else ''}\n",
+        f"{status.tasks.ready} ready, {status.tasks.running} running, {status.tasks.waiting} waiting, {status.tasks.held} on hold",
         f"   {rate} completed in the last full minute   ",
-        (spark([each.completed for each in minutes[-40:]]), "cyan"),
+        (spark([minute.completed for minute in minutes[-40:]]), "cyan"),
     )
-    for count, what in ((found.dead_letters, "dead letters"), (found.approvals, "approvals"), (found.lost_servers, "lost servers")):
+    for count, what in (
+        (status.dead_letters, "dead letters"),
+        (status.approvals, "approvals"),
+        (status.lost_servers, "lost servers"),
+    ):
         if count:
             text.append(f"   {count} {what}", "red")
     return text
@@ -107,14 +111,20 @@ def spark(values: list[int]) -> str:
 def list_rows(look: Look) -> list[tuple[object, ...]]:
     """A row for each handler of a task list that has tasks."""
     rows: list[tuple[object, ...]] = []
-    for each in look.lists:
-        for lane in each.lanes:
+    for task_list in look.lists:
+        for lane in task_list.lanes:
             if lane.ready or lane.running or lane.waiting or lane.held:
                 oldest = "" if lane.oldest_due_at is None or look.now is None else ago(lane.oldest_due_at, look.now)
-                said = "paused" if each.paused else "" if each.accepting else "draining"
+                list_state = "paused" if task_list.paused else "" if task_list.accepting else "draining"
                 counts = (lane.ready, lane.running, lane.waiting, lane.held)
                 rows.append(
-                    (each.task_list, lane.name if lane.kind == "handler" else f"({lane.kind})", *counts, oldest, state(said))
+                    (
+                        task_list.task_list,
+                        lane.name if lane.kind == "handler" else f"({lane.kind})",
+                        *counts,
+                        oldest,
+                        state(list_state),
+                    )
                 )
     return rows
 

@@ -130,14 +130,14 @@ async def backfill(
 
 async def _backfill(session: Session, api: Api, schedule_id: str, would: Backfilled) -> Backfilled:
     """Start the ticks that the dry run listed, in batches."""
-    wanted = [each.tick for each in would.started]
+    wanted = [start.tick for start in would.started]
     started: list[Started] = []
     for first in range(0, len(wanted), _BATCH):
         part: list[datetime] = list(wanted[first : first + _BATCH])
         started += (await api.schedules.backfill(schedule_id, part[0], part[-1])).started
         if len(wanted) > _BATCH and not session.json:
             tell_note(f"started {len(started)} of {len(wanted)}")
-    done = {each.tick for each in started}
+    done = {start.tick for start in started}
     return Backfilled(False, would.ticks, started, [tick for tick in would.ticks if tick not in done])
 
 
@@ -192,8 +192,8 @@ def show_backfill(done: Backfilled, zone: str) -> RenderableType:
     verb = "Would start" if done.dry_run else "Started"
     head = plain(f"{verb} {len(done.started)} of {len(done.ticks)} tick(s); {len(done.already)} were already started.")
     rows = grid("tick", f"in {zone}", "kind", "id")
-    for each in done.started:
-        rows.add_row(_text(each.tick), local(each.tick, zone), plain(each.kind), each.id)
+    for start in done.started:
+        rows.add_row(_text(start.tick), local(start.tick, zone), plain(start.kind), start.id)
     return Group(head, rows) if done.started else head
 
 
@@ -269,13 +269,13 @@ def _try_out(session: Session, name: str, options: Mapping[str, Any]) -> None:
     if body.source.kind == HTTP:
         names, problem = ([] if fetch(body.source, None, engine.kernel.clock.monotonic).gone else [body.source.place]), None
     else:
-        found = scan(body.source)
-        names, problem = [each.name for each in found.found], found.problem
+        scan_result = scan(body.source)
+        names, problem = [item.name for item in scan_result.found], scan_result.problem
     started = len(names) if body.existing == NEW else 0
     counts = f"each would start {body.target.kind} {body.target.name}" if started else "they would count as seen"
     value = {"name": name, "dry_run": True, "found": len(names), "names": names[:100], "started": started, "problem": problem}
-    said = "\n".join([f"{name} (not added): the first scan would find {len(names)} here; {counts}.", *names[:20]])
-    session.show(value, lambda: plain(said if problem is None else f"{said}\n{problem}"))
+    message = "\n".join([f"{name} (not added): the first scan would find {len(names)} here; {counts}.", *names[:20]])
+    session.show(value, lambda: plain(message if problem is None else f"{message}\n{problem}"))
 
 
 async def show_watcher(session: Session, api: Api, watcher: Watcher) -> None:

@@ -100,7 +100,7 @@ async def worker(
 ) -> None:
     """Run handlers until SIGTERM or Ctrl-C, then let running work finish. A second Ctrl-C stops immediately."""
     arm_crash(session.settings.crash_at)
-    lists = tuple(check_name(each, "task list") for each in task_lists or [DEFAULT_LIST])
+    lists = tuple(check_name(task_list, "task list") for task_list in task_lists or [DEFAULT_LIST])
     chosen = check_roles(topology, roles)
     options = Serving(
         lists,
@@ -130,7 +130,7 @@ def _also(session: Session, names: list[str] | None) -> tuple[str, ...]:
     """Check the further namespaces; they need a directory."""
     if names and not session.settings.directory:
         raise InvalidInput("--also names a namespace of the directory: set TREADLE_DIRECTORY to its path.")
-    return tuple(dict.fromkeys(check_name(each, "namespace") for each in names or ()))
+    return tuple(dict.fromkeys(check_name(name, "namespace") for name in names or ()))
 
 
 def check_roles(topology: str | None, roles: list[str] | None) -> tuple[str, ...]:
@@ -155,7 +155,7 @@ async def run_worker(session: Session, engines: list[Engine], options: Serving) 
             "handlers": names,
             "task_lists": list(options.task_lists),
         }
-        more, shown = ({}, []) if http is None else await entrance(engine, http)
+        more, access_lines = ({}, []) if http is None else await entrance(engine, http)
         event |= more
         lines = [
             f"Store:    {engine.kernel.store.url}" + _of_namespace(engine),
@@ -163,8 +163,8 @@ async def run_worker(session: Session, engines: list[Engine], options: Serving) 
             f"Lists:    {', '.join(options.task_lists)}",
             f"Stop:     Ctrl-C or kill {os.getpid()}; running work gets {options.grace:g} s",
         ]
-        lines[1:1] = shown
-        at = 1 + len(shown)
+        lines[1:1] = access_lines
+        at = 1 + len(access_lines)
         if options.topology is not None:
             played = engine.goals.topology.roles if engine.goals.topology is not None else ()
             lines.insert(at + 1, f"Roles:    {', '.join(played)} ({options.topology})")
@@ -231,7 +231,7 @@ async def up(
 ) -> None:
     """Start the engine: migrate the store, run a worker and serve HTTP until SIGTERM or Ctrl-C."""
     arm_crash(session.settings.crash_at)
-    lists = tuple(check_name(each, "task list") for each in task_lists or [DEFAULT_LIST])
+    lists = tuple(check_name(task_list, "task list") for task_list in task_lists or [DEFAULT_LIST])
     engines = load_engines(session, handlers or [])
     options = Serving(
         lists,
@@ -282,8 +282,8 @@ async def declare(
         "applied": not dry_run,
         "programs": [
             {
-                "program": each.program,
-                "release": each.release,
+                "program": sync.program,
+                "release": sync.release,
                 "changes": [
                     {
                         "item": change.item,
@@ -292,10 +292,10 @@ async def declare(
                         "found": change.found,
                         "text": change.text,
                     }
-                    for change in each.changes
+                    for change in sync.changes
                 ],
             }
-            for each in synced
+            for sync in synced
         ],
     }
     session.show(value, lambda: _table(synced))
@@ -303,9 +303,9 @@ async def declare(
 
 def _table(synced: list[Synced]) -> RenderableType:
     table = grid("program", "release", "", "item")
-    for each in synced:
-        for change in each.changes:
-            table.add_row(plain(each.program), plain(each.release), state(change.verdict), plain(change.text))
-        if not each.changes:
-            table.add_row(plain(each.program), plain(each.release), state("unchanged"), plain("nothing is declared"))
+    for sync in synced:
+        for change in sync.changes:
+            table.add_row(plain(sync.program), plain(sync.release), state(change.verdict), plain(change.text))
+        if not sync.changes:
+            table.add_row(plain(sync.program), plain(sync.release), state("unchanged"), plain("nothing is declared"))
     return table
