@@ -292,7 +292,7 @@ def make(entry: Leaf | Branch) -> click.Command:
     )
 
 
-def _body_of(place: str) -> tuple[Callable[..., Any], list[click.Parameter], Callable[[Given], Given]]:
+def _body_of(place: str) -> tuple[Callable[..., Any], list[click.Parameter], Callable[[ParamValues], ParamValues]]:
     """The body of a command with its Click parameters, and the conversion of their values to its arguments."""
     module, _, function = place.partition(":")
     if not function:
@@ -304,16 +304,16 @@ def _body_of(place: str) -> tuple[Callable[..., Any], list[click.Parameter], Cal
     return body, *_params_of(body)
 
 
-Given = dict[str, Any]
+ParamValues = dict[str, Any]
 
 
-def _params_of(body: Callable[..., Any]) -> tuple[list[click.Parameter], Callable[[Given], Given]]:
+def _params_of(body: Callable[..., Any]) -> tuple[list[click.Parameter], Callable[[ParamValues], ParamValues]]:
     """The Click parameters of the body after its session, and the conversion of their values to the body's arguments.
 
     The fields of `**options: Unpack[SomeTypedDict]` are parameters too: annotated like those of the body, or API options.
     """
     params: list[click.Parameter] = []
-    parse: Callable[[Given], Given] = lambda values: values  # noqa: E731
+    parse: Callable[[ParamValues], ParamValues] = lambda values: values  # noqa: E731
     for parameter in list(inspect.signature(body, eval_str=True).parameters.values())[1:]:
         if parameter.kind is not parameter.VAR_KEYWORD:
             params.append(make_param(parameter.name, parameter.annotation, parameter.default))
@@ -331,7 +331,7 @@ def _params_of(body: Callable[..., Any]) -> tuple[list[click.Parameter], Callabl
     return params, parse
 
 
-def _with_options(table: type, names: Collection[str], values: Given) -> Given:
+def _with_options(table: type, names: Collection[str], values: ParamValues) -> ParamValues:
     from treadle.api.contract import option_fields
     from treadle.interfaces.cli.flags import parse
 
