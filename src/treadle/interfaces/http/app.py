@@ -36,6 +36,7 @@ def make_app(
         add(app)
     app.add_middleware(
         RequestMiddleware,
+        routes=api_routes(),
         clock=engine.kernel.clock,
         ids=engine.kernel.ids,
         body_limit=engine.kernel.settings.payload_limit + BODY_OVERHEAD,

@@ -14,9 +14,11 @@ from http import HTTPStatus
 
 from starlette.datastructures import Headers
 from starlette.exceptions import HTTPException
+from starlette.requests import Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from treadle.interfaces.http.problems import problem
+from treadle.interfaces.http.problems import find_handler, problem
+from treadle.interfaces.http.routes import RouteTable
 from treadle.model.clock import Clock
 from treadle.model.ids import Ids
 from treadle.model.text import safe_logger
@@ -52,10 +54,17 @@ _ID = re.compile(r"[A-Za-z0-9._:-]{1,100}")
 
 
 class RequestMiddleware:
-    """The outermost layer of the application."""
+    """The outermost layer of the application.
 
-    def __init__(self, app: ASGIApp, *, clock: Clock, ids: Ids, body_limit: int, log_level: int = logging.DEBUG) -> None:
+    It calls the handlers of `routes` directly, as the layers of the framework would, in a fraction of their time. Requests
+    without a route there go through these layers (`app`).
+    """
+
+    def __init__(
+        self, app: ASGIApp, *, routes: RouteTable, clock: Clock, ids: Ids, body_limit: int, log_level: int = logging.DEBUG
+    ) -> None:
         self._app = app
+        self._routes = routes
         self._clock = clock
         self._ids = ids
         self._body_limit = body_limit
@@ -84,7 +93,19 @@ class RequestMiddleware:
             if (length := headers.get("Content-Length", "")).isdigit() and int(length) > limit:
                 await self._refuse(scope, receive, sent, limit)
             else:
-                await self._app(scope, self._bounded(receive, limit), sent)
+                bounded = self._bounded(receive, limit)
+                route = self._routes.find(scope)
+                if route is None:
+                    await self._app(scope, bounded, sent)
+                    return
+                request = Request(scope, bounded, sent)
+                try:
+                    await (await route.handler(request))(scope, bounded, sent)
+                except Exception as error:
+                    handler = find_handler(error) if status == 0 else None
+                    if handler is None:
+                        raise
+                    await (await handler(request, error))(scope, bounded, sent)
         except Exception as error:  # the edge of a request: the server continues with others
             _LOG.error("request %s failed: %s %s", request_id, scope["method"], _route(scope), exc_info=error)
             if status == 0:

@@ -173,3 +173,8 @@ EXCEPTION_HANDLERS: Mapping[Any, Callable[[Request, Any], Awaitable[Response]]] 
     HTTPException: http_problem,
     ClientGone: _no_answer,
 }
+
+
+def find_handler(error: Exception) -> Callable[[Request, Any], Awaitable[Response]] | None:
+    """Return the function that makes the answer for an error; None: the error is a bug."""
+    return next((found for kind in type(error).__mro__ if (found := EXCEPTION_HANDLERS.get(kind)) is not None), None)

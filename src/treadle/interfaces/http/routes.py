@@ -117,6 +117,15 @@ class RouteTable(BaseRoute):
         response = await route.handler(Request(scope, receive, send))
         await response(scope, receive, send)
 
+    def find(self, scope: Scope) -> Route | None:
+        """Return the route of a request and prepare its scope; None if no route here has its path and method."""
+        match, child_scope = self.matches(scope)
+        if match is not Match.FULL:
+            return None
+        scope.update(child_scope)
+        route: Route = child_scope["route"]
+        return route
+
 
 def json_response(record: Any, status: int = 200) -> Response:
     """A record of the contract as the answer."""
