@@ -207,7 +207,7 @@ class Engine(Registration):
             concurrency=concurrency,
             threads=threads,
             processes=processes,
-            task_lists=tuple(check_name(each, "task list") for each in lists),
+            task_lists=tuple(check_name(task_list, "task list") for task_list in lists),
             lease_for=None if lease is None else milliseconds(lease, "lease", positive=True),
             grace=milliseconds(grace, "grace") / 1000,
             poll_every=None if poll_interval is None else milliseconds(poll_interval, "poll_interval", positive=True) / 1000,
@@ -429,10 +429,10 @@ class Engine(Registration):
         """Explain the current state of `work`, a task or a run: a code and a line of text."""
         store = self.kernel.store
         if isinstance(work, str) and is_short(work):
-            found = await find_short(store, self.kernel.settings.namespace, ("task", "run"), work)
-            if len(found) > 1:
-                raise AmbiguousId("task or run", work, found)
-            work = found[0] if found else work
+            matches = await find_short(store, self.kernel.settings.namespace, ("task", "run"), work)
+            if len(matches) > 1:
+                raise AmbiguousId("task or run", work, matches)
+            work = matches[0] if matches else work
         work_id = parse_id(work, "task or run id")
         if await store.tasks.find(work_id) is None and await store.runs.find(work_id) is not None:
             return await self.kernel.run_reads.why(work_id)
@@ -581,12 +581,12 @@ def use_store(engine: Engine, url: str | None, settings: Settings, **parts: Any)
 
 def engine_beside(engine: Engine, url: str, settings: Settings) -> Engine:
     """Return a closed engine on another store, with other settings and the same codec, handlers and functions."""
-    made = Engine(url, settings=settings, codec=engine._make_kernel.keywords["codec"])
-    made._make_kernel = partial(
-        made._make_kernel, registry=engine.kernel.registry, function_registry=engine.kernel.function_registry
+    sibling = Engine(url, settings=settings, codec=engine._make_kernel.keywords["codec"])
+    sibling._make_kernel = partial(
+        sibling._make_kernel, registry=engine.kernel.registry, function_registry=engine.kernel.function_registry
     )
-    made.kernel = made._make_kernel(url, settings)
-    return made
+    sibling.kernel = sibling._make_kernel(url, settings)
+    return sibling
 
 
 def twin_of(engine: Engine) -> Engine:

@@ -152,14 +152,14 @@ class Mapped(Generic[R_co]):
                 waiting.extend(await self._start(items, self._in_flight - len(waiting)))
                 if not waiting:
                     return
-                for each in await self._ended(waiting):
-                    error = each.exception()
+                for future in await self._ended(waiting):
+                    error = future.exception()
                     if error is not None and not (self._collect and isinstance(error, TreadleError)):
                         raise error
-                    yield each.result() if error is None else error  # type: ignore[misc]
+                    yield future.result() if error is None else error  # type: ignore[misc]
         finally:
-            for each in waiting:
-                each.cancel()
+            for future in waiting:
+                future.cancel()
 
     async def _ended(self, waiting: deque[asyncio.Task[Any]]) -> list[asyncio.Task[Any]]:
         """Wait for the next results, and remove them from those awaited."""
@@ -167,8 +167,8 @@ class Mapped(Generic[R_co]):
             await asyncio.wait([waiting[0]])
             return [waiting.popleft()]
         ended, _ = await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
-        for each in ended:
-            waiting.remove(each)
+        for future in ended:
+            waiting.remove(future)
         return list(ended)
 
     async def _start(self, items: Iterator[Any], room: int) -> list[asyncio.Task[Any]]:
@@ -178,8 +178,8 @@ class Mapped(Generic[R_co]):
         handles = await self._submit(chunk)
         self.progress.started += len(handles)
         started = [asyncio.ensure_future(handle.result()) for handle in handles]
-        for each in started:
-            each.add_done_callback(self._count)
+        for future in started:
+            future.add_done_callback(self._count)
         return started
 
     async def _submit(self, chunk: Sequence[Any]) -> list[Handle[Any]]:
@@ -195,12 +195,12 @@ class Mapped(Generic[R_co]):
                 for key, payload in zip(keys, payloads, strict=True)
             ]
             stored = await engine.kernel.queue.enqueue(specs)
-            return [Handle(engine, reference, each.id, each.created, is_run=False) for each in stored]
+            return [Handle(engine, reference, task.id, task.created, is_run=False) for task in stored]
         starts = [
             engine.start_function(reference.name, payload, idempotency_key=key, **options)
             for key, payload in zip(keys, payloads, strict=True)
         ]
-        return [Handle(engine, reference, each.id, each.created, is_run=True) for each in await asyncio.gather(*starts)]
+        return [Handle(engine, reference, run.id, run.created, is_run=True) for run in await asyncio.gather(*starts)]
 
     def _count(self, ended: asyncio.Task[Any]) -> None:
         if ended.cancelled():

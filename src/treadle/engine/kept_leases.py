@@ -35,14 +35,14 @@ class KeptLeases:
 
     def renew(self, claims: Claims) -> set[str]:
         """Renew the leases and record a heartbeat; return the ids of the renewed tasks."""
-        extended = self._connection.renew([Renewal(self._claim(*each)) for each in claims], self._lease_for)
+        extended = self._connection.renew([Renewal(self._claim(*claim)) for claim in claims], self._lease_for)
         self._loop.run_until_complete(self._store.servers.touch([Touch(self._owner_id)]))
         return extended
 
     def release(self, started: Claims, waiting: Claims | None = None) -> int:
         """Return the server's tasks that have not started, or of these only the waiting ones, to the queue; return their number."""
-        only = None if waiting is None else {self._claim(*each) for each in waiting}
-        return self._loop.run_until_complete(self._release({self._claim(*each) for each in started}, only))
+        only = None if waiting is None else {self._claim(*claim) for claim in waiting}
+        return self._loop.run_until_complete(self._release({self._claim(*claim) for claim in started}, only))
 
     async def _release(self, started: set[Claim], only: set[Claim] | None) -> int:
         units = [

@@ -140,8 +140,8 @@ def kernel_identity(host: str, proc: Path = _PROC) -> str | None:
 
 def process_identity(kernel: str | None, *pids: int) -> str | None:
     """Return the identity of these processes of this kernel; None if they cannot be identified."""
-    found = [f"{pid}:{_start_of(pid)}" for pid in pids]
-    return None if kernel is None else " ".join((kernel, *found))
+    starts = [f"{pid}:{_start_of(pid)}" for pid in pids]
+    return None if kernel is None else " ".join((kernel, *starts))
 
 
 def has_ended(identity: str, kernel: str | None) -> bool | None:
@@ -150,7 +150,7 @@ def has_ended(identity: str, kernel: str | None) -> bool | None:
     if kernel is None or theirs != kernel or not processes:
         return None
     try:
-        return all(pid_has_ended(int(pid), start) for pid, _, start in (each.partition(":") for each in processes))
+        return all(pid_has_ended(int(pid), start) for pid, _, start in (process.partition(":") for process in processes))
     except ValueError:  # another version wrote it
         return None
 
@@ -163,13 +163,13 @@ def pid_has_ended(pid: int, start: str = "") -> bool:
         return True
     except OSError:
         pass
-    found = _stat(pid)
-    return found is not None and (found[0] in _ENDED or (start != "" and found[1] != start))
+    status = _stat(pid)
+    return status is not None and (status[0] in _ENDED or (start != "" and status[1] != start))
 
 
 def _start_of(pid: int) -> str:
-    found = _stat(pid)
-    return found[1] if found else ""
+    status = _stat(pid)
+    return status[1] if status else ""
 
 
 def _stat(pid: int) -> tuple[str, str] | None:

@@ -158,15 +158,15 @@ class Metrics:
     def _of(self, name: str, *values: str) -> Any:
         """Return the series with those labels; values from users are bounded."""
         key = (name, *values)
-        found = self._children.get(key)
-        if found is None:
+        series = self._children.get(key)
+        if series is None:
             metric = BY_NAME[name]
             pairs = zip(metric.labels, values, strict=True)
             bounded = [self._bounds[label](value) if label in self._bounds else value for label, value in pairs]
-            found = self._series[name].labels(*bounded) if metric.labels else self._series[name]
+            series = self._series[name].labels(*bounded) if metric.labels else self._series[name]
             if bounded == list(values):  # `OTHER` is looked up each time: it stands for any number of values
-                self._children[key] = found
-        return found
+                self._children[key] = series
+        return series
 
     # gauges
 

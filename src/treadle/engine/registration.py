@@ -68,16 +68,16 @@ class Registration:
 
     def _add_handler(self, name: str, fn: Any, kind: Kind, options: HandlerOptions) -> Handler[..., Any]:
         registry = self.kernel.registry
-        made = make_handler(name, registry.dependencies.wire(unwrapped(fn)), kind=kind, **options)
-        registry.add(made)
-        assert made.signature is not None
-        return Handler(name, unwrapped(fn), made.signature)
+        handler = make_handler(name, registry.dependencies.wire(unwrapped(fn)), kind=kind, **options)
+        registry.add(handler)
+        assert handler.signature is not None
+        return Handler(name, unwrapped(fn), handler.signature)
 
     def _add_function(self, name: str, fn: Any, options: RegistrationOptions) -> Function[..., Any]:
-        made = make_function(name, self.kernel.registry.dependencies.wire(unwrapped(fn)), **options)
-        self.kernel.function_registry.add(made)
-        assert made.handler.signature is not None
-        return Function(name, unwrapped(fn), made.handler.signature)
+        function = make_function(name, self.kernel.registry.dependencies.wire(unwrapped(fn)), **options)
+        self.kernel.function_registry.add(function)
+        assert function.handler.signature is not None
+        return Function(name, unwrapped(fn), function.handler.signature)
 
     @overload
     def provide(self, kind: Any, *, scope: Scope = "worker") -> Callable[[H], H]: ...
@@ -169,8 +169,8 @@ class Declare(Declared):
 
         An interval (`every`) counts from 1970 unless `anchor` or `start` says otherwise.
         """
-        given: dict[str, Any] = dict(options)
-        complete = self.add_schedule(name, given)
+        declaration: dict[str, Any] = dict(options)
+        complete = self.add_schedule(name, declaration)
 
         def decorate(reference: R) -> R:
             if complete or not isinstance(reference, Handler | Function):
@@ -180,7 +180,7 @@ class Declare(Declared):
                     "workflow= and function=."
                 )
             kind = "function" if isinstance(reference, Function) else "task"
-            self.add_schedule(name, given | {kind: reference.name})
+            self.add_schedule(name, declaration | {kind: reference.name})
             return reference
 
         return decorate
@@ -189,4 +189,4 @@ class Declare(Declared):
 def program_of(place: str) -> str:
     """Return the default name of the program in a module or file."""
     name = Path(place).stem if place.endswith(".py") or "/" in place else place
-    return ".".join(part for each in name.split(".") if (part := re.sub(r"\W+", "_", each, flags=re.ASCII))) or "python"
+    return ".".join(part for segment in name.split(".") if (part := re.sub(r"\W+", "_", segment, flags=re.ASCII))) or "python"

@@ -140,9 +140,9 @@ class Waiters(Generic[T]):
         loop = asyncio.get_running_loop()
         if not self._lookups:
             loop.call_soon(self._start_lookups)
-        if (found := self._lookups.get(task_id)) is None:
-            found = self._lookups[task_id] = loop.create_future()
-        return await asyncio.shield(found)
+        if (future := self._lookups.get(task_id)) is None:
+            future = self._lookups[task_id] = loop.create_future()
+        return await asyncio.shield(future)
 
     def _start_lookups(self) -> None:
         lookups, self._lookups = self._lookups, {}
@@ -152,17 +152,17 @@ class Waiters(Generic[T]):
             running.add_done_callback(self._running.pop)
 
     async def _look_up(self, lookups: dict[str, asyncio.Future[T | None]]) -> None:
-        found: dict[str, T] = {}
+        tasks: dict[str, T] = {}
         try:
             for batch in _batches(list(lookups)):
-                found |= {each.id: each for each in await self._find(batch)}
+                tasks |= {task.id: task for task in await self._find(batch)}
         except Exception as error:
             for future in lookups.values():
                 future.set_exception(error)
                 future.exception()  # its callers may have been canceled
         else:
             for task_id, future in lookups.items():
-                future.set_result(found.get(task_id))
+                future.set_result(tasks.get(task_id))
 
     async def wait(self, task_id: str) -> T:
         """Return the task once it is finished."""
@@ -194,25 +194,25 @@ class Waiters(Generic[T]):
         """Stop asking the store and cancel the callers that still wait."""
         lookups, self._lookups = [self._lookups, *self._running.values()], {}
         asking = [*self._running, *([] if self._poller is None else [self._poller])]
-        for each in asking:
-            each.cancel()
+        for task in asking:
+            task.cancel()
         await asyncio.gather(*asking, return_exceptions=True)
-        for future in (future for each in lookups for future in each.values()):
+        for future in (future for lookup in lookups for future in lookup.values()):
             future.cancel()
-        for ended in (each for callers in self._awaited.values() for each in callers):
+        for ended in (caller for callers in self._awaited.values() for caller in callers):
             ended.cancel()
 
     async def _poll(self) -> None:
         pause, all_at = _POLLS.first, self._clock.monotonic() + _POLLS.first
         while self._awaited:
             poll_all = self._clock.monotonic() >= all_at
-            task_ids = list(self._awaited) if poll_all else [each for each in self._hints if each in self._awaited]
+            task_ids = list(self._awaited) if poll_all else [task_id for task_id in self._hints if task_id in self._awaited]
             self._hints.clear()
             self._woken.clear()
             try:
-                found = await self._answer(task_ids)
+                answered = await self._answer(task_ids)
                 if poll_all:
-                    pause = _POLLS.first if found else _POLLS.after(pause)
+                    pause = _POLLS.first if answered else _POLLS.after(pause)
             except StoreError as error:
                 self._emit(StoreTrouble("waiting for results", str(error), _POLLS.cap))
                 poll_all, pause = True, _POLLS.cap

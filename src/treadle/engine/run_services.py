@@ -67,7 +67,7 @@ class RunServices:
         from treadle.kernel.runs.advancer import Advancer
 
         kernel, settings = self._kernel, self._kernel.settings
-        made = Advancer(
+        advancer = Advancer(
             kernel.core,
             self.flows,
             Limits(depth=settings.run_depth, total_rows=settings.run_rows, slice_bytes=settings.advance_bytes),
@@ -75,9 +75,9 @@ class RunServices:
             cancel_tasks=kernel.external_jobs.tasks_for_run,
             withdraw_rows=partial(kernel.approvals.rows_for_run, why="its run will fail"),
         )
-        made.on_line.append(self.log_lines.add)
-        made.on_finished.append(kernel.run_finished)
-        return made
+        advancer.on_line.append(self.log_lines.add)
+        advancer.on_finished.append(kernel.run_finished)
+        return advancer
 
     @cached_property
     def reads(self) -> StepReads:

@@ -126,8 +126,8 @@ def json_route(make: Callable[[], dict[str, Any]], healthy: str | None = None) -
     """A handler that returns a JSON object, with status 503 if its key `healthy` is false."""
 
     async def handle(_: Mapping[str, str]) -> Reply:
-        made = make()
-        return Reply(200 if healthy is None or made[healthy] else 503, "application/json", json.dumps(made).encode())
+        document = make()
+        return Reply(200 if healthy is None or document[healthy] else 503, "application/json", json.dumps(document).encode())
 
     return handle
 
@@ -159,13 +159,13 @@ def probe_routes(state: Callable[[], str], now: Callable[[], Awaitable[object]])
     """`/live`: the process answers. `/health`: its `state` is `running`, and its store answers when asked for the time."""
 
     async def healthy(_: Mapping[str, str]) -> Reply:
-        found = state()
+        status = state()
         try:
             async with asyncio.timeout(ANSWER_WITHIN):
                 await now()
         except (TreadleError, TimeoutError):
-            found = "no_store"  # the cause may name the store: not for anonymous callers
-        return Reply(200 if found == "running" else 503, "application/json", json.dumps({"status": found}).encode())
+            status = "no_store"  # the cause may name the store: not for anonymous callers
+        return Reply(200 if status == "running" else 503, "application/json", json.dumps({"status": status}).encode())
 
     return {"/live": json_route(lambda: {"status": "ok"}), "/health": healthy}
 

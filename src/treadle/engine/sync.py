@@ -208,8 +208,8 @@ class BlockingEngine:
     def result(self, task: Ref, *, timeout: Duration | None = None) -> dict[str, Json]: ...
     def result(self, task: Any, *, timeout: Duration | None = None) -> Any:
         """Wait for the task and return its result; see `Engine.result`."""
-        given = task.handle if isinstance(task, BlockingHandle) else task
-        return self.run(self._inner.result(given, timeout=timeout))
+        handle = task.handle if isinstance(task, BlockingHandle) else task
+        return self.run(self._inner.result(handle, timeout=timeout))
 
     @overload
     def map(

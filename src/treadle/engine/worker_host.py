@@ -91,8 +91,8 @@ class WorkerHost:
         self._emit = emit or kernel.emit
         self._beat_every = beat_every
         extensions = kernel.extensions if registry is None else ()
-        leases = (each.lease_for for each in extensions if each.lease_for is not None)
-        polls = (each.poll_every for each in extensions if each.poll_every is not None)
+        leases = (extension.lease_for for extension in extensions if extension.lease_for is not None)
+        polls = (extension.poll_every for extension in extensions if extension.poll_every is not None)
         self._options = WorkerOptions(
             concurrency=concurrency,
             most_concurrency=kernel.settings.max_concurrency,
@@ -153,7 +153,7 @@ class WorkerHost:
             ),
             kernel.settings.warm_functions,
         )
-        parts = (each.serve(self._executor) for each in extensions)
+        parts = (extension.serve(self._executor) for extension in extensions)
         self._parts: list[WorkerPart] = [part for part in parts if part is not None]
         self.worker = Worker(
             Resources(
@@ -232,7 +232,7 @@ class WorkerHost:
 
     def _find_own(self, kind: str, name: str) -> Handler | None:
         """Return the handler of an extension's kind."""
-        return next((found for part in self._parts if (found := part.find(kind, name)) is not None), None)
+        return next((handler for part in self._parts if (handler := part.find(kind, name)) is not None), None)
 
     async def start(self) -> None:
         """Register, then start to claim. If this raises, everything that was started is stopped again."""
@@ -314,7 +314,7 @@ class WorkerHost:
         place = Place(self._name, machine.host, machine.is_alive, machine.owner_ids, has_ended)
         report = await self._kernel.recovery.recover(place)
         if report.did:
-            missed = [f"{service} {each.name}: {each.text}" for service, found in report.others.items() for each in found]
+            missed = [f"{service} {note.name}: {note.text}" for service, notes in report.others.items() for note in notes]
             missed += [f"{service} {name}: its task was restored" for service, names in report.repaired.items() for name in names]
             missed += report.problems
             self._emit(
@@ -331,17 +331,17 @@ class WorkerHost:
         """Store the limit keys that handlers declare."""
         wanted = {handler.name: handler.limit_key for handler in self._registry if handler.limit_key is not None}
         lists = self._kernel.lists
-        known = await lists.handler_keys() if wanted else {}
+        stored = await lists.handler_keys() if wanted else {}
         for name, key in wanted.items():
-            if known.get(name) != key:
+            if stored.get(name) != key:
                 await lists.set_handler_key(name, key, actor=self._name)
 
     async def _sync_declarations(self) -> None:
         """Apply the limits and schedules that the code of this process declares."""
         declared = self._kernel.declared if self._registry is self._kernel.registry else None
-        for each in () if declared is None else (declared, *declared.others):
-            if each.items or each.incomplete or each.named:
-                await self._kernel.trigger_services.declarations.sync(each)
+        for declarations in () if declared is None else (declared, *declared.others):
+            if declarations.items or declarations.incomplete or declarations.named:
+                await self._kernel.trigger_services.declarations.sync(declarations)
 
     async def _store_start_tasks(self) -> None:
         """Store the pruning task and those of extensions. A list that an operator drains must not keep the worker from starting."""

@@ -147,8 +147,8 @@ async def _commit_guarded(session: Session, lane_ids: Lanes, units: Sequence[Uni
             break
         snapshot.refused |= refused
     await take_back_runs(session, inserted_runs, decision.applied.values())
-    asked = decision.repeats(units)
-    decision.recognise(asked, await list_settled(session, asked))
+    repeats = decision.repeats(units)
+    decision.recognise(repeats, await list_settled(session, repeats))
     limited = await settle(session, decision.parts)
     inserted = await enter(session, lane_ids, list(decision.applied.values()))
     if _is_repeated(decision, inserted):
@@ -191,8 +191,8 @@ def _settled_answer(unit: Unit, row: GuardedTask | None, limited: Limited) -> An
             row is not None and row.id not in limited.task_ids
         ):
             polled = isinstance(move, Park) and move.state == TaskState.AWAITING_EXTERNAL  # a paused run does not hold it
-            kept = Hold.RUN_PAUSED | (0 if move.move == "resume" else Hold.TASK_PAUSED)
-            return DONE if row.hold & kept and not polled else Answer(Verdict.DONE, lane_ids=(row.lane_id,))
+            pauses = Hold.RUN_PAUSED | (0 if move.move == "resume" else Hold.TASK_PAUSED)
+            return DONE if row.hold & pauses and not polled else Answer(Verdict.DONE, lane_ids=(row.lane_id,))
         case Keep() | None if row is not None and isinstance(unit.guard, Claim):
             return kept_answer(row.hold)
         case _:

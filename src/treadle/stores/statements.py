@@ -190,14 +190,16 @@ class Migration(NamedTuple):
 
 def load_migrations(package: str) -> list[Migration]:
     """Return the migrations of a store in order; versions are 1, 2, 3, ... without gaps."""
-    found: dict[int, dict[str, str]] = {}
+    scripts: dict[int, dict[str, str]] = {}
     names: dict[int, str] = {}
     for entry in (_folder(package) / "migrations").iterdir():
         if match := _MIGRATION.match(entry.name):
             version = int(match[1])
             names[version] = match[2]
-            found.setdefault(version, {})[match[3]] = entry.read_text("utf-8")
-    migrations = [Migration(version, names[version], found[version]["up"], found[version]["down"]) for version in sorted(found)]
+            scripts.setdefault(version, {})[match[3]] = entry.read_text("utf-8")
+    migrations = [
+        Migration(version, names[version], scripts[version]["up"], scripts[version]["down"]) for version in sorted(scripts)
+    ]
     if [migration.version for migration in migrations] != list(range(1, len(migrations) + 1)):
-        raise RuntimeError(f"The migrations of {package} are not numbered 1, 2, 3, ...: {sorted(found)}")
+        raise RuntimeError(f"The migrations of {package} are not numbered 1, 2, 3, ...: {sorted(scripts)}")
     return migrations

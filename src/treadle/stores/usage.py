@@ -48,12 +48,12 @@ async def _reserve(session: Session, usage: Usage) -> Usage | None:
     values: dict[str, Any] = msgspec.structs.asdict(usage)
     if existing := await session.fetch_as(Usage, "find_request", **values):
         return existing[0]
-    left = await session.fetch_as(Usage, "find_left", **values)
-    more = usage.reserved_micros - (left[0].reserved_micros if left else 0)
+    unused = await session.fetch_as(Usage, "find_left", **values)
+    more = usage.reserved_micros - (unused[0].reserved_micros if unused else 0)
     if not await session.execute("spend_budget", run_id=usage.run_id, more=more):
         return None
-    if left:
-        await session.execute("take_over_request", **values | {"id": left[0].id})
+    if unused:
+        await session.execute("take_over_request", **values | {"id": unused[0].id})
     else:
         await session.execute("insert_usage", **values)
     return (await session.fetch_as(Usage, "find_request", **values))[0]

@@ -253,8 +253,8 @@ async def _put_outcomes(session: Session, puts: Sequence[PutOutcome]) -> None:
         if before is None:
             last[put.outcome.idempotency_key] = put
         elif (first := before.outcome).status == "unknown":
-            kept = {name: getattr(put.outcome, name) or getattr(first, name) for name in ("task_id", "details")}
-            outcome = msgspec.structs.replace(put.outcome, root_id=first.root_id, **kept)
+            merged = {name: getattr(put.outcome, name) or getattr(first, name) for name in ("task_id", "details")}
+            outcome = msgspec.structs.replace(put.outcome, root_id=first.root_id, **merged)
             last[outcome.idempotency_key] = PutOutcome(outcome, before.doubted or put.doubted)
     if last:
         await session.execute("put_outcomes", rows=[_outcome_row(last[key]) for key in sorted(last)])
@@ -418,8 +418,8 @@ async def _put_items(session: Session, items: Mapping[tuple[str, str], str | Non
     """Store or remove values of records."""
     if removed := sorted(place for place, value in items.items() if value is None):
         await session.execute("remove_items", rows=removed)
-    if kept := sorted((*place, value) for place, value in items.items() if value is not None):
-        await session.execute("put_items", rows=kept)
+    if stored := sorted((*place, value) for place, value in items.items() if value is not None):
+        await session.execute("put_items", rows=stored)
 
 
 async def _put_messages(session: Session, sent: Sequence[tuple[int, Message]], keys: set[Key], lanes: dict[int, set[int]]) -> None:

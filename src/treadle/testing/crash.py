@@ -62,9 +62,9 @@ class CrashCase:
 
     def text(self) -> str:
         """Return the case in a line or two."""
-        found = [f"{word} {each!r}" for word, many in (("lost", self.lost), ("repeated", self.repeated)) for each in many]
+        differences = [f"{word} {effect!r}" for word, many in (("lost", self.lost), ("repeated", self.repeated)) for effect in many]
         where = "; ".join(self.places) or "no user code was running"
-        return f"crash {self.crash} ({where}): {', '.join(found) or f'the result was {self.outcome}'}"
+        return f"crash {self.crash} ({where}): {', '.join(differences) or f'the result was {self.outcome}'}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,12 +80,12 @@ class CrashReport:
     @property
     def problems(self) -> tuple[CrashCase, ...]:
         """The cases with lost or repeated effects, or another result."""
-        return tuple(each for each in self.cases if each.lost or each.repeated or each.outcome != self.outcome)
+        return tuple(case for case in self.cases if case.lost or case.repeated or case.outcome != self.outcome)
 
     def text(self) -> str:
         """Return the report as text."""
         head = f"{len(self.cases)} crashes at {self.writes} writes; without a crash, the result was {self.outcome}"
-        return "\n".join([head, *(each.text() for each in self.problems)])
+        return "\n".join([head, *(case.text() for case in self.problems)])
 
     def check(self) -> None:
         """Raise `CrashTestFailed` if a crash changed the result."""
@@ -119,8 +119,8 @@ def crash_test(setup: Setup, start: Start, *, most_writes: int = MAX_WRITES) -> 
                     f"{'after' if after else 'before'} write {write}",
                     history.places,
                     came_to,
-                    tuple(clean.effects[_index(clean.effects, each)] for each in lost),
-                    tuple(history.effects[_index(history.effects, each)] for each in repeated),
+                    tuple(clean.effects[_index(clean.effects, text)] for text in lost),
+                    tuple(history.effects[_index(history.effects, text)] for text in repeated),
                     tuple(history.effects),
                 )
             )
@@ -200,7 +200,7 @@ class _History:
 
 def places_of(process: Process) -> tuple[str, ...]:
     """Return the places in user code where that process is."""
-    found: dict[str, None] = {}
+    places: dict[str, None] = {}
     for task in process.tasks:
         inmost = None
         step: Any = task.get_coro()
@@ -211,13 +211,13 @@ def places_of(process: Process) -> tuple[str, ...]:
             step = getattr(step, "cr_await", None) or getattr(step, "gi_yieldfrom", None)
         if inmost is not None:
             code = inmost.f_code
-            found[f"{Path(code.co_filename).name}:{inmost.f_lineno} in {code.co_name}"] = None
-    return tuple(found)
+            places[f"{Path(code.co_filename).name}:{inmost.f_lineno} in {code.co_name}"] = None
+    return tuple(places)
 
 
 def _counted(effects: Effects) -> Counter[str]:
-    return Counter(encode(each) for each in effects)
+    return Counter(encode(effect) for effect in effects)
 
 
 def _index(effects: Effects, text: str) -> int:
-    return next(number for number, each in enumerate(effects) if encode(each) == text)
+    return next(number for number, effect in enumerate(effects) if encode(effect) == text)

@@ -264,11 +264,11 @@ class Environment:
 
     async def assert_enqueued(self, name: str, payload: Mapping[str, Json] | None = None, *, count: int | None = None) -> None:
         """Fail unless tasks of that name are stored, with at least the given payload fields; `count` of them, if given."""
-        found = await self.enqueued(name)
-        matching = [task for task in found if _contains(task.payload, payload or {})]
+        tasks = await self.enqueued(name)
+        matching = [task for task in tasks if _contains(task.payload, payload or {})]
         if len(matching) != count if count is not None else not matching:
             wanted = f"{'a task' if count is None else f'{count} tasks'} {name!r}" + (f" with {dict(payload)}" if payload else "")
-            others = [f"{task.name} {task.payload}" for task in (found or await self.enqueued())]
+            others = [f"{task.name} {task.payload}" for task in (tasks or await self.enqueued())]
             raise AssertionError(f"Expected {wanted}; found {len(matching)}. Stored: {'; '.join(others) or 'no task'}")
 
     async def assert_not_enqueued(self, name: str, payload: Mapping[str, Json] | None = None) -> None:
@@ -300,9 +300,9 @@ class Environment:
         pending = (await self.engine.approvals.list()).approvals
         if work is not None:
             work_id = parse_id(work, "task or run id")
-            pending = [each for each in pending if work_id in (each.id, each.task_id, each.run_id)]
+            pending = [approval for approval in pending if work_id in (approval.id, approval.task_id, approval.run_id)]
         if len(pending) != 1:
-            titles = "; ".join(f"{each.id} {each.title!r}" for each in pending) or "none"
+            titles = "; ".join(f"{approval.id} {approval.title!r}" for approval in pending) or "none"
             raise AssertionError(f"Expected one pending approval{'' if work is None else f' of {work_id}'}; found: {titles}")
         decided = await self.engine.approvals.decide(pending[0].id, decision, **options)
         await self.drain()

@@ -51,7 +51,7 @@ def text(*parts: str, **fields: Any) -> Reply:
 
 def uses(*calls: tuple[str, Any], **fields: Any) -> Reply:
     """Return a message that calls tools; an input that is a string is sent unchanged, even if it is not JSON."""
-    blocks = ({"type": "tool_use", "name": name, "input": given} for name, given in calls)
+    blocks = ({"type": "tool_use", "name": name, "input": argument} for name, argument in calls)
     return Reply(tuple(blocks), **{"stop_reason": "tool_use"} | fields)
 
 
@@ -123,9 +123,9 @@ class ModelServer:
             self.requests.append(request)
             self.keys.append(key)
             if self._conversations:
-                said, turn = first_text(request), turn_of(request)
+                prompt, turn = first_text(request), turn_of(request)
                 for about in sorted(self._conversations, key=len, reverse=True):
-                    if about in said:
+                    if about in prompt:
                         self.counts[about, turn] += 1
                         replies = self._conversations[about]
                         return (replies[turn] if turn < len(replies) else _OVER), f"{about}_{turn}"
@@ -238,8 +238,8 @@ def _pieces(whole: str) -> Iterator[str]:
 
 
 def _input(block: Mapping[str, Any]) -> str:
-    given = block["input"]
-    return given if isinstance(given, str) else json.dumps(given)
+    argument = block["input"]
+    return argument if isinstance(argument, str) else json.dumps(argument)
 
 
 class _Messages(Format):
@@ -281,9 +281,9 @@ class _Chat(Format):
     end = b"data: [DONE]\n\n"
 
     def whole(self, reply: Reply, message_id: str) -> dict[str, Any]:
-        said = "".join(block["text"] for block in reply.content if block["type"] == "text")
+        text = "".join(block["text"] for block in reply.content if block["type"] == "text")
         calls = [self._call(message_id, index, block) for index, block in self._calls(reply)]
-        message = {"role": "assistant", "content": said or None, **({"tool_calls": calls} if calls else {})}
+        message = {"role": "assistant", "content": text or None, **({"tool_calls": calls} if calls else {})}
         choice = {"index": 0, "message": message, "finish_reason": self._reason(reply)}
         return {**self._head(message_id), "object": "chat.completion", "choices": [choice], "usage": self._usage(reply)}
 
@@ -352,13 +352,13 @@ class _Responses(Format):
         for index, item in enumerate(items):
             place = {"item_id": item["id"], "output_index": index}
             if item["type"] == "message":
-                said, at = item["content"][0], {**place, "content_index": 0}
+                content, at = item["content"][0], {**place, "content_index": 0}
                 yield self._at("output_item.added", output_index=index, item={**item, "status": "in_progress", "content": []})
-                yield self._at("content_part.added", **at, part={**said, "text": ""})
-                for piece in _pieces(said["text"]):
+                yield self._at("content_part.added", **at, part={**content, "text": ""})
+                for piece in _pieces(content["text"]):
                     yield self._at("output_text.delta", **at, delta=piece, logprobs=[])
-                yield self._at("output_text.done", **at, text=said["text"], logprobs=[])
-                yield self._at("content_part.done", **at, part=said)
+                yield self._at("output_text.done", **at, text=content["text"], logprobs=[])
+                yield self._at("content_part.done", **at, part=content)
             else:
                 yield self._at("output_item.added", output_index=index, item={**item, "status": "in_progress", "arguments": ""})
                 for piece in _pieces(item["arguments"]):
@@ -371,13 +371,13 @@ class _Responses(Format):
 
     def _item(self, message_id: str, index: int, block: Mapping[str, Any]) -> dict[str, Any]:
         if block["type"] == "text":
-            said = {"type": "output_text", "text": block["text"], "annotations": []}
+            content = {"type": "output_text", "text": block["text"], "annotations": []}
             return {
                 "type": "message",
                 "id": f"msg_{message_id}_{index}",
                 "role": "assistant",
                 "status": "completed",
-                "content": [said],
+                "content": [content],
             }
         call = {"type": "function_call", "id": f"fc_{message_id}_{index}", "call_id": f"call_{message_id}_{index}"}
         return {**call, "name": block["name"], "arguments": _input(block), "status": "completed"}

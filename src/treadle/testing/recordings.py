@@ -60,26 +60,26 @@ class Recording(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True):
 async def record(engine: Engine, run: Ref) -> Recording:
     """Return the history of a run of a durable function, finished or not; values are decrypted."""
     kernel = engine.kernel
-    found = await engine.runs.get_run(run)
-    run_id = found.id
-    if not is_function(found.flow_id):
+    run_record = await engine.runs.get_run(run)
+    run_id = run_record.id
+    if not is_function(run_record.flow_id):
         raise InvalidInput(f"Run {run_id} is a workflow; only runs of durable functions are replayed.")
     functions = kernel.run_services.functions
     steps = await functions.recorded(run_id)
-    digests = [each.value.digest for each in steps if isinstance(each.value, BlobRef)]
+    digests = [step.value.digest for step in steps if isinstance(step.value, BlobRef)]
     values = await kernel.value_store.load(digests) if digests else {}
-    for each in steps:
-        if isinstance(each.value, BlobRef):
-            each.value = values[each.value.digest]
-    outputs = await engine.runs.outputs(found) if found.state == "completed" else {}
+    for step in steps:
+        if isinstance(step.value, BlobRef):
+            step.value = values[step.value.digest]
+    outputs = await engine.runs.outputs(run_record) if run_record.state == "completed" else {}
     return Recording(
         run_id=run_id,
-        function=found.workflow,
-        version=await functions.version_of(found),
-        state=found.state,
-        payload=await kernel.value_store.unpack(found.inputs),
+        function=run_record.workflow,
+        version=await functions.version_of(run_record),
+        state=run_record.state,
+        payload=await kernel.value_store.unpack(run_record.inputs),
         result=outputs.get("result"),
-        steps=[msgspec.to_builtins(each) for each in steps],
+        steps=[msgspec.to_builtins(step) for step in steps],
     )
 
 
@@ -139,8 +139,10 @@ class _ReplayDriver(Driver):
     async def _settle(self, set_settling: SetSettling) -> Finish | Park | None:
         execution = self.execution
         self.ended = self._ended
-        if execution.problem is None and self._ended is not None and (left := self.journal.history.unreached()) is not None:
-            raise ReplayFailed(f"the function ends before {left.kind} {left.name}, which is recorded at {left.place}")
+        if execution.problem is None and self._ended is not None and (next_step := self.journal.history.unreached()) is not None:
+            raise ReplayFailed(
+                f"the function ends before {next_step.kind} {next_step.name}, which is recorded at {next_step.place}"
+            )
         if execution.problem is not None:
             raise ReplayFailed(execution.problem.message)
         execution.lose()
@@ -160,8 +162,8 @@ class _Replay:
         )
         steps: list[Step] = []
         rows: list[Row] = []
-        for each in recording.steps:
-            step, blobs = folded(recording.run_id, convert(Recorded, each), recording.run_id, kernel.value_store)
+        for recorded in recording.steps:
+            step, blobs = folded(recording.run_id, convert(Recorded, recorded), recording.run_id, kernel.value_store)
             steps.append(step)
             rows += blobs
         await kernel.committer.submit(Unit(rows=(*rows, PutSteps(recording.run_id, tuple(steps), len(steps)))))

@@ -79,22 +79,22 @@ class Retention(RetentionPort):
                     await self._bound_rest(connection, length_for(rules))
                     while await self._add_next(connection, length_for(rules)):
                         pass
-                    for each in await self._list(connection):
-                        if each.upper_id is not None and not each.is_valid:
-                            await self._do(connection, "validate", each.part)
+                    for partition in await self._list(connection):
+                        if partition.upper_id is not None and not partition.is_valid:
+                            await self._do(connection, "validate", partition.part)
                 except _NOT_NOW:
                     return
 
     async def drop_expired(self, rules: Rules, limit: int) -> Pruned:
         with translated(self._database.url):
             async with self._maintaining() as connection:
-                for each in await self._list(connection) if await self._may_change(connection) else ():
-                    if each.lower_id is None or each.ends_at + rules.keep_completed_for > each.now:
+                for partition in await self._list(connection) if await self._may_change(connection) else ():
+                    if partition.lower_id is None or partition.ends_at + rules.keep_completed_for > partition.now:
                         continue
-                    pruned = await self._prune_mixed(connection, rules, each, limit)
+                    pruned = await self._prune_mixed(connection, rules, partition, limit)
                     if pruned.more:
                         return pruned
-                    dropped = await self._drop(connection, rules, each)
+                    dropped = await self._drop(connection, rules, partition)
                     if pruned.trees or dropped.trees:
                         return add(add(pruned, dropped), Pruned(more=True))
         return Pruned()
@@ -171,20 +171,20 @@ class Retention(RetentionPort):
             parts = [Partition(*row) for row in await connection.fetch(_SQL["list_partitions"])]
             if parts[0].upper_id is None:
                 return False
-            now, last_at = parts[-1].now, max(each.ends_at for each in parts if not each.is_default)
+            now, last_at = parts[-1].now, max(part.ends_at for part in parts if not part.is_default)
             if last_at >= now + 2 * length:
                 return False
             start = last_at if last_at > now else _whole_hour(now + HOUR_FOR)
             await connection.fetchrow(_SQL["add_part"], first_id(start), first_id(start + length))
             return True
 
-    async def _prune_mixed(self, connection: Connection, rules: Rules, each: Partition, limit: int) -> Pruned:
+    async def _prune_mixed(self, connection: Connection, rules: Rules, partition: Partition, limit: int) -> Pruned:
         """Remove the expired trees of a partition that have more than one task and its moves; they have rows elsewhere."""
-        total, used, after = Pruned(), 0, each.lower_id
+        total, used, after = Pruned(), 0, partition.lower_id
         while True:
             async with self._database.connector.session(connection, _SETTINGS):
-                found = await connection.fetch(_SQL["list_mixed"], each.lower_id, each.upper_id, after, _PAGE)
-            roots = [row[0] for row in found]
+                rows = await connection.fetch(_SQL["list_mixed"], partition.lower_id, partition.upper_id, after, _PAGE)
+            roots = [row[0] for row in rows]
             for at in range(0, len(roots), _GROUP):
                 more = True
                 while more:
@@ -197,8 +197,8 @@ class Retention(RetentionPort):
                 return add(total, Pruned())
             after = roots[-1]
 
-    async def _drop(self, connection: Connection, rules: Rules, each: Partition) -> Pruned:
-        values = each.part, rules.namespace, rules.keep_completed_for, rules.keep_failed_for
+    async def _drop(self, connection: Connection, rules: Rules, partition: Partition) -> Pruned:
+        values = partition.part, rules.namespace, rules.keep_completed_for, rules.keep_failed_for
         try:
             row = await self._do(connection, "drop_part", *values)
         except _NOT_NOW:

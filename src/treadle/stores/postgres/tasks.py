@@ -92,9 +92,9 @@ LOCKED_FOR = 100
 def _compile_decoder() -> Callable[[Sequence[asyncpg.Record], Lane, str], list[Task]]:
     """Generate the decoder of claimed rows from the column set, because building a dict for each row takes twice as long."""
     columns = [column.name for column in COLUMN_SETS["claimed"]]
-    given = "namespace=namespace, kind=kind, task_list=task_list, name=name, owner_id=owner_id"
+    arguments = "namespace=namespace, kind=kind, task_list=task_list, name=name, owner_id=owner_id"
     derived = "heartbeat_at=claimed_at, progress_at=claimed_at, root_id=root_id or id"
-    task = f"Task({given}, {derived}, {', '.join(f'{name}={name}' for name in columns)})"
+    task = f"Task({arguments}, {derived}, {', '.join(f'{name}={name}' for name in columns)})"
     body = f"namespace, kind, task_list, name = lane\n    return [{task} for {', '.join(columns)}, root_id in rows]"
     scope: dict[str, Any] = {"Task": Task}
     exec(f"def decode(rows, lane, owner_id):\n    {body}", scope)  # noqa: S102

@@ -30,7 +30,7 @@ def server_of(row: Mapping[str, Any]) -> Server:
 
 def registration_of(row: Sequence[Any]) -> HandlerRegistration:
     """Return the registration; one that cannot be read has the reason as its metadata."""
-    values = dict(zip((each.name for each in fields(HandlerRegistration)), row, strict=True))
+    values = dict(zip((field.name for field in fields(HandlerRegistration)), row, strict=True))
     try:
         values |= _decoded(values, _REGISTRATION_JSON)
     except UnreadableValue as error:
@@ -39,13 +39,13 @@ def registration_of(row: Sequence[Any]) -> HandlerRegistration:
 
 
 def _decoded(texts: Mapping[str, Any], kinds: Mapping[str, Any]) -> dict[str, Any]:
-    made = {}
+    decoded = {}
     for name, kind in kinds.items():
         try:
-            made[name] = msgspec.json.decode(texts[name], type=kind)
+            decoded[name] = msgspec.json.decode(texts[name], type=kind)
         except (msgspec.DecodeError, UnicodeError) as error:
             raise UnreadableValue(f"Its {name} cannot be read: {error}. They are damaged, or a newer version wrote them.") from None
-    return made
+    return decoded
 
 
 RUNS = "run:"

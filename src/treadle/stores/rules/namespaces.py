@@ -65,6 +65,6 @@ def from_common(rows: Iterable[StoredRow], namespace: str, lane_ids: Mapping[Lan
 def columns_of(table: str, rows: Iterable[StoredRow]) -> list[str]:
     """Return the columns of the rows, which all have the same; raise `InvalidInput` for a table or column that cannot be one."""
     columns = list(next(iter(rows)))
-    if any(table == known.name for known in TABLES) and all(_COLUMN.fullmatch(name) for name in columns):
+    if any(table == member.name for member in TABLES) and all(_COLUMN.fullmatch(name) for name in columns):
         return columns
     raise InvalidInput(f"The file has rows of {table!r} with columns that this version of Treadle does not know.")

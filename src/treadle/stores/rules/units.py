@@ -284,8 +284,8 @@ class Decision(msgspec.Struct):
 
     def recognise(self, asked: Sequence[Settled], settled: set[int]) -> None:
         """Answer `done` to each refused unit if all its settlements (by index in `asked`) were committed before."""
-        for position in {each.position for each in asked}:
-            if all(index in settled for index, each in enumerate(asked) if each.position == position):
+        for position in {settlement.position for settlement in asked}:
+            if all(index in settled for index, settlement in enumerate(asked) if settlement.position == position):
                 self.answers[position] = DONE
 
     def skipped(self, locked: Mapping[TaskKey, GuardedTask]) -> list[GuardedTask]:

@@ -115,11 +115,13 @@ def back_up(connection: apsw.Connection, path: str) -> int:
                 while not copying.done:
                     copying.step(-1)
             copy.pragma("journal_mode", "delete")
-            found = copy.pragma("quick_check")
+            verdict = copy.pragma("quick_check")
         finally:
             copy.close()
-        if found != "ok":
-            raise StoreError(f"The copy is damaged ({found}), and so may be the database: check its disk. Nothing was left behind.")
+        if verdict != "ok":
+            raise StoreError(
+                f"The copy is damaged ({verdict}), and so may be the database: check its disk. Nothing was left behind."
+            )
         partial.rename(target)
         forget(str(target))  # notes of an earlier file there
     finally:
@@ -138,18 +140,18 @@ _DAMAGE_LIMIT = 20
 
 def list_damage(path: str, *, pages: bool) -> list[str]:
     """Return one line for each sign of damage, on a connection of its own: it can take long, and other reads go on meanwhile."""
-    found: list[str] = []
+    damage: list[str] = []
     try:
         with translated(path), closing(connect(path, create=False)) as connection:
             refuse_writes(connection)
             if (missing := find_missing(connection, path)) is not None:
-                found.append(missing)
+                damage.append(missing)
             if pages:
                 with reading(connection):
-                    found += [f"{path} is damaged: {line}" for line in _check(connection)]
+                    damage += [f"{path} is damaged: {line}" for line in _check(connection)]
     except StoreDamaged as error:
-        found.append(str(error))
-    return found
+        damage.append(str(error))
+    return damage
 
 
 def _check(connection: apsw.Connection) -> Iterator[str]:

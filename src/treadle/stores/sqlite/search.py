@@ -19,10 +19,10 @@ class Search(SearchPort):
         wanted = limit
         while True:
             matches = places(await self._database.fetch("list_with_words", **values, limit=wanted))
-            kept = sorted((place for place in matches if place < span.before), reverse=True)
+            page = sorted((place for place in matches if place < span.before), reverse=True)
             if len(matches) < wanted:
-                return kept
-            whole = [place for place in kept if place.created_at > matches[-1].created_at]
+                return page
+            whole = [place for place in page if place.created_at > matches[-1].created_at]
             if len(whole) >= limit:  # of the last millisecond, the store may have listed only some
                 return whole
             wanted *= 4

@@ -75,8 +75,8 @@ class Tasks(TaskPort):
                     claimed_json = read_value(connection, _SQL["show_taken"], values)
                     connection.execute(_SQL["take"], values)
                     if rule is not None and tokens < math.inf:
-                        left = tokens - connection.changes()
-                        connection.execute(_LANES["spend"], {"lane_id": lane_id, "tokens": left, "now": now})
+                        remaining = tokens - connection.changes()
+                        connection.execute(_LANES["spend"], {"lane_id": lane_id, "tokens": remaining, "now": now})
                     if _HAS_KEY in claimed_json:
                         claimed = decode_tasks(claimed_json)
                         charge(connection, [(task.namespace, task.limit_key) for task in claimed if task.limit_key], now)

@@ -231,15 +231,15 @@ class Process:
         self.simulation.loop.call_soon(self._bury, _ROUNDS)
 
     def _bury(self, rounds: int) -> None:
-        left = list(self._tasks)
-        for task in left:
+        tasks = list(self._tasks)
+        for task in tasks:
             task.cancel()
-        if not left:
+        if not tasks:
             self.gone.set()
         elif rounds:
             self.simulation.loop.call_soon(self._bury, rounds - 1)
         else:
-            self.simulation.wrong(f"{self.shown}: tasks that cannot be canceled: {left}")
+            self.simulation.wrong(f"{self.shown}: tasks that cannot be canceled: {tasks}")
             self.gone.set()
 
     def stall(self, seconds: float) -> None:
@@ -249,8 +249,8 @@ class Process:
 
     async def pass_gate(self) -> None:
         """Pass everything that enters or leaves the process: a stalled process waits here, a dead one never returns."""
-        while self.alive and (left := self.stalled_until - self.simulation.loop.time()) > 0:  # noqa: ASYNC110 - it may be put off
-            await asyncio.sleep(left + self.simulation.faults.latency())
+        while self.alive and (remaining := self.stalled_until - self.simulation.loop.time()) > 0:  # noqa: ASYNC110 - it may be put off
+            await asyncio.sleep(remaining + self.simulation.faults.latency())
         if not self.alive:
             raise asyncio.CancelledError
 

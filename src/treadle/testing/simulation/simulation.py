@@ -117,8 +117,8 @@ class Trace:
         """Return the last lines as text, or all; only those that contain `about`."""
         chosen = [line for line in self._lines if about in line[2] or about in line[1]]
         left_out = 0 if last is None else max(len(chosen) - last, 0)
-        shown = [f"{at:10.3f}  {who:<10} {what}" for at, who, what in chosen[left_out:]]
-        return [f"({left_out} lines before)", *shown] if left_out else shown
+        texts = [f"{at:10.3f}  {who:<10} {what}" for at, who, what in chosen[left_out:]]
+        return [f"({left_out} lines before)", *texts] if left_out else texts
 
 
 LEASE = 6.0

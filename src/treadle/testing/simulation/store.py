@@ -114,9 +114,9 @@ class SimulatedStore:
     async def _do(self, name: str, method: Callable[..., Any], arguments: tuple[Any, ...], options: dict[str, Any]) -> Any:
         """Execute the call in the store; no other event runs meanwhile."""
         process, simulation = self._process, self._simulation
-        said = (*arguments, *options.values())
+        parameters = (*arguments, *options.values())
         for look in simulation.before:
-            await look(process, name, said)
+            await look(process, name, parameters)
         try:
             answer = await method(*arguments, **options)
         except Exception as error:
@@ -124,7 +124,7 @@ class SimulatedStore:
             raise
         simulation.done(process, name, arguments, options, answer)
         for seen in simulation.after:
-            await seen(process, name, said, answer)
+            await seen(process, name, parameters, answer)
         return answer
 
     def _note(self, fault: Fault, name: str) -> None:
@@ -245,13 +245,13 @@ def summary(name: str, arguments: tuple[Any, ...], answer: Any) -> str | None:
     """Return one line about a call for the trace, or None to omit it."""
     match name:
         case "commit":
-            return "commit " + "; ".join(_unit(unit, each) for unit, each in zip(arguments[0], answer, strict=True))
+            return "commit " + "; ".join(_unit(unit, unit_answer) for unit, unit_answer in zip(arguments[0], answer, strict=True))
         case "tasks.claim":
             return f"claim {' '.join(f'{task.id[-6:]}#{task.claim_version}({task.name})' for task in answer)}" if answer else None
         case "tasks.wake":
             return f"wake {answer.count}, {answer.expired} expired" if answer.count else None
         case "renew":
-            return f"renew {' '.join(sorted(each[-6:] for each in answer))}"
+            return f"renew {' '.join(sorted(task_id[-6:] for task_id in answer))}"
         case _ if is_read(name) or name in ("beat", "log.append_lines"):
             return None
         case _:

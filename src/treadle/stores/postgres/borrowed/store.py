@@ -134,8 +134,8 @@ def _as_asyncpg(error: Exception) -> Exception:
     state = getattr(error, "sqlstate", None) or getattr(error, "pgcode", None)
     message = str(error).strip().partition("\n")[0]
     if state is not None:
-        found: Exception = asyncpg.PostgresError.new({"C": str(state), "M": message})
-        return found
+        translation: Exception = asyncpg.PostgresError.new({"C": str(state), "M": message})
+        return translation
     if type(error).__name__ in ("OperationalError", "InterfaceError"):
         return asyncpg.InterfaceError(message)
     return error
@@ -227,10 +227,10 @@ async def _beneath_sqlalchemy(connection: Any) -> Any:
     from sqlalchemy.orm import Session, scoped_session
 
     if isinstance(connection, AsyncSession | AsyncConnection):
-        given = await connection.connection() if isinstance(connection, AsyncSession) else connection
-        _refuse_other(given.dialect.name)
-        await given.execute(text(_BEGIN))
-        return (await given.get_raw_connection()).driver_connection
+        inner = await connection.connection() if isinstance(connection, AsyncSession) else connection
+        _refuse_other(inner.dialect.name)
+        await inner.execute(text(_BEGIN))
+        return (await inner.get_raw_connection()).driver_connection
     beneath = connection.connection() if isinstance(connection, Session | scoped_session) else connection
     if not hasattr(beneath, "dialect") or not hasattr(beneath, "connection"):
         raise InvalidInput(f"Pass a SQLAlchemy connection or session, not its {type(connection).__name__}.")

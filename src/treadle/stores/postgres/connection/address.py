@@ -99,8 +99,8 @@ def redacted(url: str) -> str:
     account, at, host = parts.netloc.rpartition("@")
     user, colon, password = account.partition(":")
     netloc = f"{user}:***@{host}" if password else f"{user}{colon}{at}{host}"
-    shown = [(name, "***" if name in _SECRET else redacted(value) if name == "direct_url" else value) for name, value in pairs]
-    return _join(parts.scheme, netloc, parts.path, urlencode(shown, safe="/:*@", quote_via=quote, errors="replace"))
+    query = [(name, "***" if name in _SECRET else redacted(value) if name == "direct_url" else value) for name, value in pairs]
+    return _join(parts.scheme, netloc, parts.path, urlencode(query, safe="/:*@", quote_via=quote, errors="replace"))
 
 
 def _split(url: str) -> tuple[str, dict[str, str]]:

@@ -89,7 +89,7 @@ class Search:
 
         `first` gets a head start; the others are asked only if it may not be used.
         """
-        found: Connection | None = None
+        connection: Connection | None = None
         if len(self._servers) == 1:
             return self._servers[0], await self._only()
         try:
@@ -97,18 +97,18 @@ class Search:
                 self._ask(first)
                 await asyncio.wait(self._pending(), timeout=HEAD_START)
                 if first in self._answers():
-                    found = self._answers()[first]
-                    return first, found
+                    connection = self._answers()[first]
+                    return first, connection
             for server in self._servers:
                 self._ask(server)
             while self._pending() and not self._answers():
                 await asyncio.wait(self._pending(), return_when=asyncio.FIRST_COMPLETED)
             if self._pending():
                 await asyncio.wait(self._pending(), timeout=GRACE)
-            server, found = self._choose()
-            return server, found
+            server, connection = self._choose()
+            return server, connection
         finally:
-            await self._discard(found)
+            await self._discard(connection)
 
     async def _only(self) -> Connection:
         """Connect to the only server; errors of the driver are the caller's to translate."""
@@ -135,13 +135,18 @@ class Search:
         connected = self._connected()
         for connection in connected.values():
             connection.standing.note()
-        return {server: found for server, found in connected.items() if found.standing.objection(self._target) is None}
+        return {
+            server: connection for server, connection in connected.items() if connection.standing.objection(self._target) is None
+        }
 
     def _choose(self) -> tuple[Server, Connection]:
         answers = self._answers()
         if not answers:
             raise self._none()
-        if self._target != "any" and len({(each.standing.system_id, each.standing.started_at) for each in answers.values()}) > 1:
+        if (
+            self._target != "any"
+            and len({(connection.standing.system_id, connection.standing.started_at) for connection in answers.values()}) > 1
+        ):
             raise SplitBrain(
                 f"{self._shown}: several servers take writes and no failover orders them ({', '.join(s.name for s in answers)}). "
                 "Treadle uses neither. Stop the wrong one, and rebuild it as a standby of the other."
@@ -164,15 +169,15 @@ class Search:
                 rejected = False
         return StoreUnavailable(f"No server of {self._shown} can be used now: {'; '.join(reasons)}.", rejected=rejected)
 
-    async def _discard(self, found: Connection | None) -> None:
+    async def _discard(self, chosen: Connection | None) -> None:
         """Close all connections but this one, including those still being opened."""
         pending = self._pending()
         for task in pending:
             task.cancel()
         await asyncio.gather(*pending, return_exceptions=True)
-        for each in self._connected().values():
-            if each is not found:
-                each.terminate()
+        for connection in self._connected().values():
+            if connection is not chosen:
+                connection.terminate()
 
 
 _log = safe_logger("treadle.stores.postgres")

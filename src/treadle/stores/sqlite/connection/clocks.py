@@ -63,10 +63,10 @@ async def check_clocks(path: str, now: Callable[[], int], list_servers: Callable
     for server in suspects.values():
         if server.heartbeat_at > now():
             raise apart(server, now(), path)
-    left = max((1.2 * server.heartbeat_every_for / 1000 for server in suspects.values()), default=0.0)
-    while suspects and left > 0:
+    remaining = max((1.2 * server.heartbeat_every_for / 1000 for server in suspects.values()), default=0.0)
+    while suspects and remaining > 0:
         await asyncio.sleep(_LOOK_EVERY)
-        left -= _LOOK_EVERY
+        remaining -= _LOOK_EVERY
         for server in await list_servers():
             if server.id in suspects and server.heartbeat_at != suspects[server.id].heartbeat_at:
                 del suspects[server.id]
@@ -92,6 +92,6 @@ def _has_open(server: Server, path: str) -> bool:
     try:
         if Path(f"/proc/{server.pid}/stat").read_bytes().rpartition(b")")[2].split()[0] in (b"T", b"t", b"Z"):
             return False  # it was stopped, or is dead
-        return any(str(each.readlink()) == file for each in Path(f"/proc/{server.pid}/fd").iterdir())
+        return any(str(link.readlink()) == file for link in Path(f"/proc/{server.pid}/fd").iterdir())
     except OSError:
         return False

@@ -108,12 +108,12 @@ def find_missing(connection: apsw.Connection, path: str) -> str | None:
     note = _read_note(path)  # first: the database may get more commits meanwhile, and the note follows them
     if note is None:
         return None
-    found = _run(connection, _SQL["read_count"])
-    if found is not None and found.line != note.line:
+    last = _run(connection, _SQL["read_count"])
+    if last is not None and last.line != note.line:
         what = f"is another database than the one whose commits are in {path}{SUFFIX}, the last of {as_text(note.at)}"
-    elif found is None or found.number < note.number:
-        lost = note.number - (0 if found is None else found.number)
-        end = "is empty" if found is None else f"ends with the commit of {as_text(found.at)}"
+    elif last is None or last.number < note.number:
+        lost = note.number - (0 if last is None else last.number)
+        end = "is empty" if last is None else f"ends with the commit of {as_text(last.at)}"
         what = (
             f"lacks its last {lost} commit{'s' * (lost != 1)}: it {end}, but commits until {as_text(note.at)} were acknowledged. "
             "Its -wal file was deleted or damaged, or an older copy is in its place"
@@ -132,8 +132,8 @@ def _run(connection: apsw.Connection, statement: str, values: dict[str, int] | N
         rows: Any = connection.execute(statement, values).fetchall()
     except apsw.SQLError:
         return None
-    found = dict(rows)
-    return Note(found["commit"] >> _COUNT_BITS, found["commit"] & (1 << _COUNT_BITS) - 1, found["commit_at"]) if found else None
+    counts = dict(rows)
+    return Note(counts["commit"] >> _COUNT_BITS, counts["commit"] & (1 << _COUNT_BITS) - 1, counts["commit_at"]) if counts else None
 
 
 def _place(path: str) -> str:
@@ -173,8 +173,8 @@ def _encode(note: Note) -> bytes:
 
 def _decode(slot: bytes) -> Note | None:
     """Return the note, unless the slot is empty or half-written."""
-    text, _, found = slot.rstrip().rpartition(b" ")
-    if not text or found != b"%08x" % crc32(text):
+    text, _, checksum = slot.rstrip().rpartition(b" ")
+    if not text or checksum != b"%08x" % crc32(text):
         return None
     line, number, at = text.split()
     return Note(int(line, 16), int(number), int(at))

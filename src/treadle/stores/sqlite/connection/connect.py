@@ -363,10 +363,10 @@ def _path_of(database: object) -> str:
 def _identity(path: str) -> tuple[int, int] | None:
     """Return the device and inode of a file; None if there is no such file."""
     try:
-        found = Path(path).stat() if path and path != ":memory:" else None
+        status = Path(path).stat() if path and path != ":memory:" else None
     except (OSError, ValueError):
         return None
-    return None if found is None else (found.st_dev, found.st_ino)
+    return None if status is None else (status.st_dev, status.st_ino)
 
 
 NETWORK_FILE_SYSTEMS = frozenset(
@@ -413,10 +413,10 @@ def file_system(directory: Path, mounts: Path = _MOUNTS) -> str | None:
     place = directory.resolve()
     best, kind = -1, None
     for line in lines:
-        _, point, found, *_ = line.split(" ")
+        _, point, file_type, *_ = line.split(" ")
         mounted = Path(point.encode().decode("unicode_escape"))
         if place.is_relative_to(mounted) and len(mounted.parts) >= best:
-            best, kind = len(mounted.parts), found
+            best, kind = len(mounted.parts), file_type
     return kind
 
 

@@ -19,8 +19,8 @@ _SQL = load_statements(__package__, "schema.sql")
 
 def read_version(connection: apsw.Connection) -> int:
     """Return the version of the schema; 0 without a schema."""
-    found = read_value(connection, _SQL["find_schema"])
-    if not found:
+    table = read_value(connection, _SQL["find_schema"])
+    if not table:
         return 0
     version = read_value(connection, _SQL["read_version"])
     return int(version or 0)

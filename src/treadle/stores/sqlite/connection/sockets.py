@@ -117,7 +117,7 @@ class Receiver:
             raise
 
     def _bind(self) -> None:
-        for left in reversed(range(_TRIES)):
+        for retries in reversed(range(_TRIES)):
             _make_directory(self._database)
             try:
                 with _open_directory(self._database) as directory:
@@ -126,7 +126,7 @@ class Receiver:
                     _give(self._database, _place(self._database) / self.name, 0o666)
                 return
             except FileNotFoundError:  # the last of the other listeners has just removed the directory
-                if not left:
+                if not retries:
                     raise
 
     def _receive(self) -> None:
@@ -138,9 +138,9 @@ class Receiver:
                 payload = self._socket.recv(NOTIFY_PAYLOAD_LIMIT)
             except OSError:
                 break
-            found = parse_lanes(payload.decode("ascii", "replace"))
-            lane_ids.update(found)
-            everything = everything or not found or count >= _BACKLOG
+            lanes = parse_lanes(payload.decode("ascii", "replace"))
+            lane_ids.update(lanes)
+            everything = everything or not lanes or count >= _BACKLOG
         if lane_ids or everything:
             self._heard(() if everything else tuple(lane_ids))
 
@@ -189,9 +189,9 @@ class _Poller:
 
 
 def _new_socket() -> socket.socket:
-    made = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
-    made.setblocking(False)
-    return made
+    endpoint = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+    endpoint.setblocking(False)
+    return endpoint
 
 
 def _place(database: Path) -> Path:
@@ -206,10 +206,10 @@ def _access(mode: int) -> int:
 
 def _give(database: Path, path: Path, bits: int) -> None:
     """Give the path the access of the database, and its owner if root creates it."""
-    found = database.stat()
-    path.chmod(_access(found.st_mode) & bits)
+    status = database.stat()
+    path.chmod(_access(status.st_mode) & bits)
     if os.geteuid() == 0:
-        os.chown(path, found.st_uid, found.st_gid)
+        os.chown(path, status.st_uid, status.st_gid)
 
 
 def _make_directory(database: Path) -> None:
@@ -225,9 +225,9 @@ def _open_directory(database: Path) -> Iterator[int]:
     place = f"{database}{SUFFIX}"  # strings here: each commit of a store comes here
     directory = os.open(place, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:
-        found, owner = os.fstat(directory), os.stat(database)  # noqa: PTH116
-        extra = stat.S_IMODE(found.st_mode) & 0o022 & ~_access(owner.st_mode)
-        if extra or found.st_uid not in (0, os.geteuid(), owner.st_uid):
+        status, owner = os.fstat(directory), os.stat(database)  # noqa: PTH116
+        extra = stat.S_IMODE(status.st_mode) & 0o022 & ~_access(owner.st_mode)
+        if extra or status.st_uid not in (0, os.geteuid(), owner.st_uid):
             raise PermissionError(f"{place} belongs to another user, or others may write it. Remove it.")
         yield directory
     finally:
