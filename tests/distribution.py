@@ -70,18 +70,17 @@ CRASH_POINTS = 3
 
 LEFT_TO_SOAK = (
     "tests/attack/test_attack.py::test_an_attack_breaks_nothing[routes]",  # tests/http/test_refusals.py: every route and caller
-    "tests/chaos/test_chaos.py::test_whatever_happens_to_processes_nothing_is_lost[sqlite]",
+    "tests/chaos/test_chaos.py::test_no_work_is_lost_when_processes_fail[sqlite]",
     "tests/crash/test_agents.py::test_an_agent_that_is_killed_at_any_write_repeats_nothing_that_is_recorded[sqlite",
-    "tests/crash/test_failed_sync.py::"
-    "test_a_process_whose_disk_fails_to_sync_ends_and_the_next_one_finds_a_good_store[file system of SQLite]",
+    "tests/crash/test_failed_sync.py::test_a_failed_sync_ends_the_process_and_leaves_a_consistent_store[file system of SQLite]",
     "tests/crash/test_goals.py::test_fifty_objectives_and_two_of_each_role_killed_at_random",
-    "tests/crash/test_langgraph.py::test_a_graph_whose_process_is_killed_at_any_write_repeats_nothing_recorded[sqlite",
+    "tests/crash/test_langgraph.py::test_a_graph_repeats_no_recorded_step_after_a_kill_at_any_write[sqlite",
     "tests/http/test_schemathesis.py::test_every_response_with_or_without_a_token_is_documented[1]",
     "tests/http/test_schemathesis.py::test_every_response_with_or_without_a_token_is_documented[3]",
     "tests/interfaces/test_agent_examples.py::test_the_coding_agent_is_killed_and_opens_one_pull_request",
     "tests/interfaces/test_poisoned_interfaces.py::test_every_command_answers",  # the calls behind them: test_poisoned_rows.py
     "tests/interfaces/test_poisoned_rows.py::test_postgresql_confines_damaged_rows_too",
-    "tests/simulation/test_histories.py::test_a_seed_gives_the_same_history_again_in_whatever_process",
+    "tests/simulation/test_histories.py::test_a_seed_reproduces_its_history_in_any_process",
 )
 """Tests of a quarter of a minute or more, with the same code on another store, or the same promise, in another test."""
 

@@ -47,7 +47,7 @@ async def doing(store: Store, run: Run) -> dict[str, int]:
     return {str(each): count for each, count in found.items()}
 
 
-async def test_a_run_is_doing_what_its_live_task_waits_for(store: Store) -> None:
+async def test_the_activity_of_a_run_is_that_of_its_live_task(store: Store) -> None:
     for expected, fields in PARKED:
         run = await begin(store, ROOT, tasks=[ROOT])
         assert await doing(store, run) == {Doing.WAITING_FOR_WORKER: 1}
@@ -86,7 +86,7 @@ async def test_a_run_with_several_tasks_shows_the_first_activity_and_counts_all(
     assert await store.runs.count_doing(RunFilter(namespace=DEFAULT_NAMESPACE), 1) == {Doing.WAITING_FOR_WORKER: 1}
 
 
-async def test_a_claim_forgets_what_its_task_waited_for(store: Store, clock: StoreClock) -> None:
+async def test_a_claim_clears_the_activity_of_its_task(store: Store, clock: StoreClock) -> None:
     """Otherwise it would be shown again after a worker of an older version parks the task."""
     run = await begin(store, ROOT, tasks=[ROOT])
     (task,) = await claim(store)

@@ -89,7 +89,7 @@ async def test_checkpoints_and_other_units_of_one_task_are_done_in_their_order(s
     assert set(await bodies(store, run)) == {"s1", "s2"}
 
 
-async def test_checkpoints_go_with_whatever_else_is_in_the_call(store):
+async def test_checkpoints_share_a_commit_with_other_units(store):
     run, task = await begin_function(store)
     other, own = await begin_function(store)
     child = new_task(run_id=run.id, root_id=run.id)
@@ -133,7 +133,7 @@ async def test_a_claim_that_stays_may_advance_its_run(store):
 
 
 @pytest.mark.parametrize("rows", [False, True])
-async def test_what_keeps_its_task_is_told_that_the_run_was_paused(store, rows):
+async def test_the_answer_to_a_unit_that_keeps_its_task_reports_a_paused_run(store, rows):
     run, task = await begin_function(store)
     more = (PutSteps(run.id, (new_step(run, "s"),), 1),) if rows else ()
     kept = Unit(task.claim, Keep('{"half":1}'), rows=more)

@@ -38,7 +38,7 @@ async def test_each_further_claim_raises_the_claim_version_again(store):
     assert (second.id, second.claim_version) == (first.id, first.claim_version + 1)
 
 
-async def test_what_a_claim_returns_is_what_is_stored(store):
+async def test_a_claim_returns_the_stored_task(store):
     taken = await put_and_claim(store, unique_key="k", run_id="0198c3de-7a10-7c3e-b2a4-5d1f0c9e8a77", deadline_for=MINUTE)
     assert taken == await get(store, taken.id)
 

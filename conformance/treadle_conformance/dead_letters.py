@@ -42,7 +42,7 @@ async def dead(store: Store, code: str = "boom", print_: str = "f00d", **fields:
     return await get(store, task.id)
 
 
-async def test_only_what_failed_is_a_dead_letter(store):
+async def test_only_failed_tasks_are_dead_letters(store):
     letter = await dead(store)
     done = await put_and_claim(store)
     await settle(store, done.claim, succeed())
@@ -178,7 +178,7 @@ async def test_a_discarded_task_can_be_retried(store):
 
 
 @pytest.mark.parametrize("settlement", [DISCARD, Revive("requeue", "ann", '"@"')], ids=["amend", "revive"])
-async def test_what_becomes_of_a_finished_task_may_come_with_rows(store, settlement):
+async def test_discarding_or_reviving_a_finished_task_may_carry_rows(store, settlement):
     letter = await dead(store)
     unit = Unit(seen(letter), settlement, rows=(PutBlob("d1", '"big"', letter.root_id),))
     assert [answer.verdict for answer in await store.commit([unit])] == [Verdict.DONE]

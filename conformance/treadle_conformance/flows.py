@@ -61,7 +61,7 @@ async def test_versions_count_by_name_and_namespace(store: Store, clock: StoreCl
     assert [each.version for each in await store.runs.list_flow_versions("default", "shop")] == [3, 2, 1]
 
 
-async def test_who_publishes_at_once_gets_versions_of_their_own(store: Store) -> None:
+async def test_concurrent_publications_get_distinct_versions(store: Store) -> None:
     flows = [flow(f"{number:04}") for number in range(6)]
     await put(store, *flows)
     versions = await asyncio.gather(*(store.runs.publish_flow("default", "shop", each.id, "ann") for each in flows))
@@ -83,7 +83,7 @@ async def test_a_big_value_is_stored_once_and_its_users_are_noted(store: Store, 
     assert uses == sorted([(one.id, "d1"), (two.id, "d1"), (one.id, "d2")])
 
 
-async def test_many_who_store_the_same_value_do_not_get_in_each_others_way(store: Store) -> None:
+async def test_concurrent_writes_of_the_same_values_do_not_deadlock(store: Store) -> None:
     runs = [new_run() for _ in range(8)]
     order = ["d1", "d2", "d3"]
     units = [

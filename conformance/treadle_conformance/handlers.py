@@ -51,7 +51,7 @@ async def test_a_removed_registration_is_gone_and_removing_it_again_says_so(stor
     assert await store.operators.list_handlers("default") == []
 
 
-async def test_a_server_keeps_what_agents_say_of_it(store):
+async def test_a_server_keeps_the_fields_reported_by_agents(store):
     said = {"server_group": "eu", "service_name": "billing", "topics": ["a.*"], "counts": {"a.B": [3, 1]}, "error": '{"code":"x"}'}
     await store.servers.save(a_server(**said))
     (found,) = await store.servers.list_all()

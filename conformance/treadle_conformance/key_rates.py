@@ -155,7 +155,7 @@ async def test_a_clock_that_was_ahead_does_not_stop_a_key(store, clock):
     assert len(await claim(store)) == 1
 
 
-async def test_a_rate_that_comes_late_takes_back_what_nobody_has_taken(store):
+async def test_a_rate_set_later_also_limits_unclaimed_tasks(store):
     await put_keyed(store, 5)
     await rate(store, 1.0, 2)
     assert (await limit(store)).waiting == 3
@@ -307,7 +307,7 @@ async def test_a_parked_task_waits_for_the_key_that_it_is_given_and_gives_it_bac
     assert (await get(store, task.id)).hold == Hold.OVER_LIMIT
 
 
-async def test_whatever_happens_no_span_of_time_has_more_starts_than_the_rate_allows(store, clock):
+async def test_no_interval_has_more_starts_than_the_rate_allows(store, clock):
     dice = random.Random(7)
     per_second, burst, began = 3.0, 2, clock.now()
     await rate(store, per_second, burst)

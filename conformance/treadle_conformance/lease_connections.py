@@ -138,7 +138,7 @@ async def test_extending_tells_until_when_each_claim_holds_and_leaves_out_those_
     assert await store.tasks.extend([Renewal(each) for each in wrong], MINUTE) == {}
 
 
-async def test_extending_never_reaches_past_a_bound_of_the_task_and_ends_what_is_past_one(store, clock):
+async def test_extending_never_exceeds_a_bound_of_the_task_and_expires_tasks_past_one(store, clock):
     bounds = ({"deadline_for": 40_000}, {"progress_for": 40_000}, {"timeout_for": 40_000})
     taken = [await put_and_claim(store, **bound) for bound in bounds]
     until_at = clock.now() + 40_000

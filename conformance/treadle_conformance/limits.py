@@ -154,7 +154,7 @@ async def test_a_key_without_a_limit_holds_nobody_back(store):
         ("pause", {"hold": Hold.TASK_PAUSED}),
     ],
 )
-async def test_what_sleeps_awaits_or_is_paused_gives_its_place_up(store, move, fields):
+async def test_a_sleeping_awaiting_or_paused_task_frees_its_slot(store, move, fields):
     tasks = await put_limited(store, 2, limit=1)
     taken = await claim_one(store)
     answer = await commit_one(store, taken.claim, park(taken, move, **fields))
@@ -162,7 +162,7 @@ async def test_what_sleeps_awaits_or_is_paused_gives_its_place_up(store, move, f
     assert in_order(await claim(store)) == [tasks[1].id]
 
 
-async def test_what_wakes_stands_in_line_again(store, clock):
+async def test_a_woken_task_queues_for_a_slot_again(store, clock):
     tasks = await put_limited(store, 2, limit=1)
     sleeper = await claim_one(store)
     await settle(store, sleeper.claim, park(sleeper, delay=1_000))
@@ -174,7 +174,7 @@ async def test_what_wakes_stands_in_line_again(store, clock):
     assert in_order(await claim(store)) == [tasks[0].id]
 
 
-async def test_what_wakes_while_there_is_room_is_ready_and_the_wake_says_where(store, clock):
+async def test_a_task_woken_with_a_free_slot_is_ready_and_the_wake_reports_its_lane(store, clock):
     (task,) = await put_limited(store, 1, limit=1, delay=1_000)
     assert await admitted(store) == []
     await clock.advance(1_000)
@@ -183,7 +183,7 @@ async def test_what_wakes_while_there_is_room_is_ready_and_the_wake_says_where(s
     assert (taken.id, woken.lane_ids) == (task.id, (taken.lane_id,))
 
 
-async def test_what_is_released_keeps_its_turn(store):
+async def test_a_released_task_keeps_its_turn(store):
     await put_limited(store, 2, limit=1)
     taken = await claim_one(store)
     await settle(store, taken.claim, park(taken, "release"))

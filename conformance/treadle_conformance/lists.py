@@ -40,7 +40,7 @@ async def lane_id_of(store: Store, lane: Lane = WORK) -> int:
 # --- keeping ---
 
 
-async def test_how_long_a_list_keeps_what_ends_is_told_with_the_rest(store):
+async def test_the_retention_of_a_list_is_listed_with_its_other_settings(store):
     await store.retention.set_keep(DEFAULT_NAMESPACE, "slow", 60_000, None)
     (said,) = await store.operators.list_lists()
     assert said == TaskList(namespace=DEFAULT_NAMESPACE, task_list="slow", keep_completed_for=60_000)
@@ -81,7 +81,7 @@ async def test_a_list_of_another_namespace_is_another_list(store):
     assert len(await claim(store)) == 1
 
 
-async def test_what_was_said_of_a_list_can_be_read_and_what_is_not_said_stays(store):
+async def test_settings_of_a_list_can_be_read_and_unset_ones_keep_their_values(store):
     await store.operators.set_list(DEFAULT_NAMESPACE, "slow", paused=True)
     await store.operators.set_list(DEFAULT_NAMESPACE, "slow", accepting=False)
     await store.operators.set_list(DEFAULT_NAMESPACE, "slow", no_handler="ignore")
@@ -118,7 +118,7 @@ async def test_lanes_made_while_their_list_is_paused_and_resumed_are_as_their_li
 # --- draining ---
 
 
-async def test_a_draining_list_takes_no_new_work_and_does_what_it_has(store):
+async def test_a_draining_list_refuses_new_work_and_finishes_its_backlog(store):
     await put(store, new_task(), new_task())
     await store.operators.set_list(DEFAULT_NAMESPACE, DEFAULT_LIST, accepting=False)
     before = await everything(store)
@@ -135,7 +135,7 @@ async def test_a_draining_list_takes_no_new_work_and_does_what_it_has(store):
     await put_one(store)
 
 
-async def test_what_was_enqueued_before_the_list_drained_may_be_sent_again(store):
+async def test_an_enqueue_from_before_the_drain_may_be_resent(store):
     unit = Unit(tasks=(new_task(),))
     await store.commit([unit])
     await store.operators.set_list(DEFAULT_NAMESPACE, DEFAULT_LIST, accepting=False)
@@ -178,7 +178,7 @@ async def test_tasks_that_a_limit_holds_back_fill_a_lane_too(store):
         await put_one(store)
 
 
-async def test_what_settles_is_never_refused_for_a_full_lane(store):
+async def test_a_settle_is_never_refused_for_a_full_lane(store):
     await store.operators.set_backlog_limit(await lane_id_of(store), 1)
     await put_one(store, OTHER)
     taken = await claim_one(store, OTHER)
@@ -187,7 +187,7 @@ async def test_what_settles_is_never_refused_for_a_full_lane(store):
     assert len(await claim(store)) == 3
 
 
-async def test_what_was_enqueued_before_the_lane_was_full_may_be_sent_again(store):
+async def test_an_enqueue_from_before_the_lane_was_full_may_be_resent(store):
     await store.operators.set_backlog_limit(await lane_id_of(store), 1)
     unit = Unit(tasks=(new_task(),))
     for _ in range(2):
@@ -281,7 +281,7 @@ async def test_a_rate_that_is_taken_away_holds_nothing_back(store):
     assert len(await claim(store)) == 4
 
 
-async def test_what_was_said_of_a_lane_can_be_read(store, clock):
+async def test_settings_of_a_lane_can_be_read(store, clock):
     lane_id = await lane_id_of(store)
     await store.operators.set_rate(lane_id, 0.5, 2)
     await store.operators.set_backlog_limit(lane_id, 9)

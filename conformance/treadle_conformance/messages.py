@@ -119,7 +119,7 @@ async def test_more_messages_than_awaited_do_no_harm(store):
     assert len(await claim(store)) == 1
 
 
-async def test_what_is_waited_for_is_said_with_the_new_steps(store):
+async def test_the_awaited_count_is_stored_with_the_new_steps(store):
     run, task = await begin_function(store)
     unit = Unit(task.claim, asleep(task), run=RunGuard(run.id, run.version), rows=(Await(run.id, 4, added=3),))
     await store.commit([unit])
@@ -293,7 +293,7 @@ async def test_the_leases_of_the_dead_run_out_at_once(store, clock):
     assert (await get(store, third.id)).owner_id == "alive"
 
 
-async def test_those_who_tell_one_another_do_not_block_one_another(database, store):
+async def test_runs_that_message_each_other_do_not_deadlock(database, store):
     """Each settles its own task and tells the other's run: locking tasks in no particular order would deadlock."""
     other = await database.open_store()
     for _ in range(10):

@@ -22,7 +22,7 @@ async def test_a_unit_may_start_several_runs(store):
     assert [(await get_run(store, run.id)).state for run in children] == ["running"] * 3
 
 
-async def test_a_unit_with_one_run_whose_key_is_taken_starts_none(store):
+async def test_a_unit_starts_no_run_when_the_key_of_one_is_taken(store):
     holder = await begin(store, idempotency_key="k")
     first, second = new_run(), new_run(idempotency_key="k")
     (answer,) = await store.commit([Unit(rows=(*started(first), *started(second)))])
@@ -47,7 +47,7 @@ async def test_a_unit_that_is_deferred_by_one_before_it_starts_nothing(store):
     assert await store.runs.find(second.id) is None
 
 
-async def test_what_depends_on_a_unit_that_is_refused_after_all_is_judged_without_it(store):
+async def test_units_that_depend_on_a_refused_unit_are_judged_without_it(store):
     """The first is refused for its key or name; the second assumes its effects, the third the state before it."""
     holder, schedule = await begin(store, idempotency_key="k"), await put_record(store, new_schedule())
     for refused in (started(new_run(idempotency_key="k")), (PutRecord(new_schedule()),)):

@@ -36,7 +36,7 @@ DONE, CLAIM_LOST = Verdict.DONE, Verdict.CLAIM_LOST
 # --- operators: Seen ---
 
 
-async def test_a_seen_guard_matches_what_was_seen_and_nothing_else(store):
+async def test_a_seen_guard_matches_only_the_seen_versions(store):
     task = await get(store, (await put_one(store)).id)
     before = await everything(store)
     for guard in (Seen(task.id, 1, 0), Seen(task.id, 0, 1), Seen(UNKNOWN_ID, 0, 0)):

@@ -41,14 +41,14 @@ async def test_a_caller_changes_the_limit_of_a_key(store):
     assert await limit_of(store) == (4, False, 4, 3)
 
 
-async def test_an_operators_limit_wins_over_what_callers_say(store):
+async def test_an_operators_limit_overrides_the_limits_of_callers(store):
     await store.operators.set_limit(DEFAULT_NAMESPACE, KEY, 2)
     await put_limited(store, 6, limit=5)
     assert await limit_of(store) == (2, True, 2, 4)
     assert len(await claim(store)) == 2
 
 
-async def test_a_limit_that_comes_late_takes_back_what_nobody_has_taken(store):
+async def test_a_limit_set_later_also_applies_to_unclaimed_tasks(store):
     await put(store, *[new_task(limit_key=KEY) for _ in range(10)])
     running = await claim(store, limit=2)
     await store.operators.set_limit(DEFAULT_NAMESPACE, KEY, 3)
@@ -73,7 +73,7 @@ async def test_a_lowered_limit_lets_running_work_go_on_and_nothing_else_start(st
         assert len(await claim(store)) == (0 if number < 2 else 1)
 
 
-async def test_what_lost_its_lease_waits_for_a_place_under_a_limit_that_was_lowered_since(store, clock):
+async def test_tasks_with_expired_leases_wait_for_slots_under_a_lowered_limit(store, clock):
     await put_limited(store, 5, limit=4)
     assert len(await claim(store)) == 4
     await store.operators.set_limit(DEFAULT_NAMESPACE, KEY, 2)
@@ -180,7 +180,7 @@ async def check(store: Store, key: str, most: int) -> None:
 
 
 @pytest.mark.parametrize("seed", range(6))
-async def test_whatever_happens_no_more_are_admitted_than_the_limit_and_none_waits_while_there_is_room(store, clock, seed):
+async def test_the_limit_is_never_exceeded_and_no_slot_stays_free_while_tasks_wait(store, clock, seed):
     dice = random.Random(seed)
     most = 3
     await store.operators.set_limit(DEFAULT_NAMESPACE, KEY, most)

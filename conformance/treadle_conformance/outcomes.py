@@ -76,7 +76,7 @@ async def test_outcomes_are_listed_by_tree_in_pages(store):
         assert listed == expected
 
 
-async def test_what_is_unknown_is_counted_by_tree(store):
+async def test_unknown_outcomes_are_counted_by_tree(store):
     other = RUN[:-1] + ("0" if RUN[-1] != "0" else "1")
     rows = [outcome(RUN), outcome(RUN, idempotency_key="key-2"), outcome(other, idempotency_key="key-3")]
     await write(store, *map(PutOutcome, rows))

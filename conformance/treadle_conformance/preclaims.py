@@ -26,7 +26,7 @@ from treadle_conformance.task_steps import (
 MINE = Preclaimed("me", MINUTE)
 
 
-async def test_a_task_that_is_born_taken_is_what_a_claim_would_have_made_of_it(store, clock):
+async def test_a_preclaimed_task_equals_a_claimed_one(store, clock):
     preclaimed = new_task(preclaimed=MINE, payload='{"a":1}')
     plain = new_task()
     assert (await put(store, preclaimed, plain)).verdict == Verdict.DONE
@@ -93,7 +93,7 @@ async def test_sending_it_again_changes_nothing(store):
 
 
 @pytest.mark.parametrize("fields", [{"delay": 500}, {"hold": Hold.TASK_PAUSED}], ids=["waits", "held"])
-async def test_what_nobody_could_take_now_is_a_task_like_any_other(store, fields):
+async def test_the_preclaim_of_a_task_that_is_not_ready_is_ignored(store, fields):
     preclaimed = new_task(preclaimed=MINE, **fields)
     await put(store, preclaimed)
     task = await get(store, preclaimed.id)
@@ -132,7 +132,7 @@ async def test_many_units_have_theirs_each_for_its_own_maker(store):
     ]
 
 
-async def test_one_whose_key_stands_for_another_is_not_born(store):
+async def test_a_preclaimed_task_with_a_used_idempotency_key_is_not_created(store):
     first = new_task(idempotency_key="once", preclaimed=MINE)
     again = new_task(idempotency_key="once", preclaimed=Preclaimed("other", MINUTE))
     await put(store, first)

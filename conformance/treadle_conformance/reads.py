@@ -166,7 +166,7 @@ async def test_a_cursor_goes_with_filters(store):
 # --- depths and counts ---
 
 
-async def test_depths_count_what_is_ready_running_waiting_and_held(store, clock):
+async def test_depths_count_ready_running_waiting_and_held_tasks(store, clock):
     await put(store, new_task(delay=MINUTE), new_task(delay=MINUTE))
     held = await put_and_claim(store)
     await settle(store, held.claim, park(held, "pause", hold=Hold.TASK_PAUSED))

@@ -71,7 +71,7 @@ async def test_names_are_unique_per_namespace_and_entity_among_the_live(store):
 
 
 @pytest.mark.parametrize("together", [True, False])
-async def test_what_ends_a_record_may_give_its_name_to_a_new_one(store, together):
+async def test_ending_a_record_frees_its_name_for_a_new_one(store, together):
     first, second = await put_record(store, new_schedule()), new_schedule()
     rows = (PutRecord(second), remove(first))
     units = [Unit(rows=rows)] if together else [Unit(rows=rows[1:]), Unit(rows=rows[:1])]
@@ -92,7 +92,7 @@ async def test_of_two_units_in_one_call_the_first_gets_the_name(store):
     assert await store.records.find(second.id) is None
 
 
-async def test_of_many_who_want_one_name_at_once_one_gets_it(database, store):
+async def test_concurrent_records_of_one_name_have_one_winner(database, store):
     other = await database.open_store()
     records = [new_schedule() for _ in range(20)]
     stores = [store, other] * 10
@@ -148,7 +148,7 @@ async def test_a_unit_with_a_new_record_that_was_sent_before_is_done_though_anot
     assert (await get_record(store, record.id)).version == 1
 
 
-async def test_the_second_of_two_units_sees_what_the_first_did(store):
+async def test_the_second_of_two_units_sees_the_effects_of_the_first(store):
     record = await put_record(store)
     same = [Unit(rows=(edit(record),)), Unit(rows=(edit(record, body="{}"),))]
     assert [answer.verdict for answer in await store.commit(same)] == ["done", "deferred"]
@@ -176,7 +176,7 @@ async def test_a_refused_unit_leaves_the_version_to_the_next(store):
     assert (await get_record(store, record.id)).version == 2
 
 
-async def test_of_many_who_change_a_version_at_once_one_does(database, store):
+async def test_concurrent_edits_of_one_version_have_one_winner(database, store):
     other = await database.open_store()
     record = await put_record(store)
     stores = [store, other] * 10
@@ -219,7 +219,7 @@ async def test_a_move_from_a_state_that_the_record_is_not_in_raises_and_nothing_
     assert await store.records.list_matching(RecordFilter("approval"), 10) == [record]
 
 
-async def test_records_are_listed_newest_first_by_what_they_are_about(store):
+async def test_records_are_listed_newest_first_and_filtered_by_subject(store):
     run, task = await begin(store), await put_one(store)
     first = await put_record(store, run_id=run.id, root_id=run.id)
     second = await put_record(store, task_id=task.id)

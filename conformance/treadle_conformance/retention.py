@@ -80,7 +80,7 @@ async def prune(store: Store, **options: Any) -> Any:
 # --- what goes and what stays ---
 
 
-async def test_what_is_past_its_time_goes_and_the_rest_stays(store, clock):
+async def test_only_expired_trees_are_pruned(store, clock):
     old = await ended(store)
     await clock.advance(30 * DAY_FOR - 1)
     young, live = await ended(store), await put_one(store)
@@ -207,7 +207,7 @@ async def test_nothing_is_cut_from_a_tree_with_a_live_task(store, clock):
     assert await store.tasks.find(child.id) is None
 
 
-async def test_nothing_is_cut_from_a_tree_whose_root_is_live(store, clock):
+async def test_nothing_is_cut_from_a_tree_with_a_live_root(store, clock):
     root = await put_one(store, delay=365 * DAY_FOR)
     await ended(store, root_id=root.id)
     await clock.advance(91 * DAY_FOR)
@@ -327,7 +327,7 @@ async def test_a_big_tree_goes_in_steps_that_each_remove_few_rows(store, clock):
     assert await store.log.list_histories(None, 10) == []
 
 
-async def test_what_a_crash_left_of_a_tree_is_pruned_by_the_next_pass(store, clock):
+async def test_a_tree_half_pruned_by_a_crash_is_pruned_by_the_next_pass(store, clock):
     run = await finished_run(store, steps=10, tasks=10)
     await clock.advance(31 * DAY_FOR)
     assert (await store.retention.prune_trees(RULES, [run.id], 15)).more
@@ -353,7 +353,7 @@ async def test_a_walk_meets_every_end_once_and_stops_where_nothing_is_old_enough
     assert looks <= 5
 
 
-async def test_a_dry_run_says_what_a_pass_would_remove_and_changes_nothing(store, clock):
+async def test_a_dry_run_counts_prunable_rows_and_changes_nothing(store, clock):
     root = await ended(store)
     for _ in range(4):
         await ended(store, root_id=root.id)
@@ -414,7 +414,7 @@ async def test_a_retry_and_a_removal_at_once_leave_a_whole_task_or_none(store, c
     assert (await verify(store)).problems == ()
 
 
-async def test_what_is_stored_together_may_go_together_and_nothing_else_does(store, clock):
+async def test_dropping_expired_partitions_and_pruning_remove_only_expired_trees(store, clock):
     """The sum is the same on a store that has no such means."""
     for _ in range(2):
         await store.retention.prepare(RULES)

@@ -231,7 +231,7 @@ async def test_units_of_several_runs_in_one_call_are_independent(store: Store) -
     assert [len(await live_of(store, run)) for run in (one, two, three)] == [0, 1, 0]
 
 
-async def test_two_who_advance_at_once_are_one_winner(store: Store) -> None:
+async def test_concurrent_advances_have_one_winner(store: Store) -> None:
     run = await begin(store, *PLACES, tasks=[ONE, TWO])
     taken = list((await claim_steps(store)).values())
     answers = await asyncio.gather(*(advance(store, run, (task.claim, succeed())) for task in taken))
@@ -304,7 +304,7 @@ async def test_a_repeated_unit_under_a_run_guard_alone_is_deferred(store: Store)
     assert moves_of(await store.log.list_moves(run.id)) == ["start", "pause"]
 
 
-async def test_what_was_seen_guards_a_unit_with_rows(store: Store) -> None:
+async def test_a_seen_guard_protects_a_unit_with_rows(store: Store) -> None:
     run = await begin(store, *PLACES, tasks=[ONE])
     (task,) = await live_of(store, run)
     (held,) = (await claim_steps(store)).values()

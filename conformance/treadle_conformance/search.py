@@ -181,7 +181,7 @@ async def test_tags_of_a_record_that_does_not_exist_are_not_stored_and_their_num
     assert (len(tags), tags["k0"], "other" in tags) == (80, "s2", False)
 
 
-async def test_lists_are_sorted_by_creation_time_whatever_the_ids_say(store: Store, clock: StoreClock) -> None:
+async def test_lists_are_sorted_by_creation_time_and_not_by_id(store: Store, clock: StoreClock) -> None:
     old_id = "00000000-0000-7000-8000-000000000000"
     first, late = new_run(), new_run(id=old_id, root_id=old_id)
     first_task, late_task = new_task(), new_task(id=old_id)

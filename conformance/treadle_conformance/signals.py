@@ -89,7 +89,7 @@ async def test_two_processes_hear_each_other(database, store):
         stop()
 
 
-async def test_who_has_stopped_listening_hears_no_more(store):
+async def test_an_unsubscribed_listener_receives_no_signals(store):
     lane_id = (await store.tasks.lane_ids([WORK]))[WORK]
     gone, there = Heard(), Heard()
     stop = await store.subscribe(gone)

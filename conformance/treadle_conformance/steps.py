@@ -48,7 +48,7 @@ async def test_steps_are_replaced_whole_but_for_their_inbox(store: Store, clock:
     assert (found.inbox, found.created_at, found.updated_at) == ('{"first":1}', made_at, clock.now())
 
 
-async def test_an_inbox_keeps_what_came_first_until_it_is_cleared(store: Store) -> None:
+async def test_an_inbox_keeps_its_first_message_until_it_is_cleared(store: Store) -> None:
     run = await begin(store, *PLACES)
     one, two = new_step(run, ONE).id, new_step(run, TWO).id
     await store.commit([Unit(rows=(PutInbox(one, "1"), PutInbox(two, "2")))])
@@ -130,7 +130,7 @@ async def test_holding_a_run_holds_all_its_live_tasks_and_no_others(store: Store
     assert len(await claim(store)) == 2
 
 
-async def test_canceling_the_tasks_of_a_run_ends_them_whoever_holds_them(store: Store, clock: StoreClock) -> None:
+async def test_canceling_the_tasks_of_a_run_ends_claimed_and_unclaimed_ones(store: Store, clock: StoreClock) -> None:
     run = await begin(store, *PLACES, tasks=[ONE, TWO])
     other = await begin(store, ROOT, tasks=[ROOT])
     (held,) = await claim(store, limit=1)

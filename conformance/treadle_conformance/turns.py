@@ -120,7 +120,7 @@ async def test_a_retried_attempt_keeps_its_turn(store):
     assert (await claim_one(store)).id == task.id
 
 
-async def test_whatever_is_put_and_taken_no_key_waits_for_more_than_two_tasks_of_another(store, clock):
+async def test_no_key_is_overtaken_by_more_than_two_tasks_of_another(store, clock):
     dice = random.Random(11)
     waiting: Counter[str] = Counter()
     overtaken: dict[str, Counter[str]] = {}

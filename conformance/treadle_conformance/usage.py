@@ -24,7 +24,7 @@ def a_request(number: int = 1, attempt: int = 1, micros: int = 100, **fields: An
     return Usage(**values | {"attempt": attempt, "request_no": number} | fields)
 
 
-async def test_what_is_reserved_and_settled_counts_against_the_budget(store, clock):
+async def test_reserved_and_settled_usage_counts_against_the_budget(store, clock):
     await store.usage.set_budget(RUN, 150)
     answer = await store.usage.reserve(a_request(), None)
     assert answer.budget == Budget(150, 100)
@@ -96,7 +96,7 @@ async def test_the_ready_tasks_of_one_run_are_taken_and_no_others(store):
     assert await store.tasks.claim_of_run(RUN, HANDLER, "me", 30_000, 10) == []
 
 
-async def test_what_a_run_spent_goes_with_the_run(store, database):
+async def test_deleting_a_run_deletes_its_usage(store, database):
     if store.url == "memory://":
         pytest.skip("nobody can get around the store in memory")
     await store.usage.reserve(a_request(), None)

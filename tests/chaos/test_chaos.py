@@ -57,7 +57,7 @@ def played(request: pytest.FixtureRequest) -> Played:
     return found
 
 
-def test_whatever_happens_to_processes_nothing_is_lost(played: Played) -> None:
+def test_no_work_is_lost_when_processes_fail(played: Played) -> None:
     assert not played.verdict.problems, as_text(played)
     assert sum(played.verdict.ended.values()) == played.plan.tasks
     missing = {*played.plan.script} - {*played.storms} - {CLIENT}  # it may have sent everything before
@@ -69,7 +69,7 @@ def test_no_process_is_left(played: Played) -> None:
     assert not [pid for pid in played.pids if is_running(pid)]
 
 
-def test_the_report_says_what_happened(played: Played) -> None:
+def test_the_report_shows_the_verdict_as_text_json_and_markdown(played: Played) -> None:
     assert "broken:     nothing" in as_text(played)
     told = json.loads(json.dumps(as_json(played)))
     assert told["verdict"]["problems"] == []
@@ -333,7 +333,7 @@ def test_a_broken_promise_is_found(found: Evidence, plant: Callable[[Evidence], 
     assert [problem for problem in judge(found).problems if said in problem]
 
 
-def test_what_the_contract_allows_is_counted_and_not_blamed(found: Evidence) -> None:
+def test_allowed_repetitions_are_counted_and_not_reported_as_problems(found: Evidence) -> None:
     submission, charged = charge(found)
     found.ledger.asked[submission.effects[0]] += 1
     found.moves[charged][UNKNOWN] += 1
@@ -348,7 +348,7 @@ def test_what_the_contract_allows_is_counted_and_not_blamed(found: Evidence) -> 
     assert (verdict.effects_again, verdict.bodies_again, verdict.submits_again) == (1, 1, 1)
 
 
-def test_a_task_whose_workers_were_lost_too_often_is_a_dead_letter_and_not_lost(found: Evidence) -> None:
+def test_a_task_beyond_its_takeover_limit_is_a_dead_letter_and_not_lost(found: Evidence) -> None:
     before = judge(found).given_up
     task = found.tasks[note(found)[1]]
     task.state, task.error_code = "failed", GIVEN_UP

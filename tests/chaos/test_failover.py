@@ -165,7 +165,7 @@ async def test_a_primary_that_was_frozen_settles_nothing_when_it_continues(three
         assert old.ask(f"select count(*) from treadle.tasks where id in ('{task.id}', '{late.id}')") == 0
 
 
-async def test_what_no_standby_has_is_never_acknowledged(three: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_commit_without_a_standby_copy_is_never_acknowledged(three: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
     """A commit that waits for a standby, is given up by its sender, survives a restart of the server, and is sent again."""
     monkeypatch.setattr("treadle.stores.postgres.store.COMMIT_TIMEOUT", 1.0)
     task = new_task()

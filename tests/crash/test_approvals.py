@@ -15,7 +15,7 @@ KILLED = -signal.SIGKILL
 
 @pytest.mark.parametrize("decision", ["approve", "deny"])
 @pytest.mark.parametrize("point", ["operate.before_commit", "operate.after_commit"])
-async def test_somebody_who_dies_while_deciding_has_decided_or_not(scene: Scene, point: str, decision: str) -> None:
+async def test_a_crash_while_deciding_leaves_an_approval_decided_or_pending(scene: Scene, point: str, decision: str) -> None:
     task = await scene.engine.enqueue("ask", {})
     worker = await scene.start_worker()
     await until(lambda: asked(scene), worker)
@@ -66,7 +66,7 @@ async def test_a_worker_that_dies_while_it_asks_for_a_step_leaves_one_question_o
     assert (await scene.engine.kernel.verify()).holds
 
 
-async def test_what_is_due_comes_about_after_a_restart(scene: Scene) -> None:
+async def test_an_approval_that_is_due_expires_after_a_restart(scene: Scene) -> None:
     """All workers are gone when the approval expires; the next one sees to it."""
     task = await scene.engine.enqueue("ask", {"expires": 1})
     first = scene.start("worker", "--crash-at", "settle.after_commit")
@@ -84,7 +84,7 @@ async def test_what_is_due_comes_about_after_a_restart(scene: Scene) -> None:
 
 
 @pytest.mark.parametrize("name", ["billing-1", "billing-2"])
-async def test_a_server_that_starts_again_goes_on_at_once_with_what_it_held(scene: Scene, name: str) -> None:
+async def test_a_restarted_server_immediately_resumes_its_tasks(scene: Scene, name: str) -> None:
     """Its lease would run out long after this test; a worker of another name sees, too, that the process is dead."""
     task = await scene.engine.enqueue("hang_once")
     first = await scene.start_worker("--name", "billing-1")

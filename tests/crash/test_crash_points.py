@@ -101,7 +101,7 @@ namespace crash {
 
 @pytest.mark.parametrize("count", [1, 3])
 @pytest.mark.parametrize("point", ADVANCE_POINTS)
-async def test_a_run_whose_worker_dies_while_advancing_it_goes_on_with_another(scene: Scene, point: str, count: int) -> None:
+async def test_a_run_continues_on_another_worker_after_a_crash_while_advancing(scene: Scene, point: str, count: int) -> None:
     run = await scene.engine.start_run([("crash.afl", FLOW)], "crash.Three")
     first = scene.start("worker", "--crash-at", f"{point}:{count}")
     await scene.died(first)
@@ -115,7 +115,7 @@ async def test_a_run_whose_worker_dies_while_advancing_it_goes_on_with_another(s
 
 
 @pytest.mark.parametrize("point", OPERATOR_POINTS)
-async def test_an_operator_who_dies_has_canceled_all_or_nothing(scene: Scene, point: str) -> None:
+async def test_a_cancel_by_a_crashed_operator_is_all_or_nothing(scene: Scene, point: str) -> None:
     task = await scene.engine.enqueue("note")
     operator = scene.start("operator", "--task", task.id, "--crash-at", point)
     assert await operator.ended() == KILLED

@@ -251,7 +251,7 @@ async def test_notes_only_move_forward_and_a_half_written_one_does_not_count(pla
         await engine.close()
 
 
-async def test_notes_have_the_mode_of_the_database_and_one_place_whatever_its_name(
+async def test_notes_have_the_mode_of_the_database_and_one_place_for_all_its_names(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "real").mkdir()

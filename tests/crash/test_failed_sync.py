@@ -78,7 +78,7 @@ def command(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[list[str], 
     return [sys.executable, "-m", "treadle"], environment | {"LD_PRELOAD": str(library)}
 
 
-def test_a_process_whose_disk_fails_to_sync_ends_and_the_next_one_finds_a_good_store(
+def test_a_failed_sync_ends_the_process_and_leaves_a_consistent_store(
     command: tuple[list[str], dict[str, str]], tmp_path: Path
 ) -> None:
     (tmp_path / "jobs.py").write_text(HANDLERS)

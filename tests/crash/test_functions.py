@@ -28,7 +28,7 @@ _ALL = [
 
 @pytest.mark.parametrize("number", _ALL)
 @pytest.mark.parametrize("point", POINTS)
-async def test_a_function_whose_process_is_killed_at_any_write_comes_to_the_same(scene: Scene, point: str, number: int) -> None:
+async def test_a_function_has_the_same_result_after_a_kill_at_any_write(scene: Scene, point: str, number: int) -> None:
     starter = scene.start("function_starter")
     run_id = (await starter.told("started"))["id"]
     assert await starter.ended() == 0

@@ -121,7 +121,7 @@ async def test_a_role_that_dies_on_its_way_to_its_write_is_taken_over(scene: Sce
 
 @pytest.mark.parametrize("number", [1, 2])
 @pytest.mark.parametrize("point", ["operate.before_commit", "operate.after_commit"])
-async def test_a_person_who_dies_while_asking_and_asks_again_has_asked_once(
+async def test_an_objective_resubmitted_after_a_crash_is_created_once(
     scene: Scene, topology: Path, point: str, number: int
 ) -> None:
     first = scene.start("asker", "--crash-at", f"{point}:{number}")

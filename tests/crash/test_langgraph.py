@@ -36,7 +36,7 @@ CASES = [
 
 
 @pytest.mark.parametrize(("point", "number"), CASES)
-async def test_a_graph_whose_process_is_killed_at_any_write_repeats_nothing_recorded(
+async def test_a_graph_repeats_no_recorded_step_after_a_kill_at_any_write(
     scene: Scene, model: ModelServer, point: str, number: int
 ) -> None:
     add_graphs(scene.engine, Path(os.devnull), model.url)  # only to start it

@@ -103,7 +103,7 @@ async def proxy(postgres_server: str) -> AsyncIterator[Proxy]:
 
 
 @pytest.mark.parametrize("way", ["asked", "answered"])
-async def test_who_never_hears_whether_a_commit_was_done_sends_it_again_and_it_is_done_once(
+async def test_a_commit_with_a_lost_answer_is_resent_and_applied_once(
     proxy: Proxy, postgres_url: str, postgres_schema: str, way: str
 ) -> None:
     ran: Counter[str] = Counter()

@@ -79,7 +79,7 @@ async def opened(place: Path) -> AsyncIterator[Engine]:
 
 
 @pytest.mark.parametrize("checkpoints", ["late", "all the time"])
-async def test_what_was_answered_is_there_after_the_power_was_lost(
+async def test_acknowledged_commits_survive_a_power_loss(
     tmp_path: Path, disk: Disk, checkpoints: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if checkpoints == "all the time":  # the log is written back, and begun anew, between any two commits

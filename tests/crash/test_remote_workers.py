@@ -13,7 +13,7 @@ KILLED = -signal.SIGKILL
 
 
 @pytest.mark.parametrize("point", ["claim.after", "settle.before_commit", "settle.after_commit"])
-async def test_a_task_whose_claim_was_not_delivered_or_not_settled_is_done_by_another(scene: Scene, point: str) -> None:
+async def test_a_task_with_an_undelivered_or_unsettled_claim_is_done_by_another_worker(scene: Scene, point: str) -> None:
     doomed = scene.start("gateway", "--lease", 1, "--crash-at", point)
     await doomed.told("waiting")
     task_id = (await scene.engine.enqueue("note")).id

@@ -16,7 +16,7 @@ from treadle.model.errors import ClocksApart
 from treadle.model.values import decode
 
 
-async def test_a_task_whose_worker_is_killed_is_completed_once_by_another(scene: Scene) -> None:
+async def test_a_task_of_a_killed_worker_is_completed_once_by_another(scene: Scene) -> None:
     task = await scene.engine.enqueue("hang_once")
     first = await scene.start_worker()
     await until(lambda: bool(scene.effects("start")), first)
@@ -120,7 +120,7 @@ async def test_sigterm_lets_running_work_finish(scene: Scene) -> None:
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-async def test_sigterm_releases_what_does_not_finish_in_time(scene: Scene, number: signal.Signals) -> None:
+async def test_sigterm_releases_tasks_that_do_not_finish_in_time(scene: Scene, number: signal.Signals) -> None:
     task = await scene.engine.enqueue("hang_once")
     first = await scene.start_worker("--grace", 0.1, "--lease", 3600)
     await until(lambda: bool(scene.effects("start")), first)
@@ -169,7 +169,7 @@ async def test_workers_that_are_killed_all_the_time_lose_nothing(scene: Scene) -
     await scene.check(300)
 
 
-async def test_what_an_isolated_handler_does_ends_with_its_worker(scene: Scene, tmp_path: Path) -> None:
+async def test_an_isolated_handler_process_ends_with_its_worker(scene: Scene, tmp_path: Path) -> None:
     """Nobody would be there to end it when its time is over, its task is canceled or its lease is lost. So with what it started."""
     file = tmp_path / "pid"
     await scene.engine.enqueue("isolated", {"file": str(file)})

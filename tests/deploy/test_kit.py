@@ -81,7 +81,7 @@ def test_the_image_runs_the_program_as_nobody_and_can_be_stopped_and_probed():
     assert not [word for word, _ in last if word == "RUN"]
 
 
-def test_the_context_contains_what_the_build_needs():
+def test_the_build_context_contains_every_required_file():
     patterns = [line for line in (ROOT / ".containerignore").read_text().splitlines() if line and not line.startswith("#")]
     assert (ROOT / ".dockerignore").read_text() == (ROOT / ".containerignore").read_text()
     kept = [line[1:] for line in patterns if line.startswith("!")]

@@ -30,7 +30,7 @@ def test_the_files_are_up_to_date():
     assert [path.name for path in monitoring.outdated()] == [], "run `python -m build_tools.deploy`"
 
 
-def test_every_rule_can_be_parsed_and_names_only_what_exists():
+def test_every_rule_parses_and_names_only_existing_metrics():
     known = EXISTING | {rule["record"] for rule in RULES if "record" in rule}
     for rule in RULES:
         promql_parser.parse(rule["expr"])
@@ -38,7 +38,7 @@ def test_every_rule_can_be_parsed_and_names_only_what_exists():
         assert names(rule["expr"]) <= known, rule
 
 
-def test_every_alert_says_what_is_wrong_and_names_a_runbook_that_exists():
+def test_every_alert_has_a_summary_and_an_existing_runbook():
     headings = re.findall(r"^## (.+)$", (monitoring.ROOT / monitoring.RUNBOOKS).read_text(), re.M)
     anchors = {re.sub(r"[^\w -]", "", heading).lower().replace(" ", "-") for heading in headings}
     assert len({alert["alert"] for alert in ALERTS}) == len(ALERTS)

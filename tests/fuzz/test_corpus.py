@@ -44,6 +44,6 @@ def test_inputs_drawn_by_its_grammar_do_no_harm(name: str) -> None:
     drawn()
 
 
-def test_every_target_says_what_holds_and_has_all_that_it_needs() -> None:
+def test_every_target_has_a_docstring_words_grammar_and_corpus() -> None:
     assert TARGETS.keys() == WORDS.keys() == GRAMMARS.keys() == {path.name for path in CORPUS.iterdir()}
     assert all(target.__doc__ for target in TARGETS.values())

@@ -26,7 +26,7 @@ def endless(data: bytes) -> None:
             continue
 
 
-def test_what_holds_is_no_find_and_what_does_not_says_where() -> None:
+def test_only_a_failing_input_is_a_finding_and_it_names_its_location() -> None:
     assert play("buggy", buggy, b"well") is None
     found, other = play("buggy", buggy, b"a <b> c"), play("buggy", buggy, b"oh!")
     assert found is not None
@@ -45,7 +45,7 @@ def test_a_find_is_made_small_and_stays_the_same_find() -> None:
     assert (small.data, small.sign) == (b"<>", found.sign)
 
 
-def test_what_never_ends_is_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_endless_target_is_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(harness, "INPUT_TIMEOUT", 0.05)
     found = play("endless", endless, b"for ever")
     assert found is not None
@@ -67,7 +67,7 @@ def test_the_first_input_of_each_sign_is_kept(tmp_path: Path, monkeypatch: pytes
     assert [path.read_bytes() for path in harness.corpus_of("buggy")] == [b"!"]
 
 
-def test_what_a_process_said_is_told_in_a_line() -> None:
+def test_fuzzer_output_is_reduced_to_one_line() -> None:
     said = "#2\tINITED cov: 5 ft: 6 corp: 1/1b\n#90\tDONE   cov: 31 ft: 93 corp: 12/3b\nstat::average_exec_per_sec: 45\n"
     assert told(said) == "90 inputs by coverage, 45/s; places reached 5 -> 31, 12 inputs worth keeping"
     assert told("drawn: 7\n") == "7 inputs drawn"

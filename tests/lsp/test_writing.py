@@ -133,7 +133,7 @@ async def test_completion_of_declarations(shop: Editor, text: str, wanted: list[
     assert [each for each in unwanted if each in found] == [], found
 
 
-async def test_completion_knows_what_was_declared_before_the_text_broke(shop: Editor) -> None:
+async def test_completion_uses_declarations_from_the_last_valid_text(shop: Editor) -> None:
     await shop.open("alone.afl", "facet First(aa: Long)\nfacet Second(bb: Long)\nworkflow W() andThen {\n}\n")
     text = "facet First(aa: Long)\nfacet Second(bb: Long)\nworkflow W() andThen {\n    s = Second("
     assert await shop.change("alone.afl", text)

@@ -11,7 +11,7 @@ from treadle.testing import Environment, run_workflow
 CITIES = ["Oslo", "Atlantis", "Turin", "Lima"]
 
 
-async def test_results_come_in_order_whatever_finishes_first_and_a_failed_item_is_one_of_them():
+async def test_results_keep_input_order_and_include_failed_items():
     fan_out = load("fan_out")
     async with Environment(fan_out.engine) as env:
         run = await fan_out.engine.start(fan_out.report, {"cities": CITIES})

@@ -53,7 +53,7 @@ async def test_a_request_without_a_response_is_undone_too():
     assert did == ["book flight", *4 * ["book hotel"], "cancel hotel", "cancel flight"]
 
 
-async def test_a_canceled_run_undoes_what_it_has_booked():
+async def test_a_canceled_run_undoes_its_bookings():
     saga, did = load("saga"), []
 
     async def request(action: str, part: str, trip: Any, key: str) -> None:
@@ -69,7 +69,7 @@ async def test_a_canceled_run_undoes_what_it_has_booked():
     assert did[-3:] == ["cancel car", "cancel hotel", "cancel flight"]
 
 
-async def test_an_operator_repeats_a_compensation_that_failed_and_only_what_follows_it():
+async def test_an_operator_retry_repeats_only_the_failed_compensation_and_its_successors():
     saga, did = load("saga"), []
     saga.request = refusing(did, "cancel flight")
     async with Environment(saga.engine) as env:
@@ -123,7 +123,7 @@ def test_a_worker_killed_at_any_write_undoes_the_same_in_the_same_order():
         ("book hotel", "undone: sold out", ["book flight", "cancel flight"]),
     ],
 )
-def test_the_saga_in_afl_undoes_what_was_done(refused: str, state: str, expected: list[str]):
+def test_the_saga_in_afl_undoes_its_completed_steps(refused: str, state: str, expected: list[str]):
     did: list[str] = []
 
     def request(payload: Any) -> dict[str, str]:

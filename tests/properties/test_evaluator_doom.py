@@ -124,7 +124,7 @@ def test_a_run_that_cannot_succeed_ends_as_before_with_fewer_steps(program: int,
 
 @settings(max_examples=examples(24), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(program=st.integers(0, 10**6), schedule=st.integers(0, 10**6))
-def test_one_retry_of_a_repaired_run_yields_what_a_run_without_failures_yields(program: int, schedule: int) -> None:
+def test_one_retry_of_a_repaired_run_yields_the_outputs_of_a_run_without_failures(program: int, schedule: int) -> None:
     source = write_program(program)
     sound = Kernel(source, random.Random(schedule))
     sound.play(repaired=True)
@@ -142,7 +142,7 @@ def test_one_retry_of_a_repaired_run_yields_what_a_run_without_failures_yields(p
 @settings(max_examples=examples(24), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(program=st.integers(0, 10**6), schedule=st.integers(0, 10**6))
 @example(program=11, schedule=11)
-def test_retries_of_the_failed_steps_by_name_yield_what_a_run_without_failures_yields(program: int, schedule: int) -> None:
+def test_retries_of_the_failed_steps_by_name_yield_the_outputs_of_a_run_without_failures(program: int, schedule: int) -> None:
     """One by one in any order; sometimes the next one is retried while the run goes on."""
     source = write_program(program)
     sound = Kernel(source, random.Random(schedule))

@@ -110,7 +110,7 @@ class History:
 
 
 @pytest.mark.parametrize("seed", range(6))
-async def test_nothing_is_forgotten_whoever_does_what_in_whatever_order(tmp_path: Path, seed: int) -> None:
+async def test_random_histories_complete_every_objective(tmp_path: Path, seed: int) -> None:
     async with opened("memory://", tmp_path) as engine:
         history = History(engine, seed)
         for _ in range(120):

@@ -319,10 +319,10 @@ def run_machine(examples: int, steps: int) -> None:
     )
 
 
-def test_whatever_two_processes_do_to_a_run_it_ends_well() -> None:
+def test_a_run_shared_by_two_processes_always_ends_consistently() -> None:
     run_machine(12, 40)
 
 
 @pytest.mark.soak
-def test_whatever_two_processes_do_to_a_run_it_ends_well_many_times() -> None:
+def test_a_run_shared_by_two_processes_always_ends_consistently_many_times() -> None:
     run_machine(3000, 60)

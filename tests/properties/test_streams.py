@@ -154,5 +154,5 @@ def checked(url_now: Callable[[], str], most: int) -> None:
     check()
 
 
-def test_a_stream_is_what_a_simple_model_says(url: str) -> None:
+def test_a_stream_matches_a_simple_model(url: str) -> None:
     checked(lambda: url, examples(15 if url.startswith("memory") else 5))

@@ -45,7 +45,7 @@ def test_the_virtual_loop_uses_hooks_that_this_python_calls(hook: str) -> None:
 
 
 @pytest.mark.parametrize("after", [0.1, 0.3, 1 / 3, 86_399.999, 1e7 + 0.1])
-def test_a_timer_fires_at_its_time_whatever_sums_of_floats_come_to(after: float) -> None:
+def test_a_timer_fires_at_its_time_despite_float_rounding(after: float) -> None:
     loop, fired = VirtualLoop(), []
 
     async def run() -> None:
@@ -60,7 +60,7 @@ def test_a_timer_fires_at_its_time_whatever_sums_of_floats_come_to(after: float)
     assert fired[0] <= 1e-6
 
 
-def test_who_waits_for_what_nobody_will_do_is_told() -> None:
+def test_waiting_for_an_event_that_cannot_happen_raises() -> None:
     loop = VirtualLoop()
 
     async def wait() -> None:
@@ -74,7 +74,7 @@ def test_who_waits_for_what_nobody_will_do_is_told() -> None:
     loop.close()
 
 
-def test_what_a_crashed_process_still_does_reaches_nobody() -> None:
+def test_actions_of_a_crashed_process_have_no_effect() -> None:
     async def story(simulation: Simulation) -> int:
         process, outlived = simulation.start_process("server"), []
         engine = simulation.engine(process)
@@ -96,7 +96,7 @@ def test_what_a_crashed_process_still_does_reaches_nobody() -> None:
     assert Simulation(1, faults=quiet).run(story) == 0
 
 
-def test_what_a_process_starts_dies_with_it_and_with_no_other() -> None:
+def test_a_crash_ends_only_the_tasks_of_its_own_process() -> None:
     async def story(simulation: Simulation) -> list[str]:
         done: list[str] = []
 
@@ -144,7 +144,7 @@ def test_an_answer_that_is_lost_is_that_of_something_done() -> None:
     assert Simulation(1, faults=losing).run(story) == 1
 
 
-def test_leases_are_by_the_clock_of_who_asks() -> None:
+def test_leases_follow_the_clock_of_the_calling_process() -> None:
     async def story(simulation: Simulation) -> list[int]:
         clocks = []
         for offset in (-2000, 3000):

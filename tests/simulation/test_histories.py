@@ -62,7 +62,7 @@ ROOT = Path(__file__).parents[2]
 
 
 @pytest.mark.parametrize("part", [pytest.param(part, marks=[pytest.mark.soak] * (part >= IN_EVERY_RUN)) for part in range(PARTS)])
-def test_whatever_goes_wrong_nothing_is_lost(part: int) -> None:
+def test_no_work_is_lost_under_random_faults(part: int) -> None:
     for seed in range(part, HISTORIES, PARTS):
         report = play(seed)
         assert not report.problems, report.text()
@@ -74,7 +74,7 @@ def test_processes_that_are_wrongly_taken_for_dead_lose_nothing(seed: int) -> No
     assert not report.problems, report.text()
 
 
-def test_a_seed_gives_the_same_history_again_in_whatever_process() -> None:
+def test_a_seed_reproduces_its_history_in_any_process() -> None:
     seeds = (1, 17)
     here = [play(seed).digest for seed in seeds]
     assert [play(seed).digest for seed in seeds] == here
@@ -84,7 +84,7 @@ def test_a_seed_gives_the_same_history_again_in_whatever_process() -> None:
     assert said.stdout.split() == here
 
 
-def test_what_can_go_wrong_does_and_engines_feel_it() -> None:
+def test_every_fault_occurs_and_has_a_visible_effect() -> None:
     """Histories would say little if some of their faults never came about."""
     missing = {*Fault, *SIGNS}
     for seed in (*VARIED, *range(160)):

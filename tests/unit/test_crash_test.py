@@ -35,7 +35,7 @@ def test_a_planted_bug_is_found_with_its_place_and_the_mended_one_passes():
     crash_test(snippet["careful"], snippet["start"]).check()
 
 
-def test_a_workflow_comes_to_the_same_whatever_crashes():
+def test_a_workflow_has_the_same_outcome_after_any_crash():
     def setup(engine: Engine, effects: list[Any]) -> None:
         @engine.handler("shop.Charge")
         async def charge(payload: dict[str, str]) -> dict[str, str]:

@@ -53,6 +53,6 @@ def test_every_id_on_the_page_is_a_link_to_its_file() -> None:
     assert len(_LOOSE.findall(PAGE)) == len(_ID.findall(PAGE)) > 80
 
 
-def test_what_is_not_promised_and_how_sure_we_are_are_said() -> None:
+def test_the_page_states_its_exclusions_and_its_confidence() -> None:
     assert len(re.findall(r"^- \*\*", PAGE.split("\n## Not promised\n")[1].split("\n## ")[0], re.MULTILINE)) >= 10
     assert "\n## How sure we are\n" in PAGE

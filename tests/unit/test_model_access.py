@@ -27,7 +27,7 @@ TABLE = {
 
 @pytest.mark.parametrize("scope", Scope)
 @pytest.mark.parametrize("wanted", Scope)
-def test_a_scope_grants_what_the_table_says_and_nothing_else(scope, wanted):
+def test_a_scope_grants_exactly_its_table_row(scope, wanted):
     access = Access("ada", granted([scope]))
     assert access.may(wanted) == (wanted in TABLE[scope])
     if access.may(wanted):
@@ -42,7 +42,7 @@ def test_every_scope_has_its_grants_and_has_itself():
     assert all(scope in GRANTS[scope] for scope in Scope)
 
 
-def test_several_scopes_grant_what_any_of_them_does():
+def test_several_scopes_grant_their_union():
     assert granted([READ, WORK]) == {READ, WORK, ENQUEUE}
     assert granted([]) == frozenset()
 
@@ -89,7 +89,7 @@ def test_names_of_people_and_programs_are_names_of_tokens(name):
 
 
 @pytest.mark.parametrize("name", ["", " ", "a b", "a\n", "\x1b[31m", "x" * 101, None, "0198c3de-7a10-7c3e-b2a4-5d1f0c9e8a77"])
-def test_what_cannot_be_read_or_could_be_an_id_is_no_name(name):
+def test_invalid_token_names_and_ids_are_refused(name):
     with pytest.raises(InvalidInput, match="token name"):
         check_token_name(name)
 
@@ -100,7 +100,7 @@ def test_the_words_of_a_refusal_never_say_why():
     assert len({error.reason for error in errors}) == 5
 
 
-def test_who_has_failed_too_often_is_told_when_to_come_back():
+def test_too_many_attempts_carries_a_retry_after():
     error = TooManyAttempts(1_500)
     assert (error.code, error.retry_after) == ("too_many_attempts", 1_500)
     assert "in 2 s" in str(error)

@@ -145,7 +145,7 @@ def test_votes_accumulate_to_the_quorum() -> None:
     assert (move, len(approval.votes)) == ("approve", 3)
 
 
-def test_an_edit_takes_back_what_was_approved_before_it() -> None:
+def test_an_edit_withdraws_earlier_approvals() -> None:
     approval = asked(quorum=2, edits=True, context={"amount": 5, "to": "x"})
     _, approval = vote(approval, "approve", "ada", NOW)
     move, approval = vote(approval, "approve", "bob", NOW, edits={"amount": 4})

@@ -72,7 +72,7 @@ async def turns(count: int = 5) -> None:
         await asyncio.sleep(0)
 
 
-async def test_advancing_wakes_those_whose_time_has_come_in_order():
+async def test_advancing_wakes_due_sleepers_in_order():
     clock, woken = ManualClock(), []
 
     async def sleeper(seconds):

@@ -41,7 +41,7 @@ def test_every_class_has_a_code_of_its_own_that_says_its_name():
         assert code == ("error" if name == "TreadleError" else snake)
 
 
-def test_what_the_caller_gave_wrong_is_also_a_value_error_and_what_is_missing_a_lookup_error():
+def test_invalid_input_is_a_value_error_and_not_found_a_lookup_error():
     assert issubclass(errors.InvalidInput, ValueError)
     assert issubclass(errors.NotFound, LookupError)
 
@@ -56,7 +56,7 @@ def test_errors_carry_their_values():
     assert (illegal.entity, illegal.entity_id, illegal.state, illegal.move) == ("task", "t-4", "completed", "cancel")
 
 
-def test_an_illegal_move_says_what_is_possible():
+def test_an_illegal_move_lists_the_possible_moves():
     assert "cancel, pause" in str(IllegalMove("task", "t", "pending", "requeue", ("cancel", "pause")))
     assert "final" in str(IllegalMove("task", "t", "completed", "cancel"))
 

@@ -40,7 +40,7 @@ def matches(pattern: str, name: str, *, recursive: bool = False) -> bool:
         ("***", "abc", True),
     ],
 )
-def test_a_glob_matches_what_it_says(pattern: str, name: str, expected: bool):
+def test_a_glob_matches_names_by_its_wildcards(pattern: str, name: str, expected: bool):
     assert matches(pattern, name) is expected
 
 
@@ -49,7 +49,7 @@ def test_a_glob_of_one_part_is_looked_for_everywhere_where_that_is_wanted():
 
 
 @pytest.mark.parametrize("pattern", ["", "/a", "../a", "a" * 1001, "**/a/" * 5 + "b", "[z-a]", "[a--b]"])
-def test_what_is_no_glob_is_refused(pattern: str):
+def test_an_invalid_glob_is_refused(pattern: str):
     with pytest.raises(InvalidWatcher):
         compile_pattern(pattern)
 

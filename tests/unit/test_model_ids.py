@@ -61,7 +61,7 @@ def test_an_id_has_one_canonical_spelling():
 
 
 @pytest.mark.parametrize("text", ["", "x", "0198c3de", None, 5, "0198c3de-7a10-7c3e-b2a4-5d1f0c9e8a7g"])
-def test_what_is_no_id_is_refused(text):
+def test_an_invalid_id_is_refused(text):
     with pytest.raises(InvalidInput, match="run id"):
         parse_id(text, "run id")
 

@@ -17,7 +17,7 @@ def test_a_plain_name_is_taken_as_it_is(name):
     "name",
     ["", " ", "a b", ".a", "a.", "a..b", "9a", "-a", "a\n", "a\x00", "ä", "a;drop table", "a" * 201, "a*", "a'", None, 5, b"a"],
 )
-def test_an_odd_name_is_refused_and_the_message_says_what_would_do(name):
+def test_an_odd_name_is_refused_and_the_message_names_the_allowed_characters(name):
     with pytest.raises(InvalidName, match="not a valid task list: use letters"):
         check_name(name, "task list")
 
@@ -33,7 +33,7 @@ def test_an_odd_key_is_refused(key):
         check_key(key, "unique key")
 
 
-def test_a_short_name_is_what_follows_the_last_dot():
+def test_a_short_name_is_the_part_after_the_last_dot():
     assert short_name("ns.sub.Charge") == "Charge"
     assert short_name("Charge") == "Charge"
 
@@ -63,6 +63,6 @@ def test_a_name_is_handled_by_itself_its_short_name_or_a_glob(patterns: list[str
 
 
 @pytest.mark.parametrize("pattern", ["", "billing.?", "[a]", "a b", "billing..*", ".*", 7, None])
-def test_what_is_neither_a_name_nor_a_glob_is_refused(pattern: str) -> None:
+def test_an_invalid_pattern_is_refused(pattern: str) -> None:
     with pytest.raises(InvalidName):
         check_pattern(pattern)

@@ -67,7 +67,7 @@ def test_moves_that_need_an_owner_start_in_live_states():
     assert not {state for state, move in TASK.moves if move in HELD_MOVES} & TASK.final
 
 
-def test_what_is_not_in_the_table_cannot_happen():
+def test_a_move_outside_the_table_is_impossible():
     assert TASK.target(TaskState.COMPLETED, "retry") is None
     assert TASK.target("nowhere", "succeed") is None
     assert TASK.possible(TaskState.COMPLETED) == ()

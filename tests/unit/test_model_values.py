@@ -21,7 +21,7 @@ json_values = st.recursive(
 
 
 @given(json_values)
-def test_what_is_encoded_is_decoded_to_the_same(value):
+def test_decoding_an_encoded_value_returns_the_same_value(value):
     assert decode(encode(value)) == value
 
 
@@ -57,7 +57,7 @@ def test_a_whole_character_beyond_the_basic_plane_is_taken():
 
 
 @pytest.mark.parametrize("value", [{1, 2}, object(), b"x", {"a": object()}, {(1, 2): 3}])
-def test_what_is_not_json_is_refused(value):
+def test_a_value_that_is_not_json_is_refused(value):
     with pytest.raises(InvalidPayload, match="not JSON"):
         encode(value)
 
@@ -87,7 +87,7 @@ def test_the_limit_counts_bytes_of_text():
 
 
 @pytest.mark.parametrize("make", [lambda part: [part, part], lambda part: {"a": part, "b": part}, lambda part: (part,) * 2])
-def test_a_value_whose_parts_share_others_is_measured_at_its_full_size_before_it_is_written(make):
+def test_a_value_with_shared_parts_is_measured_at_full_size_before_encoding(make):
     """Sixty doublings are a few hundred objects, and would be exabytes of text."""
     shared: object = 0
     for _ in range(60):

@@ -10,7 +10,7 @@ PAGE = (ROOT / "docs" / "operations" / "runbooks.md").read_text("utf-8")
 SECTIONS = dict(part.split("\n", 1) for part in PAGE.split("\n## ")[1:])
 
 
-def test_every_runbook_says_how_to_see_find_fix_and_check_it_and_what_to_leave():
+def test_every_runbook_has_symptom_diagnosis_fix_verification_and_warnings():
     parts = ("**Symptom.**", "**Diagnosis.**", "**Fix.**", "**Verify.**", "**Do not**")
     assert len(SECTIONS) >= 10
     assert [(title, part) for title, text in SECTIONS.items() for part in parts if text.count(part) != 1] == []

@@ -86,7 +86,7 @@ GOOD: dict[str, Any] = {"root": {"name": "r", "children": [], "extra": None}, "s
         ({"more": 1}, "more is not declared"),
     ],
 )
-def test_what_does_not_fit_is_said_with_its_place(change, problem):
+def test_a_type_mismatch_is_reported_with_its_path(change, problem):
     assert check_object(PROGRAM, DRAW.returns, GOOD) == (GOOD, [])
     assert problem in check_object(PROGRAM, DRAW.returns, GOOD | change)[1]
 
@@ -114,7 +114,7 @@ def test_costs_are_whole_millionths_rounded_up():
 
 
 @given(st.text(), st.text(), st.integers(1, 5000), st.floats(0, 100), st.floats(0, 100))
-def test_a_reservation_is_never_less_than_what_a_request_can_cost(prompt, system, max_tokens, price_in, price_out):
+def test_a_reservation_covers_the_maximum_cost_of_a_request(prompt, system, max_tokens, price_in, price_out):
     """For any tokenizer, a token is at least one byte, and no answer exceeds its limit."""
     request = {"model": "m", "max_tokens": max_tokens, "system": system, "messages": [{"role": "user", "content": prompt}]}
     price = Price(price_in, price_out)

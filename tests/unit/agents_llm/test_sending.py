@@ -73,7 +73,7 @@ async def test_timeouts_and_broken_connections_may_have_been_billed():
         assert (failed.error_code, failed.unknown) == ("llm_rejected", True)
 
 
-async def test_what_is_not_the_services_fault_is_not_hidden():
+async def test_an_unexpected_client_error_propagates():
     exchange = Exchange(Failing(RuntimeError("a bug")), LLMConfig(model="m"), lambda _: None, lambda: 0.0)  # type: ignore[arg-type]
     with pytest.raises(RuntimeError, match="a bug"):
         await exchange.send({})

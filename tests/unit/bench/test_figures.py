@@ -21,7 +21,7 @@ def test_ratios_are_those_of_the_same_round():
         ratios([1.0], [1.0, 2.0])
 
 
-def test_stores_stand_side_by_side_and_what_none_of_them_has_is_left_out():
+def test_stores_are_columns_and_rows_without_figures_are_omitted():
     found = {"sqlite": {"rate": [1.0, 3.0]}, "postgresql": {"rate": 5.0, "more": 7}}
     lines = by_store(found, [Row("rate", "rate", "/s"), Row("more", "more"), Row("neither", "neither")]).splitlines()
     assert lines == [

@@ -16,7 +16,7 @@ lease-renewer;tick (treadle/workers/lease_renewer.py:3) 1000
 """
 
 
-def test_only_the_work_on_the_loop_is_counted_whatever_the_line() -> None:
+def test_only_samples_of_the_event_loop_are_counted_and_lines_are_merged() -> None:
     root = read(SEEN)
     assert root.samples == 100
     (loop,) = root.above.values()
@@ -31,7 +31,7 @@ def test_each_look_belongs_to_the_part_of_the_function_that_ran() -> None:
     assert sum(found.values()) == 1
 
 
-def test_the_picture_is_a_picture_whatever_functions_are_called() -> None:
+def test_function_names_are_escaped_in_the_svg() -> None:
     picture = ElementTree.fromstring(draw(read(SEEN), "a < b"))
     titles = [each.text for each in picture.iter("{http://www.w3.org/2000/svg}title")]
     assert "<b> (x.py): 30.0%" in titles

@@ -59,7 +59,7 @@ def test_where_less_is_better_the_peer_with_least_counts() -> None:
     assert (idle.ratio, idle.verdict) == (2.0, "**missed by 100 %**")
 
 
-def test_what_was_not_measured_is_neither_met_nor_missed() -> None:
+def test_targets_without_figures_are_reported_as_not_measured() -> None:
     assert found("PostgreSQL: ten-step", "Absurd").verdict == "not measured"
     assert {each.verdict for each in targets(Figures())} == {"not measured"}
 

@@ -26,21 +26,21 @@ def test_a_section_takes_the_place_of_the_one_before_and_leaves_the_others(page:
     assert text.count("## ") == 2
 
 
-def test_sections_stand_in_the_readers_order_whoever_came_first(page: Path):
+def test_sections_are_in_page_order_regardless_of_write_order(page: Path):
     for name in reversed(results.ORDER):
         results.write(name, name, "...", name)
     places = [page.read_text().index(f"<!-- begin {name} -->") for name in results.ORDER]
     assert places == sorted(places)
 
 
-def test_a_section_says_what_it_was_measured_on(page: Path):
+def test_a_section_names_its_measurement_environment(page: Path):
     results.write("cli", "Commands", "...", "python -m bench cli")
     line = page.read_text()
     assert "## Commands: `python -m bench cli`" in line
     assert all(word in line for word in ("cores", "GiB", "CPython", "SQLite 3.", "PostgreSQL 1", "fsync on", "load"))
 
 
-def test_what_is_written_by_hand_does_not_stay(page: Path):
+def test_handwritten_text_is_overwritten(page: Path):
     page.write_text("# What was measured\n\nA million, on a good day.\n")
     results.write("cli", "Commands", "...", "python -m bench cli")
     assert "good day" not in page.read_text()

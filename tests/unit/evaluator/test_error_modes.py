@@ -114,7 +114,7 @@ def test_after_a_failed_item_no_more_items_are_created() -> None:
     assert run.error.path == "W[0].a"
 
 
-def test_a_retry_of_the_failed_step_also_resumes_what_did_not_start() -> None:
+def test_a_retry_of_the_failed_step_also_resumes_unstarted_steps() -> None:
     for path in ("W[1].a", "W"):
         run = start(FAST, {"xs": [1, 2, 3]})
         finish(run, "W[2].a")
@@ -198,7 +198,7 @@ def test_a_nested_foreach_that_was_cut_does_not_complete() -> None:
     assert (len(run.outputs["got"]), len(run.outputs["failed"])) == (3, 1)
 
 
-def test_a_fork_at_the_failed_step_resumes_what_did_not_start() -> None:
+def test_a_fork_at_the_failed_step_resumes_unstarted_steps() -> None:
     run = start(FAST, {"xs": [1, 2]})
     err(run, "W[1].a")
     finish(run, "W[0].a")

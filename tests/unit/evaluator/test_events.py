@@ -106,7 +106,7 @@ def test_a_batch_never_asks_for_a_task_of_a_step_that_it_finishes() -> None:
     assert [task.step_id for task in changes.tasks] == [run.row("W.b").id]
 
 
-def test_a_call_asks_for_what_it_does_not_see_and_for_all_events_at_once() -> None:
+def test_a_call_requests_the_missing_rows_of_all_events_together() -> None:
     run = start("event facet E()\nworkflow W() andThen { a = E() b = E() }")
     ids = (run.row("W.a").id, run.row("W.b").id)
     answer = advance(run.program, run.run, View(), [Finished(each) for each in ids], Limits())

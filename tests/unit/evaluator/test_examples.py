@@ -71,7 +71,7 @@ def test_e10_with_a_failing_second_handler_ends_in_error_without_outputs() -> No
     assert run.error.text == "Bake.fine: handler failed: jammed"
 
 
-def test_e11_gives_the_task_what_the_pre_script_made() -> None:
+def test_e11_passes_the_pre_script_result_to_the_task() -> None:
     seen: list[dict[str, Any]] = []
     run_workflow(EXAMPLES["E11"], "lab.Test", {"sample": " s1 "}, {"Measure": lambda p: seen.append(p) or {"value": 1.5}})
     assert seen == [{"sample": "s1"}]

@@ -34,7 +34,7 @@ def test_items_run_concurrently_and_carry_their_variable() -> None:
     assert [(row.name, row.loop) for row in items] == [("foreach-0", {"x": 5}), ("foreach-1", {"x": 6})]
 
 
-def test_lists_are_joined_in_element_order_and_the_last_element_wins_whatever_finishes_first() -> None:
+def test_lists_are_joined_in_element_order_and_the_last_element_wins_in_any_completion_order() -> None:
     outputs = run_workflow(
         COLLECT, "W", {"list": [1, 2, 3]}, {"Work": lambda p: {"r": p["n"] * 2}}, order=lambda tasks: len(tasks) - 1
     )
@@ -82,7 +82,7 @@ def test_a_foreach_makes_at_most_so_many_items_per_call() -> None:
     assert run.apply(Expand(block.id)).ignored[0].reason == "`W` has nothing to expand"
 
 
-def test_a_foreach_whose_first_items_are_done_before_the_others_exist_goes_on() -> None:
+def test_a_foreach_continues_when_its_first_items_complete_before_the_others_exist() -> None:
     run = collecting([1, 2, 3], expand=1)
     run.apply(Finished(run.row("W[0].w").id, {"r": 1}))
     assert run.status is RunState.RUNNING

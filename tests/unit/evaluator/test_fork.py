@@ -42,7 +42,7 @@ def test_ids_are_those_of_the_new_run() -> None:
         assert row.parent_id == (derived_id(NEW, place.rpartition("/")[0]) if "/" in place else None)
 
 
-def test_what_comes_before_stays_and_what_comes_after_goes() -> None:
+def test_a_fork_keeps_earlier_steps_and_drops_later_ones() -> None:
     changes, rows = forked(baked(), "Bake.fine")
     assert rows["Bake/block-0/coarse"].state is State.STATEMENT_COMPLETE
     assert rows["Bake/block-0/coarse"].returns == {"flour": 9}
@@ -56,7 +56,7 @@ def test_what_comes_before_stays_and_what_comes_after_goes() -> None:
     assert [task.payload for task in changes.tasks] == [{"kilos": 10, "fine": False}]
 
 
-def test_changed_inputs_are_seen_by_what_is_done_again() -> None:
+def test_repeated_steps_see_changed_inputs() -> None:
     changes, rows = forked(baked(), "Bake.coarse", kilos=20)
     assert rows["Bake"].params == {"kilos": 20}
     assert [task.payload["kilos"] for task in changes.tasks] == [20]
@@ -68,7 +68,7 @@ def test_the_root_begins_afresh() -> None:
     assert [task.payload["kilos"] for task in changes.tasks] == [30]
 
 
-def test_an_event_step_whose_body_is_done_again_keeps_what_its_handler_said() -> None:
+def test_an_event_step_with_a_repeated_body_keeps_its_handler_result() -> None:
     run = StoredRun(compile_program(EXAMPLES["E13"]), "desk.Letter")
     run.apply(Started({"text": "hej"}))
     run.apply(Finished(run.row("Letter.t").id, {"out": "hi"}))
@@ -77,7 +77,7 @@ def test_an_event_step_whose_body_is_done_again_keeps_what_its_handler_said() ->
     assert rows["Letter/block-0/t"].returns == {"out": "hi", "note": "draft:hi:hej"}
 
 
-def test_a_step_whose_body_reads_a_step_that_is_done_again_is_done_again_too() -> None:
+def test_a_step_is_repeated_when_its_body_reads_a_repeated_step() -> None:
     run = StoredRun(compile_program(EXAMPLES["E13"]), "desk.Letter")
     run.apply(Started({"text": "hej"}))
     run.apply(Finished(run.row("Letter.t").id, {"out": "hi"}))

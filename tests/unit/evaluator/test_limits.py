@@ -81,7 +81,7 @@ def test_an_endless_recursion_with_growing_values_stops_the_run() -> None:
     assert run.writes < 200
 
 
-def test_a_run_that_is_stopped_keeps_what_it_has_stored_and_requests_nothing() -> None:
+def test_a_stopped_run_keeps_its_stored_rows_and_requests_nothing() -> None:
     source = """
     event facet E(n: Long)
     facet A(n: Long) andThen { e = E(n = $.n) a = A(n = $.n + 1) b = A(n = $.n + 2) }
@@ -126,7 +126,7 @@ def test_a_foreach_that_would_exceed_the_rows_of_a_run_fails_at_once() -> None:
 
 @pytest.mark.parametrize("rows", [1, 3, 10, 50, 10_000])
 @pytest.mark.parametrize("expand", [1, 4, 500])
-def test_the_outputs_are_the_same_whatever_the_limits_of_a_call(rows: int, expand: int) -> None:
+def test_the_limits_of_a_call_do_not_change_the_outputs(rows: int, expand: int) -> None:
     items = list(range(12))
     expected = [each for n in items for each in (n, n + 1)]
     assert run_workflow(TREE, "W", {"list": items}, limits=Limits(rows=rows, expand=expand)) == {"out": expected}

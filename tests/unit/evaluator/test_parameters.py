@@ -105,7 +105,7 @@ def test_an_external_facet_takes_its_arguments_as_they_are() -> None:
     assert run_workflow("workflow W() => (x: Long) andThen { s = Somewhere(a = 4) yield W(x = s.a) }", "W") == {"x": 4}
 
 
-def test_a_return_default_is_used_for_what_nobody_yielded() -> None:
+def test_a_return_default_applies_when_no_block_yields_a_value() -> None:
     source = """
     facet F(n: Long) => (a: Long = $.n * 2, b: Long = 7) andThen { yield F(b = 1) }
     workflow W() => (a: Long, b: Long, c: Json = [1]) andThen { s = F(n = 4) yield W(a = s.a, b = s.b) }
@@ -205,7 +205,7 @@ def test_a_retry_that_makes_no_sense_fails_the_step(mixin: str) -> None:
         run_workflow(f"event facet E()\nworkflow W() andThen {{ e = E() with Retry({mixin}) }}", "W")
 
 
-def test_a_declared_retry_and_an_alias_mean_what_they_say() -> None:
+def test_a_declared_retry_facet_and_an_alias_go_into_the_payload() -> None:
     source = """
     facet Retry(maxAttempts: Long)
     event facet E(a: Long)

@@ -109,7 +109,7 @@ def test_failing_again_after_a_retry_fails_the_run_again() -> None:
         assert run.status is RunState.RUNNING
 
 
-def test_what_has_not_failed_cannot_be_retried() -> None:
+def test_only_failed_steps_can_be_retried() -> None:
     run = start(NESTED, {"list": [1]})
     reasons = [run.apply(RetryStep(run.row(path).id)).ignored[0].reason for path in ("W[0].m.e", "W")]
     assert reasons == ["`W[0].m.e` has not failed", "`W` has not failed"]
@@ -240,7 +240,7 @@ def test_an_alias_that_failed_can_be_retried() -> None:
         "workflow W() => (x: Json = 1 / 0) andThen { }",
     ],
 )
-def test_what_the_evaluator_found_wrong_fails_again_the_same_way(source: str) -> None:
+def test_a_retry_after_an_evaluation_error_fails_with_the_same_error(source: str) -> None:
     run = start(source)
     before = run.error
     assert before is not None

@@ -66,7 +66,7 @@ def test_a_handler_gets_a_copy_that_it_may_change() -> None:
     assert value == {"list": [1]}
 
 
-def test_what_is_not_json_is_refused() -> None:
+def test_inputs_and_results_that_are_not_json_are_refused() -> None:
     with pytest.raises(InvalidInput):
         run_workflow(ECHO, "W", {"v": object()})
     with pytest.raises(WorkflowFailed, match="not JSON"):
@@ -111,6 +111,6 @@ def test_a_script_that_fails_in_any_way_fails_the_step(code: str, message: str) 
         run_workflow(f"workflow W() => (x: Json) andThen script {{ {code} }}", "W")
 
 
-def test_what_a_script_prints_is_dropped_and_rebinding_result_loses_it() -> None:
+def test_script_output_is_dropped_and_rebinding_result_has_no_effect() -> None:
     source = "workflow W() => (x: Json) andThen script {\n print('noise')\n result['x'] = 1\n result = {'x': 2}\n}"
     assert run_workflow(source, "W") == {"x": 1}

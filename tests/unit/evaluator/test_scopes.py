@@ -142,7 +142,7 @@ def test_a_signature_alias_runs_before_the_body_and_can_be_read_inside_and_outsi
     assert run_workflow(source, "W", handlers={"Look": lambda p: {"found": p["key"] + 1}}) == {"x": [2, 3], "y": 2}
 
 
-def test_a_yield_to_a_signature_alias_is_laid_over_what_the_alias_has() -> None:
+def test_a_yield_to_a_signature_alias_overrides_only_the_yielded_attributes() -> None:
     source = """
     facet M(a: Long) => (z: Long, w: Long) andThen { yield M(z = $.a, w = 1) }
     facet F() => (r: Json) with M(a = 5) as m andThen { yield m(z = 9) } andThen { yield F(r = $.m.z) with M(w = 2) }
@@ -160,7 +160,7 @@ def test_a_yield_to_an_unaliased_signature_mixin_lands_in_the_owners_returns() -
     assert run_workflow(source, "W") == {"x": [1, 2]}
 
 
-def test_the_blocks_of_an_event_facet_read_what_its_handler_returned() -> None:
+def test_the_blocks_of_an_event_facet_read_its_handler_result() -> None:
     source = """
     event facet E(n: Long) => (r: Long, rs: [Long])
     andThen { yield E(r = $.r + $.n) }

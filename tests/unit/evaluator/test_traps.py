@@ -64,7 +64,7 @@ def test_t10_a_foreach_reads_step_references_in_its_own_scope_and_persists_its_v
     assert run_workflow(source, "W", {"list": [9, 9, 9]}, handlers) == {"x": [10, 20]}
 
 
-def test_t11_outputs_hold_only_what_was_yielded() -> None:
+def test_t11_outputs_hold_only_yielded_values() -> None:
     source = 'workflow W(a: Long = 1, b: String = "x") => (r: Long) andThen { yield W(r = $.a) }\nimplicit i = W(b = "y")'
     assert run_workflow(source, "W") == {"r": 1}
 

@@ -85,7 +85,7 @@ def test_a_step_that_did_not_fail_has_no_error_and_runs_no_catch() -> None:
     assert run_workflow(source, "W", handlers={"Pay": lambda p: {"ok": True}}) == {"x": [True, None, None]}
 
 
-def test_a_step_catches_errors_of_its_body_with_what_completed_blocks_yielded() -> None:
+def test_a_step_that_catches_an_error_keeps_the_yields_of_completed_blocks() -> None:
     source = (
         CATCH
         + """

@@ -61,7 +61,7 @@ async def test_a_command_is_judged_by_its_exit_code(gates, executor, tmp_path, c
     assert "ended with" in report.reason
 
 
-async def test_a_command_gets_the_bundle_and_the_end_of_what_it_says_is_the_reason(gates, executor, tmp_path):
+async def test_a_command_receives_the_bundle_and_the_end_of_its_output_is_the_reason(gates, executor, tmp_path):
     code = "import json, sys; print('saw', json.load(sys.stdin)['content']); print('x' * 5000); print('the end'); sys.exit(1)"
     report = await ask(gates, executor, tmp_path, "exit_code", argv=[PYTHON, "-c", code])
     assert report.reason.endswith("the end")
@@ -159,7 +159,7 @@ async def test_anything_else_is_no_judgement(gates, executor, tmp_path, said: An
         await ask(gates, executor, tmp_path, "mine")
 
 
-async def test_a_sync_gate_runs_in_a_thread_and_an_async_one_on_the_loop_and_both_are_told_what(gates, executor, tmp_path):
+async def test_a_sync_gate_runs_in_a_thread_and_an_async_one_on_the_loop_with_their_context(gates, executor, tmp_path):
     told: list[Any] = []
 
     def sync_gate(given: Any, ctx: GateContext) -> bool:
@@ -186,7 +186,7 @@ async def test_a_gate_that_hangs_fails_after_its_time(gates, executor, tmp_path)
     assert (await ask(gates, executor, tmp_path, "hang")).reason == "took longer than 0.05 s"
 
 
-async def test_what_a_gate_raises_is_raised(gates, executor, tmp_path):
+async def test_an_exception_of_a_gate_propagates(gates, executor, tmp_path):
     def broken(given: Any) -> bool:
         raise RuntimeError("no network")
 

@@ -119,7 +119,7 @@ def test_an_executable_objective_emits_the_event_of_its_status_with_the_task_tha
     ],
     ids=lambda what: f"{what.status}-{len(what.blockers)}-{what.emitted_version}",
 )
-def test_what_is_not_executable_or_was_emitted_before_emits_nothing(what: Objective):
+def test_an_objective_that_is_not_executable_or_already_emitted_emits_nothing(what: Objective):
     decision = decide_readiness(seen(what), (), LATER)
     assert (decision.new, decision.changed, decision.tasks, decision.result["emitted"]) == ([], [], [], False)
 
@@ -138,7 +138,7 @@ def test_a_blocker_that_is_done_is_resolved_and_the_last_one_makes_it_ready():
     assert (move(still), still.result["emitted"], still.tasks) == ("resolve", False, [])
 
 
-def test_a_blocked_objective_whose_last_blocker_is_done_is_todo_and_ready():
+def test_resolving_the_last_blocker_makes_an_objective_todo_and_ready():
     decision = checked(
         decide_readiness(seen(objective(status="BLOCKED", blockers=[WAITS], failed_workorders=2)), {OTHER_ID}, LATER)
     )
@@ -151,7 +151,7 @@ def test_a_new_objective_with_a_done_blocker_still_waits_for_its_approval():
     assert (after(decision).status, move(decision), decision.tasks) == ("NEW", "resolve", [])
 
 
-def test_a_reviewer_approves_in_the_place_of_a_person_and_what_follows_is_the_same():
+def test_approvals_by_a_reviewer_and_by_a_person_have_the_same_effects():
     by_reviewer = checked(decide_readiness(seen(new_objective()), (), LATER, {"by": "reader", "approved": True, "reason": "fine"}))
     assert (after(by_reviewer).approved_by, move(by_reviewer)) == ("reviewer:reader", "approve")
     by_person = decide_readiness(seen(objective()), (), LATER)
@@ -159,7 +159,7 @@ def test_a_reviewer_approves_in_the_place_of_a_person_and_what_follows_is_the_sa
     assert by_reviewer.tasks == by_person.tasks
 
 
-def test_a_reviewer_who_refuses_leaves_it_new():
+def test_a_refusal_by_a_reviewer_leaves_the_objective_new():
     decision = checked(decide_readiness(seen(new_objective()), (), LATER, {"by": "reader", "approved": False, "reason": "vague"}))
     assert (after(decision).status, move(decision), decision.new, decision.tasks) == ("NEW", "review", [], [])
     assert decision.changed[0].data == {"approved": False, "reason": "vague"}
@@ -230,14 +230,14 @@ def test_scheduling_a_processed_event_changes_nothing():
     [objective(status_version=2), objective(status="BLOCKED"), objective(status="IN_PROGRESS"), objective(blockers=[OPEN])],
     ids=["next status", "BLOCKED", "IN_PROGRESS", "open blocker"],
 )
-def test_an_event_whose_objective_has_moved_on_is_processed_as_stale(what: Objective):
+def test_an_event_of_a_changed_objective_is_processed_as_stale(what: Objective):
     decision = schedule(what)
     (changed,) = decision.changed
     assert isinstance(changed.document, ReadinessEvent)
     assert (changed.document.processed_reason, decision.new, decision.tasks) == ("STALE", [], [])
 
 
-def test_an_event_whose_objective_is_gone_is_processed_as_stale():
+def test_an_event_of_a_missing_objective_is_processed_as_stale():
     decision = decide_schedule(event(), event_record(event()), None, topology(), LATER)
     assert decision.result["reason"] == "STALE"
 
@@ -265,7 +265,7 @@ def executed(result: Any, error: Any = None, **fields: Any) -> Decision:
     return checked(decide_executed(order, workorder_record(order), "Do it", result, error, LATER))
 
 
-def test_what_a_handler_returns_is_the_bundle_and_the_workorder_is_executed():
+def test_a_handler_result_becomes_the_bundle_and_the_workorder_is_executed():
     decision = executed({"title": "Done", "metadata": {"a": 1}, "content": [1, 2], "notes": "short"})
     made = one(decision, OutputBundle)
     assert (made.title, made.metadata, made.content, made.notes, made.error) == ("Done", {"a": 1}, [1, 2], ["short"], None)
@@ -276,7 +276,7 @@ def test_what_a_handler_returns_is_the_bundle_and_the_workorder_is_executed():
 
 
 @pytest.mark.parametrize("result", [{}, {"n": 1}, {"content": 1, "other": 2}, {"notes": [1]}, {"title": 5}, {"metadata": []}])
-def test_what_is_no_bundle_is_the_content_of_one(result: Any):
+def test_a_result_that_is_not_a_bundle_becomes_bundle_content(result: Any):
     made = one(executed(result), OutputBundle)
     assert (made.title, made.content, made.notes) == ("Do it", result, [])
 
@@ -345,7 +345,7 @@ def test_a_spent_budget_fails_with_a_reason_of_its_own():
     assert 1 <= len(one(decision, PauseState).actions) <= 3
 
 
-def test_a_failed_handler_fails_the_gate_whatever_gates_would_say():
+def test_a_failed_handler_fails_the_gate_despite_passing_gates():
     decision = judged(PASSED, brought=bundle(error=BundleError(code="x", message="broke")))
     assert (one(decision, RunRecord).reason, one(decision, PauseState).reason) == ("no output: x: broke", "GATE_FAILED")
 
@@ -354,7 +354,7 @@ def test_a_gate_that_did_not_answer_fails():
     assert one(judged(PASSED[:1]), RunRecord).reason == "not judged by second"
 
 
-def test_without_gates_whatever_brought_no_error_passes():
+def test_without_gates_a_bundle_without_error_passes():
     assert one(judged([], gates=[]), RunRecord).gate_result == "PASS"
 
 

@@ -110,7 +110,7 @@ BAD: list[tuple[str, dict[str, Any], str]] = [
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_every_schema_is_a_schema_and_says_what_it_is_for(name: str):
+def test_every_schema_is_valid_and_has_a_title_and_an_example(name: str):
     schema = load_schema(name)
     jsonschema.Draft202012Validator.check_schema(schema)
     assert schema["title"]

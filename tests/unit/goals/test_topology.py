@@ -73,7 +73,7 @@ def test_roles_may_be_a_list():
     assert list(read({"roles": ["gate", "runner"], "types": {"TICKET": TYPE}}).roles) == ["gate", "runner"]
 
 
-def test_the_digest_is_that_of_what_it_says():
+def test_the_digest_depends_on_content_and_not_on_key_order():
     first = read({"types": {"TICKET": {"handler": "do", "gates": []}}, "deadlines": {1: 5}})
     same = read({"deadlines": {1: 5}, "types": {"TICKET": {"gates": [], "handler": "do"}}})
     other = read({"types": {"TICKET": {"handler": "do", "gates": []}}, "deadlines": {1: 6}})
@@ -155,7 +155,7 @@ WRONG: list[tuple[Any, str, str]] = [
 
 
 @pytest.mark.parametrize(("document", "path", "message"), WRONG)
-def test_what_is_wrong_is_told_with_its_place_and_what_would_be_right(document: Any, path: str, message: str):
+def test_each_problem_is_reported_with_its_path_and_a_correction(document: Any, path: str, message: str):
     with pytest.raises(InvalidTopology) as refused:
         read(document)
     told = {problem.path: problem.message for problem in refused.value.problems}

@@ -21,7 +21,7 @@ def test_calls_are_counted_by_operation_and_the_longest_is_remembered():
     assert (claim.operation, claim.calls, claim.slow) == ("claim", 1, 0)
 
 
-def test_what_is_no_call_of_the_store_is_not_counted():
+def test_only_store_calls_are_counted():
     timer = CallTimer(ManualClock())
     timer.observe(LoopError("waker", "no"))
     assert timer.list() == []

@@ -21,7 +21,7 @@ ids = SeededIds(5)
 
 
 @given(st.binary(min_size=32, max_size=32))
-def test_what_is_shown_can_be_taken_apart_again(secret):
+def test_a_credential_text_parses_back_to_the_credential(secret):
     made = new_credential(ids.new_id(), secret)
     shown = made.text("tdl")
     assert read_credential("tdl", shown) == made
@@ -147,7 +147,7 @@ async def test_a_change_made_elsewhere_is_seen_after_five_seconds(shelf, recent,
     assert (await recent.find(record.id))[0] == changed
 
 
-async def test_what_was_changed_here_is_asked_for_again(shelf, recent):
+async def test_a_local_change_invalidates_the_cached_record(shelf, recent):
     record = shelf.put()
     await recent.find(record.id)
     changed = shelf.put(id=record.id, state="revoked")
@@ -155,7 +155,7 @@ async def test_what_was_changed_here_is_asked_for_again(shelf, recent):
     assert (await recent.find(record.id))[0] == changed
 
 
-async def test_what_was_read_before_a_change_made_here_is_not_remembered(shelf, recent):
+async def test_a_read_that_overlaps_a_local_change_is_not_cached(shelf, recent):
     record = shelf.put()
 
     def change() -> None:
@@ -168,7 +168,7 @@ async def test_what_was_read_before_a_change_made_here_is_not_remembered(shelf, 
     assert (await recent.find(record.id))[0].state == "revoked"
 
 
-async def test_what_is_not_there_is_not_remembered_nor_is_what_is_something_else(shelf, recent):
+async def test_missing_records_and_records_of_another_kind_or_namespace_are_not_cached(shelf, recent):
     others = [ids.new_id(), shelf.put(entity="session").id, shelf.put(namespace="other").id]
     assert [await recent.find(each) for each in others * 2] == [None] * 6
     assert shelf.asked == 6

@@ -41,7 +41,7 @@ LOADS = st.builds(
         (Load(300, 0, 0, 1_000, rate=2), 2),  # two a second start, and take a second each
     ],
 )
-def test_slots_are_what_starts_the_ready_ones_in_the_time_that_is_left(load: Load, slots: int):
+def test_slots_suffice_to_start_all_ready_tasks_within_the_target(load: Load, slots: int):
     assert slots_for(load, TARGET) == slots
 
 
@@ -70,7 +70,7 @@ def test_it_never_moves_the_wrong_way(load: Load, target_for: int, concurrency: 
     assert math.ceil(load.running / concurrency) <= here <= math.ceil((load.running + load.ready) / concurrency)
 
 
-def test_service_time_is_the_mean_from_claim_to_end_of_what_was_taken():
+def test_service_time_is_the_mean_from_claim_to_end_of_executed_tasks():
     ended = [
         Task(id=str(n), lane_id=1, state="completed", claimed_at=100, finished_at=100 + took) for n, took in enumerate((100, 300))
     ]

@@ -119,7 +119,7 @@ def test_a_success_that_is_found_is_used(attempt: int) -> None:
     assert found.status == "succeeded"
 
 
-def test_a_success_is_used_whatever_came_after_it() -> None:
+def test_a_recorded_success_wins_over_later_attempts() -> None:
     one = effect()
     found = decide(one, 4, rows((1, "succeeded"), (2, "unknown"), (3, "failed"), of=one), lambda _: True, lost=True)
     assert isinstance(found, EffectOutcome)
@@ -192,7 +192,7 @@ async def test_a_success_without_a_response_is_never_taken_for_none() -> None:
     assert raised.value.error_code == "invalid_effect_response"
 
 
-async def test_a_failure_is_raised_as_what_it_was() -> None:
+async def test_a_recorded_failure_is_raised_with_its_original_kind() -> None:
     plain = failed(Begin(effect(), 1), ValueError("card\x00 declined"), VAULT)
     with pytest.raises(EffectFailed, match=r"card\\0 declined \(ValueError\)"):
         await read_response(plain.outcome, VAULT)
@@ -253,7 +253,7 @@ def test_exceptions_that_leave_open_whether_it_was_made(error: BaseException) ->
 
 
 @pytest.mark.parametrize("error", [NonRetryable("no"), EffectFailed("no"), http_error(402)])
-def test_what_the_author_says_to_leave_it_open_does(error: BaseException) -> None:
+def test_errors_that_the_author_declares_ambiguous_are_not_definite(error: BaseException) -> None:
     assert not is_definite(error, (type(error),))
 
 

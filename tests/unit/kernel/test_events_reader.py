@@ -68,7 +68,7 @@ async def read(events: Events, count: int) -> list[int]:
     return [(await asyncio.wait_for(anext(events), BOUND)).seq for _ in range(count)]
 
 
-async def test_what_was_found_before_a_gap_could_be_judged_still_comes():
+async def test_events_read_before_a_failed_gap_check_are_still_delivered():
     store = HalfStore(1, 2, 5)
     store.broken = [("now",)]
     events = reader_of(store)
@@ -78,7 +78,7 @@ async def test_what_was_found_before_a_gap_could_be_judged_still_comes():
     assert await read(events, 3) == [1, 2, 5]
 
 
-async def test_what_came_in_one_gap_comes_once_when_the_next_cannot_be_looked_into():
+async def test_late_events_of_one_gap_are_delivered_once_when_reading_the_next_gap_fails():
     store = HalfStore(1, 3, 5)
     events = reader_of(store)
     assert await read(events, 3) == [1, 3, 5]

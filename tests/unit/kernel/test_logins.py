@@ -59,7 +59,7 @@ def test_to_ask_while_waiting_does_not_make_the_wait_longer(clock):
     assert [wait_of(failed, EVE) for _ in range(50)] == [1_000] * 50
 
 
-def test_a_success_forgets_what_failed_before(clock):
+def test_a_success_resets_earlier_failures(clock):
     failed = FailedLogins(clock)
     fail(failed, ADA, 9)
     failed.succeeded(ADA)
@@ -74,7 +74,7 @@ def test_many_addresses_together_have_to_wait_too(clock):
     assert wait_of(failed, "203.0.113.1") == 300_000
 
 
-def test_strangers_do_not_lock_out_who_has_logged_in_before(clock):
+def test_failures_of_unknown_addresses_do_not_lock_out_known_ones(clock):
     failed = FailedLogins(clock, overall=20)
     failed.succeeded(ADA)
     for number in range(20):
@@ -93,13 +93,13 @@ def test_a_network_of_64_bits_is_one_address_as_is_ipv4_in_ipv6_clothes(clock):
     assert wait_of(failed, "2001:db8:1:2::1") == 0
 
 
-def test_what_is_no_address_counts_as_what_it_is(clock):
+def test_a_client_name_that_is_not_an_ip_address_is_counted_verbatim(clock):
     failed = FailedLogins(clock)
     fail(failed, "testclient", 10)
     assert wait_of(failed, "testclient") == 300_000
 
 
-def test_memory_is_bounded_whoever_comes(clock, monkeypatch):
+def test_memory_is_bounded_for_any_number_of_addresses(clock, monkeypatch):
     monkeypatch.setattr(logins, "ADDRESSES", 50)
     failed = FailedLogins(clock, overall=10_000)
     for number in range(500):

@@ -35,7 +35,7 @@ def problems(given: dict[str, Any], workflow: str = "in.W") -> str:
     return ""
 
 
-def test_what_fits_is_taken() -> None:
+def test_a_matching_payload_is_accepted() -> None:
     assert problems(GOOD) == ""
     assert problems({**GOOD, "any": [{"x": [1]}], "x": 2.5, "more": 3}) == ""
     assert problems({**GOOD, "order": {**GOOD["order"], "extra": 1}}) == ""
@@ -58,7 +58,7 @@ def test_what_fits_is_taken() -> None:
         ({"tetx": "t"}, "tetx is not a parameter; did you mean text?"),
     ],
 )
-def test_what_does_not_fit_is_named(change: dict[str, Any], said: str) -> None:
+def test_each_mismatch_is_named(change: dict[str, Any], said: str) -> None:
     assert said in problems({**GOOD, **change})
 
 

@@ -34,7 +34,7 @@ def test_a_result_that_cannot_be_stored_raises():
     assert settlement(a_task(), Succeeded({"a": "x" * 10}), NO_RETRY, result_limit=50)
 
 
-def test_failure_finishes_the_task_whatever_its_policy_says():
+def test_a_permanent_failure_finishes_the_task_despite_its_retry_policy():
     settled = settlement(a_task(), Failed(PROBLEM), DISPATCH_RETRY)
     assert isinstance(settled, Finish)
     assert (settled.move, settled.state, settled.error_code, settled.result) == ("fail", "failed", "boom", None)

@@ -29,7 +29,7 @@ def test_a_tick_that_is_on_time_fires_under_every_policy(policy: str) -> None:
         assert plan(HOURLY, catch_up, 5 * HOUR, 6 * HOUR + late) == Plan((6 * HOUR,), 0, 6 * HOUR, 7 * HOUR)
 
 
-def test_down_for_a_day_each_policy_does_what_it_says() -> None:
+def test_catch_up_policies_after_a_day_of_downtime() -> None:
     now = 29 * HOUR + 30 * MINUTE  # the last tick that was considered was at 5
     assert plan(HOURLY, CatchUp(policy=SKIP), 5 * HOUR, now) == Plan((), 24, 29 * HOUR, 30 * HOUR)
     assert plan(HOURLY, CatchUp(policy=LATEST), 5 * HOUR, now) == Plan((29 * HOUR,), 23, 29 * HOUR, 30 * HOUR)
@@ -75,7 +75,7 @@ def test_a_clock_that_leaps_is_time_that_was_missed() -> None:
     assert hours(plan(HOURLY, CatchUp(policy=LATEST), 5 * HOUR, 1000 * HOUR + 30 * MINUTE)) == [1000]
 
 
-def test_what_ends_has_no_next_tick() -> None:
+def test_an_ended_schedule_has_no_next_tick() -> None:
     assert plan(Once(50), CatchUp(), 0, 10) == Plan((), 0, 0, 50)
     assert plan(Once(50), CatchUp(), 0, 60) == Plan((50,), 0, 50, None)
     assert plan(Once(50), CatchUp(policy=SKIP, grace_for=5), 0, 60) == Plan((), 1, 50, None)

@@ -191,7 +191,7 @@ TRUE = (
 
 
 @pytest.mark.parametrize("text", TRUE)
-def test_a_condition_means_what_it_says(text: str) -> None:
+def test_a_true_condition_matches_the_run(text: str) -> None:
     assert matches(parse(text), RUN, now=3_000_000), text
 
 

@@ -34,7 +34,7 @@ async def settle() -> None:
         await asyncio.sleep(0)
 
 
-async def test_callers_who_ask_during_a_read_share_the_next_one():
+async def test_calls_during_a_read_share_the_next_read():
     reads = Reads()
     first = reads.ask()
     await settle()
@@ -49,7 +49,7 @@ async def test_callers_who_ask_during_a_read_share_the_next_one():
     assert await asyncio.gather(*others) == [1] * 5
 
 
-async def test_a_caller_who_asks_later_gets_a_read_of_its_own():
+async def test_sequential_calls_have_separate_reads():
     reads = Reads()
     for number in range(2):
         asked = reads.ask()

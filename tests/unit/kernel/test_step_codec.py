@@ -72,7 +72,7 @@ def test_a_big_value_leaves_the_row(value: Any, is_list: bool) -> None:
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), "a\0b", "\ud800", {"deep": [float("-inf")]}, {"a\0": 1}])
-def test_what_no_store_takes_is_refused(value: Any) -> None:
+def test_values_that_no_store_accepts_are_refused(value: Any) -> None:
     row = StepRow(id=RUN, run_id=RUN, place="W", statement_id="W", name="W", kind=StepKind.WORKFLOW, params={"v": value})
     with pytest.raises(InvalidPayload):
         store_step(row, ValueStore(STORE), RUN)
@@ -83,7 +83,7 @@ def test_what_no_store_takes_is_refused(value: Any) -> None:
 @pytest.mark.parametrize(
     "value", [None, "null", "@refs:x", {"digest": "d", "size": 1}, {"@blob": 1}, 2**70, 1e16, -0.0, "\\u0000", (1, 2)]
 )
-def test_what_looks_odd_comes_back_as_it_was(value: Any) -> None:
+def test_unusual_values_survive_a_round_trip(value: Any) -> None:
     value_store = ValueStore(STORE)
     row = StepRow(id=RUN, run_id=RUN, place="W", statement_id="W", name="W", kind=StepKind.WORKFLOW, returns={"v": value})
     back = load_step(store_step(row, value_store, RUN)[0], value_store).returns["v"]

@@ -75,7 +75,7 @@ def counted(hour: Throughput) -> int:
     return sum(minute.completed + minute.failed for minute in hour.minutes)
 
 
-async def test_an_hour_is_counted_by_minute_and_what_is_older_is_not(ends: Ends, clock: ManualClock):
+async def test_the_last_hour_is_counted_by_minute_without_older_tasks(ends: Ends, clock: ManualClock):
     ends.end(3)
     clock.advance(60 * 60)
     for _ in range(10):
@@ -88,7 +88,7 @@ async def test_an_hour_is_counted_by_minute_and_what_is_older_is_not(ends: Ends,
     assert (hour.minutes[-1].failed, counted(hour), is_whole(hour)) == (1, 21, True)
 
 
-async def test_each_look_counts_what_is_new_once(ends: Ends, clock: ManualClock):
+async def test_each_read_counts_new_tasks_once(ends: Ends, clock: ManualClock):
     looking = reads_of(ends, clock)
     for round_ in range(1, 6):
         ends.end(4)
@@ -96,7 +96,7 @@ async def test_each_look_counts_what_is_new_once(ends: Ends, clock: ManualClock)
         clock.advance(throughput.FRESH_FOR)
 
 
-async def test_what_comes_late_with_an_earlier_seq_is_counted(clock: ManualClock):
+async def test_a_late_task_with_an_earlier_seq_is_counted(clock: ManualClock):
     ends = Ends(clock, seqs_in_order=False)
     looking = reads_of(ends, clock)
     ends.end(3)

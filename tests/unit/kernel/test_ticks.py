@@ -72,7 +72,7 @@ def test_a_fixed_time_that_comes_twice_fires_the_first_time() -> None:
     ]
 
 
-def test_a_fixed_time_does_not_fire_again_for_who_asks_between_the_two() -> None:
+def test_a_fixed_time_does_not_fire_again_between_its_two_occurrences() -> None:
     cron = make_cron("30 2 * * *", "Europe/Berlin")
     between = at("2026-10-25 02:10", "Europe/Berlin", fold=1)
     assert shown([cron.next_after(between) or 0], "Europe/Berlin") == ["10-26 02:30+0100"]
@@ -215,7 +215,7 @@ def test_a_tick_is_never_its_own_next() -> None:
         ("5-1 * * * *", "minute, '5-1',"),
     ],
 )
-def test_a_bad_line_says_what_is_wrong_and_what_is_right(line: str, words: str) -> None:
+def test_the_error_for_a_bad_line_names_the_problem_and_an_example(line: str, words: str) -> None:
     with pytest.raises(InvalidSchedule) as refused:
         make_cron(line)
     assert words in str(refused.value)
@@ -233,7 +233,7 @@ def test_a_bad_line_says_what_is_wrong_and_what_is_right(line: str, words: str) 
         ("Europe", "no time zone"),
     ],
 )
-def test_a_bad_zone_says_what_would_be_right(zone: str, words: str) -> None:
+def test_the_error_for_a_bad_zone_suggests_a_valid_one(zone: str, words: str) -> None:
     with pytest.raises(InvalidSchedule, match="There is no time zone") as refused:
         make_cron("0 0 * * *", zone)
     assert words in str(refused.value)

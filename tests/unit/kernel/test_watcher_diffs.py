@@ -25,11 +25,11 @@ def look(item: Item | None, found: tuple[int, int] | None, now: int = 1000, sett
     return judge("a.csv", item, where, now=now, settle_for=settle_for, **options)
 
 
-def test_what_is_as_it_was_seen_is_nothing_to_tell() -> None:
+def test_an_unchanged_file_reports_no_change() -> None:
     assert look(SEEN, (5, 100)).same
 
 
-def test_what_the_first_look_finds_counts_as_seen_or_as_new() -> None:
+def test_the_first_scan_records_files_as_baseline_or_as_created() -> None:
     first = look(None, (5, 100), baseline=True)
     assert (first.change, first.item) == (None, Item(size=5, mtime=100))
     assert look(None, (5, 100)).change == "created"
@@ -51,7 +51,7 @@ def test_a_clock_that_went_back_begins_to_wait_again() -> None:
     assert look(waiting, (5, 100), now=1000, settle_for=2000).item == Item(pending=(5, 100, 1000))
 
 
-def test_a_modified_file_keeps_what_was_seen_while_it_settles_and_may_come_back() -> None:
+def test_a_modified_file_keeps_its_last_seen_state_while_it_settles_and_may_revert() -> None:
     changed = look(SEEN, (7, 200), now=1000, settle_for=2000)
     assert changed.item == Item(size=5, mtime=100, hash="sha256:a", pending=(7, 200, 1000))
     assert look(changed.item, (5, 100), now=5000, settle_for=2000).item == SEEN
@@ -75,7 +75,7 @@ def test_a_file_that_changes_while_it_is_read_is_waited_for_again() -> None:
     assert concluded(judged, SEEN, Content(gone=True), 1000, 2000).same
 
 
-def test_what_is_gone_is_told_unless_it_was_never_whole_or_cannot_be_looked_at() -> None:
+def test_a_missing_file_is_reported_deleted_unless_it_was_incomplete_or_hidden() -> None:
     assert look(SEEN, None) == Judged("a.csv", change="deleted")
     assert look(Item(pending=(5, 100, 1)), None) == Judged("a.csv")
     assert look(SEEN, None, hidden=True).same

@@ -117,7 +117,7 @@ def test_errors_of_several_files_come_in_the_order_of_the_files() -> None:
         ("workflow W() andThen { s = F() x }", ["`}`", "`=`"]),
     ],
 )
-def test_a_syntax_error_names_the_token_and_what_could_stand_there(text: str, words: list[str]) -> None:
+def test_a_syntax_error_names_the_token_and_the_expected_ones(text: str, words: list[str]) -> None:
     found = error(text)
     assert found.rule == "syntax-error"
     for word in words:

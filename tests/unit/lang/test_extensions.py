@@ -64,7 +64,7 @@ def test_a_value_is_a_step_that_calls_a_built_in_record() -> None:
     assert given.name == "value"
 
 
-def test_a_value_waits_for_what_it_names_and_others_wait_for_it() -> None:
+def test_a_value_waits_for_its_references_and_its_readers_wait_for_it() -> None:
     text = """event facet A(x: Long) => (y: Long)
     workflow W(n: Long) => (out: Long, all: [Long]) andThen {
         base = $.n * 10
@@ -175,7 +175,7 @@ def test_a_function_survives_json() -> None:
 # --- optional types
 
 
-def test_what_is_left_out_is_null() -> None:
+def test_an_omitted_optional_value_is_null() -> None:
     text = """facet F(a: Long?, b: Long? = 3) => (c: Long?, d: Json) andThen { yield F(d = [$.a, $.b]) }
     workflow W(x: String?) => (out: Json, c: Long?, x: String?) andThen {
         f = F()

@@ -58,7 +58,7 @@ def test_index_binds_tightest_and_repeats() -> None:
 
 
 @pytest.mark.parametrize("written", ["$.v[0].a", "($.v).a", "$. v", "$", "a.", "1 +", "()", "[1 2]", "#{1: 2}", "++1", "a b"])
-def test_what_is_no_expression_is_a_syntax_error(written: str) -> None:
+def test_an_invalid_expression_is_a_syntax_error(written: str) -> None:
     assert error(f"facet A(v: Json, x: Json = {written})").rule == "syntax-error"
 
 
@@ -107,7 +107,7 @@ def test_a_leading_script_may_be_followed_by_blocks() -> None:
         "facet A() andThen",
     ],
 )
-def test_what_the_grammar_has_no_room_for_is_a_syntax_error(text: str) -> None:
+def test_an_invalid_declaration_is_a_syntax_error(text: str) -> None:
     assert error(text).rule == "syntax-error"
 
 

@@ -30,7 +30,7 @@ def test_edges_are_dependencies_and_nesting() -> None:
     }
 
 
-def test_nodes_know_what_they_are() -> None:
+def test_each_node_has_its_kind() -> None:
     found = graph(Program.load(compiled(TEXT).program), "W")
     kinds = {node.label: str(node.kind) for node in found.nodes}
     assert kinds == {

@@ -92,7 +92,7 @@ def test_locations_have_lines_columns_and_the_source() -> None:
     assert found == {"line": 2, "column": 3, "endLine": 2, "endColumn": 12, "sourceId": "s1.afl"}
 
 
-def test_ids_depend_on_the_path_and_not_on_what_stands_around() -> None:
+def test_ids_depend_on_the_path_and_not_on_the_surrounding_text() -> None:
     text = "namespace n { facet F(a: Json = 1)\nworkflow W() andThen { s = F() t = F(a = s.a) andThen { u = F() } yield W() } }"
     more = f"// comment\nfacet Other()\n{text.replace('s = F()', 'r = F()  s = F()')}\nfacet Last()"
     assert set(program(text).nodes) < set(program(more).nodes)

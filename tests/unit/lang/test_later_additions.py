@@ -35,13 +35,13 @@ def test_a_condition_of_a_known_type_must_be_boolean() -> None:
     clean("workflow W(j: Json) andThen when { case $.j => { } case _ => { } }")
 
 
-def test_cases_see_what_their_surroundings_see_but_not_each_other() -> None:
+def test_cases_see_their_enclosing_scope_but_not_each_other() -> None:
     head = P + "workflow W() andThen { s = E() t = E() andThen when "
     clean(head + "{ case s.out == t.out => { u = F(a = s.out) } case _ => { v = F(a = t.out) } } }")
     assert error(head + "{ case s.out == 1 => { u = F() } case _ => { v = F(a = u.a) } } }").rule == "step-of-other-block"
 
 
-def test_a_case_of_a_step_makes_the_step_depend_on_what_the_condition_reads() -> None:
+def test_a_step_depends_on_the_references_in_the_conditions_of_its_cases() -> None:
     assert step(
         P + "workflow W() andThen { s = E() t = E() andThen when { case s.out == 1 => { } case _ => { } } }", "t"
     ).depends == ("s",)
@@ -66,7 +66,7 @@ def test_the_error_can_be_read_where_it_is_caught() -> None:
     assert error(P + "workflow W() andThen { t = F(a = $.error) } catch { }").rule == "unknown-input"
 
 
-def test_a_parameter_whose_type_is_a_facet_takes_a_bare_step() -> None:
+def test_a_parameter_of_a_facet_type_takes_a_bare_step() -> None:
     text = P + "facet G(src: E) => (x: Long) andThen { yield G(x = $.src.out) } workflow W() andThen { s = E() g = G(src = s) }"
     found = step(text, "g")
     assert found.call.args[0].value == p.StepRef(("s",))

@@ -27,12 +27,12 @@ def test_dollar_reads_the_owner_its_results_and_outward_in_a_step_body() -> None
     assert found.valid == ("a", "out", "x")
 
 
-def test_dollar_accepts_any_name_below_a_step_whose_attributes_are_not_known() -> None:
+def test_dollar_accepts_any_name_below_a_step_with_unknown_attributes() -> None:
     clean("event facet E() facet F(a: Json) workflow W() andThen { s = E() andThen { t = F(a = $.anything) } }")
     clean("facet P() script { result['n'] = 1 } facet F(a: Json) workflow W() andThen { s = P() andThen { t = F(a = $.n) } }")
 
 
-def test_dollar_reads_what_a_pre_script_writes() -> None:
+def test_dollar_reads_the_results_of_a_pre_script() -> None:
     clean(PRELUDE + 'workflow W(x: Json) script { result["n"] = 1 } andThen { s = F(a = $.n) }')
     found = error(PRELUDE + 'workflow W(x: Json) script { result["n"] = 1 } andThen { s = F(a = $.m) }')
     assert (found.rule, found.valid) == ("unknown-input", ("n", "x"))
@@ -155,7 +155,7 @@ def test_mixin_arguments_make_dependencies_too() -> None:
     assert step(PRELUDE + "workflow W() andThen { s = F() t = F() with M(m = s.a) }", "t").depends == ("s",)
 
 
-def test_a_step_depends_on_what_its_body_and_catch_read() -> None:
+def test_a_step_depends_on_the_references_in_its_body_and_catch() -> None:
     text = (
         "workflow W() andThen { s = F() q = F() r = F() t = F() andThen { u = F(a = s.a) v = F(a = u.a, b = t.a) } "
         "catch when { case q.a == 1 => { w = F(a = r.a) } case _ => { } } }"
@@ -166,7 +166,7 @@ def test_a_step_depends_on_what_its_body_and_catch_read() -> None:
     assert [each.depends for each in found.body.steps] == [(), ("u",)]
 
 
-def test_yields_and_sys_statements_know_what_they_read() -> None:
+def test_yields_and_sys_statements_list_their_dependencies() -> None:
     found = block(
         PRELUDE + "workflow W() => (x: Json) andThen { s = F() t = F() sys.log(a = s.a) sys.assert(t.a == 1) yield W(x = t.a) }"
     )

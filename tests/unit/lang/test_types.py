@@ -124,5 +124,5 @@ def test_boolean_operators_need_booleans(expression: str) -> None:
         '$.t in $.ts && $.ts contains "a" || $.t startsWith "a"',
     ],
 )
-def test_what_fits_or_is_not_known_is_accepted(expression: str) -> None:
+def test_matching_and_unknown_types_are_accepted(expression: str) -> None:
     clean(source(expression))

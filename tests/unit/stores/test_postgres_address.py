@@ -154,7 +154,7 @@ def test_the_driver_s_errors_have_our_codes(error: Exception, meaning: type[Exce
         raise error
 
 
-def test_a_mistake_in_our_sql_stays_what_it_is() -> None:
+def test_an_sql_syntax_error_is_not_translated() -> None:
     with pytest.raises(asyncpg.PostgresSyntaxError), translated("postgresql://db"):
         raise asyncpg.PostgresSyntaxError("syntax error")
 

@@ -59,7 +59,7 @@ async def test_a_voice_that_closes_leaves_no_connection_that_was_being_opened(po
 
 
 @pytest.mark.parametrize("turns", range(6))
-async def test_a_store_whose_session_ends_while_it_is_closed_stops_listening(postgres_url: str, turns: int) -> None:
+async def test_closing_a_store_stops_listening_when_its_session_ends_concurrently(postgres_url: str, turns: int) -> None:
     store = PostgresStore(postgres_url, clock=SystemClock())
     await store.open()
     await store.subscribe(lambda lanes: None)

@@ -77,7 +77,7 @@ async def test_positions_are_used_only_while_a_snapshot_is_old(store: PostgresSt
     assert connection.asked == 2, "nothing was taken since, so there is nothing to walk over"
 
 
-async def test_what_stands_before_the_place_is_taken_within_a_second_and_nothing_is_missed(
+async def test_tasks_before_the_claim_position_are_claimed_within_a_second_and_none_is_missed(
     store: PostgresStore, clock: ManualClock
 ) -> None:
     first = await put(store, 4)

@@ -143,7 +143,7 @@ async def test_of_a_settle_and_a_cancel_that_cross_one_is_done(
     assert len(await claim(ann)) == (1 if ann_first else 0)  # the consequences of a settle are stored with it, or not at all
 
 
-async def test_two_who_claim_the_same_task_at_once_do_not_both_get_it(ann: PostgresStore, bob: PostgresStore, gate: Gate) -> None:
+async def test_concurrent_claims_of_one_task_have_one_winner(ann: PostgresStore, bob: PostgresStore, gate: Gate) -> None:
     task = new_task()
     await put(ann, task)
     gate.hold("tasks", task.id)
@@ -157,9 +157,7 @@ async def test_two_who_claim_the_same_task_at_once_do_not_both_get_it(ann: Postg
 
 
 @pytest.mark.parametrize("alone", [True, False], ids=["alone", "with a follower"])
-async def test_a_settle_that_waited_for_the_one_who_took_its_lease_is_lost(
-    ann: PostgresStore, bob: PostgresStore, gate: Gate, alone: bool
-) -> None:
+async def test_a_settle_that_waited_for_a_takeover_is_lost(ann: PostgresStore, bob: PostgresStore, gate: Gate, alone: bool) -> None:
     task = await put_and_claim(ann)
     gate.execute("update tasks set owner_id = null, wake_at = null, takeovers = takeovers + 1 where id = %s", task.id)
     late = asyncio.ensure_future(ann.commit([Unit(task.claim, succeed(), () if alone else (new_task(),))]))
@@ -221,7 +219,7 @@ async def _enqueue_again(store: PostgresStore, task: NewTask, how: str) -> None:
 
 
 @either_first
-async def test_of_two_who_advance_a_run_from_the_same_version_one_does(
+async def test_concurrent_advances_from_the_same_version_have_one_winner(
     ann: PostgresStore, bob: PostgresStore, gate: Gate, ann_first: bool
 ) -> None:
     run = await begin(ann, "a", "b", tasks=("a", "b"))
@@ -258,7 +256,7 @@ async def test_a_function_that_falls_asleep_while_it_is_told_does_not_sleep(
 
 
 @either_first
-async def test_what_is_added_to_a_run_while_it_is_paused_is_held(
+async def test_tasks_added_while_a_run_is_being_paused_are_held(
     ann: PostgresStore, bob: PostgresStore, gate: Gate, ann_first: bool
 ) -> None:
     run = await begin(ann, "a", "b", tasks=("a",))

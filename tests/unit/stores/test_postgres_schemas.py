@@ -98,7 +98,7 @@ CHANGES = (
 )
 
 
-def test_a_schema_whose_tables_were_changed_is_not_used_again(own, postgres_admin):
+def test_a_schema_with_changed_tables_is_not_reused(own, postgres_admin):
     used = own.take()
     for change in CHANGES:
         with postgres_admin.transaction():

@@ -157,7 +157,7 @@ async def test_a_database_that_takes_no_writes_says_so_and_can_be_read(store: Po
     await reader.close()
 
 
-async def test_what_cannot_be_reached_says_so_without_the_password(postgres_url: str) -> None:
+async def test_an_unreachable_server_is_reported_without_the_password(postgres_url: str) -> None:
     for url, said in (
         ("postgresql://ann:s3cret@127.0.0.1:1/work", "Is it running"),
         (postgres_url.replace("/postgres?", "/nowhere?"), "createdb"),
@@ -179,7 +179,7 @@ async def test_a_store_that_is_not_open_says_so(postgres_url: str) -> None:
     await store.close()
 
 
-def test_without_asyncpg_it_says_what_to_install() -> None:
+def test_the_error_for_missing_asyncpg_names_the_extra_to_install() -> None:
     script = (
         "import sys; sys.modules['asyncpg'] = None\ntry: import treadle.stores.postgres\nexcept Exception as e: print(e.code, e)"
     )
@@ -244,7 +244,9 @@ async def test_an_ear_hears_again_after_its_connection_was_cut(
     stop()
 
 
-async def test_who_cannot_listen_is_told_to_look(store: PostgresStore, postgres_url: str, caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_store_that_cannot_listen_signals_its_subscribers_to_poll(
+    store: PostgresStore, postgres_url: str, caplog: pytest.LogCaptureFixture
+) -> None:
     direct = "postgresql%3A%2F%2F127.0.0.1%3A1%2Fwork"
     deaf = PostgresStore(f"{postgres_url}&direct_url={direct}", clock=LoopClock())
     await deaf.open()
@@ -411,7 +413,7 @@ async def test_columns_of_short_texts_come_back_as_they_were(store: PostgresStor
         await connection.close()
 
 
-async def test_whatever_is_in_the_short_texts_of_a_task_is_kept(store: PostgresStore) -> None:
+async def test_unusual_short_texts_of_a_task_survive_a_round_trip(store: PostgresStore) -> None:
     tasks = [new_task(trace_id=text, unique_key=f"k{text}", scope=text) for text in ODD]
     await store.commit([Unit(tasks=tuple(tasks))])
     for task, text in zip(tasks, ODD, strict=True):

@@ -72,6 +72,6 @@ def test_the_texts_of_every_row_and_settlement_are_declared() -> None:
         assert fields.keys() <= set(getattr(kind, "__struct_fields__", None) or kind._fields), kind
 
 
-def test_what_is_sealed_is_opened() -> None:
+def test_every_sealed_field_is_opened() -> None:
     read = {Record, Message, EffectOutcome, LogLine}
     assert all(SEALED[kind].keys() == OPENED[kind].keys() for kind in read)

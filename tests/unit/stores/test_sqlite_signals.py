@@ -71,7 +71,7 @@ async def test_only_the_owner_of_the_store_may_send(store, place):
     stop()
 
 
-async def test_everyone_who_may_write_the_database_may_send(store, path, place):
+async def test_permission_to_write_the_database_includes_sending_signals(store, path, place):
     path.chmod(0o660)
     stop = await store.subscribe(Heard())
     (found,) = place.iterdir()

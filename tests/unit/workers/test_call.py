@@ -77,7 +77,7 @@ async def test_a_sync_handler_runs_in_another_thread(executor: SystemExecutor) -
         Released("not here"),
     ],
 )
-async def test_an_outcome_that_a_handler_returns_is_what_it_came_to(outcome: Outcome, executor: SystemExecutor) -> None:
+async def test_an_outcome_returned_by_a_handler_is_used_unchanged(outcome: Outcome, executor: SystemExecutor) -> None:
     assert await outcome_of(returning(outcome), executor) == outcome
 
 
@@ -119,7 +119,7 @@ async def test_an_outcome_that_makes_no_sense_is_an_unexpected_result(outcome: A
     assert (came_to.problem.code, came_to.problem.type) == ("unexpected_result", type(outcome).__name__)
 
 
-async def test_what_is_raised_is_a_retry_with_its_traceback(executor: SystemExecutor) -> None:
+async def test_an_exception_becomes_a_retry_with_its_traceback(executor: SystemExecutor) -> None:
     outcome = await outcome_of(raising(KeyError("colour")), executor)
     assert isinstance(outcome, Retry)
     assert (outcome.problem.code, outcome.problem.type, outcome.problem.message) == (

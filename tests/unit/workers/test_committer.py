@@ -111,7 +111,7 @@ async def test_units_of_the_same_moment_go_together(bench: Bench) -> None:
     assert bench.names() == [["a", "b", "c"]]
 
 
-async def test_what_is_queued_while_a_commit_is_in_flight_goes_with_the_next(bench: Bench) -> None:
+async def test_units_queued_during_a_commit_are_batched_into_the_next(bench: Bench) -> None:
     bench.store.gate.clear()
     first = bench.committer.submit(settle_of("a"))
     await bench.turn()
@@ -285,7 +285,7 @@ async def test_a_sender_that_gave_up_is_not_sent_again(bench: Bench) -> None:
     assert bench.names() == [["a"]]
 
 
-async def test_hooks_hear_what_ended_what_was_fenced_and_what_is_ready(bench: Bench) -> None:
+async def test_hooks_receive_finished_and_fenced_tasks_and_ready_lanes(bench: Bench) -> None:
     finished: list[str] = []
     fenced: list[str] = []
     ready: list[tuple[int, ...]] = []
@@ -336,7 +336,7 @@ async def test_a_signal_at_any_moment_of_the_one_before_is_sent_too(bench: Bench
     assert sorted(lane for lanes in bench.store.told for lane in lanes) == [1, 9]
 
 
-async def test_closing_refuses_what_is_queued_and_leaves_nothing_behind(bench: Bench) -> None:
+async def test_closing_refuses_queued_units_and_leaves_no_sender(bench: Bench) -> None:
     bench.store.gate.clear()
     answers = [bench.committer.submit(settle_of("a"))]
     await bench.turn()
@@ -348,7 +348,7 @@ async def test_closing_refuses_what_is_queued_and_leaves_nothing_behind(bench: B
     assert not bench.committer._senders
 
 
-async def test_a_dying_process_whose_tasks_are_all_canceled_starts_no_more_of_them(bench: Bench) -> None:
+async def test_a_dying_process_with_canceled_tasks_starts_no_more_senders(bench: Bench) -> None:
     loop = asyncio.get_running_loop()
     started: list[asyncio.Task[None]] = []
 
@@ -367,7 +367,7 @@ async def test_a_dying_process_whose_tasks_are_all_canceled_starts_no_more_of_th
     assert bench.names() == []
 
 
-async def test_what_is_due_later_is_told_to_those_who_wake_here_and_else_to_others(bench: Bench) -> None:
+async def test_delayed_tasks_notify_the_local_waker_or_other_processes(bench: Bench) -> None:
     later = Unit(tasks=(new_task(delay=5000),))
     await bench.committer.submit(later)
     await bench.turn()
@@ -380,7 +380,7 @@ async def test_what_is_due_later_is_told_to_those_who_wake_here_and_else_to_othe
     assert bench.store.told == [(LATER,)]
 
 
-async def test_who_is_told_the_answer_hears_it_once_and_also_that_there_is_none(bench: Bench) -> None:
+async def test_a_callback_receives_one_answer_or_one_error(bench: Bench) -> None:
     heard: list[Answer | BaseException] = []
     bench.store.answers["lost"] = Answer(Verdict.CLAIM_LOST)
     bench.store.bad.add("bad")

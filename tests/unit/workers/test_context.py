@@ -83,7 +83,7 @@ def test_the_flag_is_down_until_somebody_raises_it() -> None:
     assert ctx.wait_cancelled(0)
 
 
-def test_whoever_waits_for_the_flag_is_woken_by_it_whoever_came_first() -> None:
+def test_the_cancel_flag_wakes_its_waiter_in_either_order() -> None:
     for _ in range(200):
         ctx = context()
         both = threading.Barrier(2)

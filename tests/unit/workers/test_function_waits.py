@@ -24,7 +24,7 @@ def _in(wait: Wait, group: Group | None) -> Wait:
     return wait
 
 
-def test_one_wait_needs_what_it_waits_for():
+def test_a_single_wait_needs_its_own_message_or_time():
     assert need_of([child()]) == Need(1, NEVER)
     assert need_of([timer(5)]) == Need(NO_MESSAGES, 5)
     assert need_of([signal(None)]) == Need(1, NEVER)

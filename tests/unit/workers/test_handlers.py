@@ -61,7 +61,7 @@ def test_a_signature_that_cannot_be_called_is_refused(call: Any) -> None:
         make_handler("work", call)
 
 
-def test_what_is_no_function_is_refused() -> None:
+def test_a_handler_that_is_not_a_function_is_refused() -> None:
     with pytest.raises(InvalidInput, match="must be a function, not str"):
         make_handler("work", "print")  # type: ignore[arg-type]
 

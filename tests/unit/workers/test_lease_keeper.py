@@ -92,7 +92,7 @@ def test_while_the_worker_beats_nothing_is_loaded(bench: Bench) -> None:
     assert (bench.loads, bench.said) == (0, [])
 
 
-def test_when_the_beats_stop_it_renews_what_is_due_and_tells_the_worker(bench: Bench) -> None:
+def test_after_the_heartbeats_stop_it_renews_due_leases_and_informs_the_worker(bench: Bench) -> None:
     old, fresh, lost = bench.hold("old"), bench.hold("fresh", renewed_at=15.0), bench.hold("lost")
     bench.actor.lost = {"lost"}
     bench.keeper.look(9.0)
@@ -134,7 +134,7 @@ def test_it_renews_nothing_for_a_worker_that_was_stopped(bench: Bench) -> None:
     assert (bench.actor.renewed, bench.actor.started) == ([], [])
 
 
-def test_it_releases_what_a_stopped_worker_has_not_started_when_that_can_no_longer_start(bench: Bench) -> None:
+def test_it_releases_the_unstarted_claims_of_a_stopped_worker_once_they_can_no_longer_start(bench: Bench) -> None:
     bench.hold("started")
     bench.hold("waiting", started=False)
     bench.running = False
@@ -182,7 +182,7 @@ def test_after_an_error_it_tries_again_with_a_new_connection(bench: Bench) -> No
 
 
 @pytest.mark.parametrize(("started", "claiming", "released"), [(True, False, []), (False, False, [[]]), (True, True, [["a"]])])
-def test_when_the_worker_is_dead_it_releases_what_has_not_started(
+def test_it_releases_the_unstarted_claims_of_a_dead_worker(
     bench: Bench, started: bool, claiming: bool, released: list[list[str]]
 ) -> None:
     bench.hold("a", started=started)

@@ -146,7 +146,7 @@ def test_progress_that_could_not_be_sent_is_sent_again(bench: Bench) -> None:
     assert bench.line.renewed == [[Renewal(context.token, True, '{"fraction":0.5}')]]
 
 
-def test_what_was_dropped_is_not_renewed(bench: Bench) -> None:
+def test_a_dropped_claim_is_not_renewed(bench: Bench) -> None:
     context = bench.hold()
     bench.renewer.drop(context.token)
     bench.tick(30)
@@ -194,7 +194,7 @@ def test_with_very_many_claims_each_is_checked_less_often(bench: Bench) -> None:
     assert [len(checked) for checked in bench.line.checked] == [6000]
 
 
-def test_past_its_local_deadline_a_claim_is_lost_whatever_the_store_says(bench: Bench) -> None:
+def test_a_claim_past_its_local_deadline_is_lost_even_when_the_store_is_unavailable(bench: Bench) -> None:
     context = bench.hold()
     bench.line.trouble = StoreUnavailable("away")
     for _ in range(59):

@@ -149,7 +149,7 @@ async def test_no_group_takes_all_the_room_that_becomes_free(make_shop: MakeShop
     assert order.index("rare") < 5
 
 
-async def test_sync_handlers_share_the_threads_whatever_their_own_bounds_are(make_shop: MakeShop) -> None:
+async def test_the_thread_limit_applies_across_sync_handlers(make_shop: MakeShop) -> None:
     shop, gate = make_shop(threads=3), ThreadGate()
     shop.handler("one")(gate)
     shop.handler("two", concurrency=3)(gate)
@@ -255,7 +255,7 @@ async def test_a_task_canceled_in_the_moment_it_is_taken_does_not_run_and_leaves
     assert shop.events.of(TaskSettled) == []
 
 
-async def test_a_lost_claim_drops_what_the_handler_comes_to(shop: Workshop) -> None:
+async def test_a_lost_claim_drops_the_outcome_of_its_handler(shop: Workshop) -> None:
     swallowed = asyncio.Event()
 
     @shop.handler()
@@ -361,7 +361,7 @@ async def test_store_trouble_is_survived_and_told_once(shop: Workshop, monkeypat
     assert len(shop.events.of(StoreBack)) == 1
 
 
-async def test_claims_whose_answer_is_lost_count_neither_as_attempts_nor_as_takeovers(
+async def test_claims_with_a_lost_answer_count_neither_as_attempts_nor_as_takeovers(
     shop: Workshop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     gate = Gate()

@@ -168,7 +168,7 @@ async def test_a_paused_task_goes_on_when_it_is_resumed(shop: Workshop) -> None:
     assert await shop.moves(task.id) == ["pause", "resume", "succeed"]
 
 
-async def test_a_task_whose_deadline_has_passed_fails_without_being_run(shop: Workshop) -> None:
+async def test_a_task_past_its_deadline_fails_without_running(shop: Workshop) -> None:
     @shop.handler()
     async def work(payload: Any) -> None:
         raise AssertionError("must not run")
@@ -217,7 +217,7 @@ async def test_a_takeover_below_the_cap_is_run_again(shop: Workshop) -> None:
     assert await shop.moves(task_id) == ["expire", "succeed"]
 
 
-async def test_what_a_handler_logs_is_kept(shop: Workshop) -> None:
+async def test_log_lines_of_a_handler_are_stored(shop: Workshop) -> None:
     @shop.handler()
     def work(payload: Any, ctx: Context) -> None:
         ctx.log("hello", n=1)
@@ -237,7 +237,7 @@ async def test_settlements_are_told(shop: Workshop) -> None:
     assert "no" in (settled.error or "")
 
 
-async def test_what_is_done_is_settled_once_the_store_can_be_read_again(shop: Workshop) -> None:
+async def test_a_finished_task_is_settled_once_the_store_is_available_again(shop: Workshop) -> None:
     calls: list[str] = []
     tries = itertools.count(1)
 

@@ -47,7 +47,7 @@ async def test_it_runs_in_another_process_and_its_lines_and_progress_come_throug
     assert ctx.progressed
 
 
-async def test_what_it_comes_to_is_the_same_as_in_this_process(executor: SystemExecutor) -> None:
+async def test_isolated_handlers_have_the_same_outcomes_as_in_process_ones(executor: SystemExecutor) -> None:
     names = ("slowly", "waiting", "broken", "picky", "final", "leave", "a_list", "not_a_number", "own_type", "trapped")
     outcomes = dict(
         zip(names, await asyncio.gather(*(outcome_of(getattr(isolated, name), executor) for name in names)), strict=True)
@@ -135,7 +135,7 @@ async def test_a_timeout_kills_the_process(executor: SystemExecutor, tmp_path: P
     assert not is_alive(pid_in(file))
 
 
-async def test_what_the_handler_has_started_is_killed_with_it(executor: SystemExecutor, tmp_path: Path) -> None:
+async def test_child_processes_of_a_handler_are_killed_with_it(executor: SystemExecutor, tmp_path: Path) -> None:
     file = tmp_path / "pid"
     ctx = context(payload=json.dumps({"file": str(file)}))
     running = asyncio.ensure_future(outcome_of(isolated.hang_with_a_child, executor, ctx, timeout=60))

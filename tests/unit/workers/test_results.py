@@ -54,12 +54,12 @@ async def bench() -> Bench:
     return Bench()
 
 
-async def test_what_is_there_already_is_found_at_once(bench: Bench) -> None:
+async def test_a_finished_task_is_returned_immediately(bench: Bench) -> None:
     bench.shelf.there = {"a"}
     assert (await bench.results.wait("a")).id == "a"
 
 
-async def test_all_who_wait_share_one_look_and_are_told_when_it_ends_here(bench: Bench) -> None:
+async def test_waiters_share_one_read_and_wake_when_the_task_ends_locally(bench: Bench) -> None:
     waiting = [asyncio.ensure_future(bench.results.wait(name)) for name in ("a", "b", "a")]
     await turns()
     assert bench.shelf.asked[-1] == 2
@@ -67,7 +67,7 @@ async def test_all_who_wait_share_one_look_and_are_told_when_it_ends_here(bench:
     assert [task.id for task in await asyncio.gather(*waiting)] == ["a", "b", "a"]
 
 
-async def test_what_ends_elsewhere_is_found_too(bench: Bench) -> None:
+async def test_a_task_that_ends_in_another_process_is_found(bench: Bench) -> None:
     waiting = asyncio.ensure_future(bench.results.wait("a"))
     await turns()
     bench.shelf.there = {"a"}

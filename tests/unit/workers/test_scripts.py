@@ -29,7 +29,7 @@ async def runner() -> AsyncIterator[ScriptRunner]:
         yield made
 
 
-async def test_a_script_returns_what_it_put_into_result(runner):
+async def test_a_script_returns_its_result_variable(runner):
     assert await runner.run("result['n'] = len(params['words'])", {"words": ["sun", "moon"]}) == {"n": 2}
     assert await runner.run("pass", {}) == {}
     assert await runner.run("", {}) == {}
@@ -253,7 +253,7 @@ async def test_without_an_interpreter_the_error_says_that_it_is_not_the_scripts_
                 await runner.run("pass", {})
 
 
-async def test_what_a_small_script_costs(runner, record_property):
+async def test_the_cost_of_a_small_script(runner, record_property):
     """Measured, not judged: machines differ."""
     await runner.warm()
     began = time.perf_counter()

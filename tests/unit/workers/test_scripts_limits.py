@@ -120,7 +120,7 @@ async def test_a_fork_bomb_does_not_go_off_without_the_filter_either():
             assert await runner.run(AROUND + bomb, {}) == {"n": 0}
 
 
-async def test_what_a_script_started_ends_with_it():
+async def test_child_processes_of_a_script_end_with_it():
     async with without("system_calls", "processes", wall_for=5) as runner:
         started = await runner.run(AROUND + "result['pid'] = os.fork()\nif not result['pid']: os.read(3, 1)", {})
         async with asyncio.timeout(BOUND):

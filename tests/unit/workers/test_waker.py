@@ -193,7 +193,7 @@ async def test_its_calls_are_the_polls_of_an_idle_worker(poll_every: float, poll
     assert store.polled_at == polled_at
 
 
-async def test_it_reports_ready_tasks_whose_signals_were_lost() -> None:
+async def test_it_reports_ready_tasks_after_lost_signals() -> None:
     clock, reports = ManualClock(), list[bool]()
     store = Sleeper(clock, Woken(0, 0, (), None), Woken(0, 0, (), None, ready=True))
     waker = Waker(store, clock, LEASE_FOR, lambda lane_ids: None, Events(), 5.0, lambda: reports.append(True))  # type: ignore[arg-type]
