@@ -80,7 +80,7 @@ def test_a_handler_wins_and_facets_without_a_prompt_are_described_to_the_model(s
     assert [tool["name"] for tool in request["tools"]] == ["shop__Ask", "Keep"]
 
 
-def test_what_a_handler_raises_and_an_exhausted_model_fail_the_step(server):
+def test_a_raising_handler_and_an_exhausted_model_fail_the_step(server):
     server.script(*[text("no")] * 3)
     tools = ToolRegistry()
 
@@ -170,7 +170,7 @@ def test_its_tasks_are_born_taken_so_that_nobody_ever_sees_them_free(url):
         assert persistence.run(persistence.engine.kernel.verify()).problems == ()
 
 
-def test_what_it_did_not_come_to_is_given_back_as_it_was(url):
+def test_unhandled_tasks_are_released_unchanged(url):
     with Persistence(url, settings=Settings()) as persistence:
         runner = runner_of(persistence, tool_registry=tools_of(lambda payload: {"n": payload["n"]}), max_dispatches=1)
         result = runner.run("work.Many", {"items": [1, 2, 3]}, MANY)
@@ -180,7 +180,7 @@ def test_what_it_did_not_come_to_is_given_back_as_it_was(url):
         assert persistence.claim_task(["work.Item"]) is not None
 
 
-def test_a_run_that_an_operator_pauses_is_left_to_whoever_resumes_it(url):
+def test_a_run_paused_by_an_operator_is_released_until_it_is_resumed(url):
     with Persistence(url, settings=Settings()) as persistence:
         engine = persistence.engine
 

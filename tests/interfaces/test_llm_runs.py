@@ -200,7 +200,7 @@ async def test_a_model_that_declines_or_never_answers_fails_the_step(server):
     assert server.requests[-1]["messages"][-1]["content"][0]["is_error"]
 
 
-async def test_what_the_model_says_is_seen_in_the_step_while_it_runs(server, url):
+async def test_text_of_the_model_is_visible_in_the_step_while_it_runs(server, url):
     gate = threading.Event()
     server.script(text("One two three four five six", gate=gate), uses((TARGET, GOOD)))
     async with desk(server, url, stream_every=0.0) as engine:

@@ -81,7 +81,7 @@ async def test_a_service_that_never_answers_leaves_its_reservation_to_be_counted
         text("One two three", cut_after=3),
     ],
 )
-async def test_what_is_no_message_is_asked_for_again_and_then_fails_the_step(server, bad):
+async def test_a_malformed_response_is_requested_again_and_then_fails_the_step(server, bad):
     server.script(bad, uses((TARGET, GOOD)), bad, bad, bad)
     async with desk(server) as engine:
         engine.kernel.clock.sleep = _no_wait
