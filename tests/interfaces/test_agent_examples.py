@@ -141,7 +141,7 @@ async def test_the_coding_agent_stops_at_its_token_budget_and_at_red_tests(coder
             await run_in_memory(coder, server)
 
 
-def test_the_sandbox_refuses_what_leaves_it(coder: Any, tmp_path: Path) -> None:
+def test_the_sandbox_refuses_paths_and_commands_that_escape_it(coder: Any, tmp_path: Path) -> None:
     coder.create_origin(tmp_path / "o.git", EXAMPLES / "coding_agent" / "project")
     sandbox = coder.Sandbox(tmp_path / "o.git", tmp_path / "box", "b")
     sandbox.ensure([("new/file.txt", "hello")])

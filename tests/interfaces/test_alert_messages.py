@@ -162,7 +162,7 @@ async def test_a_variable_that_cannot_be_used_is_named(monkeypatch: pytest.Monke
     assert (done.state, message in (done.error or ""), "s3cret" in (done.error or "")) == ("failed", True, False)
 
 
-async def test_an_edited_rule_keeps_its_condition_its_silence_and_what_was_not_given() -> None:
+async def test_an_edited_rule_keeps_its_condition_silence_and_omitted_options() -> None:
     async with make() as engine:
         await engine.alerts.create(
             "old", when="queue_age", to="https://a.example.org/x", task_list="slow", age=60, repeat=90, every=5

@@ -98,7 +98,7 @@ async def test_a_canceled_dequeue_releases_its_job(url: str, method: str) -> Non
         assert job.id == job_id
 
 
-async def test_a_canceled_waker_announces_what_it_woke(tmp_path: Path) -> None:
+async def test_a_canceled_waker_announces_the_lanes_it_woke(tmp_path: Path) -> None:
     slow = Slow("wake")
     url = f"sqlite:///{tmp_path / 'treadle.db'}"
     async with Engine(url, settings=Settings(), store_of=slow.store_of) as engine:

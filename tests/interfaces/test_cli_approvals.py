@@ -42,7 +42,7 @@ def ask(treadle: Treadle, count: int = 1, **options: object) -> list[str]:
     return [each["id"] for each in reversed(found)]
 
 
-def test_what_waits_is_listed_shown_and_named_by_why(asking: Treadle) -> None:
+def test_pending_approvals_are_listed_shown_and_explained_by_why(asking: Treadle) -> None:
     (approval_id,) = ask(asking, deciders=["ada"], expires=3600, edits=True)
     (listed,) = asking.json("approvals", "list")["approvals"]
     assert (listed["id"], listed["state"], listed["title"]) == (approval_id, "pending", "Refund [bold]it[/bold]?")
@@ -89,7 +89,7 @@ def test_several_are_decided_each_by_itself(asking: Treadle) -> None:
     assert [task["name"] for task in failed] == ["refund"]
 
 
-def test_what_cannot_be_done_says_why(asking: Treadle) -> None:
+def test_refused_decisions_report_an_error_code(asking: Treadle) -> None:
     (approval_id,) = ask(asking, deciders=["ada"])
     for arguments, code, word in (
         (("approve", approval_id, "--as", "eve"), 5, "may_not_decide"),
@@ -111,7 +111,7 @@ def test_what_cannot_be_done_says_why(asking: Treadle) -> None:
     assert (second.code, second.error["code"]) == (5, "already_decided")
 
 
-def test_recover_says_what_a_start_up_would_do(asking: Treadle) -> None:
+def test_recover_dry_run_describes_the_start_up(asking: Treadle) -> None:
     ask(asking, expires=3600)
     said = asking.json("recover", "--dry-run")
     assert (said["dry_run"], said["pending_approvals"], said["overdue_approvals"], said["expired_leases"]) == (True, 1, 0, 0)

@@ -38,7 +38,7 @@ def tab(treadle: Treadle, *words: str) -> list[str]:
     return ended.stdout.split()
 
 
-def test_bash_completes_what_is_typed(treadle: Treadle):
+def test_bash_completes_commands_options_and_values(treadle: Treadle):
     assert tab(treadle, "ta") == ["tasks"]
     assert tab(treadle, "tasks", "li") == ["list"]
     assert tab(treadle, "tasks", "list", "--state", "=", "fai") == ["failed"]

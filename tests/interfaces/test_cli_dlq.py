@@ -98,7 +98,7 @@ def test_a_dead_letter_is_retried_with_an_edited_payload(treadle: Treadle, lette
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else None,
 )
-def test_what_makes_no_sense_or_fits_nothing_is_refused(treadle: Treadle, letters: list[str], arguments, exit_code, code):
+def test_invalid_or_empty_selections_are_refused(treadle: Treadle, letters: list[str], arguments, exit_code, code):
     ended = treadle("dlq", *arguments, "--json")
     assert (ended.code, ended.error["code"]) == (exit_code, code)
     assert len(treadle.json("dlq", "list")["letters"]) == 4
@@ -126,7 +126,7 @@ def test_a_file_is_compacted_on_demand(treadle: Treadle, letters: list[str]):
     assert "KiB freed" in treadle("store", "compact").out
 
 
-def test_pruning_what_is_active_is_refused(treadle: Treadle):
+def test_pruning_an_active_tree_is_refused(treadle: Treadle):
     task_id = treadle.json("enqueue", "greet")["id"]
     refused = treadle("store", "prune", "--tree", task_id, "--json")
     assert (refused.code, refused.error["code"]) == (5, "refused")

@@ -330,7 +330,7 @@ def test_commands_of_the_store_refuse_a_server_and_say_why(sides: tuple[Side, Si
 
 
 @pytest.mark.parametrize("where", ["store", "server"])
-def test_what_takes_the_terminal_works_on_both(sides: tuple[Side, Side, Treadle], where: str):
+def test_interactive_commands_work_on_store_and_server(sides: tuple[Side, Side, Treadle], where: str):
     side, treadle = sides[where == "server"], sides[2]
     token = os.environ["TREADLE_TOKEN"]  # noqa: TID251
     assert treadle("mcp", *side.options, TREADLE_TOKEN=token).code == 0

@@ -45,7 +45,7 @@ def test_a_preview_needs_no_store_and_shows_both_clocks(treadle: Treadle):
     assert not (Path(treadle.folder) / "treadle.db").exists()
 
 
-def test_run_now_and_backfill_start_work_and_say_what_they_would_do(treadle: Treadle):
+def test_run_now_and_backfill_start_work_and_support_dry_runs(treadle: Treadle):
     treadle.json("schedules", "add", "nightly", "--cron", "0 3 * * *", "--task", "greet", "--paused")
     started = treadle.json("schedules", "run-now", "nightly")
     assert treadle.json("tasks", "show", started["id"])["name"] == "greet"
@@ -64,7 +64,7 @@ def test_run_now_and_backfill_start_work_and_say_what_they_would_do(treadle: Tre
     assert until_now.code == 0  # the rest of the day is still to come
 
 
-def test_a_worker_fires_what_is_due(treadle: Treadle):
+def test_a_worker_fires_due_schedules(treadle: Treadle):
     treadle.json(
         "schedules", "add", "once", "--at", "2026-01-01T09:00", "--zone", "Europe/Berlin", "--task", "greet", "-p", "name=Ada"
     )
@@ -100,7 +100,7 @@ def test_bad_input_is_an_error_and_makes_no_database(treadle: Treadle, arguments
     assert not (Path(treadle.folder) / "treadle.db").exists()
 
 
-def test_what_is_not_there_or_taken_is_said(treadle: Treadle):
+def test_missing_and_duplicate_schedules_are_reported(treadle: Treadle):
     treadle.json("schedules", "add", "nightly", "--cron", "@daily", "--task", "greet")
     taken = treadle("schedules", "add", "nightly", "--cron", "@daily", "--task", "greet", "--json")
     assert (taken.code, taken.error["code"]) == (5, "schedule_exists")

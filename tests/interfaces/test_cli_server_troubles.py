@@ -59,7 +59,7 @@ def test_a_token_on_the_command_line_is_not_repeated(served: tuple[Treadle, dict
     assert "TREADLE_TOKEN" in treadle("status", "--help").out
 
 
-def test_what_is_not_there_not_possible_or_not_right_has_the_codes_of_a_store(served: tuple[Treadle, dict[str, str]]):
+def test_errors_of_a_server_have_the_exit_codes_of_a_store(served: tuple[Treadle, dict[str, str]]):
     treadle, secrets = served
     admin = secrets["admin"]
     check(treadle, admin, 3, "task_not_found", "tasks", "show", "01890000-0000-7000-8000-000000000000")
@@ -106,7 +106,7 @@ def test_something_else_there_is_4(treadle: Treadle, status: int, body: bytes):
         check(treadle, WRONG, 4, "unexpected_answer", "tasks", "list", TREADLE_SERVER=url)
 
 
-def test_a_server_whose_store_does_not_answer_is_4(treadle: Treadle):
+def test_a_server_with_an_unavailable_store_exits_4(treadle: Treadle):
     told = {"type": "about:blank", "status": 503, "code": "store_unavailable", "detail": "The store does not answer.", "title": ""}
     with answering(503, json.dumps(told).encode()) as url:
         check(treadle, WRONG, 4, "store_unavailable", "tasks", "list", TREADLE_SERVER=url)

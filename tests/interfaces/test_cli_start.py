@@ -117,11 +117,11 @@ def test_help_loads_no_command_and_no_engine(tmp_path: Path):
 
 
 @pytest.mark.parametrize("leaf", [each for each in COMMANDS if isinstance(each, Leaf)], ids=lambda leaf: leaf.name)
-def test_what_a_command_is_listed_with_is_how_its_own_help_begins(leaf: Leaf):
+def test_the_summary_of_a_command_is_the_start_of_its_help(leaf: Leaf):
     text = make(leaf).help or ""
     assert leaf.help == " ".join(text.split("\n\n")[0].split())
 
 
-def test_what_is_of_the_wrong_type_is_still_refused(tmp_path: Path):
+def test_an_option_of_the_wrong_type_is_rejected(tmp_path: Path):
     (code, *_), _ = loaded(tmp_path, "tasks", "list", "--limit", "many")
     assert code == "2"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from tests.interfaces.commands import Treadle
 
 
-def test_status_says_what_is_wrong_and_what_there_is_to_do(treadle: Treadle):
+def test_status_reports_problems_with_a_remedy_and_counts_work(treadle: Treadle):
     treadle.json("enqueue", "later", "--delay", "1h")
     well = treadle("status", "--check")
     assert (well.code, well.out.startswith("ok (namespace default)")) == (0, True)

@@ -32,7 +32,7 @@ def test_migrate_waits_for_a_database_that_cannot_be_reached(treadle: Treadle):
     assert treadle("store", "migrate", "--wait", "60", "--server", "http://127.0.0.1:1", "--json").error["code"] == "not_over_http"
 
 
-def test_info_tells_what_is_waiting(treadle: Treadle):
+def test_info_lists_ready_tasks_by_lane(treadle: Treadle):
     for _ in range(2):
         treadle("enqueue", "greet")
     info = treadle.json("store", "info")
@@ -80,7 +80,7 @@ def test_an_older_copy_in_place_of_the_store_is_reported_and_can_be_accepted(tre
     assert treadle.json("store", "verify")["holds"]
 
 
-def test_the_doctor_names_what_is_wrong_and_what_to_do(treadle: Treadle):
+def test_the_doctor_reports_problems_with_a_remedy(treadle: Treadle):
     treadle("store", "migrate")
     well = treadle.json("doctor", TREADLE_LEASE="5")
     verdicts = {check["name"]: check["verdict"] for check in well["checks"]}
@@ -133,7 +133,7 @@ def test_the_same_commands_work_on_postgresql(treadle: Treadle, postgres_url: st
 
 
 @pytest.mark.parametrize("arguments", [["--help"], ["enqueue", "greet"], ["tasks", "list", "--json"]])
-def test_commands_import_only_what_they_need(treadle: Treadle, arguments: list[str]):
+def test_commands_import_no_heavy_modules(treadle: Treadle, arguments: list[str]):
     treadle("store", "migrate")
     heavy = ["treadle.lang", "asyncpg", "rich.live", "rich.progress", "http.server"]
     left = f"sys.exit(str([m for m in {heavy!r} if m in sys.modules]))"

@@ -10,7 +10,7 @@ from tests.interfaces.commands import Treadle
 RFC3339 = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z")
 
 
-def test_what_is_enqueued_can_be_listed_and_shown(treadle: Treadle):
+def test_an_enqueued_task_is_listed_and_shown(treadle: Treadle):
     said = treadle("enqueue", "greet", "-p", "name=Ada", "-p", "n=3", "--priority", "5", "--list", "slow")
     assert said.code == 0
     assert said.out.startswith("Enqueued greet as ")

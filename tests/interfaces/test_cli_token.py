@@ -60,7 +60,7 @@ def test_the_secret_is_shown_by_nothing_else(treadle: Treadle) -> None:
     assert digest not in shown
 
 
-def test_a_list_says_what_each_token_is_for(treadle: Treadle) -> None:
+def test_the_list_describes_each_token(treadle: Treadle) -> None:
     made = treadle.json("token", "create", "ci", "--scope", "work", "--expires", "1h", "--list", "orders", "--list", "mails")
     treadle.json("token", "create", "ada@example.org", "--scope", "admin")
     newest, oldest = treadle.json("token", "list")["tokens"]
@@ -103,7 +103,7 @@ def test_bad_input_makes_neither_a_token_nor_a_store(treadle: Treadle, words: li
     assert not (treadle.folder / "treadle.db").exists()
 
 
-def test_what_is_not_there_and_what_is_there_already_say_so(treadle: Treadle) -> None:
+def test_missing_duplicate_and_invalid_tokens_are_reported(treadle: Treadle) -> None:
     treadle.json("token", "create", "ci", "--scope", "read")
     again = treadle("token", "create", "ci", "--scope", "read", "--json")
     assert (again.code, again.error["code"]) == (5, "token_exists")
@@ -113,7 +113,7 @@ def test_what_is_not_there_and_what_is_there_already_say_so(treadle: Treadle) ->
     assert (held.code, held.error["code"]) == (2, "invalid_input")
 
 
-async def test_a_process_accepts_what_another_made_and_refuses_what_it_revoked(treadle: Treadle) -> None:
+async def test_tokens_created_and_revoked_by_another_process_take_effect(treadle: Treadle) -> None:
     secret = treadle("token", "create", "ci", "--scope", "operate").out.strip()
     clock = SkippingClock()
     async with engine_on(treadle, clock) as engine:
@@ -128,7 +128,7 @@ async def test_a_process_accepts_what_another_made_and_refuses_what_it_revoked(t
         assert not await engine.kernel.tokens.any_live()
 
 
-async def test_who_did_what_to_tokens_can_be_followed_as_events(treadle: Treadle) -> None:
+async def test_token_changes_and_their_actors_are_events(treadle: Treadle) -> None:
     treadle.json("token", "create", "ci", "--scope", "read")
     treadle.json("token", "revoke", "ci")
     async with engine_on(treadle) as engine, engine.events(after=0, entity="token") as events:

@@ -30,7 +30,7 @@ def test_a_watcher_is_added_shown_edited_paused_resumed_and_removed(treadle: Tre
     assert treadle.json("store", "verify")["holds"]
 
 
-def test_a_worker_tells_of_changes_and_says_what_it_has_seen(treadle: Treadle):
+def test_a_worker_reports_changes_and_lists_seen_files(treadle: Treadle):
     inbox = Path(treadle.folder) / "inbox"
     inbox.mkdir()
     (inbox / "old").write_text("old")
@@ -72,7 +72,7 @@ def test_a_missing_directory_is_an_error_and_existing_files_are_mentioned(treadl
     assert "already exist start work too" in added
 
 
-def test_a_dry_run_says_what_the_first_look_would_find(treadle: Treadle):
+def test_a_dry_run_previews_the_first_scan(treadle: Treadle):
     inbox = Path(treadle.folder) / "inbox"
     inbox.mkdir()
     (inbox / "a.csv").write_text("a")
@@ -100,7 +100,7 @@ def test_bad_input_is_an_error_and_makes_no_database(treadle: Treadle, arguments
     assert not (Path(treadle.folder) / "treadle.db").exists()
 
 
-def test_what_is_not_there_or_taken_is_said(treadle: Treadle):
+def test_missing_and_duplicate_watchers_are_reported(treadle: Treadle):
     (Path(treadle.folder) / "inbox").mkdir()
     treadle.json("watchers", "add", "inbox", "--directory", "inbox", "--task", "greet")
     taken = treadle("watchers", "add", "inbox", "--directory", "inbox", "--task", "greet", "--json")

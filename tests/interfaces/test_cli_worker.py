@@ -119,7 +119,7 @@ def test_a_second_sigint_stops_at_once(treadle: Treadle):
     assert treadle.json("tasks", "show", task_id)["state"] == "running"
 
 
-def test_up_runs_without_handlers_and_says_what_to_do(treadle: Treadle):
+def test_up_runs_without_handlers_and_explains_how_to_add_them(treadle: Treadle):
     with treadle.started("up") as up:
         assert up.first == "Store:    sqlite:///treadle.db\n"
         ended = up.stop(signal.SIGINT)

@@ -98,7 +98,7 @@ RUN = ("run", "tea.afl", "-i", "litres=0.5", "--handlers", "kettle.py")
 # --- sources ---
 
 
-def test_compiling_says_what_is_there_or_all_that_is_wrong(tea: Treadle):
+def test_compile_lists_workflows_or_all_errors(tea: Treadle):
     good = tea("compile", "tea.afl", "pure.afl")
     assert (good.code, good.err) == (0, "")
     assert "tea.Brew, Twice" in good.out or "Twice, tea.Brew" in good.out
@@ -130,7 +130,7 @@ def test_warnings_are_shown_and_are_errors_if_asked(tea: Treadle):
     assert tea.json("compile", "odd.afl")["diagnostics"][0]["severity"] == "warning"
 
 
-def test_formatting_changes_files_or_says_what_it_would_change(tea: Treadle):
+def test_fmt_rewrites_files_or_shows_a_diff(tea: Treadle):
     ugly = "facet   A( x:Long )\n"
     (tea.folder / "ugly.afl").write_text(ugly)
     assert tea("fmt", "--check", "ugly.afl", "tea.afl").code == 1
@@ -194,7 +194,7 @@ def test_a_run_prints_its_outputs_alone_and_its_steps_beside_them(tea: Treadle):
     assert tea.json("run", "pure.afl", "--inputs", '{"n": 1}', "--input", "n=21")["outputs"] == {"m": 42}
 
 
-def test_a_run_stopped_at_a_limit_says_what_helps_and_not_to_retry_it(tea: Treadle):
+def test_a_run_stopped_at_a_limit_suggests_rerun_instead_of_retry(tea: Treadle):
     (tea.folder / "endless.afl").write_text("facet A() andThen { a = A() } workflow W() andThen { a = A() }")
     said = tea("run", "endless.afl", TREADLE_RUN_DEPTH="5")
     (run,) = tea.json("runs", "list")["runs"]
@@ -221,7 +221,7 @@ def test_a_failed_run_says_where_and_is_retried_from_there(tea: Treadle):
     assert tea("store", "verify").code == 0
 
 
-def test_a_fork_keeps_what_came_before_its_step(tea: Treadle):
+def test_a_fork_keeps_the_results_before_its_step(tea: Treadle):
     run_id = tea.json(*RUN)["id"]
     fork = tea.json("runs", "fork", run_id, "Brew.poured", "-i", "cup=vase", "--handlers", "kettle.py")
     assert (fork["parent_id"], fork["outputs"]["cup"]) == (run_id, "VASE")
@@ -260,7 +260,7 @@ def test_an_interrupted_run_is_paused_and_goes_on_where_it_was(tea: Treadle):
 # --- submit and operate ---
 
 
-def test_what_is_submitted_waits_for_a_worker_and_says_so(tea: Treadle):
+def test_a_submitted_run_waits_for_a_worker_with_a_warning(tea: Treadle):
     said = tea("submit", "tea.afl", "-i", "litres=1", "--idempotency-key", "k")
     assert said.code == 0
     assert "no handler in a live worker of list default for tea.Boil, tea.Pour" in said.err
@@ -298,7 +298,7 @@ def test_operators_pause_resume_cancel_and_rerun(tea: Treadle):
     assert tea("runs", "steps", made["id"], "--state", "failed").out == "No steps.\n"
 
 
-def test_runs_are_listed_by_what_they_are_doing(tea: Treadle):
+def test_runs_are_filtered_by_activity(tea: Treadle):
     waiting, paused = (tea.json("submit", "tea.afl", "-p", "litres=1")["id"] for _ in range(2))
     tea.json("runs", "pause", paused)
     (listed,) = tea.json("runs", "list", "--doing", "waiting_for_worker")["runs"]
@@ -358,7 +358,7 @@ def test_bad_input_is_refused_with_a_code_and_changes_nothing(tea: Treadle, argu
     assert not (tea.folder / "treadle.db").exists()
 
 
-def test_what_is_not_there_is_not_found(tea: Treadle):
+def test_missing_runs_and_flows_are_not_found(tea: Treadle):
     tea("store", "migrate")
     for arguments, error in (
         (["runs", "show", MISSING], "run_not_found"),

@@ -24,7 +24,7 @@ class WrongClock(SystemClock):
         return super().now() + self._off_by
 
 
-async def test_a_machine_whose_clock_is_hours_ahead_takes_nothing_from_others_and_starts_nothing_early(postgres_url: str) -> None:
+async def test_a_clock_hours_ahead_steals_no_lease_and_starts_nothing_early(postgres_url: str) -> None:
     behind = Engine(postgres_url, settings=Settings(), clock=WrongClock(-10 * HOUR))
     ahead = Engine(postgres_url, settings=Settings(), clock=WrongClock(10 * HOUR))
     begun, go = asyncio.Event(), asyncio.Event()

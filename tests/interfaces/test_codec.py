@@ -181,7 +181,7 @@ async def test_without_a_codec_it_is_readable_so_the_test_before_tests_something
 
 
 @pytest.mark.parametrize("kind", ["sqlite", "postgres"])
-async def test_what_was_stored_before_there_was_a_codec_is_read(request, tmp_path, kind):
+async def test_values_stored_without_a_codec_are_read_with_one(request, tmp_path, kind):
     url = url_of(kind, request, tmp_path)
     async with make(url) as before:
         old = await before.enqueue("echo", {"text": MARKER})
@@ -209,7 +209,7 @@ async def test_a_codec_that_cannot_read_an_old_value_says_so_and_changes_nothing
         assert await engine.result(done) == {"back": {"text": MARKER}}
 
 
-async def test_a_task_whose_payload_cannot_be_read_waits_in_the_dead_letters_for_the_right_codec(tmp_path):
+async def test_a_task_with_an_unreadable_payload_is_dead_until_retried_with_the_right_codec(tmp_path):
     url = f"sqlite:///{tmp_path / 't.db'}"
     async with make(url, Secret("key")) as engine:
         task = await engine.enqueue("echo", {"text": MARKER})
@@ -221,7 +221,7 @@ async def test_a_task_whose_payload_cannot_be_read_waits_in_the_dead_letters_for
         assert await engine.result(task) == {"back": {"text": MARKER}}
 
 
-def test_the_command_line_shows_what_it_can_and_says_what_it_cannot(treadle: Treadle):
+def test_the_command_line_marks_unreadable_task_values(treadle: Treadle):
     async def leave() -> tuple[str, str]:
         async with make(f"sqlite:///{Path(treadle.folder, 'treadle.db')}", Secret("key")) as engine:
             failing = await engine.enqueue("fail", {"text": MARKER})
@@ -239,7 +239,7 @@ def test_the_command_line_shows_what_it_can_and_says_what_it_cannot(treadle: Tre
     assert treadle("tasks", "cancel", live).code == 0
 
 
-def test_the_command_line_shows_runs_whose_values_it_cannot_read(treadle: Treadle):
+def test_the_command_line_shows_runs_with_unreadable_values(treadle: Treadle):
     async def leave() -> tuple[str, str]:
         async with make(f"sqlite:///{Path(treadle.folder, 'treadle.db')}", Secret("key")) as engine:
             done = await engine.start_run([("buy.afl", FLOW)], None, {"order": MARKER})
@@ -262,14 +262,14 @@ def test_the_command_line_shows_big_values_whole(treadle: Treadle):
 
 
 @pytest.mark.parametrize("text", ["", "{}", "x" * 511, "x" * 5000, '{"ü":"€"}' * 200, "".join(map(chr, range(32, 1000)))])
-def test_zlib_gives_back_what_it_was_given(text):
+def test_zlib_round_trips_text(text):
     codec = Zlib()
     stored = codec.encode(text)
     assert codec.decode(stored) == text
     assert len(stored) <= len(text) + 1
 
 
-def test_zlib_makes_repeated_text_small_and_refuses_what_is_not_its_own():
+def test_zlib_compresses_repeated_text_and_rejects_foreign_input():
     assert len(Zlib().encode('{"a":1},' * 1000)) < 500
     for stored in ("", "x", "znothing"):
         with pytest.raises(Exception):  # noqa: B017

@@ -220,7 +220,7 @@ async def test_releases_that_start_at_the_same_time_end_with_the_newest():
             assert {change.verdict for change in again.changes} == {"unchanged"}
 
 
-async def test_a_schedule_whose_time_has_passed_is_not_made_again():
+async def test_a_past_one_time_schedule_is_not_created_again():
     clock = ManualClock()
     engine = make("memory://", clock=clock)
     at = datetime.fromtimestamp(clock.now() / 1000 + 60, UTC)

@@ -261,7 +261,7 @@ async def test_an_event_handler_of_a_run_asks_too(url: str) -> None:
         assert (await engine.kernel.verify()).holds
 
 
-async def test_canceling_a_run_cancels_what_it_asked(url: str) -> None:
+async def test_canceling_a_run_cancels_its_approvals(url: str) -> None:
     engine = make_engine(url)
     add_refund(engine)
     async with engine, engine.worker():
@@ -397,7 +397,7 @@ async def test_nobody_is_told_where_no_webhook_is_set(url: str) -> None:
 # --- at the edges ---
 
 
-async def test_what_is_asked_while_the_run_is_being_canceled_is_canceled_too(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_approval_requested_during_cancellation_is_canceled_too(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     engine = make_engine(url)
     add_refund(engine)
     async with engine, engine.worker():

@@ -263,7 +263,7 @@ async def test_two_effects_alike_are_two_effects_in_every_attempt(engine: Engine
     assert len({dedupe for _, dedupe in service.calls}) == 3
 
 
-async def test_the_same_attempt_entered_again_after_a_wait_uses_what_was_made(engine: Engine) -> None:
+async def test_reentering_an_attempt_after_a_wait_reuses_recorded_effects(engine: Engine) -> None:
     service = Service()
 
     @engine.handler("pay")
@@ -275,7 +275,7 @@ async def test_the_same_attempt_entered_again_after_a_wait_uses_what_was_made(en
     assert result == {"receipt": {"receipt": 1}, "attempt": 1}
 
 
-async def test_an_effect_key_tells_apart_what_has_no_stable_request(engine: Engine) -> None:
+async def test_effect_keys_distinguish_effects_of_one_name(engine: Engine) -> None:
     service = Service()
 
     @engine.handler("pay", retry=AT_ONCE)

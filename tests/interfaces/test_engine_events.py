@@ -46,14 +46,14 @@ async def test_all_that_happened_after_a_seq_is_delivered_in_order(engine):
     assert [move.entity_id for move in await take(again, 2)] == ids[3:]
 
 
-async def test_a_reader_who_starts_now_gets_only_what_comes(engine):
+async def test_a_reader_without_a_position_gets_only_new_events(engine):
     await cancel_one(engine)
     async with engine.events() as events:
         new = await cancel_one(engine)
         assert [move.entity_id for move in await take(events, 1)] == [new]
 
 
-async def test_a_reader_who_waits_is_told_at_once(engine):
+async def test_a_waiting_reader_is_notified_immediately(engine):
     async with engine.events() as events:
         waiting = asyncio.create_task(take(events, 1))
         await asyncio.sleep(0)
@@ -63,14 +63,14 @@ async def test_a_reader_who_waits_is_told_at_once(engine):
 
 
 @pytest.mark.parametrize("kind", SHARED)
-async def test_what_another_process_does_is_seen(request, tmp_path, kind):
+async def test_events_of_another_process_are_delivered(request, tmp_path, kind):
     url = url_of(kind, request, tmp_path)
     async with make_engine(url) as reader, make_engine(url) as writer, reader.events() as events:
         task_id = await cancel_one(writer)
         assert [move.entity_id for move in await take(events, 1)] == [task_id]
 
 
-async def test_events_are_filtered_by_what_they_are_about(engine):
+async def test_events_are_filtered_by_entity_id_root_and_entity(engine):
     first, second = await cancel_one(engine), await cancel_one(engine)
     assert [move.entity_id for move in await take(engine.events(after=0, entity_id=second), 1)] == [second]
     assert [move.entity_id for move in await take(engine.events(after=0, root_id=first), 1)] == [first]
@@ -93,7 +93,7 @@ async def test_other_namespaces_are_not_told(request, tmp_path, kind):
         assert [move.entity_id for move in await take(ours.events(after=0), 1)] == [own]
 
 
-async def test_the_seq_to_resume_at_is_never_past_what_was_not_delivered(engine):
+async def test_the_resume_seq_never_passes_an_undelivered_event(engine):
     for _ in range(3):
         await cancel_one(engine)
     events = engine.events(after=0)
@@ -166,7 +166,7 @@ async def until_sleeping(clock: ManualClock) -> None:
             await asyncio.sleep(0.005)
 
 
-async def test_a_move_whose_commit_was_overtaken_is_delivered_once_when_it_comes(pg, postgres_server, postgres_schema):
+async def test_a_move_committed_late_is_delivered_exactly_once(pg, postgres_server, postgres_schema):
     engine, clock = pg
     live = await engine.enqueue("work")
     before = await cancel_one(engine)
@@ -205,7 +205,7 @@ async def test_a_gap_is_given_up_after_15_seconds(pg, postgres_server, postgres_
     assert events.last_gap_free == last.seq > move.seq
 
 
-async def test_who_starts_now_gets_what_was_on_its_way_with_a_smaller_number(pg, postgres_server, postgres_schema):
+async def test_a_new_reader_gets_uncommitted_moves_with_a_smaller_seq(pg, postgres_server, postgres_schema):
     engine, _ = pg
     live = await engine.enqueue("work")
     late = Late(postgres_server, postgres_schema, live.id)

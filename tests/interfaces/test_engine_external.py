@@ -95,7 +95,7 @@ async def test_a_workflow_uses_a_specialist_without_knowing_it(engine: Engine) -
     assert (job.run_id, job.state) == (run.id, "completed")
 
 
-async def test_what_a_service_refuses_fails_its_workflow(engine: Engine) -> None:
+async def test_a_failure_of_an_external_service_fails_its_workflow(engine: Engine) -> None:
     outcomes = [ExternalProductionFailure("the lamp broke", "lamp")]
     engine.specialist("film.Render", StubExternalSpecialist(outcomes, initial_polling_interval_seconds=SOON))
     async with engine.worker():

@@ -99,7 +99,7 @@ async def test_a_handlers_limit_holds_in_all_engines_together(shared_url: str) -
     assert (gate.most, gate.ended) == (2, 12)
 
 
-async def test_why_names_those_who_hold_the_limit(engine: Engine) -> None:
+async def test_why_names_the_tasks_that_hold_the_limit(engine: Engine) -> None:
     first, second = await engine.enqueue_many([TaskSpec(name="work", limit_key="k", limit=1)] * 2)
     reason = await engine.why(second)
     assert reason.code == "over_limit"
@@ -243,7 +243,7 @@ async def test_a_task_that_another_live_server_serves_is_not_ignored(shared_url:
                 assert [await here.result(task, timeout=BOUND) for task in tasks] == [{}, {}]
 
 
-async def test_lists_are_shown_with_what_is_in_them_and_what_was_said(engine: Engine) -> None:
+async def test_lists_are_shown_with_their_lanes_and_limits(engine: Engine) -> None:
     await engine.enqueue("work")
     await engine.enqueue("slow", task_list="night", limit_key="k", limit=2)
     await engine.kernel.lists.limit_backlog("night", "slow", 7)
@@ -258,7 +258,7 @@ async def test_lists_are_shown_with_what_is_in_them_and_what_was_said(engine: En
     ]
 
 
-async def test_what_operators_do_is_told_with_their_names(url: str) -> None:
+async def test_operator_actions_are_emitted_with_their_actor(url: str) -> None:
     told: list[Event] = []
     async with Engine(url, settings=Settings(), emit=told.append) as engine:
         await engine.kernel.lists.pause("default", actor="ann")
@@ -272,7 +272,7 @@ async def test_what_operators_do_is_told_with_their_names(url: str) -> None:
 # --- bad input ---
 
 
-async def test_what_makes_no_sense_is_refused_and_changes_nothing(engine: Engine) -> None:
+async def test_invalid_limits_are_rejected_and_change_nothing(engine: Engine) -> None:
     await engine.enqueue("work")
     lists = engine.kernel.lists
     before = await _everything(engine)

@@ -48,7 +48,9 @@ def test_every_call_of_an_engine_is_tried() -> None:
 
 
 @pytest.mark.parametrize("kind", ["memory", "sqlite", "postgres"])
-async def test_a_closed_engine_says_what_to_do(kind: str, request: pytest.FixtureRequest, tmp_path: Any) -> None:
+async def test_every_call_on_a_closed_engine_raises_not_open_with_a_remedy(
+    kind: str, request: pytest.FixtureRequest, tmp_path: Any
+) -> None:
     seen: list[Event] = []
     engine = Engine(url_of(kind, request, tmp_path), emit=seen.append)
 

@@ -67,7 +67,7 @@ def place(alive: Sequence[int] = (), name: str = "billing-1", **fields: Any) -> 
     return Place(**{"name": name, "host": HOST, "is_alive": lambda pid: pid in alive} | fields)
 
 
-async def test_what_this_servers_earlier_process_held_is_ready_at_once(url: str) -> None:
+async def test_tasks_of_an_earlier_process_of_this_server_are_ready_immediately(url: str) -> None:
     async with make_engine(url) as engine:
         dead = server(engine)
         task = await held_by(engine, dead)
@@ -86,7 +86,7 @@ async def test_what_this_servers_earlier_process_held_is_ready_at_once(url: str)
 @pytest.mark.parametrize(
     "fields", [{"name": "billing-2"}, {"host": "elsewhere"}, {"state": "stopped"}, {"pid": 1}, {"state": "error"}]
 )
-async def test_what_any_other_server_holds_is_left_alone(url: str, fields: dict[str, Any]) -> None:
+async def test_tasks_of_other_servers_are_left_alone(url: str, fields: dict[str, Any]) -> None:
     async with make_engine(url) as engine:
         other = server(engine, **fields)
         task = await held_by(engine, other)
@@ -95,7 +95,7 @@ async def test_what_any_other_server_holds_is_left_alone(url: str, fields: dict[
         assert (await engine.get_task(task.id)).owner_id == other.id
 
 
-async def test_servers_of_this_very_process_are_alive_whatever_their_pid(url: str) -> None:
+async def test_servers_of_this_process_count_as_alive_despite_an_equal_pid(url: str) -> None:
     async with make_engine(url) as engine:
         twin = server(engine, pid=os.getpid())
         task = await held_by(engine, twin)
@@ -105,7 +105,7 @@ async def test_servers_of_this_very_process_are_alive_whatever_their_pid(url: st
         assert (await engine.kernel.recovery.recover(place())).own_tasks == 1
 
 
-async def test_a_lease_that_has_run_out_is_taken_over_whoever_held_it(url: str) -> None:
+async def test_an_expired_lease_of_any_server_is_taken_over(url: str) -> None:
     async with make_engine(url) as engine:
         task = await held_by(engine, server(engine, name="other"), lease_for=1)
         async with asyncio.timeout(BOUND):

@@ -83,7 +83,7 @@ async def test_a_discarded_dead_letter_is_not_a_service_time(scene, engine):
     assert (await engine.kernel.reads.desired_workers()).service_for == 1000
 
 
-async def test_what_workers_cannot_help_is_not_asked_for(scene, engine):
+async def test_no_workers_are_requested_for_delayed_limited_or_paused_tasks(scene, engine):
     await do(scene, engine, "work", 10)
     await do(scene, engine, "limited", 10, limit_key="k", limit=2)
     await engine.enqueue_many([TaskSpec(name="work", delay=60) for _ in range(9)])

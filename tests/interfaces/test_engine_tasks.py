@@ -73,7 +73,7 @@ async def test_failures_are_retried_and_counted(engine: Engine) -> None:
     assert [move.move for move in await engine.kernel.reads.list_moves(task.id)] == ["retry", "retry", "succeed"]
 
 
-async def test_whoever_waits_for_a_task_that_fails_is_told_why(engine: Engine) -> None:
+async def test_waiting_for_a_failing_task_raises_its_error(engine: Engine) -> None:
     async with engine.worker():
         task = await engine.enqueue("broken")
         with pytest.raises(TaskFailed, match="it is broken") as failed:
@@ -231,7 +231,7 @@ async def test_a_failed_task_is_tried_again_by_its_own_policy_until_that_is_used
     assert (await engine.kernel.verify()).holds
 
 
-async def test_a_task_is_ended_whoever_holds_it_and_ending_it_so_again_is_a_no_op(engine: Engine) -> None:
+async def test_ending_a_held_task_stops_its_handler_and_is_idempotent(engine: Engine) -> None:
     started, stopped = asyncio.Event(), asyncio.Event()
 
     @engine.handler("long")
@@ -291,7 +291,7 @@ async def test_tasks_are_listed_newest_first_page_by_page(engine: Engine) -> Non
         assert {task.name for task in await engine.list_tasks(states=("completed",))} == {"echo"}
 
 
-async def test_a_task_whose_deadline_passes_fails_instead_of_running(engine: Engine) -> None:
+async def test_a_task_past_its_deadline_fails_instead_of_running(engine: Engine) -> None:
     task = await engine.enqueue("echo", deadline=0.001)
 
     deadline_at = (await engine.get_task(task)).deadline_at

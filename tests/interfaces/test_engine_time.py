@@ -142,7 +142,7 @@ async def test_a_watcher_starts_a_function_for_a_file(engine: Engine, tmp_path: 
     assert (await engine.kernel.verify()).problems == ()
 
 
-async def test_recovery_says_before_what_will_be_made_up_for(engine: Engine):
+async def test_a_recovery_dry_run_describes_missed_ticks(engine: Engine):
     await engine.schedules.create("report", at=past(), task="report")
     found = await engine.kernel.recovery.recover(dry_run=True)
     (missed,) = found.others["schedules"]
@@ -152,7 +152,7 @@ async def test_recovery_says_before_what_will_be_made_up_for(engine: Engine):
     assert await engine.list_tasks() == []
 
 
-async def test_what_is_sealed_is_read_by_who_has_the_codec_and_harms_nobody_else(tmp_path: Path):
+async def test_encoded_triggers_are_unreadable_but_harmless_without_the_codec(tmp_path: Path):
     url = f"sqlite:///{tmp_path / 'treadle.db'}"
     async with Engine(url, settings=Settings(), codec=Zlib()) as sealed:
         await sealed.schedules.create("report", at=past(), task="report", inputs={"secret": "x" * 100})

@@ -227,7 +227,7 @@ async def test_the_poll_interval_is_a_setting_and_an_option_of_the_worker(option
         assert host._options.poll_every == expected
 
 
-async def test_a_task_whose_lease_ended_before_its_handler_started_is_returned_without_a_takeover(
+async def test_a_lease_lost_before_the_handler_starts_is_released_without_a_takeover(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     real, refused = LeaseRenewer.start, []

@@ -251,7 +251,7 @@ async def test_changed_code_is_rejected_if_it_breaks_recorded_runs(change: str) 
             await replay_async(changed, recording)
 
 
-def test_replays_name_what_is_missing(tmp_path: Path) -> None:
+def test_replays_name_missing_functions_and_bad_formats(tmp_path: Path) -> None:
     engine = Engine("memory://")
     given = {"run_id": "r", "function": "order", "version": 2, "state": "completed", "payload": {}, "steps": []}
     with pytest.raises(ReplayFailed, match=r"order@2 is not registered"):

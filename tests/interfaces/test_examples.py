@@ -99,7 +99,7 @@ async def run_on(url: str, name: str, workflow: str, inputs: dict[str, Any]) -> 
 
 
 @pytest.mark.parametrize(("name", "workflow", "inputs", "expected"), CASES)
-async def test_an_example_gives_what_it_says_on_sqlite(name, workflow, inputs, expected, request, tmp_path):
+async def test_an_example_returns_its_documented_outputs_on_sqlite(name, workflow, inputs, expected, request, tmp_path):
     outputs = await run_on(url_of("sqlite", request, tmp_path), name, workflow, inputs)
     assert outputs == outputs | expected
 
@@ -162,7 +162,7 @@ def test_the_command_in_the_readme_works(name: str, treadle: Treadle):
     assert outputs == outputs | expected
 
 
-async def test_the_inbox_imports_what_is_dropped_and_reports(treadle: Treadle):
+async def test_the_inbox_imports_new_files_and_reports(treadle: Treadle):
     """Its commands work as they stand in the README, and a worker does what they ask for."""
     text = (EXAMPLES / "inbox" / "README.md").read_text()
     lines = [shlex.split(line) for line in re.findall(r"^    treadle (.*)$", text, re.M)]

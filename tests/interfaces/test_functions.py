@@ -234,7 +234,7 @@ RETURNED = [None, 7, "text", {"result": 1}, {"continued_as": "no run"}, [{"conti
 
 
 @pytest.mark.parametrize("value", RETURNED, ids=lambda value: str(value)[:20])
-async def test_whatever_a_function_returns_is_its_result(engine: Engine, monkeypatch: pytest.MonkeyPatch, value: Any):
+async def test_every_return_value_of_a_function_is_its_result(engine: Engine, monkeypatch: pytest.MonkeyPatch, value: Any):
     looked: list[str] = []
     find_last_link = engine.kernel.store.runs.find_last_link
 
@@ -367,7 +367,7 @@ async def test_a_step_that_fails_for_good_raises_the_same_in_every_replay(scene:
     assert raised == [("step_error", "LookupError", "gone")] * 2
 
 
-async def test_what_is_not_json_fails_its_step_at_once(scene: Scene):
+async def test_a_step_result_that_is_not_json_fails_without_a_retry(scene: Scene):
     @scene.engine.function("odd")
     async def function(payload: dict[str, Any], ctx: Any) -> Any:
         try:
@@ -394,7 +394,7 @@ async def test_a_result_that_is_not_json_fails_the_run(scene: Scene):
         await scene.engine.run_result(started)
 
 
-async def test_a_step_gives_back_what_a_replay_would_give():
+async def test_a_step_returns_the_value_of_a_replay():
     async with function_scene() as scene:
 
         @scene.engine.function("tuple")
@@ -689,7 +689,7 @@ async def test_a_start_elsewhere_takes_the_newest_that_the_store_knows(tmp_path:
 
 
 @pytest.mark.parametrize("warm", [COLD, WARM])
-async def test_patched_is_true_for_those_who_get_there_first_and_false_for_those_who_went_past(scene: Scene, warm: int):
+async def test_patched_is_false_only_in_runs_already_past_that_point(scene: Scene, warm: int):
     patched = False
 
     @scene.engine.function("f")

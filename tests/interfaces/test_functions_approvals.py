@@ -49,7 +49,7 @@ async def test_a_function_goes_on_with_the_decision_and_asks_once(engine: Engine
         assert (await engine.kernel.verify()).holds
 
 
-async def test_what_is_denied_or_expires_is_raised_in_the_function(engine: Engine) -> None:
+async def test_denied_and_expired_approvals_raise_in_the_function(engine: Engine) -> None:
     @engine.function("refund")
     async def refund(payload: Any, ctx: Any) -> Any:
         try:
@@ -89,7 +89,7 @@ async def test_several_are_asked_at_once(engine: Engine) -> None:
         assert await engine.run_result(run, timeout=BOUND) == ["ada", "bob", "cyn"]
 
 
-async def test_canceling_the_run_or_its_parent_cancels_what_was_asked(engine: Engine) -> None:
+async def test_canceling_the_run_or_its_parent_cancels_its_approvals(engine: Engine) -> None:
     @engine.function("child")
     async def child(payload: Any, ctx: Any) -> Any:
         await ctx.approval("Go?")

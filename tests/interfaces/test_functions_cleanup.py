@@ -396,7 +396,7 @@ async def test_a_child_that_a_cleanup_starts_follows_its_policy_and_no_timer(
         assert len(done) == cleaned
 
 
-async def test_what_cannot_be_canceled_keeps_no_other_run_or_task_alive(scene: Scene):
+async def test_a_failed_cancel_does_not_spare_other_tasks_and_runs(scene: Scene):
     asked: list[str] = []
 
     async def cancel(each: Any, **_: Any) -> Any:

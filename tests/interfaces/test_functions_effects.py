@@ -72,7 +72,7 @@ async def test_an_effect_is_made_once_and_its_outcome_is_kept(scene: Scene):
     ("commit", "after", "calls", "doubts"),
     [(1, False, 1, 0), (1, True, 1, 1), (2, False, 2, 1), (2, True, 1, 0), (3, False, 1, 0), (3, True, 1, 0)],
 )
-async def test_an_effect_whose_process_dies_is_made_again_only_where_nobody_knows(
+async def test_an_effect_interrupted_by_a_crash_repeats_only_if_its_outcome_is_unknown(
     scene: Scene, commit: int, after: bool, calls: int, doubts: int
 ):
     service = Service()
@@ -138,7 +138,7 @@ async def test_a_failure_that_says_nothing_leaves_the_outcome_unknown(scene: Sce
     assert await _doubts(scene) == 2
 
 
-async def test_an_effect_whose_time_ran_out_may_have_been_made(scene: Scene):
+async def test_the_outcome_of_a_timed_out_effect_is_unknown(scene: Scene):
     made: list[str] = []
 
     @scene.engine.function("pay")

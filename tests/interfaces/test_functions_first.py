@@ -290,7 +290,7 @@ async def test_a_first_inside_a_gather_and_in_a_loop(scene: Scene):
         (lambda ctx: 7, "not int"),
     ],
 )
-async def test_a_first_refuses_what_it_cannot_cancel(scene: Scene, make: Any, said: str):
+async def test_first_rejects_operations_it_cannot_cancel(scene: Scene, make: Any, said: str):
     @scene.engine.function("f")
     async def function(payload: dict[str, Any], ctx: Any) -> Any:
         try:

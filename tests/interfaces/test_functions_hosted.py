@@ -24,7 +24,7 @@ async def framework(*calls: Any, reverse: bool = False) -> list[Any]:
     return list(reversed(results) if reverse else results)
 
 
-def test_no_recorded_step_is_repeated_whatever_crashes_and_in_whichever_order_tasks_come() -> None:
+def test_no_recorded_step_is_repeated_after_any_crash_in_any_task_order() -> None:
     executions = iter(range(1_000_000))
 
     def setup(engine: Engine, effects: list[Any]) -> None:

@@ -106,7 +106,7 @@ async def test_a_function_that_returns_while_it_is_paused_ends_when_it_is_resume
     assert executed == [1]
 
 
-async def test_pausing_reaches_children_and_what_came_meanwhile_is_kept(engine: Engine):
+async def test_pausing_reaches_children_and_keeps_signals_and_results(engine: Engine):
     @engine.handler("work")
     async def work(payload: dict[str, Any]) -> dict[str, Any]:
         return {"done": True}
@@ -235,7 +235,7 @@ async def _has_begun(engine: Engine, run_id: str) -> bool:
 
 
 @pytest.mark.parametrize("kind", SHARED)
-async def test_a_cancel_and_a_pause_from_another_process_reach_what_runs_here(
+async def test_a_cancel_or_pause_from_another_process_reaches_running_steps(
     kind: str, request: pytest.FixtureRequest, tmp_path: Path
 ):
     url = url_of(kind, request, tmp_path)
@@ -341,7 +341,7 @@ async def test_the_end_of_a_childs_task_after_the_end_of_the_run_is_nobodys_busi
 
 
 @pytest.mark.parametrize("warm", [COLD, WARM])
-async def test_a_retry_does_the_failed_steps_again_and_what_came_after_them(scene: Scene, warm: int):
+async def test_a_retry_repeats_the_failed_steps_and_all_later_ones(scene: Scene, warm: int):
     broken = True
     executed: list[str] = []
 
@@ -561,7 +561,7 @@ async def test_suspended_functions_beyond_the_cache_are_closed_and_replayed(scen
     assert {len(await scene.steps(each.id)) for each in started} == {2}
 
 
-async def test_a_suspended_function_says_what_it_waits_for(scene: Scene):
+async def test_why_lists_the_waits_of_a_suspended_function(scene: Scene):
     async def fail() -> None:
         raise ValueError("not yet")
 

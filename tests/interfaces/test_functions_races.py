@@ -255,7 +255,7 @@ async def test_a_signal_that_comes_while_a_run_goes_on_as_another_is_not_lost(sc
     assert await scene.engine.run_result(started) == [1, 2, 3]
 
 
-async def test_a_retry_of_a_run_whose_child_failed_starts_the_child_again(scene: Scene):
+async def test_retrying_a_run_with_a_failed_child_starts_the_child_again(scene: Scene):
     broken = [True]
 
     @scene.engine.function("child")
@@ -280,7 +280,7 @@ async def test_a_retry_of_a_run_whose_child_failed_starts_the_child_again(scene:
 
 
 @pytest.mark.parametrize("warm", [COLD, WARM])
-async def test_who_does_not_wait_at_all_gets_what_is_there(scene: Scene, warm: int):
+async def test_waiting_with_a_zero_timeout_drains_pending_signals(scene: Scene, warm: int):
     async def drain(ctx: Any) -> list[Any]:
         taken: list[Any] = []
         while True:

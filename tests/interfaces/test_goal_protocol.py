@@ -194,7 +194,7 @@ async def test_a_resource_with_an_active_claim_is_not_acquired(engine: Engine) -
     assert await take(engine, SCHEDULE) is None
 
 
-async def test_of_many_who_want_an_event_at_once_one_acquires_it(shared_url: str, tmp_path: Path) -> None:
+async def test_concurrent_claims_of_an_event_have_one_winner(shared_url: str, tmp_path: Path) -> None:
     async with opened(shared_url, tmp_path) as first, make_engine(shared_url) as second:
         await approved(first)
         await play_all(first, READINESS)
@@ -295,7 +295,7 @@ async def test_a_renewal_compares_the_claim_version(engine: Engine) -> None:
 
 
 @pytest.mark.parametrize("kind", [READINESS, SCHEDULE, RUN, GATE])
-async def test_who_lost_its_claim_mutates_nothing(engine: Engine, kind: str) -> None:
+async def test_a_settle_after_a_lost_claim_changes_nothing(engine: Engine, kind: str) -> None:
     made = await approved(engine)
     results = {RUN: {"content": "ok"}, GATE: OK}
     for earlier in (READINESS, SCHEDULE, RUN, GATE):
@@ -312,7 +312,7 @@ async def test_who_lost_its_claim_mutates_nothing(engine: Engine, kind: str) -> 
     assert (await engine.goals.objectives.get(made.objective_id)).status in ("TODO", "IN_PROGRESS")
 
 
-async def test_a_runner_whose_renewal_fails_aborts_its_handler(shared_url: str, tmp_path: Path) -> None:
+async def test_a_failed_lease_renewal_aborts_the_handler(shared_url: str, tmp_path: Path) -> None:
     async with opened(shared_url, tmp_path) as engine:
         started, stopped = asyncio.Event(), asyncio.Event()
 
@@ -513,7 +513,7 @@ async def test_new_to_todo_needs_a_named_person(engine: Engine, actor: Any) -> N
     assert (await engine.goals.objectives.get(made.objective_id)).status == "NEW"
 
 
-async def test_the_person_who_approved_is_recorded(engine: Engine) -> None:
+async def test_the_approving_person_is_recorded(engine: Engine) -> None:
     made = await approved(engine)
     trail = await engine.goals.objectives.show(made.objective_id)
     assert trail.objective.approved_by == "ada"
@@ -563,7 +563,7 @@ async def test_an_autonomous_reviewer_replaces_the_person_and_changes_nothing_do
         assert (after.objective.status, after.objective.approved_by) == ("DONE", "bea")
 
 
-async def test_workorders_carry_what_the_artifacts_say(engine: Engine) -> None:
+async def test_workorders_carry_the_fields_of_their_artifacts(engine: Engine) -> None:
     made = await approved(engine)
     await play_all(engine, READINESS)
     await play(engine, SCHEDULE)

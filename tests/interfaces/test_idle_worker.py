@@ -87,7 +87,7 @@ async def _set_rate(asks: Engine) -> None:
 
 
 @pytest.mark.parametrize("change", [_enqueue, _enqueue_first, _resume, _set_rate])
-async def test_the_next_poll_finds_work_whose_signal_was_lost(
+async def test_the_next_poll_finds_work_after_a_lost_signal(
     request: pytest.FixtureRequest, tmp_path: Path, kind: str, change: Callable[[Engine], Awaitable[None]]
 ) -> None:
     clock, done = ManualClock(), asyncio.Event()

@@ -122,7 +122,7 @@ async def test_a_marker_names_its_factory():
         assert await engine.result(await engine.enqueue("work")) == {"now": "Clock"}
 
 
-def test_what_cannot_work_is_rejected_when_it_is_registered():
+def test_unresolvable_dependencies_are_rejected_at_registration():
     engine = make()
 
     def unknown(payload: Any, ctx: Any, pool: Pool) -> None: ...

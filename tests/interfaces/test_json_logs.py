@@ -78,7 +78,7 @@ def told(treadle: Treadle) -> tuple[dict[str, str], Lines]:
     return ids, Lines(json.loads(line) for line in err.splitlines())
 
 
-def test_every_line_is_an_object_with_what_is_known(told: tuple[dict[str, str], Lines]):
+def test_every_line_is_an_object_with_its_context_fields(told: tuple[dict[str, str], Lines]):
     ids, lines = told
     for line in lines:
         assert {"at", "level", "logger", "event", "message"} <= set(line), line

@@ -80,7 +80,7 @@ async def test_steps_and_tasks_share_the_rate_of_a_key():
         assert (limit.admitted, limit.waiting) == (0, 0)
 
 
-async def test_a_waiting_step_occupies_no_worker_and_says_what_it_waits_for():
+async def test_a_step_waiting_for_a_rate_limit_occupies_no_worker_and_explains_its_wait():
     starts: list[int] = []
     async with function_scene() as scene:
         define(scene, starts)

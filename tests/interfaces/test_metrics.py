@@ -131,7 +131,7 @@ def _settled_by_themselves(scene: Scene) -> int:
     return len([each for each in scene.events.of(TaskSettled) if each.kind == "engine.prune"])
 
 
-async def test_what_is_ready_ages_and_wants_workers(scene: Scene):
+async def test_ready_tasks_raise_the_oldest_age_and_the_desired_workers(scene: Scene):
     engine = scene.engine
     engine.metrics  # noqa: B018
     await engine.enqueue("waits", task_list="slow")
@@ -327,7 +327,7 @@ async def test_a_failing_store_is_counted(scene: Scene):
     assert found["treadle_commit_units_count", ()] == 0
 
 
-async def test_who_asks_for_openmetrics_gets_it(scene: Scene):
+async def test_openmetrics_is_rendered_on_request(scene: Scene):
     await scene.engine.enqueue("x")
     text, kind = await scene.engine.metrics.render("application/openmetrics-text; version=1.0.0, text/plain;q=0.5")
     assert kind.startswith("application/openmetrics-text")
@@ -354,7 +354,7 @@ async def test_off_means_off(scene: Scene):
     assert scene.engine.kernel.telemetry.spans is None
 
 
-def test_who_asks_for_nothing_loads_nothing():
+def test_telemetry_libraries_are_not_loaded_unless_used():
     code = """
 import sys
 import treadle.engine.worker_host

@@ -98,7 +98,7 @@ async def test_an_objective_is_as_it_was_given_and_new(engine: Engine):
     ],
     ids=str,
 )
-async def test_what_makes_no_objective_is_refused_and_nothing_is_stored(small: Engine, wrong: dict[str, Any]):
+async def test_invalid_objectives_are_rejected_and_not_stored(small: Engine, wrong: dict[str, Any]):
     given: dict[str, Any] = {"title": "Do it", "actor": "ada", **wrong}
     with pytest.raises(InvalidInput):
         await small.goals.objectives.add(given.pop("title"), **given)
@@ -110,7 +110,7 @@ async def test_an_objective_that_is_too_big_is_refused(small: Engine):
         await small.goals.objectives.add("Do it", actor="ada", metadata={"big": "x" * 70_000})
 
 
-async def test_what_is_not_there_is_said_so(small: Engine):
+async def test_a_missing_objective_is_reported(small: Engine):
     with pytest.raises(ObjectiveNotFound, match="treadle objectives list"):
         await small.goals.objectives.get(UNKNOWN)
     with pytest.raises(ObjectiveNotFound):
@@ -136,7 +136,7 @@ async def test_approving_twice_is_approving_once(engine: Engine):
     assert (again.approved_by, again.status_version) == ("ada", 1)
 
 
-async def test_many_who_approve_at_once_make_one_move(engine: Engine):
+async def test_concurrent_approvals_record_one_move(engine: Engine):
     made = await engine.goals.objectives.add("Do it", actor="ada")
     await asyncio.gather(*(engine.goals.objectives.approve(made.objective_id, actor=f"person {n}") for n in range(5)))
     trail = await engine.goals.objectives.show(made.objective_id)
@@ -144,7 +144,7 @@ async def test_many_who_approve_at_once_make_one_move(engine: Engine):
     assert trail.moves[0].actor == trail.objective.approved_by
 
 
-async def test_lists_and_the_board_show_what_there_is(engine: Engine):
+async def test_lists_are_paged_and_the_board_counts_objectives_by_status(engine: Engine):
     new = [await engine.goals.objectives.add(f"new {n}", actor="ada", importance=n) for n in range(3)]
     todo = await approved(engine, "todo")
     listed = await engine.goals.objectives.list(limit=2)
@@ -164,7 +164,7 @@ async def test_lists_and_the_board_show_what_there_is(engine: Engine):
         await engine.goals.objectives.list(statuses=["MAYBE"])
 
 
-async def test_an_edit_changes_what_is_given_until_it_is_done(engine: Engine):
+async def test_an_edit_changes_given_fields_until_the_objective_is_done(engine: Engine):
     made = await approved(engine)
     edited = await engine.goals.objectives.edit(made.objective_id, actor="bea", title="Do that", urgency=4)
     assert (edited.title, edited.urgency, edited.importance, edited.status) == ("Do that", 4, 2, "TODO")
@@ -224,7 +224,7 @@ async def test_a_text_blocker_is_resolved_by_a_person(engine: Engine):
     assert (await engine.goals.objectives.get(made.objective_id)).status == "DONE"
 
 
-async def test_blocked_by_what_is_done_already_is_not_blocked(engine: Engine):
+async def test_a_finished_blocker_does_not_block(engine: Engine):
     first = await approved(engine, "first")
     await finish(engine)
     second = await approved(engine, "second", blocked_by=[first.objective_id])
@@ -271,7 +271,7 @@ async def test_nobody_waits_for_itself_in_the_end(small: Engine):
         await small.goals.objectives.block(first.objective_id, actor="ada")
 
 
-async def test_blocking_on_what_is_done_is_refused(small: Engine):
+async def test_blocking_on_a_finished_objective_is_refused(small: Engine):
     first = await approved(small, "first")
     await finish(small)
     second = await approved(small, "second")
@@ -289,7 +289,7 @@ async def test_many_that_wait_for_one_are_all_looked_at(engine: Engine, monkeypa
     assert {(await engine.goals.objectives.get(each.objective_id)).status for each in waiting} == {"DONE"}
 
 
-async def test_whoever_comes_to_wait_while_the_other_is_just_done_is_not_forgotten(engine: Engine):
+async def test_an_objective_added_while_its_blocker_finishes_is_not_stuck(engine: Engine):
     """Add and judge concurrently, many times: in any commit order, nothing waits for a finished objective."""
     for number in range(8):
         first = await approved(engine, f"first {number}")
@@ -370,7 +370,7 @@ async def test_a_handlers_own_retries_are_within_one_workorder(engine: Engine):
 
 
 @pytest.mark.parametrize("kind", ["async", "sync"])
-async def test_a_spent_budget_is_the_end_of_the_workorder_whatever_retries_there_are(url: str, tmp_path: Path, kind: str):
+async def test_an_exhausted_budget_ends_the_workorder_despite_remaining_retries(url: str, tmp_path: Path, kind: str):
     async with opened(url, tmp_path, BUDGET + "    on_fail: BLOCKED\n") as engine:
 
         async def slow(payload: Any) -> Any:
@@ -573,7 +573,7 @@ def test_without_the_extra_the_error_names_it(monkeypatch: pytest.MonkeyPatch):
         _ = engine.goals.objectives
 
 
-async def test_without_a_topology_work_waits_and_says_for_what(url: str, tmp_path: Path):
+async def test_without_a_topology_work_waits_for_a_role(url: str, tmp_path: Path):
     engine = make_engine(url)
 
     @engine.handler("do")
@@ -594,7 +594,7 @@ async def test_without_a_topology_work_waits_and_says_for_what(url: str, tmp_pat
         assert trail.objective.status == "DONE"
 
 
-async def test_a_worker_takes_only_workorders_whose_handler_it_has(small: Engine):
+async def test_a_worker_claims_only_workorders_of_its_handlers(small: Engine):
     made = await approved(small)
     async with small.worker():
 
@@ -613,7 +613,7 @@ async def test_a_worker_takes_only_workorders_whose_handler_it_has(small: Engine
         await ended(small, made)
 
 
-async def test_a_worker_says_at_its_start_what_its_topology_lacks(small: Engine, tmp_path: Path):
+async def test_a_worker_does_not_start_with_missing_gates_or_handlers_in_its_topology(small: Engine, tmp_path: Path):
     use_topology(small, tmp_path, TOPOLOGY.replace("use: regex, name: says-ok, pattern: ok", "use: unheard"))
     with pytest.raises(InvalidTopology, match="there is no gate unheard here"):
         async with small.worker():
@@ -648,7 +648,7 @@ async def test_a_specialist_is_no_handler_of_workorders(small: Engine):
             pass
 
 
-async def test_a_reviewer_who_asks_somebody_else_is_no_reviewer(small: Engine, tmp_path: Path):
+async def test_a_reviewer_that_requests_an_approval_fails(small: Engine, tmp_path: Path):
     use_topology(small, tmp_path, TOPOLOGY + "reviewer: shy\n")
 
     @small.handler("shy")
@@ -739,7 +739,7 @@ async def test_there_is_one_monitor_however_many_workers_there_are(small: Engine
 # --- retention ---
 
 
-async def test_what_followed_from_an_objective_is_pruned_as_one_and_the_objective_stays(engine: Engine):
+async def test_the_artifacts_of_an_objective_are_pruned_together_and_it_remains(engine: Engine):
     @engine.handler("do")
     async def do(payload: Any) -> Any:
         return {"content": "no " + "x" * 20_000}

@@ -118,7 +118,7 @@ def said(what: str) -> Any:
     return ResponseOutputMessage(id="m", content=[content], role="assistant", status="completed", type="message")
 
 
-def test_nothing_that_is_recorded_is_repeated_whatever_crashes() -> None:
+def test_no_recorded_step_is_repeated_after_any_crash() -> None:
     def setup(engine: Engine, effects: list[Any]) -> None:
         turns = (
             [call(0, "look", at="a"), call(0, "look", at="b")],

@@ -90,7 +90,7 @@ class Answer(BaseModel):
     text: str
 
 
-def test_no_recorded_request_or_call_is_repeated_whatever_crashes() -> None:
+def test_no_recorded_request_or_call_is_repeated_after_any_crash() -> None:
     def setup(engine: Engine, effects: list[Any]) -> None:
         async def respond(messages: list[ModelMessage], info: Any) -> ModelResponse:
             turn = sum(isinstance(message, ModelResponse) for message in messages)

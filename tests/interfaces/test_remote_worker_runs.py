@@ -54,7 +54,7 @@ async def test_the_steps_of_a_run_are_done_through_two_processes(url: str) -> No
             await one.kernel.remote_workers.fail(*said, "too late")
 
 
-async def test_claims_that_wait_in_two_processes_hear_what_a_third_enqueues(url: str) -> None:
+async def test_claims_waiting_in_two_processes_receive_tasks_enqueued_by_a_third(url: str) -> None:
     async with make_engine(url) as one, make_engine(url) as two, make_engine(url) as third:
         waiting = []
         for engine in (one, two):

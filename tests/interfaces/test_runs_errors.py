@@ -86,7 +86,7 @@ async def test_retrying_the_root_does_all_that_failed_again(hands: Hands) -> Non
     await hands.nothing_is_left(run.id)
 
 
-async def test_what_is_caught_fails_nothing(hands: Hands) -> None:
+async def test_a_caught_error_does_not_fail_the_run(hands: Hands) -> None:
     run = await hands.engine.start_run(NESTED, "Careful", {"orders": [1, -2]})
     await hands.work(answer)
     assert await hands.engine.run_result(run) == {"receipts": ["r1", "none: card declined (ValueError)"]}
@@ -187,7 +187,9 @@ async def test_an_evaluator_that_breaks_loses_no_result(hands: Hands, monkeypatc
 
 
 @pytest.mark.parametrize("way", ["the task", "the run"])
-async def test_what_a_broken_evaluator_left_is_taken_in_later(hands: Hands, monkeypatch: pytest.MonkeyPatch, way: str) -> None:
+async def test_results_left_by_a_failing_evaluator_are_processed_later(
+    hands: Hands, monkeypatch: pytest.MonkeyPatch, way: str
+) -> None:
     run = await hands.engine.start_run(NESTED, "Shop", {"orders": [1, 2, 3]})
     tasks = await hands.claim()
     with broken(monkeypatch):
@@ -204,7 +206,7 @@ async def test_what_a_broken_evaluator_left_is_taken_in_later(hands: Hands, monk
     await hands.nothing_is_left(run.id)
 
 
-async def test_a_big_foreach_whose_expansion_broke_goes_on_when_resumed(hands: Hands, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_large_foreach_continues_on_resume_after_a_failed_expansion(hands: Hands, monkeypatch: pytest.MonkeyPatch) -> None:
     run = await hands.engine.start_run(NESTED, "Shop", {"orders": list(range(1200))})
     with broken(monkeypatch):
         await hands.advance()
@@ -217,7 +219,7 @@ async def test_a_big_foreach_whose_expansion_broke_goes_on_when_resumed(hands: H
     await hands.nothing_is_left(run.id)
 
 
-async def test_an_operator_is_told_what_the_evaluator_said(hands: Hands, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_evaluator_error_is_raised_to_the_operator(hands: Hands, monkeypatch: pytest.MonkeyPatch) -> None:
     run = await hands.engine.start_run(NESTED, "Shop", {"orders": [-1]})
     await hands.work(answer)
     with broken(monkeypatch), pytest.raises(RuntimeError, match="a bug"):

@@ -69,7 +69,7 @@ async def test_e10_step_by_step(url: str) -> None:
         await hands.nothing_is_left(run.id)
 
 
-async def test_e10_whose_second_handler_raises(url: str) -> None:
+async def test_e10_with_an_error_in_the_second_handler(url: str) -> None:
     engine = make_engine(url)
 
     @engine.handler("Grind")

@@ -138,7 +138,7 @@ async def drain_only(hands: Hands, run_id: str) -> None:
         await hands.engine.runs.resume(run.id)
 
 
-async def test_what_is_kept_is_not_asked_for_again() -> None:
+async def test_a_fork_does_not_execute_kept_steps_again() -> None:
     async with hands_on("memory://") as hands:
         run_id, outputs = await finished(hands)
         rows = {row.place: row for row in await hands.engine.runs.list_steps(run_id)}

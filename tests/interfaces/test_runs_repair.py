@@ -110,7 +110,7 @@ async def test_once_a_run_cannot_succeed_nothing_new_starts_and_one_retry_comple
     await hands.nothing_is_left(run_id)
 
 
-async def test_the_reason_of_a_run_that_will_fail_keeps_what_it_needs_now(hands: Hands) -> None:
+async def test_why_of_a_failing_run_adds_its_current_wait(hands: Hands) -> None:
     run_id = await start(hands, "Import", {"items": [0, 1]})
     first, _ = await hands.claim(limit=2)
     await hands.fail(first, "declined")

@@ -297,7 +297,7 @@ async def test_a_task_canceled_while_somebody_resumes_is_taken_in(memory: Hands)
     await memory.nothing_is_left(run_id)
 
 
-async def test_a_paused_run_refuses_what_would_move_it(memory: Hands) -> None:
+async def test_a_paused_run_stores_results_but_refuses_to_advance(memory: Hands) -> None:
     run_id = await start(memory)
     await memory.engine.runs.pause(run_id)
     with pytest.raises(Refused, match="paused"):
@@ -402,7 +402,7 @@ async def test_a_paused_run_can_be_canceled(memory: Hands) -> None:
 # --- retry and rerun ---
 
 
-async def test_a_failed_step_is_retried_and_what_was_done_is_kept(hands: Hands) -> None:
+async def test_retrying_a_failed_step_keeps_completed_results(hands: Hands) -> None:
     run_id = await start(hands)
     done: list[str] = []
     for task in await hands.claim():
@@ -429,7 +429,7 @@ async def test_a_retry_that_fails_at_once_is_a_retry_and_a_failure(memory: Hands
     assert (await memory.engine.kernel.verify()).problems == ()
 
 
-async def test_what_has_not_failed_is_not_retried(memory: Hands) -> None:
+async def test_only_failed_runs_and_steps_are_retried(memory: Hands) -> None:
     run_id = await start(memory)
     with pytest.raises(Refused, match="has not failed"):
         await memory.engine.runs.retry(run_id)
@@ -465,7 +465,7 @@ async def test_a_rerun_is_a_new_run_with_the_same_inputs(memory: Hands) -> None:
 # --- fork ---
 
 
-async def test_a_fork_keeps_what_was_done_without_the_step(hands: Hands) -> None:
+async def test_a_fork_keeps_results_that_do_not_depend_on_the_step(hands: Hands) -> None:
     run_id = await start(hands)
     await hands.work(answer)
     forked = await hands.engine.runs.fork(run_id, await step_id(hands, run_id, "Checkout.pay"))
@@ -577,7 +577,7 @@ async def test_partial_results_are_merged_and_the_step_goes_on_waiting(hands: Ha
     assert (await outputs(hands, run_id))["parcel"] == "p-partial"
 
 
-async def test_what_is_no_waiting_event_step_is_refused(memory: Hands) -> None:
+async def test_only_waiting_event_steps_can_be_continued_failed_or_updated(memory: Hands) -> None:
     run_id = await start(memory)
     runs = memory.engine.runs
     for act in (runs.continue_step, lambda *of: runs.fail_step(*of, "no"), lambda *of: runs.update_step(*of, {})):
@@ -613,7 +613,7 @@ async def test_agents_meet_each_other_and_a_worker_on_one_run(memory: Hands) -> 
 # --- resuming abandoned work ---
 
 
-async def test_resume_takes_in_what_nobody_took_in(memory: Hands) -> None:
+async def test_resume_processes_inbox_results_without_an_advance_task(memory: Hands) -> None:
     """An advance task is gone (it failed, and was discarded): resuming the run does its work."""
     run_id = await start(memory)
     tasks = await memory.claim()

@@ -73,7 +73,7 @@ async def test_two_engines_do_a_foreach_once(url: str) -> None:
     assert len(by) == 2
 
 
-async def test_who_is_overtaken_looks_again(url: str) -> None:
+async def test_an_overtaken_advance_reloads_the_run(url: str) -> None:
     async with hands_on(url, "one") as one, hands_on(url, "two") as two:
         run = await one.engine.start_run(FLOW, "All", {"items": [1, 2, 3, 4]})
         mine, others = await one.claim(limit=2), await two.claim(limit=2)
@@ -88,7 +88,7 @@ async def test_who_is_overtaken_looks_again(url: str) -> None:
 
 
 @pytest.mark.parametrize("lost", [False, True])
-async def test_who_goes_away_while_it_advances_the_run_takes_nobody_along(url: str, lost: bool) -> None:
+async def test_canceling_one_advancer_spares_the_others(url: str, lost: bool) -> None:
     """The commit of the one that is canceled may or may not have reached the store; those that waited behind it go on."""
     async with hands_on(url, "one") as one:
         run = await one.engine.start_run(FLOW, "All", {"items": [1, 2, 3]})
@@ -120,7 +120,7 @@ async def test_who_goes_away_while_it_advances_the_run_takes_nobody_along(url: s
         await one.nothing_is_left(run.id)
 
 
-async def test_who_is_overtaken_again_and_again_leaves_its_result(url: str) -> None:
+async def test_an_advance_overtaken_repeatedly_leaves_its_result_in_the_inbox(url: str) -> None:
     """Each commit of one process is overtaken by another one, so often that it gives up and leaves the result in the inbox."""
     async with hands_on(url, "one") as one, hands_on(url, "two") as two:
         run = await one.engine.start_run(FLOW, "All", {"items": list(range(8))})

@@ -80,7 +80,7 @@ class Meter:
 
 
 @pytest.mark.parametrize("count", [2_500, pytest.param(10_000, marks=pytest.mark.soak)])
-async def test_many_items_and_a_shared_parameter_cost_what_the_items_cost(count: int) -> None:
+async def test_a_shared_parameter_is_stored_once_for_many_items(count: int) -> None:
     async with hands_on("memory://") as hands:
         meter = Meter(hands.engine.kernel.store)
         items = [{"n": number} for number in range(count)]

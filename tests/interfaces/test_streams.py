@@ -170,7 +170,7 @@ async def test_a_codec_seals_entries():
         assert chunk.entries.startswith("@code:")
 
 
-async def test_what_cannot_be_written_raises_in_the_handler():
+async def test_an_invalid_stream_write_raises_in_the_handler():
     engine = make_engine("memory://")
     raised: list[str] = []
 
@@ -378,7 +378,7 @@ def test_the_command_line_prints_streams(treadle: Treadle, remote: bool):
 
 
 @pytest.mark.parametrize("remote", [False, True], ids=["store", "server"])
-def test_the_command_line_names_what_can_still_come(treadle: Treadle, remote: bool):
+def test_the_command_line_suggests_following_an_unfinished_stream(treadle: Treadle, remote: bool):
     async def fill() -> tuple[str, str]:
         engine = make_engine(f"sqlite:///{treadle.folder / 'treadle.db'}")
 

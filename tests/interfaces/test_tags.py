@@ -75,7 +75,7 @@ async def test_an_invalid_tag_fails_the_work_with_its_reason() -> None:
                 await engine.run_result(await engine.start_function("order"), timeout=BOUND)
 
 
-async def test_a_schedule_tags_what_it_starts_and_a_backfill_is_listed_by_creation() -> None:
+async def test_a_schedule_tags_its_tasks_and_a_backfill_is_listed_by_creation() -> None:
     async with make_engine("memory://") as engine:
         await engine.schedules.create("nightly", cron="0 3 * * *", task="report", tags={"source": "nightly"})
         first = await engine.enqueue("report")

@@ -109,7 +109,7 @@ async def test_a_trace_leads_from_the_caller_through_handlers_to_the_settle(scen
     assert SECRET not in "".join(span.to_json() for span in scene.exporter.get_finished_spans())
 
 
-async def test_retries_are_siblings_and_say_what_went_wrong(scene: Scene):
+async def test_retries_are_sibling_spans_with_their_error_type(scene: Scene):
     engine = scene.engine
 
     @engine.handler("flaky")
@@ -205,7 +205,7 @@ async def test_a_request_that_brings_a_trace_is_continued(scene: Scene):
         assert scene.engine.kernel.telemetry.trace_id() is None
 
 
-async def test_what_was_there_already_is_not_enqueued_again(scene: Scene):
+async def test_a_duplicate_enqueue_creates_no_span(scene: Scene):
     await scene.engine.enqueue("x", unique_key="one")
     await scene.engine.enqueue("x", unique_key="one")
     assert len(scene.spans("enqueue x")) == 1

@@ -194,7 +194,7 @@ async def test_the_blocking_engine_has_it_too(url):
     assert await asyncio.to_thread(work) == [True, 1]
 
 
-async def test_a_store_without_a_file_says_what_to_do(postgres_url):
+async def test_a_store_without_a_file_does_not_support_transactions(postgres_url):
     for url, hint in (("memory://", "in a file"), (postgres_url, r"engine\.within")):
         async with make_engine(url) as engine:
             with pytest.raises(Unsupported, match=hint):

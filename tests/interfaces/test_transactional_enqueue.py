@@ -153,7 +153,7 @@ async def test_nothing_is_seen_before_the_commit_and_one_task_after_it(engine, w
     assert await engine.kernel.value_store.unpack(task.payload) == {"n": 1, "text": 'ü\\u0000 "x"'}
 
 
-async def test_a_worker_runs_what_was_committed_exactly_once(engine, way, postgres_schema):
+async def test_a_worker_executes_a_committed_task_exactly_once(engine, way, postgres_schema):
     ran: list[Any] = []
 
     @engine.handler("work")
@@ -263,7 +263,7 @@ async def test_a_draining_list_and_a_full_lane_refuse_here_too(engine, way, post
     assert len(await tasks_of(engine)) == 2
 
 
-async def test_a_limit_holds_for_what_was_enqueued_here(engine, way, postgres_schema):
+async def test_a_limit_applies_to_transactionally_enqueued_tasks(engine, way, postgres_schema):
     await engine.kernel.store.operators.set_limit("default", "l", 1)
     async with way() as enqueue:
         for _ in range(3):
@@ -276,7 +276,7 @@ async def test_a_limit_holds_for_what_was_enqueued_here(engine, way, postgres_sc
     assert len(taken) == 1
 
 
-async def test_a_database_without_the_function_says_what_to_do(way):
+async def test_a_database_without_the_function_raises_schema_behind(way):
     with pytest.raises(SchemaBehind):
         async with way() as enqueue:
             await enqueue("work", schema="nowhere")
@@ -309,7 +309,7 @@ async def test_sqlite_says_that_it_cannot(tmp_path):
         '{"name": "a", "notify": "x"}',
     ],
 )
-async def test_the_function_itself_refuses_what_no_store_keeps(engine, postgres_admin, postgres_schema, spec):
+async def test_the_sql_function_rejects_invalid_tasks(engine, postgres_admin, postgres_schema, spec):
     with pytest.raises(psycopg.errors.DataError):
         postgres_admin.execute(f"select {postgres_schema}.treadle_enqueue_v1(%s::json)", (spec,))
     assert await tasks_of(engine) == []

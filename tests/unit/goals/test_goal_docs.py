@@ -20,7 +20,7 @@ def test_every_test_that_the_reference_names_is_there():
 def test_every_test_of_the_protocol_is_in_the_reference_or_says_more():
     text = (ROOT / "tests/interfaces/test_goal_protocol.py").read_text()
     missing = set(re.findall(r"def (test_\w+)", text)) - set(re.findall(r"`(test_\w+)`", PAGE.read_text()))
-    assert missing == {"test_workorders_carry_what_the_artifacts_say"}
+    assert missing == {"test_workorders_carry_the_fields_of_their_artifacts"}
 
 
 def test_every_file_that_the_reference_names_is_there():
