@@ -136,3 +136,10 @@ class ScheduleBody(Stored, frozen=True, kw_only=True, omit_defaults=True):
     skipped: int = 0
     error: dict[str, Any] | None = None
     """Why a tick could not be started; it is retried."""
+
+
+TIMES = ("when", "start_at", "end_at")
+"""The fields that set the ticks: when one of them changes, ticks count from now on."""
+
+DEFINITION = ("when", "target", "catch_up", "overlap", "jitter_for", "start_at", "end_at")
+"""The fields that people set; the others are progress."""

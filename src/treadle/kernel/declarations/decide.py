@@ -26,7 +26,7 @@ from treadle.kernel.declarations.records import (
 from treadle.kernel.schedules.options import check_options, make_body
 from treadle.kernel.schedules.ticks import make_calendar
 from treadle.kernel.triggers import named_targets
-from treadle.model.schedules import ScheduleBody
+from treadle.model.schedules import DEFINITION, ScheduleBody
 from treadle.model.stored import convert, plain
 from treadle.model.values import decode, encode
 
@@ -165,7 +165,6 @@ def _skip(
     return SyncPlan(changes, writes, body, body)
 
 
-_DEFINITION = ("when", "target", "catch_up", "overlap", "jitter_for", "start_at", "end_at")
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -185,7 +184,7 @@ def schedule_value(options: dict[str, Any]) -> dict[str, Any]:
 def definition(body: ScheduleBody) -> dict[str, Any]:
     """Return the definition of a schedule, without its progress."""
     fields: dict[str, Any] = decode(encode(plain(body), "schedule"))
-    return {name: fields[name] for name in _DEFINITION if fields.get(name) not in (None, {})}
+    return {name: fields[name] for name in DEFINITION if fields.get(name) not in (None, {})}
 
 
 def body_of(value: dict[str, Any]) -> ScheduleBody:

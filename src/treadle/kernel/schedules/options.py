@@ -15,8 +15,10 @@ from treadle.model.errors import InvalidSchedule
 from treadle.model.lists import check_count
 from treadle.model.schedules import (
     CATCH_UP_POLICIES,
+    DEFINITION,
     OVERLAP_POLICIES,
     TASK,
+    TIMES,
     WINDOW,
     CatchUp,
     ScheduleBody,
@@ -86,12 +88,8 @@ def begin(body: ScheduleBody, now: int) -> ScheduleBody:
 
 def redefine(body: ScheduleBody, new: ScheduleBody, now: int) -> ScheduleBody:
     """Return the body with the definition of another one. If the times are the same, its ticks continue."""
-    changed = msgspec.structs.replace(
-        body, target=new.target, catch_up=new.catch_up, overlap=new.overlap, jitter_for=new.jitter_for, error=None
-    )
-    if (body.when, body.start_at, body.end_at) == (new.when, new.start_at, new.end_at):
-        return changed
-    return begin(msgspec.structs.replace(changed, when=new.when, start_at=new.start_at, end_at=new.end_at), now)
+    changed = msgspec.structs.replace(body, error=None, **{name: getattr(new, name) for name in DEFINITION})
+    return begin(changed, now) if any(getattr(body, name) != getattr(new, name) for name in TIMES) else changed
 
 
 def _target(given: Mapping[str, Any], old: Target) -> Target:
