@@ -176,7 +176,7 @@ def _linked(draft: Draft, value: Json) -> str | None:
     return step_id
 
 
-def follow(draft: Draft, value: Value, path: tuple[str, ...], shown: str) -> Value:
+def follow(draft: Draft, value: Value, path: tuple[str, ...], path_text: str) -> Value:
     """Return the value at the end of a path into a value; `shown` is its beginning as written."""
     for name in path:
         value = draft.load(value)
@@ -184,11 +184,11 @@ def follow(draft: Draft, value: Value, path: tuple[str, ...], shown: str) -> Val
         if step_id is not None:
             row = draft.find(step_id)
             if row is None:
-                raise EvaluationError(f"`{shown}` refers to a step that does not exist")
+                raise EvaluationError(f"`{path_text}` refers to a step that does not exist")
             value = attribute(draft, row, name.removesuffix("?"))
         else:
-            value = member(value, name, shown)
-        shown = f"{shown}.{name.removesuffix('?')}"
+            value = member(value, name, path_text)
+        path_text = f"{path_text}.{name.removesuffix('?')}"
     return value
 
 

@@ -74,18 +74,18 @@ def _mixed_in(mixins: Iterable[Mixin]) -> Iterable[tuple[str, Expr]]:
 
 
 def with_defaults(
-    draft: Draft, facet: FacetPlan | Schema | None, given: dict[str, Value], namespace: str | None
+    draft: Draft, facet: FacetPlan | Schema | None, values: dict[str, Value], namespace: str | None
 ) -> dict[str, Value]:
     """Add the values of implicits (seen from the caller's namespace) and of the signature to the given ones.
 
     Optional fields of a schema are null.
     """
     if facet is None:
-        return given
+        return values
     if isinstance(facet, Schema):
-        return {**{field.name: None for field in facet.fields if field.default is not None}, **given}
+        return {**{field.name: None for field in facet.fields if field.default is not None}, **values}
     if not facet.has_implicits:
-        return _fill(draft, dict(given), facet.pool) if facet.pool else given
+        return _fill(draft, dict(values), facet.pool) if facet.pool else values
     pool: dict[str, tuple[str, Expr]] = {}
     for implicit in draft.plan.program.list_implicits(facet.facet.qualified_name, namespace):
         for arg in implicit.call.args:
@@ -94,7 +94,7 @@ def with_defaults(
             pool.setdefault(name, ("implicit", expr))
     for name, value in facet.pool.items():
         pool.setdefault(name, value)
-    return _fill(draft, dict(given), pool)
+    return _fill(draft, dict(values), pool)
 
 
 def misfit(draft: Draft, row: StepRow, result: Mapping[str, Value]) -> str | None:

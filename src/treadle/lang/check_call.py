@@ -84,11 +84,11 @@ def check_argument(arg: nodes.Arg, definition: Definition, what: str, scope: Sco
     return check_value(arg.value, wanted, what, scope, context, hint=hint)
 
 
-def misspelt(unknown: Iterable[nodes.Arg], names: Iterable[str], given: set[str], context: Context) -> set[str]:
+def misspelt(unknown: Iterable[nodes.Arg], names: Iterable[str], passed: set[str], context: Context) -> set[str]:
     """Return the names without a value that unknown ones probably mean, as one mistake should cause one diagnostic."""
     intended: set[str] = set()
     for arg in unknown if context.reporter.detailed else ():
-        near = nearest(arg.name.text, [name for name in names if name not in given])
+        near = nearest(arg.name.text, [name for name in names if name not in passed])
         intended |= {near} if near else set()
     return intended
 
@@ -148,16 +148,16 @@ def _warn(expr: nodes.Expr, wrong: Misfit, what: str, scope: Scope, context: Con
     warn("type-mismatch", source, expr.span, hint=hint, fixes=fixes, subject=subject, wanted=kind or wanted, actual=actual)
 
 
-def _remedy(expr: nodes.Expr, wanted: Type, found: Type, context: Context) -> tuple[tuple[Fix, ...], str | None]:
+def _remedy(expr: nodes.Expr, wanted: Type, inferred: Type, context: Context) -> tuple[tuple[Fix, ...], str | None]:
     """Return the fix and the hint for common mismatches."""
-    if isinstance(found, OptionalType):
+    if isinstance(inferred, OptionalType):
         if isinstance(expr, nodes.Function) and expr.name.text == "first":
             return (), "`[0]` takes the first element, and fails the step if there is none"
-        hint = f"declare it as `{words(found)}` too, or give the value a type without `?`"
+        hint = f"declare it as `{words(inferred)}` too, or give the value a type without `?`"
         return (), f"{hint}, or {hints.WITHOUT_NULL.format(shown_path(expr))}" if isinstance(
             expr, nodes.InputRef | nodes.Ref
         ) else hint
-    if isinstance(wanted, ListType) and misfit(found, wanted.element, context.tables.fields) is None:
+    if isinstance(wanted, ListType) and misfit(inferred, wanted.element, context.tables.fields) is None:
         edits = (Edit(expr.span.part(0, 0), "["), Edit(expr.span.end, "]"))
         return (Fix("Make it a list of one element", edits),), "write `[...]` for a list of one element"
     if (
@@ -167,13 +167,13 @@ def _remedy(expr: nodes.Expr, wanted: Type, found: Type, context: Context) -> tu
         and _is_number_text(expr.value, wanted)
     ):
         return (Fix("Write it as a number", (Edit(expr.span, expr.value),)),), "write numbers without quotes"
-    if isinstance(expr, nodes.Literal) and wanted == STRING and is_number(found):
+    if isinstance(expr, nodes.Literal) and wanted == STRING and is_number(inferred):
         return (Fix("Write it as text", (Edit(expr.span, f'"{expr.value}"'),)),), "write text in double quotes"
-    if found == NULL:
+    if inferred == NULL:
         return (), f"declare it as `{words(wanted)}?` if it may have no value"
-    if wanted == STRING and not isinstance(found, RecordType | ListType):
+    if wanted == STRING and not isinstance(inferred, RecordType | ListType):
         return (), '`"" ++ value` makes a text of any value'
-    if is_number(wanted) and is_number(found):
+    if is_number(wanted) and is_number(inferred):
         return (), "`/` and Doubles give a Double, which is not a whole number"
     return (), None
 
@@ -284,17 +284,17 @@ def _check_given(call: nodes.Call, declared: Declared, opening: Opening, context
         _warn_missing(call.target, needed, passed, opening, context)
 
 
-def _list_missing(needed: Iterable[str], given: set[str]) -> str:
+def _list_missing(needed: Iterable[str], passed: set[str]) -> str:
     """Return the first names without a value, for a message."""
-    return ", ".join(f"`{name}`" for name in islice((name for name in needed if name not in given), 12))
+    return ", ".join(f"`{name}`" for name in islice((name for name in needed if name not in passed), 12))
 
 
 def _list_needed(fields: Mapping[str, Definition]) -> list[str]:
     return [name for name, field in fields.items() if not isinstance(field.type, OptionalType)]
 
 
-def _warn_missing(target: nodes.Name, required: Iterable[str], given: set[str], opening: Opening, context: Context) -> None:
-    if names := _list_missing(required, given):
+def _warn_missing(target: nodes.Name, required: Iterable[str], passed: set[str], opening: Opening, context: Context) -> None:
+    if names := _list_missing(required, passed):
         context.reporter.warn("missing-argument", opening.source, target.span, target=target.text, names=names)
 
 

@@ -189,12 +189,12 @@ def check_index(expr: nodes.Index, target: Type, index: Type, source: Source, co
 # --- functions -------------------------------------------------------------------------------------------------------
 
 
-def check_function(expr: nodes.Function, given: list[Type], source: Source, context: Context) -> Type:
+def check_function(expr: nodes.Function, arg_types: list[Type], source: Source, context: Context) -> Type:
     """Return the type of `name(...)`; a null list counts as empty."""
     name = expr.name.text
     context.extensions.append(("function", source, expr.name.span))
     function = FUNCTIONS[name]
-    if len(given) != function.arity:
+    if len(arg_types) != function.arity:
         wanted = "one argument, a list" if function.arity == 1 else "two arguments, a list and a separator"
         context.reporter.report(
             "function-arguments",
@@ -202,12 +202,12 @@ def check_function(expr: nodes.Function, given: list[Type], source: Source, cont
             expr.span,
             name=name,
             wanted=wanted,
-            verb="is" if len(given) == 1 else "are",
-            count=len(given),
+            verb="is" if len(arg_types) == 1 else "are",
+            count=len(arg_types),
             form=function.form,
         )
         return {"count": LONG, "join": STRING}.get(name, UNKNOWN)
-    element = _element(expr, required(given[0]), source, context)
+    element = _element(expr, required(arg_types[0]), source, context)
     match name:
         case "count":
             return LONG
@@ -216,25 +216,25 @@ def check_function(expr: nodes.Function, given: list[Type], source: Source, cont
         case "first":
             return element if is_anything(element) else optional(element)
         case "join":
-            if not may_be(given[1], STRING):
-                _report(expr, 1, "a text as separator", given[1], source, context)
-            elif isinstance(given[1], OptionalType):
+            if not may_be(arg_types[1], STRING):
+                _report(expr, 1, "a text as separator", arg_types[1], source, context)
+            elif isinstance(arg_types[1], OptionalType):
                 context.reporter.warn("function-type:null-separator", source, expr.args[1].span)
             return STRING
     inner = required(element)
     if isinstance(inner, ListType):
         return list_of(inner.element)
     if not is_anything(inner) and inner != NULL:
-        _report(expr, 0, "a list of lists", given[0], source, context)
+        _report(expr, 0, "a list of lists", arg_types[0], source, context)
     return list_of(UNKNOWN)
 
 
-def _element(expr: nodes.Function, given: Type, source: Source, context: Context) -> Type:
+def _element(expr: nodes.Function, type_: Type, source: Source, context: Context) -> Type:
     """Return the type of the elements of the list, which comes first."""
-    if isinstance(given, ListType):
-        return given.element
-    if not is_anything(given) and given != NULL:
-        _report(expr, 0, "a list", given, source, context)
+    if isinstance(type_, ListType):
+        return type_.element
+    if not is_anything(type_) and type_ != NULL:
+        _report(expr, 0, "a list", type_, source, context)
     return UNKNOWN
 
 
@@ -249,7 +249,7 @@ def _sum(expr: nodes.Function, element: Type, source: Source, context: Context) 
     return UNKNOWN
 
 
-def _report(expr: nodes.Function, number: int, wanted: str, found: Type, source: Source, context: Context) -> None:
+def _report(expr: nodes.Function, number: int, wanted: str, type_: Type, source: Source, context: Context) -> None:
     context.reporter.report(
-        "function-type", source, expr.args[number].span, function=expr.name.text, wanted=wanted, type=describe(found)
+        "function-type", source, expr.args[number].span, function=expr.name.text, wanted=wanted, type=describe(type_)
     )

@@ -116,12 +116,14 @@ def check_returns(facet: nodes.Facet, opening: Opening, context: Context) -> Non
                 _warn("no value when its `catch` runs", param, facet, opening, context)
 
 
-def _check_return(param: nodes.Param, given: Given, caught: Given, facet: nodes.Facet, opening: Opening, context: Context) -> None:
+def _check_return(
+    param: nodes.Param, yielded: Given, caught: Given, facet: nodes.Facet, opening: Opening, context: Context
+) -> None:
     name = param.name.text
-    if name in given.always or given.open:
+    if name in yielded.always or yielded.open:
         return
     is_param = any(other.name.text == name for other in facet.params)
-    if name in given.sometimes:
+    if name in yielded.sometimes:
         loops = (block.foreach for block in facet.blocks)
         where = (
             "if the list of `foreach` is null" if any(_may_be_null(loop, context) for loop in loops) else "in some cases of `when`"

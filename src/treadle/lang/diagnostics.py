@@ -70,9 +70,9 @@ class Diagnostic:
         return Span(self.line, self.column, self.end_line, self.end_column)
 
     @classmethod
-    def from_json(cls, told: dict[str, Any]) -> Diagnostic:
+    def from_json(cls, report: dict[str, Any]) -> Diagnostic:
         """Return the diagnostic that a server of any version reported, without its fixes."""
-        return cls(**{key: value for key, value in told.items() if key in _REPORTED})
+        return cls(**{key: value for key, value in report.items() if key in _REPORTED})
 
     def render(self) -> str:
         """Format it in several lines: the place, the source line with a marker, the remedy."""

@@ -80,7 +80,7 @@ _TOP = ("namespace", "use", "uses", "facet", "event", "workflow", "implicit", "s
 _TAIL = ("with", "script", "andThen", "prompt", "catch")
 
 
-def parse_item(cursor: Cursor, found: list[nodes.Namespace | nodes.Item], namespace: Token | None) -> None:
+def parse_item(cursor: Cursor, declarations: list[nodes.Namespace | nodes.Item], namespace: Token | None) -> None:
     """Parse one declaration; after an error advance to the next one."""
     token = cursor.tok
     cursor.column = cursor.item_column = cursor.margin(token)
@@ -91,15 +91,15 @@ def parse_item(cursor: Cursor, found: list[nodes.Namespace | nodes.Item], namesp
             case ";":
                 cursor.advance()
             case "facet" | "workflow" | "event":
-                found.append(parse_facet(cursor))
+                declarations.append(parse_facet(cursor))
             case "schema":
-                found.append(parse_schema(cursor))
+                declarations.append(parse_schema(cursor))
             case "implicit":
-                found.append(parse_implicit(cursor))
+                declarations.append(parse_implicit(cursor))
             case "use" | "uses":
-                found.append(parse_use(cursor))
+                declarations.append(parse_use(cursor))
             case "namespace" if namespace is None:
-                found.append(parse_namespace(cursor))
+                declarations.append(parse_namespace(cursor))
             case _:
                 foreign_item(cursor, namespace)
     except Failed:

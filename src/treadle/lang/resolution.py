@@ -37,15 +37,15 @@ def resolve_facet(node: nodes.Call | nodes.Mixin, opening: Opening, context: Con
     return _record(node, context.symbols.resolve_facet(node.target, opening), opening, context)
 
 
-def _record(node: nodes.Call | nodes.Mixin, found: Resolution, opening: Opening, context: Context) -> Declared | None:
+def _record(node: nodes.Call | nodes.Mixin, resolution: Resolution, opening: Opening, context: Context) -> Declared | None:
     """Record the callee of a call or mixin; report ambiguous and unknown names, the latter as a warning if unqualified."""
     name, source = node.target, opening.source
-    if found.found is not None:
-        context.bindings.callees[id(node)] = found.found.qualified_name
-        context.use(source, name, context.symbols.definition(found.found))
-        return found.found
-    if found.candidates:
-        _report_ambiguous("ambiguous-facet", name, found, opening, context)
+    if resolution.found is not None:
+        context.bindings.callees[id(node)] = resolution.found.qualified_name
+        context.use(source, name, context.symbols.definition(resolution.found))
+        return resolution.found
+    if resolution.candidates:
+        _report_ambiguous("ambiguous-facet", name, resolution, opening, context)
         return None
     if isinstance(node, nodes.Call) and name.text in WORDS:
         if name.text in FUNCTIONS:
@@ -123,9 +123,9 @@ def check_type(type_: nodes.Type, opening: Opening, context: Context) -> None:
 
 
 def _report_ambiguous(
-    rule: str, name: nodes.Name, found: Resolution, opening: Opening, context: Context, *, imports: bool = False
+    rule: str, name: nodes.Name, resolution: Resolution, opening: Opening, context: Context, *, imports: bool = False
 ) -> None:
-    candidates = found.candidates
+    candidates = resolution.candidates
     fixes: list[Fix] = []
     for candidate in candidates[:12]:
         fixes.append(Fix(f"Change `{name.text}` to `{candidate}`", (Edit(name.span, candidate),)))

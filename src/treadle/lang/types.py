@@ -127,44 +127,44 @@ def join(types: Iterable[Type]) -> Type:
     return UNKNOWN if joined is None else joined
 
 
-def misfit(given: Type, wanted: Type, fields: Fields) -> Misfit | None:
+def misfit(actual: Type, wanted: Type, fields: Fields) -> Misfit | None:
     """Return the first reason why a value of type `given` does not fit the type `wanted`; None if it fits or may fit.
 
     Whole numbers fit `Double`; schemas and map literals are compared by their fields.
     """
-    return _misfit(given, wanted, fields, "", set())
+    return _misfit(actual, wanted, fields, "", set())
 
 
-def _misfit(given: Type, wanted: Type, fields: Fields, path: str, seen: set[tuple[str, str]]) -> Misfit | None:
-    if given is wanted or is_anything(given) or is_anything(wanted):
+def _misfit(actual: Type, wanted: Type, fields: Fields, path: str, seen: set[tuple[str, str]]) -> Misfit | None:
+    if actual is wanted or is_anything(actual) or is_anything(wanted):
         return None
     if isinstance(wanted, OptionalType):
-        return None if given == NULL else _misfit(required(given), wanted.element, fields, path, seen)
-    wrong = Misfit(path, wanted, given)
-    if isinstance(given, OptionalType):
-        return _misfit(given.element, wanted, fields, path, seen) or wrong
+        return None if actual == NULL else _misfit(required(actual), wanted.element, fields, path, seen)
+    wrong = Misfit(path, wanted, actual)
+    if isinstance(actual, OptionalType):
+        return _misfit(actual.element, wanted, fields, path, seen) or wrong
     if isinstance(wanted, ListType):
-        if not isinstance(given, ListType):
+        if not isinstance(actual, ListType):
             return wrong
-        return _misfit(given.element, wanted.element, fields, f"{path}[...]", seen)
+        return _misfit(actual.element, wanted.element, fields, f"{path}[...]", seen)
     if isinstance(wanted, RecordType):
-        return None if _fields_of(given, fields) is not None else wrong
-    if given == wanted or (is_number(given) and wanted.name == "Double"):
+        return None if _fields_of(actual, fields) is not None else wrong
+    if actual == wanted or (is_number(actual) and wanted.name == "Double"):
         return None
-    if is_number(given) and is_number(wanted) and given != DOUBLE:
+    if is_number(actual) and is_number(wanted) and actual != DOUBLE:
         return None
     if is_scalar(wanted) or wanted == NULL:
         return wrong
     needed = fields(wanted.name)
-    has = _fields_of(given, fields)
+    has = _fields_of(actual, fields)
     if needed is None:  # a step reference; `check_call` checks its arguments
-        return wrong if is_scalar(given) or isinstance(given, ListType) else None
+        return wrong if is_scalar(actual) or isinstance(actual, ListType) else None
     if has is None:
         return wrong
-    if isinstance(given, NamedType):
-        if (given.name, wanted.name) in seen:
+    if isinstance(actual, NamedType):
+        if (actual.name, wanted.name) in seen:
             return None
-        seen.add((given.name, wanted.name))
+        seen.add((actual.name, wanted.name))
     for name, type_ in needed.items():
         if name not in has:
             if isinstance(type_, OptionalType):
@@ -173,8 +173,8 @@ def _misfit(given: Type, wanted: Type, fields: Fields, path: str, seen: set[tupl
         field_misfit = _misfit(has[name], type_, fields, f"{path}.{name}", seen)
         if field_misfit is not None:
             return field_misfit
-    if isinstance(given, RecordType):
-        return next((Misfit(f"{path}.{name}", None, type_) for name, type_ in given.fields if name not in needed), None)
+    if isinstance(actual, RecordType):
+        return next((Misfit(f"{path}.{name}", None, type_) for name, type_ in actual.fields if name not in needed), None)
     return None
 
 

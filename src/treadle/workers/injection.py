@@ -259,12 +259,12 @@ def _may_mark(call: object) -> bool:
     )
 
 
-def _hints(call: Callable[..., Any], signature: inspect.Signature, known: Mapping[Any, object]) -> dict[str, Any]:
+def _hints(call: Callable[..., Any], signature: inspect.Signature, kinds: Mapping[Any, object]) -> dict[str, Any]:
     """Return the annotations; of those that are text and cannot be evaluated, the ones that name a known type."""
     try:
         signature = inspect.signature(call, eval_str=True)
     except Exception:  # an annotation may contain any expression
-        named = {getattr(kind, "__name__", None): kind for kind in known}
+        named = {getattr(kind, "__name__", None): kind for kind in kinds}
         return {name: named.get(parameter.annotation, parameter.annotation) for name, parameter in signature.parameters.items()}
     return {name: parameter.annotation for name, parameter in signature.parameters.items()}
 

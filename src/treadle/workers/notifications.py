@@ -97,20 +97,20 @@ def make_headers(event: str, delivery_id: str, secret: str, at: int, body: bytes
 
 
 async def _post_signed(
-    place: SplitResult, event: str, message: dict[str, Any], secret: str, now: int, shown: str, *, public: bool = False
+    place: SplitResult, event: str, message: dict[str, Any], secret: str, now: int, label: str, *, public: bool = False
 ) -> tuple[int, str]:
     """POST the message, which has its `id`, as a signed webhook; raise `WebhookFailed` unless the receiver accepts it."""
     if not secret:
         raise NonRetryable("TREADLE_WEBHOOK_SECRET is not set; webhooks are not sent unsigned.", "webhook_unsigned")
     body = json.dumps(message, ensure_ascii=False).encode()
     headers = make_headers(event, message["id"], secret, now // 1000, body)
-    status, text = await asyncio.to_thread(post, place, body, headers, shown, public=public)
+    status, text = await asyncio.to_thread(post, place, body, headers, label, public=public)
     if not 200 <= status < 300:
-        raise WebhookFailed(f"{shown} answered {status} to {event}; anything but 2xx is sent again.")
+        raise WebhookFailed(f"{label} answered {status} to {event}; anything but 2xx is sent again.")
     return status, text
 
 
-def post(place: SplitResult, body: bytes, headers: dict[str, str], shown: str, *, public: bool = False) -> tuple[int, str]:
+def post(place: SplitResult, body: bytes, headers: dict[str, str], label: str, *, public: bool = False) -> tuple[int, str]:
     """POST the body without redirects or proxies, and return the status and the beginning of the response.
 
     Raises `WebhookFailed` without an answer. With `public`, sends nothing to a private network. Errors name the URL as `shown`.
@@ -130,14 +130,14 @@ def post(place: SplitResult, body: bytes, headers: dict[str, str], shown: str, *
         connection.connect()
         if public and not ipaddress.ip_address(connection.sock.getpeername()[0].partition("%")[0]).is_global:
             raise NonRetryable(
-                f"{shown} is in a private network; TREADLE_WEBHOOK_ALLOW lists the URLs there that may be used.",
+                f"{label} is in a private network; TREADLE_WEBHOOK_ALLOW lists the URLs there that may be used.",
                 "webhook_not_allowed",
             )
         connection.request("POST", path, body, headers)
         answer = connection.getresponse()
         return answer.status, answer.read(65536).decode("utf-8", "replace")[:_RESPONSE]
     except (OSError, http.client.HTTPException) as error:
-        raise WebhookFailed(f"{shown} could not be reached: {type(error).__name__}.") from None
+        raise WebhookFailed(f"{label} could not be reached: {type(error).__name__}.") from None
     finally:
         connection.close()
 

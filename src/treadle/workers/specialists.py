@@ -254,12 +254,12 @@ class SpecialistMethods:
             if method is not None:
                 self._check_keywords(method, keywords)
 
-    def _check_keywords(self, method: Callable[..., Any], known: tuple[str, ...]) -> None:
+    def _check_keywords(self, method: Callable[..., Any], allowed: tuple[str, ...]) -> None:
         for parameter in _keyword_only(method):
-            if parameter.default is inspect.Parameter.empty and parameter.name not in known:
+            if parameter.default is inspect.Parameter.empty and parameter.name not in allowed:
                 raise InvalidInput(
                     f"The specialist {self.name} has a parameter {parameter.name!r} in {method.__name__}; "
-                    f"available are {', '.join(known)}."
+                    f"available are {', '.join(allowed)}."
                 )
 
     @property
