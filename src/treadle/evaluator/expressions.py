@@ -177,7 +177,7 @@ def _linked(draft: Draft, value: Json) -> str | None:
 
 
 def follow(draft: Draft, value: Value, path: tuple[str, ...], path_text: str) -> Value:
-    """Return the value at the end of a path into a value; `shown` is its beginning as written."""
+    """Return the value at the end of a path into a value; `path_text` is its beginning as written."""
     for name in path:
         value = draft.load(value)
         step_id = _linked(draft, value)

@@ -128,7 +128,7 @@ def join(types: Iterable[Type]) -> Type:
 
 
 def misfit(actual: Type, wanted: Type, fields: Fields) -> Misfit | None:
-    """Return the first reason why a value of type `given` does not fit the type `wanted`; None if it fits or may fit.
+    """Return the first reason why a value of type `actual` does not fit the type `wanted`; None if it fits or may fit.
 
     Whole numbers fit `Double`; schemas and map literals are compared by their fields.
     """

@@ -113,7 +113,7 @@ async def _post_signed(
 def post(place: SplitResult, body: bytes, headers: dict[str, str], label: str, *, public: bool = False) -> tuple[int, str]:
     """POST the body without redirects or proxies, and return the status and the beginning of the response.
 
-    Raises `WebhookFailed` without an answer. With `public`, sends nothing to a private network. Errors name the URL as `shown`.
+    Raises `WebhookFailed` without an answer. With `public`, sends nothing to a private network. Errors name the URL as `label`.
     """
     import http.client  # slow imports that most workers never need
     import ssl
