@@ -84,13 +84,13 @@ def _problems(requirement: Requirement, seen: set[tuple[str, str]]) -> Iterator[
             yield from _lacks(package, extra, seen)
 
 
-def _lacks(found: Distribution, extra: str, seen: set[tuple[str, str]]) -> Iterator[str]:
+def _lacks(package: Distribution, extra: str, seen: set[tuple[str, str]]) -> Iterator[str]:
     """Yield the unmet dependencies of an extra of an installed package."""
-    offered = {canonicalize_name(name) for name in found.metadata.get_all("Provides-Extra") or ()}
+    offered = {canonicalize_name(name) for name in package.metadata.get_all("Provides-Extra") or ()}
     if canonicalize_name(extra) not in offered:
-        yield f"{found.version} has no extra {extra}"
+        yield f"{package.version} has no extra {extra}"
         return
-    for text in found.requires or ():
+    for text in package.requires or ():
         needed = Requirement(text)
         if needed.marker is None or needed.marker.evaluate() or not needed.marker.evaluate({"extra": extra}):
             continue  # not a dependency of the extra

@@ -263,11 +263,11 @@ class Objectives(GoalReads):
     async def _now(self) -> Instant:
         return Instant.of(await self._store.now())
 
-    async def _blockers(self, given: Sequence[str], now: Instant) -> tuple[builtins.list[Blocker], builtins.list[Seen]]:
+    async def _blockers(self, blocked_by: Sequence[str], now: Instant) -> tuple[builtins.list[Blocker], builtins.list[Seen]]:
         """Return the blockers of a new objective, and the blocking objectives that are not DONE."""
         blockers: builtins.list[Blocker] = []
         waited_for: builtins.list[Seen] = []
-        for number, text in enumerate(given, 1):
+        for number, text in enumerate(blocked_by, 1):
             try:
                 other = await self._find(text)
             except InvalidInput:

@@ -251,20 +251,20 @@ Read = Callable[[Any, str, Report], Any]
 """Reads the value at a path, and reports its problems."""
 
 
-def _fields(known: Mapping[str, Read], required: Iterable[str] = ()) -> Read:
+def _fields(readers: Mapping[str, Read], required: Iterable[str] = ()) -> Read:
     """Read a mapping with these keys."""
 
     def read(value: Any, path: str, report: Report) -> dict[str, Any]:
         if not isinstance(value, dict):
-            report(path, f"must be a mapping with {', '.join(known)}, not {_kind(value)}")
+            report(path, f"must be a mapping with {', '.join(readers)}, not {_kind(value)}")
             return {}
         for key in value:
-            if key not in known:
-                report(_join(path, key), f"is unknown here; known are {', '.join(known)}{suggestion(key, known)}")
+            if key not in readers:
+                report(_join(path, key), f"is unknown here; known are {', '.join(readers)}{suggestion(key, readers)}")
         for key in required:
             if key not in value:
                 report(path, f"needs {key}")
-        return {name: read_field(value[name], _join(path, name), report) for name, read_field in known.items() if name in value}
+        return {name: read_field(value[name], _join(path, name), report) for name, read_field in readers.items() if name in value}
 
     return read
 
@@ -317,9 +317,9 @@ def _name(what: str) -> Read:
     return _checked(check)
 
 
-def _word(*known: str) -> Read:
+def _word(*words: str) -> Read:
     return _checked(
-        lambda value: None if value in known else f"must be one of {', '.join(known)}, not {value!r}{suggestion(value, known)}"
+        lambda value: None if value in words else f"must be one of {', '.join(words)}, not {value!r}{suggestion(value, words)}"
     )
 
 

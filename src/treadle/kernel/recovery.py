@@ -208,10 +208,10 @@ def _is_of(server: Server, place: Place | None) -> bool:
     return place is not None and (server.name, server.host) == (place.name, place.host)
 
 
-async def _first(found: AsyncIterator[T]) -> list[T]:
+async def _first(records: AsyncIterator[T]) -> list[T]:
     """The first entries, up to the limit of one recovery."""
     entries: list[T] = []
-    async for entry in found:
+    async for entry in records:
         entries.append(entry)
         if len(entries) == _READ_LIMIT:
             break

@@ -120,14 +120,14 @@ class TraceReads(Service):
             raise not_found("trace", any_id)
         return roots, trace_id
 
-    async def _find_root(self, known: str) -> tuple[str | None, str | None]:
+    async def _find_root(self, work_id: str) -> tuple[str | None, str | None]:
         """Return the root id and the trace id of a run, task, record or step."""
         entity: Run | Task | Record | None = (
-            await self._store.runs.find(known) or await self._store.tasks.find(known) or await self._store.records.find(known)
+            await self._store.runs.find(work_id) or await self._store.tasks.find(work_id) or await self._store.records.find(work_id)
         )
         if entity is None:
             try:
-                entity = await self._store.runs.find((await self._steps.find_step(known)).run_id)
+                entity = await self._store.runs.find((await self._steps.find_step(work_id)).run_id)
             except NotFound:
                 entity = None
         if entity is None or entity.namespace != self._namespace:

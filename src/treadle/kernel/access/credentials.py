@@ -71,11 +71,11 @@ def read_credential(prefix: str, shown: str) -> Credential | None:
     return Credential("-".join(record_id), secret)
 
 
-def fits(shown: Credential | None, digest: str | None) -> bool:
+def fits(credential: Credential | None, digest: str | None) -> bool:
     """Return whether the digest belongs to the secret, in constant time even if one of them is missing."""
-    presented = (shown or Credential("", "")).digest()
+    presented = (credential or Credential("", "")).digest()
     same = hmac.compare_digest(presented, digest or NO_DIGEST)
-    return same and shown is not None and digest is not None
+    return same and credential is not None and digest is not None
 
 
 def _text(secret: bytes) -> str:

@@ -72,9 +72,9 @@ class FailedLogins:
         return times[0] + self._window - now
 
 
-def _bound(known: dict[str, deque[float]] | dict[str, None]) -> None:
-    while len(known) > ADDRESSES:
-        del known[next(iter(known))]
+def _bound(entries: dict[str, deque[float]] | dict[str, None]) -> None:
+    while len(entries) > ADDRESSES:
+        del entries[next(iter(entries))]
 
 
 def _network(address: str) -> str:

@@ -71,7 +71,7 @@ class AlertEvaluator(Turns[Alerts]):
         return await self.commit(Unit(task.claim, park, tasks, rows=rows))
 
     async def _write(
-        self, rule: Record, body: AlertRuleBody, decided: Decided, found: Causes, now: int
+        self, rule: Record, body: AlertRuleBody, decided: Decided, found_causes: Causes, now: int
     ) -> tuple[tuple[Row, ...], tuple[NewTask, ...]]:
         """Return the rows of the rule and its alerts, and the tasks of the messages: at most one of each event."""
         causes = dict(decided.causes)
@@ -79,11 +79,11 @@ class AlertEvaluator(Turns[Alerts]):
         alerts: dict[str, tuple[str, AlertBody]] = {}
         for cause, old in body.causes.items():
             if old.alert_id and (record := await self._store.records.find(old.alert_id)) is not None:
-                records[cause], alerts[cause] = record, (record.id, _updated(load_alert(record), found.get(cause)))
+                records[cause], alerts[cause] = record, (record.id, _updated(load_alert(record), found_causes.get(cause)))
         for cause in decided.fired:
             alert_id = self._ids.new_id()
             causes[cause] = msgspec.structs.replace(causes[cause], alert_id=alert_id)
-            what = found[cause]
+            what = found_causes[cause]
             alert = AlertBody(
                 rule_id=rule.id,
                 rule=rule.name or "",
@@ -107,8 +107,8 @@ class AlertEvaluator(Turns[Alerts]):
         rows += [row for cause, alert in alerts.items() if (row := self._row(cause, *alert, records, decided.resolved)) is not None]
         return tuple(rows), tuple(tasks)
 
-    def _row(self, cause: str, alert_id: str, body: AlertBody, known: dict[str, Record], resolved: Sequence[str]) -> Row | None:
-        record, text = known.get(cause), write(body)
+    def _row(self, cause: str, alert_id: str, body: AlertBody, records: dict[str, Record], resolved: Sequence[str]) -> Row | None:
+        record, text = records.get(cause), write(body)
         if record is None:
             alert = Record(id=alert_id, namespace=self._namespace, entity=ALERT.entity, state="firing", body=text)
             return PutRecord(alert)
@@ -151,11 +151,11 @@ class AlertEvaluator(Turns[Alerts]):
         return causes | {cause: _unseen(cause) for cause in body.causes if more and cause not in causes}
 
 
-def _updated(body: AlertBody, found: FoundCause | None) -> AlertBody:
+def _updated(body: AlertBody, cause: FoundCause | None) -> AlertBody:
     """The alert in its current words; a cause that is gone keeps its last ones."""
-    if found is None:
+    if cause is None:
         return body
-    return msgspec.structs.replace(body, text=found.text, remedy=found.remedy, count=found.count)
+    return msgspec.structs.replace(body, text=cause.text, remedy=cause.remedy, count=cause.count)
 
 
 def _delivered(body: AlertBody, task_id: str) -> AlertBody:
@@ -190,14 +190,14 @@ class Decided:
     """Those of them whose end is reported, because their beginning was."""
 
 
-def decide(body: AlertRuleBody, found: Mapping[str, FoundCause], now: int) -> Decided:
+def decide(body: AlertRuleBody, found_causes: Mapping[str, FoundCause], now: int) -> Decided:
     """Compare the known causes with those found now. A fired cause has the alert id "" until its alert is made."""
     silenced = body.silenced_until is not None and now < body.silenced_until
     causes: dict[str, Cause] = {}
     fired, due, resolved = [], [], []
-    for cause in dict.fromkeys((*body.causes, *found)):
+    for cause in dict.fromkeys((*body.causes, *found_causes)):
         previous = body.causes.get(cause)
-        if cause not in found:
+        if cause not in found_causes:
             assert previous is not None
             if previous.alert_id is None:
                 continue  # it did not last

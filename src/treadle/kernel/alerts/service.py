@@ -248,23 +248,23 @@ _OF_CONDITION = {
 """Options that only some conditions have."""
 
 
-def make_body(given: Mapping[str, Any]) -> AlertRuleBody:
+def make_body(options: Mapping[str, Any]) -> AlertRuleBody:
     """Return the body of a new rule; checks each option."""
-    check_options(given, AlertOptions, "An alert rule", "when='run_failed'")
-    when = given.get("when")
+    check_options(options, AlertOptions, "An alert rule", "when='run_failed'")
+    when = options.get("when")
     if when not in CONDITIONS:
         raise InvalidAlert(f"when must be one of {', '.join(CONDITIONS)}, not {shown(when)}.")
     for name, conditions in _OF_CONDITION.items():
-        if name in given and when not in conditions:
+        if name in options and when not in conditions:
             raise InvalidAlert(f"{name} is an option of {' and '.join(conditions)}, not of {when}.")
-    over = given.get("over", 0)
+    over = options.get("over", 0)
     if isinstance(over, bool) or not isinstance(over, int) or over < 0:
         raise InvalidAlert(f"over must be a whole number, zero or more, not {shown(over)}.")
-    every_for = milliseconds(given.get("every", EVERY_FOR / 1000), "every", positive=True)
+    every_for = milliseconds(options.get("every", EVERY_FOR / 1000), "every", positive=True)
     if every_for < MIN_EVERY_FOR:
         raise InvalidAlert(f"The shortest interval between two evaluations is one second, not {every_for} ms.")
-    within_for = milliseconds(given.get("within", WITHIN_FOR / 1000), "within", positive=True)
-    lasts_for = milliseconds(given.get("lasts", 0), "lasts")
+    within_for = milliseconds(options.get("within", WITHIN_FOR / 1000), "within", positive=True)
+    lasts_for = milliseconds(options.get("lasts", 0), "lasts")
     if when in _OF_CONDITION["within"] and lasts_for and within_for < (needed := lasts_for + 2 * every_for):
         raise InvalidAlert(
             f"A failure counts for {within_for / 1000:g} s (within), too short for lasts and two evaluations: a single one might "
@@ -272,16 +272,16 @@ def make_body(given: Mapping[str, Any]) -> AlertRuleBody:
         )
     return AlertRuleBody(
         when=when,
-        to=check_target(given.get("to")),
-        workflow=check_pattern(given["workflow"], "workflow name") if "workflow" in given else None,
-        task_list=check_name(given["task_list"], "task list") if "task_list" in given else None,
-        code=check_pattern(given["code"], "problem code") if "code" in given else None,
+        to=check_target(options.get("to")),
+        workflow=check_pattern(options["workflow"], "workflow name") if "workflow" in options else None,
+        task_list=check_name(options["task_list"], "task list") if "task_list" in options else None,
+        code=check_pattern(options["code"], "problem code") if "code" in options else None,
         over=over,
-        age_for=milliseconds(given.get("age", AGE_FOR / 1000), "age", positive=True),
+        age_for=milliseconds(options.get("age", AGE_FOR / 1000), "age", positive=True),
         within_for=within_for,
         lasts_for=lasts_for,
-        repeat_for=milliseconds(given["repeat"], "repeat", positive=True) if "repeat" in given else None,
-        resolved=bool(given.get("resolved", True)),
+        repeat_for=milliseconds(options["repeat"], "repeat", positive=True) if "repeat" in options else None,
+        resolved=bool(options.get("resolved", True)),
         every_for=every_for,
     )
 

@@ -82,13 +82,13 @@ def decide(
     release: str,
     declared: Mapping[str, Value],
     body: DeclarationsBody,
-    found: Mapping[str, Value],
+    stored: Mapping[str, Value],
     now: int = 0,
     *,
     written: Mapping[str, Value] | None = None,
     overwrite: bool = False,
 ) -> SyncPlan:
-    """Compare the declarations of a program with the record and the store. `found` has all items of both.
+    """Compare the declarations of a program with the record and the store. `stored` has all items of both.
 
     `written` are values that this synchronisation applied before it lost to another one. With `overwrite`, values that were set
     by hand give way.
@@ -96,14 +96,14 @@ def decide(
     written = written or {}
     mine = body.programs.get(program)
     if mine is not None and release_key(mine.release) > release_key(release):
-        return _skip(mine, declared, body, found, written)
+        return _skip(mine, declared, body, stored, written)
     former = mine or Program(release=release)
     owners = {item: name for name, other in body.programs.items() if name != program for item in other.items}
     changes: list[Change] = []
     writes: dict[str, Value] = {}
     items: dict[str, Applied] = {}
     for item in sorted({*declared, *former.items}):
-        want, own, value = declared.get(item), former.items.get(item), found[item]
+        want, own, value = declared.get(item), former.items.get(item), stored[item]
         by = owners.get(item) if own is None else None
         verdict, applied = (CONFLICT, None) if by else _decide_item(item, want, own, value, now, written, overwrite)
         changes.append(Change(item, verdict, want, value, by))
@@ -151,17 +151,17 @@ def _certain(own: Applied | None, value: Value) -> Applied:
 
 
 def _skip(
-    mine: Program, declared: Mapping[str, Value], body: DeclarationsBody, found: Mapping[str, Value], written: Mapping[str, Value]
+    mine: Program, declared: Mapping[str, Value], body: DeclarationsBody, stored: Mapping[str, Value], written: Mapping[str, Value]
 ) -> SyncPlan:
     """Leave everything to the newer release, and undo values that were written over its own."""
     applied = {item: entry.value for item, entry in mine.items.items()}
     changes = tuple(
         Change(
-            item, UNCHANGED if declared.get(item) == applied.get(item) else SKIPPED, declared.get(item), found[item], mine.release
+            item, UNCHANGED if declared.get(item) == applied.get(item) else SKIPPED, declared.get(item), stored[item], mine.release
         )
         for item in sorted({*declared, *applied})
     )
-    writes = {item: applied.get(item) for item, value in written.items() if found[item] == value and applied.get(item) != value}
+    writes = {item: applied.get(item) for item, value in written.items() if stored[item] == value and applied.get(item) != value}
     return SyncPlan(changes, writes, body, body)
 
 

@@ -30,47 +30,47 @@ MAX_CATCH_UP = 10_000
 """Maximum number of ticks to catch up with; use `backfill` for more."""
 
 
-def check_options(given: Mapping[str, Any]) -> None:
+def check_options(options: Mapping[str, Any]) -> None:
     """Raise `InvalidInput` for unknown options, and for none at all."""
-    triggers.check_options(given, ScheduleOptions, "A schedule", "cron='0 3 * * *'")
+    triggers.check_options(options, ScheduleOptions, "A schedule", "cron='0 3 * * *'")
 
 
-def make_body(given: Mapping[str, Any], now: int) -> ScheduleBody:
+def make_body(options: Mapping[str, Any], now: int) -> ScheduleBody:
     """Return the body of a new schedule; checks each option, but not their combination."""
-    check_options(given)
-    empty = ScheduleBody(when=When(), target=_target(given, Target(kind="", name="")), cursor=now)
-    return _times(_rest(empty, given), given, now)
+    check_options(options)
+    empty = ScheduleBody(when=When(), target=_target(options, Target(kind="", name="")), cursor=now)
+    return _times(_rest(empty, options), options, now)
 
 
-def edit_body(body: ScheduleBody, given: Mapping[str, Any], now: int) -> ScheduleBody:
+def edit_body(body: ScheduleBody, options: Mapping[str, Any], now: int) -> ScheduleBody:
     """Return the body with the changes; new times count from now on."""
-    new = _rest(msgspec.structs.replace(body, target=_target(given, body.target)), given)
-    return _times(new, given, now) if any(name in given for name in TimeOptions.__annotations__) else new
+    new = _rest(msgspec.structs.replace(body, target=_target(options, body.target)), options)
+    return _times(new, options, now) if any(name in options for name in TimeOptions.__annotations__) else new
 
 
-def _rest(body: ScheduleBody, given: Mapping[str, Any]) -> ScheduleBody:
-    overlap = given.get("overlap", body.overlap)
+def _rest(body: ScheduleBody, options: Mapping[str, Any]) -> ScheduleBody:
+    overlap = options.get("overlap", body.overlap)
     if overlap not in OVERLAP_POLICIES:
         raise InvalidSchedule(f"overlap must be one of {', '.join(OVERLAP_POLICIES)}, not {overlap!r}.")
-    jitter_for = milliseconds(given["jitter"], "jitter") if "jitter" in given else body.jitter_for
-    return msgspec.structs.replace(body, catch_up=_catch_up(given, body.catch_up), overlap=overlap, jitter_for=jitter_for)
+    jitter_for = milliseconds(options["jitter"], "jitter") if "jitter" in options else body.jitter_for
+    return msgspec.structs.replace(body, catch_up=_catch_up(options, body.catch_up), overlap=overlap, jitter_for=jitter_for)
 
 
-def _times(body: ScheduleBody, given: Mapping[str, Any], now: int) -> ScheduleBody:
+def _times(body: ScheduleBody, options: Mapping[str, Any], now: int) -> ScheduleBody:
     old = body.when
-    start_at = _instant(given, "start", body.start_at)
-    end_at = _instant(given, "end", body.end_at)
-    if any(given.get(name) is not None for name in ("cron", "every", "at")):
+    start_at = _instant(options, "start", body.start_at)
+    end_at = _instant(options, "end", body.end_at)
+    if any(options.get(name) is not None for name in ("cron", "every", "at")):
         old = When(zone=old.zone, more=old.more)
     every_for = old.every_for
-    if given.get("every") is not None:
-        every_for = milliseconds(given["every"], "every", positive=True)
+    if options.get("every") is not None:
+        every_for = milliseconds(options["every"], "every", positive=True)
     when = When(
-        cron=given.get("cron", old.cron),
-        zone=given.get("zone", old.zone),
+        cron=options.get("cron", old.cron),
+        zone=options.get("zone", old.zone),
         every_for=every_for,
-        anchor_at=None if every_for is None else _instant(given, "anchor", old.anchor_at or start_at or now),
-        at=_instant(given, "at", old.at),
+        anchor_at=None if every_for is None else _instant(options, "anchor", old.anchor_at or start_at or now),
+        at=_instant(options, "at", old.at),
         more=old.more,
     )
     return begin(msgspec.structs.replace(body, when=when, start_at=start_at, end_at=end_at), now)
@@ -92,40 +92,40 @@ def redefine(body: ScheduleBody, new: ScheduleBody, now: int) -> ScheduleBody:
     return begin(changed, now) if any(getattr(body, name) != getattr(new, name) for name in TIMES) else changed
 
 
-def _target(given: Mapping[str, Any], old: Target) -> Target:
+def _target(options: Mapping[str, Any], old: Target) -> Target:
     def kept(old: Target, kind: str) -> Target:
         given_as = "tick" if kind == TASK else None
         return Target(kind="", name="", given_as=given_as, inputs=old.inputs, task_list=old.task_list, more=old.more)
 
-    return edit_target(given, old, "tick_as", kept)
+    return edit_target(options, old, "tick_as", kept)
 
 
-def _catch_up(given: Mapping[str, Any], old: CatchUp) -> CatchUp:
-    if not any(name in given for name in CatchUpOptions.__annotations__):
+def _catch_up(options: Mapping[str, Any], old: CatchUp) -> CatchUp:
+    if not any(name in options for name in CatchUpOptions.__annotations__):
         return old
-    policy = given.get("catch_up", old.policy)
+    policy = options.get("catch_up", old.policy)
     if policy not in CATCH_UP_POLICIES:
         raise InvalidSchedule(f"catch_up must be one of {', '.join(CATCH_UP_POLICIES)}, not {policy!r}.")
-    window = given.get("catch_up_window")
+    window = options.get("catch_up_window")
     window_for = None if window is None else milliseconds(window, "catch_up_window", positive=True)
     if window_for is None and policy == WINDOW:
         window_for = old.window_for
     if (policy == WINDOW) != (window_for is not None):
         raise InvalidSchedule("catch_up='window' and catch_up_window go together: the window is the maximum age of a missed tick.")
-    limit = check_count(given.get("catch_up_limit", old.limit), "catch_up_limit")
-    if "catch_up_limit" in given and limit > MAX_CATCH_UP:
+    limit = check_count(options.get("catch_up_limit", old.limit), "catch_up_limit")
+    if "catch_up_limit" in options and limit > MAX_CATCH_UP:
         raise InvalidSchedule(f"catch_up_limit must be at most {MAX_CATCH_UP}, not {limit}: each plan reads that many ticks.")
     return msgspec.structs.replace(
         old,
         policy=policy,
         limit=limit,
         window_for=window_for,
-        grace_for=milliseconds(given["grace"], "grace") if "grace" in given else old.grace_for,
+        grace_for=milliseconds(options["grace"], "grace") if "grace" in options else old.grace_for,
     )
 
 
-def _instant(given: Mapping[str, Any], name: str, otherwise: int | None) -> int | None:
+def _instant(options: Mapping[str, Any], name: str, otherwise: int | None) -> int | None:
     """Return the instant of that option (None if given as None), or the old value if it is not given."""
-    if name not in given or (given[name] is None and name == "anchor"):
+    if name not in options or (options[name] is None and name == "anchor"):
         return otherwise
-    return None if given[name] is None else instant(given[name], name)
+    return None if options[name] is None else instant(options[name], name)

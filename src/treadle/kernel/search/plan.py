@@ -101,23 +101,23 @@ def _item(value: Any, part: str | int) -> Any:
     return value[part] if isinstance(value, list) and part < len(value) else _MISSING
 
 
-def _compare(where: Field, found: Any, op: str, value: Value, now: int) -> bool:
-    if found is _MISSING:
+def _compare(where: Field, actual: Any, op: str, value: Value, now: int) -> bool:
+    if actual is _MISSING:
         return False
     if op == "!=":
-        return not _compare(where, found, "=", value, now)
+        return not _compare(where, actual, "=", value, now)
     if where.root == "tag":
-        return _compare_tag(found, op, value, now)
+        return _compare_tag(actual, op, value, now)
     if isinstance(value, Instant | Ago):
         at = value.at if isinstance(value, Instant) else now - value.ms
-        return isinstance(found, int) and op in _ORDER and bool(_ORDER[op](found, at))
+        return isinstance(actual, int) and op in _ORDER and bool(_ORDER[op](actual, at))
     if op == "~":
-        return isinstance(found, str) and has_words(found, str(value))
+        return isinstance(actual, str) and has_words(actual, str(value))
     if isinstance(value, Prefix):
-        return isinstance(found, str) and found.startswith(value.text)
-    if not _comparable(found, value):
+        return isinstance(actual, str) and actual.startswith(value.text)
+    if not _comparable(actual, value):
         return False
-    return bool(found == value) if op == "=" else bool(_ORDER[op](found, value))
+    return bool(actual == value) if op == "=" else bool(_ORDER[op](actual, value))
 
 
 def _compare_tag(stored: str, op: str, value: Value, now: int) -> bool:
@@ -214,20 +214,20 @@ def _states(parts: tuple[Query, ...]) -> tuple[str, ...]:
     return tuple(sorted(allowed)) if len(allowed) < len(RUN_STATES) else ()
 
 
-def _add(found: dict[str, SearchPlan], root: str, path: tuple[str | int, ...], values: tuple[Value, ...], now: int) -> None:
+def _add(plans: dict[str, SearchPlan], root: str, path: tuple[str | int, ...], values: tuple[Value, ...], now: int) -> None:
     if len(values) > KEYS_LIMIT:
         return
     texts = tuple(dict.fromkeys(text for text in values if isinstance(text, str)))
     if root == "tag":
         stored = tuple(dict.fromkeys(tag for value in values if (tag := stored_tag(value, now)) is not None))
         if not any(isinstance(value, Prefix) for value in values):
-            found.setdefault("tag", SearchPlan("tag", stored, str(path[0])))
+            plans.setdefault("tag", SearchPlan("tag", stored, str(path[0])))
     elif root == "doing":
-        found.setdefault("state", SearchPlan("state", _UNFINISHED))
+        plans.setdefault("state", SearchPlan("state", _UNFINISHED))
     elif root in ("state", "name") and len(texts) == len(set(values)) and _COMMON not in texts:
-        found.setdefault(root, SearchPlan(root, texts))
+        plans.setdefault(root, SearchPlan(root, texts))
     elif root == "name" and len(values) == 1 and isinstance(values[0], Prefix):
-        found.setdefault("prefix", SearchPlan("prefix", (values[0].text,)))
+        plans.setdefault("prefix", SearchPlan("prefix", (values[0].text,)))
 
 
 def _bounds(parts: tuple[Query, ...], now: int) -> tuple[int | None, int | None]:

@@ -82,18 +82,18 @@ def judge(
     return _settling(key, item, found, now, settle_for)
 
 
-def _settling(key: str, item: Item, found: Found, now: int, settle_for: int) -> Judged:
+def _settling(key: str, item: Item, file: Found, now: int, settle_for: int) -> Judged:
     """Return the verdict on a changed file: it is reported once it has stopped changing."""
     change = CREATED if item.size is None else MODIFIED
     waited_for = 0
-    if item.pending is not None and item.pending[:2] == (found.size, found.mtime) and item.pending[2] <= now:
+    if item.pending is not None and item.pending[:2] == (file.size, file.mtime) and item.pending[2] <= now:
         waited_for = now - item.pending[2]
         if waited_for < settle_for:
             return Judged(key, same=True, delay=settle_for - waited_for)
     elif settle_for > 0:
-        pending = (found.size, found.mtime, now)
+        pending = (file.size, file.mtime, now)
         return Judged(key, item=replace(item, etag=None, modified=None, pending=pending), delay=settle_for)
-    return Judged(key, item=item, change=change, read=found)
+    return Judged(key, item=item, change=change, read=file)
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,10 +122,10 @@ def concluded(verdict: Judged, item: Item | None, content: Content, now: int, se
     return Judged(verdict.key, item=new, change=None if touched else verdict.change)
 
 
-def digest_of(found: Iterable[Found]) -> str:
+def digest_of(files: Iterable[Found]) -> str:
     """Return a digest that is equal for the same files with the same sizes and times."""
     digest = hashlib.sha256()
-    for file in found:
+    for file in files:
         digest.update(f"{file.key}\0{file.size}\0{file.mtime}\n".encode("utf-8", "backslashreplace"))
     return digest.hexdigest()
 

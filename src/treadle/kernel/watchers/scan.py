@@ -161,20 +161,20 @@ class WatcherScanner(Turns[Watchers]):
             if bound is None:
                 return
 
-    async def _take_in(self, turn: _Turn, items: dict[str, Item], found: dict[str, Found], scan: Scan) -> None:
+    async def _take_in(self, turn: _Turn, items: dict[str, Item], files: dict[str, Found], scan: Scan) -> None:
         """Compare a page of names, and commit the result."""
         body = turn.body
         judged = [
             judge(
                 key,
                 items.get(key),
-                found.get(key),
+                files.get(key),
                 now=turn.now,
                 settle_for=body.settle_for,
-                baseline=turn.baseline and key in found and found[key].arrived_at < turn.record.created_at - ARRIVED_FOR,
+                baseline=turn.baseline and key in files and files[key].arrived_at < turn.record.created_at - ARRIVED_FOR,
                 hidden=is_under(key, scan.unreadable),
             )
-            for key in sorted({*items, *found})
+            for key in sorted({*items, *files})
         ]
         reading = [verdict.read.name for verdict in judged if verdict.read is not None]
         contents = await self._sources.read(body.source, reading) if reading else {}
@@ -187,7 +187,7 @@ class WatcherScanner(Turns[Watchers]):
                     turn.problem, turn.waits = {"code": "path_unreadable", "message": content.problem}, True
                     continue
                 last = concluded(verdict, items.get(verdict.key), content, turn.now, body.settle_for)
-            await self._note(turn, chunk, last, items.get(verdict.key), found.get(verdict.key))
+            await self._note(turn, chunk, last, items.get(verdict.key), files.get(verdict.key))
             if len(chunk.prepared) >= STARTS or len(chunk.puts) >= PAGE:
                 await self._write(turn, chunk)
                 chunk = _Chunk()
@@ -206,7 +206,7 @@ class WatcherScanner(Turns[Watchers]):
         await self._note(turn, chunk, judge_answer(key, item, fetched, baseline=turn.baseline), item, None)
         await self._write(turn, chunk)
 
-    async def _note(self, turn: _Turn, chunk: _Chunk, judged: Judged, old: Item | None, found: Found | None) -> None:
+    async def _note(self, turn: _Turn, chunk: _Chunk, judged: Judged, old: Item | None, file: Found | None) -> None:
         """Add a verdict to the chunk, with the work that it starts."""
         if judged.delay is not None:
             turn.waits = True
@@ -216,7 +216,7 @@ class WatcherScanner(Turns[Watchers]):
         chunk.puts.append((judged.key, None if judged.item is None else write(judged.item)))
         if judged.change is None or judged.change not in turn.body.changes:
             return
-        name = found.name if found is not None else judged.key
+        name = file.name if file is not None else judged.key
         watcher = f"watcher:{turn.record.name}"
         value = change_value(turn.record.name or "", turn.body.source, judged.change, name, judged.item or old)
         started, prepared = await self.triggers.starters.prepare(

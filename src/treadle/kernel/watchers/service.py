@@ -212,18 +212,20 @@ MIN_EVERY_FOR = 1000
 _PATH_LIMIT = 4096
 
 
-def make_body(given: Mapping[str, Any]) -> WatcherBody:
+def make_body(options: Mapping[str, Any]) -> WatcherBody:
     """Return the body of a new watcher; checks each option."""
-    check_options(given, WatcherOptions, "A watcher", "every=60")
-    existing = given.get("existing", "seen")
+    check_options(options, WatcherOptions, "A watcher", "every=60")
+    existing = options.get("existing", "seen")
     if existing not in EXISTING:
         raise InvalidWatcher(f"existing must be one of {', '.join(EXISTING)}, not {existing!r}.")
-    body = WatcherBody(source=_source(given), target=Target(kind="", name="", given_as="change"), existing=existing)
-    return edit_body(body, given)
+    body = WatcherBody(source=_source(options), target=Target(kind="", name="", given_as="change"), existing=existing)
+    return edit_body(body, options)
 
 
-def _source(given: Mapping[str, Any]) -> Source:
-    places = [(kind, given[name]) for kind, name in ((DIRECTORY, "directory"), (FILE, "file"), (HTTP, "url")) if given.get(name)]
+def _source(options: Mapping[str, Any]) -> Source:
+    places = [
+        (kind, options[name]) for kind, name in ((DIRECTORY, "directory"), (FILE, "file"), (HTTP, "url")) if options.get(name)
+    ]
     if len(places) != 1:
         wrong = f", not {' and '.join(kind for kind, _ in places)} together" if places else ""
         raise InvalidWatcher(f"Name one source to watch: a directory, a file or a url{wrong}.")
@@ -233,11 +235,11 @@ def _source(given: Mapping[str, Any]) -> Source:
         _check_address(place)
     elif not place.startswith("/") or len(place) > _PATH_LIMIT or "\0" in place or ".." in place.split("/"):
         raise InvalidWatcher(f"{place!r} is not an absolute path; any worker may scan it. Use one like /srv/incoming.")
-    if kind != DIRECTORY and ("pattern" in given or given.get("recursive")):
+    if kind != DIRECTORY and ("pattern" in options or options.get("recursive")):
         raise InvalidWatcher("Only a directory has a pattern.")
-    pattern = given.get("pattern", "*")
+    pattern = options.get("pattern", "*")
     compile_pattern(pattern)
-    return Source(kind=kind, place=place, pattern=pattern, recursive=bool(given.get("recursive", False)))
+    return Source(kind=kind, place=place, pattern=pattern, recursive=bool(options.get("recursive", False)))
 
 
 def _check_address(url: str) -> None:
@@ -249,28 +251,28 @@ def _check_address(url: str) -> None:
         raise InvalidWatcher("An address with a user name or password would be visible to everybody who can see the watcher.")
 
 
-def edit_body(body: WatcherBody, given: Mapping[str, Any]) -> WatcherBody:
+def edit_body(body: WatcherBody, options: Mapping[str, Any]) -> WatcherBody:
     """Return the body with the changes; checks each option."""
-    changes = tuple(given.get("changes", body.changes))
+    changes = tuple(options.get("changes", body.changes))
     if not changes or any(change not in CHANGES for change in changes):
         raise InvalidWatcher(f"changes must be some of {', '.join(CHANGES)}, not {', '.join(map(str, changes)) or 'none'}.")
-    every_for = milliseconds(given["every"], "every", positive=True) if "every" in given else body.every_for
+    every_for = milliseconds(options["every"], "every", positive=True) if "every" in options else body.every_for
     if every_for < MIN_EVERY_FOR:
         raise InvalidWatcher(f"The shortest interval between two scans is one second, not {every_for} ms.")
     source = msgspec.structs.replace(
         body.source,
-        hashing=bool(given.get("hashing", body.source.hashing)),
-        hash_limit=check_count(given.get("hash_limit", body.source.hash_limit), "hash_limit"),
-        timeout_for=milliseconds(given["fetch_timeout"], "fetch_timeout", positive=True)
-        if "fetch_timeout" in given
+        hashing=bool(options.get("hashing", body.source.hashing)),
+        hash_limit=check_count(options.get("hash_limit", body.source.hash_limit), "hash_limit"),
+        timeout_for=milliseconds(options["fetch_timeout"], "fetch_timeout", positive=True)
+        if "fetch_timeout" in options
         else body.source.timeout_for,
     )
     return msgspec.structs.replace(
         body,
         source=source,
-        target=edit_target(given, body.target, "change_as", lambda old, _: msgspec.structs.replace(old, flow=None, version=None)),
+        target=edit_target(options, body.target, "change_as", lambda old, _: msgspec.structs.replace(old, flow=None, version=None)),
         changes=changes,
         every_for=every_for,
-        settle_for=milliseconds(given["settle"], "settle") if "settle" in given else body.settle_for,
-        looked_by=check_name(given.get("looked_by", body.looked_by), "task list"),
+        settle_for=milliseconds(options["settle"], "settle") if "settle" in options else body.settle_for,
+        looked_by=check_name(options.get("looked_by", body.looked_by), "task list"),
     )
