@@ -53,7 +53,7 @@ def test_registered_names_are_those_that_were_registered(memory):
     assert poller.registered_names() == ["Message", "billing.Pay"]
 
 
-def test_bad_registrations_are_refused_at_once(memory):
+def test_invalid_registrations_are_rejected_immediately(memory):
     poller = a_poller(memory)
     with pytest.raises(InvalidName):
         poller.register("no name", pay)
@@ -109,7 +109,7 @@ def test_poll_once_must_not_start_threads_or_leave_tasks_behind(persistence):
     assert persistence.list_servers() == []
 
 
-def test_poll_once_takes_up_to_max_concurrent_and_says_how_many(memory):
+def test_poll_once_claims_up_to_max_concurrent_and_returns_the_count(memory):
     poller = a_poller(memory, max_concurrent=3)
     poller.register("billing.Pay", pay)
     for n in range(5):
@@ -130,7 +130,7 @@ def test_poll_once_of_a_poller_without_callbacks_does_nothing(memory, evaluator)
     assert a_poller(memory).poll_once() == 0
 
 
-def test_only_tasks_of_the_poller_s_list_are_taken(memory, evaluator):
+def test_a_poller_claims_only_tasks_of_its_list(memory, evaluator):
     evaluator.execute(ONE, {"total": 1.0}, task_list="other")
     here, there = a_poller(memory), a_poller(memory, task_list="other")
     for poller in (here, there):
@@ -287,7 +287,7 @@ def test_a_callback_that_raises_never_ends_the_loop_of_start(memory, evaluator):
         until(lambda: evaluator.status(good).status is ExecutionStatus.COMPLETED)
 
 
-def test_start_runs_up_to_max_concurrent_at_once(memory):
+def test_start_runs_up_to_max_concurrent_tasks(memory):
     poller = a_poller(memory, max_concurrent=3)
     together, most, lock = [0], [0], threading.Lock()
     meet = threading.Barrier(3, timeout=BOUND)

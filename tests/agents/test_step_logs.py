@@ -98,7 +98,7 @@ def test_tasks_without_a_step_have_no_lines_of_the_framework(memory, evaluator):
     assert [line.message for line in memory.run(memory.engine.kernel.store.log.list_lines(task_id, 10))] == ["paying"]
 
 
-def test_a_log_that_cannot_be_written_does_no_harm(memory, evaluator, monkeypatch, caplog):
+def test_a_failing_log_write_does_not_fail_the_task(memory, evaluator, monkeypatch, caplog):
     async def fail(_: object) -> None:
         raise StoreUnavailable("the disk is full")
 

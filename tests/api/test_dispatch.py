@@ -212,7 +212,7 @@ async def test_an_invalid_issue_is_rejected_with_its_field(server: tuple[Engine,
     assert told(await client.post("/jobs", json={"issue": {"id": 1}})) == (422, "invalid_request")
 
 
-async def test_a_client_is_told_the_codes(scene: Scene):
+async def test_errors_carry_their_codes(scene: Scene):
     with pytest.raises(TreadleError) as caught:
         await scene.api.dispatch.get("01935b8e-7c3a-7000-8000-000000000000")
     assert caught.value.code == "TASK_NOT_FOUND"

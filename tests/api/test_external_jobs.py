@@ -61,7 +61,7 @@ async def test_a_reader_does_not_learn_the_key_that_signs_callbacks(scene: Scene
     assert set(shown.checkpoint["@external"]) == {"token", "version", "record_id", "calls"}
 
 
-async def test_a_job_that_is_made_due_is_polled_at_once(scene: Scene):
+async def test_a_job_that_is_made_due_is_polled_immediately(scene: Scene):
     loop, (task_id,) = await dispatch(scene)
     await loop.tick()
     assert (await scene.api.external_jobs.get(task_id)).polls == 0
@@ -88,7 +88,7 @@ async def test_a_canceled_job_has_ended(scene: Scene):
         await scene.api.external_jobs.cancel(task_id)
 
 
-async def test_records_are_made_again_page_by_page(scene: Scene):
+async def test_records_are_rebuilt_page_by_page(scene: Scene):
     await dispatch(scene, 3)
     first = await scene.api.external_jobs.rebuild(limit=2)
     rest = await scene.api.external_jobs.rebuild(limit=2, before=first.next_before)

@@ -25,7 +25,7 @@ async def test_lists_are_shown_with_their_lanes_and_operated(scene: Scene):
     assert (await lists.set_policy("night", "ignore")).no_handler == "ignore"
 
 
-async def test_rates_caps_and_limits_are_set_and_taken_away(scene: Scene):
+async def test_rates_caps_and_limits_are_set_and_removed(scene: Scene):
     lists = scene.api.lists
     await scene.api.tasks.enqueue("greet", limit_key="customer:42/a", limit=1)
     (limit,) = (await lists.limit_key("customer:42/a", 5)).limits

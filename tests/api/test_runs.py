@@ -65,7 +65,7 @@ async def test_a_run_is_started_done_and_shown(scene: Scene):
     assert (await scene.api.runs.tasks(started.id)).tasks == []
 
 
-async def test_inputs_are_checked_unless_told_otherwise(scene: Scene):
+async def test_inputs_are_validated_by_default(scene: Scene):
     with raises_code("invalid_inputs", match="litres"):
         await scene.api.runs.start_from_source(SOURCES, "Brew", {})
     with pytest.raises(InvalidFlow):

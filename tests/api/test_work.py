@@ -16,7 +16,7 @@ from treadle.model.errors import ClaimLost, Forbidden, ListForbidden, TaskNotFou
 from treadle.settings import Settings
 
 
-async def test_a_worker_claims_tells_and_completes(scene: Scene):
+async def test_a_worker_claims_reports_and_completes(scene: Scene):
     made = await scene.api.tasks.enqueue("images.Shrink", {"n": 1})
     worker = await scene.api.work.register("w", ["images.*"])
     (held,) = (await scene.api.work.claim(worker.worker_id, limit=5)).tasks

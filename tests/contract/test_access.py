@@ -176,7 +176,7 @@ async def test_a_token_expires_at_its_instant_also_while_it_is_remembered(gate):
     assert (token.state, (await gate.tokens.list()).tokens, await gate.tokens.any_live()) == ("expired", [], False)
 
 
-async def test_a_revoked_token_is_refused_at_once_and_revoking_again_changes_nothing(gate, store, clock):
+async def test_a_revoked_token_is_rejected_immediately_and_revoking_is_idempotent(gate, store, clock):
     secret = await gate.make()
     await gate.tokens.find_access(secret)
     revoked = await gate.tokens.revoke("ci", actor="root")
@@ -199,7 +199,7 @@ async def test_a_token_revoked_by_another_process_is_refused_within_five_seconds
 
 
 @shared
-async def test_a_token_made_by_another_process_is_accepted_at_once(gate, database, clock):
+async def test_a_token_created_by_another_process_is_accepted_immediately(gate, database, clock):
     other = Gate(await database.open_store(), clock)
     assert not await gate.tokens.any_live()
     secret = await other.make("theirs", WORK)
@@ -316,7 +316,7 @@ async def test_there_is_no_token_of_an_unknown_name_or_id(gate):
     ],
 )
 @pytest.mark.parametrize("database", ["memory"], indirect=True)
-async def test_a_token_that_makes_no_sense_is_not_made(gate, options, error):
+async def test_an_invalid_token_is_not_created(gate, options, error):
     with pytest.raises(error):
         await gate.tokens.create(**{"name": "ci", "scopes": ["read"]} | options)
     assert (await gate.tokens.list(every=True)).tokens == []
@@ -412,7 +412,7 @@ async def test_a_session_ends_within_five_seconds_when_another_process_revokes_i
     assert await other.session_refusal(opened.cookie) == "revoked"
 
 
-async def test_a_closed_session_is_refused_at_once_and_closing_is_idempotent(gate, store):
+async def test_a_closed_session_is_rejected_immediately_and_closing_is_idempotent(gate, store):
     secret = await gate.make("ada")
     opened, stays = await gate.sessions.open(secret), await gate.sessions.open(secret)
     await gate.sessions.find(opened.cookie)
@@ -447,7 +447,7 @@ async def test_every_invalid_session_is_rejected_with_the_same_message(gate, sto
     assert await Gate(store, clock, "elsewhere").session_refusal(opened.cookie) == "unknown"
 
 
-async def test_a_token_is_no_session_and_a_session_no_token(gate):
+async def test_tokens_and_sessions_are_not_interchangeable(gate):
     secret = await gate.make()
     opened = await gate.sessions.open(secret)
     swapped = Credential(opened.access.session_id or "", opened.cookie[-43:]).text("tdl")

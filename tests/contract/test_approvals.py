@@ -118,7 +118,7 @@ async def test_a_worker_that_lost_its_claim_asks_nobody(desk):
     assert (await desk.approvals.list(every=True)).approvals == []
 
 
-async def test_approving_makes_the_task_ready_at_once_with_the_decision(desk):
+async def test_approving_makes_the_task_ready_immediately_with_the_decision(desk):
     task, shown = await desk.ask(context={"amount": 5})
     done = await desk.approvals.decide(shown.id, "approve", actor="ada", reason="fine")
     assert (done.state, done.ended_by) == ("approved", "ada")
@@ -133,7 +133,7 @@ async def test_approving_makes_the_task_ready_at_once_with_the_decision(desk):
     await check(desk.store)
 
 
-async def test_denying_fails_the_task_at_once(desk):
+async def test_denying_fails_the_task_immediately(desk):
     task, shown = await desk.ask()
     done = await desk.approvals.decide(shown.id, "deny", actor="ada", reason="too much")
     ended = await get(desk.store, task.id)
@@ -154,7 +154,7 @@ async def test_a_second_decision_is_refused_and_changes_nothing(desk, first, sec
     assert (await get(desk.store, task.id), await desk.approvals.get(shown.id)) == before
 
 
-async def test_of_many_decisions_at_once_one_counts(desk):
+async def test_concurrent_decisions_have_one_winner(desk):
     task, shown = await desk.ask()
     votes = [desk.approvals.decide(shown.id, "approve" if n % 2 else "deny", actor=f"p{n}") for n in range(8)]
     answers = await asyncio.gather(*votes, return_exceptions=True)
@@ -261,7 +261,7 @@ async def test_when_its_time_has_passed_the_task_fails(desk, clock):
     await check(desk.store)
 
 
-async def test_or_the_question_is_asked_again_by_a_new_approval(telling_desk, clock):
+async def test_an_expired_approval_can_be_requested_again(telling_desk, clock):
     desk, store = telling_desk, telling_desk.store
     task, first = await desk.ask(expires=60, on_expiry="ask_again", context={"n": 1})
     await clock.advance(MINUTE)

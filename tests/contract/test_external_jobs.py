@@ -67,7 +67,7 @@ async def test_a_canceled_job_is_resolved_and_its_service_told_by_a_task_of_its_
         await stage.engine.kernel.external_jobs.cancel(task_id, actor="ada")
 
 
-async def test_a_service_that_cannot_be_told_is_told_again_later(stage: Stage) -> None:
+async def test_notifying_a_service_of_a_cancellation_is_retried(stage: Stage) -> None:
     class Away(StubExternalSpecialist):
         down = True
 
@@ -221,7 +221,7 @@ async def test_a_task_past_its_own_deadline_ends_its_job_too(stage: Stage) -> No
     assert (await stage.job(task_id)).error_code == "deadline_exceeded"
 
 
-async def test_polls_that_raise_again_and_again_are_told_of(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_repeated_poll_errors_are_reported(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
     said: list[Any] = []
     monkeypatch.setattr(stage.engine.kernel.external_jobs, "_emit", said.append)
     stage.engine.specialist("render", StubExternalSpecialist([OSError("no")] * RAISES_IN_ROW))
@@ -244,7 +244,7 @@ async def test_a_job_polled_for_long_costs_constant_space(stage: Stage) -> None:
     assert [move.move for move in await stage.engine.kernel.reads.list_moves(task_id)] == ["hand_off"]
 
 
-async def test_records_are_made_again_from_their_events(stage: Stage) -> None:
+async def test_records_are_rebuilt_from_their_events(stage: Stage) -> None:
     stage.engine.specialist("render", StubExternalSpecialist([ExternalProductionHandle("job-1", 1, "half")]))
     task_id = await stage.dispatch()
     await stage.tick(1)

@@ -95,7 +95,7 @@ async def test_a_version_that_is_not_known_cannot_be_migrated_to(database, store
 
 
 @reachable
-async def test_two_stores_may_open_one_new_database_at_once(database):
+async def test_two_stores_can_open_a_new_database_concurrently(database):
     first, second = await asyncio.gather(database.open_store(), database.open_store())
     task = await put_one(first)
     assert (await get(second, task.id)).id == task.id

@@ -106,7 +106,7 @@ async def test_a_worker_that_was_too_slow_cannot_complete_and_the_result_of_the_
     assert await bench.engine.result(task_id) == {"by": "fast"}
 
 
-async def test_a_claim_is_told_by_worker_and_version_together(bench: Bench) -> None:
+async def test_a_claim_is_identified_by_worker_and_version(bench: Bench) -> None:
     one, other = await bench.worker("job"), await bench.worker("job")
     task_id = await bench.put("job")
     await bench.one(one)
@@ -137,7 +137,7 @@ async def test_heartbeats_keep_a_claim_and_silence_loses_it(bench: Bench) -> Non
         await bench.workers.heartbeat(worker_id, task_id, 1)
 
 
-async def test_a_lease_is_as_long_as_was_asked_for(bench: Bench) -> None:
+async def test_a_lease_has_the_requested_duration(bench: Bench) -> None:
     worker_id = await bench.worker("job")
     task_id = await bench.put("job")
     assert (await bench.one(worker_id, lease_for=30)).lease_for == 30_000
@@ -254,7 +254,7 @@ async def test_partial_results_are_merged_and_passed_on_at_takeover(bench: Bench
         await bench.workers.partial(worker_id, task_id, 1, {"c": 3})
 
 
-async def test_a_released_task_is_there_for_others_at_once(bench: Bench) -> None:
+async def test_a_released_task_is_available_immediately(bench: Bench) -> None:
     worker_id, other = await bench.worker("job"), await bench.worker("job")
     task_id = await bench.put("job")
     await bench.one(worker_id)

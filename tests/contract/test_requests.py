@@ -50,7 +50,7 @@ async def test_a_repeated_request_gets_the_stored_response(requests: Requests):
     assert await begin(requests) == await begin(requests) == ANSWER
 
 
-async def test_while_it_is_carried_out_nobody_else_does_so(requests: Requests):
+async def test_concurrent_requests_with_one_key_have_one_executor(requests: Requests):
     found = await asyncio.gather(*(begin(requests) for _ in range(8)), return_exceptions=True)
     assert [type(each) for each in found].count(Begun) == 1
     assert [type(each) for each in found].count(RequestInProgress) == 7
@@ -72,7 +72,7 @@ async def test_a_key_belongs_to_its_caller_and_its_route(requests: Requests):
     await begun(requests, key="other")
 
 
-async def test_where_nothing_was_made_the_key_is_free_again(requests: Requests):
+async def test_a_forgotten_request_frees_its_key(requests: Requests):
     await requests.forget(await begun(requests))
     again = await begin(requests, request=b"another")
     assert isinstance(again, Begun)

@@ -85,7 +85,7 @@ async def test_a_schedule_that_ticks_for_long_leaves_one_live_task_and_a_small_r
     assert await timing.store.log.list_moves(schedule.id) == []
 
 
-async def test_a_time_that_is_asked_for_once_ends_the_schedule(timing: Timing) -> None:
+async def test_a_one_time_schedule_ends_after_its_tick(timing: Timing) -> None:
     at = timing.in_(HOUR)
     await timing.schedules.create("launch", at=at, task="job")
     await timing.turns(2 * HOUR, 20 * MINUTE)
@@ -99,7 +99,7 @@ async def test_a_time_that_is_asked_for_once_ends_the_schedule(timing: Timing) -
     await timing.check()
 
 
-async def test_a_time_that_has_passed_is_due_at_once(timing: Timing) -> None:
+async def test_a_past_time_is_due_immediately(timing: Timing) -> None:
     await timing.schedules.create("launch", at=timing.in_(-HOUR), task="job")
     await timing.turn()
     assert len(await timing.started()) == 1
@@ -155,7 +155,7 @@ async def test_a_clock_that_goes_back_fires_nothing_twice(timing: Timing) -> Non
     assert await timing.ticks() == [as_text(began + n * MINUTE) for n in range(1, 7)]
 
 
-async def test_a_clock_that_leaps_ahead_is_caught_up_with_as_the_policy_says(timing: Timing) -> None:
+async def test_catch_up_after_a_clock_jump_follows_the_policy(timing: Timing) -> None:
     began = timing.clock.now()
     await timing.schedules.create("tidy", every=60, task="job", overlap="allow")
     await timing.pass_(10 * DAY + 30 * SECOND)
@@ -205,7 +205,7 @@ async def test_each_catch_up_policy_fires_as_previewed_after_a_day_of_downtime(
 # --- overlap ---
 
 
-async def test_a_tick_is_skipped_while_the_last_one_goes_on(timing: Timing) -> None:
+async def test_a_tick_is_skipped_while_the_previous_one_runs(timing: Timing) -> None:
     await timing.schedules.create("report", every=60, task="job", overlap="skip")
     await timing.turns(3 * MINUTE, MINUTE)
     (only,) = await timing.started()
@@ -279,7 +279,7 @@ async def test_a_tick_starts_a_run_of_a_published_flow_once(timing: Timing) -> N
     await timing.check()
 
 
-async def test_a_run_that_goes_on_is_seen_by_the_overlap_policy(timing: Timing) -> None:
+async def test_the_overlap_policy_counts_running_runs(timing: Timing) -> None:
     await timing.flows.publish("daily", [("daily.afl", FLOW)])
     await timing.schedules.create("daily", every=60, workflow="time.Daily", flow="daily", tick_as="day", overlap="cancel")
     await timing.turns(2 * MINUTE, MINUTE)

@@ -84,7 +84,7 @@ async def test_existing_files_can_be_reported_as_new(timing: Timing, inbox: Path
     assert await timing.changes() == [("created", "old.csv")]
 
 
-async def test_modified_deleted_and_renamed_files_are_told_as_chosen(timing: Timing, inbox: Path) -> None:
+async def test_modified_deleted_and_renamed_files_are_reported_as_configured(timing: Timing, inbox: Path) -> None:
     await timing.watchers.create("inbox", directory=str(inbox), changes=["created", "modified", "deleted"], settle=0, task="job")
     await timing.watchers.create("quiet", directory=str(inbox), settle=0, task="other")
     await timing.look()
@@ -110,7 +110,7 @@ async def test_modified_deleted_and_renamed_files_are_told_as_chosen(timing: Tim
     await timing.check()
 
 
-async def test_a_half_written_file_is_not_told_of_until_it_stays_the_same(timing: Timing, inbox: Path) -> None:
+async def test_a_half_written_file_is_reported_once_it_is_stable(timing: Timing, inbox: Path) -> None:
     await timing.watchers.create("inbox", directory=str(inbox), every=10, settle=15, task="job")
     await timing.look()
     with (inbox / "big").open("wb", buffering=0) as file:
@@ -183,7 +183,7 @@ async def test_links_do_not_lead_out_of_the_directory(timing: Timing, inbox: Pat
     assert sorted(name for _, name in await timing.changes()) == ["in", "real"]
 
 
-async def test_odd_names_are_told(timing: Timing, inbox: Path) -> None:
+async def test_unusual_file_names_are_reported(timing: Timing, inbox: Path) -> None:
     names = ["späße.csv", "with space", "new\nline", "q'uote"]
     for name in names:
         (inbox / name).write_text(name)
@@ -493,7 +493,7 @@ async def test_big_answers_are_known_by_their_headers_alone(timing: Timing, addr
     assert error["code"] == "http_too_large"
 
 
-async def test_an_answer_that_drips_is_given_up(timing: Timing) -> None:
+async def test_a_response_that_trickles_times_out(timing: Timing) -> None:
     """Each piece comes in time, but the whole does not."""
     stop = threading.Event()
 
@@ -521,7 +521,7 @@ async def test_an_answer_that_drips_is_given_up(timing: Timing) -> None:
     assert error["code"] == "http_timeout"
 
 
-async def test_nobody_at_an_address_is_said(timing: Timing) -> None:
+async def test_an_unreachable_url_is_reported(timing: Timing) -> None:
     await timing.watchers.create("prices", url="http://127.0.0.1:9/nothing", fetch_timeout=2, task="job")
     await timing.look()
     error = (await timing.watchers.get("prices")).error
@@ -558,7 +558,7 @@ async def test_looking_now_does_not_wait_for_the_interval(timing: Timing, inbox:
     await timing.check()
 
 
-async def test_edits_and_removal_take_effect_at_once(timing: Timing, inbox: Path) -> None:
+async def test_edits_and_removal_take_effect_immediately(timing: Timing, inbox: Path) -> None:
     made = await timing.watchers.create("inbox", directory=str(inbox), every=HOUR / 1000, task="job")
     await timing.look()
     edited = await timing.watchers.edit("inbox", every=10, changes=["deleted"], inputs={"n": 2}, actor="ada")

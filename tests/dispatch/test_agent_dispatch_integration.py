@@ -178,7 +178,7 @@ async def test_non_retryable_errors_fail_immediately_and_a_wait_keeps_its_checkp
     assert await coordinator.engine.result(patient, timeout=BOUND) == {"branch": "fix-2", "attempts": 0}
 
 
-async def test_no_more_jobs_run_at_once_than_the_limit(coordinator):
+async def test_concurrent_jobs_stay_within_the_limit(coordinator):
     running = most = 0
 
     async def solve(_: TaskState) -> None:

@@ -27,7 +27,7 @@ ROOT = Path(__file__).parents[2]
 
 
 @pytest.mark.parametrize("kind", ALL)
-def test_the_blocking_face_does_the_same(kind, request, tmp_path):
+def test_the_blocking_facade_behaves_the_same(kind, request, tmp_path):
     with Persistence(url_of(kind, request, tmp_path), settings=Settings()) as store, BlockingCoordinator(store) as coordinator:
         task_id = coordinator.enqueue(issue(5), priority=1)
         assert coordinator.dequeue("worker-1").id == task_id

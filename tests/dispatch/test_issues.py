@@ -26,7 +26,7 @@ from treadle.model.errors import InvalidPayload
 REPOSITORY = issue()["repository"]
 
 
-def test_an_issue_is_made_from_json_and_back():
+def test_an_issue_round_trips_through_json():
     made = make_issue(issue(7, body="text"))
     assert isinstance(made.repository, Repository)
     assert (made.labels, made.body, made.installation and made.installation.id) == ([Label("bug")], "text", 9)
@@ -92,7 +92,7 @@ async def test_text_that_stores_cannot_keep_alike_is_refused(coordinator):
         await coordinator.enqueue(issue(body="a\x00b"))
 
 
-async def test_a_long_body_comes_back_whole(coordinator: AgentCoordinator):
+async def test_a_long_body_is_returned_complete(coordinator: AgentCoordinator):
     body = "lorem " * 5_000
     task_id = await coordinator.enqueue(issue(body=body))
     task = await coordinator.dequeue("worker-1")

@@ -105,7 +105,7 @@ def test_tasks_are_done_tried_again_and_failed(yard: Yard):
 
 
 @pytest.mark.parametrize("notices", ["with its result", "with a heartbeat"])
-def test_one_that_is_slower_than_its_lease_drops_its_work_and_the_result_is_the_others(yard: Yard, notices: str):
+def test_a_worker_slower_than_its_lease_loses_its_task_to_another(yard: Yard, notices: str):
     for name in ("started", "go"):
         (yard.folder / name).unlink(missing_ok=True)
         os.mkfifo(yard.folder / name)
@@ -130,7 +130,7 @@ def test_one_that_is_slower_than_its_lease_drops_its_work_and_the_result_is_the_
     assert (shown["state"], shown["result"], shown["claim_version"]) == ("completed", {"by": "quick"}, 2)
 
 
-def test_one_that_is_stopped_gives_its_task_back_at_once(yard: Yard):
+def test_a_stopped_worker_releases_its_task_immediately(yard: Yard):
     (yard.folder / "started").unlink(missing_ok=True)
     os.mkfifo(yard.folder / "started")
     task_id = yard.enqueue({"gate": 1})
@@ -142,6 +142,6 @@ def test_one_that_is_stopped_gives_its_task_back_at_once(yard: Yard):
     assert yard.show(task_id)["result"] == {"by": "next"}
 
 
-def test_one_without_access_says_so_and_ends(yard: Yard):
+def test_a_worker_without_access_exits_with_an_error(yard: Yard):
     stranger = Yard(yard.folder, yard.url, "tr_wrong")
     assert "cannot register: 401" in ended(stranger.worker("stranger"))

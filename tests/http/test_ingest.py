@@ -195,7 +195,7 @@ async def test_a_token_does_not_stand_in_for_the_signature(hub: Hub):
     assert (await hub.send(OPENED, signature="sha256=0")).status_code == 403
 
 
-async def test_a_signature_of_odd_characters_is_no_signature():
+async def test_a_signature_with_invalid_characters_is_rejected():
     assert not is_signed(SECRET, b"", "sha256=\udcff\u2713")
 
 
@@ -234,7 +234,7 @@ async def test_oversized_bodies_are_refused(hub: Hub):
     assert (large.status_code, large.json()["code"]) == (413, "payload_too_large")
 
 
-async def test_without_a_secret_nothing_is_taken_in():
+async def test_without_a_secret_no_delivery_is_accepted():
     async with Engine(settings=replace(SETTINGS, github_secret="")) as engine:
         transport = httpx.ASGITransport(make_app(engine, open_access=True))
         async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1") as client:

@@ -54,7 +54,7 @@ def following(client: httpx.AsyncClient) -> asyncio.Task[httpx.Response]:
     return asyncio.create_task(client.get(EVENTS))
 
 
-async def test_one_more_than_may_wait_is_told_to_come_again_and_the_others_go_on_waiting():
+async def test_callers_over_the_waiting_limit_are_refused_and_the_others_keep_waiting():
     async with staged(http_waiting=2) as stage, stage.client() as client:
         worker_id = await worker_of(client)
         claim, stream = claiming(client, worker_id), following(client)
@@ -159,7 +159,7 @@ async def test_a_session_that_is_closed_waits_no_more_and_other_callers_do(stage
 
 
 @pytest.mark.parametrize("body", [b"", b'{"name": "gr'])
-async def test_a_body_that_does_not_come_is_waited_for_no_longer(stage: Stage, body: bytes):
+async def test_a_request_body_that_stalls_times_out(stage: Stage, body: bytes):
     async def slow() -> AsyncIterator[bytes]:
         yield body
         await asyncio.Event().wait()

@@ -85,7 +85,7 @@ def odd(found: dict[Place, tuple[int, str]], *expected: tuple[int, str]) -> dict
     return {str(place): answer for place, answer in found.items() if answer not in expected}
 
 
-def test_there_are_many_and_all_but_a_few_are_guarded():
+def test_all_routes_but_the_listed_ones_require_a_token():
     assert len(GUARDED) > 40
     signed = {"POST /v1/external-jobs/{job_id}/callback", "POST /v1/ingest/github"}
     assert {str(place) for place in PLACES if place.public} == {

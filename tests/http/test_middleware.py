@@ -67,7 +67,7 @@ async def test_a_body_that_does_not_say_how_large_it_is_is_refused_when_it_is(st
     assert sent <= limit + (1 << 17)
 
 
-async def test_a_payload_over_its_own_limit_is_told_by_the_engine(stage: Stage):
+async def test_a_payload_over_the_engine_limit_is_rejected(stage: Stage):
     async with stage.client() as client:
         big = "x" * stage.engine.kernel.settings.payload_limit
         answer = await client.post("/v1/tasks", json={"name": "greet", "payload": {"big": big}})
@@ -82,7 +82,7 @@ async def test_a_malformed_json_body_is_an_invalid_request(stage: Stage):
             assert answer.json()["code"] == "invalid_request"
 
 
-async def test_routes_and_methods_that_are_not_there_are_problems(stage: Stage):
+async def test_unknown_routes_and_methods_are_problems(stage: Stage):
     async with stage.client() as client:
         missing, wrong = await client.get("/v1/nowhere"), await client.delete("/v1/tasks")
     assert (missing.status_code, missing.json()["code"]) == (404, "no_such_route")
@@ -97,7 +97,7 @@ async def test_the_log_has_neither_queries_nor_path_parameters(stage: Stage, cap
     assert "secret" not in caplog.text
 
 
-async def test_a_bug_is_answered_with_a_problem_that_tells_nothing(
+async def test_an_internal_error_is_a_problem_without_details(
     stage: Stage, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ):
     async def broken(*_: object, **__: object) -> None:
@@ -161,7 +161,7 @@ async def test_numbers_that_no_store_can_keep_are_refused(stage: Stage):
     ("path", "body"),
     [("/v1/tasks", {f"k{number}": 1 for number in range(1000)}), ("/v1/tasks/batch", {"tasks": [{"nam": 1}] * 1000})],
 )
-async def test_of_many_things_that_do_not_fit_a_few_are_told(stage: Stage, path: str, body: dict[str, object]):
+async def test_the_number_of_reported_problems_is_limited(stage: Stage, path: str, body: dict[str, object]):
     async with stage.client() as client:
         answer = await client.post(path, json=body)
     assert answer.status_code == 422

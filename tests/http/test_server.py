@@ -81,7 +81,7 @@ def test_loopback_addresses_are_recognised(host: str, expected: bool):
 
 
 @pytest.mark.parametrize("host", ["0.0.0.0", ""])
-async def test_without_a_token_nobody_else_may_reach_it(host: str):
+async def test_without_a_token_only_loopback_is_served(host: str):
     async with Engine("memory://") as engine:
         with pytest.raises(Refused, match="token create"):
             await HttpServer(engine, HttpOptions(host=host, port=0)).listen()
@@ -164,7 +164,7 @@ async def test_a_client_works_over_a_real_connection():
             await client.tasks.enqueue("greet", {"big": "x" * (3 << 20)})
 
 
-async def test_long_polls_end_at_once_when_the_server_stops():
+async def test_long_polls_end_immediately_when_the_server_stops():
     async with Engine("memory://") as engine:
         async with HttpServer(engine, HttpOptions(port=0, open_access=True, grace=60)) as server:
             client = Client(server.url)

@@ -140,7 +140,7 @@ REPEATED = frozenset(
 
 
 @pytest.mark.parametrize("name", TOOLS)
-def test_hints_are_as_the_table_says(name: str):
+def test_hints_match_the_table(name: str):
     hints = TOOLS[name].listed().annotations
     assert hints is not None
     reads = name in READ_ONLY or name.endswith(("_list", "_show"))

@@ -91,7 +91,7 @@ async def test_with_a_worker_it_serves_handlers_registered_in_the_store(treadle:
 
 
 @pytest.mark.parametrize("command", ["up", "mcp"])
-async def test_servers_have_it_and_stop_when_told(treadle: Treadle, command: str):
+async def test_servers_offer_mcp_and_stop_on_request(treadle: Treadle, command: str):
     arguments = ["mcp", "--http"] if command == "mcp" else ["up"]
     with treadle.started(*arguments, "--json") as serving:
         started = json.loads(serving.first)

@@ -47,7 +47,7 @@ async def test_an_open_server_answers_its_own_machine_alone():
             assert (answer.status_code, answer.headers["Allow"]) == (405, "POST")
 
 
-async def test_with_a_token_nobody_gets_in_without_one():
+async def test_a_server_with_tokens_rejects_callers_without_one():
     async with shop_engine() as engine:
         made = await engine.kernel.tokens.create("ada", [Scope.READ])
         async with serving(engine) as server, httpx.AsyncClient(timeout=BOUND, verify=False) as http:

@@ -202,7 +202,7 @@ async def test_lines_about_a_run_are_paged_both_ways():
             assert before["lines"] == every["lines"][:-1]
 
 
-async def test_a_function_is_told_a_signal():
+async def test_signals_and_updates_reach_a_function():
     engine = shop_engine()
 
     @engine.function("wait")
@@ -404,7 +404,7 @@ async def test_arguments_that_do_not_fit_are_a_tool_error_that_says_which():
             await call.client.call_tool("task_eat", {})
 
 
-async def test_a_bug_is_an_error_that_tells_nothing_of_itself(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture):
+async def test_an_internal_error_is_reported_without_details(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture):
     async with at_work(shop_engine()) as call:
 
         async def broken(*_: object, **__: object) -> None:

@@ -36,7 +36,7 @@ async def test_pending_approvals_are_listed_and_decided(visit: Visit):
     assert "local" in page
 
 
-async def test_several_are_decided_at_once(visit: Visit):
+async def test_several_approvals_are_decided_together(visit: Visit):
     ids = await asked(visit, 3)
     answer = await visit.browser.post("/approvals", data={"id": ids[:2], "decision": "deny"}, follow_redirects=True)
     assert "2 decided." in answer.text

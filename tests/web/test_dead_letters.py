@@ -61,7 +61,7 @@ async def test_bulk_work_on_everything_says_so_first(visit: Visit):
     assert "2 letters discarded." in await visit.do("/dead-letters/discard")
 
 
-async def test_bulk_work_that_one_request_cannot_finish_goes_on(visit: Visit, monkeypatch: pytest.MonkeyPatch):
+async def test_bulk_operations_continue_over_several_requests(visit: Visit, monkeypatch: pytest.MonkeyPatch):
     await fail(visit, 6)
     monkeypatch.setattr(dead_letters, "AT_ONCE", 1)
     monkeypatch.setattr(dead_letters, "BATCH", 2)
@@ -95,7 +95,7 @@ async def test_handler_error_messages_are_escaped(visit: Visit):
         assert "<img" not in page
 
 
-async def test_nothing_that_fits_is_said_instead_of_a_button(visit: Visit):
+async def test_an_empty_selection_is_explained_and_offers_no_button(visit: Visit):
     page = main_of(await visit.page("/dead-letters/retry?name=fail"))
     assert "No dead letter matches" in page
     assert 'method="post"' not in page

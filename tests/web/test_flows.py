@@ -78,14 +78,14 @@ def test_colours_change_no_character_and_escape_all():
     assert not any("<a>" in line or "</pre>" in line for line in highlight(text))
 
 
-async def test_a_version_that_is_none_is_told_in_words(visit: Visit):
+async def test_an_invalid_or_missing_version_has_the_right_status(visit: Visit):
     await visit.engine.kernel.flows.publish("shop", [("shop.afl", SHOP)], actor="ada")
     for version, status in (("²", 422), ("x", 422), ("9" * 30, 404), ("2", 404)):
         assert (await visit.browser.get(f"/flows/shop?version={version}")).status_code == status
 
 
 @pytest.mark.parametrize("typed", ["[" * 5000, "{", "1" * 5000, "\ud800".encode("utf-8", "surrogatepass").decode("latin-1")])
-async def test_inputs_that_cannot_be_read_are_told_in_words(visit: Visit, typed: str):
+async def test_unparsable_inputs_are_rejected(visit: Visit, typed: str):
     await visit.engine.kernel.flows.publish("shop", [("shop.afl", SHOP)], actor="ada")
     form = {"workflow": "shop.Checkout", "in-amount": "1", "in-items": typed}
     assert "in-items" not in await visit.do("/flows/shop/start", **form)

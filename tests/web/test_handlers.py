@@ -41,7 +41,7 @@ async def test_a_handler_is_registered_edited_tried_and_removed(visit: Visit, tm
     assert "No registered handlers." in await visit.page("/handlers")
 
 
-async def test_a_module_that_is_not_there_is_said(visit: Visit, tmp_path: Path):
+async def test_a_missing_module_is_reported(visit: Visit, tmp_path: Path):
     visit.engine.kernel.settings = replace(visit.engine.kernel.settings, handler_roots=(str(tmp_path),))
     await visit.do("/handlers", facet_name="billing.Pay", module_uri="no.such.module")
     assert "not found" in main_of(await visit.page("/handlers"))

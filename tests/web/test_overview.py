@@ -30,7 +30,7 @@ async def test_an_idle_system_is_well_and_says_how_to_begin(visit: Visit):
     assert "treadle run" in page
 
 
-async def test_work_that_nobody_serves_is_said_in_the_first_line(visit: Visit):
+async def test_unserved_tasks_are_reported_at_the_top(visit: Visit):
     await visit.engine.enqueue("fax", {})
     page = main_of(await visit.page("/"))
     assert "Something is wrong" in page
@@ -74,7 +74,7 @@ async def test_a_token_of_one_list_sees_its_tasks_alone(visit: Visit):
             assert ("in.night" in page) is (len(lists) == 1)
 
 
-def test_a_minute_that_was_not_wholly_counted_is_not_told_as_one():
+def test_an_incompletely_counted_minute_has_no_rate():
     minutes = [ThroughputMinute(Instant.of(each * MINUTE), 5, 1, 0, 0, 250 * each) for each in range(3)]
     assert summed(Throughput(minutes, Instant.of(0))).a_minute == 6
     assert summed(Throughput(minutes, Instant.of(2 * MINUTE))).a_minute is None

@@ -28,7 +28,7 @@ async def test_a_token_is_made_its_secret_shown_once_and_revoked(visit: Visit):
         assert (await visit.engine.kernel.tokens.list()).tokens == []
 
 
-async def test_a_token_for_nothing_is_refused_in_words(visit: Visit):
+async def test_a_token_without_scopes_is_rejected_with_an_explanation(visit: Visit):
     assert "scope" in main_of(await visit.do("/settings/tokens", name="ada"))
     assert (await visit.engine.kernel.tokens.list()).tokens == []
 
@@ -77,7 +77,7 @@ async def test_the_store_is_shown_and_its_log_verified_page_by_page(visit: Visit
     assert "3 histories were checked." in page
 
 
-async def test_problems_that_were_found_before_are_told_to_the_end(visit: Visit):
+async def test_problems_of_earlier_verify_steps_stay_listed(visit: Visit):
     page = main_of(await visit.do("/settings/verify", problem="task <b>7</b>: move 2 should be number 1"))
     assert "1 problem" in page
     assert "task &lt;b&gt;7&lt;/b&gt;: move 2 should be number 1" in page

@@ -37,7 +37,7 @@ async def test_a_live_refresh_neither_shows_nor_consumes_a_notice(visit: Visit):
     assert "is now paused." in await visit.page("/tasks")
 
 
-async def test_a_page_that_is_not_there_says_so(visit: Visit):
+async def test_the_page_of_a_missing_task_is_not_found(visit: Visit):
     answer = await visit.browser.get("/tasks/01935b8e-7c3a-7000-8000-000000000000")
     assert (answer.status_code, "There is no task" in answer.text) == (404, True)
 
@@ -70,7 +70,7 @@ async def test_a_visitor_without_a_session_is_redirected_to_the_login(visit: Vis
         assert "greet is now paused." in await visit.do(f"/tasks/{made.id}/pause", csrf=csrf)
 
 
-async def test_an_address_without_a_page_is_told_to_people_on_a_page_and_to_programs_as_a_problem(visit: Visit):
+async def test_an_unknown_url_is_a_page_for_browsers_and_a_problem_for_programs(visit: Visit):
     answer = await visit.browser.get("/nowhere/<b>", headers={"Accept": "text/html"})
     assert (answer.status_code, "There is no page /nowhere/" in answer.text, "<b>" in answer.text) == (404, True, False)
     answer = await visit.browser.get("/settings/tokens", headers={"Accept": "text/html"})

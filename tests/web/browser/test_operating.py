@@ -159,7 +159,7 @@ async def log_in_and_out(screen: Screen) -> None:
     await screen.sees("greet is now paused.")
 
 
-async def test_a_wrong_token_is_refused_in_words(screen: Screen):
+async def test_a_wrong_token_is_rejected_with_an_explanation(screen: Screen):
     await screen.engine.kernel.tokens.create("ada", ["read"])
     await screen.go("/login")
     await screen.page.get_by_label("Token").fill("treadle_nonsense")

@@ -81,7 +81,7 @@ async def test_clocks_of_a_task_count_down(screen: Screen):
     assert "min" in (await clock.text_content() or "")
 
 
-async def test_bulk_work_goes_on_by_itself(screen: Screen, monkeypatch: pytest.MonkeyPatch):
+async def test_bulk_operations_continue_automatically(screen: Screen, monkeypatch: pytest.MonkeyPatch):
     from treadle.interfaces.web import dead_letters
 
     monkeypatch.setattr(dead_letters, "AT_ONCE", 1)
