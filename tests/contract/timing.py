@@ -33,7 +33,7 @@ from treadle.model.states import TaskState
 from treadle.model.tasks import Task
 from treadle.model.values import decode
 from treadle.testing import ManualClock
-from treadle.workers.context import Context, Handler
+from treadle.workers.context import Context, RegisteredHandler
 from treadle.workers.scanner import Scanner
 
 SECOND, MINUTE, HOUR, DAY = 1000, 60_000, 3_600_000, 86_400_000
@@ -42,10 +42,10 @@ SECOND, MINUTE, HOUR, DAY = 1000, 60_000, 3_600_000, 86_400_000
 class InThisThread:
     """An executor for tests that runs everything in the calling thread."""
 
-    async def in_thread(self, handler: Handler, arguments: tuple[Any, ...]) -> Any:
+    async def in_thread(self, handler: RegisteredHandler, arguments: tuple[Any, ...]) -> Any:
         return handler.call(*arguments)
 
-    async def in_process(self, handler: Handler, context: Context) -> Any:
+    async def in_process(self, handler: RegisteredHandler, context: Context) -> Any:
         raise NotImplementedError
 
     def abandoned(self, names: Iterable[str]) -> int:

@@ -21,7 +21,7 @@ from tests.limits import BOUND
 from treadle import ApprovalRequest, AwaitingApproval, Context, Engine
 from treadle.kernel.effects.decide import Begin, Effect
 from treadle.kernel.queue.service import Queue
-from treadle.kernel.recovery import Place
+from treadle.kernel.recovery import RecoveringServer
 from treadle.kernel.store.process import SystemClock
 from treadle.kernel.store.units import Unit
 from treadle.kernel.telemetry.events import Event, Recovered
@@ -63,8 +63,8 @@ async def held_by(engine: Engine, owner: Server, lease_for: int = 60_000) -> Tas
     return taken
 
 
-def place(alive: Sequence[int] = (), name: str = "billing-1", **fields: Any) -> Place:
-    return Place(**{"name": name, "host": HOST, "is_alive": lambda pid: pid in alive} | fields)
+def place(alive: Sequence[int] = (), name: str = "billing-1", **fields: Any) -> RecoveringServer:
+    return RecoveringServer(**{"name": name, "host": HOST, "is_alive": lambda pid: pid in alive} | fields)
 
 
 async def test_tasks_of_an_earlier_process_of_this_server_are_ready_immediately(url: str) -> None:
@@ -150,7 +150,7 @@ async def test_two_live_workers_take_nothing_from_each_other(shared_url: str) ->
         task = await first.enqueue("work")
         await asyncio.wait_for(started.wait(), BOUND)
         async with second.worker(name="billing-1"):
-            assert (await second.kernel.recovery.recover(Place("billing-1", HOST, lambda pid: True))).did is False
+            assert (await second.kernel.recovery.recover(RecoveringServer("billing-1", HOST, lambda pid: True))).did is False
             go.set()
             assert await first.result(task, timeout=BOUND) == {"attempt": 1}
     assert ran == [1]

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from tests.simulation.submissions.submission import Submission
 
-from treadle.kernel.watchers.decide import Content, Fetched, Found, Scan
+from treadle.kernel.watchers.decide import Content, Fetched, Scan, ScannedFile
 from treadle.model.errors import LookFailed
 from treadle.model.watchers import Item, Source
 from treadle.testing.simulation import Fault, Process, Simulation
@@ -86,7 +86,7 @@ class FileLooks:
         await self._pass()
         place = self._files.places.get(source.place, {})
         files = ((name, file.content, file.mtime) for name, file in sorted(place.items()))
-        return Scan([Found(name, len(content), mtime, name) for name, content, mtime in files if content is not None])
+        return Scan([ScannedFile(name, len(content), mtime, name) for name, content, mtime in files if content is not None])
 
     async def read(self, source: Source, names: Sequence[str]) -> dict[str, Content]:
         """The content stands for its hash."""

@@ -27,7 +27,7 @@ from treadle.model.states import TaskState
 from treadle.model.tasks import Claim, LogLine, Task
 from treadle.model.text import safe_logger
 from treadle.model.values import decode
-from treadle.workers.context import Context, Handler, Registry
+from treadle.workers.context import Context, RegisteredHandler, Registry
 
 _log = safe_logger("treadle.agents")
 
@@ -347,7 +347,7 @@ class Agent:
     def _ask(self, task: Task, context: Context) -> Outcome | None:
         return self._persistence.run(self._persistence.ask_prompt(task, context))
 
-    def _handle(self, task: Task, handler: Handler | None) -> None:
+    def _handle(self, task: Task, handler: RegisteredHandler | None) -> None:
         """Handle one task in this thread to its end; errors of handlers never propagate."""
 
         def work(context: Context) -> Outcome | None:

@@ -18,7 +18,7 @@ from treadle.model.errors import InvalidInput
 from treadle.model.outcomes import Outcome
 from treadle.model.records import HandlerRegistration
 from treadle.model.text import safe_logger
-from treadle.workers.context import Context, Handler, Registry, make_handler
+from treadle.workers.context import Context, RegisteredHandler, Registry, make_handler
 
 Callback = Callable[[dict[str, Any]], Any]
 """Takes the payload and returns a dict; may be a coroutine function."""
@@ -53,7 +53,7 @@ def agent_handler(
     *,
     timeout_for: int | None = None,
     metadata: dict[str, Any] | None = None,
-) -> Handler:
+) -> RegisteredHandler:
     """Wrap an agent's function as a handler: it runs in a thread, with the agent keys in its payload.
 
     `find` returns the function, given the milliseconds that the attempt may take.
@@ -77,7 +77,7 @@ _log = safe_logger("treadle.agents")
 class LiveRegistry(Registry):
     """A registry that replaces all its handlers together."""
 
-    def replace(self, handlers: Iterable[Handler]) -> None:
+    def replace(self, handlers: Iterable[RegisteredHandler]) -> None:
         """Replace all handlers; running calls keep theirs."""
         self._handlers = {handler.name: handler for handler in handlers}
 
@@ -165,7 +165,7 @@ class RegistryRunner(Agent):
         every = self._config.registry_refresh_interval_ms / 1000
         self._repeat(stop, every, self.refresh, "the handler registrations could not be read")
 
-    def _handler(self, registration: HandlerRegistration) -> Handler:
+    def _handler(self, registration: HandlerRegistration) -> RegisteredHandler:
         def find(timeout_for: int | None) -> Callback:
             limit = min(IMPORT_LIMIT, (timeout_for or registration.timeout_ms) * 0.8 / 1000)
             return self.modules.find(registration, in_thread=self._starting, limit=limit)

@@ -21,7 +21,7 @@ from treadle.engine.status_server import StatusServer, json_route
 from treadle.model.errors import Contended, NonRetryable, NotFound, Refused
 from treadle.model.states import RunState
 from treadle.model.text import safe_logger
-from treadle.workers.context import Context, Handler, Registry, make_handler
+from treadle.workers.context import Context, RegisteredHandler, Registry, make_handler
 
 _log = safe_logger("treadle.agents")
 EXECUTE, RESUME = "afl:execute", "afl:resume"
@@ -40,7 +40,7 @@ class _ServiceRegistry(Registry):
         for name, call in ((EXECUTE, self._execute), (RESUME, self._resume)):
             self.add(make_handler(name, call))
 
-    def find(self, name: str) -> Handler | None:
+    def find(self, name: str) -> RegisteredHandler | None:
         """Return the handler for tasks of that name: exact, short, or the default."""
         if name in (EXECUTE, RESUME):
             return self._handlers[name]

@@ -20,7 +20,7 @@ from treadle.model.errors import ClaimLost, InvalidPolicy, NonRetryable, Treadle
 from treadle.model.names import HANDLER
 from treadle.model.outcomes import Problem, Retry, Succeeded, Waiting
 from treadle.model.values import decode, encode
-from treadle.workers.context import Context, Handler, Registry, make_handler
+from treadle.workers.context import Context, RegisteredHandler, Registry, make_handler
 
 JobHandler = Callable[..., Any]
 """Takes (task: TaskState) or (task, ctx); results and exceptions mean the same as for every handler, except that a result with
@@ -60,7 +60,7 @@ class DispatchHost(AgentHost):
             self._log_writer.add(end_line(event.task_id, self._kernel.clock.now(), event.attempt, self._worker_id, error))
 
 
-def _wrapped(engine: Engine, config: DispatchConfig, worker_id: str, handler: JobHandler) -> Handler:
+def _wrapped(engine: Engine, config: DispatchConfig, worker_id: str, handler: JobHandler) -> RegisteredHandler:
     """Wrap the user's handler: store the job's worker, and pass the job as a typed object."""
     inner = make_handler(config.name, handler, concurrency=config.max_concurrent_tasks)
     if inner.arguments == 0:

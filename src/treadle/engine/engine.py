@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from treadle.kernel.search.service import Search
     from treadle.kernel.store.value_store import Codec
     from treadle.kernel.watchers.service import Watchers
-    from treadle.workers.functions.registry import Function as RegisteredFunction
+    from treadle.workers.functions.registry import RegisteredFunction
 
 P = ParamSpec("P")
 A = TypeVar("A")

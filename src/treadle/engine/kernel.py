@@ -74,7 +74,7 @@ if TYPE_CHECKING:
     from treadle.model.records import Record
     from treadle.model.tasks import Claim, NewTask, Task
     from treadle.workers.call import Executor
-    from treadle.workers.context import Handler
+    from treadle.workers.context import RegisteredHandler
     from treadle.workers.keeper.link import KeptBy
     from treadle.workers.notifications import AlertSender, Notifier
 
@@ -128,7 +128,7 @@ class WorkerPart(Protocol):
     def check(self) -> None:
         """Raise if this process lacks something that the part needs. Called before the worker starts."""
 
-    def find(self, kind: str, name: str) -> Handler | None:
+    def find(self, kind: str, name: str) -> RegisteredHandler | None:
         """Return the handler for tasks of that kind and name, if this process serves them."""
 
     def start_tasks(self) -> Sequence[NewTask]:

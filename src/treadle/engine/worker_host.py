@@ -14,7 +14,7 @@ from treadle.engine.machine import Machine, SystemMachine
 from treadle.kernel.core import STORE_TIMEOUT
 from treadle.kernel.queue.engine_tasks import cancel_work, expire_run
 from treadle.kernel.queue.waker import Waker
-from treadle.kernel.recovery import Place
+from treadle.kernel.recovery import RecoveringServer
 from treadle.kernel.store.units import Unit
 from treadle.kernel.takeover import Watch
 from treadle.kernel.telemetry.events import (
@@ -36,7 +36,7 @@ from treadle.model.stored import write
 from treadle.model.tasks import Claim, Server
 from treadle.version import VERSION
 from treadle.workers.builtins import SCAN_CONCURRENCY, run_handlers, service_handlers
-from treadle.workers.context import Catalog, Handler, Registry
+from treadle.workers.context import Catalog, RegisteredHandler, Registry
 from treadle.workers.effects import EffectKernel
 from treadle.workers.executor import SystemExecutor
 from treadle.workers.functions.execution import Runtime
@@ -230,7 +230,7 @@ class WorkerHost:
         own = [name for part in self._parts for name in part.names]
         return [*self._registry.names(), *self._registry.offers(), *others, *kernel.function_registry.names(), *own]
 
-    def _find_own(self, kind: str, name: str) -> Handler | None:
+    def _find_own(self, kind: str, name: str) -> RegisteredHandler | None:
         """Return the handler of an extension's kind."""
         return next((handler for part in self._parts if (handler := part.find(kind, name)) is not None), None)
 
@@ -311,7 +311,7 @@ class WorkerHost:
         """Clean up after crashed processes before anything is claimed."""
         machine = self._machine
         has_ended = machine.has_ended if self._kernel.settings.fast_takeover else lambda process: None
-        place = Place(self._name, machine.host, machine.is_alive, machine.owner_ids, has_ended)
+        place = RecoveringServer(self._name, machine.host, machine.is_alive, machine.owner_ids, has_ended)
         report = await self._kernel.recovery.recover(place)
         if report.did:
             missed = [f"{service} {note.name}: {note.text}" for service, notes in report.others.items() for note in notes]

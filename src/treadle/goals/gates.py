@@ -23,7 +23,7 @@ from treadle.goals.topology import SHIPPED_GATES, GateSpec, InvalidTopology, Top
 from treadle.model.errors import Refused, TreadleError
 from treadle.model.values import Json, storable
 from treadle.workers.call import Executor
-from treadle.workers.context import Handler, make_handler
+from treadle.workers.context import RegisteredHandler, make_handler
 
 GATE_FOR = 600_000
 """Milliseconds that a gate may take, unless it has its own timeout."""
@@ -67,15 +67,15 @@ class Gates:
     """The gates of a process, by name."""
 
     def __init__(self) -> None:
-        self._gates: dict[str, Handler] = {}
+        self._gates: dict[str, RegisteredHandler] = {}
 
-    def add(self, gate: Handler) -> None:
+    def add(self, gate: RegisteredHandler) -> None:
         """Register a gate; a second one of the same name, or the name of a built-in one, raises `GateExists`."""
         if gate.name in self._gates or gate.name in SHIPPED_GATES:
             raise GateExists(f"The gate {gate.name} is already registered; each name has one gate in a process.")
         self._gates[gate.name] = gate
 
-    def find(self, name: str) -> Handler | None:
+    def find(self, name: str) -> RegisteredHandler | None:
         """Return the gate of that name, including built-in ones."""
         return _SHIPPED.get(name) or self._gates.get(name)
 
@@ -122,7 +122,9 @@ class Gates:
         return reports
 
 
-async def _ask(gate: Handler, spec: GateSpec, bundle: dict[str, Json], context: GateContext, executor: Executor) -> Judgement:
+async def _ask(
+    gate: RegisteredHandler, spec: GateSpec, bundle: dict[str, Json], context: GateContext, executor: Executor
+) -> Judgement:
     timeout_for = spec.timeout_for or gate.timeout_for or GATE_FOR
     arguments = (bundle, context)[: gate.arguments]
     try:

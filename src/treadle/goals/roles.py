@@ -27,7 +27,7 @@ from treadle.model.retry import RetryPolicy
 from treadle.model.tasks import NewTask
 from treadle.model.values import Json, decode, encode, shown, text_of
 from treadle.workers.call import Executor, call
-from treadle.workers.context import Context, Handler, make_handler
+from treadle.workers.context import Context, RegisteredHandler, make_handler
 
 THREADS = 16
 PROCESSES = 4
@@ -56,7 +56,7 @@ class Roles:
             GOAL_GATE: make_handler(GOAL_GATE, self._judge, retry=_GATE_RETRY),
             GOAL_DEADLINE: make_handler(GOAL_DEADLINE, self._scan, retry=_PERSISTENT),
         }
-        self._users: dict[tuple[str, str], Handler] = {}
+        self._users: dict[tuple[str, str], RegisteredHandler] = {}
 
     @property
     def names(self) -> list[str]:
@@ -95,7 +95,7 @@ class Roles:
         if missing:
             raise InvalidTopology(topology.name, tuple(missing))
 
-    def find(self, kind: str, name: str) -> Handler | None:
+    def find(self, kind: str, name: str) -> RegisteredHandler | None:
         """Return the handler for tasks of that kind and name, if this process has that role."""
         if kind not in self._kinds:
             return None
@@ -109,7 +109,7 @@ class Roles:
         # a task that belongs to no type has its kind as its name: follow-ups for dependants, the monitor
         return self._own.get(kind) if name == kind or name in self._topology.types else None
 
-    def _called(self, kind: str, name: str, calling: Callable[[Handler], Call]) -> Handler | None:
+    def _called(self, kind: str, name: str, calling: Callable[[RegisteredHandler], Call]) -> RegisteredHandler | None:
         """Return a handler that calls the user's handler of that name for tasks of that kind."""
         user = self._kernel.registry.find(name)
         if user is None:
@@ -190,7 +190,7 @@ class Roles:
         role = topology.roles.get("deadline")
         return Waiting((role.interval_for if role is not None else None) or MONITOR_EVERY_FOR)
 
-    def _running(self, user: Handler) -> Call:
+    def _running(self, user: RegisteredHandler) -> Call:
         async def run(payload: dict[str, Any], ctx: Context) -> Outcome:
             """Call the workorder's handler within the rest of its budget; skip a workorder that is already EXECUTED."""
             try:
@@ -234,7 +234,7 @@ class Roles:
 
         return run
 
-    def _playing(self, user: Handler) -> Call:
+    def _playing(self, user: RegisteredHandler) -> Call:
         async def play(payload: dict[str, Any], ctx: Context) -> Outcome:
             """Call the handler of an additional role with the event and the objective as it is now."""
             try:
@@ -260,7 +260,7 @@ async def _nothing(_: dict[str, Any]) -> None:
 
 def _inner(
     ctx: Context,
-    handler: Handler,
+    handler: RegisteredHandler,
     payload: dict[str, Json],
     timeout_for: int | None = None,
     checkpoint: str | None = None,

@@ -36,7 +36,7 @@ _ROUNDS = 10
 _OVER = ("stopped", "error")
 
 
-class Found(msgspec.Struct, frozen=True):
+class MissedWork(msgspec.Struct, frozen=True):
     """A schedule or watcher that missed work, and the planned action."""
 
     name: str
@@ -63,7 +63,7 @@ class Described(Protocol):
     def text(self) -> str: ...
 
 
-class Place(msgspec.Struct, frozen=True):
+class RecoveringServer(msgspec.Struct, frozen=True):
     """The recovering server: its host, its name if it has one, and checks whether processes are alive."""
 
     name: str | None
@@ -92,7 +92,7 @@ class RecoveryReport(msgspec.Struct):
     """Tasks held by those earlier processes."""
     unknown_effects: int = 0
     """Effects of these tasks with an unknown outcome."""
-    others: dict[str, list[Found]] = msgspec.field(default_factory=dict)
+    others: dict[str, list[MissedWork]] = msgspec.field(default_factory=dict)
     """Missed work and the planned action, by service (`schedules`, `watchers`)."""
     repaired: dict[str, list[str]] = msgspec.field(default_factory=dict)
     """Entities that got a new task, by service."""
@@ -121,7 +121,7 @@ class Recovery(Service):
         self._approvals = approvals
         self._services = services
 
-    async def recover(self, place: Place | None = None, *, dry_run: bool = False) -> RecoveryReport:
+    async def recover(self, place: RecoveringServer | None = None, *, dry_run: bool = False) -> RecoveryReport:
         """Run the recovery, or with `dry_run` only report it; without a `place`, no server's leases end early."""
         report = RecoveryReport(dry_run)
         await self._recover_approvals(report)
@@ -132,7 +132,7 @@ class Recovery(Service):
             if not await self._store.records.list_matching(active, 1):
                 continue
             service = make()
-            report.others[name] = [Found(missed.name, missed.text) for missed in await service.describe_recovery()]
+            report.others[name] = [MissedWork(missed.name, missed.text) for missed in await service.describe_recovery()]
             try:
                 report.repaired[name] = [] if dry_run else list(await service.repair())
             except Refused as error:  # the required list is draining: that must not keep the server from starting
@@ -155,7 +155,7 @@ class Recovery(Service):
             due = task.wake_at is None or task.wake_at <= now
             report.overdue_approvals += due and await self._approvals.is_over(record, now)
 
-    async def _recover_work(self, report: RecoveryReport, place: Place | None) -> None:
+    async def _recover_work(self, report: RecoveryReport, place: RecoveringServer | None) -> None:
         dead = [] if place is None else self._earlier(await self._store.servers.list_all(), place)
         overdue = report.dry_run or (await self._wake(expire_leases=False)).overdue
         if overdue or dead:  # otherwise no lease is lost, and the running tasks need not be read
@@ -187,7 +187,7 @@ class Recovery(Service):
         return woken
 
     @staticmethod
-    def _earlier(servers: Sequence[Server], place: Place) -> list[Server]:
+    def _earlier(servers: Sequence[Server], place: RecoveringServer) -> list[Server]:
         """Servers that never reported their stop, and whose process has ended: of this kernel with any name, or of this name and
         host. Remote workers have no process to check.
         """
@@ -203,7 +203,7 @@ class Recovery(Service):
         return await _first(every_task(self._store, which))
 
 
-def _is_of(server: Server, place: Place | None) -> bool:
+def _is_of(server: Server, place: RecoveringServer | None) -> bool:
     """Whether it is an earlier process of the recovering server."""
     return place is not None and (server.name, server.host) == (place.name, place.host)
 

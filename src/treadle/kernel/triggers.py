@@ -49,7 +49,7 @@ _PAGE = 1000
 
 
 @dataclass(frozen=True, slots=True)
-class Recovery:
+class TriggerRecovery:
     """The state of one schedule or watcher at start-up, and the action that follows."""
 
     entity: str
@@ -136,7 +136,7 @@ class Triggers(RecordService[B], ABC, Generic[B, S]):
 
     # recovery
 
-    async def describe_recovery(self) -> Sequence[Recovery]:
+    async def describe_recovery(self) -> Sequence[TriggerRecovery]:
         """Return the active records that have missed work, and the action that follows."""
         return ()
 

@@ -27,7 +27,7 @@ from treadle.model.states import TaskState
 from treadle.model.tasks import Task
 from treadle.model.values import Json
 from treadle.workers.call import outcome_of, outcome_of_error, stops_caller
-from treadle.workers.context import Context, Handler, make_handler
+from treadle.workers.context import Context, RegisteredHandler, make_handler
 from treadle.workers.streams import StreamWriter
 
 if TYPE_CHECKING:
@@ -101,7 +101,7 @@ class LLMService:
         self.config = config or config_of(engine.kernel.settings)
         parse_prices(engine.kernel.settings.llm_prices)  # report invalid ones here
         self._concurrency = concurrency
-        self._prompts: dict[str, Handler] = {}
+        self._prompts: dict[str, RegisteredHandler] = {}
         self._no_prompts: dict[str, float] = {}
         """Names without a prompt, and when to check them again."""
         self._turn = 0
@@ -125,7 +125,7 @@ class LLMService:
                 else:
                     self._no_prompts[name] = now + _NO_PROMPT_FOR
 
-    def find(self, name: str) -> Handler | None:
+    def find(self, name: str) -> RegisteredHandler | None:
         """Return the handler of a name that belongs to a prompt."""
         return self._prompts.get(name)
 

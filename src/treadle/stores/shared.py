@@ -18,11 +18,11 @@ from treadle.kernel.store.queries import (
     DeadLetter,
     DeadLetterFilter,
     DeadLetterGroup,
-    Event,
     Extension,
     FailedRun,
     History,
     LaneDepth,
+    MoveEvent,
     OpenWork,
     Place,
     Renewal,
@@ -224,9 +224,9 @@ class Log(Reads):
             for entity, entity_id, state, version, moves in rows
         ]
 
-    async def list_events(self, after_seq: int, until_seq: int, limit: int) -> list[Event]:
+    async def list_events(self, after_seq: int, until_seq: int, limit: int) -> list[MoveEvent]:
         rows = await self._database.fetch("list_events", after_seq=after_seq, until_seq=until_seq, limit=max(limit, 0))
-        return [Event(namespace, _decode_move(move)) for namespace, move in rows]
+        return [MoveEvent(namespace, _decode_move(move)) for namespace, move in rows]
 
     async def find_last_seq(self) -> int:
         ((seq,),) = await self._database.fetch("find_last_seq")

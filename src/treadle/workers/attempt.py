@@ -45,7 +45,7 @@ from treadle.model.states import TaskState
 from treadle.model.tasks import Task
 from treadle.model.values import error_code, error_text, shown, type_name
 from treadle.workers.call import attempt_handler, task_name
-from treadle.workers.context import Context, Handler, Settled, holder
+from treadle.workers.context import Context, RegisteredHandler, Settled, holder
 from treadle.workers.functions.runner import FunctionRunner
 from treadle.workers.lease_renewer import LeaseRenewer
 from treadle.workers.resources import LaneGroup, Resources, Services, WorkerOptions
@@ -63,7 +63,7 @@ class Attempt(msgspec.Struct, eq=False):
     task: Task
     context: Context
     group: LaneGroup
-    handler: Handler | None
+    handler: RegisteredHandler | None
     orphan: bool
     """Whether the task was claimed only to end it as ignored."""
     runner: asyncio.Task[None] | None = None
@@ -122,7 +122,7 @@ class AttemptRunner:
         self.failed = 0
         self.released = 0
 
-    def start(self, task: Task, group: LaneGroup, handler: Handler | None, orphan: bool, claimed_at: float) -> Attempt:
+    def start(self, task: Task, group: LaneGroup, handler: RegisteredHandler | None, orphan: bool, claimed_at: float) -> Attempt:
         """Register the lease for renewal and schedule the attempt; `claimed_at` is the monotonic time of the claim.
 
         It begins two turns of the event loop later. The next claim is sent one turn later, so the database works on it while the
@@ -316,7 +316,7 @@ class AttemptRunner:
         released = self._decide(task, None, Released("no handler here"))
         return _later(released) if orphan else released
 
-    def _decide(self, task: Task, handler: Handler | None, outcome: Outcome) -> TaskDecision:
+    def _decide(self, task: Task, handler: RegisteredHandler | None, outcome: Outcome) -> TaskDecision:
         default = handler.retry if handler else RetryPolicy()
         try:
             return decide(task, outcome, default, self._resources.ids.random, self._options.result_limit)

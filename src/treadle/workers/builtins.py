@@ -12,7 +12,7 @@ from treadle.model.names import ADVANCE, ALERT, APPROVAL, CANCEL, NOTIFY, PARAM,
 from treadle.model.outcomes import AwaitingApproval, Failed, Problem, Waiting
 from treadle.model.retry import RetryPolicy
 from treadle.model.values import Json
-from treadle.workers.context import Context, Handler, Settled, make_handler
+from treadle.workers.context import Context, RegisteredHandler, Settled, make_handler
 from treadle.workers.notifications import NOTIFY_RETRY, SEND_WITHIN, Notifier
 from treadle.workers.scripts import ScriptError, ScriptUnavailable
 
@@ -38,7 +38,7 @@ class Scripts(Protocol):
         """End all script processes."""
 
 
-def run_handlers(scripts: Scripts) -> dict[str, Handler]:
+def run_handlers(scripts: Scripts) -> dict[str, RegisteredHandler]:
     """Return the handlers of tasks of runs, by kind."""
 
     async def run_script(payload: dict[str, Any]) -> dict[str, Json] | Failed:
@@ -83,10 +83,10 @@ def service_handlers(
     alert_sender: Callable[[], AlertSender],
     expire: Callable[[dict[str, Any]], Awaitable[None]],
     cancel: Callable[[dict[str, Any]], Awaitable[None]],
-) -> dict[str, Handler]:
+) -> dict[str, RegisteredHandler]:
     """Return the handlers of pruning, triggers, notifications, alerts and timers, by kind."""
 
-    def settling(kind: str, find_service: Callable[[], Turns[Any]], concurrency: int) -> Handler:
+    def settling(kind: str, find_service: Callable[[], Turns[Any]], concurrency: int) -> RegisteredHandler:
         async def settled(_: dict[str, Any], ctx: Context) -> Settled:
             """Do the work of the task, which settles it, too."""
             return Settled(await find_service().run(ctx.task))

@@ -33,7 +33,7 @@ from treadle.model.outcomes import (
     Waiting,
 )
 from treadle.model.values import Encoded, decode, encode, error_code, error_text, shown, storable, type_name
-from treadle.workers.context import Context, Handler, Settled
+from treadle.workers.context import Context, RegisteredHandler, Settled
 from treadle.workers.signatures import Adapter
 
 
@@ -158,17 +158,17 @@ _TRACEBACK_LIMIT = 16 * 1024
 class Executor(Protocol):
     """Runs code that must not run on the event loop."""
 
-    def in_thread(self, handler: Handler, arguments: tuple[Any, ...]) -> Awaitable[Any]:
+    def in_thread(self, handler: RegisteredHandler, arguments: tuple[Any, ...]) -> Awaitable[Any]:
         """Call the handler in a thread. A thread cannot be killed: canceling only stops waiting for it."""
 
-    def in_process(self, handler: Handler, context: Context) -> Awaitable[Any]:
+    def in_process(self, handler: RegisteredHandler, context: Context) -> Awaitable[Any]:
         """Call the handler in its own process; canceling kills the process."""
 
     def abandoned(self, names: Iterable[str]) -> int:
         """Return how many threads still run those handlers after they were canceled: their slots are taken."""
 
 
-async def call(handler: Handler, context: Context, executor: Executor) -> Outcome:
+async def call(handler: RegisteredHandler, context: Context, executor: Executor) -> Outcome:
     """Run the handler once. Only `CancelledError` is raised; everything else becomes an outcome."""
     result = await attempt_handler(handler, context, executor)
     outcome = outcome_of(result) if isinstance(result, Settled) else result
@@ -177,7 +177,7 @@ async def call(handler: Handler, context: Context, executor: Executor) -> Outcom
     return outcome
 
 
-async def attempt_handler(handler: Handler, context: Context, executor: Executor) -> Outcome | Settled:
+async def attempt_handler(handler: RegisteredHandler, context: Context, executor: Executor) -> Outcome | Settled:
     """Run the handler once, as `call` does; its result may be text. The engine's own handlers may settle their tasks themselves."""
     task = context.task
     timeout_for = task.timeout_for if task.timeout_for is not None else handler.timeout_for
@@ -212,7 +212,7 @@ def _timed_out(context: Context, timeout_for: int) -> Outcome:
     return Retry(Problem("timeout", f"The attempt took longer than {timeout_for / 1000:g} s and was stopped."))
 
 
-async def _invoke(handler: Handler, context: Context, executor: Executor) -> Any:
+async def _invoke(handler: RegisteredHandler, context: Context, executor: Executor) -> Any:
     if handler.executes is not None:
         return await handler.executes(context, executor, handler)
     if handler.isolation == "process":

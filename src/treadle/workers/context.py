@@ -39,7 +39,7 @@ class Settled(msgspec.Struct, frozen=True):
     answer: Answer
 
 
-class Handler(msgspec.Struct, frozen=True):
+class RegisteredHandler(msgspec.Struct, frozen=True):
     """Code for tasks of a name, and the options of its calls."""
 
     name: str
@@ -56,7 +56,7 @@ class Handler(msgspec.Struct, frozen=True):
     """The limit key of its tasks that have none of their own."""
     executes: Callable[..., Awaitable[Any]] | None = None
     """For specialists: executes the task with (ctx, executor, handler) instead of `call`."""
-    cancels: Handler | None = None
+    cancels: RegisteredHandler | None = None
     """For specialists: the handler of tasks that cancel jobs at the external service."""
     signature: Signature | None = None
     """The arguments and the result of the user's code; None for code of the engine."""
@@ -84,7 +84,7 @@ def make_handler(
     isolation: Isolation | None = None,
     limit_key: str | None = None,
     kind: Kind = "raw",
-) -> Handler:
+) -> RegisteredHandler:
     """Return a validated handler for a function: async on the event loop, sync in a thread, or either in a process."""
     check_name(name)
     if not callable(call):
@@ -103,7 +103,7 @@ def make_handler(
     if concurrency is not None and (type(concurrency) is not int or concurrency < 1):
         raise InvalidPolicy(f"concurrency must be 1 or more, not {shown(concurrency)}.")
     signature = signature_of(name, call, kind)
-    return Handler(
+    return RegisteredHandler(
         name,
         adapted(signature, call, kind),
         2 if signature.is_typed else signature.arguments,
@@ -121,7 +121,7 @@ class Registry:
     """The handlers of a process, found by exact name or by the short name after the last dot."""
 
     def __init__(self) -> None:
-        self._handlers: dict[str, Handler] = {}
+        self._handlers: dict[str, RegisteredHandler] = {}
         self.specialists: dict[str, Specialists] = {}
         """The handlers that are specialists, by name."""
         self.dependencies = Dependencies()
@@ -129,11 +129,11 @@ class Registry:
         self.fallback: Fallback | None = None
         """Serves names without a handler: see `treadle.llm.use_llm`."""
 
-    def put(self, handler: Handler) -> None:
+    def put(self, handler: RegisteredHandler) -> None:
         """Add the handler, or replace the one of that name."""
         self._handlers[handler.name] = handler
 
-    def add(self, handler: Handler) -> None:
+    def add(self, handler: RegisteredHandler) -> None:
         """Add the handler; a second one of the same name raises `Refused` (`handler_exists`)."""
         if handler.name in self._handlers:
             raise Refused(
@@ -141,7 +141,7 @@ class Registry:
             )
         self._handlers[handler.name] = handler
 
-    def find(self, name: str) -> Handler | None:
+    def find(self, name: str) -> RegisteredHandler | None:
         """Return the handler for tasks of that name."""
         return self._handlers.get(name) or self._handlers.get(short_name(name))
 
@@ -153,7 +153,7 @@ class Registry:
         """Return the specialists with their scopes: `NAME@SCOPE`, or `NAME@` for all scopes."""
         return [offer for name in sorted(self.specialists) for offer in self.specialists[name].offers]
 
-    def __iter__(self) -> Iterator[Handler]:
+    def __iter__(self) -> Iterator[RegisteredHandler]:
         return iter(self._handlers.values())
 
     def __len__(self) -> int:
@@ -166,7 +166,7 @@ class Fallback(Protocol):
     async def prepare(self, names: Sequence[str]) -> None:
         """Prepare handlers for names of lanes without one; called each time the worker reads the lanes."""
 
-    def find(self, name: str) -> Handler | None:
+    def find(self, name: str) -> RegisteredHandler | None:
         """Return the handler for tasks of that name, if this fallback serves them."""
 
     def names(self) -> list[str]:
@@ -178,12 +178,12 @@ class Catalog(msgspec.Struct):
 
     registry: Registry
     fallback: Fallback | None = None
-    find_function: Callable[[str], Handler | None] = lambda lane_name: None
-    builtins: Mapping[str, Handler] = msgspec.field(default_factory=dict)
-    find_role: Callable[[str, str], Handler | None] = lambda kind, name: None
+    find_function: Callable[[str], RegisteredHandler | None] = lambda lane_name: None
+    builtins: Mapping[str, RegisteredHandler] = msgspec.field(default_factory=dict)
+    find_role: Callable[[str, str], RegisteredHandler | None] = lambda kind, name: None
     """Returns the goal pipeline's handler for a kind and name."""
 
-    def find(self, kind: str, name: str) -> Handler | None:
+    def find(self, kind: str, name: str) -> RegisteredHandler | None:
         """Return the handler for tasks of a lane: a user's by name, or the engine's own by kind."""
         if kind == EXTERNAL_CANCEL:
             specialist = self.registry.find(name)

@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from treadle.workers.call import caught, noted_in_thread, result_of
-from treadle.workers.context import Context, Handler
+from treadle.workers.context import Context, RegisteredHandler
 
 
 class SystemExecutor:
@@ -22,7 +22,7 @@ class SystemExecutor:
         self._abandoned: Counter[str] = Counter()
         self._counting = threading.Lock()
 
-    async def in_thread(self, handler: Handler, arguments: tuple[Any, ...]) -> Any:
+    async def in_thread(self, handler: RegisteredHandler, arguments: tuple[Any, ...]) -> Any:
         """Call the handler in a thread; after a cancellation the thread stays occupied until the handler returns."""
         # the copied context has, for example, the span of the attempt
         run = contextvars.copy_context().run
@@ -47,7 +47,7 @@ class SystemExecutor:
         with self._counting:
             return sum(self._abandoned[name] for name in names)
 
-    async def in_process(self, handler: Handler, context: Context) -> Any:
+    async def in_process(self, handler: RegisteredHandler, context: Context) -> Any:
         """Call the handler in a new process. A cancellation, or the end of this process, kills it and its child processes."""
         from treadle.workers.isolation import call_isolated  # most workers have no isolated handlers
 

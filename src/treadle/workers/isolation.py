@@ -23,7 +23,7 @@ from treadle.model.outcomes import AwaitingApproval, Failed, Outcome, Problem, S
 from treadle.model.tasks import LogLine, Task
 from treadle.model.values import decode, encode
 from treadle.workers.call import outcome_of, outcome_of_error
-from treadle.workers.context import Context, Handler
+from treadle.workers.context import Context, RegisteredHandler
 from treadle.workers.signatures import importable, unwrapped
 
 _SPAWN = multiprocessing.get_context("spawn")
@@ -35,7 +35,7 @@ class ProcessDied(TreadleError):
     code = "process_died"
 
 
-async def call_isolated(handler: Handler, context: Context) -> Any:
+async def call_isolated(handler: RegisteredHandler, context: Context) -> Any:
     """Call the handler in a new process. A cancellation, or the end of this process, kills it and its child processes."""
     code = _pickled(handler)
     ours, theirs = _SPAWN.Pipe()
@@ -66,7 +66,7 @@ async def call_isolated(handler: Handler, context: Context) -> Any:
     return outcome
 
 
-def _pickled(handler: Handler) -> bytes:
+def _pickled(handler: RegisteredHandler) -> bytes:
     """Pickle the function by name; done here instead of in the process object, for a clear error message."""
     try:
         return pickle.dumps(importable(handler.call))

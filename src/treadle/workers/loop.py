@@ -24,7 +24,7 @@ from treadle.model.names import ENGINE_LIST, HANDLER, Lane
 from treadle.model.states import TaskState
 from treadle.model.tasks import Claim, Task
 from treadle.workers.attempt import Attempt, AttemptRunner
-from treadle.workers.context import Catalog, Handler
+from treadle.workers.context import Catalog, RegisteredHandler
 from treadle.workers.lease_renewer import LeaseRenewer
 from treadle.workers.resources import MAX_CONCURRENCY, LaneGroup, Resources, Services, WorkerOptions
 
@@ -283,7 +283,7 @@ class Claimer:
         live = [server for server in servers if shown_server_state(server, now) in ("starting", "running")]
         return [lane_id for lane_id, lane in unserved.items() if not any(serves(server, lane) for server in live)]
 
-    def _group(self, handler: Handler) -> LaneGroup:
+    def _group(self, handler: RegisteredHandler) -> LaneGroup:
         pools = {"thread": self._options.threads, "process": self._options.processes}
         limit = pools.get(handler.isolation)
         key: str = handler.isolation
@@ -492,7 +492,7 @@ class Worker:
     def _start(self, tasks: Sequence[Task], group: LaneGroup, claimed_at: float) -> None:
         """Start an attempt at each of the tasks, which one claim took together."""
         self._idle.clear()
-        handlers: dict[int, Handler | None] = {}
+        handlers: dict[int, RegisteredHandler | None] = {}
         for task in tasks:
             if task.limit_key is not None and self.on_limited is not None:
                 self.on_limited(0)

@@ -14,12 +14,12 @@ from typing import Any
 from urllib.error import HTTPError, URLError
 from urllib.request import HTTPHandler, HTTPRedirectHandler, HTTPSHandler, OpenerDirector, Request
 
-from treadle.kernel.watchers.decide import Content, Fetched, Found, Scan, key_of
+from treadle.kernel.watchers.decide import Content, Fetched, Scan, ScannedFile, key_of
 from treadle.model.clock import Clock
 from treadle.model.errors import LookFailed
 from treadle.model.watchers import DIRECTORY, Item, Source, compile_pattern, is_allowed, normalize
 from treadle.workers.call import Executor
-from treadle.workers.context import Handler, make_handler
+from treadle.workers.context import RegisteredHandler, make_handler
 
 _FETCH_CHUNK = 64 * 1024
 _NOT_FOUND = (404, 410)
@@ -165,9 +165,9 @@ def _scan_directory(source: Source) -> Scan:
     return Scan(files, tuple(unreadable), problem)
 
 
-def _found(name: str, state: os.stat_result) -> Found:
+def _found(name: str, state: os.stat_result) -> ScannedFile:
     arrived_at = max(state.st_mtime_ns, state.st_ctime_ns) // 1_000_000
-    return Found(key_of(name), state.st_size, state.st_mtime_ns, name, arrived_at)
+    return ScannedFile(key_of(name), state.st_size, state.st_mtime_ns, name, arrived_at)
 
 
 def _walk(root: Path, below: str, depth: int | None, unreadable: list[str]) -> Iterator[tuple[str, os.stat_result]]:
@@ -256,4 +256,4 @@ def _failed(path: Path, error: OSError) -> LookFailed:
 
 _SCAN = make_handler("watcher.scan", scan, isolation="thread")
 _READ = make_handler("watcher.read", read, isolation="thread")
-_FETCH = Handler("watcher.fetch", fetch, 2, "thread")
+_FETCH = RegisteredHandler("watcher.fetch", fetch, 2, "thread")

@@ -34,7 +34,7 @@ from treadle.model.outcomes import AwaitingExternal, Failed, Outcome, Problem, P
 from treadle.model.states import TaskState
 from treadle.model.values import Json, decode, error_text, shown, text_of, type_name
 from treadle.workers.call import origin, stops_caller
-from treadle.workers.context import Context, Handler, Isolation, Registry
+from treadle.workers.context import Context, Isolation, RegisteredHandler, Registry
 
 if TYPE_CHECKING:
     from treadle.workers.call import Executor
@@ -146,7 +146,7 @@ class Specialists:
         """Whether none of them needs a thread."""
         return all(methods.is_async for methods in self._by_scope.values())
 
-    async def execute(self, ctx: Context, executor: Executor, handler: Handler) -> Outcome:
+    async def execute(self, ctx: Context, executor: Executor, handler: RegisteredHandler) -> Outcome:
         """Submit or poll the task's job. Raises only `CancelledError`."""
         external_jobs = ctx.external_jobs
         if external_jobs is None:
@@ -170,7 +170,7 @@ class Specialists:
             return Waiting(RETRY_FOR) if ctx.task.state == TaskState.PENDING else Released("its scope is not served here")
         return Failed(Problem(UNREGISTERED, unregistered_text(ctx.task.name, ctx.task.scope)))
 
-    async def cancel(self, ctx: Context, executor: Executor, handler: Handler) -> Outcome | dict[str, Json]:
+    async def cancel(self, ctx: Context, executor: Executor, handler: RegisteredHandler) -> Outcome | dict[str, Json]:
         """Cancel a job at its service."""
         methods = self.find(ctx.task.scope)
         return Waiting(RETRY_FOR) if methods is None else await cancel_job(methods, ctx, MethodCaller(ctx, executor, handler))
@@ -206,10 +206,10 @@ def register(
     specialists = existing or Specialists(name)
     specialists.add(scope, methods)
     isolation: Isolation = "loop" if specialists.is_async else "thread"
-    cancels = Handler(
+    cancels = RegisteredHandler(
         name, methods.start, 0, isolation, CANCEL_RETRY, timeout_for, concurrency=concurrency, executes=specialists.cancel
     )
-    handler = Handler(
+    handler = RegisteredHandler(
         name,
         methods.start,
         0,
@@ -272,7 +272,7 @@ class SpecialistMethods:
 class MethodCaller:
     """Calls methods of a specialist in one attempt: async ones on the event loop, sync ones in a thread."""
 
-    def __init__(self, ctx: Context, executor: Executor, handler: Handler) -> None:
+    def __init__(self, ctx: Context, executor: Executor, handler: RegisteredHandler) -> None:
         self._ctx, self._executor, self._handler = ctx, executor, handler
 
     async def __call__(self, method: Callable[..., Any], first: Any, **named: Any) -> Any:

@@ -13,7 +13,7 @@ from tests.simulation.bugs.bug import Plants, rewrite
 from treadle.kernel.effects.decide import Begin, EffectKeys
 from treadle.kernel.external.service import ExternalJobs
 from treadle.kernel.queue.waker import Waker
-from treadle.kernel.recovery import Place, Recovery
+from treadle.kernel.recovery import RecoveringServer, Recovery
 from treadle.kernel.runs import advancer
 from treadle.kernel.schedules import fire as firing
 from treadle.kernel.schedules.decide import Due
@@ -132,7 +132,7 @@ def intents_are_not_stored(patch: pytest.MonkeyPatch) -> None:
 def starting_takes_what_others_hold(patch: pytest.MonkeyPatch) -> None:
     """A start-up frees the work of all other servers, dead or not."""
 
-    def earlier(servers: Sequence[Server], place: Place) -> list[Server]:
+    def earlier(servers: Sequence[Server], place: RecoveringServer) -> list[Server]:
         return [server for server in servers if server.state not in ("stopped", "error") and server.id not in place.owner_ids]
 
     patch.setattr(Recovery, "_earlier", staticmethod(earlier))

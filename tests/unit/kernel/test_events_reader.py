@@ -11,7 +11,7 @@ from tests.limits import BOUND
 
 from treadle.kernel.core import Core
 from treadle.kernel.reads.events import Events
-from treadle.kernel.store.queries import Event
+from treadle.kernel.store.queries import MoveEvent
 from treadle.model.errors import StoreUnavailable
 from treadle.model.tasks import Move
 from treadle.testing import ManualClock
@@ -45,10 +45,10 @@ class HalfStore:
         self._reach("find_last_seq")
         return max(self.seqs)
 
-    async def list_events(self, after_seq: int, until_seq: int, limit: int) -> list[Event]:
+    async def list_events(self, after_seq: int, until_seq: int, limit: int) -> list[MoveEvent]:
         self._reach("list_events", after_seq)
         found = sorted(seq for seq in self.seqs if after_seq < seq <= until_seq)[:limit]
-        return [Event("default", Move(seq=seq, at=0, version=1, **dict.fromkeys(FIELDS, "task"))) for seq in found]
+        return [MoveEvent("default", Move(seq=seq, at=0, version=1, **dict.fromkeys(FIELDS, "task"))) for seq in found]
 
 
 class Quiet:

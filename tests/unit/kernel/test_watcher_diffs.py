@@ -5,8 +5,8 @@ from __future__ import annotations
 from treadle.kernel.watchers.decide import (
     Content,
     Fetched,
-    Found,
     Judged,
+    ScannedFile,
     concluded,
     digest_of,
     is_under,
@@ -20,7 +20,7 @@ SEEN = Item(size=5, mtime=100, hash="sha256:a")
 
 
 def look(item: Item | None, found: tuple[int, int] | None, now: int = 1000, settle_for: int = 0, **more: bool) -> Judged:
-    where = None if found is None else Found("a.csv", *found, "a.csv")
+    where = None if found is None else ScannedFile("a.csv", *found, "a.csv")
     options = {"baseline": False, "hidden": False} | more
     return judge("a.csv", item, where, now=now, settle_for=settle_for, **options)
 
@@ -43,7 +43,7 @@ def test_a_file_is_told_of_when_it_has_stayed_the_same_for_long_enough() -> None
     grown = look(first.item, (9, 130), now=2500, settle_for=2000)
     assert (grown.change, grown.item) == (None, Item(pending=(9, 130, 2500)))
     late = look(grown.item, (9, 130), now=4500, settle_for=2000)
-    assert (late.change, late.read) == ("created", Found("a.csv", 9, 130, "a.csv"))
+    assert (late.change, late.read) == ("created", ScannedFile("a.csv", 9, 130, "a.csv"))
 
 
 def test_a_clock_that_went_back_begins_to_wait_again() -> None:
@@ -91,8 +91,8 @@ def test_long_names_have_keys_that_stores_can_sort() -> None:
 
 
 def test_the_digest_tells_any_difference() -> None:
-    files = [Found("a", 1, 2, "a"), Found("b", 1, 2, "b")]
-    others = [files[:1], files[::-1], [Found("a", 1, 3, "a"), files[1]], [Found("a", 2, 2, "a"), files[1]]]
+    files = [ScannedFile("a", 1, 2, "a"), ScannedFile("b", 1, 2, "b")]
+    others = [files[:1], files[::-1], [ScannedFile("a", 1, 3, "a"), files[1]], [ScannedFile("a", 2, 2, "a"), files[1]]]
     assert digest_of(files) == digest_of(list(files))
     assert len({digest_of(each) for each in [files, *others]}) == 5
 

@@ -12,7 +12,7 @@ import pytest
 from treadle.model.errors import StoreUnavailable
 from treadle.stores.postgres.connection import failover
 from treadle.stores.postgres.connection.address import Server
-from treadle.stores.postgres.connection.failover import Search, SplitBrain, Standing
+from treadle.stores.postgres.connection.failover import ServerSearch, SplitBrain, Standing
 
 SERVERS = [Server(name, f"postgresql://ann:s3cret@{name}/work") for name in "abc"]
 
@@ -59,7 +59,7 @@ class Network:
         return self.lines[server.name]
 
     async def find(self, first: Server | None = None, target: str = "read-write") -> str:
-        server, line = await Search("postgresql://ann:***@a,b,c/work", SERVERS, target, self.connect).find(first)
+        server, line = await ServerSearch("postgresql://ann:***@a,b,c/work", SERVERS, target, self.connect).find(first)
         assert not line.ended
         assert all(each.ended for each in self.lines.values() if each is not line)
         return server.name

@@ -14,7 +14,7 @@ import pytest
 from tests.limits import BOUND
 
 from treadle.workers.scripts import ScriptError, ScriptKilled, ScriptLimits, ScriptRunner, ScriptUnavailable
-from treadle.workers.scripts.runner import Host
+from treadle.workers.scripts.runner import ScriptHost
 
 AROUND = "import random\nos = random._os\nsys = os.sys\n"
 FOREVER = "import time\nwhile True: time.sleep(0.01)"
@@ -150,13 +150,13 @@ async def test_a_script_that_loses_the_parent_twice_fails(runner):
 
 async def test_a_parent_that_does_not_answer_is_replaced(monkeypatch):
     async with ScriptRunner(limits=ScriptLimits(wall_for=0.05)) as runner:
-        give_up = Host.give_up
+        give_up = ScriptHost.give_up
 
-        def replace(host: Host, reason: str) -> None:
+        def replace(host: ScriptHost, reason: str) -> None:
             runner._limits = ScriptLimits()  # the next one may take its time
             give_up(host, reason)
 
-        monkeypatch.setattr(Host, "give_up", replace)
+        monkeypatch.setattr(ScriptHost, "give_up", replace)
         monkeypatch.setattr("treadle.workers.scripts.runner.GRACE_FOR", 0.05)
         first = await runner.warm()
         os.kill(first, signal.SIGSTOP)

@@ -17,7 +17,7 @@ from treadle.api.wire import to_json
 from treadle.engine import Engine
 from treadle.kernel.reads.event_log import LAST_SEQ, event_record
 from treadle.kernel.reads.events import GIVE_UP_FOR, Events, fits
-from treadle.kernel.store.queries import Event
+from treadle.kernel.store.queries import MoveEvent
 from treadle.model.errors import StoreError
 from treadle.model.tasks import Move
 from treadle.model.text import safe_logger
@@ -124,7 +124,7 @@ class Subscriber:
         self._broadcast.leave(self)
         self._heard.set()
 
-    def _past(self, events: list[Event], gap_free: int) -> list[Message]:
+    def _past(self, events: list[MoveEvent], gap_free: int) -> list[Message]:
         """The matching events of the past."""
         moves = [event.move for event in events if event.namespace == self._broadcast.namespace and fits(event.move, self.which)]
         return [Message(move.seq, text_of(move), min(move.seq, gap_free)) for move in moves]
@@ -184,7 +184,7 @@ class Broadcast:
         self._stop()
         await asyncio.gather(*tasks, return_exceptions=True)
 
-    async def settled_after(self, after_seq: int) -> AsyncIterator[list[Event]]:
+    async def settled_after(self, after_seq: int) -> AsyncIterator[list[MoveEvent]]:
         """Full pages of the past to which nothing can be added any more."""
         while not self._closed:
             events = await self.events_after(after_seq)
@@ -193,7 +193,7 @@ class Broadcast:
             yield events
             after_seq = events[-1].move.seq
 
-    async def events_after(self, after_seq: int) -> list[Event]:
+    async def events_after(self, after_seq: int) -> list[MoveEvent]:
         """A page of events after a seq, of all namespaces."""
         return await self._engine.kernel.store.log.list_events(after_seq, LAST_SEQ, PAGE)
 

@@ -16,7 +16,7 @@ from treadle.kernel.core import Service
 from treadle.kernel.reads.events import GIVE_UP_FOR, Events, canonical, fits
 from treadle.kernel.store.lookups import check_limit
 from treadle.kernel.store.ports import Store
-from treadle.kernel.store.queries import Event
+from treadle.kernel.store.queries import MoveEvent
 from treadle.model.access import Access, Scope
 from treadle.model.errors import InvalidInput
 from treadle.model.tasks import Move
@@ -79,7 +79,7 @@ async def _last_page(store: Store, namespace: str, which: EventConditions, limit
     last = until = await store.log.find_last_seq()
     moves: list[Move] = []
     for _ in range(SCAN_LIMIT // _BATCH):
-        events: list[Event] = await store.log.list_events(max(until - _BATCH, 0), until, _BATCH)
+        events: list[MoveEvent] = await store.log.list_events(max(until - _BATCH, 0), until, _BATCH)
         moves[:0] = [event.move for event in events if event.namespace == namespace and fits(event.move, which)]
         until -= _BATCH
         if len(moves) >= limit or until <= 0:

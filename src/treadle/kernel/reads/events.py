@@ -17,7 +17,7 @@ import msgspec
 from treadle.api.events import EventConditions
 from treadle.kernel.core import Core, Service
 from treadle.kernel.store.process import wait_or_sleep
-from treadle.kernel.store.queries import Event
+from treadle.kernel.store.queries import MoveEvent
 from treadle.model.errors import InvalidInput
 from treadle.model.ids import parse_id
 from treadle.model.tasks import Move
@@ -149,7 +149,7 @@ class Events(Service):
         await self._look_into_gaps()
         return len(events) == PAGE
 
-    async def _note(self, events: list[Event]) -> None:
+    async def _note(self, events: list[MoveEvent]) -> None:
         """Remember new gaps, except those too old to fill."""
         if not events:
             return
@@ -184,7 +184,7 @@ class Events(Service):
         finally:
             self._gaps = remaining + self._gaps[checked:]
 
-    def _deliver(self, events: list[Event]) -> None:
+    def _deliver(self, events: list[MoveEvent]) -> None:
         self._ready += [event.move for event in events if event.namespace == self._namespace and fits(event.move, self._which)]
 
 

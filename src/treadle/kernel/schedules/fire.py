@@ -36,7 +36,7 @@ _RETRY_BACKOFF = Backoff(1000, 300_000)
 
 
 @dataclass(slots=True)
-class _Turn:
+class _FireTurn:
     """One turn of a schedule in progress."""
 
     record: Record
@@ -75,13 +75,13 @@ class Firer(Turns[Schedules]):
             return await self._put_off(record, task, error)
         return await self._settle(turn, task)
 
-    async def _work_out(self, record: Record, now: int) -> _Turn:
+    async def _work_out(self, record: Record, now: int) -> _FireTurn:
         body = self.triggers.load(record)
         before = [] if body.overlap == ALLOW else [await self.triggers.starters.find_live(work) for work in body.live]
         live = [work for work in before if work is not None]
         due = decide(body, make_calendar(body.when), record.id, now, busy=bool(live))
         planned, admitted = due.plan, due.admission
-        turn = _Turn(record, body, now, due, live, skipped=planned.skipped)
+        turn = _FireTurn(record, body, now, due, live, skipped=planned.skipped)
         if planned.skipped:
             turn.firings.append(Firing(tick=planned.cursor, at=now, note=f"{planned.skipped} missed tick(s) up to here skipped"))
         overtaken = bool(due.fire) and due.fire[-1] in planned.fire
@@ -98,7 +98,7 @@ class Firer(Turns[Schedules]):
             turn.firings.append(Firing(tick=tick, at=now, kind=started.kind, id=started.id))
         return turn
 
-    async def _settle(self, turn: _Turn, task: Task) -> Answer:
+    async def _settle(self, turn: _FireTurn, task: Task) -> Answer:
         record, body = turn.record, turn.body
         waiting = turn.waiting[0] if turn.waiting else None
         looks = body.looks + 1 if waiting is not None and waiting == body.waiting else 0
@@ -136,7 +136,7 @@ class Firer(Turns[Schedules]):
                 await self.forget(task)
         return answer
 
-    def _next(self, turn: _Turn, body: ScheduleBody) -> NewTask:
+    def _next(self, turn: _FireTurn, body: ScheduleBody) -> NewTask:
         """Return the task for the next tick, or for an earlier check if ticks wait."""
         next_at = turn.due.plan.next_at
         task = self.triggers.next_task(turn.record.id, body, turn.now, next_at)
@@ -165,7 +165,7 @@ class Firer(Turns[Schedules]):
         return await self.commit(Unit(task.claim, park, rows=(change,)))
 
 
-def _result(turn: _Turn) -> dict[str, Json]:
+def _result(turn: _FireTurn) -> dict[str, Json]:
     return {
         SCHEDULE: turn.record.name,
         "started": [{"kind": started.kind, "id": started.id, "tick": as_text(started.tick)} for started in turn.started],

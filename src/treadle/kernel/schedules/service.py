@@ -30,7 +30,7 @@ from treadle.kernel.schedules.decide import Due, decide, jitter_of, tick_id
 from treadle.kernel.schedules.options import begin, check_options, edit_body, make_body, redefine
 from treadle.kernel.schedules.ticks import Calendar, find_zone, make_calendar, ticks_after
 from treadle.kernel.store.records import ChangeRecord, unreadable
-from treadle.kernel.triggers import Prepared, Recovery, Starters, Triggers, is_placeholder, named_targets, unit_of
+from treadle.kernel.triggers import Prepared, Starters, TriggerRecovery, Triggers, is_placeholder, named_targets, unit_of
 from treadle.model import schedules as model
 from treadle.model.clock import as_text, instant
 from treadle.model.errors import InvalidInput, InvalidSchedule
@@ -256,7 +256,7 @@ class Schedules(Triggers[ScheduleBody, Schedule]):
             busy = any([await self.starters.find_live(work) is not None for work in body.live])
         return decide(body, make_calendar(body.when), schedule_id, now, busy=busy)
 
-    async def describe_recovery(self) -> Sequence[Recovery]:
+    async def describe_recovery(self) -> Sequence[TriggerRecovery]:
         """Return the active schedules that have missed ticks, and the effect of their policies, for start-up."""
         now, recoveries = await self._store.now(), []
         for record in await self._list_active():
@@ -267,7 +267,7 @@ class Schedules(Triggers[ScheduleBody, Schedule]):
                 continue
             fires = f"{len(due.fire)} will fire" if due.fire else "none will fire"
             text = f"{count} tick(s) are due; {fires}: {describe_catch_up(body.catch_up, body.overlap)}"
-            recoveries.append(Recovery(SCHEDULE, record.id, record.name or "", due.plan.cursor, count, due.fire, text))
+            recoveries.append(TriggerRecovery(SCHEDULE, record.id, record.name or "", due.plan.cursor, count, due.fire, text))
         return recoveries
 
     def show(self, record: Record) -> Schedule:

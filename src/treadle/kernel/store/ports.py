@@ -21,11 +21,11 @@ from treadle.kernel.store.queries import (
     DeadLetter,
     DeadLetterFilter,
     DeadLetterGroup,
-    Event,
     Extension,
     FailedRun,
     History,
     LaneDepth,
+    MoveEvent,
     OpenWork,
     Place,
     Renewal,
@@ -311,7 +311,7 @@ class LogStore(Protocol):
         Each history is read at one instant.
         """
 
-    async def list_events(self, after_seq: int, until_seq: int, limit: int) -> list[Event]:
+    async def list_events(self, after_seq: int, until_seq: int, limit: int) -> list[MoveEvent]:
         """Return up to `limit` moves with a seq above `after_seq` and up to `until_seq`, in order, read at one instant.
 
         If `seqs_in_order`, every move before a returned one is visible too. Otherwise one may appear up to 15 s later

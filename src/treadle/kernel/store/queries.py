@@ -130,7 +130,7 @@ class TaskEnd(NamedTuple):
     """When the attempt that ended it began, or a function's run was created; None if a task did not end with an attempt."""
 
 
-class Event(msgspec.Struct, frozen=True):
+class MoveEvent(msgspec.Struct, frozen=True):
     """A move, and the namespace of its entity."""
 
     namespace: str | None

@@ -22,7 +22,7 @@ from msgspec.structs import replace
 
 from treadle.kernel.store.committer import uninterrupted
 from treadle.kernel.store.ports import Store
-from treadle.kernel.store.queries import Event, FailedRun, History, OpenWork, Renewal
+from treadle.kernel.store.queries import FailedRun, History, MoveEvent, OpenWork, Renewal
 from treadle.kernel.store.records import (
     AppendStream,
     Await,
@@ -187,7 +187,7 @@ OPENED: dict[type, Fields] = {
     Run: {"error": Texts.open_error},
     FailedRun: {"error": Texts.open_error},
     Move: {"data": Texts.open_object},
-    Event: {"move": Texts.opened},
+    MoveEvent: {"move": Texts.opened},
     History: {"moves": Texts.opened},
     OpenWork: {"task": Texts.opened},
     LogLine: {"message": Texts.open_message, "details": Texts.open_object},

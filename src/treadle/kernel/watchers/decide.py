@@ -19,7 +19,7 @@ KEY_LIMIT = 1000
 
 
 @dataclass(frozen=True, slots=True, order=True)
-class Found:
+class ScannedFile:
     """A file found by a scan; items are sorted by `key`."""
 
     key: str
@@ -34,7 +34,7 @@ class Found:
 class Scan:
     """The result of a scan, sorted by key; names under `unreadable` could not be scanned."""
 
-    found: Sequence[Found]
+    found: Sequence[ScannedFile]
     unreadable: tuple[str, ...] = ()
     problem: str | None = None
 
@@ -50,7 +50,7 @@ class Judged:
     same: bool = False
     item: Item | None = None
     change: str | None = None
-    read: Found | None = None
+    read: ScannedFile | None = None
     delay: int | None = None
     """Milliseconds until the next useful scan."""
 
@@ -64,7 +64,7 @@ def key_of(name: str) -> str:
 
 
 def judge(
-    key: str, item: Item | None, found: Found | None, *, now: int, settle_for: int, baseline: bool, hidden: bool = False
+    key: str, item: Item | None, found: ScannedFile | None, *, now: int, settle_for: int, baseline: bool, hidden: bool = False
 ) -> Judged:
     """Compare one name; `baseline`: a new item counts as seen; `hidden`: it cannot be scanned now."""
     if found is None:
@@ -82,7 +82,7 @@ def judge(
     return _settling(key, item, found, now, settle_for)
 
 
-def _settling(key: str, item: Item, file: Found, now: int, settle_for: int) -> Judged:
+def _settling(key: str, item: Item, file: ScannedFile, now: int, settle_for: int) -> Judged:
     """Return the verdict on a changed file: it is reported once it has stopped changing."""
     change = CREATED if item.size is None else MODIFIED
     waited_for = 0
@@ -122,7 +122,7 @@ def concluded(verdict: Judged, item: Item | None, content: Content, now: int, se
     return Judged(verdict.key, item=new, change=None if touched else verdict.change)
 
 
-def digest_of(files: Iterable[Found]) -> str:
+def digest_of(files: Iterable[ScannedFile]) -> str:
     """Return a digest that is equal for the same files with the same sizes and times."""
     digest = hashlib.sha256()
     for file in files:

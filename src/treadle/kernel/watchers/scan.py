@@ -21,9 +21,9 @@ from treadle.kernel.triggers import Prepared, Turns, succeeded, unit_of
 from treadle.kernel.watchers.decide import (
     Content,
     Fetched,
-    Found,
     Judged,
     Scan,
+    ScannedFile,
     concluded,
     digest_of,
     is_under,
@@ -77,7 +77,7 @@ class _Lost(Exception):
 
 
 @dataclass(slots=True)
-class _Turn:
+class _ScanTurn:
     """One turn in progress."""
 
     record: Record
@@ -121,7 +121,7 @@ class WatcherScanner(Turns[Watchers]):
     async def act(self, record: Record, task: Task) -> Answer:
         """Scan for a watcher, start the work for changes, and settle the task."""
         body = self.triggers.load(record)
-        turn = _Turn(record, body, record.version, task, task.claimed_at or 0, body.every_for)
+        turn = _ScanTurn(record, body, record.version, task, task.claimed_at or 0, body.every_for)
         try:
             await (self._scan_address(turn) if body.source.kind == HTTP else self._scan_files(turn))
             return await self._settle(turn)
@@ -136,7 +136,7 @@ class WatcherScanner(Turns[Watchers]):
 
     # scans
 
-    async def _scan_files(self, turn: _Turn) -> None:
+    async def _scan_files(self, turn: _ScanTurn) -> None:
         source = turn.body.source
         scan = await self._sources.scan(source)
         turn.items = len(scan.found)
@@ -161,7 +161,7 @@ class WatcherScanner(Turns[Watchers]):
             if bound is None:
                 return
 
-    async def _take_in(self, turn: _Turn, items: dict[str, Item], files: dict[str, Found], scan: Scan) -> None:
+    async def _take_in(self, turn: _ScanTurn, items: dict[str, Item], files: dict[str, ScannedFile], scan: Scan) -> None:
         """Compare a page of names, and commit the result."""
         body = turn.body
         judged = [
@@ -193,7 +193,7 @@ class WatcherScanner(Turns[Watchers]):
                 chunk = _Chunk()
         await self._write(turn, chunk)
 
-    async def _scan_address(self, turn: _Turn) -> None:
+    async def _scan_address(self, turn: _ScanTurn) -> None:
         source = turn.body.source
         key = key_of(source.place)
         stored = dict(await self._store.records.list_items(turn.record.id, keys=[key]))
@@ -206,7 +206,7 @@ class WatcherScanner(Turns[Watchers]):
         await self._note(turn, chunk, judge_answer(key, item, fetched, baseline=turn.baseline), item, None)
         await self._write(turn, chunk)
 
-    async def _note(self, turn: _Turn, chunk: _Chunk, judged: Judged, old: Item | None, file: Found | None) -> None:
+    async def _note(self, turn: _ScanTurn, chunk: _Chunk, judged: Judged, old: Item | None, file: ScannedFile | None) -> None:
         """Add a verdict to the chunk, with the work that it starts."""
         if judged.delay is not None:
             turn.waits = True
@@ -227,7 +227,7 @@ class WatcherScanner(Turns[Watchers]):
 
     # commits
 
-    async def _write(self, turn: _Turn, chunk: _Chunk) -> None:
+    async def _write(self, turn: _ScanTurn, chunk: _Chunk) -> None:
         """Commit the seen items with the work started for them; the task stays claimed."""
         if not chunk.puts:
             return
@@ -248,7 +248,7 @@ class WatcherScanner(Turns[Watchers]):
         for prepared in chunk.prepared:
             prepared.committed()
 
-    async def _settle(self, turn: _Turn) -> Answer:
+    async def _settle(self, turn: _ScanTurn) -> Answer:
         body, task = turn.body, turn.task
         new = msgspec.structs.replace(
             body,
@@ -277,7 +277,7 @@ class WatcherScanner(Turns[Watchers]):
                 await self.forget(task)
         return answer
 
-    async def _put_off(self, turn: _Turn, code: str, message: str) -> Answer:
+    async def _put_off(self, turn: _ScanTurn, code: str, message: str) -> Answer:
         """Retry later, because the scan or the start failed: nothing counts as seen, and the record shows the error."""
         problem: dict[str, Json] = {"code": code, "message": message}
         body = turn.body
@@ -292,7 +292,7 @@ class WatcherScanner(Turns[Watchers]):
             self._tell(turn, new)
         return answer
 
-    def _tell(self, turn: _Turn, new: WatcherBody) -> None:
+    def _tell(self, turn: _ScanTurn, new: WatcherBody) -> None:
         """Emit an event once when trouble begins, and once when it ends."""
         old, name = turn.body.error, turn.record.name or turn.record.id
         if new.error is not None and new.error != old:

@@ -16,7 +16,7 @@ from treadle.api.options import SourceOptions, WatcherChanges, WatcherOptions
 from treadle.api.watchers import SeenItem, SeenPage, WatchedSource, Watcher, WatcherPage
 from treadle.api.wire import record_of
 from treadle.kernel.store.lookups import check_limit
-from treadle.kernel.triggers import ACTIVE, Recovery, Triggers, check_options, edit_target, is_placeholder, is_web_url
+from treadle.kernel.triggers import ACTIVE, TriggerRecovery, Triggers, check_options, edit_target, is_placeholder, is_web_url
 from treadle.kernel.watchers.decide import Scan
 from treadle.model.access import Access, Scope
 from treadle.model.clock import milliseconds
@@ -162,7 +162,7 @@ class Watchers(Triggers[WatcherBody, Watcher]):
         seen = [record_of(SeenItem, item, name=key, settling=item.pending is not None) for key, item in items]
         return SeenPage(seen, seen[-1].name if len(seen) == limit else None)
 
-    async def describe_recovery(self) -> Sequence[Recovery]:
+    async def describe_recovery(self) -> Sequence[TriggerRecovery]:
         """Return the watchers with overdue scans, for start-up; their next scan reports all changes."""
         now = await self._store.now()
         recoveries = []
@@ -174,7 +174,7 @@ class Watchers(Triggers[WatcherBody, Watcher]):
             body = self.load(record)
             missed = (now - due_at) // body.every_for + 1
             text = f"{missed} scan(s) are due; one is made, and reports all changes since the last ({body.items} item(s) seen then)"
-            recoveries.append(Recovery(WATCHER, record.id, record.name or "", due_at, missed, (), text))
+            recoveries.append(TriggerRecovery(WATCHER, record.id, record.name or "", due_at, missed, (), text))
         return recoveries
 
     def show(self, record: Record) -> Watcher:

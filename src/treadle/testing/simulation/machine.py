@@ -11,7 +11,7 @@ from treadle.kernel.watchers.decide import Content, Fetched, Scan
 from treadle.model.errors import LookFailed
 from treadle.model.values import Json, decode
 from treadle.model.watchers import Item, Source
-from treadle.workers.context import Context, Handler
+from treadle.workers.context import Context, RegisteredHandler
 from treadle.workers.scripts import ScriptError
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ class VirtualExecutor:
         self._process = process
         self._abandoned: Counter[str] = Counter()
 
-    async def in_thread(self, handler: Handler, arguments: tuple[Any, ...]) -> Any:
+    async def in_thread(self, handler: RegisteredHandler, arguments: tuple[Any, ...]) -> Any:
         """Run a function as a thread, which cannot be stopped: when canceled, it continues, and its slot stays taken."""
         thread = asyncio.get_running_loop().create_task(self._run(handler, arguments))
         try:
@@ -44,11 +44,11 @@ class VirtualExecutor:
         if not thread.cancelled():
             thread.exception()  # its caller is gone
 
-    async def in_process(self, handler: Handler, context: Context) -> Any:
+    async def in_process(self, handler: RegisteredHandler, context: Context) -> Any:
         """Run a function as a process, which is killed when it is canceled."""
         return await self._run(handler, (decode(context.task.payload), context)[: handler.arguments])
 
-    async def _run(self, handler: Handler, arguments: tuple[Any, ...]) -> Any:
+    async def _run(self, handler: RegisteredHandler, arguments: tuple[Any, ...]) -> Any:
         dice = self._process.simulation.dice
         await asyncio.sleep(dice.random() * 0.1)
         await self._process.pass_gate()

@@ -43,9 +43,7 @@ from treadle.workers.functions.wait_operations import (
     update_operation,
     valid_update,
 )
-from treadle.workers.references import CALL_OPTIONS, CHILD_OPTIONS
-from treadle.workers.references import Function as FunctionReference
-from treadle.workers.references import Handler as HandlerReference
+from treadle.workers.references import CALL_OPTIONS, CHILD_OPTIONS, Function, Handler
 from treadle.workers.signatures import unwrapped
 from treadle.workers.streams import StreamWriter
 
@@ -254,7 +252,7 @@ class FunctionContext:
         return current_keys().dedupe_key
 
     @overload
-    def call(self, handler: HandlerReference[P, R], /, *args: P.args, **kwargs: P.kwargs) -> Awaitable[R]: ...
+    def call(self, handler: Handler[P, R], /, *args: P.args, **kwargs: P.kwargs) -> Awaitable[R]: ...
     @overload
     def call(
         self, handler: str, payload: Mapping[str, Json] | None = None, *, name: str | None = None, **options: Unpack[CallOptions]
@@ -265,7 +263,7 @@ class FunctionContext:
         Pass a name, a payload and options, or a reference and its arguments: `ctx.call(pack.with_options(retry=3), order)`. Raises
         `TaskFailed`, `TaskCanceled` or `TaskIgnored`.
         """
-        if args and isinstance(args[0], HandlerReference):
+        if args and isinstance(args[0], Handler):
             handler, *arguments = args
             options = handler.options_for("ctx.call", CALL_OPTIONS)
             operation = self._call(handler.name, handler.payload(*arguments, **kwargs), **options)
@@ -314,7 +312,7 @@ class FunctionContext:
         return self.call(specialist, payload, **options)
 
     @overload
-    def start(self, function: FunctionReference[P, R], /, *args: P.args, **kwargs: P.kwargs) -> Awaitable[ChildRun[R]]: ...
+    def start(self, function: Function[P, R], /, *args: P.args, **kwargs: P.kwargs) -> Awaitable[ChildRun[R]]: ...
     @overload
     def start(
         self, function: str, payload: Mapping[str, Json] | None = None, **options: Unpack[ChildOptions]
@@ -326,7 +324,7 @@ class FunctionContext:
         A child is canceled with its parent, and continues if its parent completes or fails. `on_parent_close` changes that: when
         the parent ends in any way, `cancel` cancels the child, `terminate` ends it without cleanup, `abandon` lets it continue.
         """
-        if args and isinstance(args[0], FunctionReference):
+        if args and isinstance(args[0], Function):
             function, *arguments = args
             options = function.options_for("ctx.start", CHILD_OPTIONS)
             operation = self._start(function.name, function.payload(*arguments, **kwargs), **options)

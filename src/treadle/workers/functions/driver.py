@@ -55,7 +55,7 @@ from treadle.workers.functions.execution import Branch, Execution, PendingUnit, 
 from treadle.workers.functions.inbox import Inbox, Permits
 from treadle.workers.functions.journal import Journal, blamed_steps
 from treadle.workers.functions.recorder import Branches, FunctionStreams, Recorder
-from treadle.workers.functions.registry import Function
+from treadle.workers.functions.registry import RegisteredFunction
 
 SAFETY_NET_FOR = 86_400_000
 """Milliseconds after which a function that waits only for messages is woken anyway."""
@@ -75,7 +75,7 @@ SetSettling = Callable[[bool], None]
 class Driver:
     """Drives one run in this process, from its first claim here until it ends, is evicted or is taken over."""
 
-    def __init__(self, runtime: Runtime, function: Function, task: Task) -> None:
+    def __init__(self, runtime: Runtime, function: RegisteredFunction, task: Task) -> None:
         self.execution = Execution(runtime, function, task)
         self.journal = Journal(self.execution)
         self.branches = Branches(self.execution, self.journal)

@@ -28,7 +28,7 @@ from treadle.model.tasks import NewTask, Task
 from treadle.settings import Settings
 from treadle.workers.call import Executor
 from treadle.workers.context import Context
-from treadle.workers.functions.registry import Function
+from treadle.workers.functions.registry import RegisteredFunction
 from treadle.workers.streams import Streams
 
 executing: ContextVar[tuple[str, CodeType | None, Branch] | None] = ContextVar("executing", default=None)
@@ -265,7 +265,7 @@ class Runtime:
 class Execution:
     """One run in this process, from its first claim here until it ends, is evicted or is taken over."""
 
-    def __init__(self, runtime: Runtime, function: Function, task: Task) -> None:
+    def __init__(self, runtime: Runtime, function: RegisteredFunction, task: Task) -> None:
         self.runtime = runtime
         self.function = function
         self.run_id = task.run_id or ""

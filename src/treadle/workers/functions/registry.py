@@ -29,7 +29,7 @@ from treadle.model.clock import Duration, milliseconds
 from treadle.model.errors import InvalidInput, InvalidPolicy, Refused
 from treadle.model.names import check_name
 from treadle.model.values import shown
-from treadle.workers.context import Handler, make_handler
+from treadle.workers.context import RegisteredHandler, make_handler
 from treadle.workers.signatures import is_async, unwrapped
 
 MAX_STEPS = 10_000
@@ -37,12 +37,12 @@ MAX_STEPS = 10_000
 
 
 @dataclass(frozen=True, slots=True)
-class Function:
+class RegisteredFunction:
     """The code of one version of a function."""
 
     name: str
     version: int
-    handler: Handler
+    handler: RegisteredHandler
     max_steps: int = MAX_STEPS
     cleanup_for: int = 0
     """The limit of its cleanup in milliseconds after a cancellation; 0 if its code has none."""
@@ -75,7 +75,7 @@ def make_function(
     max_steps: int = MAX_STEPS,
     concurrency: int | None = None,
     cleanup_timeout: Duration = CLEANUP_FOR / 1000,
-) -> Function:
+) -> RegisteredFunction:
     """Return a validated function for an `async def` of (payload), (payload, ctx) or no parameters."""
     check_name(name, "function name")
     check_version(version)
@@ -88,23 +88,23 @@ def make_function(
     unversioned = make_handler(name, call, concurrency=concurrency, kind="function")
     handler = msgspec.structs.replace(unversioned, name=lane_name(name, version))
     limit = milliseconds(cleanup_timeout, "cleanup_timeout")
-    return Function(name, version, handler, max_steps, limit if may_clean_up(call) else 0)
+    return RegisteredFunction(name, version, handler, max_steps, limit if may_clean_up(call) else 0)
 
 
 class FunctionRegistry:
     """The functions of a process; a name may have several versions."""
 
     def __init__(self) -> None:
-        self._functions: dict[str, Function] = {}
+        self._functions: dict[str, RegisteredFunction] = {}
         self._newest: dict[str, int] = {}
-        self._own: dict[str, Callable[[], Function]] = {}
+        self._own: dict[str, Callable[[], RegisteredFunction]] = {}
 
-    def add_own(self, name: str, version: int, make: Callable[[], Function]) -> None:
+    def add_own(self, name: str, version: int, make: Callable[[], RegisteredFunction]) -> None:
         """Add a function of the engine itself, which `names` omits; `make` is called when it is first looked up."""
         self._own[lane_name(name, version)] = make
         self._newest[name] = version
 
-    def add(self, function: Function) -> None:
+    def add(self, function: RegisteredFunction) -> None:
         """Add a function; a second one with the same version raises `Refused` (`handler_exists`)."""
         if function.lane_name in self._functions or function.lane_name in self._own:
             raise Refused(
@@ -113,7 +113,7 @@ class FunctionRegistry:
         self._functions[function.lane_name] = function
         self._newest[function.name] = max(function.version, self._newest.get(function.name, 0))
 
-    def find(self, lane_name: str) -> Function | None:
+    def find(self, lane_name: str) -> RegisteredFunction | None:
         """Return the function for tasks of that lane: `NAME@VERSION`."""
         function = self._functions.get(lane_name)
         if function is None and (make := self._own.get(lane_name)) is not None:
@@ -133,7 +133,7 @@ class FunctionRegistry:
         """Return `NAME@VERSION` of all functions except the engine's own, sorted."""
         return sorted(self._functions.keys() - self._own.keys())
 
-    def __iter__(self) -> Iterator[Function]:
+    def __iter__(self) -> Iterator[RegisteredFunction]:
         return iter([self._functions[name] for name in self.names()])
 
 

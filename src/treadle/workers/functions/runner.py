@@ -13,16 +13,16 @@ from treadle.model.names import PLAN
 from treadle.model.plans import INPUTS, read_plan, resolve
 from treadle.model.tasks import Task
 from treadle.model.values import Json
-from treadle.workers.context import Context, Handler
+from treadle.workers.context import Context, RegisteredHandler
 from treadle.workers.functions.context import FunctionContext, current
 from treadle.workers.functions.driver import Driver, SetSettling
 from treadle.workers.functions.execution import Runtime, current_code
-from treadle.workers.functions.registry import Function, FunctionRegistry, make_function, watch
+from treadle.workers.functions.registry import FunctionRegistry, RegisteredFunction, make_function, watch
 
 WARM_LIMIT = 1000
 """Suspended functions that a process keeps warm; it replays all others when they continue."""
 
-MakeDriver = Callable[[Runtime, Function, Task], Driver]
+MakeDriver = Callable[[Runtime, RegisteredFunction, Task], Driver]
 
 
 class FunctionRunner:
@@ -38,7 +38,7 @@ class FunctionRunner:
         watch(current_code)
         self._warm: OrderedDict[str, Driver] = OrderedDict()
 
-    def find(self, lane_name: str) -> Handler | None:
+    def find(self, lane_name: str) -> RegisteredHandler | None:
         """Return the handler of the function of a lane."""
         function = self._registry.find(lane_name)
         return None if function is None else function.handler
@@ -113,6 +113,6 @@ async def run_plan(payload: dict[str, Any], ctx: FunctionContext) -> dict[str, J
     return results
 
 
-def plan_function() -> Function:
+def plan_function() -> RegisteredFunction:
     """Return the function, which every process registers."""
     return make_function(PLAN, run_plan, max_steps=25_000, cleanup_timeout=0)

@@ -44,7 +44,7 @@ from treadle.model.runs import Step
 from treadle.model.states import StepState
 from treadle.model.values import Json, arguments_text, call_text, decode, encode, error_text, type_name
 from treadle.workers.call import outcome_of_error, stops_caller
-from treadle.workers.context import Handler
+from treadle.workers.context import RegisteredHandler
 from treadle.workers.functions.driver import Driver
 from treadle.workers.functions.execution import Branch
 from treadle.workers.functions.inbox import Wait
@@ -187,7 +187,7 @@ class StepOperation:
         if is_async(fn):
             return await fn(*self.args, **self.kwargs)
         call = partial(copy_context().run, fn, *self.args, **self.kwargs)
-        value = await execution.runtime.executor.in_thread(Handler(execution.function.lane_name, call, 0, "thread"), ())
+        value = await execution.runtime.executor.in_thread(RegisteredHandler(execution.function.lane_name, call, 0, "thread"), ())
         return await value if inspect.isawaitable(value) else value
 
     def _completed(

@@ -111,7 +111,7 @@ class Ended(msgspec.Struct, frozen=True):
     cpu_for: float
 
 
-class Host:
+class ScriptHost:
     """One host process. `start` it, then `run` scripts; once it is `gone`, it cannot be used again."""
 
     def __init__(self, process: subprocess.Popen[bytes], control: socket.socket) -> None:
@@ -124,7 +124,7 @@ class Host:
         self._ends: dict[int, asyncio.Future[Ended]] = {}
 
     @classmethod
-    async def start(cls, python: str, limits: ScriptLimits) -> Host:
+    async def start(cls, python: str, limits: ScriptLimits) -> ScriptHost:
         """Start the process and wait until it has loaded all modules; raises OSError or `HostGone`."""
         # Its working directory is empty and is deleted once the process runs, so that no file can be created there.
         import tempfile  # slow to load, and most workers run no scripts
@@ -256,7 +256,7 @@ GRACE_FOR = 10.0
 _READ_FOR = 2.0
 
 
-async def exchange(host: Host, request: bytes, limits: ScriptLimits, source: str) -> tuple[Ended, bytes | None]:
+async def exchange(host: ScriptHost, request: bytes, limits: ScriptLimits, source: str) -> tuple[Ended, bytes | None]:
     """Run one script until its process ends. The answer is None if it is incomplete.
 
     A cancellation ends the process. Raises `HostGone`, `ScriptTimeout`, `ScriptResultInvalid` for an answer that is too large, or
@@ -372,7 +372,7 @@ class ScriptRunner:
         self._python = python or sys.executable
         self._slots = asyncio.Semaphore(concurrency)
         self._starting = asyncio.Lock()
-        self._host: Host | None = None
+        self._host: ScriptHost | None = None
         self._closed = False
 
     async def __aenter__(self) -> ScriptRunner:
@@ -428,12 +428,12 @@ class ScriptRunner:
                         raise ScriptKilled(f"The process that runs scripts was lost twice: {error}.", source=source) from None
         return outputs(ended, answer, self._limits, first_line, source)
 
-    async def _ready_host(self) -> Host:
+    async def _ready_host(self) -> ScriptHost:
         async with self._starting:
             if self._closed:
                 raise HostGone("the script runner is closed")
             if self._host is None or self._host.gone:
                 if self._host is not None:
                     await self._host.close()
-                self._host = await Host.start(self._python, self._limits)
+                self._host = await ScriptHost.start(self._python, self._limits)
             return self._host

@@ -66,10 +66,10 @@ async def recover(
     Workers do the same when they start, and expired leases are taken over anyway. Safe to repeat at any time.
     """
     from treadle.engine.machine import SystemMachine
-    from treadle.kernel.recovery import Place
+    from treadle.kernel.recovery import RecoveringServer
 
     machine = SystemMachine()
-    place = Place(name, machine.host, machine.is_alive, has_ended=machine.has_ended)
+    place = RecoveringServer(name, machine.host, machine.is_alive, has_ended=machine.has_ended)
     async with session.engine() as engine:
         report = await engine.kernel.recovery.recover(place, dry_run=dry_run)
     session.show(msgspec.to_builtins(report), lambda: _report(report))

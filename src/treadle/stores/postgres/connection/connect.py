@@ -16,7 +16,7 @@ from asyncpg.connect_utils import SessionAttribute
 
 from treadle.model.errors import InvalidStoreUrl
 from treadle.stores.postgres.connection.address import Address, Server
-from treadle.stores.postgres.connection.failover import Search, SplitBrain, Standing
+from treadle.stores.postgres.connection.failover import ServerSearch, SplitBrain, Standing
 from treadle.stores.statements import load_statements
 
 if TYPE_CHECKING:
@@ -172,10 +172,10 @@ class Connector:
                 with suppress(RuntimeError):  # its loop is closed
                     connection.event_loop.call_soon_threadsafe(connection.terminate)
 
-    def _search(self, settings: dict[str, str], *, direct: bool, timeout: float) -> Search:
+    def _search(self, settings: dict[str, str], *, direct: bool, timeout: float) -> ServerSearch:
         servers = self.address.direct_servers if direct else self.address.servers
         pooled = self.address.pgbouncer and not direct
-        return Search(
+        return ServerSearch(
             self.address.shown, servers, self.address.target, lambda server: self._open(server, settings, pooled, timeout)
         )
 

@@ -75,7 +75,7 @@ class SplitBrain(StoreUnavailable):
     """Several servers take writes, and no failover orders them."""
 
 
-class Search:
+class ServerSearch:
     """One search for the server to use, among those of a URL."""
 
     def __init__(

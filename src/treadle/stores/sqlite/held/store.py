@@ -108,7 +108,7 @@ class _Rollback(Exception):
     """Ends the transaction without a commit."""
 
 
-class _Job(NamedTuple):
+class _TransactionJob(NamedTuple):
     """Work, or None for the end of the transaction, which `commits` or not."""
 
     work: Work[Any] | None
@@ -125,7 +125,7 @@ class HeldChannel:
         self.fuse: Fuse = writer.fuse
         self._writer, self._shown = writer, shown
         self._loop = asyncio.get_running_loop()
-        self._jobs: SimpleQueue[_Job] = SimpleQueue()
+        self._jobs: SimpleQueue[_TransactionJob] = SimpleQueue()
         self._lock = Lock()
         self._ended: str | None = None
         self._began: asyncio.Future[None] = self._loop.create_future()
@@ -139,7 +139,7 @@ class HeldChannel:
 
     async def end(self, *, commits: bool) -> None:
         """Commit or roll back, and wait until that is done; raises if the commit failed or the transaction had ended before."""
-        self._put(_Job(None, self._loop.create_future(), commits))
+        self._put(_TransactionJob(None, self._loop.create_future(), commits))
         holding = asyncio.shield(self._holding)
         try:
             await holding
@@ -149,7 +149,7 @@ class HeldChannel:
 
     async def call(self, work: Work[T]) -> T:
         future: asyncio.Future[T] = self._loop.create_future()
-        if not self._put(_Job(work, future)):
+        if not self._put(_TransactionJob(work, future)):
             raise StoreBusy(self._ended or "The transaction has ended.")
         return await future
 
@@ -159,7 +159,7 @@ class HeldChannel:
     async def close(self) -> None:
         pass  # it ends with its transaction
 
-    def _put(self, job: _Job) -> bool:
+    def _put(self, job: _TransactionJob) -> bool:
         with self._lock:
             if self._ended is None:
                 self._jobs.put(job)
@@ -192,7 +192,7 @@ class HeldChannel:
         finally:
             self._finish(ended)
 
-    def _do(self, job: _Job, work: Work[Any], connection: apsw.Connection) -> None:
+    def _do(self, job: _TransactionJob, work: Work[Any], connection: apsw.Connection) -> None:
         try:
             with translated(self._shown):
                 result = work(connection)
