@@ -64,7 +64,7 @@ async def test_a_checkpoint_of_a_lost_claim_stores_nothing(store):
 
 
 @pytest.mark.parametrize("mixed", [False, True])
-async def test_a_checkpoint_of_a_paused_run_is_done_and_says_so(store, mixed):
+async def test_a_checkpoint_of_a_paused_run_is_stored_and_reported_as_held(store, mixed):
     run, task = await begin_function(store)
     free, other = await begin_function(store)
     await write(store, HoldRun(run.id, held=True))
@@ -183,7 +183,7 @@ async def test_keeps_with_and_without_a_move_go_together(store):
     assert (await verify(store)).problems == ()
 
 
-async def test_checkpoints_from_many_at_once_do_not_wait_for_one_another(database, store):
+async def test_concurrent_checkpoints_do_not_deadlock(database, store):
     other = await database.open_store()
     begun = [await begin_function(store) for _ in range(6)]
 

@@ -179,7 +179,7 @@ async def test_a_move_names_its_actor_or_else_the_owner_of_the_claim(store):
     assert (await get(store, taken.id)).actor == "bob"
 
 
-async def test_a_settle_past_the_end_of_its_lease_lands_while_nobody_has_expired_it(store, clock):
+async def test_a_settle_past_its_lease_succeeds_until_the_lease_is_expired(store, clock):
     taken = await put_and_claim(store)
     await clock.advance(10 * MINUTE)
     assert await settle(store, taken.claim, succeed()) == DONE
@@ -246,7 +246,7 @@ async def test_parking_with_nothing_clears_the_checkpoint_and_the_error(store):
     assert (after.checkpoint, after.error) == (None, None)
 
 
-async def test_a_task_parked_without_a_wait_is_ready_at_once(store):
+async def test_a_task_parked_without_a_wait_is_ready_immediately(store):
     taken = await put_and_claim(store)
     await settle(store, taken.claim, park(taken))
     assert (await claim_one(store, owner="owner-2")).id == taken.id
@@ -353,7 +353,7 @@ async def test_a_settle_after_an_operator_parked_the_task_is_lost_and_not_taken_
     assert await everything(store) == before
 
 
-async def test_the_same_move_made_by_an_operator_meanwhile_is_no_repetition(store):
+async def test_the_same_move_by_an_operator_is_not_a_repetition(store):
     paused = await put_and_claim(store)
     await settle(store, seen(paused), park(paused, "pause", hold=8, actor="ann"))
     assert await settle(store, paused.claim, park(paused, "pause", hold=8)) == CLAIM_LOST

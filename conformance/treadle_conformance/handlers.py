@@ -43,7 +43,7 @@ async def test_registrations_are_listed_by_name_and_per_namespace(store):
     assert [found.facet_name for found in await store.operators.list_handlers("elsewhere")] == ["c.C"]
 
 
-async def test_a_removed_registration_is_gone_and_removing_it_again_says_so(store):
+async def test_removing_a_registration_twice_returns_false(store):
     await store.operators.save_handler("default", a_registration())
     assert not await store.operators.delete_handler("elsewhere", "billing.Pay")
     assert await store.operators.delete_handler("default", "billing.Pay")
@@ -58,5 +58,5 @@ async def test_a_server_keeps_the_fields_reported_by_agents(store):
     assert {name: getattr(found, name) for name in said} == said
 
 
-async def test_there_is_no_step_of_an_unknown_id(store):
+async def test_finding_a_step_of_an_unknown_id_returns_none(store):
     assert await store.runs.find_step("0198c3de-7a10-7c3e-b2a4-5d1f0c9e8a71") is None

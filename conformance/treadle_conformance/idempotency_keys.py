@@ -141,7 +141,7 @@ async def test_the_big_values_of_a_task_that_is_not_stored_are_not_kept(database
     assert len(database.rows("blob_uses")) == 1
 
 
-async def test_many_at_once_with_one_key_store_one_task(database, store):
+async def test_concurrent_enqueues_with_one_key_store_one_task(database, store):
     others = [await database.open_store() for _ in range(3)]
     tasks = [keyed() for _ in range(24)]
     answers = await asyncio.gather(*[put([store, *others][number % 4], task) for number, task in enumerate(tasks)])

@@ -61,7 +61,7 @@ async def test_a_key_with_a_rate_starts_a_burst_and_then_one_task_for_each_token
     assert (taken.id, woken.lane_ids) == (ids[3], (taken.lane_id,))
 
 
-async def test_admitted_tasks_that_nobody_claims_do_not_gather_into_a_larger_burst(store, clock):
+async def test_unclaimed_admitted_tasks_do_not_accumulate_into_a_larger_burst(store, clock):
     await rate(store, 1.0, 2)
     await put_keyed(store, 10)
     for _ in range(20):
@@ -169,7 +169,7 @@ async def test_a_callers_maximum_joins_an_operators_rate(store):
     assert (found.max_running, found.by_operator, found.admitted) == (2, False, 2)
 
 
-async def test_tasks_that_nobody_claims_do_not_keep_the_rate_from_other_handlers(store, clock):
+async def test_unclaimed_tasks_do_not_use_up_the_rate_of_other_handlers(store, clock):
     await rate(store, 1.0, 2)
     await put(store, *[new_task(OTHER, limit_key=KEY) for _ in range(5)])  # no worker has this handler
     mine = await put_keyed(store, 3)
@@ -183,7 +183,7 @@ async def test_tasks_that_nobody_claims_do_not_keep_the_rate_from_other_handlers
     assert (await limit(store)).waiting >= 3
 
 
-async def test_tasks_of_a_better_priority_that_nobody_claims_do_not_keep_the_rate_from_other_handlers(store, clock):
+async def test_unclaimed_tasks_of_a_higher_priority_do_not_use_up_the_rate_of_other_handlers(store, clock):
     await rate(store, 1.0, 2)
     unclaimed = [OTHER, OTHER._replace(name="third"), OTHER._replace(name="fourth")]  # no worker has these handlers
     for lane in unclaimed:
@@ -212,7 +212,7 @@ async def test_tasks_keep_their_order_while_all_workers_are_busy(store, clock):
     assert in_order(await claim(store)) == ids[2:4]
 
 
-async def test_tasks_that_nobody_claims_cost_a_wake_up_now_and_then(store, clock):
+async def test_unclaimed_tasks_cause_only_occasional_wake_ups(store, clock):
     await rate(store, 50.0, 50)
     await put_keyed(store, 120)
     began, wakes = clock.now(), 0

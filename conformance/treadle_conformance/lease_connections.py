@@ -124,7 +124,7 @@ async def test_a_taken_over_claim_cannot_be_renewed(store, clock, line):
     assert await get(store, first.id) == second
 
 
-async def test_extending_tells_until_when_each_claim_holds_and_leaves_out_those_that_are_lost(store, clock):
+async def test_extending_returns_the_expiry_of_each_claim_and_omits_lost_ones(store, clock):
     mine, settled = [await put_and_claim(store) for _ in range(2)]
     await settle(store, settled.claim, succeed())
     await clock.advance(20_000)
@@ -187,7 +187,7 @@ async def test_a_beat_inserts_the_server_and_then_updates_it(store, clock, line)
     assert (found.started_at, found.heartbeat_at) == (started_at, clock.now())
 
 
-async def test_a_line_tells_the_time_of_the_store(store, clock, line):
+async def test_a_line_returns_the_time_of_the_store(store, clock, line):
     assert await line.now() == await store.now() == clock.now()
     await clock.advance(1_234)
     assert await line.now() == await store.now() == clock.now()

@@ -135,7 +135,7 @@ async def test_tasks_that_a_settle_makes_stand_in_line_too(store):
     assert await admitted(store) == [follower.id]
 
 
-async def test_a_key_without_a_limit_holds_nobody_back(store):
+async def test_a_key_without_a_limit_holds_no_task_back(store):
     await put(store, *[new_task(limit_key=KEY) for _ in range(20)])
     assert len(await claim(store)) == 20
     assert await limit_of(store) is None

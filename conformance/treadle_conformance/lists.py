@@ -199,14 +199,14 @@ async def test_an_enqueue_from_before_the_lane_was_full_may_be_resent(store):
     assert answer.existing == {"u": twin.id}
 
 
-async def test_a_cap_that_is_taken_away_refuses_nobody(store):
+async def test_a_removed_backlog_limit_refuses_nothing(store):
     await store.operators.set_backlog_limit(await lane_id_of(store), 1)
     await put_one(store)
     await store.operators.set_backlog_limit(await lane_id_of(store), None)
     await put(store, new_task(), new_task())
 
 
-async def test_a_lane_is_filled_exactly_however_many_enqueue_at_once(database, store):
+async def test_concurrent_enqueues_fill_a_lane_exactly(database, store):
     stores = [store, *[await database.open_store() for _ in range(3)]]
     await store.operators.set_backlog_limit(await lane_id_of(store), 25)
     answers = await asyncio.gather(

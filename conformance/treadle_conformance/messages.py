@@ -63,7 +63,7 @@ async def test_a_message_to_a_finished_or_unknown_run_is_dropped(store):
     assert await get_run(store, run.id) == before
 
 
-async def test_a_run_that_ends_in_the_same_call_is_not_told(store):
+async def test_a_run_that_ends_in_the_same_call_receives_no_message(store):
     run = await begin(store)
     units = [Unit(rows=(PutMessage(new_message(run)),)), Unit(rows=(MoveRun(run.id, "complete", "running", "completed"),))]
     assert [answer.verdict for answer in await store.commit(units)] == ["done", "done"]
@@ -280,7 +280,7 @@ async def test_children_are_the_unfinished_runs_that_steps_have_started(store):
     assert await store.runs.list_children(below.id) == [deeper.id]
 
 
-async def test_the_leases_of_the_dead_run_out_at_once(store, clock):
+async def test_the_leases_of_dead_servers_expire_immediately(store, clock):
     for _ in range(3):
         await store.commit([Unit(tasks=(new_task(),))])
     (first,), (second,), (third,) = [await claim(store, owner=owner, limit=1) for owner in ("dead", "gone", "alive")]

@@ -114,7 +114,7 @@ async def test_of_two_concurrent_revivals_exactly_one_wins(store):
     assert moves_of(await store.log.list_moves(taken.id)) == ["fail", "requeue"]
 
 
-async def test_a_commit_sent_twice_at_once_is_done_once(store):
+async def test_a_commit_sent_twice_concurrently_is_applied_once(store):
     tasks = [await put_and_claim(store) for _ in range(10)]
     units = [Unit(task.claim, succeed(), (new_task(OTHER),)) for task in tasks]
     answers = await asyncio.gather(*[store.commit([unit]) for unit in units for _ in range(2)])

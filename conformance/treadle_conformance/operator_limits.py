@@ -84,14 +84,14 @@ async def test_tasks_with_expired_leases_wait_for_slots_under_a_lowered_limit(st
     assert await limit_of(store) == (2, True, 2, 3)
 
 
-async def test_a_raised_limit_lets_the_next_go_on_at_once_and_says_where(store):
+async def test_a_raised_limit_admits_the_next_tasks_and_returns_their_lanes(store):
     await put_limited(store, 5, limit=1)
     taken = await claim_one(store)
     assert await store.operators.set_limit(DEFAULT_NAMESPACE, KEY, 3) == (taken.lane_id,)
     assert len(await claim(store)) == 2
 
 
-async def test_a_limit_that_is_taken_away_holds_nobody_back(store):
+async def test_a_removed_limit_holds_no_task_back(store):
     await put_limited(store, 5, limit=1)
     lanes = await store.operators.set_limit(DEFAULT_NAMESPACE, KEY, None)
     assert (len(lanes), await limit_of(store)) == (1, None)

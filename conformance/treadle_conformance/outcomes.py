@@ -36,7 +36,7 @@ async def test_an_outcome_is_unknown_first_and_resolved_later(store, clock):
         assert await found(store) == [resolved]
 
 
-async def test_an_outcome_that_is_known_at_once_is_resolved_at_once(store, clock):
+async def test_an_outcome_stored_with_its_result_is_resolved_immediately(store, clock):
     await write(store, PutOutcome(outcome(RUN, "failed", response='{"code":"x"}')))
     (stored,) = await found(store)
     assert (stored.status, stored.created_at, stored.resolved_at) == ("failed", clock.now(), clock.now())

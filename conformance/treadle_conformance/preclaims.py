@@ -50,7 +50,7 @@ async def test_a_preclaimed_task_equals_a_claimed_one(store, clock):
     assert held.payload == '{"a":1}'
 
 
-async def test_its_holder_settles_it_under_that_claim_and_nobody_else_does(store):
+async def test_only_the_holder_of_a_preclaimed_task_settles_it(store):
     first, second = new_task(preclaimed=MINE), new_task(preclaimed=MINE)
     await put(store, first, second)
     assert await settle(store, Claim(first.id, 1, "other"), succeed()) == Verdict.CLAIM_LOST
@@ -69,7 +69,7 @@ async def test_its_lease_runs_out_like_any_other(store, clock):
     assert (taken.id, taken.claim_version, taken.takeovers) == (preclaimed.id, 2, 1)
 
 
-async def test_it_is_born_with_the_end_of_another_task_or_not_at_all(store):
+async def test_a_preclaimed_task_is_created_atomically_with_the_settle_of_another(store):
     parent = await put_and_claim(store, owner="me")
     child = new_task(preclaimed=MINE)
     assert await settle(store, Claim(parent.id, 7, "me"), succeed(), child) == Verdict.CLAIM_LOST
@@ -115,7 +115,7 @@ async def test_one_of_a_paused_list_or_of_a_lane_with_a_rate_is_a_task_like_any_
     assert (await get(store, slowed.id)).owner_id is None
 
 
-async def test_under_a_limit_as_many_are_born_taken_as_there_is_room_for(store):
+async def test_a_limit_bounds_the_preclaimed_tasks(store):
     tasks = [new_task(preclaimed=MINE, limit_key="k", limit=2) for _ in range(3)]
     await put(store, *tasks)
     assert [(await get(store, task.id)).owner_id for task in tasks] == ["me", "me", None]

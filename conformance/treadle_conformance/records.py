@@ -34,7 +34,7 @@ async def test_a_new_record_is_as_it_was_given_at_version_0(store, clock):
     assert await put_record(store, given) == msgspec.structs.replace(given, created_at=clock.now(), updated_at=clock.now())
 
 
-async def test_there_is_no_record_of_an_unknown_id_or_name(store):
+async def test_finding_a_record_of_an_unknown_id_or_name_returns_none(store):
     assert await store.records.find(UNKNOWN_ID) is None
     assert await store.records.find_named("default", "schedule", "nothing") is None
 

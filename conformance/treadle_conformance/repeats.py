@@ -133,7 +133,7 @@ async def test_a_unit_sent_twice_in_one_call_is_done_once(store):
     assert len(await claim(store, OTHER)) == 1
 
 
-async def test_another_settlement_under_a_spent_claim_is_no_repetition(store):
+async def test_another_settlement_under_a_spent_claim_is_not_a_repetition(store):
     taken = await put_and_claim(store)
     await settle(store, taken.claim, succeed('{"a":1}'))
     before = await everything(store)

@@ -245,7 +245,7 @@ async def test_a_tree_that_came_to_life_between_look_and_removal_is_left_alone(s
     assert (await verify(store)).problems == ()
 
 
-async def test_one_tree_can_be_pruned_at_once_but_not_while_it_is_active(store):
+async def test_one_tree_can_be_pruned_on_demand_but_not_while_it_is_active(store):
     done, live = await ended(store), await put_one(store)
     retention = Retention(store)
     with pytest.raises(Refused):
@@ -390,7 +390,7 @@ async def test_a_pass_may_be_made_step_by_step_each_of_few_transactions(store, c
     assert (await verify(store)).problems == ()
 
 
-async def test_pruning_from_many_sides_at_once_removes_each_tree_once(database, store, clock):
+async def test_concurrent_pruning_removes_each_tree_once(database, store, clock):
     for _ in range(40):
         await ended(store)
     await clock.advance(31 * DAY_FOR)
@@ -400,7 +400,7 @@ async def test_pruning_from_many_sides_at_once_removes_each_tree_once(database, 
     assert await store.log.list_histories(None, 10) == []
 
 
-async def test_a_retry_and_a_removal_at_once_leave_a_whole_task_or_none(store, clock):
+async def test_a_concurrent_retry_and_removal_leave_a_complete_task_or_none(store, clock):
     tasks = [await ended(store, fail()) for _ in range(30)]
     await clock.advance(91 * DAY_FOR)
     roots = (await store.retention.find_prunable(RULES, None, 100)).roots
@@ -435,7 +435,7 @@ async def test_dropping_expired_partitions_and_pruning_remove_only_expired_trees
     assert (await verify(store)).holds
 
 
-async def test_pruning_nothing_is_no_error(store):
+async def test_pruning_nothing_is_not_an_error(store):
     assert (await prune(store)).trees == 0
     assert (await store.retention.prune_trees(RULES, [], 10)).trees == 0
     assert (await put(store, new_task())).verdict == Verdict.DONE

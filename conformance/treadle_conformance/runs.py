@@ -133,7 +133,7 @@ async def test_two_starts_with_one_key_in_one_call_are_one_run(store: Store) -> 
     assert [answer.existing for answer in answers if answer.existing] == [{"k": kept[0].id}]
 
 
-async def test_starts_with_one_key_at_once_are_one_run(store: Store) -> None:
+async def test_concurrent_starts_with_one_key_create_one_run(store: Store) -> None:
     runs = [new_run(idempotency_key="k") for _ in range(8)]
     answers = await asyncio.gather(*(store.commit([Unit(rows=(PutRun(run),))]) for run in runs))
     holders = {answer.existing.get("k") for (answer,) in answers} - {None}

@@ -33,7 +33,7 @@ async def test_a_heartbeat_keeps_the_namespace_of_a_server(store):
     assert [each.namespace for each in await store.servers.list_all()] == ["two"]
 
 
-async def test_a_saved_server_is_listed_with_all_that_it_said(store, clock):
+async def test_a_saved_server_is_listed_with_all_its_fields(store, clock):
     server = a_server(
         handlers=["a.B", "c"],
         task_lists=["default"],
@@ -137,7 +137,7 @@ async def test_the_end_of_a_server_is_recorded_once_with_its_evidence(store, clo
     assert [each.server_id for each in await store.servers.list_sightings()] == ["s-2"]
 
 
-async def test_a_heartbeat_revives_a_server_that_was_taken_for_dead_and_tells_it(store, line):
+async def test_a_heartbeat_revives_a_server_declared_dead_and_informs_it(store, line):
     server = a_server(process="k 1:1")
     assert await line.beat(server) == Roll(0)
     await store.servers.end({server.id: "process"})
@@ -148,7 +148,7 @@ async def test_a_heartbeat_revives_a_server_that_was_taken_for_dead_and_tells_it
     assert (found.state, found.evidence, found.process) == ("running", None, "k 1:1")
 
 
-async def test_attending_changes_nothing_that_a_server_has_said(store):
+async def test_attending_changes_no_field_of_a_server(store):
     await store.servers.save(a_server(process="k 1:1"))
     before = await store.servers.list_all()
     for _ in range(2):

@@ -29,7 +29,7 @@ class Heard:
             await self._something.wait()
 
 
-async def test_a_subscriber_hears_of_the_lanes_that_were_notified(store):
+async def test_a_subscriber_receives_the_notified_lanes(store):
     lane_id = (await store.tasks.lane_ids([WORK]))[WORK]
     heard = Heard()
     stop = await store.subscribe(heard)
@@ -65,7 +65,7 @@ async def test_all_processes_hear_of_a_commit_that_is_signaled_or_notified(datab
         stop()
 
 
-async def test_a_subscriber_hears_of_the_lanes_that_another_process_notified(database, store):
+async def test_a_subscriber_receives_the_lanes_notified_by_another_process(database, store):
     lane_id = (await store.tasks.lane_ids([WORK]))[WORK]
     other = await database.open_store()
     heard = Heard()
@@ -108,6 +108,6 @@ async def test_stopping_twice_is_harmless(store):
     stop()
 
 
-async def test_nobody_needs_to_listen(store):
+async def test_notifying_without_a_listener_is_allowed(store):
     await store.notify((await store.tasks.lane_ids([WORK])).values())
     await store.notify([])

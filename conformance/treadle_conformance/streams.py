@@ -186,7 +186,7 @@ async def test_streams_go_with_their_tree_in_bounded_transactions(store: Store, 
     assert len(await shown(store, kept.id)) == 1
 
 
-async def test_subscribers_are_told_of_entries(store: Store) -> None:
+async def test_subscribers_are_notified_of_entries(store: Store) -> None:
     heard: asyncio.Queue[tuple[int, ...]] = asyncio.Queue()
     stop = await store.subscribe(heard.put_nowait)
     await store.notify((STREAM,))

@@ -61,7 +61,7 @@ async def test_a_reservation_that_a_crash_left_is_taken_over_by_the_next_attempt
     assert len(await store.usage.list_requests(RUN)) == 1
 
 
-async def test_two_stores_at_once_never_overspend(database, store):
+async def test_concurrent_reservations_of_two_stores_never_overspend(database, store):
     other = store if store.url == "memory://" else await database.open_store()
     await store.usage.set_budget(RUN, 250)
     requests = [a_request(number) for number in range(1, 9)]

@@ -106,7 +106,7 @@ async def die_and_take_over(scene: Scene, service: EffectServer, name: str, cras
     ("name", "point", "count"),
     [*[("pay", point, count) for point in EFFECT_POINTS for count in (1, STEPS)], ("pay_sync", "effect.made", 1)],
 )
-async def test_a_step_has_one_effect_or_the_log_says_why(
+async def test_a_step_has_one_effect_or_a_logged_unknown_outcome(
     scene: Scene, service: EffectServer, point: str, count: int, name: str
 ) -> None:
     moves, result = await die_and_take_over(scene, service, name, f"{point}:{count}")
@@ -148,7 +148,7 @@ WRITES = [pytest.param(n, marks=[] if n in _COMMON else [pytest.mark.soak]) for 
 
 @pytest.mark.parametrize("number", WRITES)
 @pytest.mark.parametrize("point", ["function.before_commit", "function.after_commit"])
-async def test_a_function_of_ten_effects_that_dies_at_any_write_has_one_of_each_or_the_log_says_why(
+async def test_ten_effects_of_a_function_killed_at_any_write_happen_once_or_are_logged_as_unknown(
     scene: Scene, service: EffectServer, point: str, number: int
 ) -> None:
     started = await scene.engine.start_function("pay_all", {"url": service.url, "steps": FUNCTION_STEPS}, version=1)
@@ -191,7 +191,7 @@ BETWEEN = [
 
 
 @pytest.mark.parametrize(("point", "number"), BETWEEN)
-async def test_so_has_one_that_dies_between_its_writes_also_when_two_are_made_at_once(
+async def test_effects_of_a_function_killed_between_writes_happen_once_even_when_two_are_concurrent(
     scene: Scene, service: EffectServer, point: str, number: int
 ) -> None:
     run = await scene.engine.start_function("pay_together", {"url": service.url, "steps": FUNCTION_STEPS}, version=1)

@@ -87,7 +87,7 @@ async def test_a_job_submitted_but_not_recorded_is_found_and_reattached(scene: S
     assert (await scene.engine.kernel.verify()).problems == ()
 
 
-async def test_a_job_that_nobody_can_find_is_of_unknown_outcome_and_not_submitted_again(scene: Scene, farm: FarmServer) -> None:
+async def test_a_job_that_cannot_be_looked_up_has_an_unknown_outcome_and_is_not_resubmitted(scene: Scene, farm: FarmServer) -> None:
     ended = await crash_and_go_on(scene, farm, "external.after_start", "blind_farm")
     assert (ended.state, ended.error_code) == ("failed", "external_outcome_unknown")
     assert len(farm.farm.jobs) == 1
@@ -108,7 +108,7 @@ async def until_ended(scene: Scene, task_id: str, state: str) -> list[Any]:
     return await scene.engine.kernel.store.tasks.find_many([task_id], ended=True)
 
 
-async def test_a_service_that_deduplicates_is_told_again_under_the_same_token(scene: Scene, farm: FarmServer) -> None:
+async def test_a_job_is_resubmitted_under_the_same_token_to_a_deduplicating_service(scene: Scene, farm: FarmServer) -> None:
     submit = farm.farm.submit
     farm.farm.submit = lambda wish: submit(wish | {"dedupe": True})
     ended = await crash_and_go_on(scene, farm, "external.after_start", "deduping_farm")

@@ -194,7 +194,7 @@ async def test_tls_with_verification(tmp_path: Path) -> None:
             await store.close()
 
 
-async def test_a_server_without_free_connections_says_so() -> None:
+async def test_a_server_without_free_connections_is_reported_as_such() -> None:
     with own_server(INSTALLATIONS[-1], max_connections="5", superuser_reserved_connections="0", max_wal_senders="0") as server:
         server.start()
         held = [psycopg.connect(server.url) for _ in range(5)]

@@ -141,7 +141,7 @@ def server() -> Iterator[PrivateServer]:
         yield made
 
 
-async def test_nobody_is_taken_for_dead_when_the_database_restarts(server: PrivateServer, tmp_path: Path) -> None:
+async def test_no_worker_is_declared_dead_when_the_database_restarts(server: PrivateServer, tmp_path: Path) -> None:
     scene = Scene(server.url, tmp_path)
     try:
         async with scene.engine:

@@ -74,7 +74,7 @@ def test_an_item_has_one_owner_and_another_program_changes_nothing_of_it(starts)
         assert not set.intersection(*sets) or len(sets) < 2
 
 
-def test_an_older_release_is_skipped_and_says_so():
+def test_an_older_release_is_skipped_and_reported():
     world = World()
     world.sync("shop", 2, {"max a": {"max": 1}})
     assert world.sync("shop", 1, {"max a": {"max": 2}}) == [SKIPPED]

@@ -90,7 +90,7 @@ def test_a_foreach_that_yields_nothing_never_loads_its_items() -> None:
     assert (run.status, run.reads <= 5) == (RunState.COMPLETED, True)
 
 
-def test_ten_thousand_results_in_one_batch_are_taken_in_at_once() -> None:
+def test_ten_thousand_results_are_applied_in_one_call() -> None:
     run = StoredRun(PROGRAM, "Wide", limits=Limits(expand=10_000, rows=100_000))
     run.apply(Started({"list": list(range(5_000))}))
     run.writes = 0

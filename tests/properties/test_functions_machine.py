@@ -194,7 +194,7 @@ def _is_sequential(program: Program) -> bool:
 @pytest.mark.parametrize("warm", [0, 1000])
 @settings(max_examples=2, deadline=None, derandomize=True)
 @given(program=PROGRAMS)
-def test_a_function_that_dies_at_any_commit_comes_to_the_same(program: Program, warm: int):
+def test_a_function_has_the_same_result_after_a_crash_at_any_commit(program: Program, warm: int):
     check(program, warm)
 
 

@@ -18,7 +18,7 @@ def quiet(dice: random.Random, lease: float) -> Faults:
     return Faults(dice, lease)
 
 
-def test_hours_pass_at_once_and_timers_run_in_their_order() -> None:
+def test_hours_pass_immediately_and_timers_fire_in_order() -> None:
     loop, told = VirtualLoop(), []
 
     async def tell(after: float) -> None:

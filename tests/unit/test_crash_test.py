@@ -52,7 +52,7 @@ def test_a_workflow_has_the_same_outcome_after_any_crash():
     assert len(report.cases) == 2 * report.writes > 2
 
 
-def test_work_that_comes_to_something_else_after_a_crash_is_found():
+def test_an_outcome_that_differs_after_a_crash_is_reported():
     def setup(engine: Engine, effects: list[Any]) -> None:
         memory: list[int] = []  # of the process, and gone with it
 

@@ -74,7 +74,7 @@ def test_a_request_survives_as_json() -> None:
 
 
 @pytest.mark.parametrize("value", [None, {}, {"title": "x", "qourum": 2}, {"title": "x", "on_expiry": "approve"}, {"title": 5}])
-def test_a_payload_that_is_no_request_is_refused(value: Any) -> None:
+def test_a_payload_that_is_not_a_request_is_refused(value: Any) -> None:
     with pytest.raises(InvalidApproval):
         ApprovalRequest.from_json(value)
 
@@ -121,7 +121,7 @@ def test_escalation_adds_deciders_once() -> None:
     assert next_action(after, NOW + 10_000)[0] is None
 
 
-def test_anyone_may_decide_where_nobody_is_named_and_groups_count() -> None:
+def test_anyone_may_decide_without_named_deciders_and_groups_count() -> None:
     assert asked().may_decide("anyone")
     approval = asked(deciders=["ada", "ops"])
     assert approval.may_decide("ada")

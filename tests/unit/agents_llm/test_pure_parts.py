@@ -97,7 +97,7 @@ def test_whole_numbers_may_come_as_floats_and_a_facet_without_returns_takes_any_
     assert check_object(PROGRAM, FREE.returns, {"anything": 1}) == ({"anything": 1}, [])
 
 
-async def test_a_tool_that_nobody_has_is_an_error_for_the_model():
+async def test_an_unknown_tool_is_an_error_for_the_model():
     box = make_toolbox(PROGRAM, DRAW, None)
     assert (box.target, len(box.definitions)) == ("a__b__Draw", 1)
     assert box.definitions[0]["description"].startswith("Draws a tree.")
@@ -149,7 +149,7 @@ def test_secrets_are_taken_out_of_texts():
     assert scrubbed("key abc, abc", ("abc", "")) == f"key {HIDDEN}, {HIDDEN}"
 
 
-def test_a_stream_that_does_not_end_is_no_answer():
+def test_an_incomplete_stream_is_malformed():
     assembler = Assembler()
     with pytest.raises(Malformed, match="not a stream"):
         assembler.answer()

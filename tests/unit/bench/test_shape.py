@@ -27,7 +27,7 @@ def test_a_benchmark_has_the_shape(name: str):
     assert callable(benchmark.show)
 
 
-def test_a_benchmark_that_is_not_there_is_said_with_those_that_are():
+def test_an_unknown_benchmark_is_reported_with_the_known_ones():
     with pytest.raises(SystemExit, match=r"no benchmark 'speed'.*queue"):
         load("speed")
 

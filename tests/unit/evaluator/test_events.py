@@ -46,7 +46,7 @@ def test_a_second_start_is_ignored() -> None:
     assert (changes.created, changes.updated, changes.tasks, changes.status) == ([], [], [], None)
 
 
-def test_finishing_a_step_that_is_not_waiting_changes_nothing_and_says_so() -> None:
+def test_finishing_a_step_that_is_not_waiting_is_ignored_with_a_reason() -> None:
     run = start(n=1)
     step = run.row("W.a").id
     run.apply(Finished(step, {"r": 1}))
@@ -85,7 +85,7 @@ def test_partial_results_are_kept_and_the_final_result_is_laid_over_them() -> No
     assert run.row("W.a").returns == {"progress": 1, "r": 2}
 
 
-def test_several_events_at_once_are_taken_in_order() -> None:
+def test_several_events_of_one_call_are_applied_in_order() -> None:
     source = (
         "event facet E() => (r: Json)\nworkflow W() => (x: Json) andThen { a = E() b = E() c = E() yield W(x = [a.r, b.r, c.r]) }"
     )
@@ -202,7 +202,7 @@ def test_a_step_reference_to_nothing_is_an_error() -> None:
     assert run.error.message == "yield of `x`: `$.n` refers to a step that does not exist"
 
 
-def test_many_big_lists_are_asked_for_at_once_and_other_big_values_not_at_all() -> None:
+def test_big_lists_are_requested_together_and_other_big_values_not_at_all() -> None:
     source = """
     event facet E(n: Json) => (r: Json, t: Json)
     workflow W(n: Json) => (all: Json, last: Json) andThen foreach e in $.n { w = E(n = e) yield W(all = w.r, last = w.t) }

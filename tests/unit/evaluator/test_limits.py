@@ -50,7 +50,7 @@ ENDLESS = {
 
 
 @pytest.mark.parametrize("shape", ENDLESS)
-def test_an_endless_recursion_stops_the_run_at_once_and_names_the_facets(shape: str) -> None:
+def test_an_endless_recursion_stops_the_run_and_names_the_facets(shape: str) -> None:
     facets, named = ENDLESS[shape]
     given = {"n": "n = 1", "list": "list = $.list"}
     args = next((given[name] for name in given if f"A({name}:" in facets), "")
@@ -119,7 +119,7 @@ def test_a_run_of_too_many_rows_is_stopped() -> None:
     assert len(run.rows()) <= 3000
 
 
-def test_a_foreach_that_would_exceed_the_rows_of_a_run_fails_at_once() -> None:
+def test_a_foreach_that_would_exceed_the_rows_of_a_run_fails_immediately() -> None:
     with pytest.raises(WorkflowFailed, match="foreach `x` has 50 elements; a run may have 40 rows"):
         run_workflow(TREE, "W", {"list": list(range(50))}, limits=Limits(total_rows=40))
 

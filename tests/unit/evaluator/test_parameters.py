@@ -91,7 +91,7 @@ def test_inputs_win_over_defaults_and_unknown_inputs_are_kept() -> None:
     assert run.row("W").params == {"a": 1, "b": 5, "extra": [1]}
 
 
-def test_a_parameter_that_nobody_gave_fails_only_when_it_is_read() -> None:
+def test_a_missing_argument_fails_only_when_it_is_read() -> None:
     source = """
     facet F(a: Long, b: Long)
     workflow W(n: Long) => (x: Long) andThen { s = F(a = 1) yield W(x = s.%s) }
@@ -147,7 +147,7 @@ def test_a_wrong_or_missing_return_fails_the_step_of_the_handler(result: dict[st
     ("mixin", "expected"),
     [("minutes = 5", 300_000), ("seconds = 1.5, ms = 1", 1_501), ("hours = $.n", 3_600_000), ("days = 1", 86_400_000)],
 )
-def test_a_timeout_mixin_sets_the_tasks_timeout_and_is_no_parameter(mixin: str, expected: int) -> None:
+def test_a_timeout_mixin_sets_the_tasks_timeout_and_is_not_a_parameter(mixin: str, expected: int) -> None:
     source = f"event facet E(a: Long)\nworkflow W(n: Long = 1) andThen {{ e = E(a = 1) with Timeout({mixin}) }}"
     run = StoredRun(compile_program(source), "W")
     run.apply(Started())
@@ -179,7 +179,7 @@ def test_a_timeout_that_makes_no_sense_fails_the_step(mixin: str) -> None:
         ("maxAttempts = 2, delay = 1000", RetryPolicy(1, 1_000_000, 2.0, 1_000_000)),
     ],
 )
-def test_a_retry_mixin_sets_the_tasks_policy_and_is_no_parameter(mixin: str, expected: RetryPolicy) -> None:
+def test_a_retry_mixin_sets_the_tasks_policy_and_is_not_a_parameter(mixin: str, expected: RetryPolicy) -> None:
     source = f"event facet E(a: Long)\nworkflow W(n: Long = 1) andThen {{ e = E(a = 1) with Retry({mixin}) }}"
     run = StoredRun(compile_program(source), "W")
     run.apply(Started())

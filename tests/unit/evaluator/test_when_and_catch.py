@@ -34,7 +34,7 @@ def test_all_true_cases_run_and_the_default_only_if_none_did(n: int, hit: list[s
     assert run_workflow(WHEN, "W", {"n": n}) == {"hit": hit}
 
 
-def test_a_condition_that_is_no_boolean_fails_the_block() -> None:
+def test_a_condition_that_is_not_boolean_fails_the_block() -> None:
     source = "workflow W(n: Json) andThen when { case $.n => { } case _ => { } }"
     with pytest.raises(WorkflowFailed, match=r"^W: case 1 needs a Boolean, this is a number$"):
         run_workflow(source, "W", {"n": 1})
@@ -99,7 +99,7 @@ def test_a_step_that_catches_an_error_keeps_the_yields_of_completed_blocks() -> 
     assert run_workflow(source, "W", handlers={"Pay": fail}) == {"x": [1, 9, "card declined"]}
 
 
-def test_a_declaration_catches_for_itself_before_its_caller_hears_of_it() -> None:
+def test_a_declaration_catches_its_errors_before_its_caller_does() -> None:
     source = (
         CATCH
         + """
@@ -160,7 +160,7 @@ def test_a_catch_that_fails_goes_to_the_next_catch_outwards() -> None:
     assert seen == [1, 2]
 
 
-def test_a_catch_that_fails_for_good_fails_the_step_with_its_own_error() -> None:
+def test_a_catch_that_fails_permanently_fails_the_step_with_its_own_error() -> None:
     source = CATCH + "workflow W() andThen { p = Pay(n = 1) catch { q = Pay(n = 2) } }"
     with pytest.raises(WorkflowFailed, match=r"^W\.p\.catch\.q: handler failed: card declined$"):
         run_workflow(source, "W", handlers={"Pay": fail})

@@ -89,7 +89,7 @@ def test_a_workflow_without_a_body_completes_with_no_outputs() -> None:
     assert run_workflow("workflow W(a: Long = 1)", "W") == {}
 
 
-def test_logs_are_said_once_when_their_steps_are_complete_and_never_do_harm() -> None:
+def test_logs_are_emitted_once_their_steps_complete_and_never_fail_the_run() -> None:
     source = """
     event facet E() => (r: Json, s: Json)
     workflow W() andThen {

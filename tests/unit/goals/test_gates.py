@@ -75,7 +75,7 @@ async def test_a_command_may_say_much_and_read_nothing(gates, executor, tmp_path
     assert (report.result, report.reason[-7:]) == ("PASS", "done \\0")
 
 
-async def test_a_command_is_no_shell(gates, executor, tmp_path):
+async def test_a_command_is_not_run_by_a_shell(gates, executor, tmp_path):
     marks = tmp_path / "mark"
     await ask(gates, executor, tmp_path, "exit_code", argv=[PYTHON, "-c", "pass", f"; touch {marks}", f"$(touch {marks})"])
     assert not marks.exists()
@@ -153,7 +153,7 @@ async def test_a_registered_gate_says_yes_or_no(gates, executor, tmp_path, said:
 
 
 @pytest.mark.parametrize("said", [None, 1, "yes", Judgement("yes")])  # type: ignore[arg-type]
-async def test_anything_else_is_no_judgement(gates, executor, tmp_path, said: Any):
+async def test_any_other_result_is_not_a_judgement(gates, executor, tmp_path, said: Any):
     gates.add(make_handler("mine", lambda given: said))
     with pytest.raises(GateError, match="must return True, False or a Judgement"):
         await ask(gates, executor, tmp_path, "mine")
@@ -204,7 +204,7 @@ def test_a_name_has_one_gate_and_shipped_names_are_taken():
     assert engine.goals.gates.names() == ["exit_code", "json_schema", "mine", "regex"]
 
 
-def test_a_topology_with_an_unknown_gate_is_told_which_there_are(gates: Gates):
+def test_an_unknown_gate_in_a_topology_is_reported_with_the_known_ones(gates: Gates):
     topology = read_topology({"types": {"TICKET": {"handler": "do", "gates": ["regx"]}}})
     with pytest.raises(InvalidTopology, match=r"types.TICKET.gates\[0\]: there is no gate regx here.*did you mean regex"):
         gates.check(topology)

@@ -242,7 +242,7 @@ def test_an_event_of_a_missing_objective_is_processed_as_stale():
     assert decision.result["reason"] == "STALE"
 
 
-def test_an_objective_of_a_type_that_the_topology_does_not_have_is_blocked_and_says_why():
+def test_an_objective_of_an_unknown_type_is_blocked_with_a_reason():
     decision = schedule(objective(type="STANDING"))
     assert (after(decision).status, move(decision), decision.new, decision.tasks) == ("BLOCKED", "block", [], [])
     (blocker,) = after(decision).open_blockers

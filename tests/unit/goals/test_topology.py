@@ -33,7 +33,7 @@ def test_a_small_one_has_all_roles_and_sensible_defaults():
     assert (topology.deadlines, topology.reviewer, topology.lease_for(), topology.interval_for()) == ({}, None, None, None)
 
 
-def test_everything_can_be_said():
+def test_a_topology_can_set_every_field():
     topology = read(
         {
             "name": "all",
@@ -163,7 +163,7 @@ def test_each_problem_is_reported_with_its_path_and_a_correction(document: Any, 
     assert (refused.value.code, isinstance(refused.value, InvalidInput)) == ("invalid_topology", True)
 
 
-def test_all_problems_are_told_at_once():
+def test_all_problems_are_reported_together():
     with pytest.raises(InvalidTopology) as refused:
         read({"types": {"TICKET": {"handler": 5, "gates": [5], "budget": "x"}}, "what": 1, "deadlines": {9: 1}})
     assert [problem.path for problem in refused.value.problems] == [
@@ -207,7 +207,7 @@ def test_a_file_is_read_and_its_folder_is_where_commands_run(tmp_path: Path):
         ),
     ],
 )
-def test_a_file_tells_the_line(tmp_path: Path, text: str, line: int, path: str, message: str):
+def test_a_problem_in_a_file_is_reported_with_its_line(tmp_path: Path, text: str, line: int, path: str, message: str):
     with pytest.raises(InvalidTopology) as refused:
         load_topology(write(tmp_path, text))
     (problem,) = refused.value.problems
@@ -216,7 +216,7 @@ def test_a_file_tells_the_line(tmp_path: Path, text: str, line: int, path: str, 
     assert f"line {line}, " in str(refused.value)
 
 
-def test_a_file_that_is_not_there_says_so(tmp_path: Path):
+def test_a_missing_file_is_reported(tmp_path: Path):
     with pytest.raises(InvalidTopology, match="cannot be read"):
         load_topology(tmp_path / "nothing.yaml")
 

@@ -40,7 +40,7 @@ def test_a_text_around_it_makes_it_nothing(change):
     assert read_credential("tdl", change.format(shown)) is None
 
 
-def test_the_secret_is_in_no_repr_and_the_digest_is_no_secret():
+def test_a_repr_omits_the_secret_and_the_digest_is_its_hash():
     made = new_credential(ids.new_id(), ids.secret())
     assert made.secret not in repr(made)
     assert made.digest() == hashlib.sha256(made.secret.encode()).hexdigest()

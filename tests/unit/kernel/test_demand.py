@@ -84,7 +84,7 @@ def test_service_time_is_the_mean_from_claim_to_end_of_executed_tasks():
     assert service_for([never_taken]) is None
 
 
-def test_the_signal_says_why():
+def test_the_signal_explains_its_figure():
     found = scaling("default", None, [Load(300, 5, 2_000, 1_000)], target_for=TARGET, workers=1, concurrency=10)
     assert (found.desired, found.ready, found.running, found.oldest_for, found.service_for) == (2, 300, 5, 2_000, 1_000)
     assert "300 ready (the oldest for 2 s) and 5 running, each takes 1 s" in found.text
@@ -100,6 +100,6 @@ def test_bounds_that_make_no_sense_are_refused():
         check_bounds(1, 0, 0, 1)
 
 
-def test_an_idle_list_is_said_to_be_idle():
+def test_an_idle_list_is_reported_as_idle():
     found = scaling("default", None, [], target_for=TARGET, workers=1, concurrency=10, minimum=1)
     assert found.text == "nothing is ready or running: 1 worker(s) of 10 are desired; currently 1"

@@ -100,14 +100,14 @@ def test_parts_cannot_run_into_one_another() -> None:
     assert Effect(TASK, "s", TASK, "ab", "c").key(1) != Effect(TASK, "s", TASK, "a", "bc").key(1)
 
 
-def test_a_request_that_is_no_json_is_refused() -> None:
+def test_a_request_that_is_not_json_is_refused() -> None:
     with pytest.raises(InvalidPayload):
         effect(request={"at": object()})
     with pytest.raises(InvalidInput, match="action"):
         effect("")
 
 
-def test_an_effect_that_nobody_began_is_made_without_doubt() -> None:
+def test_an_effect_without_attempts_is_begun() -> None:
     assert decide(effect(), 1, {}) == Begin(effect(), 1, None)
 
 
@@ -153,7 +153,7 @@ def test_an_unknown_outcome_that_the_log_has_is_not_logged_again() -> None:
     assert begin.data is None
 
 
-def test_a_failure_that_nobody_acted_upon_is_that_failure() -> None:
+def test_a_failure_without_a_later_attempt_stands() -> None:
     one = effect()
     found = decide(one, 2, rows((1, "failed"), of=one), lambda _: False, lost=True)
     assert isinstance(found, EffectOutcome)

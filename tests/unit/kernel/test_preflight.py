@@ -62,7 +62,7 @@ def test_each_mismatch_is_named(change: dict[str, Any], said: str) -> None:
     assert said in problems({**GOOD, **change})
 
 
-def test_all_problems_are_told_at_once_and_lists_are_cut() -> None:
+def test_all_problems_are_reported_together_and_lists_are_cut() -> None:
     said = problems({"n": "1", "list": ["x"] * 100, "other": 1})
     assert all(f"{name} (" in said for name in ("text", "x", "yes", "order", "any"))
     assert said.count("must be a Long") == 1 + 5

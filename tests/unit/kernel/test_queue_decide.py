@@ -70,7 +70,7 @@ def test_a_handler_may_say_itself_when_to_retry():
     assert settlement(a_task(), Retry(PROBLEM, after_for=0), DISPATCH_RETRY).delay is None
 
 
-def test_a_retry_without_delay_is_ready_at_once():
+def test_a_retry_without_delay_is_ready_immediately():
     assert settlement(a_task(failures=0), Retry(PROBLEM), RetryPolicy(retries=1, first_for=0)).delay is None
 
 

@@ -92,7 +92,7 @@ def test_unusual_values_survive_a_round_trip(value: Any) -> None:
     assert (value_store.unfold(text)["v"], blobs) == (back, ())
 
 
-def test_values_of_another_codec_are_told() -> None:
+def test_values_of_another_codec_are_reported() -> None:
     step, _, _ = store_step(
         StepRow(id=RUN, run_id=RUN, place="W", statement_id="W", name="W", kind=StepKind.WORKFLOW),
         ValueStore(STORE, Reversed()),

@@ -62,7 +62,7 @@ def test_a_server_of_another_kernel_or_version_is_judged_by_its_lease_alone() ->
     assert (dead(found), found.suspects, found.local) == ({}, {}, set())
 
 
-def test_nobody_judges_itself() -> None:
+def test_a_server_never_declares_itself_dead() -> None:
     assert dead(seen(sighted("a", "p", has_session=False), suspects={"a": 0.0}, p=True)) == {}
 
 
@@ -149,7 +149,7 @@ class Bench:
         self.freed += 1
 
 
-async def test_the_leases_end_before_the_death_is_recorded_and_it_is_told_once() -> None:
+async def test_leases_end_before_a_death_is_recorded_and_it_is_reported_once() -> None:
     bench = Bench()
     bench.store.sightings, bench.ended["p"] = [sighted("b", "p")], True
     await bench.watch.look()
@@ -158,7 +158,7 @@ async def test_the_leases_end_before_the_death_is_recorded_and_it_is_told_once()
     assert bench.freed == 1
 
 
-async def test_of_several_observers_one_tells_and_all_wake_the_work() -> None:
+async def test_one_of_several_observers_reports_a_death_and_all_wake_the_work() -> None:
     bench = Bench()
     bench.store.sightings, bench.ended["p"], bench.store.recorded = [sighted("b", "p")], True, False
     await bench.watch.look()
@@ -209,7 +209,7 @@ async def test_the_death_of_a_known_process_is_seen_without_polling_the_store() 
         running.cancel()
 
 
-async def test_store_trouble_is_told_once_and_its_end_too() -> None:
+async def test_store_trouble_and_its_end_are_reported_once() -> None:
     bench = Bench()
     bench.store.trouble = StoreUnavailable("away")
     running = asyncio.create_task(bench.watch.run())
@@ -281,7 +281,7 @@ async def test_a_server_that_lost_its_session_takes_another_one_with_its_next_he
     assert store.calls[-1] == ("leave", "a"), "who has left takes no session any more"
 
 
-async def test_without_fast_takeover_a_server_looks_at_nobody() -> None:
+async def test_without_fast_takeover_a_server_observes_no_other() -> None:
     store = FakeStore()
     await watching(store, enabled=False).run()
     assert store.calls == []

@@ -35,7 +35,7 @@ def test_the_first_scan_records_files_as_baseline_or_as_created() -> None:
     assert look(None, (5, 100)).change == "created"
 
 
-def test_a_file_is_told_of_when_it_has_stayed_the_same_for_long_enough() -> None:
+def test_a_file_is_reported_once_it_has_settled() -> None:
     first = look(None, (5, 100), now=1000, settle_for=2000)
     assert (first.change, first.item, first.delay) == (None, Item(pending=(5, 100, 1000)), 2000)
     soon = look(first.item, (5, 100), now=2500, settle_for=2000)
@@ -90,7 +90,7 @@ def test_long_names_have_keys_that_stores_can_sort() -> None:
     assert key_of("short/name.csv") == "short/name.csv"
 
 
-def test_the_digest_tells_any_difference() -> None:
+def test_the_digest_reflects_any_difference() -> None:
     files = [ScannedFile("a", 1, 2, "a"), ScannedFile("b", 1, 2, "b")]
     others = [files[:1], files[::-1], [ScannedFile("a", 1, 3, "a"), files[1]], [ScannedFile("a", 2, 2, "a"), files[1]]]
     assert digest_of(files) == digest_of(list(files))

@@ -85,6 +85,6 @@ def test_declarations_grouped_by_kind_are_the_same_program() -> None:
 @pytest.mark.parametrize(
     "given", [{"type": "Program", "declarations": 7}, {"type": "Program", "declarations": [{}]}, {"type": "X"}]
 )
-def test_other_json_is_no_program(given: dict[str, Any]) -> None:
+def test_other_json_is_not_a_program(given: dict[str, Any]) -> None:
     with pytest.raises(InvalidProgram):
         Program.load(complete_program(given))

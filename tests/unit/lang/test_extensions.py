@@ -281,6 +281,6 @@ def test_errors_are_collected_from_a_list_that_is_null_and_a_list_gets_an_empty_
     assert "`ys: ... = []`" in (warning.help or "")
 
 
-def test_the_optional_comment_of_an_approval_is_no_extension_of_the_program() -> None:
+def test_the_optional_comment_of_an_approval_is_not_an_extension_of_the_program() -> None:
     text = 'workflow W() => (why: Json) andThen { a = sys.approval(question = "?") yield W(why = a.reason) }'
     assert len(compile_sources([("a.afl", text)], reference=True).diagnostics) == 1

@@ -105,7 +105,7 @@ def test_a_schema_step_has_the_fields_of_the_schema() -> None:
     assert error(text.replace("{name}", "y")).valid == ("x",)
 
 
-def test_unknown_forward_self_and_foreign_references_are_told_apart() -> None:
+def test_unknown_forward_self_and_foreign_references_are_distinguished() -> None:
     def found(body: str) -> tuple[str, str]:
         diagnostic = error(PRELUDE + body)
         return diagnostic.rule, diagnostic.message
@@ -138,7 +138,7 @@ def test_a_reference_to_an_input_without_its_dollar_gets_a_hint() -> None:
     assert found.help == "write `$.size.x` for an input"
 
 
-def test_a_bare_step_is_no_value() -> None:
+def test_a_bare_step_is_not_a_value() -> None:
     assert error(PRELUDE + "workflow W() andThen { s = F() t = F(a = s) }").rule == "bare-step"
     assert error(PRELUDE + "workflow W() andThen { t = F(a = nothing) }").rule == "unknown-step"
 

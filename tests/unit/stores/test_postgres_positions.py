@@ -93,7 +93,7 @@ async def test_tasks_before_the_claim_position_are_claimed_within_a_second_and_n
     assert [task.id for task in await take(store)] == late
 
 
-async def test_the_database_tells_whether_a_snapshot_is_old(store: PostgresStore) -> None:
+async def test_the_database_reports_whether_a_snapshot_is_old(store: PostgresStore) -> None:
     """Another test on the same server may hold a snapshot for long, so the statement is also asked before and after."""
     await put(store, 3)
     await take(store)

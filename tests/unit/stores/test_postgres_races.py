@@ -170,7 +170,7 @@ async def test_a_settle_that_waited_for_a_takeover_is_lost(ann: PostgresStore, b
 
 
 @either_first
-async def test_a_unit_that_arrives_twice_at_once_is_done_once(
+async def test_concurrent_copies_of_a_unit_are_applied_once(
     ann: PostgresStore, bob: PostgresStore, gate: Gate, ann_first: bool
 ) -> None:
     task, follower = await put_and_claim(ann), new_task()
@@ -236,7 +236,7 @@ async def test_concurrent_advances_from_the_same_version_have_one_winner(
 
 
 @either_first
-async def test_a_function_that_falls_asleep_while_it_is_told_does_not_sleep(
+async def test_a_function_does_not_sleep_past_a_concurrent_message(
     ann: PostgresStore, bob: PostgresStore, gate: Gate, ann_first: bool
 ) -> None:
     run = await begin(ann, kind="function")

@@ -76,7 +76,7 @@ async def test_the_one_that_was_used_before_is_asked_alone() -> None:
     assert network.asked == ["b"]
 
 
-async def test_one_that_does_not_answer_holds_nobody_up(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_unresponsive_server_does_not_delay_the_search(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(failover, "HEAD_START", 0.01)
     monkeypatch.setattr(failover, "GRACE", 0.01)
     assert await Network(a=None, b=None, c=primary()).find(SERVERS[0]) == "c"
@@ -86,7 +86,7 @@ async def test_of_two_that_take_writes_the_one_after_the_failover_is_used() -> N
     assert await Network(a=primary(1), b=primary(2, started="z"), c=standby(2)).find() == "b"
 
 
-async def test_a_standby_tells_on_a_primary_that_was_overtaken() -> None:
+async def test_a_standby_reveals_that_a_primary_was_overtaken() -> None:
     with pytest.raises(StoreUnavailable, match="a was overtaken by a failover: it is on timeline 1, and timeline 2 exists"):
         await Network(a=primary(1), b=ConnectionRefusedError("no"), c=standby(2)).find()
 

@@ -69,7 +69,7 @@ def succeeded(task: Task) -> Unit:
 # --- the schema ---
 
 
-async def test_many_processes_may_open_a_new_store_at_once(postgres_url: str) -> None:
+async def test_many_processes_may_open_a_new_store_concurrently(postgres_url: str) -> None:
     stores = [PostgresStore(postgres_url, clock=ManualClock()) for _ in range(8)]
     await asyncio.gather(*(store.open() for store in stores))
     assert {(await store.health.describe())["schema_version"] for store in stores} == {LATEST}
@@ -168,7 +168,7 @@ async def test_an_unreachable_server_is_reported_without_the_password(postgres_u
         assert "s3cret" not in str(caught.value) + store.url + repr(store)
 
 
-async def test_a_store_that_is_not_open_says_so(postgres_url: str) -> None:
+async def test_calls_on_a_store_that_is_not_open_raise(postgres_url: str) -> None:
     store = PostgresStore(postgres_url, clock=ManualClock())
     with pytest.raises(NotOpen):
         await store.now()
@@ -222,7 +222,7 @@ async def test_a_cancelled_call_leaves_no_broken_connection(store: PostgresStore
     assert len(await put_and_claim(store)) == 1
 
 
-async def test_an_ear_hears_again_after_its_connection_was_cut(
+async def test_a_listener_receives_signals_again_after_its_connection_was_cut(
     store: PostgresStore, postgres_admin: psycopg.Connection[Any]
 ) -> None:
     heard: list[tuple[int, ...]] = []
@@ -430,7 +430,7 @@ async def test_ten_thousand_tasks_in_one_unit_and_in_as_many_units(store: Postgr
     assert depth.ready == 15_000
 
 
-async def test_two_revived_tasks_of_one_key_share_it_with_nobody(store: PostgresStore) -> None:
+async def test_only_one_of_two_revived_tasks_keeps_their_unique_key(store: PostgresStore) -> None:
     failed = []
     for _ in range(2):
         (task,) = await put_and_claim(store, unique_key="key")

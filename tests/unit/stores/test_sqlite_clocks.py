@@ -151,7 +151,7 @@ async def test_at_open_a_live_process_with_another_time_is_refused(monkeypatch: 
 
 
 @pytest.mark.parametrize("has_open", [False, True])
-async def test_at_open_a_dead_or_stuck_process_is_no_obstacle(monkeypatch: pytest.MonkeyPatch, has_open: bool) -> None:
+async def test_a_dead_or_stuck_process_does_not_prevent_opening(monkeypatch: pytest.MonkeyPatch, has_open: bool) -> None:
     monkeypatch.setattr(clocks, "_LOOK_EVERY", 1.0)
     monkeypatch.setattr(clocks, "_has_open", lambda server, path: has_open)
 

@@ -57,7 +57,7 @@ async def test_a_path_that_is_a_directory(tmp_path):
     await refused(tmp_path, InvalidStoreUrl, "is a directory")
 
 
-async def test_a_file_that_is_no_database(tmp_path):
+async def test_a_file_that_is_not_a_database_is_refused_and_unchanged(tmp_path):
     path = tmp_path / "notes.txt"
     path.write_text("remember the milk\n" * 100)
     await refused(path, InvalidStoreUrl, "not an SQLite database")
@@ -190,7 +190,7 @@ asyncio.run(main())
 """
 
 
-async def test_many_processes_may_make_and_use_one_file_at_once(tmp_path):
+async def test_many_processes_may_create_and_use_one_file_concurrently(tmp_path):
     path = tmp_path / "treadle.db"
     command = [sys.executable, "-c", OPEN_AND_PUT, str(path)]
     processes = [subprocess.Popen([*command, str(number)]) for number in range(5)]  # noqa: ASYNC220

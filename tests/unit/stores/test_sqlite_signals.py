@@ -220,7 +220,7 @@ async def test_a_commit_signals_other_processes_before_its_caller_has_the_answer
     stop()
 
 
-async def test_a_held_transaction_signals_nobody_before_it_commits(store, open_store):
+async def test_a_held_transaction_sends_no_signal_before_it_commits(store, open_store):
     heard = Heard()
     stop = await (await open_store()).subscribe(heard)
     async with hold(store, ManualClock()) as held:
@@ -251,7 +251,7 @@ async def test_a_subscription_may_end_in_another_thread(store, place):
     assert not place.exists()
 
 
-async def test_a_directory_deleted_by_hand_harms_nobody(store, open_store, place):
+async def test_signals_recover_from_a_deleted_directory(store, open_store, place):
     stop = await store.subscribe(Heard())
     (mine,) = place.iterdir()
     mine.unlink()

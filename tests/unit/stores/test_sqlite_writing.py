@@ -137,7 +137,7 @@ async def test_a_blocked_event_loop_costs_no_leases(store, clock):
     assert (await get(store, taken.id)).wake_at == clock.now() + MINUTE
 
 
-async def test_work_that_nobody_waits_for_any_more_is_left_out(path, clock):
+async def test_work_of_canceled_callers_is_skipped(path, clock):
     store = SqliteStore(path, clock=clock)
     await store.open()
     await put_one(store)

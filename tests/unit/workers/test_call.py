@@ -90,7 +90,7 @@ async def test_anything_else_is_an_unexpected_result_with_the_name_of_its_type(v
     assert type(value).__name__ in outcome.problem.message
 
 
-async def test_a_sync_function_that_returns_a_coroutine_is_told_so(executor: SystemExecutor) -> None:
+async def test_a_sync_function_that_returns_a_coroutine_fails(executor: SystemExecutor) -> None:
     outcome = await outcome_of(lambda payload: hang(), executor)
     assert isinstance(outcome, Failed)
     assert outcome.problem.type == "coroutine"
@@ -186,7 +186,7 @@ async def test_a_timeout_stops_the_attempt_and_counts_as_a_failure(where: str, e
     assert ctx.cancelled
 
 
-async def test_a_timeout_of_the_handlers_own_is_no_timeout_of_the_attempt(executor: SystemExecutor) -> None:
+async def test_a_timeout_error_of_a_handler_is_not_a_timeout_of_its_attempt(executor: SystemExecutor) -> None:
     outcome = await outcome_of(raising(TimeoutError("upstream")), executor, timeout=60)
     assert isinstance(outcome, Retry)
     assert (outcome.problem.code, outcome.problem.message) == ("handler_error", "upstream")

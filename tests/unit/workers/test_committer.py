@@ -101,7 +101,7 @@ async def bench() -> Bench:
     return Bench()
 
 
-async def test_a_lone_unit_goes_out_at_once(bench: Bench) -> None:
+async def test_a_lone_unit_is_committed_immediately(bench: Bench) -> None:
     assert await bench.committer.submit(settle_of("a")) == DONE
     assert bench.names() == [["a"]]
 
@@ -125,7 +125,7 @@ async def test_units_queued_during_a_commit_are_batched_into_the_next(bench: Ben
     assert bench.names() == [["a"], ["b", "c", "d"]]
 
 
-async def test_a_store_that_takes_two_commits_at_once_gets_them() -> None:
+async def test_a_store_with_two_parallel_commits_receives_two() -> None:
     bench = Bench(parallel_commits=2)
     bench.store.gate.clear()
     answers = []
@@ -262,7 +262,7 @@ async def test_patience_also_ends_for_those_queued_behind_a_commit_that_never_en
     assert isinstance(settle.exception(), StoreUnavailable)
 
 
-async def test_a_full_disk_is_told_to_callers_at_once_and_settles_wait_for_room(bench: Bench) -> None:
+async def test_a_full_disk_is_raised_to_callers_and_settles_wait_for_space(bench: Bench) -> None:
     bench.store.trouble = StoreFull("no space")
     settle = bench.committer.submit(settle_of("a"))
     caller = bench.committer.submit(Unit(tasks=(new_task(),)), patience=15.0)

@@ -14,7 +14,7 @@ from treadle.model.errors import InvalidInput
 from treadle.model.tasks import Claim, LogLine
 
 
-def test_it_tells_the_facts_of_the_attempt() -> None:
+def test_it_describes_the_attempt() -> None:
     ctx = context(attempt=2, claim_version=5, deadline_at=99, checkpoint='{"cursor":3}')
     assert (ctx.task_id, ctx.attempt, ctx.fencing_token, ctx.deadline_at) == (ctx.task.id, 2, 5, 99)
     assert ctx.checkpoint == {"cursor": 3}
@@ -64,7 +64,7 @@ def test_any_message_becomes_text_that_any_store_takes(message: Any) -> None:
     assert text.encode()
 
 
-def test_a_level_that_nobody_knows_is_refused() -> None:
+def test_an_unknown_level_is_refused() -> None:
     with pytest.raises(InvalidInput, match="debug, info, success, warning, error"):
         context().log("x", level="fatal")
 

@@ -206,7 +206,7 @@ def test_a_claim_past_its_local_deadline_is_lost_even_when_the_store_is_unavaila
     assert context.cancelled
 
 
-def test_the_local_deadline_holds_also_when_the_line_breaks_in_a_way_nobody_knows(bench: Bench) -> None:
+def test_the_local_deadline_holds_also_after_an_unexpected_error_of_the_line(bench: Bench) -> None:
     context = bench.hold()
     bench.line.trouble = RuntimeError("?")
     with pytest.raises(RuntimeError):
@@ -233,7 +233,7 @@ def test_while_a_renewal_hangs_a_claim_is_lost_before_its_lease_ends() -> None:
     assert context.cancelled
 
 
-def test_store_trouble_is_told_once_and_its_end_too(bench: Bench) -> None:
+def test_store_trouble_and_its_end_are_reported_once(bench: Bench) -> None:
     bench.hold()
     bench.line.trouble = StoreUnavailable("away")
     bench.tick(20)
@@ -320,7 +320,7 @@ def test_the_thread_beats_once_more_and_closes_the_line(bench: Bench) -> None:
     assert bench.line.closed
 
 
-def test_the_thread_says_when_it_could_not_say_goodbye(bench: Bench) -> None:
+def test_the_thread_reports_a_failed_sign_off(bench: Bench) -> None:
     bench.line.trouble = StoreUnavailable("away")
     thread = RenewerThread(bench.renewer, bench.events.append)
     thread.start()

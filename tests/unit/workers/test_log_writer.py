@@ -39,7 +39,7 @@ async def test_lines_go_out_together_and_in_order() -> None:
     assert [text for batch in paper.batches for text in batch] == [str(number) for number in range(1200)]
 
 
-async def test_lines_are_kept_while_the_store_is_away_and_that_is_told_once() -> None:
+async def test_lines_are_kept_during_a_store_outage_and_it_is_reported_once() -> None:
     paper, events = Paper(), Events()
     writer = LogWriter(paper, events)  # type: ignore[arg-type]
     paper.trouble = StoreUnavailable("away")

@@ -224,7 +224,7 @@ async def test_smaller_priorities_come_first_then_the_oldest(make_shop: MakeShop
     assert order == [ids[2], ids[1], ids[3], ids[0], ids[4]]
 
 
-async def test_canceling_stops_an_async_handler_at_once_and_frees_its_room(make_shop: MakeShop) -> None:
+async def test_canceling_stops_an_async_handler_immediately_and_frees_its_slot(make_shop: MakeShop) -> None:
     shop, gate = make_shop(concurrency=1), Gate()
     shop.handler()(gate)
     task_id = await shop.enqueue()
@@ -277,7 +277,7 @@ async def test_a_lost_claim_drops_the_outcome_of_its_handler(shop: Workshop) -> 
     assert shop.events.of(TaskSettled) == []
 
 
-async def test_a_late_result_is_refused_and_told(shop: Workshop) -> None:
+async def test_a_late_result_is_refused_and_reported(shop: Workshop) -> None:
     gate = Gate()
     shop.handler()(gate)
     task_id = await shop.enqueue()
@@ -339,7 +339,7 @@ async def test_two_workers_never_run_the_same_task(make_shop: MakeShop) -> None:
     assert sorted(runs) == sorted(ids)
 
 
-async def test_store_trouble_is_survived_and_told_once(shop: Workshop, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_store_trouble_is_survived_and_reported_once(shop: Workshop, monkeypatch: pytest.MonkeyPatch) -> None:
     @shop.handler()
     async def work(payload: Any) -> None: ...
 
@@ -424,7 +424,7 @@ async def test_a_big_payload_is_read_before_the_handler_runs(shop: Workshop, tro
     assert got == ([{"big": True}] if moves[-1] == "succeed" else [])
 
 
-async def test_a_signal_for_lanes_of_others_wakes_nobody(shop: Workshop) -> None:
+async def test_a_signal_for_foreign_lanes_does_not_wake_the_worker(shop: Workshop) -> None:
     await shop.enqueue("foreign")
     lanes = await shop.store.tasks.lane_ids([Lane("default", "handler", "default", "foreign")])
     await shop.worker._claimer.refresh()

@@ -30,7 +30,7 @@ async def test_a_result_is_stored_and_the_task_completed(shop: Workshop) -> None
     assert shop.worker.handled == 1
 
 
-async def test_nothing_is_retried_unless_somebody_says_so(shop: Workshop) -> None:
+async def test_nothing_is_retried_without_a_retry_policy(shop: Workshop) -> None:
     @shop.handler()
     async def work(payload: Any) -> None:
         raise ValueError("no")
@@ -226,7 +226,7 @@ async def test_log_lines_of_a_handler_are_stored(shop: Workshop) -> None:
     assert [(line.task_id, line.message) for line in shop.lines] == [(task.id, "hello")]
 
 
-async def test_settlements_are_told(shop: Workshop) -> None:
+async def test_settlements_are_reported(shop: Workshop) -> None:
     @shop.handler(retry=1)
     async def work(payload: Any) -> None:
         raise ValueError("no")

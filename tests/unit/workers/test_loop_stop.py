@@ -38,7 +38,7 @@ async def test_running_work_is_given_its_grace(make_shop: MakeShop) -> None:
     assert shop.worker.released == 0
 
 
-async def test_work_that_takes_longer_is_released_for_others_at_once(make_shop: MakeShop) -> None:
+async def test_work_past_the_grace_period_is_released_immediately(make_shop: MakeShop) -> None:
     shop, cleaned = make_shop(grace=0.0), asyncio.Event()
 
     @shop.handler()

@@ -73,14 +73,14 @@ async def test_isolated_handlers_have_the_same_outcomes_as_in_process_ones(execu
     assert "isolated.py" in (broken.problem.traceback or "")
 
 
-async def test_a_process_that_dies_is_said_so(executor: SystemExecutor) -> None:
+async def test_the_death_of_a_process_is_reported_with_its_signal(executor: SystemExecutor) -> None:
     outcome = await outcome_of(isolated.die, executor)
     assert isinstance(outcome, Retry)
     assert outcome.problem.code == "process_died"
     assert "-9" in outcome.problem.message
 
 
-async def test_a_handler_that_cannot_be_imported_fails_at_once(executor: SystemExecutor) -> None:
+async def test_a_handler_that_cannot_be_imported_fails_immediately(executor: SystemExecutor) -> None:
     outcome = await outcome_of(lambda payload: None, executor)
     assert isinstance(outcome, Failed)
     assert outcome.problem.code == "not_importable"

@@ -74,7 +74,7 @@ async def test_a_task_that_ends_in_another_process_is_found(bench: Bench) -> Non
     assert (await asyncio.wait_for(waiting, BOUND)).id == "a"
 
 
-async def test_when_the_last_one_has_gone_nobody_looks_any_more(bench: Bench) -> None:
+async def test_polling_stops_with_the_last_waiter(bench: Bench) -> None:
     patient, impatient = (asyncio.ensure_future(bench.results.wait("a")) for _ in range(2))
     await turns()
     impatient.cancel()

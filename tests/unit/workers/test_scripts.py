@@ -56,7 +56,7 @@ async def test_params_that_are_not_json_are_refused_before_anything_runs(runner)
         await runner.run("pass", {"a": object()})
 
 
-async def test_several_scripts_run_at_once_and_get_their_own_results(runner):
+async def test_concurrent_scripts_get_their_own_results(runner):
     results = await asyncio.gather(*(runner.run("result['n'] = params['n'] * 2", {"n": n}) for n in range(40)))
     assert results == [{"n": 2 * n} for n in range(40)]
 
@@ -67,7 +67,7 @@ async def test_the_failure_of_one_leaves_the_others_alone(runner):
     assert [r["n"] if isinstance(r, dict) else r.message for r in results] == [n if n % 2 == 0 else "odd" for n in range(10)]
 
 
-async def test_no_more_than_concurrency_run_at_once():
+async def test_no_more_than_concurrency_scripts_run_concurrently():
     async with ScriptRunner(concurrency=2) as runner:
         code = "import time\nresult['from'] = time.monotonic()\ntime.sleep(0.05)\nresult['to'] = time.monotonic()"
         spans = await asyncio.gather(*(runner.run(code, {}) for _ in range(6)))

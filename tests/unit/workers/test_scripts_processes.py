@@ -107,7 +107,7 @@ async def test_without_the_filter_another_user_still_protects_parent_and_worker(
             assert raised.value.type == "PermissionError"
 
 
-async def test_a_script_that_kills_itself_hurts_nobody_else(runner):
+async def test_a_script_that_kills_itself_leaves_the_others_running(runner):
     parent = await runner.warm()
     with pytest.raises(ScriptKilled, match="SIGSEGV"):
         await runner.run(AROUND + "sys.modules['ctypes'].string_at(0)", {})

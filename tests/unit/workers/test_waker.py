@@ -19,7 +19,7 @@ from treadle.testing import ManualClock
 LEASE_FOR = 60_000
 
 
-def test_time_that_passes_alike_on_both_clocks_is_no_jump() -> None:
+def test_equal_progress_of_both_clocks_is_not_a_jump() -> None:
     guard = JumpGuard(LEASE_FOR)
     for second in range(0, 10_000, 100):
         assert guard.observe(1_000_000 + second * 1000, float(second)) is None
@@ -84,7 +84,7 @@ async def test_it_looks_again_when_something_is_due_and_every_second_unless_noth
     assert await waker.tick() == pause
 
 
-async def test_it_goes_on_at_once_while_there_is_more_and_tells_of_each_part() -> None:
+async def test_it_continues_immediately_while_there_is_more_and_reports_each_batch() -> None:
     clock, events = ManualClock(), Events()
     store = Sleeper(clock, Woken(WAKE_LIMIT, 0, (1, 2), 0), Woken(7, 0, (3,), None))
     waker, told = make_waker(store, clock, events)
@@ -118,7 +118,7 @@ async def test_a_clock_that_jumped_expires_no_lease_for_a_while() -> None:
     assert events == [ClockJumped(3_600_000, LEASE_FOR)]
 
 
-async def test_it_survives_trouble_and_errors_and_says_so() -> None:
+async def test_it_survives_store_trouble_and_errors_and_reports_them() -> None:
     clock, events = ManualClock(), Events()
     store = Sleeper(clock, StoreUnavailable("away"), StoreUnavailable("away"), Woken(0, 0, (), None), ValueError("odd"))
     waker, _ = make_waker(store, clock, events)
