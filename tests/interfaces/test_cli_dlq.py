@@ -151,7 +151,7 @@ def test_a_backup_is_a_store_and_is_never_written_over(treadle: Treadle, letters
     assert treadle("store", "backup", "no/such/copy.db", "--json").code == 5
 
 
-def test_info_and_doctor_tell_how_the_store_is_doing(treadle: Treadle, letters: list[str]):
+def test_info_and_doctor_report_the_health_of_the_store(treadle: Treadle, letters: list[str]):
     health = treadle.json("store", "info")["health"]
     assert {table["name"] for table in health["tables"]} >= {"tasks", "finished", "log"}
     assert {finding["name"] for finding in health["findings"]} >= {"wake lag", "sqlite library", "free space"}

@@ -58,7 +58,7 @@ def test_jobs_are_listed_shown_and_named_by_why(farming: Treadle) -> None:
     assert "queued" in said["text"]
 
 
-def test_poll_now_has_a_worker_poll_at_once(farming: Treadle) -> None:
+def test_poll_now_makes_a_worker_poll_immediately(farming: Treadle) -> None:
     job = dispatch(farming)
     farming.json("external", "poll-now", str(job["id"]))
     with farming.started("worker", "--handlers", "farm") as worker:

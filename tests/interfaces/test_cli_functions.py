@@ -38,7 +38,7 @@ def functions(treadle: Treadle) -> Treadle:
     return treadle
 
 
-def test_a_function_is_started_told_and_operated(functions: Treadle):
+def test_a_function_is_started_signaled_and_operated(functions: Treadle):
     treadle = functions
     treadle("store", "migrate")
     assert "No functions" in treadle("functions", "list").out

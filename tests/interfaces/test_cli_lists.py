@@ -36,7 +36,7 @@ def test_names_without_a_handler_wait_or_are_ignored(treadle: Treadle):
     assert lists_of(treadle)["default"]["no_handler"] == "ignore"
 
 
-def test_limits_are_set_and_taken_away(treadle: Treadle):
+def test_limits_are_set_and_removed(treadle: Treadle):
     treadle.json("enqueue", "greet", "--limit-key", "customer:42", "--limit", "1")
     waiting = treadle.json("enqueue", "greet", "--limit-key", "customer:42")["id"]
     assert treadle.json("why", waiting)["code"] == "over_limit"
@@ -83,7 +83,7 @@ BAD = [
 ]
 
 
-def test_bad_input_is_told_and_changes_nothing(treadle: Treadle):
+def test_invalid_input_is_reported_and_changes_nothing(treadle: Treadle):
     treadle.json("enqueue", "greet")
     before = treadle.json("lists", "list")
     for arguments, code in BAD:

@@ -81,7 +81,7 @@ BAD = [
 ]
 
 
-def test_bad_input_is_told_and_changes_nothing(treadle: Treadle):
+def test_invalid_input_is_reported_and_changes_nothing(treadle: Treadle):
     add(treadle, "Do it")
     for arguments, code, error in BAD:
         refused = treadle("objectives", *arguments, "--json")

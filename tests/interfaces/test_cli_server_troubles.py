@@ -68,7 +68,7 @@ def test_errors_of_a_server_have_the_exit_codes_of_a_store(served: tuple[Treadle
     check(treadle, admin, 5, "illegal_move", "tasks", "retry", made)
 
 
-def test_nobody_there_is_4(treadle: Treadle):
+def test_an_unreachable_server_exits_4(treadle: Treadle):
     with closing(socket.socket()) as taken:
         taken.bind(("127.0.0.1", 0))  # bound, and never listening
         url = f"http://127.0.0.1:{taken.getsockname()[1]}"

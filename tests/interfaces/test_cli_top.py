@@ -35,7 +35,7 @@ async def test_it_shows_lists_runs_and_workers_and_follows_them():
                 assert [row[0] for row in cells(app, "workers")] == ["here"]
 
 
-async def test_trouble_is_said_and_goes_away(monkeypatch):
+async def test_store_errors_are_shown_until_the_store_recovers(monkeypatch):
     async with Engine("memory://") as engine:
         look = Look(Operations(engine, OPEN))
 

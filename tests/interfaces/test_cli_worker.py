@@ -109,7 +109,7 @@ def test_work_that_does_not_finish_in_time_is_released_for_others(treadle: Tread
     assert (shown["state"], shown["moves"][-1]["move"]) == ("pending", "release")
 
 
-def test_a_second_sigint_stops_at_once(treadle: Treadle):
+def test_a_second_sigint_stops_immediately(treadle: Treadle):
     task_id = treadle.json("enqueue", "gate")["id"]
     with treadle.started("worker", "--handlers", "jobs", "--json") as worker:
         wait_for(treadle.folder / "started", worker)

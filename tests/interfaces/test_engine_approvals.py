@@ -72,7 +72,7 @@ async def test_a_handler_asks_is_left_and_is_entered_again_with_the_decision(url
     assert [each and each["by"] for each in entered] == [None, "ada"]
 
 
-async def test_a_denied_task_fails_at_once_and_its_handler_is_not_entered(url: str) -> None:
+async def test_a_denied_task_fails_immediately_without_running_its_handler(url: str) -> None:
     engine = make_engine(url)
     entered = add_refund(engine)
     async with engine:
@@ -97,7 +97,7 @@ async def test_an_approval_that_expires_fails_its_task(url: str) -> None:
         assert (await engine.approvals.list()).approvals == []
 
 
-async def test_an_approval_that_expires_is_asked_again_until_somebody_answers(url: str) -> None:
+async def test_an_expired_approval_is_requested_again_until_decided(url: str) -> None:
     engine = make_engine(url)
     entered = add_refund(engine, expires=0.3, on_expiry="ask_again")
     async with engine, engine.worker():
@@ -120,7 +120,7 @@ async def test_an_approval_that_expires_is_asked_again_until_somebody_answers(ur
     assert [each and each["by"] for each in entered] == [None, "ada"]
 
 
-async def test_a_decision_elsewhere_takes_effect_at_once(shared_url: str) -> None:
+async def test_a_decision_in_another_process_takes_effect_immediately(shared_url: str) -> None:
     """Without the worker's own poll, which comes too late for this test."""
     there = make_engine(shared_url, poll_interval=3600)
     add_refund(there)
@@ -302,7 +302,7 @@ async def notification(engine: Engine) -> Any:
             await asyncio.sleep(0.01)
 
 
-async def test_a_webhook_tells_of_an_approval_signed(url: str) -> None:
+async def test_a_signed_webhook_reports_an_approval(url: str) -> None:
     with Receiver() as receiver:
         engine = telling(url, approval_webhook=f"{receiver.url}/hook?token=abc")
         add_refund(engine, deciders=["ada"], expires=3600)
@@ -322,7 +322,7 @@ async def test_a_webhook_tells_of_an_approval_signed(url: str) -> None:
     assert sent.state == "completed"
 
 
-async def test_a_webhook_that_is_not_taken_is_sent_again_with_the_same_id(url: str) -> None:
+async def test_a_rejected_webhook_is_sent_again_with_the_same_id(url: str) -> None:
     with Receiver() as receiver:
         receiver.answers = [500, 302]
         engine = telling(url, approval_webhook=receiver.url)
@@ -385,7 +385,7 @@ async def test_secrets_are_in_no_log_and_no_error(url: str, caplog: pytest.LogCa
         assert secret not in repr(engine.kernel.settings)
 
 
-async def test_nobody_is_told_where_no_webhook_is_set(url: str) -> None:
+async def test_without_a_webhook_no_notification_is_created(url: str) -> None:
     engine = make_engine(url)
     add_refund(engine)
     async with engine, engine.worker():

@@ -159,7 +159,7 @@ async def test_a_definite_failure_is_retried_by_policy_under_a_new_key_without_d
 @pytest.mark.parametrize(
     "error", [TimeoutError("slow"), ConnectionResetError("gone"), ValueError("unreadable answer"), EffectUnknown("who knows")]
 )
-async def test_after_an_error_that_says_nothing_the_log_says_unknown(engine: Engine, error: Exception) -> None:
+async def test_an_inconclusive_error_leaves_the_effect_outcome_unknown(engine: Engine, error: Exception) -> None:
     service = Service()
     service.errors = [error]
 
@@ -415,7 +415,7 @@ def isolated(payload: Any, ctx: Context) -> None:
     ctx.effect_blocking("charge", dict)
 
 
-async def test_an_isolated_handler_is_told_that_it_has_no_effects(engine: Engine) -> None:
+async def test_effects_are_unavailable_in_an_isolated_handler(engine: Engine) -> None:
     engine.handler("isolated", isolation="process", retry=AT_ONCE)(isolated)
     async with engine, engine.worker():
         with pytest.raises(TaskFailed, match="not isolation='process'") as raised:

@@ -85,7 +85,7 @@ async def test_events_are_filtered_by_entity_id_root_and_entity(engine):
 
 
 @pytest.mark.parametrize("kind", SHARED)
-async def test_other_namespaces_are_not_told(request, tmp_path, kind):
+async def test_events_of_other_namespaces_are_not_delivered(request, tmp_path, kind):
     url = url_of(kind, request, tmp_path)
     async with make_engine(url) as ours, make_engine(url, namespace="theirs") as theirs:
         await cancel_one(theirs)
@@ -187,7 +187,7 @@ async def test_a_move_committed_late_is_delivered_exactly_once(pg, postgres_serv
     assert [each.seq for each in resumed] == [late.seq, moves[1].seq]
 
 
-async def test_a_gap_is_given_up_after_15_seconds(pg, postgres_server, postgres_schema):
+async def test_a_gap_is_abandoned_after_15_seconds(pg, postgres_server, postgres_schema):
     engine, clock = pg
     live = await engine.enqueue("work")
     late = Late(postgres_server, postgres_schema, live.id)

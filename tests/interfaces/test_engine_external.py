@@ -292,7 +292,7 @@ async def test_the_render_farm_of_the_examples(engine: Engine, tmp_path: Path) -
 
 
 @pytest.mark.parametrize("kind", ["sqlite", "postgres"])
-async def test_jobs_behind_a_codec_work_and_are_only_told_of_without_it(
+async def test_encoded_jobs_work_with_the_codec_and_are_only_reported_without_it(
     kind: str, request: pytest.FixtureRequest, tmp_path: Path
 ) -> None:
     url = url_of(kind, request, tmp_path)

@@ -80,7 +80,7 @@ async def test_delay_and_at_do_not_go_together(engine: Engine) -> None:
 
 
 @pytest.mark.parametrize("operation", ["result", "cancel", "retry", "pause", "resume", "get_task", "why"])
-async def test_a_task_that_does_not_exist_is_said_so(engine: Engine, operation: str) -> None:
+async def test_a_missing_task_is_not_found(engine: Engine, operation: str) -> None:
     with pytest.raises(TaskNotFound, match=NOBODY):
         await getattr(engine, operation)(NOBODY)
     with pytest.raises(InvalidInput, match=r"not a valid task (or run )?id"):
@@ -134,7 +134,7 @@ async def test_an_engine_that_is_not_open_says_so() -> None:
         await engine.result(NOBODY)
 
 
-async def test_a_database_that_cannot_be_opened_is_said_so(tmp_path: Path) -> None:
+async def test_a_database_that_cannot_be_opened_is_reported(tmp_path: Path) -> None:
     with pytest.raises(InvalidStoreUrl, match="no directory"):
         async with make_engine(f"sqlite:///{tmp_path}/missing/treadle.db"):
             raise AssertionError("must not open")

@@ -74,7 +74,7 @@ async def engine(url: str) -> AsyncIterator[Engine]:
 # --- limits ---
 
 
-async def test_no_more_tasks_of_a_key_run_at_once_than_was_said_and_all_are_done(engine: Engine) -> None:
+async def test_concurrent_tasks_of_a_key_stay_within_its_limit(engine: Engine) -> None:
     gate = Gate("work", engine)
     spec = TaskSpec(name="work", limit_key="customer:42", limit=3)
     tasks = await engine.enqueue_many([spec] * 10)
@@ -107,7 +107,7 @@ async def test_why_names_the_tasks_that_hold_the_limit(engine: Engine) -> None:
     assert (await engine.why(first)).code == "no_worker"
 
 
-async def test_why_says_of_a_sleeper_with_a_limit_that_it_sleeps(engine: Engine) -> None:
+async def test_why_of_a_delayed_task_with_a_limit_is_delayed(engine: Engine) -> None:
     task = await engine.enqueue("work", limit_key="k", limit=1, delay=60)
     assert (await engine.why(task)).code == "delayed"
     assert (await engine.get_task(task)).shown_state == "pending"
@@ -131,7 +131,7 @@ async def test_a_worker_takes_tasks_as_their_tokens_come(engine: Engine) -> None
     assert gate.ended == 10
 
 
-async def test_why_says_when_the_next_token_comes(engine: Engine) -> None:
+async def test_why_names_the_time_of_the_next_token(engine: Engine) -> None:
     gate = Gate("work", engine)
     await engine.kernel.lists.limit_rate("default", "work", 0.01, 1)
     await engine.enqueue("work")
@@ -147,7 +147,7 @@ async def test_why_says_when_the_next_token_comes(engine: Engine) -> None:
 # --- caps and lists ---
 
 
-async def test_a_full_backlog_refuses_its_caller_and_nobody_else(engine: Engine) -> None:
+async def test_a_full_backlog_refuses_only_its_own_callers(engine: Engine) -> None:
     await engine.kernel.lists.limit_backlog("default", "work", 5)
     wishes = [engine.enqueue("work") for _ in range(9)] + [engine.enqueue("other") for _ in range(9)]
     answers = await asyncio.gather(*wishes, return_exceptions=True)
@@ -157,7 +157,7 @@ async def test_a_full_backlog_refuses_its_caller_and_nobody_else(engine: Engine)
     assert len(await engine.list_tasks(name="other")) == 9
 
 
-async def test_a_paused_list_goes_on_when_it_is_resumed(engine: Engine) -> None:
+async def test_a_paused_list_continues_on_resume(engine: Engine) -> None:
     gate = Gate("work", engine)
     gate.let(10)
     await engine.kernel.lists.pause("default", actor="ann")

@@ -117,7 +117,7 @@ async def test_an_expired_lease_of_any_server_is_taken_over(url: str) -> None:
         assert (await engine.get_task(task.id)).owner_id is None
 
 
-async def test_effects_in_the_middle_of_which_they_were_are_counted(url: str) -> None:
+async def test_recovery_counts_effects_of_unknown_outcome(url: str) -> None:
     async with make_engine(url) as engine:
         task = await held_by(engine, server(engine))
         begun = [Begin(Effect.of(task.id, None, task.root_id, action), 1).rows[0] for action in ("charge", "mail")]
@@ -231,7 +231,7 @@ class Service:
         return ["nightly"]
 
 
-async def test_services_are_asked_in_their_order_and_only_told_to_repair_for_real(url: str) -> None:
+async def test_a_recovery_dry_run_asks_services_without_repairing(url: str) -> None:
     events: list[Event] = []
     engine = Engine(url, settings=Settings(), emit=events.append)
     service = Service()

@@ -51,7 +51,7 @@ def server(server_id: str, handlers: list[str], concurrency: int) -> Server:
     )
 
 
-async def test_nothing_to_do_needs_nobody(engine):
+async def test_an_empty_queue_needs_no_workers(engine):
     found = await engine.kernel.reads.desired_workers()
     assert (found.desired, found.workers, found.concurrency, found.ready) == (0, 0, 1, 0)
     assert (await engine.kernel.reads.desired_workers("never-seen", minimum=1)).desired == 1
@@ -97,7 +97,7 @@ async def test_no_workers_are_requested_for_delayed_limited_or_paused_tasks(scen
     assert (await engine.kernel.reads.desired_workers()).ready == 0
 
 
-async def test_live_servers_say_how_many_slots_a_worker_has(scene, engine):
+async def test_the_slots_per_worker_come_from_live_servers(scene, engine):
     await do(scene, engine, "work", 30)
     await engine.enqueue_many([TaskSpec(name="work") for _ in range(10)])
     await engine.kernel.store.servers.save(server("a", ["work"], 4))

@@ -174,7 +174,7 @@ async def test_a_task_that_waits_can_be_canceled_and_retried(engine: Engine) -> 
     assert (await engine.kernel.verify()).holds
 
 
-async def test_a_task_that_runs_is_stopped_at_once_when_it_is_canceled(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_canceling_a_running_task_stops_it_immediately(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
     """Without the lease renewer, which looks for cancels by others."""
     monkeypatch.setattr(LeaseRenewer, "tick", lambda renewer: None)
     started, stopped = asyncio.Event(), asyncio.Event()

@@ -111,7 +111,7 @@ async def test_an_example_gives_the_same_on_postgresql(case, request, tmp_path):
     assert outputs == outputs | expected
 
 
-async def test_a_busy_bank_is_asked_again(request, tmp_path):
+async def test_a_busy_payment_is_retried(request, tmp_path):
     outputs = await run_on(url_of("sqlite", request, tmp_path), "checkout", "Checkout", ORDER | {"card": "slow-1"})
     assert outputs["status"] == "shipped"
 

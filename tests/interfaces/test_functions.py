@@ -66,7 +66,7 @@ class Backwards:
         return stored[::-1]
 
 
-async def test_nothing_that_a_function_knows_is_readable_behind_a_codec():
+async def test_all_stored_values_of_a_function_are_encoded():
     engine = Engine("memory://", settings=Settings(), codec=Backwards())
 
     async def fail() -> None:
@@ -294,7 +294,7 @@ async def test_the_blocking_face_has_functions_too(tmp_path: Path):
 
 
 @pytest.mark.parametrize("warm", [COLD, WARM])
-async def test_timers_hold_nobody_and_outlive_their_process(scene: Scene, warm: int):
+async def test_timers_occupy_no_worker_and_survive_a_restart(scene: Scene, warm: int):
     @scene.engine.function("sleeper")
     async def sleeper(payload: dict[str, Any], ctx: Any) -> Any:
         before = ctx.now()
@@ -343,7 +343,7 @@ async def test_a_step_that_fails_is_retried_by_its_policy_without_holding_anybod
     assert [at - begun for at in attempts] == [0, 10_000, 30_000, 70_000]
 
 
-async def test_a_step_that_fails_for_good_raises_the_same_in_every_replay(scene: Scene):
+async def test_a_permanently_failed_step_raises_the_same_error_in_every_replay(scene: Scene):
     async def fail() -> None:
         raise LookupError("gone")
 
@@ -585,7 +585,7 @@ async def test_signals_before_and_after_waiting_come_in_order(scene: Scene, warm
         await scene.engine.signal(started, "a", 4)
 
 
-async def test_a_signal_with_a_key_is_told_once_also_after_it_was_taken(scene: Scene):
+async def test_a_signal_with_a_key_is_delivered_once_even_after_it_was_consumed(scene: Scene):
     @scene.engine.function("listen")
     async def function(payload: dict[str, Any], ctx: Any) -> Any:
         return [await ctx.wait_for("a"), await ctx.wait_for("a")]
@@ -864,7 +864,7 @@ def test_functions_are_checked_when_they_are_registered():
         engine.function("f")(done)
 
 
-def test_places_after_a_place_are_those_of_its_branch_and_of_the_branches_around_it():
+def test_later_positions_are_in_the_same_or_an_enclosing_branch():
     assert is_after("5", "4")
     assert not is_after("4", "4")
     assert not is_after("3", "4")

@@ -75,7 +75,7 @@ async def test_denied_and_expired_approvals_raise_in_the_function(engine: Engine
             await engine.run_result(failed, timeout=BOUND)
 
 
-async def test_several_are_asked_at_once(engine: Engine) -> None:
+async def test_several_approvals_are_requested_concurrently(engine: Engine) -> None:
     @engine.function("both")
     async def both(payload: Any, ctx: Any) -> Any:
         decisions = await ctx.gather(*(ctx.approval(f"Question {number}?") for number in range(3)))

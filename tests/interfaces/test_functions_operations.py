@@ -188,7 +188,7 @@ async def test_a_paused_function_starts_no_child_although_it_had_decided_to(scen
 # --- cancel ---
 
 
-async def test_canceling_a_tree_ends_all_of_it_at_once(engine: Engine):
+async def test_canceling_a_tree_ends_all_its_runs_together(engine: Engine):
     stopped: list[str] = []
 
     async def forever() -> None:

@@ -308,9 +308,7 @@ async def test_waiting_with_a_zero_timeout_drains_pending_signals(scene: Scene, 
 
 @pytest.mark.parametrize("keyed", [False, True], ids=["plain", "keyed"])
 @pytest.mark.parametrize("url", ["memory", "postgres"])
-async def test_signals_that_are_sent_at_once_all_arrive(
-    url: str, keyed: bool, request: pytest.FixtureRequest, tmp_path: Path
-) -> None:
+async def test_concurrently_sent_signals_all_arrive(url: str, keyed: bool, request: pytest.FixtureRequest, tmp_path: Path) -> None:
     count = 60
     engine = make_engine(url_of(url, request, tmp_path))
 

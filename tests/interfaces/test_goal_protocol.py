@@ -429,7 +429,7 @@ async def test_the_gate_worker_upserts_by_work_order_id(engine: Engine) -> None:
     assert await count(engine, "run_record") == await count(engine, "pause_state") == 1
 
 
-async def test_two_gates_at_once_judge_a_workorder_once(engine: Engine) -> None:
+async def test_concurrent_gates_judge_a_workorder_once(engine: Engine) -> None:
     await approved(engine)
     await play_all(engine, READINESS)
     await play(engine, SCHEDULE)

@@ -95,7 +95,7 @@ async def test_a_role_blocks_and_unblocks_its_objective_under_its_claim(tmp_path
         assert (await engine.goals.objectives.get(made.objective_id)).status == "IN_PROGRESS"
 
 
-async def test_roles_of_another_topology_are_not_taken(tmp_path: Path) -> None:
+async def test_roles_of_another_topology_are_not_served(tmp_path: Path) -> None:
     async with opened("memory://", tmp_path, TOPOLOGY) as engine:
         with_handlers(engine, [])
         roles = engine.goals.serve(None)  # type: ignore[arg-type]

@@ -55,7 +55,7 @@ def test_tools_without_a_handler_get_their_input_back(server, client):
     handler.close()
 
 
-def test_errors_do_not_tell_the_key(server, client):
+def test_errors_do_not_reveal_the_key(server, client):
     server.script(status(403, "permission_error", "very-secret may not"))
     handler = LLMHandler(client, CONFIG)
     with pytest.raises(LLMError) as raised:

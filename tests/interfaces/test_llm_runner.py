@@ -153,7 +153,7 @@ def tools_of(handler: Any) -> ToolRegistry:
     return tools
 
 
-def test_its_tasks_are_born_taken_so_that_nobody_ever_sees_them_free(url):
+def test_tasks_of_a_runner_are_created_preclaimed(url):
     """Also those of later steps, and those that wait for their turn."""
     seen: list[list[tuple[int, bool, int]]] = []
     with Persistence(url, settings=Settings()) as persistence:
@@ -227,7 +227,7 @@ def _later(persistence: Persistence, before: dict[str, Any]) -> bool:
     return all(task.wake_at > before[task.id] for task in tasks if task.id in before)
 
 
-def test_those_that_wait_for_their_turn_are_kept_too(url):
+def test_leases_of_queued_tasks_are_renewed_too(url):
     counts: list[int] = []
     with Persistence(url, settings=Settings(lease=6.0)) as persistence:
 
@@ -245,7 +245,7 @@ def test_those_that_wait_for_their_turn_are_kept_too(url):
         assert (sorted(result.outputs["done"]), counts) == ([0, 1, 2], [3, 2, 1])
 
 
-def test_an_evaluator_that_knows_nothing_of_births_is_served_all_the_same(memory_store):
+def test_an_evaluator_without_preclaims_is_supported(memory_store):
     class Plain(Evaluator):
         def execute(self, workflow_ast, inputs=None, program_ast=None):
             return super().execute(workflow_ast, inputs, program_ast)
@@ -266,7 +266,7 @@ ClaudeAgentRunner(Evaluator(store), store).run("desk.Sort", {"letter": "x"}, flo
 """
 
 
-async def test_after_a_crash_any_worker_that_serves_prompts_goes_on(server, tmp_path: Path):
+async def test_any_worker_with_prompts_continues_after_a_crash(server, tmp_path: Path):
     url = f"sqlite:///{tmp_path / 'treadle.db'}"
     server.script(text("One two three", gate=threading.Event()), uses((TARGET, GOOD)))
     child = await asyncio.create_subprocess_exec(sys.executable, "-c", DYING, url, server.url, TEXT)

@@ -55,7 +55,7 @@ async def test_a_request_that_is_rejected_is_not_sent_again(server):
     assert (code, KEY in error, "bad key [hidden]" in error, len(server.requests)) == ("llm_rejected", False, True, 1)
 
 
-async def test_an_answer_that_never_comes_is_asked_for_again(server):
+async def test_a_response_that_times_out_is_requested_again(server):
     never = threading.Event()
     server.script(text("One two three", gate=never), *[uses((TARGET, GOOD))] * 2)  # which may take as long, too
     async with desk(server, llm_timeout=2) as engine:
@@ -135,7 +135,7 @@ async def test_keys_are_in_no_log_event_error_repr_or_store(server, tmp_path: Pa
     assert KEY.encode() not in stored
 
 
-async def test_a_key_that_cannot_be_sent_is_not_told_either(server, caplog: pytest.LogCaptureFixture):
+async def test_an_invalid_key_is_not_revealed_either(server, caplog: pytest.LogCaptureFixture):
     caplog.set_level(logging.DEBUG)
     for odd in (f"{KEY}\n", f"{KEY}ü"):
         engine = Engine("memory://", settings=Settings(anthropic_api_key=odd, anthropic_base_url=server.url))

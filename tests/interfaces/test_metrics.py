@@ -389,7 +389,7 @@ def say(code: str) -> str:
     return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.strip()
 
 
-async def test_an_observer_that_fails_disturbs_nobody(scene: Scene, caplog: pytest.LogCaptureFixture):
+async def test_a_failing_observer_is_removed_and_does_not_affect_tasks(scene: Scene, caplog: pytest.LogCaptureFixture):
     def bad(event):
         raise RuntimeError("a bug")
 

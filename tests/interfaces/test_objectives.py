@@ -248,7 +248,7 @@ async def test_a_blocked_objective_waits_for_a_person_and_its_stale_event_is_pro
     assert (trail.objective.status, [event.processed_reason for event in trail.events]) == ("DONE", ["STALE", "SCHEDULED"])
 
 
-async def test_blocked_on_another_it_goes_on_by_itself_when_that_is_done(engine: Engine):
+async def test_a_blocked_objective_continues_when_its_blocker_is_done(engine: Engine):
     first, second = await engine.goals.objectives.add("first", actor="ada"), await approved(engine, "second")
     await engine.goals.objectives.block(second.objective_id, actor="ada", on=first.objective_id)
     await finish(engine)
@@ -260,7 +260,7 @@ async def test_blocked_on_another_it_goes_on_by_itself_when_that_is_done(engine:
     assert trail.objective.status == "DONE"
 
 
-async def test_nobody_waits_for_itself_in_the_end(small: Engine):
+async def test_blocking_cycles_are_refused(small: Engine):
     first, second, third = [await approved(small, f"number {n}") for n in range(3)]
     await small.goals.objectives.block(second.objective_id, actor="ada", on=first.objective_id)
     await small.goals.objectives.block(third.objective_id, actor="ada", on=second.objective_id)
@@ -414,7 +414,7 @@ async def test_the_budget_is_for_all_attempts_together_and_sleeping_costs_none_o
         assert [each for each in seen[1:4] if each is not None] == [{"slept": True}] * min(3, len(seen) - 1)
 
 
-async def test_handlers_run_in_threads_and_say_how_they_get_on(engine: Engine):
+async def test_handlers_run_in_threads_and_report_progress(engine: Engine):
     @engine.handler("do")
     def do(payload: Any, ctx: Context) -> Any:
         ctx.progress(0.5, "half")
@@ -729,7 +729,7 @@ async def test_an_overdue_objective_gets_a_pause_state_once(url: str, tmp_path: 
             assert (await engine.goals.objectives.get(other.objective_id)).overdue_at is None
 
 
-async def test_there_is_one_monitor_however_many_workers_there_are(small: Engine, tmp_path: Path):
+async def test_several_workers_share_one_deadline_monitor(small: Engine, tmp_path: Path):
     use_topology(small, tmp_path, DEADLINES)
     async with small.worker(), small.worker():
         pass

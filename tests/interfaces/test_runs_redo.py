@@ -107,7 +107,7 @@ async def test_a_model_previews_the_calls_and_redoes_a_step_with_the_right_resul
         assert (await call("run_show", run_id=bought["run_id"]))["state"] == "completed"
 
 
-async def test_only_the_new_run_goes_on_and_a_refused_redo_leaves_the_old_one_running() -> None:
+async def test_only_the_new_run_continues_and_a_refused_redo_leaves_the_old_one_running() -> None:
     async with hands_on("memory://") as hands:
         engine = hands.engine
         service = Operations(engine, Access("ann", frozenset(Scope)))

@@ -320,7 +320,7 @@ async def test_open_approval_requests_of_a_run_that_cannot_succeed_are_withdrawn
     assert await both.engine.run_result(run_id) == {"receipt": "r1r1"}
 
 
-async def test_a_question_or_a_retry_of_a_step_is_withdrawn_if_the_run_was_found_to_fail_meanwhile(hands: Hands) -> None:
+async def test_a_pending_approval_or_retry_is_withdrawn_when_the_run_fails(hands: Hands) -> None:
     for outcome in (AwaitingApproval(ApprovalRequest(title="Pay?")), Retry(Problem("busy", "busy"), 3_600_000)):
         run_id = await start(hands, "Asked", {"n": 1})
         tasks = {task.name: task for task in await hands.claim()}

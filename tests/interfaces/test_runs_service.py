@@ -258,7 +258,7 @@ async def test_a_retry_mixin_repeats_the_handler_until_its_attempts_are_used_up(
         await outputs(memory, run_id)
 
 
-async def test_results_that_come_while_somebody_resumes_are_not_held_for_ever(memory: Hands) -> None:
+async def test_results_arriving_during_a_resume_are_not_held_forever(memory: Hands) -> None:
     """The advancer has seen the run paused; before it commits, the run is resumed."""
     run_id = await start(memory)
     tasks = await memory.claim()
@@ -284,7 +284,7 @@ async def test_results_that_come_while_somebody_resumes_are_not_held_for_ever(me
     await memory.nothing_is_left(run_id)
 
 
-async def test_a_task_canceled_while_somebody_resumes_is_taken_in(memory: Hands) -> None:
+async def test_a_task_canceled_while_the_run_is_paused_is_processed_on_resume(memory: Hands) -> None:
     run_id = await start(memory)
     await memory.engine.runs.pause(run_id)
     task = next(task for task in await memory.live(run_id) if task.name == "shop.Check")

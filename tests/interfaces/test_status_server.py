@@ -99,7 +99,7 @@ async def test_where_others_can_reach_it_a_token_is_needed(engine: Engine, monke
         assert await status(f"Bearer {reads}") == 401
 
 
-async def test_a_port_that_is_taken_is_stepped_over(engine: Engine):
+async def test_a_port_in_use_is_skipped(engine: Engine):
     async with serve(engine, "0") as first:
         port = first.split(":")[2].partition("/")[0]
         async with serve(engine, f"127.0.0.1:{port}") as second:

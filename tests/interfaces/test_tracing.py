@@ -230,7 +230,7 @@ async def test_all_processes_keep_or_drop_a_trace_alike():
     scene.provider.shutdown()
 
 
-def test_ids_are_taken_as_they_are_where_they_can_be():
+def test_trace_ids_keep_valid_ids_and_hash_others():
     assert trace_number("0af7651916cd43dd8448eb211c80319c") == 0x0AF7651916CD43DD8448EB211C80319C
     assert trace_number("01920000-0000-7000-8000-000000000001") == 0x01920000000070008000000000000001
     assert 0 < trace_number("order 17") < 2**128
@@ -313,7 +313,7 @@ def test_a_trace_goes_through_two_processes(treadle: Treadle):
     assert json.loads(treadle("tasks", "show", task_id, "--json").out)["state"] == "completed"
 
 
-def test_an_endpoint_that_is_not_there_keeps_nobody_from_working(treadle: Treadle):
+def test_an_unreachable_trace_endpoint_does_not_block_commands(treadle: Treadle):
     ended = treadle("enqueue", "charge", "--json", TREADLE_OTLP_ENDPOINT="http://127.0.0.1:9")
     assert ended.code == 0
     assert ended.value["id"]
