@@ -1,9 +1,11 @@
-"""Reject docstrings and module names that break the language rules: `python -m build_tools.prose`.
+"""Reject docstrings and names that break the language rules: `python -m build_tools.prose`.
 
 A docstring starts with an imperative or a noun phrase, never with What, Who, Whoever, Where or Whatever. A module is named with a
-noun of the field, never with a gerund. Texts for users (pages of the dashboard, help, descriptions of the API, documentation) use
-the words of the field, not those of the implementation: see `REJECTED`. Prints one line per violation and exits with 1 if there is
-any.
+noun of the field, never with a gerund; a variable after the thing that it stands for, never after what happened to it; a limit
+`MAX_...`, `..._LIMIT` or `..._TIMEOUT`; a test after its promise, without free relatives.
+
+Texts for users (pages of the dashboard, help, descriptions of the API, documentation) use the words of the field, not those of the
+implementation: see `REJECTED`. Prints one line per violation and exits with 1 if there is any.
 """
 
 from __future__ import annotations
@@ -15,7 +17,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-CHECKED = ("src/treadle", "bench", "build_tools", "docs", "tests")
+CHECKED = ("src/treadle", "bench", "build_tools", "conformance", "docs", "tests")
 
 _OPENING = re.compile(r"(what|who|whoever|whose|whatever|where)\b", re.IGNORECASE)
 _GERUND = re.compile(r"(?:\w+_)?([a-z]+ing)")
@@ -34,6 +36,9 @@ _NOUNS = {
     "typing",
 }
 
+_VAGUE = {"each", "found", "known", "taken", "given", "made", "said", "told", "sought", "born", "shown", "kept", "asked"}
+_LIMIT_WORD = re.compile(r"(^|_)(LONGEST|SHORTEST|MOST|FEW|FEWEST|PATIENCE)(_|$)")
+_RELATIVES = {"what", "who", "whoever", "whose", "whom", "whatever"}
 
 _DETERMINER = r"(?:an?|the|its|each|every|this|no|of|all|log|one|last)"
 REJECTED = {
@@ -89,6 +94,26 @@ def bad_docstrings(path: Path, tree: ast.Module) -> Iterator[str]:
                 yield f"{path}:{node.lineno}: start the docstring with a verb or a noun, not {text.split()[0]!r}: {text[:60]!r}"
 
 
+def bad_variables(path: Path, tree: ast.Module) -> Iterator[str]:
+    """Variables and constants with names that do not say what they are. Fields of records may be public; they are left out."""
+    classes = [node for node in ast.walk(tree) if isinstance(node, ast.ClassDef)]
+    fields = {id(line.target) for node in classes for line in node.body if isinstance(line, ast.AnnAssign)}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            if node.id.lstrip("_") in _VAGUE and id(node) not in fields:
+                yield f"{path}:{node.lineno}: name the thing (`row`, `task`, `match`), not {node.id!r}"
+            if node.id.isupper() and _LIMIT_WORD.search(node.id):
+                yield f"{path}:{node.lineno}: say MAX_..., ..._LIMIT or ..._TIMEOUT, not {node.id!r}"
+
+
+def bad_tests(path: Path, tree: ast.Module) -> Iterator[str]:
+    """Tests whose names contain a free relative (`what_it_returns`)."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name.startswith("test_"):
+            for word in _RELATIVES.intersection(node.name.split("_")):
+                yield f"{path}:{node.lineno}: state the promise without {word!r}: {node.name}"
+
+
 def bad_name(path: Path) -> Iterator[str]:
     """A module named with a gerund."""
     match = _GERUND.fullmatch(path.stem.removeprefix("test_"))
@@ -101,9 +126,12 @@ def violations(root: Path = ROOT) -> Iterator[str]:
     for folder in CHECKED:
         for path in sorted((root / folder).rglob("*.py")):
             shown = path.relative_to(root)
+            tree = ast.parse(path.read_text(encoding="utf-8"))
             if folder == "src/treadle":
                 yield from bad_name(shown)
-            yield from bad_docstrings(shown, ast.parse(path.read_text(encoding="utf-8")))
+                yield from bad_variables(shown, tree)
+            yield from bad_docstrings(shown, tree)
+            yield from bad_tests(shown, tree)
     for shown, text, line in texts_for_users(root):
         yield from bad_terms(shown, text, line)
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import ast
 from pathlib import Path
 
 import pytest
-from build_tools.prose import bad_terms, texts_for_users
+from build_tools.prose import bad_terms, bad_tests, bad_variables, texts_for_users
 
 
 @pytest.mark.parametrize("text", ["its lanes", "Lanes", "every move of a task", "3 held", "Letters", "make up for a range"])
@@ -35,3 +36,20 @@ def test_templates_help_descriptions_and_documents_are_read_without_their_code(t
         "src/treadle/api/b.py:2",
         "docs/how-to/c.md:4",
     ]
+
+
+@pytest.mark.parametrize(
+    "code", ["found = 1", "for each in ():\n    pass", "MOST_ROWS = 3", "_PATIENCE = 5", "if (known := 1):\n    pass"]
+)
+def test_vague_variables_and_odd_limits_are_rejected(code: str):
+    assert list(bad_variables(Path("module.py"), ast.parse(code)))
+
+
+@pytest.mark.parametrize("code", ["row = 1", "MAX_ROWS = 3", "class Progress:\n    known: int = 0"])
+def test_names_of_things_and_fields_are_accepted(code: str):
+    assert not list(bad_variables(Path("module.py"), ast.parse(code)))
+
+
+def test_a_free_relative_in_the_name_of_a_test_is_rejected():
+    assert list(bad_tests(Path("test_module.py"), ast.parse("def test_who_waits_is_woken(): ...")))
+    assert not list(bad_tests(Path("test_module.py"), ast.parse("def test_a_waiter_is_woken(): ...")))

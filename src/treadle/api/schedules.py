@@ -68,7 +68,7 @@ class Firing(ApiRecord, frozen=True):
 
 
 class Trigger(ApiRecord, frozen=True):
-    """What schedules and watchers have in common."""
+    """The fields that schedules and watchers share."""
 
     id: str
     name: str

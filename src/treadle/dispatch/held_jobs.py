@@ -64,7 +64,7 @@ class HeldJobs:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._opening = asyncio.Lock()
         self._closing = AsyncExitStack()
-        """What `close` does, in the opposite order."""
+        """The steps of `close`, in the opposite order."""
 
     async def open(self, worker_id: str) -> None:
         """Register the server and start renewing leases, unless that is already done."""

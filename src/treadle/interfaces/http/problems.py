@@ -177,4 +177,4 @@ EXCEPTION_HANDLERS: Mapping[Any, Callable[[Request, Any], Awaitable[Response]]] 
 
 def find_handler(error: Exception) -> Callable[[Request, Any], Awaitable[Response]] | None:
     """Return the function that makes the answer for an error; None: the error is a bug."""
-    return next((found for kind in type(error).__mro__ if (found := EXCEPTION_HANDLERS.get(kind)) is not None), None)
+    return next((handler for kind in type(error).__mro__ if (handler := EXCEPTION_HANDLERS.get(kind)) is not None), None)

@@ -136,7 +136,7 @@ _RUN_ACTIONS = {
     "completed": "run_outputs(run_id={})",
     "canceled": "run_start or afl_execute_workflow: a canceled run does not continue",
 }
-"""What to call next, by the state of a run; for its id."""
+"""The next call, by the state of a run; for its id."""
 
 
 def _run_actions(run: RunDetail) -> list[str]:
@@ -172,7 +172,7 @@ _TASK_ACTIONS = {
     "completed": ("task_result(task_id={}, wait_for=30)",),
     "running": ("task_result(task_id={}, wait_for=30)",),
 }
-"""What to call next, by the state of a task; for its id."""
+"""The next call, by the state of a task; for its id."""
 
 
 def _task_actions(task: TaskDetail) -> list[str]:
