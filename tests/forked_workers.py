@@ -14,6 +14,8 @@ import sys
 if False:  # the first lines of a worker import nothing that they do not need
     from collections.abc import Callable
 
+    import pytest
+
 
 def start(arguments: list[str]) -> tuple[str, Callable[[], object]]:
     """Start the process that imports the tests; the command that has a worker forked, and what ends the process."""
@@ -41,7 +43,7 @@ def serve(fd: int, arguments: list[str]) -> None:
     import pytest
 
     with socket.socket(fileno=fd) as listener:
-        pytest.main([*arguments, "--collect-only", "-n", "0"])
+        pytest.main([*arguments, "--collect-only", "-n", "0"], plugins=[ForgetBroken()])
         _draw()
         assert threading.active_count() == 1, threading.enumerate()
         signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches all processes of a terminal: this one ends after the run
@@ -56,6 +58,19 @@ def serve(fd: int, arguments: list[str]) -> None:
                 _work(streams)
             for each in (line.detach(), *streams):
                 os.close(each)
+
+
+class ForgetBroken:
+    """Forgets the modules that cannot be imported, so that workers import them again and report the error.
+
+    pytest leaves such a module in `sys.modules`, where the next collection in the process would find it without its tests.
+    """
+
+    def pytest_collectreport(self, report: pytest.CollectReport) -> None:
+        if report.failed:
+            for name, module in list(sys.modules.items()):
+                if str(getattr(module, "__file__", None)).endswith(report.nodeid):
+                    del sys.modules[name]
 
 
 def _draw() -> None:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from treadle.llm.config import HIDDEN, scrubbed
 from treadle.llm.conversation import fill
-from treadle.llm.exchange import Assembler, Malformed
+from treadle.llm.exchange import Answer
 from treadle.llm.ledger import LIST_PRICES, LIST_PRICES_AS_OF, Price, Prices, most_tokens, parse_prices
 from treadle.llm.tools import check_object, make_toolbox, object_schema, tool_names
 from treadle.model.errors import InvalidInput, NonRetryable
@@ -150,13 +150,13 @@ def test_secrets_are_taken_out_of_texts():
 
 
 def test_an_incomplete_stream_is_malformed():
-    assembler = Assembler()
-    with pytest.raises(Malformed, match="not a stream"):
-        assembler.answer()
+    answer = Answer()
+    with pytest.raises(ValueError, match="not a stream"):
+        answer.check()
     usage = SimpleNamespace(input_tokens=3, output_tokens=1)
-    assembler.add(SimpleNamespace(type="message_start", message=SimpleNamespace(model="m", usage=usage)))
-    assembler.add(SimpleNamespace(type="ping"))
-    with pytest.raises(Malformed, match="within the message"):
-        assembler.answer()
-    with pytest.raises(Malformed, match="without a type"):
-        assembler.add(SimpleNamespace())
+    answer.add(SimpleNamespace(type="message_start", message=SimpleNamespace(model="m", usage=usage)))
+    answer.add(SimpleNamespace(type="ping"))
+    with pytest.raises(ValueError, match="within the message"):
+        answer.check()
+    with pytest.raises(ValueError, match="without a type"):
+        answer.add(SimpleNamespace())

@@ -8,11 +8,12 @@ from treadle.kernel.queue.decide import BACK_OFF_FOR, TAKEOVER_LIMIT, failure, f
 from treadle.kernel.store.units import Finish, Park
 from treadle.model.errors import InvalidPayload, PayloadTooLarge
 from treadle.model.outcomes import Failed, Paused, Problem, Released, Retry, Succeeded, Waiting
-from treadle.model.retry import DISPATCH_RETRY, NO_RETRY, RetryPolicy
+from treadle.model.retry import NO_RETRY, RetryPolicy
 from treadle.model.states import TASK, Hold
 from treadle.model.tasks import Task
 from treadle.model.values import decode
 
+THREE_RETRIES = RetryPolicy(retries=3)
 PROBLEM = Problem("boom", "It broke.", "ValueError", "Traceback ...")
 
 
@@ -35,7 +36,7 @@ def test_a_result_that_cannot_be_stored_raises():
 
 
 def test_a_permanent_failure_finishes_the_task_despite_its_retry_policy():
-    settled = settlement(a_task(), Failed(PROBLEM), DISPATCH_RETRY)
+    settled = settlement(a_task(), Failed(PROBLEM), THREE_RETRIES)
     assert isinstance(settled, Finish)
     assert (settled.move, settled.state, settled.error_code, settled.result) == ("fail", "failed", "boom", None)
     assert decode(settled.error) == {
@@ -51,7 +52,7 @@ def test_a_permanent_failure_finishes_the_task_despite_its_retry_policy():
 @pytest.mark.parametrize(("failures", "delay_for"), [(0, 1_000), (1, 2_000), (2, 4_000)])
 def test_a_retry_waits_as_the_policy_says_and_counts_a_failure_and_an_attempt(failures, delay_for):
     task = a_task(failures=failures)
-    settled = settlement(task, Retry(PROBLEM), DISPATCH_RETRY)
+    settled = settlement(task, Retry(PROBLEM), THREE_RETRIES)
     assert isinstance(settled, Park)
     assert (settled.move, settled.state, settled.delay) == ("retry", "pending", delay_for)
     assert (settled.attempt, settled.failures, settled.takeovers) == (4, failures + 1, 0)
@@ -60,14 +61,14 @@ def test_a_retry_waits_as_the_policy_says_and_counts_a_failure_and_an_attempt(fa
 
 
 def test_when_the_retries_are_used_up_the_task_fails():
-    assert settlement(a_task(failures=3), Retry(PROBLEM), DISPATCH_RETRY) == failure(PROBLEM)
+    assert settlement(a_task(failures=3), Retry(PROBLEM), THREE_RETRIES) == failure(PROBLEM)
     assert settlement(a_task(failures=0), Retry(PROBLEM), NO_RETRY) == failure(PROBLEM)
-    assert settlement(a_task(failures=3), Retry(PROBLEM, after_for=5), DISPATCH_RETRY) == failure(PROBLEM)
+    assert settlement(a_task(failures=3), Retry(PROBLEM, after_for=5), THREE_RETRIES) == failure(PROBLEM)
 
 
 def test_a_handler_may_say_itself_when_to_retry():
-    assert settlement(a_task(), Retry(PROBLEM, after_for=7), DISPATCH_RETRY).delay == 7
-    assert settlement(a_task(), Retry(PROBLEM, after_for=0), DISPATCH_RETRY).delay is None
+    assert settlement(a_task(), Retry(PROBLEM, after_for=7), THREE_RETRIES).delay == 7
+    assert settlement(a_task(), Retry(PROBLEM, after_for=0), THREE_RETRIES).delay is None
 
 
 def test_a_retry_without_delay_is_ready_immediately():
@@ -113,7 +114,7 @@ def test_a_released_poll_was_no_attempt():
 OUTCOMES = [Succeeded(), Failed(PROBLEM), Retry(PROBLEM), Retry(PROBLEM, 0), Waiting(1), Waiting(0), Paused("x"), Released()]
 
 
-@pytest.mark.parametrize("policy", [NO_RETRY, DISPATCH_RETRY], ids=["no_retry", "dispatch"])
+@pytest.mark.parametrize("policy", [NO_RETRY, THREE_RETRIES], ids=["no_retry", "dispatch"])
 @pytest.mark.parametrize("outcome", OUTCOMES, ids=lambda outcome: type(outcome).__name__)
 def test_every_settlement_is_a_move_of_the_state_table(outcome, policy):
     settled = settlement(a_task(), outcome, policy)
