@@ -75,10 +75,10 @@ class ForgetBroken:
 
 def _draw() -> None:
     """Have Hypothesis read its tables and the constants of all modules, which takes seconds, before there are workers."""
-    from hypothesis import given, settings
+    from hypothesis import HealthCheck, given, settings
     from hypothesis import strategies as st
 
-    @settings(max_examples=5, database=None, derandomize=True)
+    @settings(max_examples=5, database=None, derandomize=True, deadline=None, suppress_health_check=list(HealthCheck))
     @given(st.lists(st.text() | st.integers() | st.floats() | st.binary(), min_size=100, max_size=100))
     def draw(values: object) -> None:
         """Do nothing with them."""
