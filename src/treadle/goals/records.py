@@ -130,5 +130,5 @@ def event_id_of(objective_id: str, status_version: int) -> str:
 
 
 def follow_up_id(source_id: str, follow_up: FollowUp) -> str:
-    """Return the id of what follows from the artifact."""
+    """Return the id of the artifact or task that follows from the artifact."""
     return derived_id(source_id, follow_up)

@@ -316,7 +316,7 @@ def _inputs(
 
 
 def _element(index: Index, opening: Opening, context: Context, number: int, over: str, steps: dict[str, Definition]) -> Type:
-    """Return the type of the elements of what a loop runs over."""
+    """Return the type of the elements of the list that a loop runs over."""
     path, names = over.split("."), steps
     if path[0] == "$":
         names = _inputs(index, opening, context.facet, context.brackets[:number], steps)

@@ -21,7 +21,7 @@ _OPEN = {
     "string": r'"[^"\\]*(?:\\[\s\S][^"\\]*)*(?:"|\\?\Z)',
     "sign": rf"{PATTERNS['sign']}|[.?/]",
 }
-"""Patterns that also match what has no end yet."""
+"""Patterns that also match tokens without an end."""
 _TOKEN = re.compile("|".join(f"(?P<{kind}>{_OPEN.get(kind, pattern)})" for kind, pattern in PATTERNS.items()))
 NAMING = r"[ \t]*(?:=(?![=>])|:|\()"
 """The signs after a word that names something."""

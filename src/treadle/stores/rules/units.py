@@ -80,7 +80,7 @@ def has_rows(unit: Unit) -> bool:
 
 
 def is_plain(unit: Unit) -> bool:
-    """Whether the unit does what most units do: settle a task, and insert tasks without keys, limits, turns or owners."""
+    """Whether the unit is of the most frequent kind: settle a task, and insert tasks without keys, limits, turns or owners."""
     return not has_rows(unit) and not any(
         task.idempotency_key or task.limit_key or task.fairness_key or task.preclaimed for task in unit.tasks
     )

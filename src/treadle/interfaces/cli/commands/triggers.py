@@ -1,4 +1,4 @@
-"""`treadle schedules ...`, `treadle watchers ...` and `treadle alerts ...`: what is more than one call."""
+"""`treadle schedules ...`, `treadle watchers ...` and `treadle alerts ...`: the commands that are more than one call."""
 
 from __future__ import annotations
 
