@@ -67,7 +67,7 @@ class ForgetBroken:
     """
 
     def pytest_collectreport(self, report: pytest.CollectReport) -> None:
-        if report.failed:
+        if report.failed and report.nodeid:
             for name, module in list(sys.modules.items()):
                 if str(getattr(module, "__file__", None)).endswith(report.nodeid):
                     del sys.modules[name]
