@@ -6,7 +6,7 @@ pass` is the time of Python itself. Modules are compiled beforehand, as an insta
 
 *First task*: from the start of `treadle worker` to the first line of a handler whose task was waiting: CPU time of the worker
 process, and wall time. *Memory* of that worker once it is idle, from `/proc/PID/smaps_rollup`: resident (RSS), and proportional
-(PSS), which divides shared pages among their processes. The lease keeper, a second small process, is listed separately.
+(PSS), which divides shared pages among their processes. The lease sidecar, a second small process, is listed separately.
 """
 
 from __future__ import annotations
@@ -43,8 +43,8 @@ WORKER = {
     "first_wall_ms": "first task, wall, ms",
     "rss_mb": "idle, RSS, MB",
     "pss_mb": "idle, PSS, MB",
-    "keeper_rss_mb": "lease keeper, RSS, MB",
-    "keeper_pss_mb": "lease keeper, PSS, MB",
+    "sidecar_rss_mb": "lease sidecar, RSS, MB",
+    "sidecar_pss_mb": "lease sidecar, PSS, MB",
 }
 HERE = str(Path(__file__).parents[1] / "src")
 

@@ -24,7 +24,7 @@ async def first(payload):
 
 
 def started_worker(environment: dict[str, str]) -> dict[str, float]:
-    """CPU and wall milliseconds to the first task, and megabytes of the idle worker and its lease keeper."""
+    """CPU and wall milliseconds to the first task, and megabytes of the idle worker and its lease sidecar."""
     environment = environment | {"TREADLE_LOG_LEVEL": "ERROR"}
     with tempfile.TemporaryDirectory() as folder:
         Path(folder, "handlers.py").write_text(HANDLERS)
@@ -41,7 +41,7 @@ def started_worker(environment: dict[str, str]) -> dict[str, float]:
             found = {"first_cpu_ms": float(cpu) * 1000, "first_wall_ms": (float(at) - began) * 1000, **memory_of(worker.pid)}
             children = Path(f"/proc/{worker.pid}/task/{worker.pid}/children").read_text().split()
             for child in children[:1]:
-                found |= {f"keeper_{name}": value for name, value in memory_of(int(child)).items()}
+                found |= {f"sidecar_{name}": value for name, value in memory_of(int(child)).items()}
             worker.terminate()
     return found
 

@@ -1,7 +1,7 @@
 """From `kill -9` of one of four workers to its task starting in another one, at default settings (a lease of 60 s).
 
 Each kill hits the worker that runs the task; another worker takes its place before the next kill. A worker is killed *alone*, so
-that its lease keeper acts for it, or *with its keeper*, as the end of a container or an out-of-memory kill of a whole group does;
+that its lease sidecar acts for it, or *with its sidecar*, as the end of a container or an out-of-memory kill of a whole group does;
 then the other workers see that both processes are gone. All processes are on one machine.
 """
 
@@ -73,10 +73,10 @@ class Crew:
                     return said
 
     async def kill(self, pid: int, way: str) -> float:
-        """Kill the worker, and with it its keeper if that is the way; return when."""
-        keepers = keepers_of(pid) if way == TOGETHER else []
+        """Kill the worker, and with it its sidecar if that is the way; return when."""
+        sidecars = sidecars_of(pid) if way == TOGETHER else []
         at = time.time()
-        for each in (pid, *keepers):
+        for each in (pid, *sidecars):
             os.kill(each, signal.SIGKILL)
         return at
 
@@ -92,15 +92,15 @@ class Crew:
             await self.dismiss(pid)
 
 
-def keepers_of(pid: int) -> list[int]:
-    """The lease keepers of the process, which name it in their last argument."""
+def sidecars_of(pid: int) -> list[int]:
+    """The lease sidecars of the process, which name it in their last argument."""
     found = []
     for path in Path("/proc").glob("[0-9]*/cmdline"):
         try:
             words = path.read_bytes().split(b"\0")
         except OSError:
             continue
-        if b"keeper.process" in b" ".join(words) and str(pid).encode() in words:
+        if b"lease_sidecar.process" in b" ".join(words) and str(pid).encode() in words:
             found.append(int(path.parent.name))
     return found
 
@@ -145,14 +145,14 @@ ROWS = (
     Row("killed alone, median", "alone_p50_s", " s"),
     Row("killed alone, p99", "alone_p99_s", " s"),
     Row("killed alone, longest", "alone_longest_s", " s"),
-    Row("killed with its keeper, median", "together_p50_s", " s"),
-    Row("killed with its keeper, p99", "together_p99_s", " s"),
-    Row("killed with its keeper, longest", "together_longest_s", " s"),
+    Row("killed with its sidecar, median", "together_p50_s", " s"),
+    Row("killed with its sidecar, p99", "together_p99_s", " s"),
+    Row("killed with its sidecar, longest", "together_longest_s", " s"),
 )
 
 AIMS = tuple(
     Aim(f"killed {said}, {name}", f"{way}_{name}_s", " s", at_most=bound)
-    for way, said in ((ALONE, "alone"), (TOGETHER, "with its keeper"))
+    for way, said in ((ALONE, "alone"), (TOGETHER, "with its sidecar"))
     for name, bound in (("p50", 1.0), ("p99", 2.0))
 )
 

@@ -142,8 +142,8 @@ class Settings:
     lease: float = _setting(60.0, _number(0.1, 3600))
     """Seconds that a claim is valid without renewal; workers renew it after a third of that."""
     keep_leases: float = _setting(600.0, _number(0, 86_400))
-    """Seconds for which the lease keeper, a small process beside each worker, renews the worker's leases while a handler holds
-    the interpreter lock. After that they expire, and other workers take over. 0: no keeper."""
+    """Seconds for which the lease sidecar, a small process beside each worker, renews the worker's leases while a handler holds
+    the interpreter lock. After that they expire, and other workers take over. 0: no sidecar."""
     fast_takeover: bool = _setting(True, _flag)
     """Whether servers see each other die and take over immediately: by the process on the same machine (outside containers), and
     by the session with the database on PostgreSQL. `no`: work of a dead server waits until its leases expire, and this process is

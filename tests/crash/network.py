@@ -12,7 +12,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from tests.crash.scene import Child
-from tests.crash.test_lease_keeper import keepers_of
+from tests.crash.test_lease_sidecar import sidecars_of
 from tests.fork_server import ROOT
 from tests.limits import BOUND
 
@@ -98,10 +98,10 @@ class FarChild(Child):
         self.pid = self._process.pid
 
     def destroy(self) -> None:
-        """Kill it with its lease keeper, which cannot act if the cable is pulled."""
-        keepers = keepers_of(self.pid)
+        """Kill it with its lease sidecar, which cannot act if the cable is pulled."""
+        sidecars = sidecars_of(self.pid)
         super().destroy()
-        for pid in keepers:
+        for pid in sidecars:
             with suppress(ProcessLookupError):
                 os.kill(int(pid), 9)
 

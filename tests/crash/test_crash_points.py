@@ -72,7 +72,7 @@ async def test_the_work_of_a_worker_that_dies_is_finished_by_another(scene: Scen
     assert {task_id for _, task_id, _, _ in scene.effects()} == set(ids)
     histories = await asyncio.gather(*(scene.moves(task.id) for task in tasks))
     for task, moves in zip(tasks, histories, strict=True):
-        # The lease keeper releases what had not started, unless the test ends the lease before.
+        # The lease sidecar releases what had not started, unless the test ends the lease before.
         assert moves in (["expire"] * task.takeovers + ["succeed"], ["release", "succeed"])
         assert task.claim_version == len(moves)
     taken_over = sum("expire" in moves for moves in histories)

@@ -130,7 +130,7 @@ async def test_elsewhere_no_effect_is_made_twice(scene: Scene, service: EffectSe
     moves, result = await die_and_take_over(scene, service, "pay", point)
     assert service.made == {"step-0": 1, "step-1": 1}
     names = [move.move for move in moves]
-    released = point == "claim.after" and names[0] == "release"  # by the lease keeper, if it was started when the worker died
+    released = point == "claim.after" and names[0] == "release"  # by the lease sidecar, if it was started when the worker died
     before = point in ("claim.after", "handler.before") and not released
     assert [each["attempt"] for each in result["receipts"]] == ([2, 2] if before else [1, 1])
     if released:

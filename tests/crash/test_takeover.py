@@ -12,7 +12,7 @@ import asyncpg
 import pytest
 from tests.crash.private_server import PrivateServer, private_server
 from tests.crash.scene import Child, Scene, until
-from tests.crash.test_lease_keeper import keepers_of
+from tests.crash.test_lease_sidecar import sidecars_of
 
 from treadle.kernel.queue.why import shown_server_state
 from treadle.kernel.store.queries import TaskFilter
@@ -23,10 +23,10 @@ LEASE = 60
 
 
 def stop_keeping(child: Child) -> None:
-    """Kill the lease keeper of the process, with the process, as the end of a container does."""
-    keepers = [int(pid) for pid in keepers_of(child.pid)]
+    """Kill the lease sidecar of the process, with the process, as the end of a container does."""
+    sidecars = [int(pid) for pid in sidecars_of(child.pid)]
     child.send(signal.SIGKILL)
-    for pid in keepers:
+    for pid in sidecars:
         os.kill(pid, signal.SIGKILL)
 
 
@@ -35,14 +35,14 @@ async def leases_end_at(scene: Scene) -> int:
     return min(task.wake_at or 0 for task in held)
 
 
-@pytest.mark.parametrize("keeper", ["keeper lives", "keeper dies"])
-async def test_work_of_a_killed_worker_restarts_before_its_lease_expires(scene: Scene, keeper: str) -> None:
+@pytest.mark.parametrize("sidecar", ["sidecar lives", "sidecar dies"])
+async def test_work_of_a_killed_worker_restarts_before_its_lease_expires(scene: Scene, sidecar: str) -> None:
     first = await scene.start_worker("--lease", LEASE)
     task = await scene.engine.enqueue("hang_once")
     await until(lambda: len(scene.effects("start")) == 1, first)
     second = await scene.start_worker("--lease", LEASE)
     ends_at = await leases_end_at(scene)
-    if keeper == "keeper dies":
+    if sidecar == "sidecar dies":
         stop_keeping(first)
     else:
         first.send(signal.SIGKILL)

@@ -17,7 +17,7 @@ import apsw
 import psycopg
 import pytest
 from tests.crash.private_server import private_server
-from tests.crash.test_lease_keeper import keepers_of
+from tests.crash.test_lease_sidecar import sidecars_of
 from tests.dispatch.scenes import Scene, issue, sleeping, until
 from tests.interfaces.engines import SHARED, url_of
 from tests.limits import BOUND
@@ -278,14 +278,14 @@ async def test_worker_crashes_during_execution(mode, kind, request, tmp_path):
 async def test_jobs_of_a_coordinator_that_was_killed_are_free_before_their_lease_expires(
     kind, kernel, evidence, observer, request, tmp_path
 ):
-    """Its process and its lease keeper are killed; others see that, or that its session with the database has ended."""
+    """Its process and its lease sidecar are killed; others see that, or that its session with the database has ended."""
     url = url_of(kind, request, tmp_path)
     async with Engine(url, settings=Settings()) as engine, AgentCoordinator(engine) as coordinator:
         task_id = await coordinator.enqueue(issue())
         with a_process("dequeue", url, *kernel) as process:
             assert await told(process) == [task_id, "doomed"]
             ends_at = (await engine.get_task(task_id)).wake_at
-            for pid in (process.pid, *keepers_of(process.pid)):
+            for pid in (process.pid, *sidecars_of(process.pid)):
                 os.kill(int(pid), signal.SIGKILL)
             process.wait()
 

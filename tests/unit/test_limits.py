@@ -28,7 +28,7 @@ SHORT = {
     "interfaces/test_engine_blocking.py": "it waits for nothing, and says so",
     "interfaces/test_engine_tasks.py": "it waits for nothing, and says so",
     "unit/stores/test_postgres_store.py": "the absence of something takes time",
-    "unit/workers/test_lease_keeper.py": "a pause between two looks",
+    "unit/workers/test_lease_sidecar.py": "a pause between two looks",
 }
 """Files with waits that are meant to end early, and why."""
 LEASE = 5.0

@@ -54,7 +54,7 @@ def test_another_process_with_the_same_pid_is_not_taken_for_it(child: subprocess
     assert has_ended(f"{kernel} {pid}:{int(start) - 1}", KERNEL) is True
 
 
-def test_a_worker_has_ended_when_its_lease_keeper_has_ended_too(child: subprocess.Popen[bytes]) -> None:
+def test_a_worker_has_ended_when_its_lease_sidecar_has_ended_too(child: subprocess.Popen[bytes]) -> None:
     gone = "1073741824:1"  # greater than the greatest pid
     alive = process_identity(KERNEL, child.pid)
     assert has_ended(f"{KERNEL} {gone}", KERNEL) is True

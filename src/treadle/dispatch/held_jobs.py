@@ -83,7 +83,7 @@ class HeldJobs:
                 self._report_lost,
                 self.describe,
                 kernel.emit,
-                kept_by=kernel.leases_kept_by(self.owner_id, self.lease_for),
+                sidecar_options=kernel.sidecar_options(self.owner_id, self.lease_for),
                 on_beat=self._lookout.note,
             )
             self._closing.push_async_callback(self._lookout.leave)

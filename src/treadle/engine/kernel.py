@@ -75,7 +75,7 @@ if TYPE_CHECKING:
     from treadle.model.tasks import Claim, NewTask, Task
     from treadle.workers.call import Executor
     from treadle.workers.context import RegisteredHandler
-    from treadle.workers.keeper.link import KeptBy
+    from treadle.workers.lease_sidecar.link import SidecarOptions
     from treadle.workers.notifications import AlertSender, Notifier
 
 EXTENSIONS = {"goals": ("treadle.goals.extension", "Goals")}
@@ -177,8 +177,8 @@ class Kernel:
         self.declared = declared
         """The limits and schedules that the program's code declares."""
         self._plain_store = (store_of or make_store)(url, clock)
-        self._keepable = url if store_of is None and type(clock) is SystemClock and not url.startswith("memory:") else None
-        """The URL under which the lease keeper opens the store, if another process can."""
+        self._sidecar_url = url if store_of is None and type(clock) is SystemClock and not url.startswith("memory:") else None
+        """The URL under which the lease sidecar opens the store, if another process can."""
         self._codec = codec
         self.store = store = sealed_store(self._plain_store, codec)
         self.committer = Committer(store, clock, emit)
@@ -213,17 +213,17 @@ class Kernel:
         for extension in extensions:
             extension.attach(self)
 
-    def leases_kept_by(self, owner_id: str, lease_for: int) -> KeptBy | None:
-        """Return how the lease keeper acts on this store; None if it cannot, or is switched off."""
+    def sidecar_options(self, owner_id: str, lease_for: int) -> SidecarOptions | None:
+        """Return how the lease sidecar acts on this store; None if it cannot, or is switched off."""
         keep_for = self.settings.keep_leases
-        if self._keepable is None or not keep_for:
+        if self._sidecar_url is None or not keep_for:
             return None
-        from treadle.workers.keeper.link import KeptBy
+        from treadle.workers.lease_sidecar.link import SidecarOptions
 
-        scheme, _, path = self._keepable.partition("///")
-        url = f"{scheme}///{Path(path).absolute()}" if scheme == "sqlite:" else self._keepable  # the keeper has another directory
+        scheme, _, path = self._sidecar_url.partition("///")
+        url = f"{scheme}///{Path(path).absolute()}" if scheme == "sqlite:" else self._sidecar_url  # it has another directory
         arguments = {"url": url, "owner_id": owner_id, "lease_for": lease_for, "buries": self.settings.fast_takeover}
-        return KeptBy("treadle.engine.kept_leases:KeptLeases", arguments, keep_for)
+        return SidecarOptions("treadle.engine.sidecar_store:SidecarStore", arguments, keep_for)
 
     def read_connection(self) -> apsw.Connection:
         """Open a connection to the store's SQLite file that cannot write; unlike `sqlite3`, it is safe beside the store."""

@@ -15,8 +15,8 @@ from treadle.model.clock import Clock
 from treadle.workers.builtins import Scripts
 from treadle.workers.call import Executor
 from treadle.workers.executor import SystemExecutor
-from treadle.workers.keeper.link import keeper_pids
 from treadle.workers.lease_renewer import LeaseRenewer, RenewerThread
+from treadle.workers.lease_sidecar.link import sidecar_pids
 from treadle.workers.scripts import ScriptRunner
 
 if TYPE_CHECKING:
@@ -44,10 +44,10 @@ class Machine(Protocol):
         """Whether another process of this machine has that pid. This process does not count: the pid was reused."""
 
     def identity(self) -> str | None:
-        """Return the identity of this process, with its lease keeper; None if it has none. Any thread may call it."""
+        """Return the identity of this process, with its lease sidecar; None if it has none. Any thread may call it."""
 
     def has_ended(self, identity: str) -> bool | None:
-        """Whether the process of that identity, and its lease keeper, have ended; None if that cannot be seen from here."""
+        """Whether the process of that identity, and its lease sidecar, have ended; None if that cannot be seen from here."""
 
     def executor(self, threads: int) -> ClosableExecutor:
         """Return the executor for handlers that must not run on the event loop."""
@@ -79,8 +79,8 @@ class SystemMachine:
         return pid != self.pid and not pid_has_ended(pid)
 
     def identity(self) -> str | None:
-        """Return the identity of this process and its keepers."""
-        return process_identity(self._kernel, self.pid, *keeper_pids())
+        """Return the identity of this process and its sidecars."""
+        return process_identity(self._kernel, self.pid, *sidecar_pids())
 
     def has_ended(self, identity: str) -> bool | None:
         """Look for the processes, if they are of this kernel."""
@@ -102,7 +102,7 @@ class SystemMachine:
 
     def renew_leases(self, renewer: LeaseRenewer, emit: Emit) -> Callable[[], Awaitable[None]]:
         """Tick the renewer in a thread, with a process that keeps the leases when no thread can run."""
-        renewer.use_keeper(asyncio.get_running_loop())
+        renewer.start_sidecar(asyncio.get_running_loop())
         thread = RenewerThread(renewer, emit)
         thread.start()
 
@@ -116,7 +116,7 @@ class SystemMachine:
 #
 # The identity of a process: text by which other processes of the same kernel can see whether it has ended.
 #
-# It names the kernel and its namespaces, and the pid and start time of the process and of its lease keepers, which act for the
+# It names the kernel and its namespaces, and the pid and start time of the process and of its lease sidecars, which act for the
 # workers after its death: the workers' work is free for others only when all have ended. Processes of another boot, machine or
 # container have another kernel part, and cannot be judged. Systems without /proc have no start times: there a reused pid counts
 # as alive.

@@ -374,7 +374,7 @@ class WorkerHost:
             self.describe,
             kernel.emit,
             self._beat_every,
-            kernel.leases_kept_by(self.owner_id, self._options.lease_for),
+            kernel.sidecar_options(self.owner_id, self._options.lease_for),
             self._watch.note,
         )
 

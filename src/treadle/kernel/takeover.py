@@ -108,7 +108,7 @@ class Watch(Service):
         enabled: bool,
     ) -> None:
         """`process` returns the identity of this process. `on_freed` is called when leases of a dead server were expired, here or
-        by its lease keeper. Unless `enabled`, the server shows no evidence, and looks at nobody."""
+        by its lease sidecar. Unless `enabled`, the server shows no evidence, and looks at nobody."""
         super().__init__(core)
         self._server_id = server_id
         self._process = process

@@ -251,7 +251,7 @@ class Server(msgspec.Struct, frozen=True, kw_only=True):
     error: str | None = None
     """The error from which it could not recover, or the last time that a handler held its interpreter, as JSON."""
     process: str | None = None
-    """Identifies the process and its lease keeper for other processes of the same kernel, which can see whether they have ended."""
+    """Identifies the process and its lease sidecar for other processes of this kernel, which can see whether they have ended."""
     session: str | None = None
     """Identifies the instance of the database in which the server holds its lock; None if it has none. Only the store sets it."""
     evidence: str | None = None

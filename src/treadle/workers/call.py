@@ -86,7 +86,7 @@ _PREFIX = "handler "
 _LONG = 0.5
 """Seconds after which a step of a coroutine is remembered when it is over."""
 
-_now = time.monotonic  # noqa: TID251 - the clock of the lease keeper
+_now = time.monotonic  # noqa: TID251 - the clock of the lease sidecar
 _in_threads: dict[int, str] = {}
 """By the native id of a thread: the last handler that it called."""
 _long_steps: dict[int, tuple[str, float, float]] = {}

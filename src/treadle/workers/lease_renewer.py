@@ -26,8 +26,8 @@ from treadle.model.errors import StoreError
 from treadle.model.tasks import Claim, Server
 from treadle.workers.call import handler_in
 from treadle.workers.context import Context
-from treadle.workers.keeper.link import KeptBy, LeaseKeeper
-from treadle.workers.keeper.process import STARTED, Slot, margin_of
+from treadle.workers.lease_sidecar.link import LeaseSidecar, SidecarOptions
+from treadle.workers.lease_sidecar.process import STARTED, Slot, margin_of
 
 _STOP_WITHIN = 10.0
 """Seconds that `RenewerThread.stop` waits for a call to the store that does not return."""
@@ -49,7 +49,7 @@ class _Holding(msgspec.Struct, eq=False):
     ends_at: float = math.inf
     """When the attempt times out."""
     slot: Slot | None = None
-    """The claim's slot on the board of the lease keeper."""
+    """The claim's slot on the lease table of the lease sidecar."""
     started: bool = False
 
 
@@ -65,10 +65,10 @@ class LeaseRenewer:
         describe: Callable[[], Server],
         emit: Emit,
         beat_every: float = 10.0,
-        kept_by: KeptBy | None = None,
+        sidecar_options: SidecarOptions | None = None,
         on_beat: Callable[[Roll], None] = lambda roll: None,
     ) -> None:
-        """`kept_by`: how the lease keeper acts on the store; None: no keeper. `on_beat` is called in the renewer's thread."""
+        """`sidecar_options`: None for no lease sidecar. `on_beat` is called in the renewer's thread."""
         self._connection: LeaseConnection = store.servers.lease_connection()
         self._clock = clock
         self._lease_for = lease_for
@@ -86,21 +86,21 @@ class LeaseRenewer:
         self._watch_every = min(1.0, self._lease / 10)
         self._held: dict[str, _Holding] = {}
         self._lost: dict[Claim, _Holding] = {}
-        """Lost claims whose handlers have not ended: the lease keeper must not take them for tasks that never started."""
+        """Lost claims whose handlers have not ended: the lease sidecar must not take them for tasks that never started."""
         self._losing = threading.Lock()
         self._trouble = False
-        self._kept_by = kept_by
-        self._keeper: LeaseKeeper | None = None
+        self._sidecar_options = sidecar_options
+        self._sidecar: LeaseSidecar | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._watched_at = clock.monotonic()
         self.last_hold: InterpreterHold | None = None
         """The last time that some code of this process held the interpreter lock for too long."""
 
-    def use_keeper(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Let the lease keeper of this process act when this renewer cannot; handlers run on that loop."""
-        if self._kept_by is not None:
+    def start_sidecar(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Let the lease sidecar of this process act when this renewer cannot; handlers run on that loop."""
+        if self._sidecar_options is not None:
             self._loop = loop
-            self._keeper = LeaseKeeper(self._kept_by, self._lease, self._watch_every, self._clock, self._emit)
+            self._sidecar = LeaseSidecar(self._sidecar_options, self._lease, self._watch_every, self._clock, self._emit)
 
     @property
     def tick_every(self) -> float:
@@ -121,9 +121,9 @@ class LeaseRenewer:
         if timeout_for is not None:
             ends_at = claimed_at + timeout_for / 1000
         holding = _Holding(context, claimed_at, every, claimed_at, progress_within, claimed_at, ends_at)
-        if self._keeper is not None:
+        if self._sidecar is not None:
             kept_until = ends_at if progress_within is None else _kept_until(holding)
-            holding.slot = self._keeper.board.hold(token.task_id, token.version, claimed_at, kept_until)
+            holding.slot = self._sidecar.table.hold(token.task_id, token.version, claimed_at, kept_until)
         with self._losing:
             older = self._held.get(token.task_id)
             self._held[token.task_id] = holding
@@ -131,9 +131,9 @@ class LeaseRenewer:
                 self._hide(older)
 
     def set_claiming(self, claiming: bool) -> None:
-        """Show the lease keeper whether a claim is on its way, which nobody has started if this process dies."""
-        if self._keeper is not None:
-            self._keeper.board.state.claiming = claiming
+        """Show the lease sidecar whether a claim is on its way, which nobody has started if this process dies."""
+        if self._sidecar is not None:
+            self._sidecar.table.state.claiming = claiming
 
     def start(self, claim: Claim) -> bool:
         """Note that the handler starts; return false if the claim is lost, so that the handler must not start."""
@@ -185,10 +185,10 @@ class LeaseRenewer:
         The deadline is shortly before the end of the lease, so that the handler has stopped when another worker takes over.
         """
         now = self._clock.monotonic()
-        if (keeper := self._keeper) is not None:
+        if (sidecar := self._sidecar) is not None:
             with self._losing:
                 since, self._watched_at = self._watched_at, now
-                holder = keeper.beat(now)
+                holder = sidecar.beat(now)
             if holder and now - since > 2 * self._watch_every:
                 self._report_hold(handler_in(holder, self._loop, since, now), since, now)
         next_at = now + self._watch_every
@@ -205,7 +205,7 @@ class LeaseRenewer:
 
     def _report_hold(self, handler: str | None, since: float, now: float) -> None:
         slots = [holding.slot for holding in list(self._held.values())]
-        renewed_count = sum(slot is not None and slot.kept_at >= since for slot in slots)
+        renewed_count = sum(slot is not None and slot.extended_at >= since for slot in slots)
         text = hold_text(handler, now - since)
         self.last_hold = InterpreterHold(handler=handler, seconds=round(now - since, 1), at=self._clock.now(), message=text)
         self._emit(InterpreterHeld(handler, now - since, renewed_count, text))
@@ -223,14 +223,14 @@ class LeaseRenewer:
         """Close the connection."""
         self._connection.close()
 
-    def leave_keeper(self) -> None:
-        """Show the lease keeper no claim any more; idempotent."""
+    def leave_sidecar(self) -> None:
+        """Show the lease sidecar no claim any more; idempotent."""
         with self._losing:
             for holding in (*self._held.values(), *self._lost.values()):
                 self._hide(holding)
-            keeper, self._keeper = self._keeper, None
-        if keeper is not None:
-            keeper.close()
+            sidecar, self._sidecar = self._sidecar, None
+        if sidecar is not None:
+            sidecar.close()
 
     def _renew(self, held: list[tuple[str, _Holding]], now: float) -> None:
         for _, holding in held:
@@ -301,15 +301,15 @@ class LeaseRenewer:
         return holding.renewed_at + self._lease - self._margin
 
     def _adopt(self, holding: _Holding) -> None:
-        """Take over the lease keeper's renewal of a claim, which it made while this process could not."""
+        """Take over the lease sidecar's renewal of a claim, which it made while this process could not."""
         if holding.slot is not None:
-            holding.renewed_at = max(holding.renewed_at, holding.slot.kept_at)
+            holding.renewed_at = max(holding.renewed_at, holding.slot.extended_at)
 
     def _hide(self, holding: _Holding) -> None:
-        """Remove the claim from the board of the lease keeper."""
-        if holding.slot is not None and self._keeper is not None:
+        """Remove the claim from the lease table of the lease sidecar."""
+        if holding.slot is not None and self._sidecar is not None:
             slot, holding.slot = holding.slot, None
-            self._keeper.board.drop(slot)
+            self._sidecar.table.drop(slot)
 
 
 def _kept_until(holding: _Holding) -> float:
@@ -340,7 +340,7 @@ class RenewerThread:
         for thread in self._threads:
             if thread.is_alive():
                 thread.join(_STOP_WITHIN)
-        self._renewer.leave_keeper()
+        self._renewer.leave_sidecar()
 
     def _enforce_deadlines(self) -> None:
         pause = 0.0

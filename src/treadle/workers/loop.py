@@ -473,7 +473,7 @@ class Worker:
         return claimed
 
     def _show_claiming(self) -> None:
-        """Show the lease keeper whether a claim is on its way; the last one ends a wait."""
+        """Show the lease sidecar whether a claim is on its way; the last one ends a wait."""
         if (renewer := self._runner.lease_renewer) is not None:
             renewer.set_claiming(self._claiming)
         self._note_idle()

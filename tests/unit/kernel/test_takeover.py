@@ -165,11 +165,11 @@ async def test_one_of_several_observers_reports_a_death_and_all_wake_the_work() 
     assert (list(bench.events), bench.freed) == ([], 1)
 
 
-async def test_work_that_the_lease_keeper_freed_is_woken_when_the_keeper_has_ended() -> None:
+async def test_work_that_the_lease_sidecar_freed_is_woken_when_the_sidecar_has_ended() -> None:
     bench = Bench()
     bench.store.sightings, bench.ended["p"] = [sighted("b", "p")], False
     await bench.watch.look()
-    bench.store.sightings, bench.ended["p"] = [], True  # the keeper has recorded the death
+    bench.store.sightings, bench.ended["p"] = [], True  # the sidecar has recorded the death
     await bench.watch.look()
     assert (bench.freed, list(bench.events)) == (1, [])
 

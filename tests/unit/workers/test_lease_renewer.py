@@ -17,8 +17,8 @@ from treadle.model.errors import StoreUnavailable
 from treadle.model.tasks import Claim, Server
 from treadle.testing import ManualClock
 from treadle.workers.context import Context
-from treadle.workers.keeper.process import Board
 from treadle.workers.lease_renewer import LeaseRenewer, RenewerThread
+from treadle.workers.lease_sidecar.process import LeaseTable
 
 LEASE_FOR = 60_000
 
@@ -275,23 +275,23 @@ def test_a_handler_without_progress_loses_its_task(bench: Bench, whose: str) -> 
     assert "no progress" in bench.lost[0][1]
 
 
-def test_the_keeper_sees_a_lost_claim_as_started_until_its_handler_has_ended(bench: Bench) -> None:
-    board = Board()
-    board.open(0.0, 60.0, 1.0, 600.0)
-    bench.renewer._keeper = SimpleNamespace(board=board, beat=lambda at: 0)  # type: ignore[assignment] - no process
+def test_the_sidecar_sees_a_lost_claim_as_started_until_its_handler_has_ended(bench: Bench) -> None:
+    table = LeaseTable()
+    table.open(0.0, 60.0, 1.0, 600.0)
+    bench.renewer._sidecar = SimpleNamespace(table=table, beat=lambda at: 0)  # type: ignore[assignment] - no process
     context = bench.hold(progress_for=9_000)
     bench.renewer.start(context.token)
     begun = bench.clock.monotonic()
-    assert [(claim.started, claim.ends_at) for claim in board.claims()] == [(True, begun + 9)]
+    assert [(claim.started, claim.ends_at) for claim in table.claims()] == [(True, begun + 9)]
     bench.clock.advance(5)
     context.progressed = True
     bench.tick()
-    assert [claim.ends_at for claim in board.claims()] == [begun + 14]
+    assert [claim.ends_at for claim in table.claims()] == [begun + 14]
     bench.tick(10)
     assert len(bench.lost) == 1
-    assert [(claim.started, claim.ends_at) for claim in board.claims()] == [(True, 0.0)]
+    assert [(claim.started, claim.ends_at) for claim in table.claims()] == [(True, 0.0)]
     bench.renewer.drop(context.token)
-    assert list(board.claims()) == []
+    assert list(table.claims()) == []
 
 
 def test_it_beats_every_ten_seconds(bench: Bench) -> None:

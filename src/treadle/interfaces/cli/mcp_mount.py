@@ -49,7 +49,7 @@ class McpMount:
     def __init__(self, state: AppState) -> None:
         self._state = state
         self._ready: asyncio.Future[StreamableHTTPSessionManager] | None = None
-        self._keeper: asyncio.Task[None] | None = None
+        self._lifespan_task: asyncio.Task[None] | None = None
         self._start_worker: Callable[[str], Awaitable[bool]] | None = None
         self._open = 0
         self._idle = asyncio.Event()
@@ -80,7 +80,7 @@ class McpMount:
     async def _manager(self) -> StreamableHTTPSessionManager:
         if self._ready is None:
             self._ready = asyncio.get_running_loop().create_future()
-            self._keeper = asyncio.create_task(self._keep(self._ready), name="treadle-mcp")
+            self._lifespan_task = asyncio.create_task(self._keep(self._ready), name="treadle-mcp")
         return await asyncio.shield(self._ready)
 
     async def _keep(self, ready: asyncio.Future[StreamableHTTPSessionManager]) -> None:

@@ -27,7 +27,7 @@ SHOWN_FOR = 3_600_000
 
 
 class InterpreterHold(Stored, frozen=True, kw_only=True):
-    """A hold that the lease keeper noticed."""
+    """A hold that the lease sidecar noticed."""
 
     code: str = CODE
     handler: str | None

@@ -149,9 +149,9 @@ WronglyPresumedDead = _event(
     "this evidence does not count for the next 10 minutes",
 )
 InterpreterHeld = _event(
-    "InterpreterHeld", "handler seconds kept text", WARNING, "{text}; the lease keeper renewed {kept} lease(s) meanwhile"
+    "InterpreterHeld", "handler seconds kept text", WARNING, "{text}; the lease sidecar renewed {kept} lease(s) meanwhile"
 )
-"""A handler held the interpreter lock of this process; the lease keeper renewed its leases meanwhile."""
+"""A handler held the interpreter lock of this process; the lease sidecar renewed its leases meanwhile."""
 StoreTrouble = _event(
     "StoreTrouble", "doing error again_in", WARNING, "store error while {doing}: {error}; retry in {again_in:.1f} s"
 )

@@ -10,18 +10,18 @@ from treadle import TaskSpec
 from treadle.kernel.problems import find_problems
 
 LEASE = 15
-"""Seconds: long enough for a keeper that must load the store on a very busy machine."""
+"""Seconds: long enough for a sidecar that must load the store on a very busy machine."""
 
 
-def keepers_of(pid: int) -> list[str]:
-    """The lease keepers of the process, which name it in their last argument."""
+def sidecars_of(pid: int) -> list[str]:
+    """The lease sidecars of the process, which name it in their last argument."""
     found = []
     for path in Path("/proc").glob("[0-9]*/cmdline"):
         try:
             words = path.read_bytes().split(b"\0")
         except OSError:
             continue
-        if b"keeper.process" in b" ".join(words) and str(pid).encode() in words:
+        if b"sidecar.process" in b" ".join(words) and str(pid).encode() in words:
             found.append(path.parent.name)
     return found
 
@@ -30,7 +30,7 @@ async def test_tasks_of_a_killed_worker_that_had_not_started_are_released_withou
     tasks = [task.id for task in await scene.engine.enqueue_many([TaskSpec(name="die")] * 10)]
     first = scene.start("worker")
     await first.ended()
-    await until(lambda: not keepers_of(first.pid))  # it never outlives its worker by more than seconds
+    await until(lambda: not sidecars_of(first.pid))  # it never outlives its worker by more than seconds
     await scene.died(first)
     (started,) = {task_id for _, task_id, _, _ in scene.effects("begin")}
     scene.go.touch()

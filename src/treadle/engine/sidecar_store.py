@@ -1,4 +1,4 @@
-"""The lease keeper's access to the store, for a worker process that is stuck or dead. Runs in the keeper's process."""
+"""The lease sidecar's access to the store, for a worker process that is stuck or dead. Runs in the sidecar's process."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from treadle.kernel.takeover import bury
 from treadle.model.states import TaskState
 from treadle.model.tasks import PROCESS, Claim
 from treadle.stores import make_store
-from treadle.workers.keeper.process import Claims
+from treadle.workers.lease_sidecar.process import Claims
 
 
-class KeptLeases:
+class SidecarStore:
     """An `Actor` on the store of a URL, for the claims of one server."""
 
     def __init__(self, url: str, owner_id: str, lease_for: int, buries: bool = True) -> None:

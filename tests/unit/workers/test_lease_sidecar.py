@@ -1,4 +1,4 @@
-"""The lease keeper: when it acts for its worker, and that there always is one."""
+"""The lease sidecar: when it acts for its worker, and that there always is one."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from tests.limits import BOUND
 from treadle.kernel.store.process import SystemClock
 from treadle.kernel.telemetry.events import Event, InterpreterHeld, LoopError
 from treadle.workers.call import handler_in, noted, noted_in_thread
-from treadle.workers.keeper.link import KeptBy, LeaseKeeper
-from treadle.workers.keeper.process import STARTED, UNKNOWN, Board, Claims, Keeper, Slot, patience_of
+from treadle.workers.lease_sidecar.link import LeaseSidecar, SidecarOptions
+from treadle.workers.lease_sidecar.process import STARTED, UNKNOWN, Claims, LeaseTable, Sidecar, Slot, silence_limit
 
 LEASE = 60.0
 FOREVER = float("inf")
@@ -55,24 +55,24 @@ class FakeActor:
 
 
 class Bench:
-    """A board of a lease renewer that beat at 0, and its keeper."""
+    """A lease table of a lease renewer that beat at 0, and its sidecar."""
 
     def __init__(self) -> None:
-        self.board = Board()
-        self.board.open(0.0, LEASE, 1.0, 600.0)
+        self.table = LeaseTable()
+        self.table.open(0.0, LEASE, 1.0, 600.0)
         self.actor = FakeActor()
         self.loads = 0
         self.running = True
         self.said: list[str] = []
         self.times = {77: 5, 78: 5}
-        self.keeper = Keeper(self.board, self.load, lambda: self.running, lambda: dict(self.times), self.said.append)
+        self.sidecar = Sidecar(self.table, self.load, lambda: self.running, lambda: dict(self.times), self.said.append)
 
     def load(self) -> FakeActor:
         self.loads += 1
         return self.actor
 
     def hold(self, task_id: str, *, renewed_at: float = 0.0, ends_at: float = FOREVER, started: bool = True) -> Slot:
-        slot = self.board.hold(task_id, 1, renewed_at, ends_at)
+        slot = self.table.hold(task_id, 1, renewed_at, ends_at)
         assert slot is not None
         if started:
             slot.state = STARTED
@@ -87,40 +87,40 @@ def bench() -> Bench:
 def test_while_the_worker_beats_nothing_is_loaded(bench: Bench) -> None:
     bench.hold("a")
     for now in range(100):
-        bench.board.state.beat_at = now
-        assert bench.keeper.look(now + 1.0) == 1.0
+        bench.table.state.beat_at = now
+        assert bench.sidecar.look(now + 1.0) == 1.0
     assert (bench.loads, bench.said) == (0, [])
 
 
 def test_after_the_heartbeats_stop_it_renews_due_leases_and_informs_the_worker(bench: Bench) -> None:
     old, fresh, lost = bench.hold("old"), bench.hold("fresh", renewed_at=15.0), bench.hold("lost")
     bench.actor.lost = {"lost"}
-    bench.keeper.look(9.0)
+    bench.sidecar.look(9.0)
     assert bench.actor.renewed == []
-    bench.keeper.look(20.0)
+    bench.sidecar.look(20.0)
     assert bench.actor.renewed == [["old", "lost"]]
-    assert [slot.kept_at for slot in (old, fresh, lost)] == [20.0, 0.0, 0.0]
+    assert [slot.extended_at for slot in (old, fresh, lost)] == [20.0, 0.0, 0.0]
     bench.actor.lost = set()
-    bench.keeper.look(39.0)
+    bench.sidecar.look(39.0)
     assert bench.actor.renewed[1:] == [["fresh", "lost"]]
-    bench.keeper.look(40.0)
+    bench.sidecar.look(40.0)
     assert bench.actor.renewed[2:] == [["old"]]
 
 
 def test_it_acts_before_a_lease_that_was_about_to_be_renewed_ends() -> None:
     for lease in (1.0, 2.0, 5.0, 10.0, 30.0, 60.0, 120.0):
         watch, tick = min(1.0, lease / 10), min(1.0, lease / 4)
-        patience = patience_of(lease, watch)
-        assert lease / 3 + tick + patience + watch < lease
+        limit = silence_limit(lease, watch)
+        assert lease / 3 + tick + limit + watch < lease
 
 
 def test_it_renews_nothing_past_a_timeout_or_for_too_long(bench: Bench) -> None:
     bench.hold("brief", ends_at=25.0)
     bench.hold("long")
-    bench.keeper.look(20.0)
-    bench.keeper.look(599.0)
-    bench.keeper.look(601.0)
-    bench.keeper.look(700.0)
+    bench.sidecar.look(20.0)
+    bench.sidecar.look(599.0)
+    bench.sidecar.look(601.0)
+    bench.sidecar.look(700.0)
     assert bench.actor.renewed == [["brief", "long"], ["long"]]
     assert len(bench.said) == 1
     assert "gave up renewing after 600 s" in bench.said[0]
@@ -130,7 +130,7 @@ def test_it_renews_nothing_for_a_worker_that_was_stopped(bench: Bench) -> None:
     bench.hold("a")
     bench.running = False
     for now in (20.0, 40.0, 70.0):
-        bench.keeper.look(now)
+        bench.sidecar.look(now)
     assert (bench.actor.renewed, bench.actor.started) == ([], [])
 
 
@@ -138,46 +138,46 @@ def test_it_releases_the_unstarted_claims_of_a_stopped_worker_once_they_can_no_l
     bench.hold("started")
     bench.hold("waiting", started=False)
     bench.running = False
-    bench.keeper.look(59.5)
+    bench.sidecar.look(59.5)
     assert bench.actor.started == []
-    bench.keeper.look(59.8)  # the worker itself starts nothing from 59.5 on
-    bench.keeper.look(60.8)
+    bench.sidecar.look(59.8)  # the worker itself starts nothing from 59.5 on
+    bench.sidecar.look(60.8)
     assert (bench.actor.started, bench.actor.waiting) == ([[]], [["waiting"]])  # a claim that it has yet to receive is its own
 
 
 def test_a_renewal_is_not_noted_for_the_next_claim_in_the_slot(bench: Bench) -> None:
     slot = bench.hold("a")
-    (claim,) = bench.board.claims()
-    bench.board.drop(slot)
-    assert bench.board.hold("b", 2, 0.0, FOREVER) is slot
-    bench.board.keep(claim, 20.0)
-    assert slot.kept_at == 0.0
+    (claim,) = bench.table.claims()
+    bench.table.drop(slot)
+    assert bench.table.hold("b", 2, 0.0, FOREVER) is slot
+    bench.table.keep(claim, 20.0)
+    assert slot.extended_at == 0.0
 
 
 def test_it_names_the_thread_that_uses_the_processor(bench: Bench) -> None:
     bench.hold("a")
-    bench.keeper.look(5.0)
+    bench.sidecar.look(5.0)
     bench.times[78] += 400
-    bench.keeper.look(20.0)
-    assert bench.board.take_holder() == 78
-    assert bench.board.take_holder() == 0
-    bench.board.state.beat_at = 21.0
-    bench.keeper.look(21.0)
-    bench.keeper.look(32.0)
-    bench.keeper.look(42.0)
-    assert bench.board.take_holder() == UNKNOWN  # a call that sleeps with the lock uses no processor
+    bench.sidecar.look(20.0)
+    assert bench.table.take_holder() == 78
+    assert bench.table.take_holder() == 0
+    bench.table.state.beat_at = 21.0
+    bench.sidecar.look(21.0)
+    bench.sidecar.look(32.0)
+    bench.sidecar.look(42.0)
+    assert bench.table.take_holder() == UNKNOWN  # a call that sleeps with the lock uses no processor
 
 
 def test_after_an_error_it_tries_again_with_a_new_connection(bench: Bench) -> None:
     bench.hold("a")
     bench.actor.broken = True
-    bench.keeper.look(20.0)
+    bench.sidecar.look(20.0)
     assert bench.actor.closed
     assert bench.said == ["could not act for its worker: no way to the store"]
     bench.actor.broken = False
-    bench.keeper.look(20.5)
+    bench.sidecar.look(20.5)
     assert bench.actor.renewed == []
-    bench.keeper.look(21.0)
+    bench.sidecar.look(21.0)
     assert (bench.actor.renewed, bench.loads) == ([["a"]], 2)
 
 
@@ -186,57 +186,57 @@ def test_it_releases_the_unstarted_claims_of_a_dead_worker(
     bench: Bench, started: bool, claiming: bool, released: list[list[str]]
 ) -> None:
     bench.hold("a", started=started)
-    bench.board.state.claiming = claiming
-    assert bench.keeper.may_detach() == (not released)
-    bench.keeper.leave()
+    bench.table.state.claiming = claiming
+    assert bench.sidecar.may_detach() == (not released)
+    bench.sidecar.leave()
     assert (bench.actor.started, bench.actor.buried) == (released, 1)
 
 
 def test_when_an_idle_worker_is_dead_there_is_nothing_to_do(bench: Bench) -> None:
-    assert not bench.keeper.may_detach()
-    bench.keeper.leave()
+    assert not bench.sidecar.may_detach()
+    bench.sidecar.leave()
     assert (bench.loads, bench.actor.buried) == (0, 0)
 
 
-def test_slots_are_used_again_and_a_closed_board_is_left_alone(bench: Bench) -> None:
+def test_slots_are_used_again_and_a_closed_lease_table_is_left_alone(bench: Bench) -> None:
     slot = bench.hold("a")
-    bench.board.drop(slot)
+    bench.table.drop(slot)
     assert bench.hold("b") is slot
-    bench.board.close()
-    bench.keeper.look(50.0)
-    bench.keeper.leave()
-    assert (bench.loads, [claim.task_id for claim in bench.board.claims()]) == (0, ["b"])
+    bench.table.close()
+    bench.sidecar.look(50.0)
+    bench.sidecar.leave()
+    assert (bench.loads, [claim.task_id for claim in bench.table.claims()]) == (0, ["b"])
 
 
 class Kept(threading.Event):
-    """A real keeper process, and the events about it."""
+    """A real sidecar process, and the events about it."""
 
     def __init__(self) -> None:
         super().__init__()
         self.events: list[Event] = []
-        self.keeper = LeaseKeeper(KeptBy("nobody:Nobody", {}, 600.0), LEASE, 1.0, SystemClock(), self.emit)
+        self.sidecar = LeaseSidecar(SidecarOptions("nobody:Nobody", {}, 600.0), LEASE, 1.0, SystemClock(), self.emit)
 
     def emit(self, event: Event) -> None:
         self.events.append(event)
 
     def check_until_another_than(self, pid: int | None) -> int:
         for _ in range(round(BOUND / 0.05)):
-            self.keeper.check()
-            if (found := self.keeper.pid) not in (None, pid):
+            self.sidecar.check()
+            if (found := self.sidecar.pid) not in (None, pid):
                 assert found is not None
                 return found
             self.wait(0.05)
-        raise AssertionError("no other keeper was started")
+        raise AssertionError("no other sidecar was started")
 
 
 @pytest.fixture
 def kept() -> Iterator[Kept]:
     made = Kept()
     yield made
-    made.keeper.close()
+    made.sidecar.close()
 
 
-def test_a_keeper_that_dies_is_replaced_and_reported(kept: Kept) -> None:
+def test_a_sidecar_that_dies_is_replaced_and_reported(kept: Kept) -> None:
     first = kept.check_until_another_than(None)
     os.kill(first, signal.SIGKILL)
     assert kept.check_until_another_than(first) != first
@@ -297,21 +297,21 @@ def test_a_hold_is_worded_with_its_fix() -> None:
 
 BEATING = """
 import sys
-from treadle.workers.keeper.process import Board
-board = Board(int(sys.argv[1]))
+from treadle.workers.lease_sidecar.process import LeaseTable
+table = LeaseTable(int(sys.argv[1]))
 for at in range(1, 1_000_001):
-    board.state.beat_at = float(at)
+    table.state.beat_at = float(at)
 """
 
 
 def test_a_beat_that_is_being_written_is_the_one_before_or_the_new_one() -> None:
-    board = Board()
-    board.open(1.0, LEASE, 1.0, 600.0)
+    table = LeaseTable()
+    table.open(1.0, LEASE, 1.0, 600.0)
     last = 0.0
-    with subprocess.Popen([sys.executable, "-c", BEATING, str(board.file)], pass_fds=[board.file]) as worker:
+    with subprocess.Popen([sys.executable, "-c", BEATING, str(table.file)], pass_fds=[table.file]) as worker:
         while worker.poll() is None:
             for _ in range(1000):
-                at = board.state.beat_at
+                at = table.state.beat_at
                 assert at >= last, "the place of the beat was cleared"
                 last = at
-    assert (worker.returncode, board.state.beat_at) == (0, 1_000_000.0)
+    assert (worker.returncode, table.state.beat_at) == (0, 1_000_000.0)

@@ -1,6 +1,6 @@
-"""The worker's side of the lease keeper: starts the process, shows it the claims, and replaces it when it dies.
+"""The worker's side of the lease sidecar: starts the process, shows it the claims, and replaces it when it dies.
 
-Each lease renewer has a keeper. It starts with the renewer, before anything is claimed, because a handler that holds the
+Each lease renewer has a sidecar. It starts with the renewer, before anything is claimed, because a handler that holds the
 interpreter lock would not let it start later; it ends with the renewer.
 """
 
@@ -21,38 +21,38 @@ import msgspec
 from treadle.kernel.telemetry.events import Emit, LoopError
 from treadle.model.clock import Clock
 from treadle.model.retry import Backoff
-from treadle.workers.keeper.process import Board
+from treadle.workers.lease_sidecar.process import LeaseTable
 
 _ROOT = Path(__file__).parents[3]
 _CODE = (
-    "import sys; sys.path.insert(0, sys.argv[1]); from treadle.workers.keeper.process import main; "
+    "import sys; sys.path.insert(0, sys.argv[1]); from treadle.workers.lease_sidecar.process import main; "
     "main(int(sys.argv[2]), int(sys.argv[3]))"
 )
 _RESTARTS = Backoff(1.0, 60.0)
-"""Seconds until a dead keeper is replaced."""
+"""Seconds until a dead sidecar is replaced."""
 
 _END_WITHIN = 2.0
 _NEVER = float("inf")
 
 
-class KeptBy(msgspec.Struct, frozen=True):
-    """How the keeper acts on the store."""
+class SidecarOptions(msgspec.Struct, frozen=True):
+    """How the sidecar acts on the store."""
 
     actor: str
     """`MODULE:NAME` of an `Actor`."""
     arguments: dict[str, Any]
     """Its arguments: numbers and texts. They may contain credentials, so they are sent through a pipe."""
     keep_for: float
-    """Seconds for which the keeper renews leases while the worker does not."""
+    """Seconds for which the sidecar renews leases while the worker does not."""
 
 
-class LeaseKeeper:
-    """The keeper of one lease renewer. Any thread may call it."""
+class LeaseSidecar:
+    """The sidecar of one lease renewer. Any thread may call it."""
 
-    def __init__(self, kept_by: KeptBy, lease: float, beat_every: float, clock: Clock, emit: Emit) -> None:
-        self.board = Board()
-        self.board.open(clock.monotonic(), lease, beat_every, kept_by.keep_for)
-        self._order = marshal.dumps({"actor": kept_by.actor, "arguments": kept_by.arguments, "path": sys.path})
+    def __init__(self, sidecar_options: SidecarOptions, lease: float, beat_every: float, clock: Clock, emit: Emit) -> None:
+        self.table = LeaseTable()
+        self.table.open(clock.monotonic(), lease, beat_every, sidecar_options.keep_for)
+        self._order = marshal.dumps({"actor": sidecar_options.actor, "arguments": sidecar_options.arguments, "path": sys.path})
         self._pid = os.getpid()
         self._clock = clock
         self._emit = emit
@@ -61,7 +61,7 @@ class LeaseKeeper:
         self._delay = _RESTARTS.first
         self._received = b""
         self._lock = threading.Lock()
-        _keepers.add(self)
+        _sidecars.add(self)
         atexit.register(self.close)
         self._start()
 
@@ -71,23 +71,23 @@ class LeaseKeeper:
         return None if self._process is None or self._pid != os.getpid() else self._process.pid
 
     def beat(self, at: float) -> int:
-        """Show that this process is alive, and replace the keeper if it died.
+        """Show that this process is alive, and replace the sidecar if it died.
 
         Returns the native id of the thread that held the interpreter lock since the last beat, or `UNKNOWN`; 0: none did.
         """
-        self.board.state.beat_at = at
+        self.table.state.beat_at = at
         self.check()
-        return self.board.take_holder()
+        return self.table.take_holder()
 
     def check(self) -> None:
-        """Report the keeper's problems, and replace it if it died."""
+        """Report the sidecar's problems, and replace it if it died."""
         with self._lock:
             if (process := self._process) is not None:
                 ended = process.poll() is not None
                 self._report(process)
                 if ended:
                     text = f"it ended with {process.returncode}; another one starts in {self._delay:g} s"
-                    self._emit(LoopError("lease keeper", text))
+                    self._emit(LoopError("lease sidecar", text))
                     _close_pipes(process)
                     self._process, self._again_at = None, self._clock.monotonic() + self._delay
                     self._delay = _RESTARTS.after(self._delay)
@@ -99,17 +99,17 @@ class LeaseKeeper:
             if not sys.executable or getattr(sys, "frozen", False):
                 raise OSError("the path of the Python interpreter is not known")
             self._process = process = subprocess.Popen(  # noqa: S603
-                [sys.executable, "-I", "-S", "-c", _CODE, str(_ROOT), str(self.board.file), str(self._pid)],
+                [sys.executable, "-I", "-S", "-c", _CODE, str(_ROOT), str(self.table.file), str(self._pid)],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.STDOUT,
-                pass_fds=(self.board.file,),
+                pass_fds=(self.table.file,),
                 start_new_session=True,
                 bufsize=0,
             )
         except OSError as error:
             self._again_at = _NEVER
-            self._emit(LoopError("lease keeper", f"it could not be started, so a stuck interpreter costs leases: {error}"))
+            self._emit(LoopError("lease sidecar", f"it could not be started, so a stuck interpreter costs leases: {error}"))
             return
         assert process.stdin is not None
         assert process.stdout is not None
@@ -122,16 +122,16 @@ class LeaseKeeper:
         self._received += process.stdout.read(1 << 16) or b""
         *lines, self._received = self._received.split(b"\n")
         for line in lines:
-            self._emit(LoopError("lease keeper", line.decode(errors="replace")))
+            self._emit(LoopError("lease sidecar", line.decode(errors="replace")))
 
     def close(self) -> None:
         """End the process, before this one does; the claims stay as they are. Idempotent."""
         with self._lock:
             process, self._process, self._again_at = self._process, None, _NEVER
-        _keepers.discard(self)
+        _sidecars.discard(self)
         atexit.unregister(self.close)
         if self._pid == os.getpid():
-            self.board.close()
+            self.table.close()
             if process is not None:
                 _close_pipes(process)
                 with suppress(subprocess.TimeoutExpired):
@@ -145,9 +145,9 @@ def _close_pipes(process: subprocess.Popen[bytes]) -> None:
                 pipe.close()
 
 
-_keepers: set[LeaseKeeper] = set()
+_sidecars: set[LeaseSidecar] = set()
 
 
-def keeper_pids() -> list[int]:
-    """Return the pids of the keepers of this process."""
-    return [pid for keeper in tuple(_keepers) if (pid := keeper.pid) is not None]
+def sidecar_pids() -> list[int]:
+    """Return the pids of the sidecars of this process."""
+    return [pid for sidecar in tuple(_sidecars) if (pid := sidecar.pid) is not None]

@@ -1,9 +1,10 @@
-"""The lease keeper's process: renews the leases of a worker process whose interpreter is busy, and outlives it by seconds at most.
+"""The lease sidecar's process: renews the leases of a worker process whose interpreter is busy, and outlives it by seconds at most.
 
-While the worker beats, the keeper only looks at the board. When the beats stop although the process is running, some code holds
-the interpreter lock: the keeper opens the store and renews the claims on the board itself, not past their timeouts and not longer
-than `keep_for`. It renews nothing for a process that was stopped (SIGSTOP): its leases expire and other workers take over. Before
-that, and when the process has died, the keeper releases the claims whose handlers have not started, because they are not to blame.
+While the worker beats, the sidecar only looks at the table. When the beats stop although the process is running, some code holds
+the interpreter lock: the sidecar opens the store and renews the claims on the table itself, not past their timeouts and not
+longer than `keep_for`. It renews nothing for a process that was stopped (SIGSTOP): its leases expire and other workers take over.
+Before that, and when the process has died, the sidecar releases the claims whose handlers have not started, because they are not to
+blame.
 
 This module loads nothing but the standard library; the actor, which opens the store, is loaded when there is something to do.
 """
@@ -25,7 +26,7 @@ from importlib import import_module
 from typing import NamedTuple, Protocol, TypeVar
 
 SLOTS = 65_536
-"""Claims that one process can show its keeper; further ones are not kept."""
+"""Claims that one process can show its sidecar; further ones are not kept."""
 
 UNKNOWN = -1
 """The holder of the interpreter lock, if its thread is not known."""
@@ -39,15 +40,15 @@ def margin_of(lease: float) -> float:
 
 
 class Slot(ctypes.Structure):
-    """The place of a claim on the board. The worker writes everything but `kept_at`; times are those of the machine's monotonic
-    clock."""
+    """An entry of the lease table. The worker writes everything but `extended_at`; times are those of the machine's
+    monotonic clock."""
 
     _fields_ = (
         ("state", ctypes.c_uint8),
         ("version", ctypes.c_int64),
         ("renewed_at", ctypes.c_double),  # when the last successful claim or renewal was sent
         ("ends_at", ctypes.c_double),  # when the attempt times out, or has made no progress for too long
-        ("kept_at", ctypes.c_double),  # when the keeper sent its last successful renewal; 0.0: never
+        ("extended_at", ctypes.c_double),  # when the sidecar sent its last successful renewal; 0.0: never
         ("task_id", ctypes.c_char * 36),
     )
 
@@ -68,27 +69,27 @@ class State(ctypes.Structure):
 
 
 class HeldClaim(NamedTuple):
-    """A claim, as the keeper sees it."""
+    """A claim, as the sidecar sees it."""
 
     slot: int
     task_id: str
     version: int
     started: bool
     renewed_at: float
-    """When the last successful claim or renewal was sent, by the worker or by the keeper."""
+    """When the last successful claim or renewal was sent, by the worker or by the sidecar."""
     ends_at: float
     """When the attempt times out, or has made no progress for too long."""
 
 
-class Board:
-    """Memory shared by a worker process and its lease keeper, with the claims that the worker holds.
+class LeaseTable:
+    """Memory shared by a worker process and its lease sidecar, with the claims that the worker holds.
 
-    Writing a claim costs about a microsecond and no system call, and survives the death of the worker. Every write of the keeper to
-    the store is fenced by claim versions, so a slot that it reads half-written does no harm; single numbers are written whole.
+    Writing a claim costs about a microsecond and no system call, and survives the death of the worker. Every write of the sidecar
+    to the store is fenced by claim versions, so a slot that it reads half-written does no harm; single numbers are written whole.
     """
 
     def __init__(self, file: int | None = None) -> None:
-        """Map the board in `file`, or make a new one."""
+        """Map the lease table in `file`, or make a new one."""
         size = ctypes.sizeof(State)
         if file is None:
             file = os.memfd_create("treadle-leases") if hasattr(os, "memfd_create") else _temporary()
@@ -104,15 +105,15 @@ class Board:
         """Show the lease renewer."""
         state = self.state
         state.beat_at, state.beat_every, state.keep_for = now, beat_every, keep_for
-        state.lease = lease  # the lease last: with one, the board is open
+        state.lease = lease  # the lease last: with one, the table is open
 
     def close(self) -> None:
-        """Let the keeper see no claim any more."""
+        """Let the sidecar see no claim any more."""
         self.state.lease = 0.0
         os.close(self.file)
 
     def hold(self, task_id: str, version: int, renewed_at: float, ends_at: float) -> Slot | None:
-        """Show a claim; return its slot, or None if the board is full or the id is not one of Treadle's."""
+        """Show a claim; return its slot, or None if the table is full or the id is not one of Treadle's."""
         if len(task_id) > 36:
             return None
         slot: Slot
@@ -124,7 +125,7 @@ class Board:
         else:
             return None
         slot.version, slot.task_id = version, task_id.encode()
-        slot.renewed_at, slot.ends_at, slot.kept_at = renewed_at, ends_at, 0.0
+        slot.renewed_at, slot.ends_at, slot.extended_at = renewed_at, ends_at, 0.0
         slot.state = HELD
         return slot
 
@@ -139,7 +140,7 @@ class Board:
         self.state.holder = 0
         return thread
 
-    # the keeper's side
+    # the sidecar's side
 
     def claims(self) -> Iterator[HeldClaim]:
         """Return the claims."""
@@ -147,18 +148,18 @@ class Board:
             slot = Slot.from_buffer_copy(self._slots[number])
             if slot.state != FREE:
                 task_id = slot.task_id.decode("ascii", "replace")
-                renewed_at = max(slot.renewed_at, slot.kept_at)
+                renewed_at = max(slot.renewed_at, slot.extended_at)
                 yield HeldClaim(number, task_id, slot.version, slot.state == STARTED, renewed_at, slot.ends_at)
 
     def keep(self, claim: HeldClaim, at: float) -> None:
-        """Tell the worker that the keeper renewed the claim, unless the slot has another one meanwhile."""
+        """Tell the worker that the sidecar renewed the claim, unless the slot has another one meanwhile."""
         slot = self._slots[claim.slot]
         if slot.version == claim.version and slot.state != FREE:
-            slot.kept_at = at
+            slot.extended_at = at
 
 
 def _temporary() -> int:
-    import tempfile  # the keeper never needs it
+    import tempfile  # the sidecar never needs it
     from pathlib import Path
 
     file, path = tempfile.mkstemp(prefix="treadle-leases-")
@@ -170,7 +171,7 @@ LOOK_EVERY = 1.0
 _ACT_WITHIN = 10.0
 """Seconds for one act on the store."""
 _LEAVE_WITHIN = 10.0
-"""Seconds that the keeper lives on after its worker."""
+"""Seconds that the sidecar lives on after its worker."""
 
 T = TypeVar("T")
 
@@ -197,12 +198,12 @@ class Actor(Protocol):
         """Close the store."""
 
 
-class Keeper:
+class Sidecar:
     """Watches one lease renewer of a worker process."""
 
     def __init__(
         self,
-        board: Board,
+        table: LeaseTable,
         load: Callable[[], Actor],
         is_running: Callable[[], bool],
         cpu_times: Callable[[], dict[int, int]],
@@ -211,7 +212,7 @@ class Keeper:
     ) -> None:
         """`is_running` is false for a worker process that was stopped or is dead; `say` reports a problem to it; `limit` bounds
         the time of each act on the store."""
-        self._board = board
+        self._table = table
         self._load = load
         self._is_running = is_running
         self._cpu_times = cpu_times
@@ -226,25 +227,25 @@ class Keeper:
 
     def look(self, now: float) -> float:
         """Act where the worker cannot; return the seconds until the next look."""
-        if self._board.state.lease:
+        if self._table.state.lease:
             self._act_if_silent(now)
-        pause: float = min(LOOK_EVERY, self._board.state.beat_every)
+        pause: float = min(LOOK_EVERY, self._table.state.beat_every)
         return pause
 
     def _act_if_silent(self, now: float) -> None:
-        state, lease = self._board.state, self._board.state.lease
-        silent_for, patience = now - state.beat_at, patience_of(lease, state.beat_every)
-        if silent_for < patience / 2:
+        state, lease = self._table.state, self._table.state.lease
+        silent_for, limit = now - state.beat_at, silence_limit(lease, state.beat_every)
+        if silent_for < limit / 2:
             self._done, self._cpu_before = False, None
             return
         if self._cpu_before is None:
             self._cpu_before = self._cpu_times()
-            if self._actor is None and any(self._board.claims()):
+            if self._actor is None and any(self._table.claims()):
                 self._act(lambda _: None, now)  # loading the store takes a part of a short lease
-        if silent_for < patience or now < self._again_at:
+        if silent_for < limit or now < self._again_at:
             return
         if not self._is_running():
-            waiting = [claim for claim in self._board.claims() if not claim.started]
+            waiting = [claim for claim in self._table.claims() if not claim.started]
             latest = max((claim.renewed_at for claim in waiting), default=float("inf"))
             if now >= latest + lease - margin_of(lease) / 2 and not self._done:
                 self._done = True
@@ -256,24 +257,24 @@ class Keeper:
                 self._say(f"gave up renewing after {state.keep_for:g} s without a sign of the worker; its leases expire")
             return
         self._blame(self._cpu_before)
-        due = [claim for claim in self._board.claims() if now < claim.ends_at and now - claim.renewed_at >= lease / 3]
+        due = [claim for claim in self._table.claims() if now < claim.ends_at and now - claim.renewed_at >= lease / 3]
         renewed = self._act(lambda actor: actor.renew(_pairs(due)), now) if due else None
         for claim in due:
             if renewed and claim.task_id in renewed:
-                self._board.keep(claim, now)
+                self._table.keep(claim, now)
 
     def _blame(self, before: dict[int, int]) -> None:
         """Show the thread that used the processor since the beats stopped: only the holder of the interpreter lock can run."""
         spent = ((times - before[thread], thread) for thread, times in self._cpu_times().items() if thread in before)
         used, thread = max(spent, default=(0, 0))
-        self._board.state.holder = thread if used > 0 else UNKNOWN
+        self._table.state.holder = thread if used > 0 else UNKNOWN
 
     def leave(self) -> None:
         """Release the claims that have not started, and expire the others, because the worker process is dead."""
         if not self._has_claims():
             return
         if self._has_unstarted():
-            started = _pairs([claim for claim in self._board.claims() if claim.started])
+            started = _pairs([claim for claim in self._table.claims() if claim.started])
             self._act(lambda actor: actor.release(started), 0.0)
         self._act(lambda actor: actor.bury(), 0.0)
 
@@ -282,11 +283,11 @@ class Keeper:
         return self._actor is None and self._has_claims() and not self._has_unstarted()
 
     def _has_claims(self) -> bool:
-        state = self._board.state
-        return bool(state.lease) and (state.claiming or any(True for _ in self._board.claims()))
+        state = self._table.state
+        return bool(state.lease) and (state.claiming or any(True for _ in self._table.claims()))
 
     def _has_unstarted(self) -> bool:
-        return self._board.state.claiming or any(not claim.started for claim in self._board.claims())
+        return self._table.state.claiming or any(not claim.started for claim in self._table.claims())
 
     def _act(self, act: Callable[[Actor], T], now: float) -> T | None:
         """Call the actor; after an error, load a new one with the next act."""
@@ -304,8 +305,8 @@ class Keeper:
             return None
 
 
-def patience_of(lease: float, beat_every: float) -> float:
-    """Return the seconds without a beat after which the keeper acts: in time for a claim that was about to be renewed."""
+def silence_limit(lease: float, beat_every: float) -> float:
+    """Return the seconds without a beat after which the sidecar acts: in time for a claim that was about to be renewed."""
     return max(2 * beat_every, lease / 6)
 
 
@@ -360,7 +361,7 @@ def _say(text: str) -> None:
         os.write(1, text.replace("\n", " ").encode()[:4000] + b"\n")
 
 
-def main(board_file: int, worker_pid: int) -> None:
+def main(table_file: int, worker_pid: int) -> None:
     """Serve the worker until it closes its pipe (standard input) or is gone."""
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)  # a service manager sends them to all processes; the worker decides when to stop
@@ -377,18 +378,20 @@ def main(board_file: int, worker_pid: int) -> None:
         actor: Actor = getattr(import_module(module), name)(**order["arguments"])
         return actor
 
-    keeper = Keeper(Board(board_file), load, partial(is_running, worker_pid), partial(cpu_times, worker_pid), _say, _time_limit)
+    sidecar = Sidecar(
+        LeaseTable(table_file), load, partial(is_running, worker_pid), partial(cpu_times, worker_pid), _say, _time_limit
+    )
     poller = select.poll()
     poller.register(0, select.POLLIN | select.POLLHUP)
     pause = 0.0
     while os.getppid() == worker_pid and not poller.poll(pause * 1000):
-        pause = keeper.look(time.monotonic())  # noqa: TID251 - the worker's clock, of the same machine
-    if keeper.may_detach() and os.fork():  # the other process acts for servers that cannot see whether this one has ended
+        pause = sidecar.look(time.monotonic())  # noqa: TID251 - the worker's clock, of the same machine
+    if sidecar.may_detach() and os.fork():  # the other process acts for servers that cannot see whether this one has ended
         os._exit(0)
     import threading
 
     limit = threading.Timer(_LEAVE_WITHIN, os._exit, (1,))
     limit.daemon = True
     limit.start()
-    keeper.leave()
+    sidecar.leave()
     os._exit(0)  # a thread of the store must not delay it

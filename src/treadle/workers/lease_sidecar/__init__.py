@@ -1,0 +1,1 @@
+"""The lease sidecar: a small process that acts for a worker process that cannot."""
