@@ -50,9 +50,17 @@ REJECTED = {
     re.compile(r"\bfor good\b", re.IGNORECASE): "permanently",
 }
 """Words of the implementation, each with the word that users know."""
+RETIRED = {
+    re.compile(r"\blooked[_-]by\b"): "scan_on",
+    re.compile(r"\bLookFailed\b"): "ScanFailed",
+    re.compile(r"\blook_failed\b"): "scan_failed",
+    re.compile(r"`told`|\.told\b|^ *told:|[\"']told[\"']", re.MULTILINE): "accepted",
+}
+"""Former public names, each with its successor; checked in code and documentation, code blocks included."""
 _CODE = re.compile(r"```.*?```|`[^`\n]*`|\]\([^)]*\)|<!--.*?-->", re.DOTALL)
 _TEMPLATE = re.compile(r"\{#.*?#\}|\{%.*?%\}|\{\{.*?\}\}|<[^>]*>", re.DOTALL)
 _LABEL = re.compile(r"\"([A-Z][^\"{}<>]*)\"")
+_TEXTS = {".py", ".sql", ".html", ".js", ".json", ".md", ".afl", ".yaml", ".yml", ".toml"}
 _FOR_CONTRIBUTORS = ("docs/reference/ports.md", "docs/reference/states.md", "docs/explanation", "docs/adr", "docs/glossary.md")
 
 
@@ -121,6 +129,18 @@ def bad_name(path: Path) -> Iterator[str]:
         yield f"{path}: {path.stem!r} is a gerund; name the module with a noun"
 
 
+def retired_names(root: Path) -> Iterator[str]:
+    """Former public names in the code, its SQL and templates, and the documentation."""
+    for folder in ("src/treadle", "docs", "examples", "editors", "deploy"):
+        for path in sorted((root / folder).rglob("*")):
+            if path.suffix in _TEXTS and "node_modules" not in path.parts:
+                text = path.read_text(encoding="utf-8")
+                for pattern, successor in RETIRED.items():
+                    for match in pattern.finditer(text):
+                        line = text.count("\n", 0, match.start()) + 1
+                        yield f"{path.relative_to(root)}:{line}: {match[0].strip()!r} is now {successor!r}"
+
+
 def violations(root: Path = ROOT) -> Iterator[str]:
     """Every violation below the checked folders."""
     for folder in CHECKED:
@@ -134,6 +154,7 @@ def violations(root: Path = ROOT) -> Iterator[str]:
             yield from bad_tests(shown, tree)
     for shown, text, line in texts_for_users(root):
         yield from bad_terms(shown, text, line)
+    yield from retired_names(root)
 
 
 if __name__ == "__main__":

@@ -307,12 +307,12 @@ async def test_a_signal_says_whether_something_waits_for_it(scene: Scene):
     async with scene.engine.worker():
         run_id = (await scene.engine.start_function("order", {})).id
         early = await scene.api.runs.signal(run_id, "more", 2, idempotency_key="k")
-        assert (early.told, early.awaited) == (True, False)
-        assert not (await scene.api.runs.signal(run_id, "more", 2, idempotency_key="k")).told
+        assert (early.accepted, early.awaited) == (True, False)
+        assert not (await scene.api.runs.signal(run_id, "more", 2, idempotency_key="k")).accepted
         while not (await scene.api.runs.get(run_id)).awaited_signals:
             await scene.engine.kernel.clock.sleep(0.01)
-        told = await scene.api.runs.signal(run_id, "go", 1)
-        assert (told.told, told.awaited, told.awaited_signals) == (True, True, [])
+        sent = await scene.api.runs.signal(run_id, "go", 1)
+        assert (sent.accepted, sent.awaited, sent.awaited_signals) == (True, True, [])
         ended = await scene.api.runs.outputs(run_id, wait_for=30)
     assert ended.outputs == {"result": [1, 2]}
     lines = [line.message for line in (await scene.api.runs.logs(run_id)).lines]

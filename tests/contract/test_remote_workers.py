@@ -368,7 +368,10 @@ async def test_lines_are_written_about_the_task(bench: Bench) -> None:
         worker_id, task_id, 1, [{"message": "one"}, {"message": "two", "level": "warning", "details": {"n": 2}}]
     )
     lines = await bench.engine.kernel.reads.list_lines(task_id)
-    assert [(line.message, line.level, line.said) for line in lines] == [("one", "info", {}), ("two", "warning", {"n": 2})]
+    assert [(line.message, line.level, line.public_details) for line in lines] == [
+        ("one", "info", {}),
+        ("two", "warning", {"n": 2}),
+    ]
     await bench.workers.complete(worker_id, task_id, 1)
     with pytest.raises(ClaimLost):
         await bench.workers.log(worker_id, task_id, 1, [{"message": "three"}])

@@ -671,7 +671,7 @@ async def test_files_that_arrive_before_the_first_scan_are_new(timing: Timing, i
 
 async def test_files_that_arrive_before_the_first_scan_on_another_machine_are_new(timing: Timing, inbox: Path) -> None:
     (inbox / "old").write_text("old")
-    await timing.watchers.create("inbox", directory=str(inbox), settle=0, task="job", looked_by="files")
+    await timing.watchers.create("inbox", directory=str(inbox), settle=0, task="job", scan_on="files")
     assert timing.watchers.survey is None
     (inbox / "new").write_text("new")
     after = timing.clock.now() / 1000 + 1

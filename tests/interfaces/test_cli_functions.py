@@ -50,8 +50,8 @@ def test_a_function_is_started_signaled_and_operated(functions: Treadle):
         run_id = started["id"]
         (known,) = treadle.json("functions", "list")["functions"]
         assert known == {"name": "order", "version": 1, "servers": 1, "runs": 1, "task_lists": ["default"]}
-        assert treadle.json("signal", run_id, "go", "--payload", "[1, 2]", "--idempotency-key", "k")["told"] is True
-        assert treadle.json("signal", run_id, "go", "--payload", "[1, 2]", "--idempotency-key", "k")["told"] is False
+        assert treadle.json("signal", run_id, "go", "--payload", "[1, 2]", "--idempotency-key", "k")["accepted"] is True
+        assert treadle.json("signal", run_id, "go", "--payload", "[1, 2]", "--idempotency-key", "k")["accepted"] is False
         assert treadle("signal", run_id, "go", "--payload", "{oops").code == 2
         shown = {}
         while shown.get("state") != "failed":
@@ -98,6 +98,6 @@ def test_a_run_of_a_version_that_nobody_has_is_adopted(functions: Treadle):
         refused = treadle("functions", "adopt", run_id, "--version", "1", "--json")
         assert (refused.code, refused.error["code"]) == (5, "illegal_move")
         forked = treadle.json("runs", "fork", run_id, "double", "--input", "n=7")
-        assert treadle.json("signal", forked["id"], "go")["told"]
+        assert treadle.json("signal", forked["id"], "go")["accepted"]
         rerun = treadle.json("runs", "rerun", run_id)
         assert rerun["id"] not in (run_id, forked["id"])

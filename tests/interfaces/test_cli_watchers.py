@@ -63,7 +63,7 @@ def test_a_missing_directory_is_an_error_and_existing_files_are_mentioned(treadl
         missing = treadle("watchers", "add", "x", *source, "--task", "greet", "--json")
         assert (missing.code, missing.error["code"]) == (2, "invalid_watcher")
         assert "nowhere" in missing.error["message"]
-    elsewhere = treadle("watchers", "add", "x", "--directory", "nowhere", "--looked-by", "files", "--task", "greet")
+    elsewhere = treadle("watchers", "add", "x", "--directory", "nowhere", "--scan-on", "files", "--task", "greet")
     assert elsewhere.code == 0
     (Path(treadle.folder) / "inbox").mkdir()
     added = treadle("watchers", "add", "inbox", "--directory", "inbox", "--task", "greet").out
@@ -80,7 +80,7 @@ def test_a_dry_run_previews_the_first_scan(treadle: Treadle):
     assert (would["found"], would["names"], would["started"]) == (1, ["a.csv"], 1)
     assert "count as seen" in treadle("watchers", "add", "inbox", "--directory", "inbox", "--task", "greet", "--dry-run").out
     missing = treadle("watchers", "add", "x", "--directory", "nowhere", "--task", "greet", "--dry-run", "--json")
-    assert (missing.code, missing.error["code"]) == (1, "look_failed")
+    assert (missing.code, missing.error["code"]) == (1, "scan_failed")
     assert not (Path(treadle.folder) / "treadle.db").exists()
 
 

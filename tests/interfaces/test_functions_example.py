@@ -24,7 +24,7 @@ def test_the_commands_in_the_readme_work(treadle: Treadle):
             "undone": ["hotel-turin canceled", "flight-turin canceled"],
         }
         run_id = treadle.json(*shlex.split(asked))["id"]
-        assert treadle.json(*shlex.split(told.replace("RUN", run_id)))["told"]
+        assert treadle.json(*shlex.split(told.replace("RUN", run_id)))["accepted"]
         again = treadle.json(*shlex.split(asked), "--idempotency-key", "k")
         treadle.json("signal", again["id"], "answer", "--payload", '{"yes": false, "by": "bob"}')
         said = treadle.json(*shlex.split(asked), "--idempotency-key", "k", "--wait")

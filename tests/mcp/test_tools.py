@@ -216,7 +216,7 @@ async def test_signals_and_updates_reach_a_function():
         run_id = (await engine.start_function("wait", {})).id
         assert (await call("run_update", run_id=run_id, name="speed", payload=21, wait_for=50))["value"] == 42
         assert (await call("run_query", run_id=run_id, name="progress"))["value"] == 0.5
-        assert (await call("run_signal", run_id=run_id, name="go", payload=7))["told"]
+        assert (await call("run_signal", run_id=run_id, name="go", payload=7))["accepted"]
         assert (await call("run_outputs", run_id=run_id, wait_for=50))["outputs"] == {"result": 7}
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from tests.simulation.submissions.submission import Submission
 
 from treadle.kernel.watchers.decide import Content, Fetched, Scan, ScannedFile
-from treadle.model.errors import LookFailed
+from treadle.model.errors import ScanFailed
 from treadle.model.watchers import Item, Source
 from treadle.testing.simulation import Fault, Process, Simulation
 
@@ -79,7 +79,7 @@ class FileLooks:
         await self._process.pass_gate()
         if simulation.faults.happens(Fault.OUTSIDE):
             simulation.trace.count(Fault.OUTSIDE)
-            raise LookFailed("path_trouble", "The disk does not answer.")
+            raise ScanFailed("path_trouble", "The disk does not answer.")
 
     async def scan(self, source: Source) -> Scan:
         """The files present now."""
@@ -96,7 +96,7 @@ class FileLooks:
 
     async def fetch(self, source: Source, item: Item | None) -> Fetched:
         """There are no addresses here."""
-        raise LookFailed("http_trouble", "There is no network.")
+        raise ScanFailed("http_trouble", "There is no network.")
 
 
 def _content(file: File | None) -> Content:

@@ -231,7 +231,13 @@ class Persistence(Connection):
         row = await self.find_step_row(step_id)
         lines = [] if row is None else await self.kernel.store.log.list_lines(row.task_id or task_id_of(row), _PAGE)
         return [
-            {"time": line.at, "level": line.level, "source": line.source, "message": line.message, "details": line.said or None}
+            {
+                "time": line.at,
+                "level": line.level,
+                "source": line.source,
+                "message": line.message,
+                "details": line.public_details or None,
+            }
             for line in lines
         ]
 

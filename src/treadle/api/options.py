@@ -171,7 +171,7 @@ class WatcherChanges(TargetOptions, total=False):
     hashing: Annotated[bool, Doc("Report a file as modified only if its content has changed; default: true")]
     hash_limit: Annotated[int, Doc("Larger files are compared by size and time instead of content, in bytes", unit=BYTES)]
     fetch_timeout: Annotated[Duration, Doc("Timeout of a request to the URL, in seconds", unit=SECONDS)]
-    looked_by: Annotated[str, Doc("Scan only on workers of this task list; default: all workers")]
+    scan_on: Annotated[str, Doc("Scan only on workers of this task list; default: all workers")]
 
 
 class AlertOptions(TypedDict, total=False):

@@ -235,7 +235,7 @@ class SignalSent(ApiRecord, frozen=True):
 
     run_id: str
     name: str
-    told: bool
+    accepted: bool
     """False: a signal with this key was stored before."""
     awaited: bool
     """Whether the function was waiting for it."""

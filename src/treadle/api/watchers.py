@@ -57,7 +57,7 @@ class Watcher(Trigger, frozen=True):
     settle_for: int
     existing: str
     """Whether items that existed when the watcher was added count as `seen` or as `new`."""
-    looked_by: str
+    scan_on: str
     items: int
     """Number of items in the last scan."""
     recent: list[WatcherChange]

@@ -56,7 +56,7 @@ class RemoteEvents(EventsApi):
                     raise ServerUnreachable(f"{self._url} does not respond: {error or type(error).__name__}.") from None
             except _Busy as error:
                 if not connected:
-                    raise error.told from None
+                    raise error.cause from None
             await asyncio.sleep(_WAITS[min(failures, len(_WAITS) - 1)])
             failures += 1
 
@@ -93,5 +93,5 @@ class RemoteEvents(EventsApi):
 class _Busy(Exception):
     """The server, or a proxy in front of it, cannot respond now."""
 
-    def __init__(self, told: Exception) -> None:
-        self.told = told
+    def __init__(self, cause: Exception) -> None:
+        self.cause = cause

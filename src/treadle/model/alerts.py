@@ -40,7 +40,7 @@ class Cause(Stored, frozen=True, kw_only=True, omit_defaults=True):
     """When it was first missed; None while it lasts."""
     alert_id: str | None = None
     """The alert that it fired, once it had lasted long enough."""
-    told_at: int | None = None
+    reported_at: int | None = None
     """When a message about it was last created."""
 
 

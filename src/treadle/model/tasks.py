@@ -202,7 +202,7 @@ class LogLine(msgspec.Struct, frozen=True, kw_only=True):
         return FRAMEWORK if self.details is not None and SOURCE in decode(self.details) else "handler"
 
     @property
-    def said(self) -> dict[str, Json]:
+    def public_details(self) -> dict[str, Json]:
         """The details of the line, without the internal ones."""
         return {name: value for name, value in (decode(self.details) or {}).items() if name != SOURCE}
 

@@ -230,7 +230,7 @@ class WatcherBody(Stored, frozen=True, kw_only=True, omit_defaults=True):
     every_for: int = EVERY_FOR
     settle_for: int = SETTLE_FOR
     existing: Annotated[str, words(EXISTING)] = SEEN
-    looked_by: str = ENGINE_LIST
+    scan_on: str = ENGINE_LIST
     """The task list whose workers scan: for a path that exists only on some machines."""
     listed: bool = False
     """Whether the existing files were listed when the watcher was created; if not, the first scan identifies them by time."""

@@ -16,7 +16,7 @@ from urllib.request import HTTPHandler, HTTPRedirectHandler, HTTPSHandler, Opene
 
 from treadle.kernel.watchers.decide import Content, Fetched, Scan, ScannedFile, key_of
 from treadle.model.clock import Clock
-from treadle.model.errors import LookFailed
+from treadle.model.errors import ScanFailed
 from treadle.model.watchers import DIRECTORY, Item, Source, compile_pattern, is_allowed, normalize
 from treadle.workers.call import Executor
 from treadle.workers.context import RegisteredHandler, make_handler
@@ -47,17 +47,17 @@ def fetch(source: Source, item: Item | None, monotonic: Callable[[], float], all
                 return Fetched(same=True)
             if error.code in _NOT_FOUND:
                 return Fetched(gone=True)
-            raise LookFailed("http_error", f"{source.place} answers {error.code} {error.reason}.") from None
-    except LookFailed:
+            raise ScanFailed("http_error", f"{source.place} answers {error.code} {error.reason}.") from None
+    except ScanFailed:
         raise
     except TimeoutError:
-        raise LookFailed("http_timeout", f"{source.place} has not answered within {source.timeout_for / 1000:g} s.") from None
+        raise ScanFailed("http_timeout", f"{source.place} has not answered within {source.timeout_for / 1000:g} s.") from None
     except URLError as error:
         late = isinstance(error.reason, TimeoutError)
         code = "http_timeout" if late else "http_unreachable"
-        raise LookFailed(code, f"{source.place} cannot be reached: {error.reason}.") from None
+        raise ScanFailed(code, f"{source.place} cannot be reached: {error.reason}.") from None
     except (OSError, http.client.HTTPException) as error:
-        raise LookFailed("http_unreachable", f"{source.place} cannot be reached: {error!r}.") from None
+        raise ScanFailed("http_unreachable", f"{source.place} cannot be reached: {error!r}.") from None
 
 
 def _read_body(source: Source, answer: Any, is_late: Callable[[], bool]) -> Fetched:
@@ -70,14 +70,14 @@ def _read_body(source: Source, answer: Any, is_late: Callable[[], bool]) -> Fetc
         if size > source.hash_limit:
             if etag or modified:
                 return Fetched(etag=etag, modified=modified)
-            raise LookFailed(
+            raise ScanFailed(
                 "http_too_large",
                 f"{source.place} answers more than {source.hash_limit} bytes, and no ETag or Last-Modified to know it by.",
             )
         digest.update(chunk)
     expected = answer.headers.get("Content-Length")
     if expected is not None and expected.isdecimal() and int(expected) != size:
-        raise LookFailed("http_incomplete", f"{source.place} broke off after {size} of {expected} bytes.")
+        raise ScanFailed("http_incomplete", f"{source.place} broke off after {size} of {expected} bytes.")
     return Fetched(etag=etag, modified=modified, hash=f"sha256:{digest.hexdigest()}", size=size)
 
 
@@ -88,11 +88,11 @@ class _SameOrigin(HTTPRedirectHandler):
         self._allowed = allowed
 
     def redirect_request(self, req: Request, fp: Any, code: int, msg: str, headers: Any, newurl: str) -> Request | None:
-        """Return the next request; raise `LookFailed` if it leaves them."""
+        """Return the next request; raise `ScanFailed` if it leaves them."""
         before, after = normalize(req.full_url), normalize(newurl)
         stays = before is not None and after is not None and before.origin == after.origin
         if not stays or (is_allowed(req.full_url, self._allowed) and not is_allowed(newurl, self._allowed)):
-            raise LookFailed("http_redirect", f"{req.full_url} redirects to {newurl}; watch that address if it is right.")
+            raise ScanFailed("http_redirect", f"{req.full_url} redirects to {newurl}; watch that address if it is right.")
         return super().redirect_request(req, fp, code, msg, headers, newurl)
 
 
@@ -118,7 +118,7 @@ class Scanner:
         self._allowed = allowed
 
     async def scan(self, source: Source) -> Scan:
-        """Return the matching files of a directory, or the single file; raises `LookFailed` if it cannot be read."""
+        """Return the matching files of a directory, or the single file; raises `ScanFailed` if it cannot be read."""
         return await self._executor.in_thread(_SCAN, (source,))  # type: ignore[no-any-return]
 
     async def read(self, source: Source, names: Sequence[str]) -> dict[str, Content]:
@@ -126,7 +126,7 @@ class Scanner:
         return await self._executor.in_thread(_READ, (source, list(names)))  # type: ignore[no-any-return]
 
     async def fetch(self, source: Source, item: Item | None) -> Fetched:
-        """Return the response of the URL; raises `LookFailed` without a usable one."""
+        """Return the response of the URL; raises `ScanFailed` without a usable one."""
         arguments = (source, item, self._clock.monotonic, self._allowed)
         return await self._executor.in_thread(_FETCH, arguments)  # type: ignore[no-any-return]
 
@@ -142,12 +142,12 @@ def _scan_file(source: Source) -> Scan:
         state = path.stat()
     except FileNotFoundError:
         if not path.parent.is_dir():
-            raise LookFailed("path_not_found", f"There is no directory {path.parent}.") from None
+            raise ScanFailed("path_not_found", f"There is no directory {path.parent}.") from None
         return Scan((), problem=f"There is no file {path} yet.")
     except OSError as error:
         raise _failed(path, error) from None
     if not stat.S_ISREG(state.st_mode):
-        raise LookFailed("path_not_a_file", f"{path} is not a file.")
+        raise ScanFailed("path_not_a_file", f"{path} is not a file.")
     return Scan((_found(path.name, state),))
 
 
@@ -242,16 +242,16 @@ def _hash(path: Path) -> str:
     return f"sha256:{digest.hexdigest()}"
 
 
-def _failed(path: Path, error: OSError) -> LookFailed:
+def _failed(path: Path, error: OSError) -> ScanFailed:
     match error:
         case FileNotFoundError():
-            return LookFailed("path_not_found", f"There is no {path} on this machine.")
+            return ScanFailed("path_not_found", f"There is no {path} on this machine.")
         case NotADirectoryError():
-            return LookFailed("path_not_a_directory", f"{path} is not a directory.")
+            return ScanFailed("path_not_a_directory", f"{path} is not a directory.")
         case PermissionError():
-            return LookFailed("path_unreadable", f"{path} cannot be read: {error.strerror}.")
+            return ScanFailed("path_unreadable", f"{path} cannot be read: {error.strerror}.")
         case _:
-            return LookFailed("path_trouble", f"{path} cannot be scanned: {error.strerror or error}.")
+            return ScanFailed("path_trouble", f"{path} cannot be scanned: {error.strerror or error}.")
 
 
 _SCAN = make_handler("watcher.scan", scan, isolation="thread")

@@ -66,7 +66,7 @@ class _Buffer(msgspec.Struct):
     size: int = 0
     """The length of all entries of the session."""
     truncated: bool = False
-    told: bool = False
+    reported: bool = False
     """Whether the store knows that entries were dropped."""
 
 
@@ -224,7 +224,7 @@ class Streams:
         task = self.outlet.task
         for name, buffer in self._buffers.items():
             chunks = _chunks(buffer.entries)
-            if last or (buffer.truncated and not buffer.told):
+            if last or (buffer.truncated and not buffer.reported):
                 chunks = chunks or [[]]
             for chunk in chunks:
                 is_last = chunk is chunks[-1]
@@ -245,7 +245,7 @@ class Streams:
                 rows.append((buffer.turn, row))
                 buffer.start += len(chunk)
             buffer.entries = []
-            buffer.told = buffer.truncated
+            buffer.reported = buffer.truncated
         return rows
 
 

@@ -9,7 +9,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
-from treadle.model.errors import LookFailed
+from treadle.model.errors import ScanFailed
 from treadle.model.watchers import Source
 from treadle.workers.scanner import fetch
 
@@ -39,7 +39,7 @@ def follow(origin: str, target: str, allowed: tuple[str, ...]) -> str:
     source = Source(kind="http", place=f"{origin}/public/a?to={target}")
     try:
         return "followed" if fetch(source, None, time.monotonic, allowed).hash else "nothing"  # noqa: TID251
-    except LookFailed as error:
+    except ScanFailed as error:
         return error.reason
 
 

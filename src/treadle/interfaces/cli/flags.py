@@ -36,7 +36,7 @@ _METAVARS = {
     **dict.fromkeys(("reason", "search", "title", "acceptance_criteria", "prompt"), "TEXT"),
     **dict.fromkeys(("unique_key", "idempotency_key", "limit_key", "fairness_key", "tick_as", "change_as"), "KEY"),
     **dict.fromkeys(("directory", "file"), "PATH"),
-    **dict.fromkeys(("task_list", "looked_by"), "LIST"),
+    **dict.fromkeys(("task_list", "scan_on"), "LIST"),
     "flow": "FLOW",
     "cron": "LINE",
     "zone": "ZONE",

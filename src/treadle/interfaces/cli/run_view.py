@@ -139,7 +139,7 @@ class Watcher:
         self._steps: list[Step] = []
         self._tasks: dict[str, Task] = {}
         """Live tasks by step."""
-        self._told: dict[str, str] = {}
+        self._printed: dict[str, str] = {}
         self._loop = asyncio.get_running_loop()
         self._began = self._loop.time()
         self._numbers_at = 0.0
@@ -204,8 +204,8 @@ class Watcher:
         going = [step for step in self._steps if step.state not in ("completed", "failed")]
         for step in [*going, *sorted(over, key=lambda step: (step.updated_at, -step.depth))]:
             description = ", ".join(part for part in (step.state, doing(step, self._tasks.get(step.id))) if part)
-            if is_shown(step) and self._told.get(step.id) != description:
-                self._told[step.id] = description
+            if is_shown(step) and self._printed.get(step.id) != description:
+                self._printed[step.id] = description
                 what = "value" if step.facet == "sys.value" else step.facet
                 self._say(f"{step.path}{f' ({what})' if what else ''}: {description}")
 

@@ -95,7 +95,7 @@ class AlertEvaluator(Turns[Alerts]):
             )
             alerts[cause] = (alert_id, alert)
         tasks = []
-        for event, reported in ((FIRING, decided.told), (RESOLVED, decided.resolved_told)):
+        for event, reported in ((FIRING, decided.due), (RESOLVED, decided.resolved_due)):
             if reported := tuple(cause for cause in reported if cause in alerts):
                 task = self.triggers.message(rule, event, now, [alerts[cause] for cause in reported], len(reported))
                 tasks.append(task)
@@ -182,11 +182,11 @@ class Decided:
     causes: dict[str, Cause]
     fired: tuple[str, ...]
     """Causes of alerts that begin."""
-    told: tuple[str, ...]
+    due: tuple[str, ...]
     """Causes to report: new ones, those that were silenced before, and those whose repetition is due."""
     resolved: tuple[str, ...]
     """Causes of alerts that end."""
-    resolved_told: tuple[str, ...]
+    resolved_due: tuple[str, ...]
     """Those of them whose end is reported, because their beginning was."""
 
 
@@ -215,16 +215,16 @@ def decide(body: AlertRuleBody, found_causes: Mapping[str, FoundCause], now: int
             current = msgspec.structs.replace(current, alert_id="")
         if current.alert_id is not None and not silenced and _is_due(current, body, now):
             due.append(cause)
-            current = msgspec.structs.replace(current, told_at=now)
+            current = msgspec.structs.replace(current, reported_at=now)
         causes[cause] = current
-    reported = [cause for cause in resolved if body.resolved and not silenced and body.causes[cause].told_at is not None]
+    reported = [cause for cause in resolved if body.resolved and not silenced and body.causes[cause].reported_at is not None]
     return Decided(causes, tuple(fired), tuple(due), tuple(resolved), tuple(reported))
 
 
 def _is_due(cause: Cause, body: AlertRuleBody, now: int) -> bool:
-    if cause.told_at is None:
+    if cause.reported_at is None:
         return True
-    return body.repeat_for is not None and now - cause.told_at >= body.repeat_for
+    return body.repeat_for is not None and now - cause.reported_at >= body.repeat_for
 
 
 PAGE, PAGES = 1000, 20

@@ -218,7 +218,7 @@ class StepReads(RunReads):
 
 def run_line(number: int, line: LogLine, paths: dict[str, str]) -> RunLogLine:
     """A log line of a run."""
-    return record_of(RunLogLine, line, details=line.said or None, number=number, path=paths.get(line.step_id or ""))
+    return record_of(RunLogLine, line, details=line.public_details or None, number=number, path=paths.get(line.step_id or ""))
 
 
 def step_record(

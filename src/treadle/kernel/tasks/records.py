@@ -81,6 +81,7 @@ class TaskRecords(Service):
             why=why_task(task, await self._reads.explain(task)),
             moves=[move_record(move) for move in await self._store.log.list_moves(task.id)],
             lines=[
-                record_of(TaskLogLine, line, details=line.said or None) for line in await self._store.log.list_lines(task.id, LINES)
+                record_of(TaskLogLine, line, details=line.public_details or None)
+                for line in await self._store.log.list_lines(task.id, LINES)
             ],
         )

@@ -33,7 +33,7 @@ from treadle.kernel.watchers.decide import (
 )
 from treadle.kernel.watchers.service import RECENT, Watchers, read_item
 from treadle.model.clock import as_text
-from treadle.model.errors import LookFailed, StoreError, TreadleError
+from treadle.model.errors import ScanFailed, StoreError, TreadleError
 from treadle.model.records import Record
 from treadle.model.retry import Backoff
 from treadle.model.states import TaskState
@@ -57,7 +57,7 @@ _RETRY_BACKOFF = Backoff(1000, 300_000)
 
 
 class SourceReader(Protocol):
-    """Access to watched sources; every method raises `LookFailed` if the source cannot be read."""
+    """Access to watched sources; every method raises `ScanFailed` if the source cannot be read."""
 
     async def scan(self, source: Source) -> Scan:
         """Return the matching files of a directory, or the single file."""
@@ -127,7 +127,7 @@ class WatcherScanner(Turns[Watchers]):
             return await self._settle(turn)
         except _Lost as lost:
             return lost.answer
-        except LookFailed as error:
+        except ScanFailed as error:
             return await self._put_off(turn, error.reason, str(error))
         except StoreError:
             raise

@@ -23,7 +23,7 @@ from treadle.model.clock import milliseconds
 from treadle.model.errors import (
     IllegalMove,
     InvalidWatcher,
-    LookFailed,
+    ScanFailed,
     UnreadableValue,
     WatchForbidden,
 )
@@ -62,7 +62,7 @@ class Watchers(Triggers[WatcherBody, Watcher]):
     body = WatcherBody
     kind = WATCHER
     survey: Callable[[Source], Awaitable[Scan]] | None = None
-    """Lists the files of a source on this machine, or raises `LookFailed`."""
+    """Lists the files of a source on this machine, or raises `ScanFailed`."""
     allowed: tuple[str, ...] = ()
     """The sources that callers without the scope `admin` may watch (`TREADLE_WATCH_ALLOW`)."""
 
@@ -91,11 +91,11 @@ class Watchers(Triggers[WatcherBody, Watcher]):
 
         The first scan identifies the others by their times.
         """
-        if self.survey is None or body.source.kind == HTTP or body.looked_by != ENGINE_LIST:
+        if self.survey is None or body.source.kind == HTTP or body.scan_on != ENGINE_LIST:
             return body, ()
         try:
             scan = await self.survey(body.source)
-        except LookFailed as error:
+        except ScanFailed as error:
             problem = {"code": error.reason, "message": str(error)}
             return msgspec.structs.replace(body, error=problem, error_at=await self._store.now()), ()
         if body.existing != SEEN or len(scan.found) > BASELINE_LIMIT:
@@ -196,7 +196,7 @@ class Watchers(Triggers[WatcherBody, Watcher]):
 
     def next_task(self, record_id: str, body: WatcherBody, now: int) -> NewTask:
         """Return a task that scans immediately."""
-        return self.make_task(record_id, task_list=body.looked_by)
+        return self.make_task(record_id, task_list=body.scan_on)
 
 
 def read_item(text: str) -> Item:
@@ -274,5 +274,5 @@ def edit_body(body: WatcherBody, options: Mapping[str, Any]) -> WatcherBody:
         changes=changes,
         every_for=every_for,
         settle_for=milliseconds(options["settle"], "settle") if "settle" in options else body.settle_for,
-        looked_by=check_name(options.get("looked_by", body.looked_by), "task list"),
+        scan_on=check_name(options.get("scan_on", body.scan_on), "task list"),
     )

@@ -47,7 +47,7 @@
     ├── ApprovalDenied          raised in a durable function whose approval was denied
     ├── ApprovalExpired         raised in a durable function whose approval expired undecided
     ├── UnreadableValue         a stored value is damaged, or another codec or a newer version wrote it
-    ├── LookFailed              a watcher cannot scan its source
+    ├── ScanFailed              a watcher cannot scan its source
     ├── NonRetryable            raised by handlers: this attempt failed and no retry can help
     ├── EffectFailed            raised to handlers: an earlier attempt recorded that the effect did not happen
     ├── EffectUnknown           raised by effects: it is unknown whether the effect happened

@@ -101,10 +101,10 @@ class ApprovalExpired(TreadleError):
     code = "approval_expired"
 
 
-class LookFailed(TreadleError):
+class ScanFailed(TreadleError):
     """A watcher cannot scan its source; `reason` is the code shown in its record."""
 
-    code = "look_failed"
+    code = "scan_failed"
 
     def __init__(self, reason: str, message: str) -> None:
         super().__init__(message)

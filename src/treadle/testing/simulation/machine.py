@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from treadle.kernel.watchers.decide import Content, Fetched, Scan
-from treadle.model.errors import LookFailed
+from treadle.model.errors import ScanFailed
 from treadle.model.values import Json, decode
 from treadle.model.watchers import Item, Source
 from treadle.workers.context import Context, RegisteredHandler
@@ -92,7 +92,7 @@ class NoFiles:
 
     async def scan(self, source: Source) -> Scan:
         """Return nothing."""
-        raise LookFailed("path_not_found", f"There is no {source.place} in this simulation.")
+        raise ScanFailed("path_not_found", f"There is no {source.place} in this simulation.")
 
     async def read(self, source: Source, names: Sequence[str]) -> dict[str, Content]:
         """Return nothing."""

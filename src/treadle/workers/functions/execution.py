@@ -86,6 +86,7 @@ class Branch:
         "dropped",
         "host",
         "hosting",
+        "interrupted",
         "names",
         "parent",
         "pending",
@@ -94,7 +95,6 @@ class Branch:
         "randoms",
         "scope",
         "streams",
-        "told",
         "waiting",
     )
 
@@ -121,14 +121,14 @@ class Branch:
         """Whether it waits for a commit, which must not be interrupted: the unit may have rows of other branches."""
         self.dropped = False
         """Whether nothing waits for it any more: it ends at its next operation, and nothing that it does is recorded."""
-        self.told: bool = parent is not None and parent.told
+        self.interrupted: bool = parent is not None and parent.interrupted
         """Whether `Canceled` was raised in it, or in a branch inside it."""
 
-    def tell(self) -> None:
+    def interrupt(self) -> None:
         """Note that `Canceled` is raised in the branch: it ends the gathers around it, too."""
         branch: Branch | None = self
-        while branch is not None and not branch.told:
-            branch.told = True
+        while branch is not None and not branch.interrupted:
+            branch.interrupted = True
             branch = branch.parent
 
     def next_unit(self) -> PendingUnit:

@@ -365,12 +365,12 @@ class ResultOperation(WaitOperation):
 def is_interrupted(driver: Driver, branch: Branch, recorded: Recorded | None) -> bool:
     """Return whether `Canceled` is raised at the operation with this step, and note it in the branch."""
     if recorded is not None and recorded.state == StepState.CANCELED:
-        branch.tell()
+        branch.interrupt()
         return True
     ended = recorded is not None and recorded.state in (StepState.COMPLETED, StepState.FAILED)
-    if driver.execution.cancel is None or branch.told or ended:
+    if driver.execution.cancel is None or branch.interrupted or ended:
         return False
-    branch.tell()
+    branch.interrupt()
     return True
 
 

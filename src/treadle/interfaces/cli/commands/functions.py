@@ -110,10 +110,10 @@ async def signal(
     value = any_json(payload, "payload")
     async with session.api() as api:
         delivery = await api.runs.signal(run_id, name, value, idempotency_key=idempotency_key)
-    if delivery.told and not delivery.awaited and not session.json:
+    if delivery.accepted and not delivery.awaited and not session.json:
         waits = f"it waits for {', '.join(delivery.awaited_signals)}" if delivery.awaited_signals else "it waits for no signal"
         tell_note(f"Nothing waits for {name} now ({waits}); the signal is kept until the function does.")
-    message = f"Sent {name} to {run_id}" if delivery.told else f"{name} was already sent to {run_id} with that key"
+    message = f"Sent {name} to {run_id}" if delivery.accepted else f"{name} was already sent to {run_id} with that key"
     session.show(delivery, lambda: plain(message))
 
 

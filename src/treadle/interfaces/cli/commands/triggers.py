@@ -247,7 +247,7 @@ def _check_watcher(engine: Engine, name: str, options: Mapping[str, Any]) -> Wat
 def _check_here(engine: Engine, name: str, options: Mapping[str, Any]) -> None:
     """Check the options, and the path if workers are on this machine, before the database is created."""
     body = _check_watcher(engine, name, options)
-    if body.looked_by == ENGINE_LIST and not engine.kernel.store.url.startswith("postgresql"):
+    if body.scan_on == ENGINE_LIST and not engine.kernel.store.url.startswith("postgresql"):
         place = Path(body.source.place)
         if body.source.kind == DIRECTORY and not place.is_dir():
             raise InvalidWatcher(f"There is no directory {place}. Create it first.")
