@@ -23,12 +23,12 @@ from treadle.model.tasks import Claim, NewTask
 from treadle.stores.limits import admit, check_entrance, lock_guarded, take_turns
 from treadle.stores.retention import drop_uses
 from treadle.stores.rules.units import (
-    Decision,
+    CommitPlan,
     Deduped,
     End,
     GuardedTask,
     Inserted,
-    Settled,
+    SettledClaim,
     Snapshot,
     TaskKey,
     changed_records,
@@ -163,7 +163,7 @@ async def _commit_guarded(session: Session, lane_ids: Lanes, units: Sequence[Uni
     return with_admitted(_answers(decision, lane_ids, limited, inserted, lanes), admitted)
 
 
-def _is_repeated(decision: Decision, inserted: Inserted) -> bool:
+def _is_repeated(decision: CommitPlan, inserted: Inserted) -> bool:
     """Whether something that an earlier commit has written is acknowledged, and not written again."""
     recognised = any(
         answer.verdict is Verdict.DONE and position not in decision.applied for position, answer in enumerate(decision.answers)
@@ -172,7 +172,7 @@ def _is_repeated(decision: Decision, inserted: Inserted) -> bool:
 
 
 def _answers(
-    decision: Decision, lane_ids: Lanes, limited: Limited, inserted: Inserted, lanes: Mapping[int, set[int]]
+    decision: CommitPlan, lane_ids: Lanes, limited: Limited, inserted: Inserted, lanes: Mapping[int, set[int]]
 ) -> list[Answer]:
     """Return the answers: done, the keys that were taken, and the lanes in which tasks became ready."""
     answers = list(decision.answers)
@@ -230,7 +230,7 @@ async def _lock_tasks(session: Session, keys: set[TaskKey], receiving: Set[str])
     return tasks
 
 
-async def list_settled(session: Session, asked: Sequence[Settled]) -> set[int]:
+async def list_settled(session: Session, asked: Sequence[SettledClaim]) -> set[int]:
     """Return the indexes of the settlements that were committed before."""
     if not asked:
         return set()

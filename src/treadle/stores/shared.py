@@ -99,7 +99,7 @@ def writes(work: PortWork[S, P, T]) -> Method[S, P, T]:
     return call
 
 
-class Reads(Port):
+class ReadPort(Port):
     """A port with reads."""
 
     async def _find(self, kind: type[T], name: str, /, **values: Any) -> T | None:
@@ -124,7 +124,7 @@ def unique(values: Iterable[str]) -> list[str]:
     return list(dict.fromkeys(values))
 
 
-class Records(Reads):
+class RecordPort(ReadPort):
     """The `RecordStore` of both stores."""
 
     async def find(self, record_id: str) -> Record | None:
@@ -171,7 +171,7 @@ class Records(Reads):
         return int(count)
 
 
-class Traces(Reads):
+class Traces(ReadPort):
     """The `TraceStore` of both stores."""
 
     async def list_roots(self, namespace: str, trace_id: str, limit: int) -> list[str]:
@@ -189,7 +189,7 @@ class Traces(Reads):
         )
 
 
-class Streams(Reads):
+class StreamPort(ReadPort):
     """The `StreamStore` of both stores; `streams.py` appends."""
 
     async def list_of(self, owner_ids: Sequence[str]) -> list[Stream]:
@@ -204,7 +204,7 @@ class Streams(Reads):
         return int(rows[0][0]) if rows else 0
 
 
-class Log(Reads):
+class Log(ReadPort):
     """The `LogStore` of both stores."""
 
     def __init__(self, database: Database) -> None:
@@ -265,7 +265,7 @@ _decode_task = msgspec.json.Decoder(Task).decode
 _ID_STATEMENTS = {"run": "list_run_ids", "task": "list_task_ids", "step": "list_step_ids"}
 
 
-class SearchPort(Reads):
+class SearchPort(ReadPort):
     """The reads of the `SearchStore` that both stores have in common: all but those by words."""
 
     async def list_tags(self, owner_ids: Sequence[str]) -> dict[str, dict[str, str]]:
@@ -302,7 +302,7 @@ def places(rows: Iterable[Any]) -> list[Place]:
 _RULE_COLUMNS = ("rate", "burst", "tokens", "tokens_at", "backlog_limit", "limit_key")
 
 
-class OperatorPort(Reads):
+class OperatorPort(ReadPort):
     """The `OperatorStore` of both stores."""
 
     async def list_lists(self) -> list[TaskList]:
@@ -391,7 +391,7 @@ def lane_rule(
     return LaneRule(lane_id=lane_id, lane=lane, paused=bool(paused), accepting=bool(accepting), **values)
 
 
-class Runs(Reads):
+class RunPort(ReadPort):
     """The `RunStore` of both stores."""
 
     async def find(self, run_id: str) -> Run | None:
@@ -493,7 +493,7 @@ _TRIES = 20
 _LAST_SEQ = 2**62
 
 
-class TaskPort(Reads):
+class TaskPort(ReadPort):
     """The part of the `TaskStore` that both stores have in common."""
 
     async def extend(self, renewals: Sequence[Renewal], lease_for: int) -> dict[str, Extension]:
@@ -543,7 +543,7 @@ class TaskPort(Reads):
         return dict(await self._database.fetch("count_finished"))
 
 
-class NamespacePort(Reads):
+class NamespacePort(ReadPort):
     """The part of the `NamespaceStore` that both stores have in common; rows are read and written by each."""
 
     def _read(self, session: Any, lane_ids: Mapping[Lane, int], namespace: str, shift: int = 0) -> AsyncIterator[TableRow]:
@@ -579,7 +579,7 @@ async def list_lanes(session: Session) -> dict[Lane, int]:
     return {Lane(*row[1:5]): row[0] for row in await session.fetch("list_lanes")}
 
 
-class ServerPort(Reads):
+class ServerPort(ReadPort):
     """The part of the `ServerStore` that both stores have in common."""
 
     async def list_all(self, namespace: str | None = None) -> list[Server]:
@@ -606,7 +606,7 @@ class ServerPort(Reads):
         return [row[0] for row in await session.fetch("end_servers", rows=rows)]
 
 
-class DeadLetters(Reads):
+class DeadLetterPort(ReadPort):
     """The `DeadLetterStore` of both stores."""
 
     async def list_newest(self, which: DeadLetterFilter, limit: int) -> list[Task]:

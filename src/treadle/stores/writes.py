@@ -54,8 +54,8 @@ from treadle.stores.limits import Key, take_turns
 from treadle.stores.rules.units import (
     End,
     Name,
-    Part,
     Snapshot,
+    UnitPart,
     changed_records,
     end_of,
     kept_answer,
@@ -80,7 +80,7 @@ class Limited(NamedTuple):
     task_ids: set[str]
 
 
-async def settle(session: Session, parts: Iterable[Part]) -> Limited:
+async def settle(session: Session, parts: Iterable[UnitPart]) -> Limited:
     """Settle the tasks of the parts; their guards matched locked rows."""
     limited = Limited(set(), set())
     ends: list[End] = []

@@ -26,7 +26,7 @@ from treadle.model.values import Json
 from treadle.stores import commit
 from treadle.stores.rules import units
 from treadle.stores.sqlite import SqliteStore
-from treadle.stores.sqlite.tasks import Tasks
+from treadle.stores.sqlite.tasks import SqliteTasks
 from treadle.testing.simulation import Fault
 from treadle.workers.effects import AttemptEffects
 
@@ -45,16 +45,16 @@ def checkpoints_need_no_claim(patch: pytest.MonkeyPatch) -> None:
 
 def leases_never_run_out(patch: pytest.MonkeyPatch) -> None:
     """A dead worker holds its tasks forever."""
-    real = Tasks.wake
+    real = SqliteTasks.wake
 
-    async def wake(self: Tasks, limit: int, *, expire_leases: bool = True, find_ready: bool = False) -> Woken:
+    async def wake(self: SqliteTasks, limit: int, *, expire_leases: bool = True, find_ready: bool = False) -> Woken:
         return replace(await real(self, limit, expire_leases=False, find_ready=find_ready), overdue=False)
 
-    async def expire_leases_of(self: Tasks, owner_ids: Sequence[str]) -> None:
+    async def expire_leases_of(self: SqliteTasks, owner_ids: Sequence[str]) -> None:
         return None
 
-    patch.setattr(Tasks, "wake", wake)
-    patch.setattr(Tasks, "expire_leases_of", expire_leases_of)
+    patch.setattr(SqliteTasks, "wake", wake)
+    patch.setattr(SqliteTasks, "expire_leases_of", expire_leases_of)
 
 
 def results_are_left_and_nobody_looks(patch: pytest.MonkeyPatch) -> None:

@@ -8,11 +8,11 @@ from pathlib import Path
 import asyncpg
 from packaging.requirements import Requirement
 
-from treadle.stores.postgres.connection.connect import Connection
+from treadle.stores.postgres.connection.connect import PostgresConnection
 
 
 def test_no_private_name_of_the_driver_is_overridden() -> None:
-    own = {name for name in vars(Connection) if name.startswith("_") and not name.startswith("__")}
+    own = {name for name in vars(PostgresConnection) if name.startswith("_") and not name.startswith("__")}
     assert not own & set(dir(asyncpg.Connection))
 
 

@@ -11,8 +11,8 @@ from tests.limits import BOUND
 from treadle.kernel.store.process import SystemClock
 from treadle.stores.postgres import PostgresStore
 from treadle.stores.postgres.connection.address import parse_address
-from treadle.stores.postgres.connection.connect import HOT, Connection, Connector, Pool
-from treadle.stores.postgres.connection.signals import Notifier
+from treadle.stores.postgres.connection.connect import HOT, Connector, Pool, PostgresConnection
+from treadle.stores.postgres.connection.signals import ChannelNotifier
 from treadle.testing import ManualClock
 
 
@@ -21,10 +21,10 @@ class SlowConnector(Connector):
 
     def __init__(self, url: str) -> None:
         super().__init__(parse_address(url))
-        self.opened: list[Connection] = []
+        self.opened: list[PostgresConnection] = []
         self.is_open, self.go_on = asyncio.Event(), asyncio.Event()
 
-    async def connect(self, *arguments: Any, **options: Any) -> Connection:
+    async def connect(self, *arguments: Any, **options: Any) -> PostgresConnection:
         self.opened.append(await super().connect(*arguments, **options))
         self.is_open.set()
         await self.go_on.wait()
@@ -49,7 +49,7 @@ async def test_a_pool_that_closes_leaves_no_connection_that_was_being_opened(pos
 
 async def test_a_voice_that_closes_leaves_no_connection_that_was_being_opened(postgres_url: str) -> None:
     connector = SlowConnector(postgres_url)
-    voice = Notifier(connector, ManualClock())
+    voice = ChannelNotifier(connector, ManualClock())
     telling = asyncio.ensure_future(voice.notify([1]))
     await connector.is_open.wait()
     await voice.close()

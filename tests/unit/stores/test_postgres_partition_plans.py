@@ -15,7 +15,7 @@ from treadle.kernel.store.retention import DAY_FOR, Retention
 from treadle.model.ids import id_time
 from treadle.model.names import HANDLER, Lane
 from treadle.stores.postgres import PostgresStore
-from treadle.stores.postgres.connection.connect import HOT, LISTS, Connection
+from treadle.stores.postgres.connection.connect import HOT, LISTS, PostgresConnection
 from treadle.stores.postgres.partitions import HOUR_FOR
 from treadle.stores.statements import COLUMN_SETS, load_statements
 from treadle.testing import ManualClock
@@ -43,14 +43,14 @@ async def store(postgres_url: str, request: pytest.FixtureRequest) -> AsyncItera
 
 
 @pytest.fixture
-async def connection(store: PostgresStore) -> AsyncIterator[Connection]:
+async def connection(store: PostgresStore) -> AsyncIterator[PostgresConnection]:
     connection = await store._database.connector.connect(HOT)
     yield connection
     await connection.close()
 
 
 @pytest.fixture
-async def listing(store: PostgresStore) -> AsyncIterator[Connection]:
+async def listing(store: PostgresStore) -> AsyncIterator[PostgresConnection]:
     connection = await store._database.connector.connect(LISTS)
     yield connection
     await connection.close()
@@ -65,7 +65,7 @@ def check(plan: Plan, limit: int) -> None:
     assert all("Index Name" in node for node in scans if node["Actual Loops"]), scans
 
 
-async def hot_of(connection: Connection) -> dict[str, tuple[str, str, list[str]]]:
+async def hot_of(connection: PostgresConnection) -> dict[str, tuple[str, str, list[str]]]:
     """The hot statements about ended tasks: file, statement and arguments, with the newest tasks of the history."""
     ids = await literal(connection, "uuid", f"select id from finished order by id desc limit {BATCH}")
     seq = await connection.fetchval("select coalesce(max(seq), 0) from finished") - BATCH
@@ -94,13 +94,13 @@ async def hot_of(connection: Connection) -> dict[str, tuple[str, str, list[str]]
     }
 
 
-async def test_hot_statements_read_few_rows_of_a_partitioned_history(connection: Connection) -> None:
+async def test_hot_statements_read_few_rows_of_a_partitioned_history(connection: PostgresConnection) -> None:
     for file, statement, arguments in (await hot_of(connection)).values():
         async with rolled_back(connection):
             check(await explain(connection, file, statement, *arguments), 20 * BATCH)
 
 
-async def test_a_partition_that_is_left_out_is_not_read(store: PostgresStore, connection: Connection) -> None:
+async def test_a_partition_that_is_left_out_is_not_read(store: PostgresStore, connection: PostgresConnection) -> None:
     parts = await connection.fetch("select * from treadle_parts() where lower_id is not null order by lower_id")
     bounds = [f"'{parts[0]['lower_id']}'", f"'{parts[1]['upper_id']}'"]
     plan = await explain(connection, "retention.sql", "find_window", "'default'", "0", "0", "0", str(BATCH), *bounds)
@@ -115,7 +115,7 @@ PAGE = [*NEWEST, str(BATCH)]
 LIVE, ENDED, BOTH = ["false", "true", "false"], ["false", "false", "true"], ["false", "true", "true"]
 
 
-async def lists_of(connection: Connection) -> dict[str, tuple[str, str, list[str]]]:
+async def lists_of(connection: PostgresConnection) -> dict[str, tuple[str, str, list[str]]]:
     """The lists of partitioned tables: file, statement and arguments, with the oldest task and the newest run of the history."""
     row = await connection.fetchrow("select min(id::text), max(id::text), max(run_id::text), max(seq) / 2 from finished")
     first, last, of_run, middle = row if row and row[0] else (NEWEST[1].strip("'"),) * 3 + (0,)
@@ -142,7 +142,7 @@ async def lists_of(connection: Connection) -> dict[str, tuple[str, str, list[str
     }
 
 
-async def test_lists_read_few_rows_of_a_partitioned_history(listing: Connection) -> None:
+async def test_lists_read_few_rows_of_a_partitioned_history(listing: PostgresConnection) -> None:
     for name, (file, statement, arguments) in (await lists_of(listing)).items():
         plan = await explain(listing, file, statement, *arguments)
         plan.reads_few_rows(10 * BATCH)
@@ -217,6 +217,6 @@ def count_parameters(sql: str) -> int:
     return max(int(number) for number in re.findall(r"\$(\d+)", sql))
 
 
-async def test_a_list_of_live_tasks_does_not_read_the_history(listing: Connection) -> None:
+async def test_a_list_of_live_tasks_does_not_read_the_history(listing: PostgresConnection) -> None:
     plan = await explain(listing, "tasks.sql", "list_tasks", "array['running']", *ANY[1:], *LIVE, *PAGE)
     assert not [node for node in plan.nodes if "finished" in str(node.get("Relation Name")) and node["Actual Loops"]]

@@ -11,7 +11,7 @@ import pytest
 from tests.limits import BOUND
 
 from treadle.stores.postgres import PostgresStore
-from treadle.stores.postgres.connection.connect import HOT, Connection
+from treadle.stores.postgres.connection.connect import HOT, PostgresConnection
 from treadle.stores.statements import COLUMN_SETS, load_statements
 from treadle.testing import ManualClock
 
@@ -61,7 +61,7 @@ select nextval('treadle_seq'), 0, 'task', gen_random_uuid(), 1, 'retry', 'pendin
 
 
 @pytest.fixture(params=["statistics of empty tables", "statistics of an emptied queue", "fresh statistics"])
-async def connection(postgres_url: str, request: pytest.FixtureRequest) -> AsyncIterator[Connection]:
+async def connection(postgres_url: str, request: pytest.FixtureRequest) -> AsyncIterator[PostgresConnection]:
     """A hot connection to a full store, of whose filling the statistics may know nothing."""
     store = PostgresStore(postgres_url, clock=ManualClock())
     await store.open()
@@ -85,7 +85,7 @@ async def connection(postgres_url: str, request: pytest.FixtureRequest) -> Async
     await store.close()
 
 
-async def test_hot_statements_use_their_indexes(connection: Connection) -> None:
+async def test_hot_statements_use_their_indexes(connection: PostgresConnection) -> None:
     await check_claim(connection)
     await check_failing(connection)
     await check_wake(connection)
@@ -100,7 +100,7 @@ async def test_hot_statements_use_their_indexes(connection: Connection) -> None:
     await check_prune(connection)
 
 
-async def check_dead_letters(connection: Connection) -> None:
+async def check_dead_letters(connection: PostgresConnection) -> None:
     for name in ("list_dead_letters", "walk_dead_letters"):
         plan = await explain(connection, "dead_letters.sql", name, *["null"] * 8, "0", str(2**60), str(BATCH))
         assert plan.indexes("finished") == {"finished_failed"}
@@ -109,7 +109,7 @@ async def check_dead_letters(connection: Connection) -> None:
     assert plan.indexes("finished") == {"finished_failed"}
 
 
-async def check_events(connection: Connection) -> None:
+async def check_events(connection: PostgresConnection) -> None:
     plan = await explain(connection, "log.sql", "list_events", "10", str(2**60), str(BATCH))
     assert plan.indexes("finished") <= {"finished_seq", "finished_pkey"}
     plan.reads_few_rows(10 * BATCH)
@@ -123,7 +123,7 @@ async def check_events(connection: Connection) -> None:
     plan.reads_few_rows(10 * BATCH)
 
 
-async def check_takeovers(connection: Connection) -> None:
+async def check_takeovers(connection: PostgresConnection) -> None:
     """A run with 10,000 moves, of which 100 are takeovers."""
     await connection.execute("update log set run_id = '00000000-0000-7000-8000-000000000001' where seq % 2 = 0")
     await connection.execute("update log set move = 'expire' where seq % 200 = 0")
@@ -132,7 +132,7 @@ async def check_takeovers(connection: Connection) -> None:
     plan.reads_few_rows(60)
 
 
-async def check_prune(connection: Connection) -> None:
+async def check_prune(connection: PostgresConnection) -> None:
     rules = ("'default'", "0", "0")
     plan = await explain(connection, "retention.sql", "find_window", *rules, "10", str(BATCH), *NOWHERE)
     assert plan.indexes("finished") == {"finished_seq"}
@@ -149,7 +149,7 @@ async def check_prune(connection: Connection) -> None:
         (await explain(connection, "retention.sql", name, ids)).reads_few_rows(10 * BATCH)
 
 
-async def check_claim(connection: Connection) -> None:
+async def check_claim(connection: PostgresConnection) -> None:
     plan = await explain(connection, "tasks.sql", "claim", "array[1, 2]", "'me'", "60000", str(BATCH))
     # The lane that nobody of ours serves is older, so it is taken: the head of one lane, and BATCH rows.
     assert plan.indexes("tasks") == {"tasks_ready", "tasks_pkey"}
@@ -159,7 +159,7 @@ async def check_claim(connection: Connection) -> None:
     plan.reads_few_rows(4 * BATCH)
 
 
-async def check_wake(connection: Connection) -> None:
+async def check_wake(connection: PostgresConnection) -> None:
     plan = await explain(connection, "tasks.sql", "wake", str(BATCH), "true", "true")
     assert plan.indexes("tasks") <= {"tasks_wake", "tasks_pkey", "tasks_over_limit", "tasks_ready"}
     plan.reads_few_rows(10)
@@ -169,13 +169,13 @@ async def check_wake(connection: Connection) -> None:
     plan.reads_few_rows(5 * BATCH)
 
 
-async def check_failing(connection: Connection) -> None:
+async def check_failing(connection: PostgresConnection) -> None:
     plan = await explain(connection, "tasks.sql", "list_failing", "array[1, 2]", "20")
     assert plan.indexes("tasks") == {"tasks_wake"}
     plan.reads_few_rows(10_000 + 2 * RUNNING)
 
 
-async def check_renew(connection: Connection) -> None:
+async def check_renew(connection: PostgresConnection) -> None:
     ids, versions, owners = await running(connection)
     few = f"array_fill(false, array[{BATCH}])"
     plan = await explain(connection, "tasks.sql", "extend", ids, versions, owners, few, "'{}'", "60000", "true")
@@ -186,7 +186,7 @@ async def check_renew(connection: Connection) -> None:
     plan.reads_few_rows(2 * BATCH)
 
 
-async def check_settle(connection: Connection) -> None:
+async def check_settle(connection: PostgresConnection) -> None:
     ids, versions, owners = await running(connection)
     moves, states, pending = (f"array_fill('{word}'::text, array[{BATCH}])" for word in ("succeed", "completed", "pending"))
     ones, none = f"array_fill(1, array[{BATCH}])", "'{}'"
@@ -241,7 +241,7 @@ async def check_settle(connection: Connection) -> None:
 
 
 @asynccontextmanager
-async def rolled_back(connection: Connection) -> AsyncIterator[None]:
+async def rolled_back(connection: PostgresConnection) -> AsyncIterator[None]:
     """Undo the changes of the statements inside."""
     transaction = connection.transaction()
     await transaction.start()
@@ -251,7 +251,7 @@ async def rolled_back(connection: Connection) -> AsyncIterator[None]:
         await transaction.rollback()
 
 
-async def check_insert(connection: Connection) -> None:
+async def check_insert(connection: PostgresConnection) -> None:
     ids = await literal(connection, "uuid", f"select gen_random_uuid() from generate_series(1, {BATCH})")
     ones, zeros, words = (f"array_fill({value}, array[{BATCH}])" for value in ("1", "0::bigint", "'default'::text"))
     given = {"id": ids, "lane_id": ones, "namespace": words, "priority": ones, "hold": zeros, "payload": words, "delay": zeros}
@@ -271,7 +271,7 @@ async def check_insert(connection: Connection) -> None:
     plan.reads_few_rows(4 * BATCH)
 
 
-async def check_revive(connection: Connection) -> None:
+async def check_revive(connection: PostgresConnection) -> None:
     ids = await literal(connection, "uuid", f"select id from finished order by id limit {BATCH}")
     words = f"array_fill('requeue'::text, array[{BATCH}])"
     zeros = f"array_fill(0, array[{BATCH}])"
@@ -284,7 +284,7 @@ async def check_revive(connection: Connection) -> None:
     plan.reads_few_rows(4 * BATCH)
 
 
-async def check_limits(connection: Connection) -> None:
+async def check_limits(connection: PostgresConnection) -> None:
     """With 50,000 tasks that wait for a key, one in ten of them for one that is looked at."""
     await connection.execute(
         f"""
@@ -344,7 +344,7 @@ def walk(node: dict[str, Any]) -> Iterator[dict[str, Any]]:
         yield from walk(child)
 
 
-async def explain(connection: Connection, file: str, name: str, *arguments: str) -> Plan:
+async def explain(connection: PostgresConnection, file: str, name: str, *arguments: str) -> Plan:
     """Do the statement as the store does it (prepared, with a plan for any arguments)."""
     await connection.execute(f"prepare probe as {load_statements('treadle.stores.postgres', file)[name]}")
     said = await connection.fetchval(f"explain (analyze, format json) execute probe ({', '.join(arguments)})")
@@ -352,7 +352,7 @@ async def explain(connection: Connection, file: str, name: str, *arguments: str)
     return Plan(json.loads(said)[0]["Plan"])
 
 
-async def running(connection: Connection) -> tuple[str, str, str]:
+async def running(connection: PostgresConnection) -> tuple[str, str, str]:
     """The ids, claim versions and owners of some running tasks, as literals."""
     rows = f"from (select * from tasks where owner_id = 'me' order by id limit {BATCH}) as picked"
     return (
@@ -362,6 +362,6 @@ async def running(connection: Connection) -> tuple[str, str, str]:
     )
 
 
-async def literal(connection: Connection, kind: str, query: str) -> str:
+async def literal(connection: PostgresConnection, kind: str, query: str) -> str:
     values = [str(row[0]) for row in await connection.fetch(query)]
     return f"'{{{','.join(values)}}}'::{kind}[]"

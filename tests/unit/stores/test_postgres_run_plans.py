@@ -9,7 +9,7 @@ from tests.limits import BOUND
 from tests.unit.stores.test_postgres_plans import UNHURRIED, explain, literal
 
 from treadle.stores.postgres import PostgresStore
-from treadle.stores.postgres.connection.connect import HOT, LISTS, Connection
+from treadle.stores.postgres.connection.connect import HOT, LISTS, PostgresConnection
 from treadle.testing import ManualClock
 
 pytestmark = pytest.mark.new_schema
@@ -61,7 +61,7 @@ ITEM_STEPS = f"select ('00000000-0000-7000-9000-' || lpad(to_hex(2 * n + 2), 12,
 
 
 @pytest.fixture(params=["statistics of empty tables", "fresh statistics"])
-async def connection(postgres_url: str, request: pytest.FixtureRequest) -> AsyncIterator[Connection]:
+async def connection(postgres_url: str, request: pytest.FixtureRequest) -> AsyncIterator[PostgresConnection]:
     store = PostgresStore(postgres_url, clock=ManualClock())
     await store.open()
     connection = await store._database.connector.connect(UNHURRIED, timeout=BOUND)
@@ -76,14 +76,14 @@ async def connection(postgres_url: str, request: pytest.FixtureRequest) -> Async
     await store.close()
 
 
-async def test_statements_about_runs_use_their_indexes(connection: Connection) -> None:
+async def test_statements_about_runs_use_their_indexes(connection: PostgresConnection) -> None:
     await check_reads(connection)
     await check_writes(connection)
     await check_functions(connection)
     await check_tasks_of_a_run(connection)
 
 
-async def check_reads(connection: Connection) -> None:
+async def check_reads(connection: PostgresConnection) -> None:
     steps = await literal(connection, "uuid", ITEM_STEPS)
     plan = await explain(connection, "runs.sql", "load_near", RUN, steps)
     assert plan.indexes("steps") == {"steps_pkey", "steps_parent"}
@@ -156,7 +156,7 @@ async def check_reads(connection: Connection) -> None:
     assert plan.indexes("blobs") == {"blobs_pkey"}
 
 
-async def check_writes(connection: Connection) -> None:
+async def check_writes(connection: PostgresConnection) -> None:
     runs = await literal(connection, "uuid", f"select id from runs order by id limit {BATCH}")
     steps = await literal(connection, "uuid", ITEM_STEPS)
     ones, words = f"array_fill(1, array[{BATCH}])", f"array_fill('running'::text, array[{BATCH}])"
@@ -182,7 +182,7 @@ async def check_writes(connection: Connection) -> None:
     plan.reads_few_rows(2 * BATCH)
 
 
-async def check_functions(connection: Connection) -> None:
+async def check_functions(connection: PostgresConnection) -> None:
     runs = await literal(connection, "uuid", f"select id from runs order by id limit {BATCH}")
     steps = await literal(connection, "uuid", ITEM_STEPS)
     tasks = await literal(connection, "uuid", f"select id from tasks order by id limit {BATCH}")
@@ -212,7 +212,7 @@ async def check_functions(connection: Connection) -> None:
     assert plan.indexes("idempotency_outcomes") == {"idempotency_outcomes_pkey"}
 
 
-async def check_tasks_of_a_run(connection: Connection) -> None:
+async def check_tasks_of_a_run(connection: PostgresConnection) -> None:
     for name, more in (("hold_run", ()), ("free_run", ()), ("cancel_run_tasks", ("'ann'", "'{}'", "null"))):
         plan = await explain(connection, "commit/rows.sql", name, RUN, *more)
         assert plan.indexes("tasks") == {"tasks_run", "tasks_pkey"}, name  # locked in order, then changed by id

@@ -11,10 +11,10 @@ import pytest
 
 from treadle.model.errors import StoreUnavailable
 from treadle.stores.postgres.connection import failover
-from treadle.stores.postgres.connection.address import Server
+from treadle.stores.postgres.connection.address import DatabaseServer
 from treadle.stores.postgres.connection.failover import ServerSearch, SplitBrain, Standing
 
-SERVERS = [Server(name, f"postgresql://ann:s3cret@{name}/work") for name in "abc"]
+SERVERS = [DatabaseServer(name, f"postgresql://ann:s3cret@{name}/work") for name in "abc"]
 
 
 @dataclass(eq=False)
@@ -47,7 +47,7 @@ class Network:
     def __init__(self, **answers: Standing | Exception | None) -> None:
         self.answers, self.lines, self.asked = answers, dict[str, Line](), list[str]()
 
-    async def connect(self, server: Server) -> Line:
+    async def connect(self, server: DatabaseServer) -> Line:
         self.asked.append(server.name)
         answer = self.answers[server.name]
         if answer is None:
@@ -58,7 +58,7 @@ class Network:
         self.lines[server.name] = Line(answer)
         return self.lines[server.name]
 
-    async def find(self, first: Server | None = None, target: str = "read-write") -> str:
+    async def find(self, first: DatabaseServer | None = None, target: str = "read-write") -> str:
         server, line = await ServerSearch("postgresql://ann:***@a,b,c/work", SERVERS, target, self.connect).find(first)
         assert not line.ended
         assert all(each.ended for each in self.lines.values() if each is not line)

@@ -13,8 +13,18 @@ from treadle.model.clock import Clock
 from treadle.model.errors import InvalidInput, NotOpen, StoreBusy
 from treadle.model.names import Lane
 from treadle.model.tasks import NewTask
-from treadle.stores.postgres.connection.address import Address
-from treadle.stores.postgres.connection.connect import LISTS, Connection, Connector, Pool, plain, row_count, sparse, texts, words
+from treadle.stores.postgres.connection.address import DatabaseAddress
+from treadle.stores.postgres.connection.connect import (
+    LISTS,
+    Connector,
+    Pool,
+    PostgresConnection,
+    plain,
+    row_count,
+    sparse,
+    texts,
+    words,
+)
 from treadle.stores.postgres.connection.errors import translated
 from treadle.stores.rules.units import Inserted, values_of
 from treadle.stores.session import FILES
@@ -32,7 +42,7 @@ _TRIES = 5
 class PostgresSession:
     """A `Session` on a connection."""
 
-    def __init__(self, connection: Connection) -> None:
+    def __init__(self, connection: PostgresConnection) -> None:
         self.connection = connection
 
     async def fetch(self, name: str, /, **values: Any) -> list[Any]:
@@ -112,12 +122,12 @@ def _bind(statement: Statement, values: Mapping[str, Any]) -> list[Any]:
 SessionWork = Callable[[PostgresSession], Coroutine[Any, Any, T]]
 
 
-class Database:
+class PostgresDatabase:
     """A schema of a PostgreSQL database: the connector, the pools for work and for lists, and the known lanes."""
 
     seqs_in_order = False  # the order of seqs is not the order of commits (D9)
 
-    def __init__(self, address: Address, clock: Clock) -> None:
+    def __init__(self, address: DatabaseAddress, clock: Clock) -> None:
         self.url = address.shown
         self.address = address
         self.clock = clock
@@ -133,7 +143,7 @@ class Database:
         """Lanes that had a rate or were paused when they were last listed; a hint only."""
 
     @asynccontextmanager
-    async def borrow(self, mode: str | None = "hot") -> AsyncIterator[Connection]:
+    async def borrow(self, mode: str | None = "hot") -> AsyncIterator[PostgresConnection]:
         """Borrow a connection of a mode.
 
         `hot`: for statements that touch few rows; `lists`: for lists of partitioned tables, which plans each statement once, for

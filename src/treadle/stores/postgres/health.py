@@ -8,9 +8,9 @@ import asyncpg
 
 from treadle.api.wire import Instant
 from treadle.model.errors import Unsupported
-from treadle.stores.postgres.connection.connect import Connection
+from treadle.stores.postgres.connection.connect import PostgresConnection
 from treadle.stores.postgres.connection.schema import read_version
-from treadle.stores.postgres.database import Database, PostgresSession
+from treadle.stores.postgres.database import PostgresDatabase, PostgresSession
 from treadle.stores.shared import Port, uses
 from treadle.stores.statements import load_statements
 
@@ -20,10 +20,10 @@ if TYPE_CHECKING:
 _SQL = load_statements(__package__, "health.sql")
 
 
-class HealthReport(Port):
+class PostgresHealth(Port):
     """The `HealthStore` of PostgreSQL."""
 
-    _database: Database
+    _database: PostgresDatabase
 
     @uses
     async def describe(self, session: PostgresSession) -> dict[str, object]:
@@ -91,5 +91,5 @@ class HealthReport(Port):
         )
 
 
-async def _overdue_for(connection: Connection) -> int:
+async def _overdue_for(connection: PostgresConnection) -> int:
     return max(await connection.fetchval(_SQL["find_overdue"]) or 0, 0)

@@ -19,7 +19,7 @@ _READ_TIMEOUT = 3600.0
 """Seconds that reading a part of a table may take."""
 
 
-class Namespaces(NamespacePort):
+class PostgresNamespaces(NamespacePort):
     """The `NamespaceStore` of PostgreSQL."""
 
     @uses

@@ -18,9 +18,9 @@ from treadle.kernel.store.process import reach
 from treadle.kernel.store.queries import Pruned, Rules
 from treadle.model.errors import Unsupported
 from treadle.model.ids import id_time
-from treadle.stores.postgres.connection.connect import READS, Connection, close_connection
+from treadle.stores.postgres.connection.connect import READS, PostgresConnection, close_connection
 from treadle.stores.postgres.connection.errors import translated
-from treadle.stores.postgres.database import Database, PostgresSession
+from treadle.stores.postgres.database import PostgresDatabase, PostgresSession
 from treadle.stores.retention import RetentionPort
 from treadle.stores.rules.encoding import first_id
 from treadle.stores.statements import load_statements
@@ -67,10 +67,10 @@ def length_for(rules: Rules) -> int:
     return min(max(wanted // HOUR_FOR, 1) * HOUR_FOR, WEEK_FOR)
 
 
-class Retention(RetentionPort):
+class PostgresRetention(RetentionPort):
     """The `RetentionStore` of PostgreSQL."""
 
-    _database: Database
+    _database: PostgresDatabase
 
     async def prepare(self, rules: Rules) -> None:
         with translated(self._database.url):
@@ -120,35 +120,35 @@ class Retention(RetentionPort):
                 await self._do(connection, "add_part", first_id(at), first_id(at + length))
 
     @asynccontextmanager
-    async def _maintaining(self) -> AsyncIterator[Connection]:
+    async def _maintaining(self) -> AsyncIterator[PostgresConnection]:
         connection = await self._database.connector.connect(_SETTINGS, direct=True, timeout=_TIMEOUT)
         try:
             yield connection
         finally:
             await close_connection(connection)
 
-    async def _may_change(self, connection: Connection) -> bool:
+    async def _may_change(self, connection: PostgresConnection) -> bool:
         async with self._database.connector.session(connection, _SETTINGS):
             return bool(await connection.fetchval(_SQL["may_change"]))
 
-    async def _list(self, connection: Connection) -> list[Partition]:
+    async def _list(self, connection: PostgresConnection) -> list[Partition]:
         async with self._database.connector.session(connection, _SETTINGS):
             return [Partition(*row) for row in await connection.fetch(_SQL["list_partitions"])]
 
-    async def _do(self, connection: Connection, name: str, *values: object) -> asyncpg.Record | None:
+    async def _do(self, connection: PostgresConnection, name: str, *values: object) -> asyncpg.Record | None:
         """Run a change in its own transaction; None if another process is changing partitions."""
         async with self._database.connector.session(connection, _SETTINGS), connection.transaction():
             if not await connection.fetchval(_SQL["lock_partitions"]):
                 return None
             return await connection.fetchrow(_SQL[name], *values)
 
-    async def _bound_rest(self, connection: Connection, length: int) -> None:
+    async def _bound_rest(self, connection: PostgresConnection, length: int) -> None:
         """Bound the first partition in the near future, unless it is bounded; leave it if an id is after that."""
         (rest, *_) = await self._list(connection)
         if rest.upper_id is None:
             await self._bound(connection, first_id(_whole_hour(rest.now + max(length // 4, HOUR_FOR))))
 
-    async def _bound(self, connection: Connection, upper_id: str) -> None:
+    async def _bound(self, connection: PostgresConnection, upper_id: str) -> None:
         async with self._database.connector.session(connection, _SETTINGS):
             if await connection.fetchval(_SQL["has_later_ids"], upper_id):
                 return
@@ -163,7 +163,7 @@ class Retention(RetentionPort):
                 await PostgresSession(connection).execute("open_rest")
             raise
 
-    async def _add_next(self, connection: Connection, length: int) -> bool:
+    async def _add_next(self, connection: PostgresConnection, length: int) -> bool:
         """Add the next partition, if there are fewer than two for the future; return whether it was added."""
         async with self._database.connector.session(connection, _SETTINGS), connection.transaction():
             if not await connection.fetchval(_SQL["lock_partitions"]):
@@ -178,7 +178,7 @@ class Retention(RetentionPort):
             await connection.fetchrow(_SQL["add_part"], first_id(start), first_id(start + length))
             return True
 
-    async def _prune_mixed(self, connection: Connection, rules: Rules, partition: Partition, limit: int) -> Pruned:
+    async def _prune_mixed(self, connection: PostgresConnection, rules: Rules, partition: Partition, limit: int) -> Pruned:
         """Remove the expired trees of a partition that have more than one task and its moves; they have rows elsewhere."""
         total, used, after = Pruned(), 0, partition.lower_id
         while True:
@@ -197,7 +197,7 @@ class Retention(RetentionPort):
                 return add(total, Pruned())
             after = roots[-1]
 
-    async def _drop(self, connection: Connection, rules: Rules, partition: Partition) -> Pruned:
+    async def _drop(self, connection: PostgresConnection, rules: Rules, partition: Partition) -> Pruned:
         values = partition.part, rules.namespace, rules.keep_completed_for, rules.keep_failed_for
         try:
             row = await self._do(connection, "drop_part", *values)

@@ -16,7 +16,7 @@ _SCAN_ROWS = 20_000
 """The newest errors, among which those with common words are looked for."""
 
 
-class Search(SearchPort):
+class PostgresSearch(SearchPort):
     """The `SearchStore` of PostgreSQL."""
 
     async def list_with_words(self, span: Span, words: Sequence[str], limit: int) -> list[Place]:

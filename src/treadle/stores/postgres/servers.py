@@ -13,10 +13,10 @@ from treadle.model.errors import NotOpen, StoreUnavailable
 from treadle.model.tasks import Claim, Server
 from treadle.model.text import safe_logger
 from treadle.stores import leases
-from treadle.stores.postgres.connection.connect import HOT, Connection, Connector, close_connection
+from treadle.stores.postgres.connection.connect import HOT, Connector, PostgresConnection, close_connection
 from treadle.stores.postgres.connection.errors import translated
 from treadle.stores.postgres.connection.signals import Listener
-from treadle.stores.postgres.database import Database, PostgresSession
+from treadle.stores.postgres.database import PostgresDatabase, PostgresSession
 from treadle.stores.postgres.tasks import read_clock
 from treadle.stores.shared import ServerPort
 from treadle.stores.statements import load_statements
@@ -60,18 +60,18 @@ class Attendance:
     async def look(self) -> list[asyncpg.Record] | None:
         """Return the sightings, with sessions if this one has lasted long enough; None without a session."""
 
-        async def look(connection: Connection, age: float) -> list[asyncpg.Record]:
+        async def look(connection: PostgresConnection, age: float) -> list[asyncpg.Record]:
             judges = bool(self._locked) and age >= SETTLED_AFTER
             return await connection.fetch(_SQL["list_sightings"], judges, self._schema)
 
         return await self._listener.use(look)
 
-    async def _open(self, connection: Connection) -> None:
+    async def _open(self, connection: PostgresConnection) -> None:
         self._locked.clear()
         for server_id in sorted(self._ids):
             await self._hold(connection, server_id)
 
-    async def _hold(self, connection: Connection, server_id: str) -> None:
+    async def _hold(self, connection: PostgresConnection, server_id: str) -> None:
         """Take the lock, then record it: a recorded session whose lock nobody holds has ended."""
         try:
             if server_id not in self._locked:
@@ -90,10 +90,10 @@ _TIMEOUT = 5.0
 T = TypeVar("T")
 
 
-class Servers(ServerPort):
+class PostgresServers(ServerPort):
     """The `ServerStore` of PostgreSQL."""
 
-    _database: Database
+    _database: PostgresDatabase
 
     def lease_connection(self) -> PostgresLeaseConnection:
         return PostgresLeaseConnection(self._database.connector)
@@ -122,7 +122,7 @@ class PostgresLeaseConnection:
     def __init__(self, connector: Connector) -> None:
         self._connector = connector
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._connection: Connection | None = None
+        self._connection: PostgresConnection | None = None
         self._closed = False
 
     def renew(self, renewals: Sequence[Renewal], lease_for: int) -> set[str]:
@@ -170,7 +170,7 @@ class PostgresLeaseConnection:
                 await self._drop()
                 raise
 
-    async def _try(self, connection: Connection, work: Callable[[PostgresSession], Awaitable[T]]) -> T:
+    async def _try(self, connection: PostgresConnection, work: Callable[[PostgresSession], Awaitable[T]]) -> T:
         async with self._connector.session(connection, HOT):
             return await work(PostgresSession(connection))
 

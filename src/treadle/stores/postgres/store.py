@@ -17,15 +17,15 @@ from treadle.stores.postgres.connection.address import parse_address
 from treadle.stores.postgres.connection.connect import HOT, READS, STATEMENT_TIMEOUT_FOR, Pool
 from treadle.stores.postgres.connection.errors import REPEATABLE, translated
 from treadle.stores.postgres.connection.failover import watch_timelines
-from treadle.stores.postgres.connection.signals import Listener, Notifier
-from treadle.stores.postgres.database import Database, PostgresSession
-from treadle.stores.postgres.health import HealthReport
-from treadle.stores.postgres.namespaces import Namespaces
-from treadle.stores.postgres.partitions import Retention
-from treadle.stores.postgres.search import Search
-from treadle.stores.postgres.servers import Attendance, Servers
-from treadle.stores.postgres.tasks import Tasks, read_clock
-from treadle.stores.shared import DeadLetters, Log, OperatorPort, Records, Runs, Streams, Traces
+from treadle.stores.postgres.connection.signals import ChannelNotifier, Listener
+from treadle.stores.postgres.database import PostgresDatabase, PostgresSession
+from treadle.stores.postgres.health import PostgresHealth
+from treadle.stores.postgres.namespaces import PostgresNamespaces
+from treadle.stores.postgres.partitions import PostgresRetention
+from treadle.stores.postgres.search import PostgresSearch
+from treadle.stores.postgres.servers import Attendance, PostgresServers
+from treadle.stores.postgres.tasks import PostgresTasks, read_clock
+from treadle.stores.shared import DeadLetterPort, Log, OperatorPort, RecordPort, RunPort, StreamPort, Traces
 from treadle.stores.usage import UsageLedger
 
 COMMIT_TIMEOUT = STATEMENT_TIMEOUT_FOR / 1000
@@ -44,28 +44,28 @@ class PostgresStore(Store):
 
     parallel_commits = 2
 
-    def __init__(self, url: str, *, clock: Clock, pool_size: int = 4, database: Database | None = None) -> None:
-        database = database or Database(parse_address(url), clock)
+    def __init__(self, url: str, *, clock: Clock, pool_size: int = 4, database: PostgresDatabase | None = None) -> None:
+        database = database or PostgresDatabase(parse_address(url), clock)
         self._database = database
         self.url = database.url
         self._pool_size = pool_size
         self._listener: Listener | None = None
-        self._notifier: Notifier | None = None
+        self._notifier: ChannelNotifier | None = None
         self._watching: asyncio.Task[None] | None = None
-        self.tasks = Tasks(database)
-        self.dead_letters = DeadLetters(database)
-        self.runs = Runs(database)
-        self.search = Search(database)
-        self.records = Records(database)
+        self.tasks = PostgresTasks(database)
+        self.dead_letters = DeadLetterPort(database)
+        self.runs = RunPort(database)
+        self.search = PostgresSearch(database)
+        self.records = RecordPort(database)
         self.log = Log(database)
-        self.servers = Servers(database)
+        self.servers = PostgresServers(database)
         self.operators = Operators(database)
         self.usage = UsageLedger(database)
         self.traces = Traces(database)
-        self.streams = Streams(database)
-        self.retention = Retention(database)
-        self.namespaces = Namespaces(database)
-        self.health = HealthReport(database)
+        self.streams = StreamPort(database)
+        self.retention = PostgresRetention(database)
+        self.namespaces = PostgresNamespaces(database)
+        self.health = PostgresHealth(database)
 
     async def open(self, *, migrate: bool = True) -> None:
         database = self._database
@@ -81,7 +81,7 @@ class PostgresStore(Store):
         database.hot = Pool(database.connector, HOT, self._pool_size)
         self._listener = Listener(database.connector, database.clock)
         database.attendance = Attendance(self._listener, database.address.schema)
-        self._notifier = Notifier(database.connector, database.clock)
+        self._notifier = ChannelNotifier(database.connector, database.clock)
         if len(database.address.servers) > 1:
             self._watching = asyncio.create_task(watch_timelines(database.connector, database.clock))
         await database.list_lanes()
@@ -142,7 +142,7 @@ class PostgresStore(Store):
 class Operators(OperatorPort):
     """The `OperatorStore` of PostgreSQL."""
 
-    _database: Database
+    _database: PostgresDatabase
 
     async def set_rate(self, lane_id: int, rate: float | None, burst: int | None) -> None:
         await super().set_rate(lane_id, rate, burst)

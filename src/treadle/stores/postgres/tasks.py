@@ -15,8 +15,8 @@ from treadle.model.names import Lane
 from treadle.model.states import FINAL_TASK_STATES
 from treadle.model.tasks import Task
 from treadle.stores.limits import Key, admit, fill, go_back, list_rated, take_turns
-from treadle.stores.postgres.connection.connect import Connection
-from treadle.stores.postgres.database import Database, PostgresSession
+from treadle.stores.postgres.connection.connect import PostgresConnection
+from treadle.stores.postgres.database import PostgresDatabase, PostgresSession
 from treadle.stores.rules.rates import due_keys, earlier, keys_ahead, stuck_keys
 from treadle.stores.shared import TaskPort, reads
 from treadle.stores.statements import COLUMN_SETS, load_statements
@@ -54,7 +54,7 @@ class Positions:
         self._checked_at = float("-inf")
         self._front_at = float("-inf")
 
-    async def after(self, connection: Connection, lane_ids: Sequence[int]) -> list[Position] | None:
+    async def after(self, connection: PostgresConnection, lane_ids: Sequence[int]) -> list[Position] | None:
         """Return the position to start from in each lane, or None for the front of all."""
         now = self._clock.monotonic()
         if not self._positions:
@@ -108,12 +108,12 @@ _ORDER = attrgetter("priority", "due_at", "id")
 """The order in which tasks are claimed; an update returns them in another one."""
 
 
-class Tasks(TaskPort):
+class PostgresTasks(TaskPort):
     """The `TaskStore` of PostgreSQL."""
 
-    _database: Database
+    _database: PostgresDatabase
 
-    def __init__(self, database: Database) -> None:
+    def __init__(self, database: PostgresDatabase) -> None:
         super().__init__(database)
         self._positions = Positions(database.clock)
         self._fed = ("", "")
@@ -176,7 +176,7 @@ class Tasks(TaskPort):
 
 
 async def _claim(
-    connection: Connection,
+    connection: PostgresConnection,
     lane_ids: Sequence[int],
     owner_id: str,
     lease_for: int,
@@ -197,7 +197,7 @@ async def _claim(
 
 
 async def _claim_unlocked(
-    connection: Connection, lane_ids: Sequence[int], owner_id: str, lease_for: int, limit: int
+    connection: PostgresConnection, lane_ids: Sequence[int], owner_id: str, lease_for: int, limit: int
 ) -> list[asyncpg.Record]:
     """Claim tasks behind a head that another transaction has locked, which no later notification would report.
 
@@ -235,6 +235,6 @@ async def feed(session: PostgresSession, keys: Iterable[Key], after: Key, now: i
     return lanes, (rows[-1][0], rows[-1][1]) if len(rows) == STARVED_LIMIT else ("", ""), token_for
 
 
-async def read_clock(connection: Connection) -> int:
+async def read_clock(connection: PostgresConnection) -> int:
     """Return the database's clock."""
     return int(await connection.fetchval(_SQL["now"]))

@@ -256,7 +256,7 @@ def matches(guard: Claim | Seen, row: GuardedTask) -> bool:
             assert_never(guard)
 
 
-class Part(NamedTuple):
+class UnitPart(NamedTuple):
     """A part of a unit that may be applied: the position of the unit, and the row that the part's guard matched."""
 
     position: int
@@ -264,16 +264,16 @@ class Part(NamedTuple):
     row: GuardedTask | None
 
 
-class Decision(msgspec.Struct):
+class CommitPlan(msgspec.Struct):
     """The units to apply, their parts, and the answers to the other units."""
 
     applied: dict[int, Unit]
-    parts: list[Part]
+    parts: list[UnitPart]
     rows: dict[int, GuardedTask]
     """The row that the guard of each applied unit matched, by position."""
     answers: list[Answer]
 
-    def repeats(self, units: Sequence[Unit]) -> list[Settled]:
+    def repeats(self, units: Sequence[Unit]) -> list[SettledClaim]:
         """Return the settlements of refused units that may have been committed before."""
         return [
             settled
@@ -282,7 +282,7 @@ class Decision(msgspec.Struct):
             for settled in settlements_of(position, unit)
         ]
 
-    def recognise(self, asked: Sequence[Settled], settled: set[int]) -> None:
+    def recognise(self, asked: Sequence[SettledClaim], settled: set[int]) -> None:
         """Answer `done` to each refused unit if all its settlements (by index in `asked`) were committed before."""
         for position in {settlement.position for settlement in asked}:
             if all(index in settled for index, settlement in enumerate(asked) if settlement.position == position):
@@ -297,7 +297,7 @@ class Decision(msgspec.Struct):
         return [row for (task_id, ended), row in locked.items() if not ended and row.waits and task_id not in settled]
 
 
-class Settled(NamedTuple):
+class SettledClaim(NamedTuple):
     """A settlement of a claim by a unit: if the log has it, the unit was committed before."""
 
     position: int
@@ -306,10 +306,10 @@ class Settled(NamedTuple):
     actor: str
 
 
-def settlements_of(position: int, unit: Unit) -> list[Settled]:
+def settlements_of(position: int, unit: Unit) -> list[SettledClaim]:
     """Return the settlements of the unit that leave a trace: the ends and logged parks of its claims."""
     return [
-        Settled(position, part.guard, part.settlement.move, part.settlement.actor or part.guard.owner_id)
+        SettledClaim(position, part.guard, part.settlement.move, part.settlement.actor or part.guard.owner_id)
         for part in split(unit)
         if isinstance(part.guard, Claim) and isinstance(part.settlement, Finish | Park)
     ]
@@ -326,9 +326,9 @@ def end_of(task_id: str, claim_version: int, owner_id: str | None, actor: str | 
     return (*start, what.move, what.state, what.result, what.error, what.error_code, what.fingerprint)
 
 
-def decide(units: Sequence[Unit], snapshot: Snapshot) -> Decision:
+def decide(units: Sequence[Unit], snapshot: Snapshot) -> CommitPlan:
     """Decide the units in order, each as if the applied units before it had been committed."""
-    decision = Decision({}, [], {}, [CLAIM_LOST] * len(units))
+    decision = CommitPlan({}, [], {}, [CLAIM_LOST] * len(units))
     for position, unit in enumerate(units):
         parts = split(unit) if unit.also else [unit]
         refusal = snapshot.refusal(position, unit, parts)
@@ -338,7 +338,7 @@ def decide(units: Sequence[Unit], snapshot: Snapshot) -> Decision:
         decision.applied[position] = unit
         if unit.guard is not None:
             decision.rows[position] = snapshot.tasks[task_key(unit)]
-        decision.parts += [Part(position, part, snapshot.tasks.get(task_key(part)) if part.guard else None) for part in parts]
+        decision.parts += [UnitPart(position, part, snapshot.tasks.get(task_key(part)) if part.guard else None) for part in parts]
         snapshot.advance(unit, parts)
     return decision
 

@@ -288,7 +288,7 @@ def _not_open() -> apsw.Connection:
 SessionWork = Callable[[SqliteSession], Coroutine[Any, Any, T]]
 
 
-class Database:
+class SqliteDatabase:
     """A SQLite database: the channels for writing and reading, the clock, and the lanes that it has."""
 
     channel = ""

@@ -16,7 +16,7 @@ from treadle.stores.shared import Port, reads
 from treadle.stores.sqlite.connection.commits import find_missing, forget
 from treadle.stores.sqlite.connection.connect import connect, read_row, read_value, reading, refuse_writes, translated
 from treadle.stores.sqlite.connection.schema import read_version
-from treadle.stores.sqlite.database import Database, SqliteSession
+from treadle.stores.sqlite.database import SqliteDatabase, SqliteSession
 from treadle.stores.statements import load_statements
 
 if TYPE_CHECKING:
@@ -28,10 +28,10 @@ SIZES_UP_TO = 2 * 1024**3
 """The size in bytes up to which `health` measures tables, because that reads the whole file."""
 
 
-class HealthReport(Port):
+class SqliteHealth(Port):
     """The `HealthStore` of SQLite."""
 
-    _database: Database
+    _database: SqliteDatabase
 
     @reads
     async def describe(self, session: SqliteSession) -> dict[str, object]:

@@ -8,17 +8,17 @@ from treadle.kernel.store.transfer import NamespaceImport, StoredRow
 from treadle.model.names import Lane
 from treadle.stores.rules.namespaces import columns_of, reading_statements, to_common
 from treadle.stores.shared import NamespacePort, TableRow, list_lanes, reads
-from treadle.stores.sqlite.database import Database, SqliteSession
+from treadle.stores.sqlite.database import SqliteDatabase, SqliteSession
 from treadle.stores.statements import load_statements
 
 _SQL = load_statements(__package__, "namespaces.sql")
 _READ = reading_statements(_SQL["read"], ":namespace")
 
 
-class Namespaces(NamespacePort):
+class SqliteNamespaces(NamespacePort):
     """The `NamespaceStore` of SQLite."""
 
-    _database: Database
+    _database: SqliteDatabase
 
     @reads
     async def export_rows(self, session: SqliteSession, namespace: str, receive: Callable[[str, StoredRow], None]) -> None:

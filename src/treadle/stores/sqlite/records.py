@@ -6,7 +6,7 @@ from treadle.kernel.store.records import RecordFilter
 from treadle.stores import shared
 
 
-class Records(shared.Records):
+class SqliteRecords(shared.RecordPort):
     """The `RecordStore` of SQLite."""
 
     def _list_statement(self, which: RecordFilter) -> str:

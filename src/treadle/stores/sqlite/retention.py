@@ -16,7 +16,7 @@ SLACK = 1000
 """The minimum number of free pages that a file keeps, because it will need them again."""
 
 
-class Retention(RetentionPort):
+class SqliteRetention(RetentionPort):
     """The `RetentionStore` of SQLite."""
 
     async def prepare(self, rules: Rules) -> None:

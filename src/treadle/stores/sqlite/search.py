@@ -9,7 +9,7 @@ from treadle.kernel.store.queries import Place
 from treadle.stores.shared import SearchPort, places, values_of
 
 
-class Search(SearchPort):
+class SqliteSearch(SearchPort):
     """The `SearchStore` of SQLite."""
 
     async def list_with_words(self, span: Span, words: Sequence[str], limit: int) -> list[Place]:

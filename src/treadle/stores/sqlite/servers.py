@@ -13,15 +13,15 @@ from treadle.stores.rules.encoding import server_of
 from treadle.stores.shared import ServerPort
 from treadle.stores.sqlite.connection.clocks import ClockWatch
 from treadle.stores.sqlite.connection.connect import writing
-from treadle.stores.sqlite.database import Database, SqliteSession, complete
+from treadle.stores.sqlite.database import SqliteDatabase, SqliteSession, complete
 
 T = TypeVar("T")
 
 
-class Servers(ServerPort):
+class SqliteServers(ServerPort):
     """The `ServerStore` of SQLite."""
 
-    _database: Database
+    _database: SqliteDatabase
 
     def lease_connection(self) -> LeaseConnection:
         return SqliteLeaseConnection(self._database)
@@ -39,7 +39,7 @@ class Servers(ServerPort):
 class SqliteLeaseConnection:
     """A `LeaseConnection`: the writing thread runs its blocking calls in turn, so no event loop can delay them."""
 
-    def __init__(self, database: Database) -> None:
+    def __init__(self, database: SqliteDatabase) -> None:
         self._database = database
         self._watch = None if database.shared is None else ClockWatch(database.clock, database.shared)
         """Compares the clocks of the processes that share a file."""

@@ -18,12 +18,12 @@ from treadle.kernel.store.ports import CHANGED, Store
 from treadle.kernel.store.units import Answer, Unit
 from treadle.model.clock import Clock
 from treadle.stores.commit import commit
-from treadle.stores.shared import DeadLetters, Log, OperatorPort, Runs, Streams, Traces, list_lanes
+from treadle.stores.shared import DeadLetterPort, Log, OperatorPort, RunPort, StreamPort, Traces, list_lanes
 from treadle.stores.sqlite.connection.clocks import check_clocks
 from treadle.stores.sqlite.connection.commits import CommitCounter, check_gone, check_header
 from treadle.stores.sqlite.connection.connect import (
     Checkpointer,
-    Connection,
+    SqliteConnection,
     add_shapes,
     check_place,
     connect,
@@ -33,15 +33,15 @@ from treadle.stores.sqlite.connection.connect import (
     writing,
 )
 from treadle.stores.sqlite.connection.schema import NEWEST, check_version, create_in_memory, migrate_to, read_version
-from treadle.stores.sqlite.connection.sockets import Signals
-from treadle.stores.sqlite.database import Database, InlineChannel, SqliteSession, ThreadChannel
-from treadle.stores.sqlite.health import HealthReport
-from treadle.stores.sqlite.namespaces import Namespaces
-from treadle.stores.sqlite.records import Records
-from treadle.stores.sqlite.retention import Retention
-from treadle.stores.sqlite.search import Search
-from treadle.stores.sqlite.servers import Servers
-from treadle.stores.sqlite.tasks import Tasks, make_lanes
+from treadle.stores.sqlite.connection.sockets import SignalSocket
+from treadle.stores.sqlite.database import InlineChannel, SqliteDatabase, SqliteSession, ThreadChannel
+from treadle.stores.sqlite.health import SqliteHealth
+from treadle.stores.sqlite.namespaces import SqliteNamespaces
+from treadle.stores.sqlite.records import SqliteRecords
+from treadle.stores.sqlite.retention import SqliteRetention
+from treadle.stores.sqlite.search import SqliteSearch
+from treadle.stores.sqlite.servers import SqliteServers
+from treadle.stores.sqlite.tasks import SqliteTasks, make_lanes
 from treadle.stores.usage import UsageLedger
 
 Heard = Callable[[tuple[int, ...]], None]
@@ -101,26 +101,26 @@ class SqliteStore(Store):
 
     def __init__(self, path: str | None, *, clock: Clock, inline: bool = False) -> None:
         self.url = "memory://" if path is None else f"sqlite:///{path}"
-        database = Database(path, clock, inline=inline)
+        database = SqliteDatabase(path, clock, inline=inline)
         self._database = database
         self._create = True
         self._subscribers = Subscribers()
-        self._signals = None if path is None else Signals(path)
+        self._signals = None if path is None else SignalSocket(path)
         self._counter: CommitCounter | None = None
-        self.tasks = Tasks(database)
-        self.dead_letters = DeadLetters(database)
-        self.runs = Runs(database)
-        self.search = Search(database)
-        self.records = Records(database)
+        self.tasks = SqliteTasks(database)
+        self.dead_letters = DeadLetterPort(database)
+        self.runs = RunPort(database)
+        self.search = SqliteSearch(database)
+        self.records = SqliteRecords(database)
         self.log = Log(database)
-        self.servers = Servers(database)
+        self.servers = SqliteServers(database)
         self.operators = OperatorPort(database)
         self.usage = UsageLedger(database)
         self.traces = Traces(database)
-        self.streams = Streams(database)
-        self.retention = Retention(database)
-        self.namespaces = Namespaces(database)
-        self.health = HealthReport(database)
+        self.streams = StreamPort(database)
+        self.retention = SqliteRetention(database)
+        self.namespaces = SqliteNamespaces(database)
+        self.health = SqliteHealth(database)
 
     async def open(self, *, migrate: bool = True) -> None:
         if self._database.path is not None:
@@ -165,7 +165,7 @@ class SqliteStore(Store):
         connection = session.connection
         version = read_version(connection)
         if self._database.path is not None:
-            assert isinstance(connection, Connection)
+            assert isinstance(connection, SqliteConnection)
             self._counter = connection.counter = CommitCounter(connection, self._database.path, self._database.clock)
             if migrate or version != NEWEST:  # the tables may be among what is missing
                 self._counter.check()

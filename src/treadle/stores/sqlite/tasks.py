@@ -23,7 +23,7 @@ from treadle.stores.limits import Key, admit, fill, go_back, list_rated, take_tu
 from treadle.stores.rules.rates import due_keys, earlier, keys_ahead, stuck_keys
 from treadle.stores.shared import TaskPort, lane_rule, list_lanes, reads, uses, writes
 from treadle.stores.sqlite.connection.connect import read_row, read_value, to_json, writing
-from treadle.stores.sqlite.database import Database, SqliteSession
+from treadle.stores.sqlite.database import SqliteDatabase, SqliteSession
 from treadle.stores.statements import load_statements
 from treadle.stores.writes import doubt_effects
 
@@ -37,10 +37,10 @@ _decode = msgspec.json.Decoder().decode
 decode_tasks = msgspec.json.Decoder(list[Task]).decode
 
 
-class Tasks(TaskPort):
+class SqliteTasks(TaskPort):
     """The `TaskStore` of SQLite."""
 
-    _database: Database
+    _database: SqliteDatabase
 
     async def lane_ids(self, lanes: Sequence[Lane]) -> dict[Lane, int]:
         if any(lane not in self._database.lanes for lane in lanes):

@@ -16,9 +16,9 @@ from treadle.model.clock import Clock
 from treadle.model.errors import InvalidInput, NotOpen, StoreBusy, StoreError, StoreUnavailable, Unsupported
 from treadle.stores.commit import commit
 from treadle.stores.postgres.connection.address import parse_address
-from treadle.stores.postgres.connection.connect import Connection
+from treadle.stores.postgres.connection.connect import PostgresConnection
 from treadle.stores.postgres.connection.errors import REPEATABLE, translated
-from treadle.stores.postgres.database import Database, PostgresSession
+from treadle.stores.postgres.database import PostgresDatabase, PostgresSession
 from treadle.stores.postgres.store import PostgresStore
 from treadle.stores.rules.encoding import format_lanes
 from treadle.stores.statements import load_statements
@@ -38,7 +38,7 @@ class Result(NamedTuple):
 Run = Callable[[str, list[str | None]], Awaitable[Result]]
 
 
-class Row(tuple[Any, ...]):
+class NamedRow(tuple[Any, ...]):
     """A row with access by position and by name, as rows of asyncpg have."""
 
     names: Sequence[str]
@@ -61,15 +61,15 @@ class DriverConnection:
     def __init__(self, run: Run, in_transaction: Callable[[], bool]) -> None:
         self._run, self.is_in_transaction = run, in_transaction
 
-    async def fetch(self, statement: str, *values: object) -> list[Row]:
+    async def fetch(self, statement: str, *values: object) -> list[NamedRow]:
         """Execute the statement and return its rows."""
         result = await self._execute(statement, values)
-        rows = [Row(row) for row in result.rows]
+        rows = [NamedRow(row) for row in result.rows]
         for row in rows:
             row.names = result.names
         return rows
 
-    async def fetchrow(self, statement: str, *values: object) -> Row | None:
+    async def fetchrow(self, statement: str, *values: object) -> NamedRow | None:
         """Execute the statement and return its first row."""
         rows = await self.fetch(statement, *values)
         return rows[0] if rows else None
@@ -253,13 +253,13 @@ _SQL = load_statements(__package__, "borrowed.sql")
 _TRIES = 3
 
 
-class BorrowedDatabase(Database):
+class BorrowedDatabase(PostgresDatabase):
     """A database whose only connection belongs to the caller, while the caller's transaction runs."""
 
-    connection: Connection | None = None
+    connection: PostgresConnection | None = None
 
     @asynccontextmanager
-    async def borrow(self, mode: str | None = "hot") -> AsyncIterator[Connection]:
+    async def borrow(self, mode: str | None = "hot") -> AsyncIterator[PostgresConnection]:
         if self.connection is None:
             raise NotOpen
         try:

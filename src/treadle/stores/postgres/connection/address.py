@@ -32,7 +32,7 @@ _ENCODE = (
 
 
 @dataclass(frozen=True, slots=True)
-class Server:
+class DatabaseServer:
     """One server of the database; only `name` may be displayed."""
 
     name: str
@@ -40,7 +40,7 @@ class Server:
 
 
 @dataclass(frozen=True, slots=True)
-class Address:
+class DatabaseAddress:
     """The address of the database. Only `shown` has no passwords and may be displayed."""
 
     shown: str
@@ -50,8 +50,8 @@ class Address:
     """The servers that may be used: `read-write`, `primary` or `any`."""
     dsn: str = field(repr=False)
     direct_dsn: str = field(repr=False)
-    servers: tuple[Server, ...] = field(repr=False)
-    direct_servers: tuple[Server, ...] = field(repr=False)
+    servers: tuple[DatabaseServer, ...] = field(repr=False)
+    direct_servers: tuple[DatabaseServer, ...] = field(repr=False)
 
     @property
     def has_sessions(self) -> bool:
@@ -64,7 +64,7 @@ class Address:
         return f"treadle_{self.schema}"
 
 
-def parse_address(url: str) -> Address:
+def parse_address(url: str) -> DatabaseAddress:
     """Parse a store URL; raises `InvalidStoreUrl`, without secrets in its message."""
     dsn, own = _split(url)
     schema = own.get("schema", DEFAULT_SCHEMA)
@@ -83,7 +83,9 @@ def parse_address(url: str) -> Address:
     target = own.get("target_session_attrs", "read-write" if len(servers) > 1 else "primary")
     if target not in _TARGETS:
         raise InvalidStoreUrl(f"target_session_attrs must be read-write, primary or any (to read from a standby), not {target!r}.")
-    return Address(redacted(url), schema, pgbouncer in ("1", "true"), target, dsn, direct_dsn, servers, _list_servers(direct_dsn))
+    return DatabaseAddress(
+        redacted(url), schema, pgbouncer in ("1", "true"), target, dsn, direct_dsn, servers, _list_servers(direct_dsn)
+    )
 
 
 def redacted(url: str) -> str:
@@ -131,13 +133,13 @@ def _parts(url: str) -> SplitResult:
     return urlsplit(f"{scheme}{slashes}{account}{at}{rest.removeprefix(netloc)}")._replace(netloc=netloc)
 
 
-def _list_servers(dsn: str) -> tuple[Server, ...]:
+def _list_servers(dsn: str) -> tuple[DatabaseServer, ...]:
     """Return the hosts of the URL, each with a URL of its own; hosts are in the authority or in `host` and `port`."""
     parts = _parts(dsn)
     account, at, hosts = parts.netloc.rpartition("@")
     if hosts:
         return tuple(
-            Server(host, _join(parts.scheme, f"{account}{at}{host}", parts.path, parts.query)) for host in hosts.split(",")
+            DatabaseServer(host, _join(parts.scheme, f"{account}{at}{host}", parts.path, parts.query)) for host in hosts.split(",")
         )
     query = dict(parse_qsl(parts.query, keep_blank_values=True))
     named, ports = query.get("host", "").split(","), query.get("port", "").split(",")
@@ -149,7 +151,7 @@ def _list_servers(dsn: str) -> tuple[Server, ...]:
     for host, port in zip(named, ports, strict=True):
         own = {name: value for name, value in (query | {"host": host, "port": port}).items() if value}
         dsn = _join(parts.scheme, parts.netloc, parts.path, urlencode(own, quote_via=quote, safe="/:", errors="replace"))
-        servers.append(Server(f"{host}:{port}" if port else host or "localhost", dsn))
+        servers.append(DatabaseServer(f"{host}:{port}" if port else host or "localhost", dsn))
     return tuple(servers)
 
 

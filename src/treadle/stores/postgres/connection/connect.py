@@ -15,7 +15,7 @@ import asyncpg
 from asyncpg.connect_utils import SessionAttribute
 
 from treadle.model.errors import InvalidStoreUrl
-from treadle.stores.postgres.connection.address import Address, Server
+from treadle.stores.postgres.connection.address import DatabaseAddress, DatabaseServer
 from treadle.stores.postgres.connection.failover import ServerSearch, SplitBrain, Standing
 from treadle.stores.statements import load_statements
 
@@ -73,7 +73,7 @@ _CLOCK = "treadle.clock_offset_ms"
 _SQL = load_statements(__package__, "connect.sql")
 
 
-class Connection(_Connection):
+class PostgresConnection(_Connection):
     """A connection that knows its settings, its clock offset and its event loop.
 
     If a commit may be under way, a statement that takes too long or is canceled ends the connection, before the driver requests its
@@ -119,15 +119,17 @@ class Connector:
     Host names are resolved for each connection. Connections of several threads and event loops come from one connector.
     """
 
-    def __init__(self, address: Address) -> None:
+    def __init__(self, address: DatabaseAddress) -> None:
         self.address = address
         self.clock_offset_for = 0
-        self._primary: dict[bool, Server] = {}
+        self._primary: dict[bool, DatabaseServer] = {}
         """The server that was used last, of those to use with (True) and without `direct`."""
-        self._opened: weakref.WeakSet[Connection] = weakref.WeakSet()
+        self._opened: weakref.WeakSet[PostgresConnection] = weakref.WeakSet()
         self._lock = threading.Lock()
 
-    async def connect(self, settings: dict[str, str], *, direct: bool = False, timeout: float = _COMMAND_TIMEOUT) -> Connection:
+    async def connect(
+        self, settings: dict[str, str], *, direct: bool = False, timeout: float = _COMMAND_TIMEOUT
+    ) -> PostgresConnection:
         """Open a connection with these settings and `timeout` seconds for each statement.
 
         `direct` bypasses PgBouncer if the URL has a `direct_url`. Raises `StoreUnavailable` if no server may be used: each is
@@ -179,15 +181,15 @@ class Connector:
             self.address.shown, servers, self.address.target, lambda server: self._open(server, settings, pooled, timeout)
         )
 
-    async def _open(self, server: Server, settings: dict[str, str], pooled: bool, timeout: float) -> Connection:
+    async def _open(self, server: DatabaseServer, settings: dict[str, str], pooled: bool, timeout: float) -> PostgresConnection:
         async with asyncio.timeout(min(timeout, _CONNECT_TIMEOUT)):
             try:
-                connection: Connection = await asyncpg.connect(
+                connection: PostgresConnection = await asyncpg.connect(
                     server.dsn,
                     command_timeout=timeout,
                     statement_cache_size=0 if pooled else 100,
                     max_cached_statement_lifetime=0,
-                    connection_class=Connection,
+                    connection_class=PostgresConnection,
                     server_settings=None if pooled else settings | {"search_path": self.address.schema},
                     target_session_attrs=SessionAttribute.any,
                 )
@@ -206,14 +208,14 @@ class Connector:
                 raise
         return connection
 
-    def suits(self, connection: Connection, settings: dict[str, str]) -> bool:
+    def suits(self, connection: PostgresConnection, settings: dict[str, str]) -> bool:
         """Whether all settings are applied, so that the connection can be used without `session`."""
         return (
             connection.settings is settings and connection.clock_offset_for == self.clock_offset_for and not self.address.pgbouncer
         )
 
     @asynccontextmanager
-    async def session(self, connection: Connection, settings: dict[str, str]) -> AsyncIterator[None]:
+    async def session(self, connection: PostgresConnection, settings: dict[str, str]) -> AsyncIterator[None]:
         """Use the connection with these settings, which override those before; behind PgBouncer that takes a transaction."""
         wanted = settings | {_CLOCK: str(self.clock_offset_for)}
         if self.address.pgbouncer:
@@ -229,7 +231,7 @@ class Connector:
         yield
 
 
-async def _identify(connection: Connection) -> Standing:
+async def _identify(connection: PostgresConnection) -> Standing:
     """Return the standing of the server, in a transaction: a pooler may use another server for each."""
     with suppress(asyncpg.InsufficientPrivilegeError, asyncpg.UndefinedFunctionError, asyncpg.FeatureNotSupportedError):
         async with connection.transaction():
@@ -238,7 +240,7 @@ async def _identify(connection: Connection) -> Standing:
         return Standing(**dict(await connection.fetchrow(_SQL["identify_roughly"]) or {}))
 
 
-async def close_connection(connection: Connection) -> None:
+async def close_connection(connection: PostgresConnection) -> None:
     """Close the connection, or terminate it if that takes too long."""
     try:
         await connection.close(timeout=_CLOSE_TIMEOUT)
@@ -251,7 +253,7 @@ def sparse(values: list[T]) -> list[T]:
     return [] if values.count(None) == len(values) else values  # type: ignore[arg-type]
 
 
-async def fetch_as(connection: Connection, kind: type[T], statement: str, *values: object) -> list[T]:
+async def fetch_as(connection: PostgresConnection, kind: type[T], statement: str, *values: object) -> list[T]:
     """Return rows as records with the columns as fields, and ids as text."""
     return [kind(**texts(row)) for row in await connection.fetch(statement, *values)]
 
@@ -287,13 +289,13 @@ class Pool:
 
     def __init__(self, connector: Connector, settings: dict[str, str], size: int) -> None:
         self._connector, self._settings = connector, settings
-        self._idle: list[Connection] = []
-        self._used: set[Connection] = set()
+        self._idle: list[PostgresConnection] = []
+        self._used: set[PostgresConnection] = set()
         self._room = asyncio.Semaphore(size)
         self._closed = False
 
     @asynccontextmanager
-    async def connection(self, settings: dict[str, str] | None = None) -> AsyncIterator[Connection]:
+    async def connection(self, settings: dict[str, str] | None = None) -> AsyncIterator[PostgresConnection]:
         """Lend a connection with these settings, or those of the pool; discard it if an error left its state unknown."""
         settings = settings or self._settings
         async with self._room:
@@ -319,7 +321,7 @@ class Pool:
                 else:
                     connection.terminate()
 
-    async def _take(self, settings: dict[str, str]) -> Connection:
+    async def _take(self, settings: dict[str, str]) -> PostgresConnection:
         while self._idle:
             last = range(len(self._idle) - 1, -1, -1)
             connection = self._idle.pop(next((at for at in last if self._idle[at].settings is settings), -1))

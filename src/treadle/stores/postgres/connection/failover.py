@@ -19,11 +19,11 @@ from typing import TYPE_CHECKING
 from treadle.model.clock import Clock
 from treadle.model.errors import StoreUnavailable, TreadleError
 from treadle.model.text import safe_logger
-from treadle.stores.postgres.connection.address import Server
+from treadle.stores.postgres.connection.address import DatabaseServer
 from treadle.stores.postgres.connection.errors import meaning, translated
 
 if TYPE_CHECKING:
-    from treadle.stores.postgres.connection.connect import Connection, Connector
+    from treadle.stores.postgres.connection.connect import Connector, PostgresConnection
 
 HEAD_START = 1.0
 """Seconds for the server that was the primary before, until the others are asked too."""
@@ -79,17 +79,21 @@ class ServerSearch:
     """One search for the server to use, among those of a URL."""
 
     def __init__(
-        self, shown: str, servers: Sequence[Server], target: str, connect: Callable[[Server], Awaitable[Connection]]
+        self,
+        shown: str,
+        servers: Sequence[DatabaseServer],
+        target: str,
+        connect: Callable[[DatabaseServer], Awaitable[PostgresConnection]],
     ) -> None:
         self._shown, self._servers, self._target, self._connect = shown, servers, target, connect
-        self._tasks: dict[Server, asyncio.Task[Connection]] = {}
+        self._tasks: dict[DatabaseServer, asyncio.Task[PostgresConnection]] = {}
 
-    async def find(self, first: Server | None) -> tuple[Server, Connection]:
+    async def find(self, first: DatabaseServer | None) -> tuple[DatabaseServer, PostgresConnection]:
         """Connect to the server to use; raise `StoreUnavailable` with the objection to each if there is none.
 
         `first` gets a head start; the others are asked only if it may not be used.
         """
-        connection: Connection | None = None
+        connection: PostgresConnection | None = None
         if len(self._servers) == 1:
             return self._servers[0], await self._only()
         try:
@@ -110,7 +114,7 @@ class ServerSearch:
         finally:
             await self._discard(connection)
 
-    async def _only(self) -> Connection:
+    async def _only(self) -> PostgresConnection:
         """Connect to the only server; errors of the driver are the caller's to translate."""
         connection = await self._connect(self._servers[0])
         connection.standing.note()
@@ -119,18 +123,18 @@ class ServerSearch:
             raise StoreUnavailable(f"{self._shown} {objection}.")
         return connection
 
-    def _ask(self, server: Server) -> None:
+    def _ask(self, server: DatabaseServer) -> None:
         if server not in self._tasks:
             self._tasks[server] = asyncio.ensure_future(self._connect(server))
 
-    def _pending(self) -> list[asyncio.Task[Connection]]:
+    def _pending(self) -> list[asyncio.Task[PostgresConnection]]:
         return [task for task in self._tasks.values() if not task.done()]
 
-    def _connected(self) -> dict[Server, Connection]:
+    def _connected(self) -> dict[DatabaseServer, PostgresConnection]:
         done = {server: task for server, task in self._tasks.items() if task.done()}
         return {server: task.result() for server, task in done.items() if not task.cancelled() and task.exception() is None}
 
-    def _answers(self) -> dict[Server, Connection]:
+    def _answers(self) -> dict[DatabaseServer, PostgresConnection]:
         """The connections to servers that may be used, as far as is known by now."""
         connected = self._connected()
         for connection in connected.values():
@@ -139,7 +143,7 @@ class ServerSearch:
             server: connection for server, connection in connected.items() if connection.standing.objection(self._target) is None
         }
 
-    def _choose(self) -> tuple[Server, Connection]:
+    def _choose(self) -> tuple[DatabaseServer, PostgresConnection]:
         answers = self._answers()
         if not answers:
             raise self._none()
@@ -169,7 +173,7 @@ class ServerSearch:
                 rejected = False
         return StoreUnavailable(f"No server of {self._shown} can be used now: {'; '.join(reasons)}.", rejected=rejected)
 
-    async def _discard(self, chosen: Connection | None) -> None:
+    async def _discard(self, chosen: PostgresConnection | None) -> None:
         """Close all connections but this one, including those still being opened."""
         pending = self._pending()
         for task in pending:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncpg
 
 from treadle.model.errors import SchemaBehind, SchemaTooNew
-from treadle.stores.postgres.connection.connect import Connection, Connector, close_connection
+from treadle.stores.postgres.connection.connect import Connector, PostgresConnection, close_connection
 from treadle.stores.statements import load_migrations, load_statements
 
 _SQL = load_statements(__package__, "schema.sql")
@@ -18,7 +18,7 @@ LATEST = len(_MIGRATIONS)
 """The version of the schema that this code needs."""
 
 
-async def read_version(connection: Connection) -> int:
+async def read_version(connection: PostgresConnection) -> int:
     """Return the version of the database's schema; 0 without Treadle's tables."""
     try:
         version = await connection.fetchval(_SQL["read_version"])
@@ -67,7 +67,7 @@ async def _migrate(connector: Connector, settings: dict[str, str], target: int, 
         await close_connection(connection)
 
 
-async def _apply_next(connection: Connection, schema: str, target: int, *, only_up: bool) -> bool:
+async def _apply_next(connection: PostgresConnection, schema: str, target: int, *, only_up: bool) -> bool:
     """Apply the next migration towards the target; False if there is none."""
     await connection.execute(_SQL["lock_schema"], schema)
     await connection.execute(_SQL["create_schema"])

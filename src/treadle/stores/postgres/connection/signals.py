@@ -17,7 +17,7 @@ from treadle.model.clock import Clock
 from treadle.model.errors import TreadleError
 from treadle.model.retry import Backoff
 from treadle.model.text import safe_logger
-from treadle.stores.postgres.connection.connect import SESSION, SIGNALS, Connection, Connector, close_connection
+from treadle.stores.postgres.connection.connect import SESSION, SIGNALS, Connector, PostgresConnection, close_connection
 from treadle.stores.postgres.connection.errors import hides_cancellation, translated
 from treadle.stores.rules.encoding import format_lanes, parse_lanes
 from treadle.stores.statements import load_statements
@@ -51,10 +51,10 @@ class Listener:
         self._subscribers: list[Heard] = []
         self._task: asyncio.Task[None] | None = None
         self._ready = asyncio.Event()
-        self._connection: Connection | None = None
+        self._connection: PostgresConnection | None = None
         self._connected_at = 0.0
         self._turn = asyncio.Lock()
-        self.on_open: Callable[[Connection], Awaitable[None]] | None = None
+        self.on_open: Callable[[PostgresConnection], Awaitable[None]] | None = None
         """Called with each new connection, before it is used otherwise."""
 
     async def subscribe(self, heard: Heard) -> Callable[[], None]:
@@ -74,7 +74,7 @@ class Listener:
             self._task = asyncio.create_task(self._listen())
         await self._ready.wait()
 
-    async def use(self, work: Callable[[Connection, float], Awaitable[T]]) -> T | None:
+    async def use(self, work: Callable[[PostgresConnection, float], Awaitable[T]]) -> T | None:
         """Call the work with the connection and its age in seconds; None if there is no connection, or it breaks meanwhile."""
         async with self._turn:
             connection = self._connection
@@ -126,7 +126,7 @@ class Listener:
             self._call(())
             pause = min(_RECONNECTS.after(pause), _POLL_EVERY)
 
-    async def _receive(self, connection: Connection) -> None:
+    async def _receive(self, connection: PostgresConnection) -> None:
         """Pass signals on until the connection ends."""
         ended = asyncio.Event()
         connection.add_termination_listener(lambda _: ended.set())
@@ -150,12 +150,12 @@ class Listener:
             heard(lane_ids)
 
 
-class Notifier:
+class ChannelNotifier:
     """Notifies the schema's channel that lanes have work; a signal that cannot be sent is lost."""
 
     def __init__(self, connector: Connector, clock: Clock) -> None:
         self._connector, self._clock = connector, clock
-        self._connection: Connection | None = None
+        self._connection: PostgresConnection | None = None
         self._turn = asyncio.Lock()
         self._pause = 0.0
         self._silent_until = 0.0

@@ -156,13 +156,13 @@ def to_json(value: object) -> str:
     return _encode(value).decode()
 
 
-class Connection(apsw.Connection):
+class SqliteConnection(apsw.Connection):
     """A connection; the one that writes to a file counts its commits."""
 
     counter: CommitCounter | None = None
 
 
-def connect(path: str | None, *, create: bool = True) -> Connection:
+def connect(path: str | None, *, create: bool = True) -> SqliteConnection:
     """Open a connection without changing the database; None opens a new database in memory.
 
     A new file is readable and writable by its owner only.
@@ -175,7 +175,7 @@ def connect(path: str | None, *, create: bool = True) -> Connection:
         with suppress(OSError):
             os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR | os.O_CLOEXEC, 0o600))
     flags = apsw.SQLITE_OPEN_READWRITE | (apsw.SQLITE_OPEN_CREATE if create else 0)
-    connection = Connection(path or ":memory:", flags=flags, statementcachesize=200)
+    connection = SqliteConnection(path or ":memory:", flags=flags, statementcachesize=200)
     connection.set_busy_handler(wait_for_lock)
     # Otherwise the planner looks at the values of a statement, so that SQLite prepares it again each time they are bound.
     connection.config(apsw.SQLITE_DBCONFIG_ENABLE_QPSG, 1)
@@ -300,7 +300,7 @@ def writing(connection: apsw.Connection) -> AbstractContextManager[object]:
 @contextmanager
 def _transaction(connection: apsw.Connection) -> Iterator[None]:
     """Begin and commit; count the commit if it changed something."""
-    counter = connection.counter if isinstance(connection, Connection) else None
+    counter = connection.counter if isinstance(connection, SqliteConnection) else None
     if counter is not None:
         counter.check()
     connection.execute(_BEGIN)

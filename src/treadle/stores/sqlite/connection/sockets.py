@@ -37,7 +37,7 @@ _log = safe_logger("treadle.stores.sqlite")
 Heard = Callable[[tuple[int, ...]], None]
 
 
-class Signals:
+class SignalSocket:
     """The sender and, while there are subscribers, the receiver of one store."""
 
     def __init__(self, path: str) -> None:
