@@ -156,7 +156,7 @@ async def test_one_call_takes_from_one_lane_and_the_next_finds_the_rest(store):
     assert len(first + second) == 6
 
 
-async def test_an_empty_answer_means_that_nothing_was_ready(store):
+async def test_an_empty_claim_result_means_that_no_task_was_ready(store):
     lanes = [WORK._replace(name=f"lane{number}") for number in range(20)]
     await put(store, *[new_task(lane) for lane in lanes])
     taken = [await claim_one(store, *lanes) for _ in lanes]

@@ -35,7 +35,7 @@ DONE, CLAIM_LOST = Verdict.DONE, Verdict.CLAIM_LOST
 # --- units ---
 
 
-async def test_no_units_have_no_answers(store):
+async def test_a_commit_of_no_units_returns_no_answers(store):
     assert await store.commit([]) == []
 
 
@@ -78,7 +78,7 @@ async def test_of_two_units_on_one_task_in_one_call_the_first_wins(store):
     assert moves_of(await store.log.list_moves(taken.id)) == ["wait"]
 
 
-async def test_if_a_unit_raises_nothing_of_the_call_is_done(store):
+async def test_a_unit_that_raises_rolls_the_whole_call_back(store):
     good, bad = await put_and_claim(store), await put_and_claim(store)
     before = await everything(store)
     units = [
@@ -114,7 +114,7 @@ async def test_many_units_in_one_call_each_do_their_part(store):
 # --- finishing ---
 
 
-async def test_a_finished_task_leaves_the_queue_with_all_that_it_had(store, clock):
+async def test_a_finished_task_leaves_the_queue_with_all_its_rows(store, clock):
     fields = {
         "payload": '{"a":"ü"}',
         "priority": 3,
@@ -334,7 +334,7 @@ async def test_a_late_settle_of_a_task_that_others_have_finished_is_lost(store, 
     assert await everything(store) == before
 
 
-async def test_a_settle_after_a_cancel_is_lost_and_not_taken_for_a_repetition(store):
+async def test_a_settle_after_a_cancel_is_lost_and_not_mistaken_for_a_repetition(store):
     taken = await put_and_claim(store)
     assert await settle(store, seen(taken), cancel()) == DONE
     before = await everything(store)
@@ -344,7 +344,7 @@ async def test_a_settle_after_a_cancel_is_lost_and_not_taken_for_a_repetition(st
     assert (await get(store, taken.id)).state == TaskState.CANCELED
 
 
-async def test_a_settle_after_an_operator_parked_the_task_is_lost_and_not_taken_for_a_repetition(store):
+async def test_a_settle_after_an_operator_parked_the_task_is_lost_and_not_mistaken_for_a_repetition(store):
     taken = await put_and_claim(store)
     assert await settle(store, seen(taken), park(taken, "pause", hold=8, actor="ann")) == DONE
     before = await everything(store)

@@ -42,7 +42,7 @@ async def test_events_are_paged_by_seq(store):
     assert await store.log.find_last_seq() >= seqs[-1]
 
 
-async def test_events_tell_the_namespace_of_live_and_finished_tasks(store):
+async def test_events_have_the_namespace_of_live_and_finished_tasks(store):
     lane = Lane("elsewhere", "handler", "default", "work")
     task = await put_and_claim(store, lane=lane)
     await settle(store, task.claim, park(task))
@@ -101,7 +101,7 @@ async def test_the_last_ends_are_listed_with_the_beginning_of_the_attempt_that_e
     assert [end.state for end in await store.log.list_ends(1)] == ["failed"]
 
 
-async def test_tallies_tell_how_long_tasks_were_due_before_their_first_claim(store, clock):
+async def test_tallies_record_the_queueing_time_before_the_first_claim(store, clock):
     await put_one(store)
     await clock.advance(5_000)
     await settle(store, (await claim_one(store)).claim, succeed())

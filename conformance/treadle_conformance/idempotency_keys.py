@@ -41,7 +41,7 @@ async def test_a_second_task_with_the_key_is_not_stored_and_names_the_first(stor
     assert [task.id for task in await claim(store)] == [first.id]
 
 
-async def test_the_key_stands_for_a_task_that_has_ended(store):
+async def test_the_key_identifies_a_finished_task(store):
     first = keyed()
     await put(store, first)
     await settle(store, (await claim_one(store)).claim, succeed())
@@ -49,7 +49,7 @@ async def test_the_key_stands_for_a_task_that_has_ended(store):
     assert (await put(store, second)).same == {second.id: first.id}
 
 
-async def test_the_key_stands_for_a_task_that_was_pruned_until_its_time_has_passed(store, clock):
+async def test_the_key_identifies_a_pruned_task_until_it_expires(store, clock):
     first = keyed()
     await put(store, first)
     await settle(store, seen(await get(store, first.id)), cancel())
@@ -82,7 +82,7 @@ async def test_keys_are_apart_by_namespace(store):
     assert (await put(store, second)).same == {}
 
 
-async def test_of_two_with_one_key_in_one_call_the_first_is_stored(store):
+async def test_the_first_of_two_tasks_with_one_key_in_one_call_is_stored(store):
     first, second, third, other = keyed(), keyed(), keyed(), keyed("other")
     answers = await store.commit([Unit(tasks=(first, second, other)), Unit(tasks=(third,))])
     assert [answer.same for answer in answers] == [{second.id: first.id}, {third.id: first.id}]
@@ -115,7 +115,7 @@ async def test_a_key_may_come_with_the_end_of_another_task(store):
     assert await store.tasks.find(again.id) is None
 
 
-async def test_where_a_live_task_has_the_unique_key_the_idempotency_key_stands_for_it(store):
+async def test_the_idempotency_key_identifies_the_live_task_with_the_unique_key(store):
     live = await put_one(store, unique_key="u")
     refused, later = keyed(unique_key="u"), keyed()
     answer = await put(store, refused)
@@ -123,7 +123,7 @@ async def test_where_a_live_task_has_the_unique_key_the_idempotency_key_stands_f
     assert (await put(store, later)).same == {later.id: live.id}
 
 
-async def test_it_stands_for_that_one_also_for_others_of_the_same_call(store):
+async def test_a_used_key_names_its_task_for_all_tasks_of_the_call(store):
     live = await put_one(store, unique_key="u")
     first, second, third = keyed(unique_key="u"), keyed(unique_key="u"), keyed()
     answers = await store.commit([Unit(tasks=(first,)), Unit(tasks=(second, third))])

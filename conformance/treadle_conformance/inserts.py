@@ -69,7 +69,7 @@ async def test_a_new_task_is_stored_as_given(store, clock):
     assert found.deadline_at == clock.now() + 60_000
 
 
-async def test_a_new_task_without_a_root_is_a_tree_of_its_own(store):
+async def test_a_new_task_without_a_root_is_its_own_tree(store):
     task = await put_one(store)
     assert (await get(store, task.id)).root_id == task.id
 

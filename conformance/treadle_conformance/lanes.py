@@ -26,7 +26,7 @@ async def test_the_id_of_a_lane_never_changes(store):
     assert second[WORK] == first[WORK] != second[OTHER]
 
 
-async def test_no_lanes_are_no_lanes(store):
+async def test_no_lanes_have_no_ids(store):
     assert await store.tasks.lane_ids([]) == {}
 
 

@@ -157,7 +157,7 @@ async def test_no_renewals_renew_nothing(line):
     assert await line.held([]) == set()
 
 
-async def test_held_names_the_claims_that_are_still_as_given(store, clock, line):
+async def test_held_returns_the_claims_that_are_unchanged(store, clock, line):
     mine, expired, settled = [await put_and_claim(store, lease_for=MINUTE * n) for n in (5, 1, 5)]
     await clock.advance(MINUTE)
     await store.tasks.wake(10)

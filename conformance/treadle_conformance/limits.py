@@ -75,7 +75,7 @@ async def test_tasks_of_other_keys_namespaces_and_without_a_key_are_not_held_bac
 
 
 @pytest.mark.parametrize("ending", [succeed(), fail()])
-async def test_an_end_lets_the_next_in_line_go_on_and_says_in_which_lane(store, ending):
+async def test_an_end_admits_the_next_waiting_task_and_reports_its_lane(store, ending):
     tasks = await put_limited(store, 2, limit=1)
     first = await claim_one(store)
     answer = await commit_one(store, first.claim, ending)
@@ -95,7 +95,7 @@ async def test_the_next_in_line_is_of_the_best_priority_and_then_the_longest_due
     assert await admitted(store) == [late.id]
 
 
-async def test_one_commit_that_ends_many_lets_as_many_go_on(store):
+async def test_one_commit_that_ends_many_tasks_admits_as_many(store):
     tasks = await put_limited(store, 10)
     taken = await claim(store)
     await store.commit([Unit(task.claim, succeed()) for task in taken])
@@ -125,7 +125,7 @@ async def test_a_unit_that_is_sent_twice_admits_once(store):
     assert await admitted(store) == [tasks[1].id]
 
 
-async def test_tasks_that_a_settle_makes_stand_in_line_too(store):
+async def test_tasks_created_by_a_settle_queue_for_a_slot(store):
     (first,) = await put_limited(store, 1, limit=1)
     taken = await claim_one(store)
     follower = new_task(limit_key=KEY)
@@ -190,7 +190,7 @@ async def test_a_released_task_keeps_its_turn(store):
     assert (await claim_one(store)).id == taken.id
 
 
-async def test_a_lease_that_ran_out_keeps_its_place_until_somebody_settles_the_task(store, clock):
+async def test_an_expired_lease_keeps_its_slot_until_the_task_is_settled(store, clock):
     await put_limited(store, 3, limit=2)
     crashed, alive = await claim(store, lease_for=1_000)
     await clock.advance(1_000)
@@ -202,7 +202,7 @@ async def test_a_lease_that_ran_out_keeps_its_place_until_somebody_settles_the_t
     assert await claim(store) == []
 
 
-async def test_a_canceled_task_makes_room_whether_it_runs_or_not(store):
+async def test_canceling_a_running_or_waiting_task_frees_its_slot(store):
     tasks = await put_limited(store, 4, limit=1)
     await claim_one(store)
     for task in tasks[:3]:
@@ -210,7 +210,7 @@ async def test_a_canceled_task_makes_room_whether_it_runs_or_not(store):
     assert await admitted(store) == [tasks[3].id]
 
 
-async def test_a_paused_task_that_goes_on_stands_in_line(store):
+async def test_a_resumed_task_queues_for_a_slot(store):
     tasks = await put_limited(store, 2, limit=1)
     await settle(store, seen(await get(store, tasks[0].id)), park(await get(store, tasks[0].id), "pause", hold=Hold.TASK_PAUSED))
     assert await admitted(store) == [tasks[1].id]
@@ -220,7 +220,7 @@ async def test_a_paused_task_that_goes_on_stands_in_line(store):
     assert (await get(store, tasks[0].id)).hold == Hold.OVER_LIMIT
 
 
-async def test_a_revived_task_stands_in_line(store):
+async def test_a_revived_task_queues_for_a_slot(store):
     await put_limited(store, 2, limit=1)
     first = await claim_one(store)
     await settle(store, first.claim, fail())
@@ -231,7 +231,7 @@ async def test_a_revived_task_stands_in_line(store):
     assert (await claim_one(store)).id == first.id
 
 
-async def test_a_paused_run_gives_the_places_of_its_tasks_up_but_for_those_that_run(store):
+async def test_a_paused_run_frees_the_slots_of_its_unstarted_tasks(store):
     running, waiting = await put_limited(store, 2, limit=2, run_id=RUN_ID)
     await claim(store, limit=1)
     others = await put_limited(store, 2, limit=2)
@@ -245,7 +245,7 @@ async def test_a_paused_run_gives_the_places_of_its_tasks_up_but_for_those_that_
     assert sorted(await admitted(store)) == sorted([waiting.id, others[1].id])
 
 
-async def test_a_lease_that_runs_out_while_the_run_is_paused_gives_its_place_up(store, clock):
+async def test_a_lease_that_expires_while_the_run_is_paused_frees_its_slot(store, clock):
     (running,) = await put_limited(store, 1, limit=1, run_id=RUN_ID)
     await claim_one(store, lease_for=1_000)
     (other,) = await put_limited(store, 1, limit=1)

@@ -49,7 +49,7 @@ async def test_the_retention_of_a_list_is_listed_with_its_other_settings(store):
 # --- pausing ---
 
 
-async def test_nothing_is_taken_from_a_paused_list_and_its_running_work_goes_on(store):
+async def test_a_paused_list_yields_no_claims_and_its_running_work_continues(store):
     await put(store, new_task(), new_task(), new_task(SLOW))
     running = await claim_one(store)
     await store.operators.set_list(DEFAULT_NAMESPACE, DEFAULT_LIST, paused=True)
@@ -60,7 +60,7 @@ async def test_nothing_is_taken_from_a_paused_list_and_its_running_work_goes_on(
     assert await claim(store) == []
 
 
-async def test_a_resumed_list_goes_on_and_its_lanes_are_named(store):
+async def test_a_resumed_list_continues_and_reports_its_lanes(store):
     await put(store, new_task(), new_task(OTHER), new_task(SLOW))
     await store.operators.set_list(DEFAULT_NAMESPACE, DEFAULT_LIST, paused=True)
     lanes = await store.operators.set_list(DEFAULT_NAMESPACE, DEFAULT_LIST, paused=False)
@@ -145,7 +145,7 @@ async def test_an_enqueue_from_before_the_drain_may_be_resent(store):
 # --- caps ---
 
 
-async def test_a_full_lane_takes_no_more_and_nothing_of_the_unit_is_done(store):
+async def test_a_full_lane_refuses_the_whole_unit(store):
     await store.operators.set_backlog_limit(await lane_id_of(store), 3)
     await put(store, new_task(), new_task())
     before = await everything(store)
@@ -241,7 +241,7 @@ async def test_a_claim_that_takes_less_spends_less(store, clock):
     assert len(await claim(store)) == 1
 
 
-async def test_a_lane_without_tokens_does_not_stand_in_the_way_of_others(store):
+async def test_a_lane_without_tokens_does_not_block_others(store):
     await store.operators.set_rate(await lane_id_of(store), 1.0, 1)
     await put(store, *[new_task(priority=-1) for _ in range(3)], new_task(OTHER))
     assert [task.name for task in await claim(store, WORK, OTHER)] == ["work"]

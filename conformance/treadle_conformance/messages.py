@@ -111,7 +111,7 @@ async def test_a_function_that_awaits_nothing_is_woken_by_the_first(store):
     assert [each.id for each in await claim(store)] == [task.id]
 
 
-async def test_more_messages_than_awaited_do_no_harm(store):
+async def test_surplus_messages_do_no_harm(store):
     run, task = await begin_function(store)
     run = await wait_for_messages(store, run, task, 2)
     await tell(store, *(new_message(run) for _ in range(5)))
@@ -157,7 +157,7 @@ async def test_a_task_that_awaits_a_person_is_not_woken(store):
     assert (await get(store, task.id)).wake_at is not None
 
 
-async def test_a_function_of_a_paused_run_is_woken_when_it_goes_on(store):
+async def test_a_function_of_a_paused_run_wakes_on_resume(store):
     run, task = await begin_function(store)
     run = await wait_for_messages(store, run, task, 1)
     await write(store, HoldRun(run.id, held=True))
@@ -199,7 +199,7 @@ async def test_a_message_is_stored_with_the_settlement_that_sends_it(store):
     assert (await get_run(store, run.id)).awaiting == 1
 
 
-async def test_many_units_of_a_call_tell_many_runs(store):
+async def test_many_units_of_a_call_deliver_to_many_runs(store):
     begun = [await begin_function(store) for _ in range(3)]
     runs = [await wait_for_messages(store, run, task, count) for count, (run, task) in enumerate(begun, start=1)]
     units = [Unit(rows=tuple(PutMessage(new_message(run)) for run in runs)) for _ in range(2)]

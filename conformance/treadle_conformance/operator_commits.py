@@ -207,7 +207,7 @@ async def test_a_limited_task_that_is_revived_for_later_takes_its_place_when_it_
     assert (await claim_one(store)).id == taken.id
 
 
-async def test_a_revived_task_starts_its_counters_anew_and_goes_on_counting_attempts(store):
+async def test_a_revived_task_resets_its_counters_except_attempts(store):
     taken = await put_and_claim(store)
     await settle(store, taken.claim, park(taken, "retry", attempt=2, failures=1, takeovers=3))
     again = await claim_one(store)
@@ -244,7 +244,7 @@ async def test_a_revived_task_has_its_unique_key_again(store):
     assert (await put(store, new_task(unique_key="k"))).existing == {"k": taken.id}
 
 
-async def test_a_revived_task_gives_up_a_key_that_another_has_meanwhile(store):
+async def test_a_revived_task_loses_a_key_that_another_task_took(store):
     taken = await put_and_claim(store, unique_key="k")
     await settle(store, taken.claim, fail())
     successor = await put_one(store, unique_key="k")

@@ -64,7 +64,7 @@ async def test_a_callers_limit_that_comes_late_does_so_too(store):
     assert await limit_of(store) == (2, False, 2, 9)
 
 
-async def test_a_lowered_limit_lets_running_work_go_on_and_nothing_else_start(store):
+async def test_a_lowered_limit_lets_running_work_finish_and_starts_none(store):
     await put_limited(store, 8, limit=4)
     running = await claim(store)
     await store.operators.set_limit(DEFAULT_NAMESPACE, KEY, 2)
@@ -153,7 +153,7 @@ async def test_a_revived_task_gets_the_limit_of_its_handler(store):
     assert await admitted(store, HANDLER_KEY) == [taken.id]
 
 
-async def test_tasks_of_a_paused_list_give_their_places_up_to_others(store):
+async def test_tasks_of_a_paused_list_free_their_slots_for_others(store):
     slow = WORK._replace(task_list="slow")
     first = [new_task(slow, limit_key=KEY, limit=2) for _ in range(3)]
     await put(store, *first)

@@ -48,7 +48,7 @@ async def test_an_effect_that_is_begun_again_is_unknown_under_its_new_call(store
     assert [(each.status, each.tool_call_id) for each in await found(store)] == [("unknown", "call-2")]
 
 
-async def test_in_one_call_the_first_that_is_resolved_stays(store):
+async def test_the_first_resolution_in_one_call_wins(store):
     rows = [outcome(RUN), outcome(RUN, "succeeded"), outcome(RUN, "failed"), outcome(RUN)]
     await store.commit([Unit(rows=(PutOutcome(each),)) for each in rows])
     assert [each.status for each in await found(store)] == ["succeeded"]

@@ -59,7 +59,7 @@ async def test_only_the_holder_of_a_preclaimed_task_settles_it(store):
     assert (await claim_one(store, owner="other")).claim == Claim(second.id, 2, "other")
 
 
-async def test_its_lease_runs_out_like_any_other(store, clock):
+async def test_a_preclaimed_lease_expires_normally(store, clock):
     preclaimed = new_task(preclaimed=MINE)
     await put(store, preclaimed)
     await clock.advance(MINUTE)

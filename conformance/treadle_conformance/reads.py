@@ -241,7 +241,7 @@ async def test_moves_are_listed_in_order_of_version_with_the_end_last(store, clo
     assert [move.claim_version for move in moves if move.move != "requeue"] == [1, 2, 3, 4]
 
 
-async def test_something_unknown_has_made_no_moves(store):
+async def test_an_unknown_entity_has_no_moves(store):
     assert await store.log.list_moves(UNKNOWN_ID) == []
 
 

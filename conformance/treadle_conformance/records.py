@@ -39,7 +39,7 @@ async def test_finding_a_record_of_an_unknown_id_or_name_returns_none(store):
     assert await store.records.find_named("default", "schedule", "nothing") is None
 
 
-async def test_a_record_that_is_there_is_left_alone_and_its_unit_with_it(store):
+async def test_an_existing_record_refuses_its_unit_and_is_unchanged(store):
     record = await put_record(store)
     other = new_record()
     again = msgspec.structs.replace(record, body='{"other":1}')
@@ -185,7 +185,7 @@ async def test_concurrent_edits_of_one_version_have_one_winner(database, store):
     assert (await get_record(store, record.id)).version == 1
 
 
-async def test_a_move_is_in_the_log_with_all_that_is_known(store, clock):
+async def test_a_move_is_logged_with_its_full_context(store, clock):
     run = await begin(store)
     record = await put_record(store, run_id=run.id, root_id=run.root_id, trace_id="t")
     vote = edit(record, move="vote", from_state="pending", to_state="pending", actor="bob", data='{"for":1}')

@@ -172,7 +172,7 @@ async def test_a_repeated_seen_unit_is_answered_claim_lost(store):
     assert await everything(store) == before
 
 
-async def test_new_tasks_sent_again_are_there_once(store):
+async def test_resent_new_tasks_are_stored_once(store):
     tasks = (new_task(payload='{"a":1}'), new_task())
     assert (await put(store, *tasks)).verdict == DONE
     before = await everything(store)

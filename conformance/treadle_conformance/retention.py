@@ -105,7 +105,7 @@ async def test_each_end_is_kept_for_its_own_time(store, clock, settlement, days)
     assert await store.tasks.find(task.id) is None
 
 
-async def test_with_a_tree_go_its_records_mail_and_outcomes_and_no_others(database, store, clock):
+async def test_pruning_a_tree_removes_only_its_records_messages_and_outcomes(database, store, clock):
     run, live = await finished_run(store, state="running", tasks=1), await finished_run(store, state="running", tasks=1)
     kept = await write(store, PutRecord(of_live := new_record(root_id=live.id, run_id=live.id)), PutOutcome(outcome(live.id)))
     assert kept.verdict == "done"
@@ -144,7 +144,7 @@ async def test_records_and_outcomes_of_a_tree_go_in_bounded_transactions(store, 
     assert await store.runs.find(run.id) is None
 
 
-async def test_with_a_tree_goes_all_that_belongs_to_it(store, clock):
+async def test_pruning_a_tree_removes_all_its_rows(store, clock):
     run = await finished_run(store, blob="d1")
     retried = await put_and_claim(store)
     await settle(store, retried.claim, park(retried, "retry", attempt=2, failures=1))
@@ -233,7 +233,7 @@ async def test_a_tree_stays_whole_while_one_of_it_is_to_be_kept(store, clock):
     assert await store.tasks.find(failed.id) is None
 
 
-async def test_a_tree_that_came_to_life_between_look_and_removal_is_left_alone(store, clock):
+async def test_a_tree_revived_between_scan_and_removal_is_kept(store, clock):
     task = await ended(store, fail())
     await clock.advance(91 * DAY_FOR)
     page = await store.retention.find_prunable(RULES, None, 10)
@@ -336,7 +336,7 @@ async def test_a_tree_half_pruned_by_a_crash_is_pruned_by_the_next_pass(store, c
     assert await store.runs.list_steps(run.id, None, 10) == []
 
 
-async def test_a_walk_meets_every_end_once_and_stops_where_nothing_is_old_enough(store, clock):
+async def test_a_prune_pass_visits_every_end_once_and_stops_at_the_retention_age(store, clock):
     old = [await ended(store) for _ in range(7)]
     await clock.advance(31 * DAY_FOR)
     for _ in range(9):
@@ -368,7 +368,7 @@ async def test_a_dry_run_counts_prunable_rows_and_changes_nothing(store, clock):
     assert (done.trees, done.tasks) == (report.trees, report.tasks)
 
 
-async def test_a_pass_may_be_made_step_by_step_each_of_few_transactions(store, clock, monkeypatch):
+async def test_a_prune_pass_may_run_in_steps_of_few_transactions(store, clock, monkeypatch):
     root = await ended(store)
     for _ in range(9):
         await ended(store, root_id=root.id)

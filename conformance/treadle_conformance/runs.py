@@ -45,7 +45,7 @@ PLACES = (ROOT, BLOCK, ONE, TWO)
 # --- new runs ---
 
 
-async def test_a_new_run_is_there_with_all_that_came_with_it(store: Store, clock: StoreClock) -> None:
+async def test_a_new_run_is_stored_with_its_steps_and_tasks(store: Store, clock: StoreClock) -> None:
     run = await begin(store, *PLACES, tasks=[ONE], priority=3, task_list="slow", parent_id=UNKNOWN_ID, inputs='{"a":1}')
     assert (run.state, run.version, run.moves, run.steps) == ("running", 0, 1, 0)
     assert (run.priority, run.task_list, run.parent_id, run.inputs) == (3, "slow", UNKNOWN_ID, '{"a":1}')
@@ -70,7 +70,7 @@ async def test_starting_a_run_again_is_done_and_changes_nothing(store: Store) ->
     assert await all_of(store, run) == before
 
 
-async def test_of_many_runs_those_are_found_that_are_finished(store: Store) -> None:
+async def test_finished_runs_are_found_among_many(store: Store) -> None:
     runs = [await begin(store, ROOT) for _ in range(5)]
     ends = {"succeed": "completed", "fail": "failed", "cancel": "canceled", "pause": "paused"}
     for run, (move, state) in zip(runs, ends.items(), strict=False):
@@ -82,7 +82,7 @@ async def test_of_many_runs_those_are_found_that_are_finished(store: Store) -> N
     assert await store.runs.find_many([], sorted(RUN.final)) == []
 
 
-async def test_an_idempotency_key_that_is_taken_names_its_run_and_nothing_of_the_unit_is_done(store: Store) -> None:
+async def test_a_used_idempotency_key_names_its_run_and_refuses_the_unit(store: Store) -> None:
     first = await begin(store, ROOT, idempotency_key="k")
     other = new_run(idempotency_key="k")
     step = new_step(other, ROOT)
@@ -397,7 +397,7 @@ async def test_a_unit_may_make_several_moves(store: Store) -> None:
     assert (await verify(store)).problems == ()
 
 
-async def test_a_move_from_another_state_is_refused_and_nothing_of_the_call_is_done(store: Store) -> None:
+async def test_a_move_from_another_state_is_refused_and_the_call_changes_nothing(store: Store) -> None:
     run = await begin(store, *PLACES, tasks=[ONE])
     other = await begin(store, ROOT)
     (task,) = (await claim_steps(store)).values()

@@ -92,7 +92,7 @@ async def test_servers_are_listed_newest_first(store, clock):
     assert [server.id for server in await store.servers.list_all()] == ["s-2", "s-1", "s-0"]
 
 
-async def test_a_heartbeat_counts_the_others_that_can_be_seen_to_die(store, clock, line):
+async def test_a_heartbeat_counts_the_observable_servers(store, clock, line):
     await store.servers.save(a_server(id="s-0", process="k 1:1"))
     await store.servers.save(a_server(id="s-1", process="k 2:1", state="stopped"))
     await store.servers.save(a_server(id="s-2"))
@@ -224,6 +224,6 @@ async def test_lines_are_not_fenced(store):
     assert len(await store.log.list_lines(taken.id, 10)) == 1
 
 
-async def test_no_lines_are_no_lines(store):
+async def test_an_empty_list_of_lines_stores_nothing(store):
     await store.log.append_lines([])
     assert await store.log.list_lines(new_task().id, 10) == []

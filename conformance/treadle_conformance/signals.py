@@ -38,7 +38,7 @@ async def test_a_subscriber_receives_the_notified_lanes(store):
     stop()
 
 
-async def test_all_subscribers_hear(store):
+async def test_every_subscriber_is_notified(store):
     lane_ids = tuple((await store.tasks.lane_ids([WORK, OTHER])).values())
     listeners = [Heard(), Heard()]
     stops = [await store.subscribe(heard) for heard in listeners]
@@ -49,7 +49,7 @@ async def test_all_subscribers_hear(store):
         stop()
 
 
-async def test_all_processes_hear_of_a_commit_that_is_signaled_or_notified(database, store):
+async def test_a_signaled_or_notified_commit_reaches_all_processes(database, store):
     listeners = [Heard(), Heard()]
     stops = [await each.subscribe(heard) for each, heard in zip((store, await database.open_store()), listeners, strict=True)]
     await store.tasks.lane_ids([WORK])
@@ -76,7 +76,7 @@ async def test_a_subscriber_receives_the_lanes_notified_by_another_process(datab
     stop()
 
 
-async def test_two_processes_hear_each_other(database, store):
+async def test_two_processes_receive_signals_of_each_other(database, store):
     lane_id = (await store.tasks.lane_ids([WORK]))[WORK]
     stores = [store, await database.open_store()]
     listeners = [Heard(), Heard()]

@@ -53,7 +53,7 @@ async def test_the_same_request_is_one_row_and_is_charged_once(store):
     assert await store.usage.find_budget(RUN) == Budget(1000, 40)
 
 
-async def test_a_reservation_that_a_crash_left_is_taken_over_by_the_next_attempt(store):
+async def test_the_next_attempt_takes_a_crashed_reservation_over(store):
     first = await store.usage.reserve(a_request(micros=100), 120)
     second = await store.usage.reserve(a_request(attempt=2, micros=110), 120)
     assert (second.usage.id, second.usage.attempt, second.usage.interrupted) == (first.usage.id, 2, 1)
@@ -70,7 +70,7 @@ async def test_concurrent_reservations_of_two_stores_never_overspend(database, s
     assert await store.usage.find_budget(RUN) == Budget(250, 200)
 
 
-async def test_a_run_without_a_limit_is_counted_all_the_same(store):
+async def test_a_run_without_a_limit_is_counted(store):
     assert await store.usage.find_budget(RUN) is None
     answer = await store.usage.reserve(a_request(), None)
     assert answer.budget == Budget(None, 100)

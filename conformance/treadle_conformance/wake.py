@@ -152,7 +152,7 @@ async def test_a_lease_that_holds_is_not_overdue(store, clock):
     assert not (await store.tasks.wake(100, expire_leases=False)).overdue
 
 
-async def test_without_expire_leases_expired_ones_do_not_stand_in_the_way_of_sleepers(store, clock):
+async def test_without_expire_leases_expired_leases_do_not_block_sleepers(store, clock):
     await put(store, *[new_task() for _ in range(5)])
     await claim(store, lease_for=1_000)
     await put_one(store, OTHER, delay=2_000)
@@ -160,7 +160,7 @@ async def test_without_expire_leases_expired_ones_do_not_stand_in_the_way_of_sle
     assert (await store.tasks.wake(2, expire_leases=False)).count == 1
 
 
-async def test_a_wake_wakes_no_more_than_its_limit_and_says_that_there_is_more(store, clock):
+async def test_a_wake_is_limited_and_reports_that_more_tasks_are_due(store, clock):
     await put(store, *[new_task(delay=10) for _ in range(5)])
     await clock.advance(10)
     first = await store.tasks.wake(3)
@@ -169,7 +169,7 @@ async def test_a_wake_wakes_no_more_than_its_limit_and_says_that_there_is_more(s
     assert (second.count, second.next_for) == (2, None)
 
 
-async def test_a_wake_says_how_long_it_is_until_the_next(store, clock):
+async def test_a_wake_returns_the_time_until_the_next(store, clock):
     await put(store, new_task(delay=5_000), new_task(delay=8_000))
     assert (await store.tasks.wake(10)).next_for == 5_000
     await clock.advance(5_000)

@@ -31,7 +31,7 @@ def test_without_it_the_defaults_are_those_of_the_specification(configuration, m
 
 @pytest.mark.parametrize("name", ["AFL_POLL_INTERVAL_MS", "AFL_MAX_CONCURRENT"])
 @pytest.mark.parametrize("value", ["0", "-1", "2.5", "many", "1e9", "²"])
-def test_a_value_that_makes_no_sense_is_an_error_that_names_the_variable(name, value, monkeypatch):
+def test_an_invalid_value_is_an_error_that_names_the_variable(name, value, monkeypatch):
     monkeypatch.setenv(name, value)
     with pytest.raises(InvalidInput, match=name):
         AgentPollerConfig()

@@ -41,7 +41,7 @@ def test_the_configuration_has_the_defaults_of_the_specification():
 
 
 @pytest.mark.parametrize("name", ["poll_interval_ms", "max_concurrent", "heartbeat_interval_ms"])
-def test_a_configuration_that_makes_no_sense_is_refused(memory, name):
+def test_an_invalid_configuration_is_rejected(memory, name):
     with pytest.raises(InvalidPolicy, match=name):
         a_poller(memory, **{name: 0})
 
@@ -226,7 +226,7 @@ def test_fields_added_to_a_payload_by_runners_are_not_returned(memory, evaluator
     assert memory.get_step(step_id).returns == {"amount": 2.5, "id": "x", "status": ""}
 
 
-def test_a_payload_with_a_key_of_the_runners_own_fails_its_task_and_the_loop_goes_on(memory):
+def test_a_payload_with_a_reserved_key_fails_its_task_and_the_loop_continues(memory):
     poller = a_poller(memory)
     poller.register("x.Y", lambda _: {})
     bad = memory.run(memory.engine.enqueue("x.Y", {"_facet_name": "lies"})).id
@@ -317,7 +317,7 @@ def test_an_agent_can_be_stopped_from_a_callback_and_started_again(memory):
         assert memory.get_task(task_id).state == TaskState.COMPLETED
 
 
-def test_scripts_and_big_expansions_go_on_with_pollers_alone(persistence):
+def test_scripts_and_large_expansions_continue_with_pollers_alone(persistence):
     source = """
     namespace s {
         event facet Item(n: Long) => (n: Long)

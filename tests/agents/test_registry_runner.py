@@ -142,7 +142,7 @@ def test_the_module_patterns_of_the_specification_work(memory, tmp_path):
     assert found == [{"count": 3}, {"data": "africa"}, {"data": "asia"}]
 
 
-def test_a_module_is_loaded_once_per_checksum_and_really_anew_with_the_next(tmp_path):
+def test_a_module_is_loaded_once_per_checksum_and_reloaded_for_the_next(tmp_path):
     path = write(tmp_path, "reg_c.py", "MARK = object()\ndef handle(p):\n    return {'v': 1}\n")
     modules = Modules([tmp_path])
     old = modules.find(HandlerRegistration("x.Y", "reg_c", checksum="1"))
@@ -227,7 +227,7 @@ def test_topics_choose_facets_by_glob(memory, tmp_path):
     assert memory.get_task(other).state == TaskState.PENDING
 
 
-def test_topics_that_match_nothing_and_facets_without_a_handler_are_said_at_start_up(memory, tmp_path, caplog):
+def test_start_up_reports_topics_without_matches_and_facets_without_handlers(memory, tmp_path, caplog):
     write(tmp_path, "reg_g.py", "def handle(p):\n    return {}\n")
     memory.run(memory.engine.kernel.flows.publish("pay", [("pay.afl", ONE)]))
     runner = a_runner(memory, topics=["nothing.*", "billing.*", "x.*"])
@@ -288,9 +288,7 @@ def test_a_module_that_is_not_there_fails_its_tasks_until_it_is(memory, tmp_path
         ("handle = 7\n", "handle", "entrypoint_missing", "no function handle"),
     ],
 )
-def test_a_module_that_cannot_be_used_fails_its_own_tasks_with_the_reason_and_nobody_else_s(
-    memory, tmp_path, text, entrypoint, code, said
-):
+def test_an_unusable_module_fails_only_its_own_tasks_with_the_reason(memory, tmp_path, text, entrypoint, code, said):
     write(tmp_path, "reg_bad.py", text)
     write(tmp_path, "reg_good.py", "def handle(p):\n    return {'fine': True}\n")
     runner = a_runner(memory)
@@ -385,13 +383,13 @@ def test_requirements_are_checked_and_reported(memory, tmp_path, caplog):
         {"requirements": [""]},
     ],
 )
-def test_a_registration_that_makes_no_sense_is_refused(memory, fields_):
+def test_an_invalid_registration_is_rejected(memory, fields_):
     with pytest.raises(InvalidInput):
         a_runner(memory).register_handler(**{"facet_name": "x.Y", "module_uri": "m", **fields_})
     assert memory.list_handler_registrations() == []
 
 
-def test_metadata_is_given_anew_to_each_call(memory, tmp_path):
+def test_each_call_receives_its_own_copy_of_the_metadata(memory, tmp_path):
     write(
         tmp_path,
         "reg_i.py",
@@ -426,7 +424,7 @@ def test_update_step_shows_partial_results_while_a_handler_runs(memory, tmp_path
     assert memory.get_step(step_id).returns == {"status": "half", "id": "x"}
 
 
-def test_a_module_that_has_somebody_else_s_name_does_not_take_it(tmp_path):
+def test_a_module_cannot_replace_another_of_the_same_name(tmp_path):
     import json
 
     write(tmp_path, "json.py", "def handle(p):\n    return {'mine': True}\n")
@@ -527,7 +525,7 @@ def test_nothing_installed_is_a_handler_even_below_a_root(tmp_path: Path, root: 
             modules.locate(path.as_uri())
 
 
-def test_a_function_that_a_handler_module_imported_is_no_handler(tmp_path: Path):
+def test_a_function_imported_by_a_handler_module_is_not_a_handler(tmp_path: Path):
     (tmp_path / "imported_hands.py").write_text("def ours(payload): return {}\n")
     (tmp_path / "importing_hands.py").write_text(
         "from functools import partial\nfrom os import system\nfrom subprocess import Popen, run\nfrom imported_hands import ours\n"
@@ -541,7 +539,7 @@ def test_a_function_that_a_handler_module_imported_is_no_handler(tmp_path: Path)
             modules.find(HandlerRegistration("x.Y", "importing_hands", entrypoint))
 
 
-def test_the_root_folder_is_no_default(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+def test_the_root_folder_is_not_a_default(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
     (tmp_path / "hands.py").write_text("def handle(payload): return {}")
     monkeypatch.chdir("/")
     with pytest.raises(OutsideRoots, match="there is none"):

@@ -76,7 +76,7 @@ def test_the_configuration_has_the_defaults_of_the_specification():
 
 
 @pytest.mark.parametrize("bad", [{"lock_extend_interval_ms": 0}, {"http_port": 70_000}, {"http_max_port_attempts": 0}])
-def test_a_configuration_that_makes_no_sense_is_refused(bad):
+def test_an_invalid_configuration_is_rejected(bad):
     with pytest.raises(InvalidPolicy):
         RunnerConfig(**bad)
 
@@ -134,7 +134,7 @@ def test_a_service_handles_event_tasks_and_starts_workflows_by_task(persistence)
         ({"flow_id": "pay", "workflow_name": "No"}, "workflow_not_found"),
     ],
 )
-def test_a_start_by_task_that_makes_no_sense_fails_that_task(memory, data, code):
+def test_an_invalid_start_by_task_fails_that_task(memory, data, code):
     memory.run(memory.engine.kernel.flows.publish("pay", [("pay.afl", ONE)]))
     service = a_service(memory, ToolRegistry())
     task = TaskDefinition(uuid="", name="afl:execute", data=data)
@@ -163,7 +163,7 @@ def test_health_and_status_are_served_on_the_first_free_port(memory):
     assert service.http_port is None
 
 
-def test_a_port_range_that_is_full_is_said_before_anything_is_claimed(memory):
+def test_a_full_port_range_is_reported_before_any_claim(memory):
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
@@ -191,7 +191,7 @@ def test_start_up_messages_name_idle_topics_and_unserved_facets(memory):
     ]
 
 
-def test_a_tool_that_raises_fails_its_step_and_the_service_goes_on(memory):
+def test_a_tool_that_raises_fails_its_step_and_the_service_continues(memory):
     def broken(_: dict) -> dict:
         raise ValueError("broken tool")
 
@@ -244,7 +244,7 @@ def test_a_lock_on_a_work_item_is_extended_while_it_is_processed_so_that_no_othe
         until(lambda: persistence.get_task(task_id).state == TaskState.COMPLETED)
 
 
-def test_a_service_handles_max_concurrent_work_items_at_once_in_threads(memory):
+def test_a_service_handles_max_concurrent_work_items_concurrently_in_threads(memory):
     meet = threading.Barrier(3, timeout=BOUND)
     names: set[str] = set()
 

@@ -95,7 +95,7 @@ def test_a_server_that_stops_beating_is_shown_as_lost_and_its_work_is_taken_over
         assert store.get_task(task_id).state == TaskState.COMPLETED
 
 
-def test_a_server_is_saved_pinged_and_listed_by_hand(persistence):
+def test_a_server_is_saved_pinged_and_listed_through_the_store(persistence):
     given = ServerDefinition(
         uuid="s-1",
         server_group="g",
@@ -117,7 +117,7 @@ def test_a_server_is_saved_pinged_and_listed_by_hand(persistence):
     assert [server.uuid for server in persistence.list_servers()] == ["s-1"]
 
 
-def test_a_loop_that_cannot_go_on_leaves_the_server_in_error(memory):
+def test_a_loop_that_cannot_continue_leaves_the_server_in_error(memory):
     class Broken(AgentPoller):
         def prepare(self) -> None:
             raise StoreUnavailable("nothing works")

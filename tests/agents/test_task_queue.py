@@ -113,7 +113,7 @@ def test_a_payload_key_that_starts_with_an_underscore_is_refused_when_a_task_is_
         add(memory, _facet_name="x")
 
 
-def test_a_claim_that_nobody_settles_is_free_for_others_after_two_minutes(tmp_path):
+def test_an_unsettled_claim_expires_after_two_minutes(tmp_path):
     from treadle import Engine
     from treadle.settings import Settings
     from treadle.testing import ManualClock

@@ -79,7 +79,7 @@ async def test_an_approval_records_the_caller_and_the_task_continues_with_its_ed
     assert [(move.move, move.actor) for move in shown.moves] == [("approve", "local")]
 
 
-async def test_several_are_decided_each_by_itself(scene: Scene):
+async def test_each_approval_of_a_batch_is_decided_independently(scene: Scene):
     ids = await ask(scene.engine, 2)
     await scene.api.approvals.deny(ids[0])
     answers = (await scene.api.approvals.decide_many([*ids, NOBODY], "approve")).answers
@@ -99,7 +99,7 @@ async def test_invalid_decisions_are_refused(scene: Scene):
         await scene.api.approvals.approve(approval_id)
 
 
-async def test_nobody_decides_under_another_name_or_for_a_group_that_they_claim():
+async def test_a_decider_cannot_assume_another_name_or_group():
     async with Engine("memory://") as engine:
         (approval_id,) = await ask(engine, deciders=["ada", "leads"])
         eve = Operations(engine, replace(OPEN, actor="eve"))

@@ -72,7 +72,7 @@ async def test_a_worker_that_does_not_have_the_job_changes_nothing(scene: Scene)
     assert (await api.update_status(made.id, "worker-2", "completed")).status == "completed"
 
 
-async def test_a_job_that_is_held_through_another_process_is_fenced_by_its_worker_too():
+async def test_a_job_claimed_through_another_process_is_fenced_by_its_worker():
     async with Engine("memory://") as engine:
         api = Operations(engine, OPEN).dispatch
         made = await api.enqueue(issue())

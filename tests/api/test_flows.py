@@ -61,7 +61,7 @@ async def test_bad_sources_are_an_answer_and_no_error(scene: Scene):
         await scene.api.flows.validate([])
 
 
-async def test_sources_are_formatted_or_said_to_have_no_syntax(scene: Scene):
+async def test_sources_are_formatted_or_reported_as_invalid(scene: Scene):
     done = await scene.api.flows.format([SourceText("a.afl", "namespace a{facet F(n:Long)}"), SourceText("b.afl", "facet (")])
     assert (done.valid, [(each.name, each.changed) for each in done.sources]) == (False, [("a.afl", True)])
     assert [each.source for each in done.diagnostics] == ["b.afl"]

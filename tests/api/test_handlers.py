@@ -95,7 +95,7 @@ async def test_a_module_that_is_not_there_may_come_and_one_outside_the_roots_may
         await scene.api.handlers.register("x.Z", "billing", entrypoint="not a name")
 
 
-async def test_a_handler_is_tried_in_a_process_of_its_own(scene: Scene, here: Path):
+async def test_a_handler_dry_run_uses_a_separate_process(scene: Scene, here: Path):
     import os
 
     await scene.api.handlers.register("billing.Pay", "billing", entrypoint="pay")

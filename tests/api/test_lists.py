@@ -42,7 +42,7 @@ async def test_rates_caps_and_limits_are_set_and_removed(scene: Scene):
     assert (await lists.limits()).limits == []
 
 
-async def test_the_workers_that_a_list_could_use_are_told_with_the_reason(scene: Scene):
+async def test_the_desired_workers_of_a_list_are_reported_with_the_reason(scene: Scene):
     await scene.api.tasks.enqueue("greet")
     found = await scene.api.lists.desired("default", name="greet", concurrency=2, least=1, most=4)
     assert (found.task_list, found.name, found.desired, found.ready, found.target_for) == ("default", "greet", 1, 1, 30_000)

@@ -52,7 +52,7 @@ async def test_an_objective_behind_a_blocked_one_shows_that_blocker(scene: Scene
         assert [blocker.objective_status for blocker in each.open_blockers] == ["BLOCKED"]
 
 
-async def test_all_that_followed_from_an_objective_is_shown(scene: Scene, tmp_path: Path):
+async def test_everything_caused_by_an_objective_is_shown(scene: Scene, tmp_path: Path):
     use_topology(scene.engine, tmp_path)
     made = await scene.api.objectives.add("Do it")
     await scene.api.objectives.approve(made.objective_id)

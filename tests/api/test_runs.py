@@ -75,7 +75,7 @@ async def test_inputs_are_validated_by_default(scene: Scene):
     assert (await scene.api.runs.start_from_source(SOURCES, "Brew", {}, lenient=True)).created
 
 
-async def test_a_key_stands_for_the_first_run_and_a_published_flow_is_started_by_name(scene: Scene):
+async def test_a_key_identifies_the_first_run_and_a_published_flow_is_started_by_name(scene: Scene):
     await scene.engine.kernel.flows.publish("tea", [("tea.afl", TEA)])
     inputs = {"litres": 0.5, "cups": []}
     first = await scene.api.runs.start("tea", inputs=inputs, idempotency_key="k", task_list="kitchen", priority=2)
@@ -299,7 +299,7 @@ async def test_a_signal_that_was_sent_is_no_longer_awaited(scene: Scene):
         assert set((await scene.api.runs.get(run_id)).awaited_signals) == left
 
 
-async def test_a_signal_says_whether_something_waits_for_it(scene: Scene):
+async def test_a_signal_reports_its_waiter(scene: Scene):
     @scene.engine.function("order")
     async def order(payload: dict[str, int], ctx: object) -> object:
         return [await ctx.wait_for("go"), await ctx.wait_for("more")]  # type: ignore[attr-defined]

@@ -10,7 +10,7 @@ from tests.api.conftest import Scene
 from treadle.model.errors import TreadleError
 
 
-async def test_an_idle_system_is_well(scene: Scene):
+async def test_an_idle_system_has_no_problems(scene: Scene):
     status = await scene.api.system.status()
     assert (status.health, status.reasons, status.store.kind) == ("ok", [], "memory")
     assert (status.tasks.ready, status.runs, status.dead_letters, status.servers) == (0, {}, 0, {})
@@ -23,7 +23,7 @@ async def test_internal_engine_tasks_are_not_counted_as_waiting(scene: Scene):
     assert (status.tasks.waiting, status.tasks.held, status.engine_tasks >= 2) == (0, 0, True)
 
 
-async def test_pending_work_is_counted_and_unserved_tasks_are_a_problem(scene: Scene):
+async def test_pending_work_is_counted_and_unserved_tasks_are_problems(scene: Scene):
     await scene.api.tasks.enqueue("nobody.Does")
     await scene.api.tasks.enqueue("greet", {"name": "Ada"}, delay=3600)
     await scene.engine.schedules.create("nightly", cron="0 3 * * *", task="greet")

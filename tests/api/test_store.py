@@ -54,7 +54,7 @@ async def test_rules_of_lists_are_shown_and_set(scene: Scene):
     assert (await scene.api.store.keeps()).lists == [rule]
 
 
-async def test_a_pass_is_made_in_steps_after_a_dry_run(scene: Scene):
+async def test_a_prune_pass_runs_in_steps_after_a_dry_run(scene: Scene):
     made = await finish(scene, 3)
     dry = await scene.api.store.prune(older_than=0, dry_run=True)
     assert (dry.trees, dry.tasks, dry.dry_run) == (3, 3, True)

@@ -25,7 +25,7 @@ async def test_a_task_is_enqueued_done_and_shown(scene: Scene):
     assert [move.to_state for move in shown.moves] == ["completed"]
 
 
-async def test_a_failed_task_says_how_and_can_be_retried(scene: Scene):
+async def test_a_failed_task_shows_its_error_and_can_be_retried(scene: Scene):
     made = await scene.api.tasks.enqueue("fail")
     async with scene.engine.worker():
         ended = await scene.api.tasks.result(made.id, wait_for=30)

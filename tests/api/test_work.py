@@ -62,7 +62,7 @@ async def test_a_worker_that_lost_its_claim_cannot_complete(scene: Scene):
     assert (await scene.api.tasks.result(made.id)).result == {"from": "quick"}
 
 
-async def test_a_task_can_wait_ask_and_be_given_back(scene: Scene):
+async def test_a_task_can_wait_ask_and_be_released(scene: Scene):
     worker = await scene.api.work.register("w", ["images.Shrink"])
     made = await scene.api.tasks.enqueue("images.Shrink")
 
@@ -115,7 +115,7 @@ async def test_workers_of_the_same_name_in_other_namespaces_are_separate(tmp_pat
         assert [each.state for each in (await own.beat(worker.worker_id, claims=[held])).claims] == ["held"]
 
 
-async def test_a_task_of_nobody_is_not_found(scene: Scene):
+async def test_a_task_of_an_unknown_id_is_not_found(scene: Scene):
     worker = await scene.api.work.register("w", ["images.*"])
     with pytest.raises(TaskNotFound):
         await scene.api.work.complete("01935b8e-7c3a-7000-8000-000000000000", worker.worker_id, 1)

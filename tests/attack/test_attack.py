@@ -50,7 +50,7 @@ def test_sound_evidence_is_accepted() -> None:
         (lambda it: it.charges["w1"].append("d1"), "more often than its handler"),
     ],
 )
-def test_falsified_evidence_is_found_out(falsify: Callable[[Evidence], object], found: str) -> None:
+def test_falsified_evidence_is_detected(falsify: Callable[[Evidence], object], found: str) -> None:
     evidence = copy.deepcopy(SOUND)
     falsify(evidence)
     assert any(found in problem for problem in judge(evidence))

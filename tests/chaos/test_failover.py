@@ -112,7 +112,7 @@ async def test_standbys_are_refused_unless_they_may_be_read(three: Cluster) -> N
             await put(reader, new_task())
 
 
-async def test_two_primaries_that_nothing_orders_are_both_refused(three: Cluster, caplog: pytest.LogCaptureFixture) -> None:
+async def test_two_unordered_primaries_are_both_refused(three: Cluster, caplog: pytest.LogCaptureFixture) -> None:
     async with opened(three.url) as store:
         await put(store, new_task())
     three.primary.kill()
@@ -271,7 +271,7 @@ async def test_the_log_says_why_no_server_can_be_used(three: Cluster, caplog: py
 @pytest.mark.soak
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize("synchronous", [True, False], ids=["synchronous", "asynchronous"])
-def test_work_goes_on_after_failovers(synchronous: bool) -> None:
+def test_work_continues_after_failovers(synchronous: bool) -> None:
     plan = Plan("failover", 400, 5, 0, workers=4, patience=BOUND, chunk=20, backlog=100)
     done = asyncio.run(fail_over(plan, lambda line: None, synchronous=synchronous, ways=(KILLED, ISOLATED)))
     assert not done.broken, as_text(done)
@@ -282,7 +282,7 @@ def test_work_goes_on_after_failovers(synchronous: bool) -> None:
 @pytest.mark.soak
 @pytest.mark.timeout(3600)
 @pytest.mark.skipif(missing() is not None, reason=str(missing()))
-def test_work_goes_on_after_failovers_by_patroni() -> None:
+def test_work_continues_after_failovers_by_patroni() -> None:
     """The old primary is killed, cut off, left without its Patroni so that two servers take writes, and frozen."""
     plan = Plan("patroni", 800, 5, 0, workers=4, patience=BOUND, chunk=20, backlog=100)
     done = asyncio.run(fail_over_by_patroni(plan, lambda line: None, BY_PATRONI))

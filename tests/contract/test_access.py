@@ -424,7 +424,7 @@ async def test_a_closed_session_is_rejected_immediately_and_closing_is_idempoten
     assert [(move.move, move.actor) for move in moves] == [("open", "ada"), ("close", "ada")]
 
 
-async def test_nobody_closes_a_session_without_its_cookie(gate, store, clock):
+async def test_a_session_cannot_be_closed_without_its_cookie(gate, store, clock):
     opened = await gate.sessions.open(await gate.make())
     far = Gate(store, clock, "elsewhere")
     for shown in ("", "nonsense", other_secret(opened.cookie), Credential(UNKNOWN_ID, opened.cookie[-43:]).text("tds")):
@@ -455,7 +455,7 @@ async def test_tokens_and_sessions_are_not_interchangeable(gate):
     assert await gate.session_refusal(Credential(opened.access.token_id or "", secret[-43:]).text("tds")) == "unknown"
 
 
-async def test_sessions_that_nobody_closed_are_ended_by_later_ones_and_pruned(gate, store):
+async def test_unclosed_sessions_are_ended_by_later_ones_and_pruned(gate, store):
     secret = await gate.make()
     first = [await gate.sessions.open(secret) for _ in range(3)]
     await gate.advance(12 * HOUR - SECOND)

@@ -110,7 +110,7 @@ async def test_asking_parks_the_task_and_stores_the_question_in_one_unit(desk, c
     await check(desk.store)
 
 
-async def test_a_worker_that_lost_its_claim_asks_nobody(desk):
+async def test_a_worker_that_lost_its_claim_requests_no_approval(desk):
     task = await put_and_claim(desk.store)
     decided = settlement(task, AwaitingApproval(ApprovalRequest.of("Refund?")), RetryPolicy())
     await desk.queue.cancel(task.id)
@@ -176,7 +176,7 @@ async def test_an_unauthorized_decision_is_refused_naming_the_deciders(desk):
     assert (await desk.approvals.decide(shown.id, "approve", actor="eve", groups=["ops"])).state == "approved"
 
 
-async def test_a_decision_after_expiry_is_refused_even_before_anybody_noticed(desk, clock):
+async def test_a_decision_after_expiry_is_refused_even_before_the_expiry_is_recorded(desk, clock):
     task, shown = await desk.ask(expires=60)
     await clock.advance(MINUTE)
     with raises_code("decided_too_late") as raised:
@@ -218,7 +218,7 @@ async def test_edits_of_an_approval_reach_the_task(desk):
     assert decode(move.data)["edits"] == {"amount": 3}
 
 
-async def test_edits_that_are_not_allowed_or_make_no_sense_are_refused(desk):
+async def test_forbidden_and_invalid_edits_are_refused(desk):
     _, shown = await desk.ask()
     with raises_code("edits_not_allowed") as raised:
         await desk.approvals.decide(shown.id, "approve", actor="ada", edits={"amount": 3})
@@ -235,7 +235,7 @@ async def test_edits_that_are_not_allowed_or_make_no_sense_are_refused(desk):
     assert await desk.moves(shown.id) == []
 
 
-async def test_several_are_decided_each_by_itself(desk):
+async def test_each_approval_of_a_batch_is_decided_independently(desk):
     shown = [(await desk.ask(deciders=names))[1] for names in (["ada"], ["bob"], [])]
     missing = ids.new_id()
     answers = (await desk.approvals.decide_many([*[each.id for each in shown], missing], "approve", actor="ada")).answers
@@ -304,7 +304,7 @@ async def test_people_are_reminded_and_others_brought_in(telling_desk, clock):
     await check(store)
 
 
-async def test_a_task_that_is_looked_at_too_early_waits_on(desk, clock):
+async def test_a_task_examined_too_early_keeps_waiting(desk, clock):
     task, shown = await desk.ask(expires=60)
     seen = Seen(task.id, task.version, task.claim_version)
     woken = Park("resume", task.state, 1, 0, 0, checkpoint=task.checkpoint)

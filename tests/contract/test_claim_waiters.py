@@ -192,7 +192,7 @@ async def test_a_worker_that_has_left_elsewhere_waits_no_longer(bench: Bench) ->
         await waiting
 
 
-async def test_a_lane_with_a_rate_is_looked_at_when_it_has_a_token(bench: Bench) -> None:
+async def test_a_waiting_claim_gets_a_task_when_its_lane_has_a_token(bench: Bench) -> None:
     await bench.engine.kernel.lists.limit_rate("default", "job", 0.2, 1)
     worker_id = await bench.worker("job")
     for _ in range(2):
@@ -345,7 +345,7 @@ async def test_an_answer_that_a_canceled_caller_never_read_is_released(bench: Be
     assert (await bench.one(await bench.worker("job"))).task.id == task_id
 
 
-async def test_a_caller_that_goes_away_while_it_waits_leaves_nothing_behind(bench: Bench) -> None:
+async def test_a_caller_that_disconnects_while_waiting_leaves_nothing_behind(bench: Bench) -> None:
     gone, other = await bench.worker("job"), await bench.worker("job")
     first = bench.waiting_claim(gone)
     await bench.waits()

@@ -208,7 +208,7 @@ async def test_retrying_a_job_with_unknown_outcome_looks_it_up_by_its_old_token(
     assert found != "nothing" or stub.started[-1][1] != old
 
 
-async def test_a_retry_of_a_job_with_a_known_fate_does_not_look_for_it(stage: Stage) -> None:
+async def test_a_retry_of_a_job_with_a_known_outcome_does_not_look_it_up(stage: Stage) -> None:
     stub = Finding([ExternalProductionFailure("no"), RenderEvent({"n": 1})], found=[])
     stage.engine.specialist("render", stub)
     task_id = await stage.dispatch()

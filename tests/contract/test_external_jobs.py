@@ -51,7 +51,7 @@ class Listening(StubExternalSpecialist):
         return await super().start(payload, ctx)
 
 
-async def test_a_canceled_job_is_resolved_and_its_service_told_by_a_task_of_its_own(stage: Stage) -> None:
+async def test_a_canceled_job_is_resolved_and_a_separate_task_notifies_its_service(stage: Stage) -> None:
     stub = StubExternalSpecialist()
     stage.engine.specialist("render", stub)
     task_id = await stage.dispatch()
@@ -169,7 +169,7 @@ async def test_a_poll_of_another_type_fails_the_job(stage: Stage) -> None:
         (RuntimeError("boom"), "specialist_raised"),
     ],
 )
-async def test_a_start_that_makes_no_sense_or_fails_is_final_and_has_a_code(stage: Stage, outcome: Any, code: str) -> None:
+async def test_an_invalid_or_failing_start_is_final_and_has_a_code(stage: Stage, outcome: Any, code: str) -> None:
     stage.engine.specialist("render", StubExternalSpecialist(start_outcome=outcome))
     task = await stage.task(await stage.dispatch(retry=3))
     assert (task.state, task.error_code, task.failures) == ("failed", code, 0)
@@ -192,7 +192,7 @@ async def test_a_handle_needs_a_poll(stage: Stage) -> None:
         assert (await stage.task(await stage.dispatch(name))).error_code == "poll_not_supported"
 
 
-async def test_a_handle_that_makes_no_sense_from_a_poll_is_a_poll_that_raised(stage: Stage) -> None:
+async def test_an_invalid_handle_from_a_poll_counts_as_a_failed_poll(stage: Stage) -> None:
     stage.engine.specialist("render", StubExternalSpecialist([ExternalProductionHandle("a", -1), RenderEvent({"n": 1})]))
     task_id = await stage.dispatch()
     await stage.tick(1)
@@ -377,7 +377,7 @@ async def test_jobs_wait_out_the_grace_period_where_servers_come_and_go(stage: S
     assert (await stage.task(task.id)).error_code == "specialist_unregistered"
 
 
-async def test_a_handler_of_the_same_name_never_stands_for_a_specialist(stage: Stage) -> None:
+async def test_a_handler_of_the_same_name_never_replaces_a_specialist(stage: Stage) -> None:
     called = []
 
     @stage.engine.handler("render")

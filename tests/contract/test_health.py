@@ -38,7 +38,7 @@ def verdicts(health: StoreHealth) -> dict[str, str]:
     return {finding.name: finding.verdict for finding in found}
 
 
-async def test_a_store_tells_its_sizes_and_versions(store):
+async def test_a_store_reports_its_sizes_and_versions(store):
     await put_one(store)
     health = await store.health.check()
     assert health.bytes > 0
@@ -127,7 +127,7 @@ def test_each_risk_of_sqlite_is_reported(changed, name):
 
 
 @pytest.mark.parametrize("database", ["sqlite", "memory"], indirect=True)
-async def test_a_backup_has_all_that_was_there_and_is_never_written_over(store, tmp_path: Path):
+async def test_a_backup_is_complete_and_never_overwritten(store, tmp_path: Path):
     from treadle.stores.sqlite import SqliteStore
 
     task = await put_one(store)

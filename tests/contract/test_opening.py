@@ -123,7 +123,7 @@ async def test_a_store_describes_itself(store):
     assert store.parallel_commits >= 1
 
 
-async def test_the_clock_of_the_store_is_told_in_milliseconds(store, clock):
+async def test_the_store_reports_its_clock_in_milliseconds(store, clock):
     assert await store.now() == clock.now()
     await clock.advance(1)
     assert await store.now() == clock.now()

@@ -234,7 +234,7 @@ async def test_a_failed_task_in_the_kept_rows_can_be_retried(database, store):
     assert (await verify(store)).holds
 
 
-async def test_an_id_that_crosses_an_unfinished_split_ends_and_the_split_is_given_up(database, store):
+async def test_an_id_in_an_unfinished_split_ends_and_the_split_is_abandoned(database, store):
     now = database.clock.now()
     database.execute(f"select treadle_bound_part('finished', 'finished_rest', null, treadle_first_id({now}), 'not valid')")
     await ended(store, now + DAY_FOR)

@@ -14,7 +14,7 @@ from treadle_conformance.task_steps import WORK, in_order
 pytestmark = pytest.mark.parametrize("database", ["postgres"], indirect=True)
 
 
-async def test_a_wake_finds_room_that_nobody_used(database, store):
+async def test_a_wake_uses_free_slots(database, store):
     tasks = await put_limited(store, 4, limit=2)
     database.execute("update tasks set hold = 1")
     woken = await store.tasks.wake(10)
@@ -22,7 +22,7 @@ async def test_a_wake_finds_room_that_nobody_used(database, store):
     assert sorted(await admitted(store)) == sorted(in_order(tasks[:2]))
 
 
-async def test_a_subscriber_in_another_process_hears_too(database, store):
+async def test_a_subscriber_in_another_process_is_notified(database, store):
     second = await database.open_store()
     lane_id = (await store.tasks.lane_ids([WORK]))[WORK]
     heard = Heard()
@@ -60,7 +60,7 @@ async def test_a_session_shows_whether_its_process_lives(database, store):
     assert await seen_by(other) == {"s-1": False, "s-2": True, "s-3": None}
 
 
-async def test_a_broken_session_is_opened_again_and_judges_nobody_at_first(database, store):
+async def test_a_reopened_session_declares_no_server_dead_at_first(database, store):
     await store.servers.save(a_server(id="s-1"))
     await store.servers.attend("s-1")
     store._database.clock.advance(SETTLED_AFTER)

@@ -78,7 +78,7 @@ async def test_a_result_that_was_refused_can_be_given_again(bench: Bench) -> Non
     assert await bench.engine.result(task_id) == {"n": 2}
 
 
-async def test_saying_it_again_is_answered_as_the_first_time_and_done_once(bench: Bench) -> None:
+async def test_a_repeated_request_gets_the_first_answer_and_is_done_once(bench: Bench) -> None:
     worker_id = await bench.worker("job")
     task_id = await bench.put("job")
     claimed = await bench.one(worker_id)
@@ -171,7 +171,7 @@ async def test_progress_moves_the_progress_deadline(bench: Bench) -> None:
     assert decode((await bench.task(task_id)).progress) == {"fraction": 0.5, "message": "half"}
 
 
-async def test_a_canceled_task_is_told_with_the_next_heartbeat(bench: Bench) -> None:
+async def test_the_next_heartbeat_reports_a_canceled_task(bench: Bench) -> None:
     worker_id = await bench.worker("job")
     task_id = await bench.put("job")
     await bench.one(worker_id)
@@ -182,7 +182,7 @@ async def test_a_canceled_task_is_told_with_the_next_heartbeat(bench: Bench) -> 
         await bench.workers.complete(worker_id, task_id, 1)
 
 
-async def test_a_beat_holds_all_claims_and_tells_how_each_stands(bench: Bench) -> None:
+async def test_a_heartbeat_renews_all_claims_and_reports_the_state_of_each(bench: Bench) -> None:
     worker_id, other = await bench.worker("job"), await bench.worker("job")
     ids = [await bench.put("job") for _ in range(4)]
     await bench.workers.claim(worker_id, limit=4)
@@ -437,7 +437,7 @@ async def test_durable_functions_and_the_engines_own_work_are_never_handed_out(b
 # servers
 
 
-async def test_a_worker_is_a_server_to_everybody_else(bench: Bench) -> None:
+async def test_a_worker_appears_as_a_server_to_other_processes(bench: Bench) -> None:
     task_id = await bench.put("billing.Charge")
     assert (await bench.engine.why(task_id)).code == "no_worker"
     worker_id = await bench.worker("billing.*", name="till-3", concurrency=4)

@@ -112,7 +112,7 @@ async def test_invalid_keys_are_rejected(requests: Requests):
             await begin(requests, key=key)
 
 
-async def test_they_are_pruned_and_the_log_holds(requests: Requests, store: Store, clock):
+async def test_requests_are_pruned_and_the_log_stays_consistent(requests: Requests, store: Store, clock):
     await requests.finish(await begun(requests), ANSWER)
     await begun(requests, key="left")
     assert (await verify(store)).holds

@@ -307,7 +307,7 @@ async def test_a_failed_start_is_reported_retried_and_not_lost(timing: Timing) -
 # --- what people do ---
 
 
-async def test_an_edit_takes_effect_at_once_and_the_old_ticks_are_gone(timing: Timing) -> None:
+async def test_an_edit_takes_effect_immediately_and_drops_the_old_ticks(timing: Timing) -> None:
     began = timing.clock.now()
     await timing.schedules.create("report", cron="0 0 * * *", task="job")
     made = await timing.schedules.edit("report", every=60, actor="ada")
@@ -459,9 +459,7 @@ async def test_a_start_up_takes_in_that_the_rules_of_a_zone_have_changed(timing:
     await timing.check()
 
 
-async def test_a_tick_fires_at_once_though_somebody_runs_the_schedule_meanwhile(
-    timing: Timing, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_tick_fires_immediately_despite_a_concurrent_run_now(timing: Timing, monkeypatch: pytest.MonkeyPatch) -> None:
     began = timing.clock.now()
     await timing.schedules.create("report", every=60, task="job", overlap="allow")
     other = Timing(timing.store, timing.clock)

@@ -252,7 +252,7 @@ async def test_a_big_directory_is_taken_in_page_by_page_and_a_crash_between_repe
     await other.check()
 
 
-async def test_the_first_look_at_a_big_directory_starts_nothing(timing: Timing, inbox: Path) -> None:
+async def test_the_first_scan_of_a_large_directory_starts_no_work(timing: Timing, inbox: Path) -> None:
     for number in range(PAGE + 200):
         (inbox / str(number)).touch()
     await timing.watchers.create("inbox", directory=str(inbox), settle=0, task="job")
@@ -264,7 +264,7 @@ async def test_the_first_look_at_a_big_directory_starts_nothing(timing: Timing, 
     assert (await timing.watchers.get("inbox")).items == PAGE + 201
 
 
-async def test_looks_that_find_nothing_leave_little_behind(timing: Timing, inbox: Path) -> None:
+async def test_empty_scans_leave_little_behind(timing: Timing, inbox: Path) -> None:
     (inbox / "a").touch()
     made = await timing.watchers.create("inbox", directory=str(inbox), task="job")
     await again(timing, 2 * ROTATE + 10)
@@ -280,7 +280,7 @@ async def test_looks_that_find_nothing_leave_little_behind(timing: Timing, inbox
 # --- trouble ---
 
 
-async def test_a_path_that_is_not_there_is_said_once_and_tried_again(timing: Timing, inbox: Path) -> None:
+async def test_a_missing_path_is_reported_once_and_retried(timing: Timing, inbox: Path) -> None:
     place = inbox / "later"
     await timing.watchers.create("later", directory=str(place), existing="new", settle=0, task="job")
     await timing.look()
@@ -346,7 +346,7 @@ async def test_unreadable_files_are_not_reported_as_deleted(timing: Timing, inbo
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root can read everything")
-async def test_a_directory_without_permission_is_said_and_nothing_is_lost(timing: Timing, inbox: Path) -> None:
+async def test_an_unreadable_directory_is_reported_and_loses_no_change(timing: Timing, inbox: Path) -> None:
     (inbox / "sub").mkdir()
     (inbox / "sub" / "a").write_text("a")
     await timing.watchers.create("inbox", directory=str(inbox), recursive=True, changes=["deleted"], settle=0, task="job")
@@ -359,7 +359,7 @@ async def test_a_directory_without_permission_is_said_and_nothing_is_lost(timing
     assert await timing.started() == []
 
 
-async def test_a_file_that_cannot_be_read_is_told_of_when_it_can(timing: Timing, inbox: Path) -> None:
+async def test_an_unreadable_file_is_reported_once_it_can_be_read(timing: Timing, inbox: Path) -> None:
     looks = timing.looks = Failing()
     looks.unreadable_files = ("a",)
     await timing.watchers.create("inbox", directory=str(inbox), settle=0, task="job")
@@ -454,7 +454,7 @@ async def test_a_url_is_requested_conditionally_and_its_changes_are_reported(tim
     await timing.check()
 
 
-async def test_trouble_with_an_address_is_said_and_survived(timing: Timing, address: str, page: Page) -> None:
+async def test_an_unusable_address_is_reported_and_survived(timing: Timing, address: str, page: Page) -> None:
     await timing.watchers.create("prices", url=address, task="job")
     await timing.look()
     page.status, page.body = 500, b"broken"
@@ -688,7 +688,7 @@ def test_a_moved_file_arrives_when_it_is_moved(inbox: Path) -> None:
     assert (found.mtime, found.arrived_at) == (10**9, (inbox / "moved").stat().st_ctime_ns // 1_000_000)
 
 
-async def test_existing_new_tells_all_and_a_missing_directory_is_shown_immediately(timing: Timing, inbox: Path) -> None:
+async def test_existing_new_reports_every_file_and_a_missing_directory_is_shown_immediately(timing: Timing, inbox: Path) -> None:
     timing.watchers.survey = _survey
     (inbox / "old").write_text("old")
     await timing.watchers.create("inbox", directory=str(inbox), settle=0, task="job", existing="new")

@@ -138,7 +138,7 @@ async def test_a_job_survives_its_workers_wherever_they_die(scene: Scene, farm: 
     assert (await scene.engine.kernel.verify()).problems == ()
 
 
-async def test_checkpoint_b_a_job_goes_on_over_a_restart_between_polls(scene: Scene, farm: FarmServer, tmp_path: Any) -> None:
+async def test_checkpoint_b_a_job_continues_after_a_restart_between_polls(scene: Scene, farm: FarmServer, tmp_path: Any) -> None:
     """The seed's smoke test: handed off, polled with hints, the process restarted in between, then done."""
     task = await scene.engine.enqueue("farm", WISH)
     farm.take_its_time()

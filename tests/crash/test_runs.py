@@ -81,7 +81,7 @@ async def test_a_worker_that_dies_at_a_commit_of_a_run_costs_nothing_but_time(tm
 
 
 @pytest.mark.parametrize("point", ["advance.before_commit", "advance.after_commit"])
-async def test_a_start_that_dies_and_is_made_again_is_one_run(scene: Scene, tmp_path: Path, point: str) -> None:
+async def test_a_start_repeated_after_a_crash_is_one_run(scene: Scene, tmp_path: Path, point: str) -> None:
     (tmp_path / "flow.afl").write_text(FLOW)
     options = ("--flow", tmp_path / "flow.afl", "--workflow", "crash.All", "--inputs", json.dumps({"items": [1, 2]}))
     first = scene.start("starter", *options, "--crash-at", point)

@@ -33,7 +33,7 @@ async def each_fired_once(scene: Scene, schedule_id: str) -> None:
 
 
 @pytest.mark.parametrize("point", ["claim.after", "fire.before_commit", "fire.after_commit"])
-async def test_a_scheduler_that_is_killed_loses_no_tick_and_doubles_none(scene: Scene, point: str) -> None:
+async def test_a_killed_scheduler_neither_loses_nor_repeats_a_tick(scene: Scene, point: str) -> None:
     doomed = scene.start("worker", "--crash-at", f"{point}:{6 if point == 'claim.after' else 2}")
     made = await scene.engine.schedules.create("tidy", every=1, task="note", overlap="allow", catch_up="all")
     await scene.died(doomed)

@@ -21,9 +21,7 @@ def write_whole(path: Path, text: str) -> None:
 
 @pytest.mark.parametrize("point", ["look.before_commit", "look.after_commit"])
 @pytest.mark.parametrize("number", [2, 3])
-async def test_a_looker_that_is_killed_loses_no_change_and_doubles_none(
-    scene: Scene, tmp_path: Path, point: str, number: int
-) -> None:
+async def test_a_killed_scanner_neither_loses_nor_repeats_a_change(scene: Scene, tmp_path: Path, point: str, number: int) -> None:
     """The first commit is that of the first look, which finds nothing; the next ones tell of changes, and put the task back."""
     inbox = tmp_path / "inbox"
     inbox.mkdir()

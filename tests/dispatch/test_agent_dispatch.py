@@ -281,7 +281,7 @@ async def test_queue_remains_consistent(shared):
 # --- errors ---
 
 
-async def test_a_job_that_is_not_there_is_none_or_task_not_found(coordinator, engine):
+async def test_a_missing_job_is_none_or_task_not_found(coordinator, engine):
     other = (await engine.enqueue("somebody.Else", task_list="dispatch")).id
     for missing in (NOBODY, "task_1_abc", other):
         assert await coordinator.get_task(missing) is None
@@ -347,7 +347,7 @@ async def test_a_task_waiting_for_its_retry_frees_its_slot(coordinator, scene):
 # --- claims (D51) ---
 
 
-async def test_saying_it_twice_is_a_logged_no_op(coordinator, caplog):
+async def test_a_repeated_request_is_a_logged_no_op(coordinator, caplog):
     task = await running(coordinator)
     await coordinator.update_status(task.id, "running")
     with caplog.at_level(logging.INFO, "treadle.dispatch"):
@@ -560,7 +560,7 @@ def test_the_configuration_has_the_defaults_of_the_specification():
         {"task_timeout": "1h"},
     ],
 )
-def test_a_configuration_that_makes_no_sense_is_refused(bad):
+def test_an_invalid_configuration_is_rejected(bad):
     with pytest.raises(InvalidPolicy):
         DispatchConfig(**bad)
     with pytest.raises(InvalidName):

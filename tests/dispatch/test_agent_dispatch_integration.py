@@ -199,7 +199,7 @@ async def test_concurrent_jobs_stay_within_the_limit(coordinator):
     assert 1 <= most <= 3
 
 
-async def test_a_job_that_somebody_else_made_badly_fails_without_a_retry(coordinator, engine):
+async def test_a_malformed_foreign_job_fails_without_a_retry(coordinator, engine):
     await coordinator.start(lambda task: None)
     task = await engine.enqueue("dispatch.Issue", {"issue": {"id": 1}}, task_list="dispatch", retry=3)
     await until(lambda: _has_failed(engine, task.id))

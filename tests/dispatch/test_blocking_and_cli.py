@@ -116,7 +116,7 @@ def test_the_example_runs(kind, request, tmp_path):
     assert (desired["desired"], desired["ready"], desired["running"]) == (0, 0, 0)
 
 
-def test_the_command_line_says_how_many_workers_a_list_could_use(tmp_path: Path):
+def test_the_command_line_shows_the_desired_workers_of_a_list(tmp_path: Path):
     treadle = Treadle(tmp_path)
     for _ in range(3):
         treadle.json("enqueue", "greet")

@@ -43,7 +43,7 @@ async def test_an_open_server_answers_under_no_other_name(stage: Stage, base: st
 
 
 @pytest.mark.parametrize("header", ["X_Forwarded_For", "X_Forwarded_Host", "Forwarded", "Via", "X_Real_IP"])
-async def test_an_open_server_answers_nobody_behind_a_proxy(stage: Stage, header: str):
+async def test_an_open_server_answers_no_caller_behind_a_proxy(stage: Stage, header: str):
     async with stage.client(**{header: "for=192.0.2.1"}) as client:
         assert code(await client.get("/v1/tasks")) == "host_not_allowed"
 
@@ -88,7 +88,7 @@ async def test_a_server_requires_a_token_even_if_none_is_valid(stage: Stage):
         assert (await client.get("/v1/tasks")).status_code == 401
 
 
-async def test_an_open_server_says_so_and_refuses_tokens_that_are_not_valid(stage: Stage):
+async def test_an_open_server_reports_it_and_rejects_invalid_tokens(stage: Stage):
     await stage.token(Scope.READ)
     async with stage.client() as client:
         assert (await client.get("/v1/tasks")).status_code == 200
@@ -233,7 +233,7 @@ async def test_a_session_ends_with_its_token(closed: Stage):
         assert (await client.get("/v1/tasks")).status_code == 401
 
 
-async def test_failed_logins_are_limited_and_a_good_one_is_refused_meanwhile(stage: Stage):
+async def test_failed_logins_are_limited_and_block_valid_ones_until_the_limit_resets(stage: Stage):
     secret = await stage.token()
     async with stage.client() as client:
         for _ in range(PER_ADDRESS):
@@ -244,7 +244,7 @@ async def test_failed_logins_are_limited_and_a_good_one_is_refused_meanwhile(sta
         assert (await client.post("/login", json={"token": secret})).status_code == 200
 
 
-async def test_another_site_can_neither_log_somebody_in_nor_out(stage: Stage):
+async def test_another_site_can_neither_log_a_user_in_nor_out(stage: Stage):
     secret = await stage.token()
     async with stage.client(Origin="http://evil.example") as client:
         assert code(await client.post("/login", data={"token": secret})) == "cross_origin"

@@ -42,14 +42,14 @@ async def test_arguments_that_cannot_be_encoded_are_rejected_before_sending(stag
         assert (await client.tasks.list()).tasks == []
 
 
-async def test_a_record_stands_for_its_id(stage: Stage):
+async def test_a_record_is_accepted_in_place_of_its_id(stage: Stage):
     async with Client("http://127.0.0.1", transport=httpx.ASGITransport(stage.app)) as client:
         tasks: Any = client.tasks
         made = await tasks.enqueue("greet")
         assert (await tasks.get(made)).id == made.id
 
 
-async def test_a_page_of_another_program_is_no_stream_of_events():
+async def test_a_page_of_another_program_is_not_an_event_stream():
     transport = httpx.MockTransport(lambda request: httpx.Response(200, html="<p>Welcome"))
     async with Client("http://127.0.0.1", transport=transport) as client:
         with pytest.raises(UnexpectedAnswer, match="Treadle server"):

@@ -137,7 +137,7 @@ async def test_a_body_replayed_under_another_delivery_id_creates_nothing(hub: Hu
     assert await hub.jobs() == 1
 
 
-async def test_an_issue_that_is_opened_with_a_label_is_one_job_though_github_tells_twice(hub: Hub):
+async def test_an_issue_opened_with_a_label_is_one_job_despite_two_deliveries(hub: Hub):
     first = await hub.send(OPENED)
     second = await hub.send(OPENED | {"action": "labeled", "label": {"name": "please do"}}, delivery="another")
     assert (second.status_code, second.json()["task_id"]) == (200, first.json()["task_id"])

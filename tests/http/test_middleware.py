@@ -32,7 +32,7 @@ async def test_an_id_that_the_caller_gives_is_kept_if_it_can_be_one(stage: Stage
             assert (await client.get("/health", headers={"X-Request-Id": odd})).headers["X-Request-Id"] != odd
 
 
-async def test_a_body_that_says_it_is_too_large_is_refused(stage: Stage):
+async def test_a_body_declared_too_large_is_refused(stage: Stage):
     limit = stage.engine.kernel.settings.payload_limit + BODY_OVERHEAD
     async with stage.client() as client:
         answer = await client.post("/v1/tasks", content=b" " * (limit + 1), headers={"Content-Type": "application/json"})
@@ -51,7 +51,7 @@ async def _parts() -> AsyncIterator[bytes]:
         yield b"x" * 1024
 
 
-async def test_a_body_that_does_not_say_how_large_it_is_is_refused_when_it_is(stage: Stage):
+async def test_an_oversized_body_without_a_declared_length_is_refused(stage: Stage):
     limit = stage.engine.kernel.settings.payload_limit + BODY_OVERHEAD
     sent = 0
 

@@ -91,7 +91,7 @@ async def test_the_example_of_every_body_fits(stage: Stage):
                 assert answer.json()["code"] != "invalid_request", f"{call.id}: its parameters need examples: {answer.text}"
 
 
-async def test_the_document_and_the_page_need_no_token_and_ask_nobody(stage: Stage):
+async def test_the_document_and_the_page_need_no_token_and_no_other_host(stage: Stage):
     await stage.token(Scope.ADMIN)
     async with stage.client() as client:
         served = await client.get("/v1/openapi.json")

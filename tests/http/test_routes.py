@@ -33,7 +33,7 @@ def slowly(method: str, path: str) -> tuple[object, dict[str, str]]:
 
 
 @pytest.mark.parametrize(("method", "path"), PATHS, ids=[f"{method} {path}" for method, path in PATHS])
-def test_each_route_is_found_as_if_all_were_tried(method: str, path: str):
+def test_routing_finds_the_same_route_as_a_linear_search(method: str, path: str):
     match, child = TABLE.matches(scope(method, path))
     assert match is Match.FULL
     assert (child["route"], child["path_params"]) == slowly(method, path)

@@ -232,5 +232,5 @@ def test_every_response_to_many_requests_is_documented(served: Served):
 
 
 @pytest.mark.soak
-def test_long_histories_and_nothing_breaks(served: Served):
+def test_long_histories_keep_every_invariant(served: Served):
     run_machine(served, 500)

@@ -62,7 +62,7 @@ def test_a_taken_port_is_passed_over_and_too_many_are_an_error():
             found.close()
 
 
-def test_when_all_ports_are_taken_it_is_said(monkeypatch: pytest.MonkeyPatch):
+def test_a_fully_used_port_range_is_reported(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr("treadle.interfaces.http.server.MAX_PORT_ATTEMPTS", 0)
     with taken() as port, pytest.raises(TreadleError, match=str(port)):
         listen("127.0.0.1", port)
@@ -221,7 +221,7 @@ async def test_a_request_that_is_being_answered_comes_to_its_end():
 # --- the commands ---
 
 
-def test_up_serves_http_beside_its_worker_and_says_where(treadle: Treadle):
+def test_up_serves_http_beside_its_worker_and_prints_the_address(treadle: Treadle):
     with treadle.started("up", "--json") as up:
         started = json.loads(up.first)
         assert started["open"] is False
@@ -257,7 +257,7 @@ def test_up_without_http_listens_nowhere(treadle: Treadle):
         assert "url" not in json.loads(up.first)
 
 
-def test_without_the_packages_up_works_and_says_how_to_get_them(tmp_path: Path):
+def test_up_works_without_the_packages_and_explains_how_to_install_them(tmp_path: Path):
     script = (
         "import asyncio, sys\n"
         "sys.modules['uvicorn'] = None\n"

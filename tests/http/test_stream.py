@@ -195,7 +195,7 @@ async def test_access_of_a_busy_follower_is_rechecked_too():
 
 
 @pytest.mark.parametrize("old", [True, False])
-async def test_when_the_server_stops_nobody_is_told_the_rest_of_the_past(monkeypatch: pytest.MonkeyPatch, old: bool):
+async def test_a_stopping_server_sends_no_more_history(monkeypatch: pytest.MonkeyPatch, old: bool):
     monkeypatch.setattr("treadle.interfaces.http.broadcast.PAGE", 5)
     clock = ManualClock()
     async with Engine("memory://", clock=clock) as engine:

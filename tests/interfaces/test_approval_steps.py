@@ -100,7 +100,7 @@ async def test_an_expired_request_fails_the_step_and_a_canceled_run_withdraws_it
             await engine.approvals.decide(shown.id, "approve", actor="ada")
 
 
-async def test_options_that_make_no_sense_fail_the_step_with_the_reason(engine: Engine) -> None:
+async def test_invalid_options_fail_the_step_with_the_reason(engine: Engine) -> None:
     async with engine, engine.worker():
         flow = 'workflow W(n: Long) andThen { ok = sys.approval(question = "?", quorum = $.n) }'
         with pytest.raises(RunFailed, match="quorum"):

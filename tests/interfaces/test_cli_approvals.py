@@ -74,7 +74,7 @@ def test_approving_with_an_edit_takes_effect_without_a_worker(asking: Treadle) -
     assert task["result"] == {"by": "ada", "amount": 3}
 
 
-def test_several_are_decided_each_by_itself(asking: Treadle) -> None:
+def test_each_approval_of_a_batch_is_decided_independently(asking: Treadle) -> None:
     ids = ask(asking, 2)
     assert asking("approvals", "deny", ids[0], "--reason", "no").code == 0
     missing = "00000000-0000-7000-8000-000000000000"

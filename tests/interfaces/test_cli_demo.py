@@ -7,7 +7,7 @@ import re
 from tests.interfaces.commands import Treadle
 
 
-def test_the_story_happens(treadle: Treadle):
+def test_the_demo_runs_to_its_end(treadle: Treadle):
     temporary = treadle.folder / "tmp"
     temporary.mkdir()
     said = treadle("demo", TMPDIR=str(temporary), TREADLE_STORE="postgresql://127.0.0.1:1/never-used")

@@ -142,7 +142,7 @@ def test_a_list_has_rules_of_its_own(treadle: Treadle, letters: list[str]):
     assert treadle("store", "keep", "default", "--failed", "-1d", "--json").code == 2
 
 
-def test_a_backup_is_a_store_and_is_never_written_over(treadle: Treadle, letters: list[str]):
+def test_a_backup_is_a_store_and_never_overwritten(treadle: Treadle, letters: list[str]):
     made = treadle.json("store", "backup", "copy.db")
     assert made["bytes"] > 0
     assert len(treadle.json("dlq", "list", TREADLE_STORE="sqlite:///copy.db")["letters"]) == 4

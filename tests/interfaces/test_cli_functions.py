@@ -79,7 +79,7 @@ def test_a_function_is_started_signaled_and_operated(functions: Treadle):
         assert "update is not possible" in treadle("update", run_id, "set_address", "--json").error["message"]
 
 
-def test_a_run_of_a_version_that_nobody_has_is_adopted(functions: Treadle):
+def test_a_run_of_a_version_without_workers_is_adopted(functions: Treadle):
     treadle = functions
     (treadle.folder / "fixed").touch()
     run_id = treadle.json("functions", "start", "order", "-p", "n=4", "--version", "1")["id"]

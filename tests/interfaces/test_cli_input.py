@@ -79,14 +79,14 @@ def test_a_task_that_does_not_exist(treadle: Treadle, command):
     assert (said.code, said.error["code"]) == (3, "task_not_found")
 
 
-def test_an_id_or_state_or_page_that_makes_no_sense(treadle: Treadle):
+def test_an_invalid_id_state_or_page_is_rejected(treadle: Treadle):
     treadle("store", "migrate")
     for arguments in (["show", "42"], ["list", "--state", "odd"], ["list", "--limit", "0"], ["list", "--before", "x"]):
         said = treadle("tasks", *arguments, "--json")
         assert (said.code, said.error["code"]) == (2, "invalid_input")
 
 
-def test_settings_that_make_no_sense(treadle: Treadle):
+def test_invalid_settings_are_rejected(treadle: Treadle):
     for name, value in (("LEASE", "long"), ("LOG_LEVEL", "loud"), ("CRASH_AT", "nowhere"), ("CRASH_AT", "claim.after:0")):
         said = treadle("enqueue", "x", "--json", **{f"TREADLE_{name}": value})
         assert (said.code, said.error["code"]) == (2, "invalid_input")
@@ -104,7 +104,7 @@ def test_a_schema_newer_than_the_code(treadle: Treadle):
     assert "schema_too_new" in next(check["found"] for check in doctor.value["checks"] if check["name"] == "store")
 
 
-def test_a_file_that_is_no_database(treadle: Treadle):
+def test_a_file_that_is_not_a_database(treadle: Treadle):
     (treadle.folder / "treadle.db").write_text("remember the milk\n" * 100)
     said = treadle("enqueue", "x", "--json")
     assert (said.code, said.error["code"]) == (2, "invalid_store_url")

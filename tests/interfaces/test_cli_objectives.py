@@ -91,7 +91,7 @@ def test_invalid_input_is_reported_and_changes_nothing(treadle: Treadle):
     assert treadle("worker", "--handlers", "jobs.py", "--role", "gate").code == 2
 
 
-def test_a_topology_is_checked_with_all_that_is_wrong(treadle: Treadle):
+def test_a_topology_check_reports_every_error(treadle: Treadle):
     place = treadle.folder / "topology.yaml"
     place.write_text("types:\n  TIKET: {}\n  TICKET:\n    handler: greeet\n    gates: [regx]\n    budgt: 5\n")
     refused = treadle("objectives", "topology", "check", "topology.yaml")

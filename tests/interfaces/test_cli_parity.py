@@ -319,7 +319,7 @@ def test_every_command_does_the_same_on_a_store_and_on_a_server_or_is_refused_th
     assert walked == {name for name, _ in leaves(COMMANDS)}
 
 
-def test_commands_of_the_store_refuse_a_server_and_say_why(sides: tuple[Side, Side, Treadle]):
+def test_store_commands_refuse_a_server_with_the_reason(sides: tuple[Side, Side, Treadle]):
     _, remote, _ = sides
     table = dict(leaves(COMMANDS))
     assert {name for name, leaf in table.items() if leaf.store_only} == set(STORE_ONLY) - {"demo"}

@@ -101,7 +101,7 @@ def answering(status: int, body: bytes) -> Iterator[str]:
 
 
 @pytest.mark.parametrize(("status", "body"), [(200, b"<html>hello</html>"), (502, b"Bad gateway"), (503, b"")])
-def test_something_else_there_is_4(treadle: Treadle, status: int, body: bytes):
+def test_a_foreign_service_at_the_address_exits_4(treadle: Treadle, status: int, body: bytes):
     with answering(status, body) as url:
         check(treadle, WRONG, 4, "unexpected_answer", "tasks", "list", TREADLE_SERVER=url)
 
@@ -112,7 +112,7 @@ def test_a_server_with_an_unavailable_store_exits_4(treadle: Treadle):
         check(treadle, WRONG, 4, "store_unavailable", "tasks", "list", TREADLE_SERVER=url)
 
 
-def test_too_many_wrong_tokens_are_5(treadle: Treadle):
+def test_too_many_wrong_tokens_exit_5(treadle: Treadle):
     treadle.json("token", "create", "ada", "--scope", "admin")
     with treadle.started("serve", "--json") as serving:
         treadle.environment |= {"TREADLE_SERVER": json.loads(serving.first)["url"]}

@@ -12,7 +12,7 @@ import pytest
 from tests.interfaces.commands import Treadle
 
 
-def test_migrate_makes_the_store_and_goes_down_only_when_told_twice(treadle: Treadle):
+def test_migrate_creates_the_store_and_downgrades_only_after_confirmation(treadle: Treadle):
     made = treadle.json("store", "migrate")
     assert made["store"] == "sqlite:///treadle.db"
     assert "is at schema version" in treadle("store", "migrate").out
@@ -111,7 +111,7 @@ def test_the_doctor_reports_problems_with_a_remedy(treadle: Treadle):
     assert [check["name"] for check in ill.value["checks"] if check["verdict"] == "fail"] == ["store"]
 
 
-def test_servers_says_when_there_are_none(treadle: Treadle):
+def test_servers_reports_an_empty_list(treadle: Treadle):
     treadle("store", "migrate")
     assert treadle.json("servers") == {"servers": []}
     assert "No servers" in treadle("servers").out

@@ -104,20 +104,20 @@ def test_options_may_stand_before_or_after_the_command_and_win_over_the_environm
     assert len(treadle.json("tasks", "list", TREADLE_NAMESPACE="tenant")["tasks"]) == 1
 
 
-def test_looking_makes_no_database(treadle: Treadle):
+def test_reading_creates_no_database(treadle: Treadle):
     for looking in (["tasks", "list"], ["store", "verify"], ["doctor"]):
         treadle(*looking)
     assert not (treadle.folder / "treadle.db").exists()
 
 
-def test_the_help_shows_flags_without_something_that_they_would_take(treadle: Treadle):
+def test_the_help_shows_flags_without_an_argument(treadle: Treadle):
     for command in ([], ["tasks"], ["tasks", "list"], ["runner"]):
         shown = treadle(*command, "--help").out
         assert "--help" in shown
         assert "bool" not in shown.lower()
 
 
-def test_the_help_tells_the_commands_and_the_exit_codes(treadle: Treadle):
+def test_the_help_lists_the_commands_and_the_exit_codes(treadle: Treadle):
     said = treadle("--help")
     assert said.code == 0
     for word in ("up", "worker", "enqueue", "tasks", "why", "servers", "store", "doctor", "demo", "Exit codes", "130"):

@@ -27,7 +27,7 @@ def wait_for(path, running: Running) -> None:
         time.sleep(0.01)
 
 
-def test_a_worker_runs_handlers_and_says_how_they_ended(treadle: Treadle):
+def test_a_worker_runs_handlers_and_reports_their_outcomes(treadle: Treadle):
     with treadle.started("worker", "--handlers", "jobs", "--json") as worker:
         event = started(worker)
         assert event["handlers"] == ["boom", "chain", "flaky", "gate", "greet", "isolated"]

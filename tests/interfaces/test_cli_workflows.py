@@ -205,7 +205,7 @@ def test_a_run_stopped_at_a_limit_suggests_rerun_instead_of_retry(tea: Treadle):
     assert tea("runs", "rerun", run["id"]).code == 0
 
 
-def test_a_failed_run_says_where_and_is_retried_from_there(tea: Treadle):
+def test_a_failed_run_names_its_failed_step_and_is_retried_from_it(tea: Treadle):
     (tea.folder / "cold").touch()
     said = tea(*RUN)
     assert (said.code, said.out) == (1, "")
@@ -230,7 +230,7 @@ def test_a_fork_keeps_the_results_before_its_step(tea: Treadle):
     assert (lost.code, lost.error["code"]) == (3, "step_not_found")
 
 
-def test_an_interrupted_run_is_paused_and_goes_on_where_it_was(tea: Treadle):
+def test_an_interrupted_run_is_paused_and_continues_from_its_position(tea: Treadle):
     (tea.folder / "gate").touch()
     environment = tea._environment({})
     command = [sys.executable, "-m", "treadle", *RUN]

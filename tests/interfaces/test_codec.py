@@ -173,7 +173,7 @@ def _readable(path: Path) -> bool:
     return MARKER.encode() in path.read_bytes()
 
 
-async def test_without_a_codec_it_is_readable_so_the_test_before_tests_something(tmp_path):
+async def test_without_a_codec_stored_values_are_readable(tmp_path):
     path = tmp_path / "treadle.db"
     async with make(f"sqlite:///{path}") as engine:
         await do_everything(engine)
@@ -193,7 +193,7 @@ async def test_values_stored_without_a_codec_are_read_with_one(request, tmp_path
 
 @pytest.mark.parametrize("kind", ["sqlite", "postgres"])
 @pytest.mark.parametrize("other", [None, Secret("other key"), Zlib()], ids=["none", "another key", "another codec"])
-async def test_a_codec_that_cannot_read_an_old_value_says_so_and_changes_nothing(request, tmp_path, kind, other):
+async def test_a_codec_that_cannot_decode_an_old_value_reports_it_and_changes_nothing(request, tmp_path, kind, other):
     url = url_of(kind, request, tmp_path)
     async with make(url, Secret("key")) as engine, engine.worker(), asyncio.timeout(BOUND):
         done = await engine.enqueue("echo", {"text": MARKER})

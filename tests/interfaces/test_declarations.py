@@ -93,7 +93,7 @@ async def test_two_releases_of_a_rolling_deployment_do_not_fight(url: str):
         assert (entry.move, entry.actor) == ("edit", "program:shop")
 
 
-async def test_changes_by_hand_are_kept_until_they_are_overwritten(sqlite_url: str):
+async def test_manual_changes_are_kept_until_they_are_overwritten(sqlite_url: str):
     said: list[Event] = []
     engine = make(sqlite_url, 1, said)
     engine.declare.limit("stripe", rate=20)

@@ -416,7 +416,7 @@ async def test_an_approval_requested_during_cancellation_is_canceled_too(url: st
         assert (await engine.approvals.get(shown.id)).state == "canceled"
 
 
-async def test_an_approval_that_cannot_be_read_now_is_seen_to_later(url: str) -> None:
+async def test_an_unreadable_approval_is_processed_later(url: str) -> None:
     engine = make_engine(url)
     add_refund(engine, expires=0.1)
     async with engine, engine.worker() as host:

@@ -300,7 +300,7 @@ async def test_a_second_use_of_an_effect_key_is_an_error(engine: Engine) -> None
             await engine.result(await engine.enqueue("pay"), timeout=BOUND)
 
 
-async def test_a_big_response_is_given_back_whole(url: str) -> None:
+async def test_a_large_response_is_returned_complete(url: str) -> None:
     engine = Engine(url, settings=Settings(), codec=Zlib())
     calls: list[int] = []
 
@@ -319,7 +319,7 @@ async def test_a_big_response_is_given_back_whole(url: str) -> None:
     assert (result, calls) == ({"length": 500}, [1])
 
 
-async def test_a_response_that_is_no_json_fails_the_task_and_is_not_made_again(engine: Engine) -> None:
+async def test_a_response_that_is_not_json_fails_the_task_without_repeating_the_effect(engine: Engine) -> None:
     calls: list[int] = []
 
     @engine.handler("pay", retry=AT_ONCE)
@@ -423,7 +423,7 @@ async def test_effects_are_unavailable_in_an_isolated_handler(engine: Engine) ->
         assert raised.value.error_code == "effect_unavailable"
 
 
-async def test_the_wrong_way_to_make_an_effect_is_refused_at_once(engine: Engine) -> None:
+async def test_an_invalid_effect_is_refused_immediately(engine: Engine) -> None:
     @engine.handler("sync", retry=AT_ONCE)
     def sync(payload: Any, ctx: Context) -> None:
         ctx.effect("charge", dict)
@@ -451,7 +451,7 @@ async def test_the_wrong_way_to_make_an_effect_is_refused_at_once(engine: Engine
                 await engine.result(await engine.enqueue(name), timeout=BOUND)
 
 
-async def test_a_store_that_cannot_be_read_is_no_failure_of_the_handler() -> None:
+async def test_an_unreadable_store_does_not_count_as_a_handler_failure() -> None:
     service = Service()
     refusing = Refusing(find_outcomes=2)
     engine = Engine("memory://", settings=Settings(), store_of=refusing.store_of)

@@ -119,7 +119,7 @@ async def test_a_function_awaits_an_external_job(engine: Engine) -> None:
     assert job.run_id == run.id
 
 
-async def test_jobs_of_a_paused_run_are_polled_and_resolved_but_the_run_does_not_go_on(engine: Engine) -> None:
+async def test_jobs_of_a_paused_run_are_polled_and_resolved_but_the_run_stays_paused(engine: Engine) -> None:
     gate = Gate()
     engine.specialist("film.Render", gate)
     async with engine.worker():
@@ -330,7 +330,7 @@ async def test_a_function_is_found_although_servers_offer_specialists_too(tmp_pa
         assert await asking.run_result(run, timeout=BOUND) == 4
 
 
-async def test_a_store_that_cannot_be_read_is_no_failure_of_a_specialist() -> None:
+async def test_an_unreadable_store_does_not_count_as_a_specialist_failure() -> None:
     refusing = Refusing(list_moves=2)
     engine = Engine("memory://", settings=Settings(), store_of=refusing.store_of)
 

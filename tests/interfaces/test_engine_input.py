@@ -111,7 +111,7 @@ async def test_a_bad_page_is_refused(engine: Engine, arguments: dict[str, Any]) 
     "options",
     [{"concurrency": 0}, {"threads": 0}, {"lease": 0}, {"lease": -1}, {"grace": -1}, {"task_lists": ("a b",)}, {"task_lists": ()}],
 )
-async def test_a_worker_that_makes_no_sense_is_refused(engine: Engine, options: dict[str, Any]) -> None:
+async def test_an_invalid_worker_is_rejected(engine: Engine, options: dict[str, Any]) -> None:
     with pytest.raises(InvalidInput):
         async with engine.worker(**options):
             raise AssertionError("must not start")
@@ -128,7 +128,7 @@ def test_a_url_that_names_no_store_is_refused(url: str) -> None:
         assert refused.value.code == "invalid_store_url"
 
 
-async def test_an_engine_that_is_not_open_says_so() -> None:
+async def test_an_engine_that_is_not_open_raises_with_a_remedy() -> None:
     engine = make_engine("memory://")
     with pytest.raises(NotOpen):
         await engine.result(NOBODY)

@@ -192,7 +192,7 @@ async def test_a_draining_list_refuses_new_work_with_a_code(engine: Engine) -> N
     assert (await engine.enqueue("work")).created
 
 
-async def test_tasks_that_nobody_serves_wait_or_are_ignored_as_their_list_says(engine: Engine) -> None:
+async def test_unserved_tasks_wait_or_are_ignored_by_the_policy_of_their_list(engine: Engine) -> None:
     Gate("work", engine)
     await engine.kernel.lists.set_policy("default", "ignore")
     waits = await engine.enqueue("unknown", task_list="patient")
@@ -209,7 +209,7 @@ async def test_tasks_that_nobody_serves_wait_or_are_ignored_as_their_list_says(e
     assert (await engine.get_task(task)).state == "pending"
 
 
-async def test_a_step_that_nobody_serves_fails_where_its_list_ignores_such_tasks(engine: Engine) -> None:
+async def test_an_unserved_step_fails_where_its_list_ignores_such_tasks(engine: Engine) -> None:
     await engine.kernel.lists.set_policy("default", "ignore")
     source = """
     namespace n {

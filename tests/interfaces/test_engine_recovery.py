@@ -157,7 +157,7 @@ async def test_two_live_workers_take_nothing_from_each_other(shared_url: str) ->
     assert [event for event in events if isinstance(event, Recovered)] == []
 
 
-async def test_a_worker_recovers_when_it_starts_and_says_so(url: str) -> None:
+async def test_a_worker_recovers_at_start_and_reports_it(url: str) -> None:
     events: list[Event] = []
     engine = Engine(url, settings=Settings(), emit=events.append)
 

@@ -27,7 +27,7 @@ async def pruner(engine: Engine) -> Any:
 
 
 @pytest.mark.parametrize("kind", ALL)
-async def test_workers_leave_one_task_that_prunes_however_many_they_are(request, tmp_path, kind):
+async def test_any_number_of_workers_keeps_one_prune_task(request, tmp_path, kind):
     engine = make_engine(url_of(kind, request, tmp_path))
     async with engine:
         async with engine.worker(), engine.worker(task_lists=("gpu",)):
@@ -86,7 +86,7 @@ async def test_a_sqlite_file_gives_its_space_back_when_much_was_pruned(tmp_path)
     assert path.stat().st_size < 4096 * before / 2
 
 
-async def test_a_file_that_cannot_shrink_in_steps_is_written_anew_on_demand(tmp_path):
+async def test_a_file_that_cannot_shrink_in_steps_is_rewritten_on_demand(tmp_path):
     path = tmp_path / "t.db"
     make_old_file(path)
     clock = ManualClock()
@@ -121,7 +121,7 @@ async def test_a_file_is_compacted_in_short_steps_between_other_writes(tmp_path)
         assert (await engine.kernel.verify()).problems == ()
 
 
-async def test_a_file_that_cannot_shrink_in_steps_says_so(tmp_path):
+async def test_a_file_that_cannot_shrink_in_steps_is_reported(tmp_path):
     path = tmp_path / "t.db"
     make_old_file(path)
     async with Engine(f"sqlite:///{path}", settings=Settings(), clock=ManualClock()) as engine:

@@ -103,7 +103,7 @@ async def test_a_function_that_sleeps_is_canceled_by_the_next_tick(engine: Engin
     assert (await engine.kernel.verify()).problems == ()
 
 
-async def test_a_function_that_goes_on_as_another_run_still_goes_on(engine: Engine):
+async def test_a_continued_function_still_counts_as_running_for_overlap(engine: Engine):
     @engine.function("loop")
     async def loop(payload: Any, ctx: Any) -> None:
         if payload.get("round", 0) < 2:

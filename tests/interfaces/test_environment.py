@@ -46,7 +46,7 @@ def shop() -> tuple[Engine, list[Any]]:
     return engine, sent
 
 
-async def test_work_runs_only_when_the_test_says_so() -> None:
+async def test_work_runs_only_when_the_test_starts_it() -> None:
     engine, sent = shop()
     async with Environment(engine) as env:
         task = await engine.enqueue("mail", {"to": "ada", "cc": "bob"}, delay=60, priority=3)

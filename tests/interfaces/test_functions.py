@@ -208,7 +208,7 @@ async def test_a_gather_over_many_children_wakes_its_parent_once(engine: Engine)
     assert own.claim_version == 2
 
 
-async def test_continue_as_new_ends_one_run_and_goes_on_as_another(engine: Engine):
+async def test_continue_as_new_ends_one_run_and_starts_the_next(engine: Engine):
     @engine.function("counter", max_steps=3)
     async def counter(payload: dict[str, Any], ctx: Any) -> Any:
         n = await ctx.step(done, payload["n"] + 1)
@@ -316,7 +316,7 @@ async def test_timers_occupy_no_worker_and_survive_a_restart(scene: Scene, warm:
     assert await scene.engine.run_result(started) == 5 * 86_400
 
 
-async def test_a_step_that_fails_is_retried_by_its_policy_without_holding_anybody(scene: Scene):
+async def test_a_failing_step_is_retried_by_its_policy_without_blocking_others(scene: Scene):
     attempts: list[int] = []
 
     async def flaky() -> str:
@@ -449,7 +449,7 @@ async def test_names_are_numbered_and_only_explicit_keys_must_not_repeat(scene: 
     ]
 
 
-async def test_calls_that_fail_or_are_canceled_say_so(scene: Scene):
+async def test_failed_and_canceled_calls_raise(scene: Scene):
     @scene.engine.function("calls")
     async def function(payload: dict[str, Any], ctx: Any) -> Any:
         try:
@@ -503,7 +503,7 @@ async def test_a_gather_waits_for_all_and_raises_the_first_failure_in_order(scen
     assert ended == [1, 2, 3]
 
 
-async def test_a_branch_goes_on_while_another_executes():
+async def test_a_branch_continues_while_another_executes():
     async with make_engine("memory://") as engine:
         go = asyncio.Event()
 
@@ -526,7 +526,7 @@ async def test_a_branch_goes_on_while_another_executes():
             assert await engine.run_result(started, timeout=BOUND) == "done"
 
 
-async def test_children_that_fail_or_are_canceled_say_so(scene: Scene):
+async def test_failed_and_canceled_children_raise(scene: Scene):
     @scene.engine.function("child")
     async def child(payload: dict[str, Any], ctx: Any) -> Any:
         if payload["n"] == 1:
@@ -803,7 +803,7 @@ async def test_code_that_does_something_else_is_noticed_and_a_rollback_heals_it(
 # --- misuse ---
 
 
-async def test_ctx_cannot_be_used_in_tasks_of_ones_own_nor_inside_steps(scene: Scene):
+async def test_ctx_is_rejected_in_user_created_tasks_and_inside_steps(scene: Scene):
     @scene.engine.function("misuse")
     async def function(payload: dict[str, Any], ctx: Any) -> Any:
         said = []

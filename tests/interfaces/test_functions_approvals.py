@@ -28,7 +28,7 @@ async def asked(engine: Engine, count: int = 1) -> list[Approval]:
     return found
 
 
-async def test_a_function_goes_on_with_the_decision_and_asks_once(engine: Engine) -> None:
+async def test_a_function_continues_with_the_decision_and_asks_once(engine: Engine) -> None:
     @engine.function("refund")
     async def refund(payload: Any, ctx: Any) -> Any:
         decision = await ctx.approval("Refund?", context=payload, deciders=["ada"], edits=True, expires=timedelta(hours=1))
@@ -107,7 +107,7 @@ async def test_canceling_the_run_or_its_parent_cancels_its_approvals(engine: Eng
         assert (await engine.kernel.verify()).holds
 
 
-async def test_a_question_that_makes_no_sense_fails_the_function(engine: Engine) -> None:
+async def test_an_invalid_question_fails_the_function(engine: Engine) -> None:
     @engine.function("odd")
     async def odd(payload: Any, ctx: Any) -> Any:
         await ctx.approval("Go?", **payload)

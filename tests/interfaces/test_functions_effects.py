@@ -100,7 +100,7 @@ async def _die(scene: Scene, commit: int, *, after: bool) -> None:
     scene.clock.advance(LEASE_FOR / 1000)
 
 
-async def test_a_failure_that_is_one_is_an_outcome_and_is_retried_under_a_new_key(scene: Scene):
+async def test_a_definite_failure_is_an_outcome_and_is_retried_under_a_new_key(scene: Scene):
     service = Service()
     service.errors = [EffectFailed("card declined")]
     service.register(scene, retry=1)
@@ -115,7 +115,7 @@ async def test_a_failure_that_is_one_is_an_outcome_and_is_retried_under_a_new_ke
     assert await _doubts(scene) == 0
 
 
-async def test_a_failure_that_says_nothing_leaves_the_outcome_unknown(scene: Scene):
+async def test_an_inconclusive_failure_leaves_the_outcome_unknown(scene: Scene):
     service = Service()
     service.errors = [ConnectionError("no answer"), TimeoutError("no answer")]
     service.register(scene, retry=1)
@@ -162,7 +162,7 @@ async def test_the_outcome_of_a_timed_out_effect_is_unknown(scene: Scene):
     assert await _doubts(scene) == 1
 
 
-async def test_a_response_that_cannot_be_kept_fails_the_step_and_the_effect_is_not_made_again(scene: Scene):
+async def test_an_unstorable_response_fails_the_step_without_repeating_the_effect(scene: Scene):
     made: list[int] = []
 
     @scene.engine.function("odd")
@@ -183,7 +183,7 @@ async def test_a_response_that_cannot_be_kept_fails_the_step_and_the_effect_is_n
     assert made == [1]
 
 
-async def test_effects_at_once_with_steps_are_told_apart(scene: Scene):
+async def test_concurrent_effects_and_steps_have_distinct_keys(scene: Scene):
     keys: list[str] = []
 
     @scene.engine.function("many")
@@ -336,7 +336,7 @@ async def test_a_function_that_dies_while_it_repeats_an_unknown_effect_repeats_t
     assert await _doubts(scene) == 2
 
 
-async def test_an_effect_response_over_the_limit_says_so(scene: Scene):
+async def test_an_effect_response_over_the_limit_is_reported(scene: Scene):
     @scene.engine.function("big")
     async def big(payload: dict[str, Any], ctx: Any) -> Any:
         try:

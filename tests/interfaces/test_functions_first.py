@@ -78,7 +78,7 @@ async def live_jobs(scene: Scene) -> list[str]:
 
 @pytest.mark.parametrize("warm", [COLD, WARM])
 @pytest.mark.parametrize("wins", ["answer", "late", "job", "child"])
-async def test_the_first_to_end_wins_and_the_others_are_canceled(scene: Scene, warm: int, wins: str):
+async def test_the_first_operation_to_end_wins_and_cancels_the_others(scene: Scene, warm: int, wins: str):
     racing(scene)
     started = await scene.engine.start_function("race", {"quick": wins == "child"})
     process = scene.process(warm=warm)

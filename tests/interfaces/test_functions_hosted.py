@@ -131,7 +131,7 @@ async def test_a_paused_run_holds_the_tasks_of_a_framework() -> None:
         assert await engine.run_result(run, timeout=BOUND) == [1]
 
 
-async def test_a_task_that_the_framework_cancels_is_no_failed_step() -> None:
+async def test_a_task_canceled_by_the_framework_is_not_a_failed_step() -> None:
     engine = make_engine("memory://")
 
     async def cancel(*calls: Any) -> list[Any]:

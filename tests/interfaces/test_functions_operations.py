@@ -323,7 +323,7 @@ async def test_a_function_that_kills_its_workers_fails(scene: Scene):
             await scene.engine.run_result(started, timeout=BOUND)
 
 
-async def test_the_end_of_a_childs_task_after_the_end_of_the_run_is_nobodys_business(scene: Scene):
+async def test_a_child_task_that_ends_after_its_run_sends_no_message(scene: Scene):
     @scene.engine.function("f")
     async def function(payload: dict[str, Any], ctx: Any) -> Any:
         await ctx.call("work")

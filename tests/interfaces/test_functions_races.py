@@ -85,7 +85,7 @@ async def _sleeps(scene: Scene) -> bool:
 
 
 @pytest.mark.parametrize("warm", [COLD, WARM])
-async def test_a_child_that_a_paused_run_was_about_to_start_is_started_when_it_goes_on(scene: Scene, warm: int):
+async def test_a_child_delayed_by_a_pause_starts_on_resume(scene: Scene, warm: int):
     @scene.engine.function("child")
     async def child(payload: dict[str, Any], ctx: Any) -> Any:
         return payload["n"] + 1
@@ -212,7 +212,7 @@ async def test_a_branch_that_does_less_is_noticed_before_anything_follows(scene:
 
 
 @pytest.mark.parametrize("url", ALL)
-async def test_signals_that_were_not_waited_for_go_on_with_the_new_run(url: str, request: pytest.FixtureRequest, tmp_path: Path):
+async def test_unconsumed_signals_move_to_the_continued_run(url: str, request: pytest.FixtureRequest, tmp_path: Path):
     async with make_engine(url_of(url, request, tmp_path)) as engine:
 
         @engine.function("listen")
@@ -230,7 +230,7 @@ async def test_signals_that_were_not_waited_for_go_on_with_the_new_run(url: str,
 
 
 @pytest.mark.parametrize("warm", [COLD, WARM])
-async def test_a_signal_that_comes_while_a_run_goes_on_as_another_is_not_lost(scene: Scene, warm: int):
+async def test_a_signal_during_continue_as_new_is_not_lost(scene: Scene, warm: int):
     @scene.engine.function("listen")
     async def function(payload: dict[str, Any], ctx: Any) -> Any:
         heard = [*payload.get("heard", []), await ctx.wait_for("go")]

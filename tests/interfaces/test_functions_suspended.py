@@ -64,7 +64,7 @@ async def test_suspended_functions_are_rows_and_wake_on_time_after_a_restart(tmp
 
 
 @pytest.mark.parametrize("kind", ["postgres"])
-async def test_a_restart_on_postgresql_goes_on_too(kind: str, request: pytest.FixtureRequest, tmp_path: Path):
+async def test_a_restart_on_postgresql_continues_too(kind: str, request: pytest.FixtureRequest, tmp_path: Path):
     url = url_of(kind, request, tmp_path)
     for _ in range(2):
         async with make_engine(url) as engine:

@@ -221,7 +221,7 @@ async def expired(engine: Engine) -> None:
     await until(woken)
 
 
-async def test_on_acquisition_failure_the_resource_is_skipped_and_polling_goes_on(engine: Engine) -> None:
+async def test_on_acquisition_failure_the_resource_is_skipped_and_polling_continues(engine: Engine) -> None:
     first, second = await approved(engine, "one"), await approved(engine, "two")
     await play_all(engine, READINESS)
     held, next_one = await take(engine, SCHEDULE), await take(engine, SCHEDULE)
@@ -445,7 +445,7 @@ async def test_concurrent_gates_judge_a_workorder_once(engine: Engine) -> None:
     assert await engine.goals.objectives.claims() == []
 
 
-async def test_everything_done_twice_is_as_done_once(engine: Engine) -> None:
+async def test_every_repeated_operation_is_idempotent(engine: Engine) -> None:
     """Each role plays each of its tasks again at once, with the same answer."""
     made = await approved(engine)
     await engine.goals.objectives.approve(made.objective_id, actor="ada")
@@ -520,7 +520,7 @@ async def test_the_approving_person_is_recorded(engine: Engine) -> None:
     assert [(move.move, move.actor) for move in trail.moves] == [("approve", "ada")]
 
 
-async def test_nothing_of_an_objective_that_nobody_approved_is_done(url: str, tmp_path: Path) -> None:
+async def test_an_unapproved_objective_does_no_work(url: str, tmp_path: Path) -> None:
     async with opened(url, tmp_path) as engine:
 
         @engine.handler("do")

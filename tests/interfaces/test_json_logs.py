@@ -102,7 +102,7 @@ def test_every_line_is_an_object_with_its_context_fields(told: tuple[dict[str, s
     assert lines.one(lambda line: "careless" in line.get("error", ""))["level"] == "error"
 
 
-def test_a_server_that_cannot_start_says_so_in_json(treadle: Treadle):
+def test_a_server_that_cannot_start_reports_it_as_json(treadle: Treadle):
     ended = treadle("worker", "--handlers", "nowhere", TREADLE_LOG_FORMAT="json")
     assert ended.code != 0
     (line,) = [json.loads(line) for line in ended.err.splitlines()]

@@ -111,7 +111,7 @@ def test_after_max_dispatches_the_run_is_left_for_others(server):
     assert (result.status, result.success) == ("PAUSED", True)
 
 
-def test_its_task_is_held_while_it_works_so_that_no_worker_takes_it(server, tmp_path: Path):
+def test_an_inline_task_is_held_so_that_no_worker_claims_it(server, tmp_path: Path):
     url = f"sqlite:///{tmp_path / 'treadle.db'}"
     gate = threading.Event()
     server.script(text("One two three", gate=gate), uses((TARGET, GOOD)))
@@ -198,7 +198,7 @@ def test_a_run_paused_by_an_operator_is_released_until_it_is_resumed(url):
         assert {persistence.claim_task(["work.Item"]).state for _ in range(2)} == {"running"}
 
 
-def test_two_runs_at_once_of_one_runner_keep_their_tasks_apart(url):
+def test_concurrent_runs_of_one_runner_keep_their_tasks_apart(url):
     with Persistence(url, settings=Settings(lease=6.0)) as persistence:
         meet = threading.Barrier(2, timeout=BOUND)
 

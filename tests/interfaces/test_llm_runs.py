@@ -95,7 +95,7 @@ async def test_a_run_that_meets_429_and_529_completes(server):
     assert (outputs, row.state, len(server.requests)) == (OUTPUTS, "settled", 3)
 
 
-async def test_a_run_that_runs_out_of_budget_says_so(server):
+async def test_a_run_that_exhausts_its_budget_reports_it(server):
     server.script(text("Let me think.", output_tokens=900), uses((TARGET, GOOD)))
     async with desk(server, max_tokens=1000) as engine:
         code, error, run = await failure_of(engine, budget=0.008)
@@ -108,7 +108,7 @@ async def test_a_run_that_runs_out_of_budget_says_so(server):
     assert len(server.requests) == 1
 
 
-async def test_at_the_edge_of_a_budget_a_request_is_sent_only_if_all_that_it_can_cost_is_there(server):
+async def test_a_request_is_sent_only_if_the_budget_covers_its_maximum_cost(server):
     server.script(*[uses((TARGET, GOOD))] * 2)
     async with desk(server, max_tokens=1000) as engine:
         run, _ = await run_of(engine, budget=1)
@@ -121,7 +121,7 @@ async def test_at_the_edge_of_a_budget_a_request_is_sent_only_if_all_that_it_can
     assert len(server.requests) == 2
 
 
-async def test_a_service_that_bills_more_than_was_possible_overruns_by_that_one_request_and_no_more(server):
+async def test_an_overbilling_service_overruns_by_one_request_at_most(server):
     """More output than was asked for, and more input than there was: what was billed counts, and nothing follows it."""
     server.script(text("Let me think.", input_tokens=90_000, output_tokens=4000), uses((TARGET, GOOD)))
     async with desk(server, max_tokens=1000) as engine:

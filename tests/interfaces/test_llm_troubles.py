@@ -41,7 +41,7 @@ async def test_a_service_that_stays_busy_fails_the_step_within_limits(server):
         assert [row.cost_micros for row in await engine.kernel.store.usage.list_requests(limited[2].id)] == [0]
 
 
-async def test_a_wait_that_is_longer_than_the_patience_is_not_begun(server):
+async def test_a_requested_delay_over_the_limit_is_not_awaited(server):
     server.script(status(429, "rate_limit_error", after=3600))
     async with desk(server) as engine:
         code, error, _ = await failure_of(engine)
@@ -146,7 +146,7 @@ async def test_an_invalid_key_is_not_revealed_either(server, caplog: pytest.LogC
     assert KEY not in caplog.text
 
 
-def test_without_the_package_or_a_key_it_says_so(monkeypatch: pytest.MonkeyPatch):
+def test_a_missing_package_or_key_is_reported(monkeypatch: pytest.MonkeyPatch):
     from treadle.llm.config import make_client
 
     with pytest.raises(LLMError, match="ANTHROPIC_API_KEY") as raised:
@@ -159,7 +159,7 @@ def test_without_the_package_or_a_key_it_says_so(monkeypatch: pytest.MonkeyPatch
         use_llm(Engine("memory://", settings=Settings()))
 
 
-async def test_a_client_of_ones_own_may_be_given_async_or_not(server):
+async def test_a_custom_client_may_be_async_or_sync(server):
     for client in (
         anthropic.AsyncAnthropic(api_key="mine", base_url=server.url, max_retries=0),
         anthropic.Anthropic(api_key="mine", base_url=server.url, max_retries=0),
@@ -172,7 +172,7 @@ async def test_a_client_of_ones_own_may_be_given_async_or_not(server):
     assert set(server.keys) == {"mine"}
 
 
-async def test_options_that_make_no_sense_are_refused():
+async def test_invalid_options_are_refused():
     engine = Engine("memory://", settings=Settings(llm_prices="{"))
     with pytest.raises(InvalidInput, match="TREADLE_LLM_PRICES"):
         use_llm(engine)

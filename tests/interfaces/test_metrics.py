@@ -202,7 +202,7 @@ async def test_renewals_are_measured(scene: Scene):
         await scene.settled("succeed")
 
 
-async def test_how_late_external_jobs_are_polled(scene: Scene):
+async def test_the_delay_of_external_polls_is_measured(scene: Scene):
     engine = scene.engine
     engine.metrics  # noqa: B018
     still = ExternalProductionHandle("job-1", 1)
@@ -348,7 +348,7 @@ async def test_every_metric_is_in_the_table_and_named_as_all_are(scene: Scene):
         assert metric.help.endswith(".")
 
 
-async def test_off_means_off(scene: Scene):
+async def test_disabled_telemetry_installs_no_observer_and_no_spans(scene: Scene):
     await scene.engine.enqueue("x")
     assert scene.engine.kernel.telemetry.observe is None
     assert scene.engine.kernel.telemetry.spans is None

@@ -119,7 +119,7 @@ async def test_a_missing_objective_is_reported(small: Engine):
         await small.goals.objectives.approve("x", actor="ada")
 
 
-async def test_a_key_stands_for_one_objective_until_it_is_done(engine: Engine):
+async def test_a_key_identifies_one_objective_until_it_is_done(engine: Engine):
     first = await engine.goals.objectives.add("Do it", actor="ada", key="nightly")
     assert (await engine.goals.objectives.add("Again", actor="bea", key="nightly")).objective_id == first.objective_id
     await engine.goals.objectives.approve(first.objective_id, actor="ada")
@@ -279,7 +279,7 @@ async def test_blocking_on_a_finished_objective_is_refused(small: Engine):
         await small.goals.objectives.block(second.objective_id, actor="ada", on=first.objective_id)
 
 
-async def test_many_that_wait_for_one_are_all_looked_at(engine: Engine, monkeypatch: pytest.MonkeyPatch):
+async def test_every_objective_behind_one_blocker_is_examined(engine: Engine, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(goal_settler, "DEPENDANTS_PAGE", 3)
     first = await engine.goals.objectives.add("first", actor="ada")
     waiting = [await approved(engine, f"number {n}", blocked_by=[first.objective_id]) for n in range(7)]
@@ -627,7 +627,7 @@ async def test_a_worker_does_not_start_with_missing_gates_or_handlers_in_its_top
         pass
 
 
-async def test_a_specialist_is_no_handler_of_workorders(small: Engine):
+async def test_a_specialist_does_not_handle_workorders(small: Engine):
     class Farm:
         async def start(self, **given: Any) -> Any:
             raise AssertionError("nothing is submitted")

@@ -339,6 +339,6 @@ def test_wrong_options_are_reported_when_the_runner_is_made(options: Any, error:
         TreadleRunner(**options)
 
 
-async def test_a_runner_outside_a_function_says_so() -> None:
+async def test_a_runner_outside_a_function_raises_with_the_reason() -> None:
     with pytest.raises(MisusedContext, match="durable function"):
         await TreadleRunner().run(Agent(name="a"), "Go")

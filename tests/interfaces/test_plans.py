@@ -101,7 +101,7 @@ async def test_a_reference_to_a_field_that_is_not_there_fails_the_run():
         ([{"name": "a", "handler": "h", "approval": "yes"}], "approval must be true, false"),
     ],
 )
-async def test_a_plan_that_makes_no_sense_is_refused_before_it_starts(steps: Any, said: str):
+async def test_an_invalid_plan_is_rejected_before_it_starts(steps: Any, said: str):
     async with make_engine("memory://") as engine:
         with pytest.raises(InvalidPlan, match=said):
             await engine.start_plan(steps)

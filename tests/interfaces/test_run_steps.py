@@ -262,7 +262,7 @@ async def test_a_page_of_steps_loads_the_tasks_of_its_own_steps_only(monkeypatch
         assert len((await steps.timeline(run.id)).steps) >= 20
 
 
-def test_the_time_between_an_end_and_its_retry_is_no_work() -> None:
+def test_the_time_between_an_end_and_its_retry_is_not_counted_as_work() -> None:
     gaps = ((10, 20), (30, 35))
     spans = [(0, 10), (0, 40), (15, 32), (12, 18), (20, 30), (36, 50)]
     assert [worked_for(began, ended, gaps) for began, ended in spans] == [10, 25, 10, 0, 10, 14]

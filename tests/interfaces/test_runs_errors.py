@@ -75,7 +75,7 @@ async def test_the_message_has_the_whole_path_through_items_and_facets(hands: Ha
     assert ended["Shop/block-0"] == ended["Shop"] == "Error"
 
 
-async def test_retrying_the_root_does_all_that_failed_again(hands: Hands) -> None:
+async def test_retrying_the_root_repeats_all_failed_steps(hands: Hands) -> None:
     run = await hands.engine.start_run(NESTED, "Shop", {"orders": [1, -2, 3, -4]})
     await hands.work(answer)
     root = next(row for row in await hands.engine.runs.list_steps(run.id) if row.parent_id is None)

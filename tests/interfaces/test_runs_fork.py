@@ -84,7 +84,7 @@ async def finished(hands: Hands) -> tuple[str, dict[str, Any]]:
     return run.id, await hands.engine.run_result(run)
 
 
-async def test_a_fork_from_any_row_comes_to_the_same() -> None:
+async def test_a_fork_from_any_row_has_the_same_result() -> None:
     async with hands_on("memory://") as hands:
         run_id, outputs = await finished(hands)
         assert set(outputs) == {"sum", "last", "note", "caught", "which", "linked"}
@@ -105,7 +105,7 @@ async def test_a_fork_from_any_row_comes_to_the_same() -> None:
             await hands.nothing_is_left(forked.id)
 
 
-async def test_a_fork_from_any_row_of_a_run_in_any_state_comes_to_the_same() -> None:
+async def test_a_fork_from_any_row_of_a_run_in_any_state_has_the_same_result() -> None:
     """The run is stopped after each commit; forks from what is there then."""
     async with hands_on("memory://") as hands:
         _, outputs = await finished(hands)
@@ -165,7 +165,7 @@ async def test_a_fork_does_not_execute_kept_steps_again() -> None:
 
 
 @pytest.mark.parametrize("place", ["Everything/block-0/first", "Everything/block-0/rich"])
-async def test_a_failure_elsewhere_stays_one(place: str) -> None:
+async def test_a_failed_item_outside_the_fork_stays_failed(place: str) -> None:
     async with hands_on("memory://") as hands:
 
         def fail_big(name: str, payload: dict[str, Any]) -> dict[str, Any]:

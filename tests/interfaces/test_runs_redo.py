@@ -53,7 +53,7 @@ def shop() -> tuple[Engine, list[str]]:
     return engine, called
 
 
-async def test_a_redo_of_any_call_with_its_own_result_comes_to_the_same_without_calling_it() -> None:
+async def test_a_redo_of_any_call_with_its_own_result_has_the_same_result_without_calling_it() -> None:
     async with hands_on("memory://") as hands:
         run_id, outputs = await finished(hands)
         run = await hands.engine.runs.get_run(run_id)

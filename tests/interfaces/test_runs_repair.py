@@ -154,7 +154,7 @@ async def test_a_run_may_finish_its_other_branches(hands: Hands) -> None:
         await start(hands, "Import", {"items": []}, on_failure="wait")
 
 
-async def test_the_setting_names_workflows_that_finish() -> None:
+async def test_the_settings_name_workflows_that_finish_after_a_failure() -> None:
     async with hands_on("memory://", finish_on_failure=("shop.Imp*",)) as hands:
         await start(hands, "Import", {"items": [0, 1]})
         first, second = await hands.claim()

@@ -202,7 +202,7 @@ async def test_two_namespaces_may_have_the_same_flow(tmp_path: Path) -> None:
 # --- pause and resume ---
 
 
-async def test_a_paused_run_keeps_results_and_goes_on_only_when_resumed(hands: Hands) -> None:
+async def test_a_paused_run_keeps_results_and_continues_only_on_resume(hands: Hands) -> None:
     run_id = await start(hands)
     check, pay = sorted(await hands.claim(), key=lambda task: task.name)
     paused = await hands.engine.runs.pause(run_id, actor="ann")
@@ -326,7 +326,7 @@ async def test_finished_runs_are_neither_paused_nor_resumed(memory: Hands) -> No
             await act(NOBODY)
 
 
-async def test_a_busy_run_is_paused_all_the_same(memory: Hands) -> None:
+async def test_a_busy_run_can_be_paused(memory: Hands) -> None:
     """However often it is advanced between a look and a commit, an operator has not to try again and again."""
     run_id = await start(memory)
     store: Any = memory.engine.kernel.store
@@ -343,7 +343,7 @@ async def test_a_busy_run_is_paused_all_the_same(memory: Hands) -> None:
     assert (await memory.engine.runs.cancel(run_id)).state == "canceled"
 
 
-async def test_two_resumes_at_once(memory: Hands) -> None:
+async def test_two_concurrent_resumes(memory: Hands) -> None:
     run_id = await start(memory)
     await memory.engine.runs.pause(run_id)
     runs = await asyncio.gather(*(memory.engine.runs.resume(run_id) for _ in range(4)))
@@ -420,7 +420,7 @@ async def test_retrying_a_failed_step_keeps_completed_results(hands: Hands) -> N
     await hands.nothing_is_left(run_id)
 
 
-async def test_a_retry_that_fails_at_once_is_a_retry_and_a_failure(memory: Hands) -> None:
+async def test_an_immediately_failing_retry_is_logged_as_retry_and_failure(memory: Hands) -> None:
     flow = [("f.afl", "facet F(n: Long)\nworkflow W(n: Json) andThen { a = F(n = $.n + 1) }")]
     run = await memory.engine.start_run(flow, "W", {"n": "text"})
     assert (await memory.engine.runs.get_run(run.id)).state == "failed"
@@ -440,7 +440,7 @@ async def test_only_failed_runs_and_steps_are_retried(memory: Hands) -> None:
     assert (await memory.engine.runs.get_run(run_id)).state == "running"
 
 
-async def test_a_step_is_retried_while_others_go_on(memory: Hands) -> None:
+async def test_a_step_is_retried_while_others_continue(memory: Hands) -> None:
     run_id = await start(memory)
     for task in await memory.claim():
         if task.name == "shop.Check":
@@ -504,7 +504,7 @@ async def test_a_fork_with_other_inputs(memory: Hands) -> None:
         await memory.engine.runs.fork(NOBODY, pay)
 
 
-async def test_forks_of_failed_canceled_and_running_runs_go_on(memory: Hands) -> None:
+async def test_forks_of_failed_canceled_and_running_runs_continue(memory: Hands) -> None:
     failed = await start(memory)
     for task in await memory.claim():
         await (memory.fail(task) if task.name == "shop.Pay" else memory.settle(task, {"ok": True}))
@@ -564,7 +564,7 @@ async def test_failing_a_step(memory: Hands) -> None:
         await outputs(memory, run_id)
 
 
-async def test_partial_results_are_merged_and_the_step_goes_on_waiting(hands: Hands) -> None:
+async def test_partial_results_are_merged_and_the_step_keeps_waiting(hands: Hands) -> None:
     run_id = await start(hands)
     pay = await step_id(hands, run_id, "Checkout.pay")
     assert await hands.engine.runs.update_step(run_id, pay, {"receipt": "partial", "seen": 1}) is True

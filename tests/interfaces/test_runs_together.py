@@ -152,7 +152,7 @@ async def test_an_advance_overtaken_repeatedly_leaves_its_result_in_the_inbox(ur
         await one.nothing_is_left(run.id)
 
 
-async def test_many_more_results_than_one_advance_takes_in(url: str) -> None:
+async def test_results_beyond_one_advance_are_processed_by_the_next(url: str) -> None:
     async with hands_on(url, "one") as one:
         run = await one.engine.start_run(FLOW, "All", {"items": list(range(400))})
         tasks = await one.claim(limit=400)

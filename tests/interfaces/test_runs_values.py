@@ -121,7 +121,7 @@ async def test_one_item_is_settled_by_reading_a_bounded_number_of_rows() -> None
 
 
 @pytest.mark.parametrize("kind", ALL)
-async def test_big_results_go_round_and_stand_apart(kind: str, request: pytest.FixtureRequest, tmp_path: Path) -> None:
+async def test_large_results_round_trip_in_separate_rows(kind: str, request: pytest.FixtureRequest, tmp_path: Path) -> None:
     async with hands_on(url_of(kind, request, tmp_path)) as hands:
         text = "é\\" * 6000
         run = await hands.engine.start_run(FLOW, "big.Chain", {"text": text})

@@ -141,7 +141,7 @@ async def test_a_thousand_entries_cost_a_handful_of_commits():
         assert len(await engine.kernel.store.streams.list_chunks(task.id, "tokens", 0, 1000)) <= 5
 
 
-async def test_a_full_stream_drops_entries_and_says_so():
+async def test_a_full_stream_drops_entries_and_reports_it():
     engine = make_engine("memory://", stream_limit=2000)
 
     @engine.handler("speak")

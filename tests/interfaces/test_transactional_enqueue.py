@@ -194,7 +194,7 @@ async def test_all_options_are_stored_as_enqueue_stores_them(engine, way, postgr
     assert (one.wake_at - one.created_at, one.deadline_at - one.created_at) == (60_000, 600_000)
 
 
-async def test_keys_name_the_task_that_is_there(engine, way, postgres_schema):
+async def test_a_used_key_names_the_existing_task(engine, way, postgres_schema):
     live = await engine.enqueue("work", unique_key="u", idempotency_key="i")
     async with way() as enqueue:
         for keys in ({"unique_key": "u"}, {"idempotency_key": "i"}, {"unique_key": "u", "idempotency_key": "new"}):
@@ -203,7 +203,7 @@ async def test_keys_name_the_task_that_is_there(engine, way, postgres_schema):
     assert len(await tasks_of(engine)) == 1
 
 
-async def test_a_reused_key_is_rejected_with_the_stored_task_and_the_transaction_goes_on(engine, way, postgres_schema):
+async def test_a_reused_key_is_rejected_with_the_stored_task_and_the_transaction_continues(engine, way, postgres_schema):
     big = {"n": 1, "big": ["x" * 20_000]}
     stored = await engine.enqueue("work", big, idempotency_key="k")
     async with way() as enqueue:
@@ -282,7 +282,7 @@ async def test_a_database_without_the_function_raises_schema_behind(way):
             await enqueue("work", schema="nowhere")
 
 
-async def test_sqlite_says_that_it_cannot(tmp_path):
+async def test_sqlite_reports_unsupported_operations(tmp_path):
     engine = sqlalchemy.create_engine(f"sqlite:///{tmp_path / 't.db'}")
     with engine.begin() as connection, pytest.raises(Unsupported):
         treadle.integrations.enqueue.sqlalchemy.enqueue(connection, "work")

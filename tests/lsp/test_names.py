@@ -221,7 +221,7 @@ async def test_a_built_in_type_cannot_be_renamed(shop: Editor) -> None:
         await shop.client.text_document_prepare_rename_async(types.PrepareRenameParams(**shop.place("shop.afl", "String", 2)))
 
 
-async def test_semantic_tokens_tell_the_sort_of_every_name(shop: Editor) -> None:
+async def test_semantic_tokens_have_the_kind_of_every_name(shop: Editor) -> None:
     found = await shop.client.text_document_semantic_tokens_full_async(types.SemanticTokensParams(shop.document("shop.afl")))
     assert found is not None
     legend = shop.capabilities.semantic_tokens_provider

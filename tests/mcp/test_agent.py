@@ -34,7 +34,7 @@ def mended(source: str, finding: dict[str, object]) -> str:
 
 
 @pytest.mark.parametrize("way", WAYS)
-async def test_an_agent_writes_mends_runs_decides_and_reads(way: Way, tmp_path: Path):
+async def test_an_agent_writes_fixes_runs_decides_and_reads(way: Way, tmp_path: Path):
     async with by(way, tmp_path) as client:
         assert "afl_validate" in {tool.name for tool in (await client.list_tools()).tools}
         brief = (await client.get_prompt("afl_language")).messages[0].content

@@ -181,7 +181,7 @@ def test_examples_of_the_language_compile_without_a_warning(number: int):
     assert compiled.diagnostics == (), compiled.render()
 
 
-def test_there_are_examples():
+def test_examples_exist():
     assert len(EXAMPLES) >= 8
 
 

@@ -61,7 +61,7 @@ def spoken_to(treadle: Treadle, *arguments: str) -> Iterator[subprocess.Popen[st
 
 
 @pytest.mark.parametrize("sign", [signal.SIGTERM, signal.SIGINT])
-def test_over_stdio_a_signal_ends_it_though_stdin_is_open(treadle: Treadle, sign: signal.Signals):
+def test_over_stdio_a_signal_ends_the_server_with_stdin_open(treadle: Treadle, sign: signal.Signals):
     with spoken_to(treadle, "--store", treadle.store, "--work") as process:
         assert process.stdin is not None
         assert process.stdout is not None
@@ -75,7 +75,7 @@ def test_over_stdio_a_signal_ends_it_though_stdin_is_open(treadle: Treadle, sign
     assert [server["state"] for server in treadle.json("servers")["servers"]] == ["stopped"] * 2  # of engine and registry
 
 
-def test_over_stdio_a_store_that_is_none_is_said_at_once_though_stdin_is_open(treadle: Treadle):
+def test_over_stdio_an_invalid_store_is_reported_immediately_with_stdin_open(treadle: Treadle):
     with spoken_to(treadle, "--store", "nonsense://x") as process:
         assert process.wait(BOUND) == 2
         assert process.stderr is not None

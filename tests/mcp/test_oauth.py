@@ -194,7 +194,7 @@ async def test_new_keys_of_the_issuer_are_found_and_unknown_ones_do_not_flood_it
         await Verifier(issuer.url, RESOURCE, clock).find_access(token())
 
 
-async def test_an_issuer_that_fails_is_not_asked_again_at_once(issuer: Issuer, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_failing_issuer_is_not_retried_immediately(issuer: Issuer, monkeypatch: pytest.MonkeyPatch) -> None:
     clock, asked = ManualClock(), []
 
     def fails(url: str) -> None:

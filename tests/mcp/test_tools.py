@@ -392,7 +392,7 @@ async def test_alert_rules_are_added_listed_and_tested_and_traces_are_shown():
         assert [(each["kind"], each["name"]) for each in shown["entries"]] == [("task", "nobody.Serves")]
 
 
-async def test_arguments_that_do_not_fit_are_a_tool_error_that_says_which():
+async def test_invalid_arguments_are_a_tool_error_that_names_them():
     async with at_work(shop_engine()) as call:
         said = await call.refused("task_list", limt=3)
         assert said["code"] == "invalid_request"

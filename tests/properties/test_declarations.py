@@ -52,7 +52,7 @@ def test_any_sequence_of_starts_and_crashes_ends_with_the_newest_release(sets, s
 
 @settings(max_examples=examples(60))
 @given(st.lists(st.tuples(st.integers(0, 3), SETS, st.sampled_from([None, None, 0, 1])), max_size=5), SETS, st.sampled_from(ITEMS))
-def test_a_value_set_by_hand_survives_every_start(starts, first, item):
+def test_a_manually_set_value_survives_every_start(starts, first, item):
     world = World()
     world.sync("shop", 0, first)
     world.values[item] = {"max": 9}

@@ -145,7 +145,7 @@ def check_counters(run: StoredRun) -> None:
 
 @settings(max_examples=examples(40), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(program=st.integers(0, 10**6), schedule=st.integers(0, 10**6))
-def test_the_end_does_not_depend_on_order_batches_crashes_or_second_deliveries(program: int, schedule: int) -> None:
+def test_the_result_is_independent_of_order_batches_crashes_and_redeliveries(program: int, schedule: int) -> None:
     source = write_program(program)
     expected = play_in_order(source)
     check_counters(expected)

@@ -202,5 +202,5 @@ def test_a_function_has_the_same_result_after_a_crash_at_any_commit(program: Pro
 @pytest.mark.parametrize("warm", [0, 1000])
 @settings(max_examples=40, deadline=None)
 @given(program=PROGRAMS)
-def test_many_functions_that_die_at_any_commit_come_to_the_same(program: Program, warm: int):
+def test_many_functions_that_die_at_any_commit_have_the_same_result(program: Program, warm: int):
     check(program, warm)

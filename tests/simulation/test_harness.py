@@ -118,7 +118,7 @@ def test_a_crash_ends_only_the_tasks_of_its_own_process() -> None:
     assert Simulation(1, faults=quiet).run(story) == ["bob"]
 
 
-def test_a_process_that_stands_still_asks_nothing_of_the_store_until_it_goes_on() -> None:
+def test_a_suspended_process_sends_no_statement_until_it_continues() -> None:
     async def story(simulation: Simulation) -> tuple[float, float]:
         process = simulation.start_process("client")
         engine = simulation.engine(process)

@@ -69,7 +69,7 @@ def test_no_work_is_lost_under_random_faults(part: int) -> None:
 
 
 @pytest.mark.parametrize("seed", [pytest.param(seed, marks=[pytest.mark.soak] * (seed > 1003)) for seed in range(1000, 1040)])
-def test_processes_that_are_wrongly_taken_for_dead_lose_nothing(seed: int) -> None:
+def test_processes_wrongly_declared_dead_lose_no_work(seed: int) -> None:
     report = play(seed, often=(Fault.PRESUMED_DEAD,))
     assert not report.problems, report.text()
 

@@ -21,7 +21,7 @@ _EMBEDDED = re.compile(r"<!-- snippet: docs/snippets/coming_from/(\S+?)#(\S+) --
 
 
 @pytest.mark.parametrize("program", OURS, ids=lambda path: path.stem)
-def test_our_side_of_a_page_runs_and_passes_its_own_tests(program: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_the_treadle_code_of_a_page_runs_and_passes_its_tests(program: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("TREADLE_STORE", raising=False)
     names = runpy.run_path(str(program), run_name="__main__")
@@ -34,7 +34,7 @@ def test_our_side_of_a_page_runs_and_passes_its_own_tests(program: Path, tmp_pat
 
 
 @pytest.mark.parametrize("program", THEIRS, ids=lambda path: path.stem)
-def test_their_side_of_a_page_parses_and_names_its_version(program: Path):
+def test_the_code_of_the_other_library_parses_and_names_its_version(program: Path):
     text = program.read_text("utf-8")
     assert re.search(r"checked with \S+ [\d.]+\d", ast.get_docstring(ast.parse(text)) or "")
 

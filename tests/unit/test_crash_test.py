@@ -24,7 +24,7 @@ namespace shop {
 """
 
 
-def test_a_planted_bug_is_found_with_its_place_and_the_mended_one_passes():
+def test_a_planted_bug_is_located_and_its_fix_passes():
     snippet = runpy.run_path(str(SNIPPET))
     report = crash_test(snippet["careless"], snippet["start"])
     with pytest.raises(CrashTestFailed, match=r"repeated 'charged'"):

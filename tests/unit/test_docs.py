@@ -223,7 +223,7 @@ def test_python_snippets_run(place: str, code: str, marks: list[str], tmp_path: 
     exec(compile(code, place, "exec"), {"__name__": "__main__"})
 
 
-def test_there_are_few_fragments():
+def test_documentation_has_few_fragments():
     assert sum("fragment" in marks for _, _, marks in [*AFL, *PYTHON]) <= _MAX_FRAGMENTS
 
 

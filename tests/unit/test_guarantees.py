@@ -31,7 +31,7 @@ def names_in(file: str) -> frozenset[str]:
     return frozenset(_TEST.findall((ROOT / file).read_text("utf-8")))
 
 
-def test_there_are_many_promises_and_each_has_a_name_of_its_own() -> None:
+def test_promises_have_unique_names() -> None:
     headings = re.findall(r"^### (.+)$", PAGE, re.MULTILINE)
     assert len(headings) == len(set(headings)) > 20
     assert set(headings) == set(promises())

@@ -114,7 +114,7 @@ def complaints(name: str, text: str) -> Iterator[str]:
         )
 
 
-def test_waits_only_end_hangs_and_no_lease_ends_by_itself() -> None:
+def test_waits_end_only_hangs_and_no_lease_expires() -> None:
     names = [path.relative_to(TESTS).as_posix() for path in TESTS.rglob("*.py")]
     own = [each for name in names if not name.startswith(VIRTUAL) for each in complaints(name, (TESTS / name).read_text())]
     assert not own, "\n".join(own)

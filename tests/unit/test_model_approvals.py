@@ -51,7 +51,7 @@ def asked(**options: Any) -> Approval:
         ({"notify": "ftp://x"}, "begins with https://"),
     ],
 )
-def test_a_request_that_makes_no_sense_is_refused(options: dict[str, Any], said: str) -> None:
+def test_an_invalid_request_is_rejected(options: dict[str, Any], said: str) -> None:
     with pytest.raises(InvalidApproval, match=said):
         ApprovalRequest.of(**{"title": "Refund?"} | options)
 
@@ -85,7 +85,7 @@ def test_a_question_with_options_in_seconds_is_a_request() -> None:
         ApprovalRequest.from_json({"question": "Refund?", "nonsense": 60})
 
 
-def test_the_first_thing_that_comes_wakes_it() -> None:
+def test_the_delay_ends_at_the_earliest_approval_event() -> None:
     assert asked().delay(NOW) == CHECK_EVERY_FOR
     assert asked(expires=60).delay(NOW) == MINUTE
     assert asked(expires=60, remind_after=20).delay(NOW) == 20_000
@@ -164,7 +164,7 @@ def test_the_next_round_keeps_the_question_and_the_edits() -> None:
     assert (second.votes, second.expires_at) == ((), NOW + 2 * MINUTE)
 
 
-def test_decisions_ride_in_the_checkpoint_beside_the_handlers_own() -> None:
+def test_decisions_are_stored_in_the_checkpoint_beside_the_handlers_own() -> None:
     assert split_checkpoint(None) == ([], None)
     assert split_checkpoint({"checkpoint": 1}) == ([], {"checkpoint": 1})
     once = with_decision({"page": 3}, {"by": "ada"})

@@ -32,7 +32,7 @@ def test_every_class_is_in_the_drawing_and_hangs_where_it_is_drawn():
         assert CLASSES[name].__bases__[0].__name__ == parent, name
 
 
-def test_every_class_has_a_code_of_its_own_that_says_its_name():
+def test_every_error_class_has_a_unique_code_derived_from_its_name():
     codes = {name: vars(cls).get("code") for name, cls in CLASSES.items()}
     assert None not in codes.values()
     assert len(set(codes.values())) == len(codes)

@@ -44,7 +44,7 @@ def test_a_glob_matches_names_by_its_wildcards(pattern: str, name: str, expected
     assert matches(pattern, name) is expected
 
 
-def test_a_glob_of_one_part_is_looked_for_everywhere_where_that_is_wanted():
+def test_a_single_part_glob_matches_at_every_depth_on_request():
     assert matches("*.csv", "in/deep/a.csv", recursive=True)
 
 

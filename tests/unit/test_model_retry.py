@@ -21,7 +21,7 @@ def test_dispatched_jobs_are_retried_after_exactly_1_2_and_4_seconds():
     assert delays(RetryPolicy(retries=3), dice=0.999) == [1_000, 2_000, 4_000, None]
 
 
-def test_by_default_there_is_one_attempt_and_no_retry():
+def test_the_default_is_one_attempt_without_a_retry():
     assert delays(NO_RETRY) == [None]
     assert RetryPolicy() == NO_RETRY
 
@@ -77,7 +77,7 @@ def test_retries_without_delay_are_possible():
         {"jitter": math.nan},
     ],
 )
-def test_a_policy_that_makes_no_sense_is_refused(fields):
+def test_an_invalid_policy_is_rejected(fields):
     with pytest.raises(InvalidPolicy, match="policy is invalid"):
         RetryPolicy(**fields)
 
@@ -88,7 +88,7 @@ def test_senseless_durations_of_a_policy_are_refused(fields):
         RetryPolicy.of(1, **fields)
 
 
-def test_a_stored_policy_that_makes_no_sense_is_refused_too():
+def test_an_invalid_stored_policy_is_rejected():
     with pytest.raises((msgspec.ValidationError, InvalidPolicy)):
         msgspec.json.decode(b'{"retries":-1}', type=RetryPolicy)
     with pytest.raises(msgspec.ValidationError):

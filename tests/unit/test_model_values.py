@@ -47,7 +47,7 @@ def test_text_that_only_looks_like_the_character_zero_is_taken(value):
 
 
 @pytest.mark.parametrize("value", ["\ud800", "a\udfff", {"\ud800": 1}])
-def test_half_a_surrogate_pair_is_refused(value):
+def test_a_lone_surrogate_is_refused(value):
     with pytest.raises(InvalidPayload):
         encode(value)
 
@@ -109,7 +109,7 @@ def test_the_default_limit_is_a_mebibyte():
         encode("x" * (PAYLOAD_LIMIT - 1))
 
 
-def test_nothing_decodes_to_nothing():
+def test_null_decodes_to_no_value():
     assert decode(None) is None
     assert decode("null") is None
 

@@ -32,5 +32,5 @@ def test_a_signature_is_an_hmac_over_time_and_body() -> None:
         (SECRET, "", BODY, AT),
     ],
 )
-def test_anything_else_is_refused(secret: str, header: str, body: bytes, now: float) -> None:
+def test_other_values_are_refused(secret: str, header: str, body: bytes, now: float) -> None:
     assert not verify(secret, header, body, now)

@@ -46,7 +46,7 @@ def test_a_zombie_has_ended_and_so_has_a_process_that_is_gone(child: subprocess.
     assert has_ended(identity, KERNEL) is True
 
 
-def test_another_process_with_the_same_pid_is_not_taken_for_it(child: subprocess.Popen[bytes]) -> None:
+def test_another_process_with_the_same_pid_is_not_mistaken_for_it(child: subprocess.Popen[bytes]) -> None:
     identity = process_identity(KERNEL, child.pid)
     assert identity is not None
     kernel, process = identity.split(" ")

@@ -51,5 +51,5 @@ def test_names_of_things_and_fields_are_accepted(code: str):
 
 
 def test_a_free_relative_in_the_name_of_a_test_is_rejected():
-    assert list(bad_tests(Path("test_module.py"), ast.parse("def test_who_waits_is_woken(): ...")))
+    assert list(bad_tests(Path("test_module.py"), ast.parse("def test_a_waiting_task_is_woken(): ...")))
     assert not list(bad_tests(Path("test_module.py"), ast.parse("def test_a_waiter_is_woken(): ...")))

@@ -127,7 +127,7 @@ def test_a_structure_that_cannot_be_read_is_reported_as_such(kind: type[AnyStore
             read(kind, text)
 
 
-def test_a_word_of_a_newer_version_is_not_taken_for_another_one() -> None:
+def test_a_word_of_a_newer_version_is_not_mistaken_for_another_one() -> None:
     for kind, field in (
         (CatchUp, "policy"),
         (Target, "kind"),

@@ -55,7 +55,7 @@ async def test_bulk_operations_preview_their_matches_before_they_run(visit: Visi
     assert "no task has failed permanently" in await visit.page("/dead-letters")
 
 
-async def test_bulk_work_on_everything_says_so_first(visit: Visit):
+async def test_a_bulk_action_on_everything_warns_first(visit: Visit):
     await fail(visit, 2)
     assert "This is every dead letter." in await visit.page("/dead-letters/discard")
     assert "2 letters discarded." in await visit.do("/dead-letters/discard")

@@ -61,7 +61,7 @@ async def test_a_bulk_action_is_shown_before_it_is_done(visit: Visit):
     assert [(await visit.engine.kernel.run_reads.get_run(each)).state for each in ids] == ["canceled"] * 3
 
 
-async def test_a_bulk_action_on_very_many_goes_on_from_its_preview(visit: Visit, monkeypatch: pytest.MonkeyPatch):
+async def test_a_bulk_action_on_many_rows_continues_from_its_preview(visit: Visit, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(pages, "_AT_ONCE", 1)
     monkeypatch.setattr(pages, "_PAGES_AT_ONCE", 2)
     for amount in range(3):

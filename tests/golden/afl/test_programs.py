@@ -26,6 +26,6 @@ def test_a_right_program_produces_no_diagnostic(case: Case) -> None:
     assert result.diagnostics == (), result.render()
 
 
-def test_there_are_enough_of_both() -> None:
+def test_the_corpus_has_enough_valid_and_invalid_programs() -> None:
     assert len(WRONG) >= 80
     assert len(RIGHT) >= 80

@@ -45,7 +45,7 @@ def test_only_identifiers_in_braces_are_replaced():
     assert filled == 'Hi Ada {list}, {"json": {"x": 1}}, {}, { name }, {other}, [1, "é"], {name.x}, {Ada {list}}'
 
 
-def test_names_of_tools_are_legal_short_unlike_and_lead_back():
+def test_tool_names_are_legal_short_distinct_and_reversible():
     names = ["a.b.C", "a__b.C", "x" * 90, "x" * 91, "ns.Größe", "plain"]
     tools = tool_names(names)
     made = [tools[name] for name in names]

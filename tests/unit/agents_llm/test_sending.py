@@ -61,7 +61,7 @@ async def test_retry_after_is_obeyed_in_both_forms_and_odd_ones_are_not_understo
     assert error.error_code == "llm_rejected"
 
 
-async def test_patience_ends_before_the_sends_do():
+async def test_callers_time_out_before_the_retries_end():
     slept, error = await waits(*[refused(429, **{"retry-after": "40"})] * 6)
     assert slept == [40.0, 40.0, 40.0]
     assert "asks for a delay of 40 s" in str(error)

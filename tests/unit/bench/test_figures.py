@@ -11,7 +11,7 @@ def test_the_median_of_all_repetitions_counts_with_the_least_and_the_greatest():
     assert spread([30_000.0, 10_000.0, 20_000.0], "/s") == "20,000/s (10,000 to 30,000)"
 
 
-def test_a_single_figure_stands_for_itself():
+def test_a_single_figure_is_its_own_median():
     assert (spread(12.34, " ms"), spread([12.34])) == ("12.3 ms", "12.3")
 
 
@@ -42,16 +42,16 @@ def test_stores_are_columns_and_rows_without_figures_are_omitted():
         (Aim("", "x", at_most=1.3), 1.3001, "1.30: **missed by 0.1 %**"),
     ],
 )
-def test_an_aim_is_met_or_missed_by_so_much_of_it(aim: Aim, value: float, said: str):
+def test_a_target_is_met_or_missed_by_a_percentage(aim: Aim, value: float, said: str):
     assert aim.verdict({"x": value}) == said
 
 
-def test_an_aim_of_one_store_says_nothing_of_the_other():
+def test_a_target_of_one_store_does_not_apply_to_the_other():
     aims = [Aim("lag", "lag", " ms", at_most=4, stores=("postgresql",)), Aim("other", "lag", at_most=4, stores=())]
     lines = judged({"sqlite": {"lag": 20.0}, "postgresql": {"lag": [3.0, 1.0, 9.0]}}, aims).splitlines()
     assert lines[2:] == ["| lag: at most 4 ms |  | 3.00 ms: met |"]
 
 
-def test_an_aim_without_a_bound_is_a_mistake():
+def test_a_target_without_a_bound_is_rejected():
     with pytest.raises(ValueError, match="no bound"):
         Aim("x", "x").verdict({"x": 1.0})

@@ -47,12 +47,12 @@ def test_a_target_compares_round_by_round_with_the_fastest_peer_of_the_same_stor
     assert (one.ratio, one.verdict) == (0.9, "**missed by 25 %**")
 
 
-def test_a_target_that_is_missed_says_by_how_much() -> None:
+def test_a_missed_target_reports_its_shortfall() -> None:
     assert found(f"PostgreSQL: {DRAIN_1}", "limit").verdict == "**missed by 33 %**"
     assert found("PostgreSQL: ten-step", "DBOS").verdict == "**missed by 20 %**"
 
 
-def test_where_less_is_better_the_peer_with_least_counts() -> None:
+def test_the_lowest_peer_counts_for_lower_is_better_figures() -> None:
     assert found("PostgreSQL: idle latency, p50", "PgQueuer").verdict == "met"
     assert found("PostgreSQL: idle latency, p99", "PgQueuer").verdict == "**missed by 125 %**"
     idle = found("PostgreSQL: idle transactions", "PgQueuer")

@@ -28,7 +28,7 @@ def branches() -> StoredRun:
     return run
 
 
-def test_other_branches_go_on_and_dependents_of_a_failed_step_are_never_created() -> None:
+def test_other_branches_continue_and_dependents_of_a_failed_step_are_never_created() -> None:
     run = branches()
     run.apply(Errored(run.row("Flow.a").id, Problem("boom", "broken")))
     assert (run.status, run.row("Flow/block-0").state) == (RunState.RUNNING, State.BLOCK_EXECUTION_CONTINUE)

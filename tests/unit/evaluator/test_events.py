@@ -63,7 +63,7 @@ def test_an_event_for_a_block_or_for_nothing_is_ignored() -> None:
     assert run.apply(Finished(run.run.id)).ignored[0].reason == "there is no such step"
 
 
-def test_the_result_of_a_pre_script_delivered_twice_is_not_taken_for_the_handlers() -> None:
+def test_a_repeated_pre_script_result_is_not_mistaken_for_the_handlers() -> None:
     run = start(SCRIPTED)
     [script] = run.tasks.values()
     assert script.is_script
@@ -179,7 +179,7 @@ def test_packing_a_row_loses_nothing_and_takes_no_value_for_a_reference() -> Non
     assert not blobs
 
 
-def test_a_lost_task_can_be_wished_for_again_and_is_the_same_task() -> None:
+def test_resending_a_lost_task_yields_the_same_task() -> None:
     run = start(SCRIPTED)
     for result in ({"n": 2}, {"r": 5}):
         [task] = run.tasks.values()

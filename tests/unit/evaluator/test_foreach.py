@@ -71,7 +71,7 @@ def test_all_items_finish_before_the_block_fails_with_the_first_failure_by_eleme
     assert run.row("W/block-0").failed == 2
 
 
-def test_a_foreach_makes_at_most_so_many_items_per_call() -> None:
+def test_a_foreach_creates_a_bounded_number_of_items_per_call() -> None:
     run = collecting([1, 2, 3, 4, 5], expand=2)
     block = run.row("W/block-0")
     assert (len(run.tasks), list(run.again), block.expanded, block.total) == (2, [block.id], 2, 5)

@@ -62,7 +62,7 @@ def test_repeated_steps_see_changed_inputs() -> None:
     assert [task.payload["kilos"] for task in changes.tasks] == [20]
 
 
-def test_the_root_begins_afresh() -> None:
+def test_a_fork_from_the_root_keeps_no_step() -> None:
     changes, rows = forked(baked(), "Bake", kilos=30)
     assert set(rows) == {"Bake", "Bake/block-0", "Bake/block-0/coarse"}
     assert [task.payload["kilos"] for task in changes.tasks] == [30]

@@ -166,7 +166,7 @@ def test_a_timeout_of_the_signature_is_used_unless_the_call_has_one() -> None:
 
 
 @pytest.mark.parametrize("mixin", ["minutes = 0", 'minutes = "x"', "fortnights = 1", "seconds = -1"])
-def test_a_timeout_that_makes_no_sense_fails_the_step(mixin: str) -> None:
+def test_an_invalid_timeout_fails_the_step(mixin: str) -> None:
     with pytest.raises(WorkflowFailed, match=r"W\.e: .*Timeout"):
         run_workflow(f"event facet E()\nworkflow W() andThen {{ e = E() with Timeout({mixin}) }}", "W")
 
@@ -200,7 +200,7 @@ def test_a_retry_of_the_signature_is_used_unless_the_call_has_one() -> None:
 
 
 @pytest.mark.parametrize("mixin", ["maxAttempts = 0", 'maxAttempts = "x"', "times = 1", "maxAttempts = 2, backoff = 0.5"])
-def test_a_retry_that_makes_no_sense_fails_the_step(mixin: str) -> None:
+def test_an_invalid_retry_fails_the_step(mixin: str) -> None:
     with pytest.raises(WorkflowFailed, match=r"W\.e: .*Retry"):
         run_workflow(f"event facet E()\nworkflow W() andThen {{ e = E() with Retry({mixin}) }}", "W")
 

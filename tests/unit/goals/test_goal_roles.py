@@ -204,7 +204,7 @@ def test_scheduling_makes_snapshot_and_workorder_sets_in_progress_and_processes_
     )
 
 
-def test_a_snapshot_has_all_that_is_known_at_that_instant():
+def test_a_snapshot_is_complete_for_its_instant():
     past = {"gate_result": "FAIL", "run_record_digest": "a" * 64, "output_bundle_digest": "b" * 64}
     what = objective(
         acceptance_criteria=["fast", "small"],
@@ -338,7 +338,7 @@ def test_a_policy_may_block_at_the_first_failure():
     )
 
 
-def test_a_spent_budget_fails_with_a_reason_of_its_own():
+def test_an_exhausted_budget_fails_with_a_distinct_reason():
     spent = bundle(content=None, error=BundleError(code="budget_exhausted", message="too long"))
     decision = judged([], brought=spent)
     assert (one(decision, RunRecord).gate_result, one(decision, PauseState).reason) == ("FAIL", "BUDGET_EXHAUSTED")
@@ -372,7 +372,7 @@ def test_an_objective_that_has_moved_on_is_left_alone_but_the_workorder_is_judge
     assert {type(each) for each in decision.new} == {RunRecord, PauseState}
 
 
-def test_decisions_made_twice_name_the_same_things():
+def test_repeated_decisions_derive_the_same_ids():
     for decide in (
         lambda: decide_readiness(seen(objective()), (), LATER),
         lambda: schedule(objective()),

@@ -53,7 +53,7 @@ def test_a_derived_secret_is_the_same_each_time_and_another_for_each_purpose_and
     assert len({one.secret, one.derived("csrf"), one.derived("else"), other.derived("csrf")}) == 4
 
 
-def test_nothing_fits_nothing():
+def test_a_missing_credential_never_fits():
     made = new_credential(ids.new_id(), ids.secret())
     assert not fits(made, None)
     assert not fits(None, None)
@@ -175,7 +175,7 @@ async def test_missing_records_and_records_of_another_kind_or_namespace_are_not_
     assert recent._noted == {}
 
 
-async def test_only_so_many_are_remembered_those_that_were_asked_for_last(shelf, recent, monkeypatch):
+async def test_the_cache_keeps_a_bounded_number_of_recently_used_entries(shelf, recent, monkeypatch):
     monkeypatch.setattr(credentials, "RECENT_COUNT", 3)
     records = [shelf.put() for _ in range(10)]
     for record in records:

@@ -55,7 +55,7 @@ def test_lanes_add_up_and_workers_have_many_slots_and_bounds_hold():
 
 
 @given(LOADS, st.integers(1, 600_000), st.integers(1, 100))
-def test_it_never_moves_the_wrong_way(load: Load, target_for: int, concurrency: int):
+def test_desired_workers_are_monotonic_in_the_load(load: Load, target_for: int, concurrency: int):
     def want(**more: object) -> int:
         fields = {name: getattr(load, name) for name in ("ready", "running", "oldest_for", "service_for", "rate")}
         return desired_workers([Load(**fields | more)], target_for=target_for, concurrency=concurrency, maximum=10**9)
@@ -91,7 +91,7 @@ def test_the_signal_explains_its_figure():
     assert "currently 1" in found.text
 
 
-def test_bounds_that_make_no_sense_are_refused():
+def test_invalid_bounds_are_rejected():
     check_bounds(1, None, 0, 0)
     for bad in ((0, 1, 0, 1), (1, 1, 2, 1), (1, 1, -1, 1), (1, 1, 0, 2.5)):
         with pytest.raises(InvalidInput):

@@ -185,7 +185,7 @@ async def test_a_response_of_none_is_a_response() -> None:
     assert await read_response(row.outcome, VAULT) is None
 
 
-async def test_a_success_without_a_response_is_never_taken_for_none() -> None:
+async def test_a_success_without_a_response_is_never_mistaken_for_no_outcome() -> None:
     row = succeeded_without_response(Begin(effect(), 1))
     with pytest.raises(NonRetryable) as raised:
         await read_response(row.outcome, VAULT)
@@ -248,7 +248,7 @@ def http_error(status: int) -> urllib.error.HTTPError:
         KeyError("receipt"),
     ],
 )
-def test_exceptions_that_leave_open_whether_it_was_made(error: BaseException) -> None:
+def test_exceptions_that_leave_the_outcome_unknown(error: BaseException) -> None:
     assert not is_definite(error)
 
 
@@ -261,7 +261,7 @@ def test_errors_that_the_author_declares_ambiguous_are_not_definite(error: BaseE
     "error",
     [NonRetryable("no"), EffectFailed("no"), http_error(402), StatusError(422), type("Declined", (EffectFailed,), {})("no")],
 )
-def test_exceptions_that_say_that_it_was_not_made(error: BaseException) -> None:
+def test_exceptions_that_prove_that_no_effect_was_made(error: BaseException) -> None:
     assert is_definite(error)
 
 

@@ -90,7 +90,7 @@ async def test_late_events_of_one_gap_are_delivered_once_when_reading_the_next_g
     assert events.last_gap_free == 6
 
 
-async def test_a_reader_that_could_not_begin_begins_again_where_it_is_now():
+async def test_a_reader_that_failed_to_start_restarts_at_the_current_position():
     store = HalfStore(1, 2, 3)
     store.broken = [("find_last_seq",)]
     events = reader_of(store, after=None)

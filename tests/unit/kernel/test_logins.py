@@ -52,7 +52,7 @@ def test_the_wait_ends_when_the_first_failure_is_old_enough(clock):
     assert wait_of(failed, EVE) == 100_000
 
 
-def test_to_ask_while_waiting_does_not_make_the_wait_longer(clock):
+def test_asking_while_waiting_does_not_extend_the_wait(clock):
     failed = FailedLogins(clock)
     fail(failed, EVE, 10)
     clock.advance(299)

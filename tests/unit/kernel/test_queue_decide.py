@@ -66,7 +66,7 @@ def test_when_the_retries_are_used_up_the_task_fails():
     assert settlement(a_task(failures=3), Retry(PROBLEM, after_for=5), THREE_RETRIES) == failure(PROBLEM)
 
 
-def test_a_handler_may_say_itself_when_to_retry():
+def test_a_handler_may_choose_its_retry_time():
     assert settlement(a_task(), Retry(PROBLEM, after_for=7), THREE_RETRIES).delay == 7
     assert settlement(a_task(), Retry(PROBLEM, after_for=0), THREE_RETRIES).delay is None
 
@@ -75,7 +75,7 @@ def test_a_retry_without_delay_is_ready_immediately():
     assert settlement(a_task(failures=0), Retry(PROBLEM), RetryPolicy(retries=1, first_for=0)).delay is None
 
 
-def test_jitter_comes_from_the_dice():
+def test_jitter_comes_from_the_random_source():
     policy = RetryPolicy(retries=5, jitter=0.5)
     assert settlement(a_task(failures=0), Retry(PROBLEM), policy, dice=1.0).delay == 500
 
@@ -124,7 +124,7 @@ def test_every_settlement_is_a_move_of_the_state_table(outcome, policy):
 # --- errors as they are stored ---
 
 
-def test_an_error_that_no_store_could_keep_is_made_storable():
+def test_an_unstorable_error_is_made_storable():
     settled = failure(Problem("boom", "a\x00b \ud800 " + "x" * 200_000))
     stored = decode(settled.error)
     assert "\x00" not in stored["message"]
@@ -167,7 +167,7 @@ def test_a_task_that_kills_its_workers_is_refused():
 
 
 @pytest.mark.parametrize("kind", ["afl.advance", "engine.prune", "lock"])
-def test_a_task_of_the_engines_own_is_never_given_up_but_rests(kind):
+def test_an_internal_task_is_never_abandoned_but_backs_off(kind):
     task = a_task(kind=kind, takeovers=TAKEOVER_LIMIT, checkpoint="7")
     problem = refusal(task)
     assert problem is not None

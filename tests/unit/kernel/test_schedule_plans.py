@@ -71,7 +71,7 @@ def test_a_clock_that_goes_back_fires_nothing_until_it_is_past_the_cursor() -> N
     assert hours(plan(HOURLY, CatchUp(policy=ALL), 29 * HOUR, 30 * HOUR)) == [30]
 
 
-def test_a_clock_that_leaps_is_time_that_was_missed() -> None:
+def test_a_clock_jump_counts_as_missed_time() -> None:
     assert hours(plan(HOURLY, CatchUp(policy=LATEST), 5 * HOUR, 1000 * HOUR + 30 * MINUTE)) == [1000]
 
 
@@ -107,7 +107,7 @@ def test_allow_starts_every_tick_and_cancel_the_newest(late: bool) -> None:
 
 @pytest.mark.parametrize("overlap", [SKIP, QUEUE])
 @pytest.mark.parametrize("late", [False, True])
-def test_of_several_ticks_the_newest_fires_or_all_one_after_another(overlap: str, late: bool) -> None:
+def test_several_ticks_fire_the_newest_or_all_in_sequence(overlap: str, late: bool) -> None:
     for policy in (LATEST, SKIP):
         assert _admit([1, 2, 3], overlap, policy, busy=False, late=late) == Admission((3,), (1, 2))
     for policy in (ALL, WINDOW):

@@ -47,25 +47,25 @@ def texts(status: Status) -> list[str]:
     return [each.text for each in find_problems(status)]
 
 
-def test_runs_that_failed_and_approvals_that_wait_are_no_problem():
+def test_failed_runs_and_waiting_approvals_are_not_problems():
     assert texts(WELL) == []
 
 
-def test_a_slow_store_and_things_that_nobody_woke_are():
+def test_a_slow_store_and_unwoken_work_are_problems():
     assert texts(replace(WELL, latency_for=2500, overdue_for=60_000)) == [
         "the store took 2.5 s to respond",
         "a task has been due for 60 s and no worker has woken it",
     ]
 
 
-def test_servers_that_were_lost_lately_are_and_those_of_long_ago_are_not():
+def test_recently_lost_servers_are_problems_and_older_ones_are_not():
     lost = [server(name, "lost", heartbeat_at=NOW - 60_000) for name in ("a", "b", "c", "d")]
     old = server("old", "lost", heartbeat_at=NOW - RECENTLY_FOR - 1)
     found = replace(WELL, servers=(*lost, old, server("e", "error"), server("f", "stopped")))
     assert texts(found) == ["4 servers lost: a, b, c and 1 more", "1 server ended with an error: e"]
 
 
-def test_work_that_waits_long_although_a_worker_serves_it_is():
+def test_work_that_waits_long_despite_a_worker_is_a_problem():
     mill = server("mill", "running", handlers=("greet",))
     old = structs.replace(depth("greet", 5), oldest_due_at=NOW - OLD_FOR - 1)
     assert texts(replace(WELL, depths=(depth("greet", 5),), servers=(mill,))) == []
@@ -84,7 +84,7 @@ def test_failing_work_is_counted_up_to_the_limit_of_the_search():
     assert texts(replace(WELL, failing=(*functions,))) == ["20 or more functions stuck: ship r0, ship r1, ship r2, ..."]
 
 
-def test_a_schedule_that_cannot_start_its_work_is():
+def test_a_schedule_that_cannot_start_its_work_is_a_problem():
     body = ScheduleBody(
         when=When(cron="@daily"), cursor=0, target=Target(kind="task", name="greet"), error={"message": "there is no flow shop"}
     )
@@ -97,7 +97,7 @@ def test_a_schedule_that_cannot_start_its_work_is():
     )  # fmt: skip
 
 
-def test_ready_work_that_no_live_server_takes_is():
+def test_ready_work_without_a_live_server_is_a_problem():
     mill = server("mill", "running", handlers=("greet",))
     found = replace(WELL, depths=(depth("greet", 5), depth("paint", 2), depth("wait", 0, held=3)), servers=(mill,))
     assert texts(found) == ["no live worker for 2 ready tasks: paint in list default"]

@@ -226,7 +226,7 @@ async def test_store_trouble_and_its_end_are_reported_once() -> None:
         running.cancel()
 
 
-async def test_a_server_that_was_wrongly_taken_for_dead_withdraws_that_evidence_for_a_while() -> None:
+async def test_a_server_wrongly_declared_dead_withdraws_its_evidence_for_a_while() -> None:
     clock, store, events = ManualClock(), FakeStore(), Events()
     watch = watching(store, clock, events)
     await watch.join()

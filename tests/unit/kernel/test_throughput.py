@@ -134,7 +134,7 @@ async def test_a_long_history_is_counted_page_by_page_back_to_an_hour_ago(
     assert (counted(hour), is_whole(hour), ends.longest) == (31, True, 10)
 
 
-async def test_after_a_long_absence_counting_begins_anew(ends: Ends, clock: ManualClock, monkeypatch: pytest.MonkeyPatch):
+async def test_counting_restarts_after_a_long_absence(ends: Ends, clock: ManualClock, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(throughput, "PAGE", 10)
     monkeypatch.setattr(throughput, "FAR_BEHIND", 20)
     looking = reads_of(ends, clock)

@@ -35,7 +35,7 @@ def test_a_stale_activity_without_a_note_is_read_as_that_of_an_older_version(doi
 @pytest.mark.parametrize(
     "note", ["", '{"wake', "null", "7", "[]", '"x"', '{"wake_at":"x","counts":7,"cancel":7,"cleanup_for":"x"}']
 )
-def test_a_damaged_note_is_read_as_none_and_written_anew(note: str) -> None:
+def test_a_damaged_note_is_ignored_and_rewritten(note: str) -> None:
     task = Task(
         id="t",
         lane_id=1,

@@ -33,7 +33,7 @@ def test_an_example_compiles_without_a_word(path: Path) -> None:
         ("facet F()\nworkflow W() andThen {\n  one = F()\n  one = F()\n}", 4, ["one", "line 3"]),
     ],
 )
-def test_e17_rejected_programs_name_line_and_names(text: str, line: int, names: list[str]) -> None:
+def test_e17_rejected_programs_name_the_line_and_the_names(text: str, line: int, names: list[str]) -> None:
     result = compiled(text)
     assert not result.ok
     assert len(result.errors) == 1

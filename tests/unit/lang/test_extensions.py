@@ -185,7 +185,7 @@ def test_an_omitted_optional_value_is_null() -> None:
     assert run(text) == {"out": [[None, 3], [None, None]], "c": None, "x": None}
 
 
-def test_fields_that_a_value_does_not_have_read_as_null() -> None:
+def test_missing_fields_of_a_value_read_as_null() -> None:
     person = {"name": "Bob", "marks": [1, None]}
     found = run(PEOPLE, {"person": person}, people__Load=lambda _: {"person": {"name": "Eve", "marks": []}})
     assert found == {"city": "|||||", "age": None, "tags": 0, "note": None, "never": None}

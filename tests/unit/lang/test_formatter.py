@@ -108,7 +108,7 @@ def test_a_script_with_a_string_over_several_lines_keeps_its_text() -> None:
     assert compile_sources([("a", format_source(text))]).digest == compile_sources([("a", text)]).digest
 
 
-def test_nothing_becomes_nothing() -> None:
+def test_an_empty_source_is_formatted_as_empty() -> None:
     assert format_source("") == ""
     assert format_source(" \n\n") == ""
 

@@ -376,7 +376,7 @@ def test_text_that_is_not_afl_gets_few_errors() -> None:
     assert len(compiled(prose).errors) < 6
 
 
-def test_after_and_values_get_no_fix_that_means_something_else() -> None:
+def test_after_and_values_get_no_fix_that_changes_the_meaning() -> None:
     [value] = compiled("workflow W() andThen { v = sys.value(value = [1, 2]) }").errors
     assert (value.fixes, value.suggestion, value.help) == ((), None, "a value needs no call: write `name = [1, 2]`")
     [order] = compiled("facet G() workflow W(xs: Json) andThen { a = G() b = G() after xs }").errors

@@ -100,7 +100,7 @@ def test_a_line_may_not_be_broken(text: str) -> None:
     assert found.line == 3
 
 
-def test_an_operator_at_the_start_of_a_line_says_where_to_put_it() -> None:
+def test_an_operator_at_the_start_of_a_line_gets_a_hint_about_its_place() -> None:
     assert error(PRELUDE + FORBIDDEN["before a binary operator"]).help == "end the previous line with `+` instead"
 
 

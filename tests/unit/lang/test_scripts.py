@@ -38,7 +38,7 @@ def test_braces_in_python_strings_and_comments_do_not_count(code: str) -> None:
     assert found.code == code
 
 
-def test_two_slashes_are_no_python_comment() -> None:
+def test_two_slashes_are_not_a_python_comment() -> None:
     assert script("script {\n x = 7 // 2 }").code == "x = 7 // 2"
 
 

@@ -53,7 +53,7 @@ def test_t7_a_reference_below_a_minus_is_a_dependency() -> None:
     assert step("facet F(v: Json) workflow W() andThen { a = F(v = 1) b = F(v = -a.v) }", "b").depends == ("a",)
 
 
-def test_t8_defaults_that_are_no_literals_are_compiled_as_expressions() -> None:
+def test_t8_non_literal_defaults_are_compiled_as_expressions() -> None:
     assert default("-3") == p.Unary("-", p.Literal(3))
     assert default("[1, null]") == p.ArrayLiteral((p.Literal(1), p.Literal(None)))
 

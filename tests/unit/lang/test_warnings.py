@@ -30,7 +30,7 @@ CASES = {
 
 
 @pytest.mark.parametrize(("text", "rule", "words"), CASES.values(), ids=CASES.keys())
-def test_a_warning_and_no_error(text: str, rule: str, words: list[str]) -> None:
+def test_a_warning_is_not_an_error(text: str, rule: str, words: list[str]) -> None:
     found = warning(text)
     assert found.rule == rule
     for word in words:

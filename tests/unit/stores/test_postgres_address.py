@@ -49,7 +49,7 @@ def test_a_direct_url_is_for_listening_only() -> None:
     assert "two" not in address.shown
 
 
-def test_each_host_of_a_url_is_a_server_of_its_own() -> None:
+def test_each_host_of_a_url_is_a_separate_server() -> None:
     address = parse_address("postgresql://ann:s3cret@a:5432,b,[::1]:5434/work?schema=mine&sslmode=require")
     assert [server.name for server in address.servers] == ["a:5432", "b", "[::1]:5434"]
     assert [server.dsn for server in address.servers] == [

@@ -289,7 +289,7 @@ async def test_a_place_under_a_limit_that_is_left_while_another_comes_goes_to_on
     assert len(await claim(ann)) == 1
 
 
-async def test_a_commit_that_takes_too_long_is_given_up_and_nothing_of_it_is_done(
+async def test_a_commit_that_times_out_is_abandoned_and_rolled_back(
     ann: PostgresStore, bob: PostgresStore, gate: Gate, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Followers of events wait a bounded time for an assigned number: no transaction may commit after that."""

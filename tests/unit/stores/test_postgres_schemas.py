@@ -113,7 +113,7 @@ def test_a_schema_with_changed_tables_is_not_reused(own, postgres_admin):
     own.give_back(used)
 
 
-def test_a_schema_that_somebody_is_connected_to_is_not_used_again_yet(own, postgres_admin, postgres_server):
+def test_a_schema_with_open_connections_is_not_reused(own, postgres_admin, postgres_server):
     used = own.take()
     leave(postgres_admin, used)
     with psycopg.connect(postgres_server, application_name=used):

@@ -65,12 +65,12 @@ class Network:
         return server.name
 
 
-async def test_the_one_that_takes_writes_is_used() -> None:
+async def test_the_writable_server_is_used() -> None:
     assert await Network(a=standby(), b=primary(), c=standby()).find() == "b"
     assert await Network(a=primary(read_only=True), b=standby(), c=primary(started="z")).find() == "c"
 
 
-async def test_the_one_that_was_used_before_is_asked_alone() -> None:
+async def test_a_reconnect_asks_only_the_previous_server() -> None:
     network = Network(a=standby(), b=primary(), c=standby())
     assert await network.find(SERVERS[1]) == "b"
     assert network.asked == ["b"]
@@ -82,7 +82,7 @@ async def test_an_unresponsive_server_does_not_delay_the_search(monkeypatch: pyt
     assert await Network(a=None, b=None, c=primary()).find(SERVERS[0]) == "c"
 
 
-async def test_of_two_that_take_writes_the_one_after_the_failover_is_used() -> None:
+async def test_the_writable_server_after_the_failover_is_used() -> None:
     assert await Network(a=primary(1), b=primary(2, started="z"), c=standby(2)).find() == "b"
 
 
@@ -99,7 +99,7 @@ async def test_the_highest_timeline_is_remembered_for_each_cluster() -> None:
 
 
 @pytest.mark.parametrize("other", [primary(started="z"), primary(started="z", cluster=8), primary(None, started="z", cluster=None)])
-async def test_two_that_nothing_orders_are_refused(other: Standing) -> None:
+async def test_two_unordered_servers_are_refused(other: Standing) -> None:
     network = Network(a=primary(), b=standby(), c=other)
     with pytest.raises(SplitBrain, match="several servers take writes"):
         await network.find()

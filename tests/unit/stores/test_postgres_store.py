@@ -148,7 +148,7 @@ async def test_a_newer_schema_is_left_alone(
     assert postgres_admin.execute(f"select version from {postgres_schema}.treadle_schema").fetchall() == [(99,)]
 
 
-async def test_a_database_that_takes_no_writes_says_so_and_can_be_read(store: PostgresStore, postgres_url: str) -> None:
+async def test_a_read_only_database_is_reported_and_readable(store: PostgresStore, postgres_url: str) -> None:
     reader = PostgresStore(f"{postgres_url}&default_transaction_read_only=on", clock=ManualClock())
     await reader.open()
     assert await reader.tasks.list_lanes() == {}
@@ -346,7 +346,7 @@ async def test_behind_a_transaction_pooler_nothing_is_left_to_the_session(
 # --- when two cross ---
 
 
-async def test_a_task_that_a_crossing_insert_made_again_goes_when_it_is_to_end_again(
+async def test_a_task_reinserted_by_a_crossing_insert_is_removed_by_the_next_finish(
     store: PostgresStore, postgres_admin: psycopg.Connection[Any], postgres_schema: str
 ) -> None:
     (task,) = await put_and_claim(store)

@@ -47,20 +47,20 @@ class Watched:
 
 
 @pytest.mark.parametrize("off_by", [-10 * HOUR, 10 * HOUR])
-def test_a_live_server_with_another_time_is_noticed(off_by: int) -> None:
+def test_clock_skew_of_a_live_server_is_reported(off_by: int) -> None:
     watched = Watched()
     assert watched.look(-1000, off_by) is None  # the first look cannot tell who is alive
     assert watched.look(-2000, off_by) == "s-1"
 
 
-def test_one_that_registered_since_the_last_look_is_alive() -> None:
+def test_a_server_registered_since_the_last_scan_is_alive() -> None:
     watched = Watched()
     assert watched.look() is None
     assert watched.look(10 * HOUR) == "s-0"
 
 
 @pytest.mark.parametrize("off_by", [-10 * HOUR, 10 * HOUR])
-def test_heartbeats_that_do_not_change_are_of_the_dead(off_by: int) -> None:
+def test_unchanged_heartbeats_belong_to_dead_servers(off_by: int) -> None:
     watched = Watched()
     for waited in range(5):
         assert watched.look(off_by - 10_000 * waited) is None
@@ -73,7 +73,7 @@ def test_servers_that_stopped_or_have_no_process_do_not_count(fields: dict[str, 
     assert watched.look(10 * HOUR, **fields) is None
 
 
-def test_small_differences_and_long_breaks_are_no_problem() -> None:
+def test_small_clock_differences_and_long_breaks_are_not_problems() -> None:
     watched = Watched()
     assert watched.look(0) is None
     assert watched.look(-200_000) is None
@@ -81,7 +81,7 @@ def test_small_differences_and_long_breaks_are_no_problem() -> None:
     assert watched.look(-2 * HOUR / 2, seconds=7200) is None  # type: ignore[arg-type]
 
 
-def test_a_clock_that_is_set_is_not_a_clock_that_is_apart() -> None:
+def test_a_clock_correction_is_not_clock_skew() -> None:
     watched = Watched()
     assert watched.look(0) is None
     watched.clock.off_by = -10 * HOUR
@@ -111,7 +111,7 @@ async def two(tmp_path: Path) -> AsyncIterator[list[SqliteStore]]:
         await store.close()
 
 
-async def test_the_process_that_came_later_writes_nothing_any_more(two: list[SqliteStore]) -> None:
+async def test_the_process_that_started_later_writes_nothing_more(two: list[SqliteStore]) -> None:
     first, second = two
     lines = [store.servers.lease_connection() for store in two]
 

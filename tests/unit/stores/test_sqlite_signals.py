@@ -171,7 +171,7 @@ async def test_a_directory_that_others_may_write_is_not_used(kind, store, open_s
     assert not list(elsewhere.iterdir())
 
 
-async def test_a_reader_that_is_behind_takes_it_that_anything_has_happened(store, open_store):
+async def test_a_lagging_reader_assumes_that_everything_changed(store, open_store):
     heard = Heard()
     stop = await store.subscribe(heard)
     other = await open_store()

@@ -76,7 +76,7 @@ async def test_an_idle_worker_takes_no_lock_and_writes_nothing(store, other, clo
     assert data_version(other) == before
 
 
-async def test_leases_left_alone_are_not_written_either(store, other, clock):
+async def test_leaving_expired_leases_alone_writes_nothing(store, other, clock):
     await put_and_claim(store)
     clock.advance(MINUTE)
     other.execute("begin immediate")
@@ -155,7 +155,7 @@ async def test_work_of_canceled_callers_is_skipped(path, clock):
     await store.close()
 
 
-async def test_a_commit_that_was_asked_for_is_done_before_closing(path, clock):
+async def test_a_requested_commit_is_completed_before_closing(path, clock):
     store = SqliteStore(path, clock=clock)
     await store.open()
     committing = asyncio.create_task(put_one(store))

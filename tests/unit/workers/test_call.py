@@ -113,7 +113,7 @@ async def test_a_sync_function_that_returns_a_coroutine_fails(executor: SystemEx
         Paused(None),
     ],
 )
-async def test_an_outcome_that_makes_no_sense_is_an_unexpected_result(outcome: Any, executor: SystemExecutor) -> None:
+async def test_an_invalid_outcome_is_an_unexpected_result(outcome: Any, executor: SystemExecutor) -> None:
     came_to = await outcome_of(returning(outcome), executor)
     assert isinstance(came_to, Failed)
     assert (came_to.problem.code, came_to.problem.type) == ("unexpected_result", type(outcome).__name__)
@@ -130,7 +130,7 @@ async def test_an_exception_becomes_a_retry_with_its_traceback(executor: SystemE
     assert "test_call.py" in (outcome.problem.traceback or "")
 
 
-async def test_an_error_without_words_is_named_by_its_type(executor: SystemExecutor) -> None:
+async def test_an_error_without_a_message_is_named_by_its_type(executor: SystemExecutor) -> None:
     outcome = await outcome_of(raising(ValueError()), executor)
     assert isinstance(outcome, Retry)
     assert outcome.problem.message == "ValueError"
@@ -164,7 +164,7 @@ async def test_a_handler_that_calls_exit_does_not_end_the_worker(isolation: str,
     assert outcome.problem.type == "SystemExit"
 
 
-async def test_something_that_was_canceled_inside_a_handler_is_its_error_and_no_stop(executor: SystemExecutor) -> None:
+async def test_a_cancellation_raised_inside_a_handler_is_an_error_of_that_handler(executor: SystemExecutor) -> None:
     async def handler(payload: Any) -> None:
         inner = asyncio.ensure_future(hang())
         asyncio.get_running_loop().call_soon(inner.cancel)

@@ -213,7 +213,7 @@ async def test_callers_are_refused_when_far_too_many_rows_wait_for_any_store(ben
     await bench.committer.close()
 
 
-async def test_callers_that_lost_patience_make_room_for_others(bench: Bench) -> None:
+async def test_callers_that_timed_out_make_room_for_others(bench: Bench) -> None:
     bench.store.trouble = StoreUnavailable("gone")
     settle = bench.committer.submit(settle_of("first"))
     await bench.turn()
@@ -229,7 +229,7 @@ async def test_callers_that_lost_patience_make_room_for_others(bench: Bench) -> 
     assert (late.result(), settle.result()) == (DONE, DONE)
 
 
-async def test_settles_are_sent_again_for_ever_and_callers_lose_patience(bench: Bench) -> None:
+async def test_settles_are_resent_without_limit_and_callers_time_out(bench: Bench) -> None:
     bench.store.trouble = StoreUnavailable("away")
     settle = bench.committer.submit(settle_of("a"))
     caller = bench.committer.submit(Unit(tasks=(new_task(),)), patience=15.0)
@@ -246,7 +246,7 @@ async def test_settles_are_sent_again_for_ever_and_callers_lose_patience(bench: 
     assert len(bench.events.of(StoreBack)) == 1
 
 
-async def test_patience_also_ends_for_those_queued_behind_a_commit_that_never_ends(bench: Bench) -> None:
+async def test_callers_queued_behind_a_hanging_commit_time_out(bench: Bench) -> None:
     bench.store.trouble = StoreUnavailable("away")
     settle = bench.committer.submit(settle_of("a"))
     await bench.turn()

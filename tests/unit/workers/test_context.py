@@ -74,7 +74,7 @@ def test_details_that_are_not_json_are_refused() -> None:
         context().log("x", thing=object())
 
 
-def test_the_flag_is_down_until_somebody_raises_it() -> None:
+def test_the_flag_is_unset_until_it_is_raised() -> None:
     ctx = context()
     assert not ctx.cancelled
     assert not ctx.wait_cancelled(0)

@@ -46,17 +46,17 @@ def test_a_gather_of_both_needs_its_messages_first():
     assert need_of([child(group), child(group), timer(9, group)]) == Need(2, NEVER)
 
 
-def test_a_wait_that_either_may_end_counts_by_itself():
+def test_a_wait_with_alternatives_is_counted_separately():
     group = Group(3)
     assert need_of([child(group), child(group), signal(4, group)]) == Need(1, 4)
 
 
-def test_of_several_groups_the_first_that_could_go_on_counts():
+def test_the_first_group_that_can_continue_counts():
     one, two = Group(3), Group(2)
     assert need_of([*(child(one) for _ in range(3)), *(child(two) for _ in range(2)), timer(8)]) == Need(2, 8)
 
 
-def test_while_a_branch_with_code_of_its_own_is_open_the_rest_of_its_gather_lets_nothing_go_on():
+def test_an_open_branch_with_code_keeps_its_gather_suspended():
     group = Group(3)
     group.coded = 1
     assert need_of([child(group), child(group), timer(30)]) == Need(NO_MESSAGES, 30)

@@ -112,7 +112,7 @@ def test_usual_names_are_taken(name: str) -> None:
         {"concurrency": True},
     ],
 )
-def test_policies_that_make_no_sense_are_refused(options: dict[str, Any]) -> None:
+def test_invalid_policies_are_rejected(options: dict[str, Any]) -> None:
     with pytest.raises(InvalidPolicy):
         make_handler("work", payload_only, **options)
 

@@ -121,7 +121,7 @@ def test_a_lease_is_renewed_at_a_third_and_not_before(bench: Bench) -> None:
     assert len(bench.line.renewed) == 2
 
 
-def test_all_that_are_due_go_in_one_statement(bench: Bench) -> None:
+def test_all_due_leases_are_renewed_in_one_statement(bench: Bench) -> None:
     contexts = [bench.hold(number) for number in range(50)]
     bench.tick(20)
     assert [{r.claim for r in renewals} for renewals in bench.line.renewed] == [{c.token for c in contexts}]
@@ -294,13 +294,13 @@ def test_the_sidecar_sees_a_lost_claim_as_started_until_its_handler_has_ended(be
     assert list(table.claims()) == []
 
 
-def test_it_beats_every_ten_seconds(bench: Bench) -> None:
+def test_a_server_sends_a_heartbeat_every_ten_seconds(bench: Bench) -> None:
     for _ in range(25):
         bench.tick(1)
     assert len(bench.line.beats) == 3
 
 
-def test_a_server_that_was_taken_for_dead_describes_itself_again_immediately(bench: Bench) -> None:
+def test_a_server_declared_dead_reregisters_immediately(bench: Bench) -> None:
     bench.line.lost_by = "process"
     bench.renewer.beat()
     assert len(bench.line.beats) == 2

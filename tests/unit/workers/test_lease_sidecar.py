@@ -107,7 +107,7 @@ def test_after_the_heartbeats_stop_it_renews_due_leases_and_informs_the_worker(b
     assert bench.actor.renewed[2:] == [["old"]]
 
 
-def test_it_acts_before_a_lease_that_was_about_to_be_renewed_ends() -> None:
+def test_the_keeper_acts_before_an_overdue_lease_expires() -> None:
     for lease in (1.0, 2.0, 5.0, 10.0, 30.0, 60.0, 120.0):
         watch, tick = min(1.0, lease / 10), min(1.0, lease / 4)
         limit = silence_limit(lease, watch)
@@ -192,7 +192,7 @@ def test_it_releases_the_unstarted_claims_of_a_dead_worker(
     assert (bench.actor.started, bench.actor.buried) == (released, 1)
 
 
-def test_when_an_idle_worker_is_dead_there_is_nothing_to_do(bench: Bench) -> None:
+def test_an_idle_dead_worker_needs_no_takeover(bench: Bench) -> None:
     assert not bench.sidecar.may_detach()
     bench.sidecar.leave()
     assert (bench.loads, bench.actor.buried) == (0, 0)

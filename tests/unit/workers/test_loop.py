@@ -103,7 +103,7 @@ def test_a_worker_without_room_is_refused(field: str) -> None:
         WorkerOptions(**{field: 0})
 
 
-async def test_it_takes_no_more_than_it_has_room_for(make_shop: MakeShop) -> None:
+async def test_a_worker_claims_no_more_than_its_free_slots(make_shop: MakeShop) -> None:
     shop, gate = make_shop(concurrency=5), Gate()
     shop.handler()(gate)
     ids = await enqueue_many(shop, 12)
@@ -164,7 +164,7 @@ async def test_the_thread_limit_applies_across_sync_handlers(make_shop: MakeShop
     assert gate.most <= 3
 
 
-async def test_a_thread_that_was_given_up_still_counts(make_shop: MakeShop) -> None:
+async def test_an_abandoned_thread_still_counts(make_shop: MakeShop) -> None:
     shop, gate = make_shop(threads=2), ThreadGate()
     shop.handler("stuck", timeout=0.5)(gate)
     shop.handler("fine")(lambda payload: None)

@@ -154,7 +154,7 @@ async def test_waiting_without_a_checkpoint_keeps_the_one_before(shop: Workshop)
     assert (await shop.settled(task.id, 2)).checkpoint == '{"seen":true}'
 
 
-async def test_a_paused_task_goes_on_when_it_is_resumed(shop: Workshop) -> None:
+async def test_a_paused_task_continues_on_resume(shop: Workshop) -> None:
     @shop.handler()
     async def work(payload: Any, ctx: Context) -> Any:
         return Paused("look at this") if ctx.fencing_token == 1 else {}

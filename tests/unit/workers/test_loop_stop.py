@@ -64,9 +64,7 @@ async def test_work_past_the_grace_period_is_released_immediately(make_shop: Mak
     assert await shop.moves(task_id) == ["release", "succeed"]
 
 
-async def test_a_handler_that_will_not_stop_loses_its_task_all_the_same(
-    make_shop: MakeShop, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_handler_that_ignores_cancellation_loses_its_task(make_shop: MakeShop, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(loop, "LAST_WAIT", 0.1)
     shop, never = make_shop(grace=0.0), asyncio.Event()
 

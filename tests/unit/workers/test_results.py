@@ -91,7 +91,7 @@ async def test_polling_stops_with_the_last_waiter(bench: Bench) -> None:
     assert len(bench.shelf.asked) == looks + 1
 
 
-async def test_however_many_wait_each_is_looked_for(bench: Bench) -> None:
+async def test_every_waiter_of_a_large_batch_is_looked_up(bench: Bench) -> None:
     names = [f"t{number}" for number in range(2500)]
     waiting = {name: asyncio.ensure_future(bench.results.wait(name)) for name in names}
     await turns()
@@ -104,7 +104,7 @@ async def test_however_many_wait_each_is_looked_for(bench: Bench) -> None:
 
 
 @pytest.mark.parametrize(("trouble", "told"), [(StoreUnavailable("away"), StoreTrouble), (ValueError("odd"), LoopError)])
-async def test_trouble_is_survived(bench: Bench, trouble: Exception, told: type) -> None:
+async def test_store_errors_do_not_end_the_wait(bench: Bench, trouble: Exception, told: type) -> None:
     bench.shelf.trouble = trouble
     waiting = asyncio.ensure_future(bench.results.wait("a"))
     await bench.events.heard(told)
@@ -133,14 +133,14 @@ async def test_a_caller_that_is_canceled_takes_nothing_from_the_others(bench: Be
     assert impatient.cancelled()
 
 
-async def test_however_many_are_asked_for_each_is_found(bench: Bench) -> None:
+async def test_every_requested_id_of_a_large_batch_is_found(bench: Bench) -> None:
     bench.shelf.there = {f"t{number}" for number in range(2500)}
     found = await asyncio.gather(*(bench.results.find(name) for name in sorted(bench.shelf.there)))
     assert [task and task.id for task in found] == sorted(bench.shelf.there)
     assert bench.shelf.asked == [1000, 1000, 500]
 
 
-async def test_an_error_reaches_all_that_ask_and_not_the_next_one(bench: Bench) -> None:
+async def test_an_error_reaches_all_waiting_callers_and_not_the_next_one(bench: Bench) -> None:
     bench.shelf.trouble = StoreUnavailable("away")
     ends = await asyncio.gather(*(bench.results.find(name) for name in "ab"), return_exceptions=True)
     assert [type(end) for end in ends] == [StoreUnavailable, StoreUnavailable]

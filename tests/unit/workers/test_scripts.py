@@ -197,7 +197,7 @@ async def test_a_result_that_cannot_be_stored_fails_the_script(runner, code, say
     assert raised.value.code == "script_result_invalid"
 
 
-async def test_leaving_by_exit_or_interrupt_is_an_error_like_others(runner):
+async def test_exit_and_interrupt_are_handled_like_other_errors(runner):
     for code, kind in (("raise SystemExit(0)", "SystemExit"), ("raise KeyboardInterrupt", "KeyboardInterrupt")):
         with pytest.raises(ScriptError) as raised:
             await runner.run(code, {})

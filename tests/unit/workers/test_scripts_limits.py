@@ -209,7 +209,7 @@ async def test_root_runs_scripts_as_nobody_without_any_capability():
         assert (await refusal(runner, "os.setuid(0)")).type == "PermissionError"
 
 
-async def test_every_limit_is_described_and_those_switched_off_say_so(runner):
+async def test_every_limit_is_described_and_disabled_ones_are_marked(runner):
     described = await runner.describe_limits()
     assert set(described) >= SWITCHES | {"wall_clock", "output_size", "environment", "descriptors", "signals"}
     assert all(value is True or (isinstance(value, str) and value) for value in described.values())

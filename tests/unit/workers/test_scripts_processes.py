@@ -69,7 +69,7 @@ result["names"] = [name for name in ("leaked", "spoil") if hasattr(sys.modules["
     assert await runner.run(AROUND + look, {}) == {"pi": pytest.approx(3.14159, abs=1e-4), "sum": 2, "secret": False, "names": []}
 
 
-async def test_a_script_finds_nothing_of_another_in_memory(runner):
+async def test_a_script_finds_no_data_of_another_in_memory(runner):
     waiting = asyncio.create_task(runner.run(FOREVER, {"password": "hunter2"}))
     parent = await runner.warm()
     await until(lambda: children(parent))

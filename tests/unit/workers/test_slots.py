@@ -27,7 +27,7 @@ def test_a_given_concurrency_is_exactly_that() -> None:
     assert slots.claimable
 
 
-def test_a_new_worker_starts_with_the_least() -> None:
+def test_a_new_worker_starts_with_the_smallest_batch() -> None:
     assert Slots(None).limit == MIN_CONCURRENCY
 
 
@@ -44,7 +44,7 @@ def test_slower_handlers_get_fewer(seconds: float, limit: int) -> None:
     assert slots.limit == pytest.approx(limit, abs=1)
 
 
-def test_a_few_slow_handlers_return_it_to_the_least() -> None:
+def test_a_few_slow_handlers_reset_the_batch_to_its_minimum() -> None:
     slots = Slots(None)
     run(slots, 1000, 0.0)
     run(slots, 2, 10.0)

@@ -76,9 +76,7 @@ def make_waker(store: Sleeper, clock: ManualClock, events: Events) -> tuple[Wake
 
 
 @pytest.mark.parametrize(("next_for", "pause"), [(250, 0.25), (60_000, 1.0), (0, 0.005), (1, 0.005), (None, 3.0), (60_001, 3.0)])
-async def test_it_looks_again_when_something_is_due_and_every_second_unless_nothing_is_for_long(
-    next_for: int | None, pause: float
-) -> None:
+async def test_the_waker_polls_when_work_is_due_and_every_second_unless_idle(next_for: int | None, pause: float) -> None:
     clock, events = ManualClock(), Events()
     waker, _ = make_waker(Sleeper(clock, Woken(0, 0, (), next_for)), clock, events)
     assert await waker.tick() == pause
@@ -131,7 +129,7 @@ async def test_it_survives_store_trouble_and_errors_and_reports_them() -> None:
     assert [type(event) for event in events] == [StoreTrouble, StoreBack, LoopError]
 
 
-async def test_in_quiet_times_it_looks_a_second_after_its_last_look_once_somebody_did_something() -> None:
+async def test_an_idle_waker_polls_a_second_after_its_last_poll_when_notified() -> None:
     clock, events = ManualClock(), Events()
     store = Sleeper(clock)
     waker, _ = make_waker(store, clock, events)
@@ -163,7 +161,7 @@ async def test_a_task_that_waited_is_ready_when_its_time_has_come(store: Store, 
     assert len(await claim(store)) == 1
 
 
-async def test_it_looks_sooner_when_something_will_be_due_sooner() -> None:
+async def test_the_waker_polls_earlier_for_earlier_work() -> None:
     clock, events = ManualClock(), Events()
     store = Sleeper(clock)
     waker, _ = make_waker(store, clock, events)
@@ -184,7 +182,7 @@ async def test_it_looks_sooner_when_something_will_be_due_sooner() -> None:
 @pytest.mark.parametrize(
     ("poll_every", "polled_at"), [(5.0, [3.0, 6.0, 9.0]), (0.5, [0.5 * n for n in range(20)]), (3600.0, []), (math.inf, [])]
 )
-async def test_its_calls_are_the_polls_of_an_idle_worker(poll_every: float, polled_at: list[float]) -> None:
+async def test_the_waker_polls_at_the_interval_of_an_idle_worker(poll_every: float, polled_at: list[float]) -> None:
     clock = ManualClock()
     store = Sleeper(clock)
     waker = Waker(store, clock, LEASE_FOR, lambda lane_ids: None, Events(), poll_every)  # type: ignore[arg-type]

@@ -19,7 +19,7 @@ from treadle.kernel.store.queries import DeadLetterFilter
 pytestmark = IN_BROWSER
 
 
-async def test_an_import_is_approved_retried_with_one_click_and_seen_to_complete(browser: Browser, tmp_path: Path):
+async def test_an_import_is_approved_retried_with_one_click_and_completes(browser: Browser, tmp_path: Path):
     (tmp_path / "jobs.py").write_text(HANDLERS)
     url = f"sqlite:///{tmp_path / 'store.db'}"
     treadle = Treadle(tmp_path, url, {"TREADLE_LEASE": "2"})

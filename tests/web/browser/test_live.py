@@ -11,7 +11,7 @@ pytestmark = IN_BROWSER
 CODE = STATIC / "vendor/codemirror.js"
 
 
-async def test_a_task_is_seen_to_finish_without_reloading(screen: Screen):
+async def test_a_page_shows_a_task_finish_without_reloading(screen: Screen):
     made = await screen.engine.enqueue("greet", {"name": "Ada"})
     await screen.go(f"/tasks/{made.id}")
     await screen.sees("pending")
@@ -101,7 +101,7 @@ async def test_the_editor_completes_names_and_explains_them(screen: Screen):
     await page.locator(".cm-treadle-hover", has_text="(parameter) amount: Int").wait_for()
 
 
-async def test_a_flow_is_mended_in_the_editor_published_started_and_seen_to_finish(screen: Screen):
+async def test_a_flow_is_fixed_in_the_editor_published_started_and_finishes(screen: Screen):
     @screen.engine.handler("shop.Charge")
     async def charge(payload: dict[str, int]) -> dict[str, str]:
         return {"receipt": f"r-{payload['amount']}"}

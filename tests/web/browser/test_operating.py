@@ -32,7 +32,7 @@ async def processes(tmp_path: Path) -> AsyncIterator[Processes]:
                 child.destroy()
 
 
-async def test_a_function_waits_for_an_approval_and_goes_on_when_it_is_given(screen: Screen):
+async def test_a_function_waits_for_an_approval_and_continues_once_granted(screen: Screen):
     @screen.engine.function("order.Review")
     async def review(payload: dict[str, int], ctx: FunctionContext) -> dict[str, Any]:
         said = await ctx.approval("Ship it on account?", context={"total": payload["total"]})
@@ -114,7 +114,7 @@ async def test_many_runs_are_canceled_after_a_preview(screen: Screen):
     assert await page.locator("main tbody .badge", has_text="canceled").count() == 4
 
 
-async def test_a_killed_workers_task_is_seen_to_be_taken_over(processes: Processes, browser: Browser):
+async def test_the_takeover_of_a_killed_workers_task_is_shown(processes: Processes, browser: Browser):
     first = await processes.start_worker("--name", "loom-1")
     made = await processes.engine.enqueue("hang_once")
     async with on_screen(browser, processes.engine) as screen:

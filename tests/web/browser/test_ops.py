@@ -34,7 +34,7 @@ async def test_charts_are_drawn_in_both_themes_and_figures_update_live(screen: S
     assert drawn
 
 
-async def test_a_dead_letter_is_looked_at_retried_and_done(screen: Screen):
+async def test_a_dead_letter_is_shown_retried_and_completed(screen: Screen):
     broken = [True]
 
     @screen.engine.handler("charge", retry=0)
