@@ -237,7 +237,7 @@ def _be_parent(line: socket.socket) -> None:
         if read in ready:
             with contextlib.suppress(BlockingIOError):
                 os.read(read, 4096)
-            _bury(children)
+            _reap(children)
         if line in ready:
             wish, fds, _, _ = socket.recv_fds(line, _REQUEST_LIMIT, 4)
             if not wish:
@@ -254,7 +254,7 @@ def _be_parent(line: socket.socket) -> None:
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
     for _ in range(500):
-        _bury(children)
+        _reap(children)
         if not children:
             break
         time.sleep(0.01)
@@ -281,7 +281,7 @@ def _learn() -> None:
     gc.freeze()  # no child looks through all that for garbage
 
 
-def _bury(children: dict[int, socket.socket]) -> None:
+def _reap(children: dict[int, socket.socket]) -> None:
     """Tell of those that have ended."""
     for pid in list(children):
         ended, status = os.waitpid(pid, os.WNOHANG)

@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from treadle.kernel.store.queries import Roll, Sighting, Touch
+from treadle.kernel.store.queries import Membership, Sighting, Touch
 from treadle.model.tasks import LogLine, Server
 from treadle_conformance.task_steps import new_task, put_and_claim, put_one
 
@@ -97,11 +97,11 @@ async def test_a_heartbeat_counts_the_observable_servers(store, clock, line):
     await store.servers.save(a_server(id="s-1", process="k 2:1", state="stopped"))
     await store.servers.save(a_server(id="s-2"))
     await store.servers.save(a_server(id="s-3", process="k 3:1", heartbeat_every_for=1_000))
-    assert await line.beat(a_server(id="s-4", process="k 4:1")) == Roll(2)
+    assert await line.beat(a_server(id="s-4", process="k 4:1")) == Membership(2)
     await clock.advance(3_000)
-    assert await line.beat(a_server(id="s-4", process="k 4:1")) == Roll(2)
+    assert await line.beat(a_server(id="s-4", process="k 4:1")) == Membership(2)
     await clock.advance(1)
-    assert await line.beat(a_server(id="s-4", process="k 4:1")) == Roll(1)
+    assert await line.beat(a_server(id="s-4", process="k 4:1")) == Membership(1)
 
 
 async def test_servers_that_have_not_ended_are_sighted_except_remote_workers(store, clock):
@@ -139,11 +139,11 @@ async def test_the_end_of_a_server_is_recorded_once_with_its_evidence(store, clo
 
 async def test_a_heartbeat_revives_a_server_declared_dead_and_informs_it(store, line):
     server = a_server(process="k 1:1")
-    assert await line.beat(server) == Roll(0)
+    assert await line.beat(server) == Membership(0)
     await store.servers.end({server.id: "process"})
     assert await store.servers.touch([Touch(server.id)]) == []
-    assert await line.beat(server) == Roll(0, "process")
-    assert await line.beat(server) == Roll(0)
+    assert await line.beat(server) == Membership(0, "process")
+    assert await line.beat(server) == Membership(0)
     (found,) = await store.servers.list_all()
     assert (found.state, found.evidence, found.process) == ("running", None, "k 1:1")
 
@@ -152,13 +152,13 @@ async def test_attending_changes_no_field_of_a_server(store):
     await store.servers.save(a_server(process="k 1:1"))
     before = await store.servers.list_all()
     for _ in range(2):
-        await store.servers.attend("s-1")
+        await store.servers.acquire_liveness_lock("s-1")
     (after,) = await store.servers.list_all()
     assert [msgspec.structs.replace(after, session=None)] == before
     assert [each.has_session for each in await store.servers.list_sightings()] == [None]  # its own session is new, or there is none
     for _ in range(2):
-        await store.servers.leave("s-1")
-    await store.servers.leave("nobody")
+        await store.servers.release_liveness_lock("s-1")
+    await store.servers.release_liveness_lock("nobody")
 
 
 async def test_no_server_has_beaten_in_an_empty_store(store):

@@ -17,7 +17,7 @@ from tests.chaos.stage import Stage, Worker
 
 from treadle import Engine
 from treadle.kernel.store.process import SystemClock
-from treadle.kernel.takeover import bury
+from treadle.kernel.takeover import declare_dead
 from treadle.model.errors import StoreError
 from treadle.model.tasks import PROCESS, SESSION
 from treadle.settings import Settings
@@ -167,7 +167,9 @@ class Storms:
                 live = await engine.kernel.store.servers.list_sightings()
                 if live:
                     self.counts[PRESUMED] += 1
-                    await bury(engine.kernel.store, {self._dice.choice(live).server_id: self._dice.choice((PROCESS, SESSION))})
+                    await declare_dead(
+                        engine.kernel.store, {self._dice.choice(live).server_id: self._dice.choice((PROCESS, SESSION))}
+                    )
 
     async def _kill_all(self) -> None:
         self.counts[ALL] += 1

@@ -37,7 +37,7 @@ async def test_a_session_shows_whether_its_process_lives(database, store):
     other = await database.open_store()
     for server_id, of in (("s-1", store), ("s-2", other)):
         await of.servers.save(a_server(id=server_id))
-        await of.servers.attend(server_id)
+        await of.servers.acquire_liveness_lock(server_id)
 
     async def seen_by(watcher):
         return {each.server_id: each.has_session for each in await watcher.servers.list_sightings()}
@@ -50,11 +50,11 @@ async def test_a_session_shows_whether_its_process_lives(database, store):
     assert (await seen_by(other))["s-3"] is None  # it has never had one
     database.execute("update registered_servers set session = '1' where id = 's-1'")
     assert (await seen_by(other))["s-1"] is None  # that was before the database restarted
-    await store.servers.attend("s-1")
+    await store.servers.acquire_liveness_lock("s-1")
     assert (await seen_by(other))["s-1"] is True
-    await store.servers.leave("s-1")
+    await store.servers.release_liveness_lock("s-1")
     assert (await seen_by(other))["s-1"] is False
-    await store.servers.attend("s-1")
+    await store.servers.acquire_liveness_lock("s-1")
     assert (await seen_by(other))["s-1"] is True
     await store.close()
     assert await seen_by(other) == {"s-1": False, "s-2": True, "s-3": None}
@@ -62,7 +62,7 @@ async def test_a_session_shows_whether_its_process_lives(database, store):
 
 async def test_a_reopened_session_declares_no_server_dead_at_first(database, store):
     await store.servers.save(a_server(id="s-1"))
-    await store.servers.attend("s-1")
+    await store.servers.acquire_liveness_lock("s-1")
     store._database.clock.advance(SETTLED_AFTER)
     assert [each.has_session for each in await store.servers.list_sightings()] == [True]
     heard = Heard()

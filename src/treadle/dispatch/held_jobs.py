@@ -16,7 +16,7 @@ from treadle.dispatch.config import DispatchConfig
 from treadle.engine import Engine
 from treadle.engine.machine import Machine
 from treadle.kernel.store.ports import SERVERS
-from treadle.kernel.takeover import Watch
+from treadle.kernel.takeover import FailureDetector
 from treadle.kernel.telemetry.events import LeaseLost, LoopError
 from treadle.model.tasks import Claim, Server, Task
 from treadle.version import VERSION
@@ -60,7 +60,7 @@ class HeldJobs:
         self.lost: OrderedDict[str, Claim] = OrderedDict()
         """The claims that were held here and lost."""
         self._lease_renewer: LeaseRenewer | None = None
-        self._lookout = self._new_watch()
+        self._failure_detector = self._new_failure_detector()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._opening = asyncio.Lock()
         self._closing = AsyncExitStack()
@@ -84,14 +84,14 @@ class HeldJobs:
                 self.describe,
                 kernel.emit,
                 sidecar_options=kernel.sidecar_options(self.owner_id, self.lease_for),
-                on_beat=self._lookout.note,
+                on_beat=self._failure_detector.on_heartbeat,
             )
-            self._closing.push_async_callback(self._lookout.leave)
+            self._closing.push_async_callback(self._failure_detector.leave)
             self._closing.push_async_callback(self._machine.renew_leases(self._lease_renewer, kernel.emit))
             kernel.committer.on_fenced.append(self._fenced)
             self._closing.callback(kernel.committer.on_fenced.remove, self._fenced)
-            await self._lookout.join()
-            self._closing.push_async_callback(_stop, self._loop.create_task(self._lookout.run()))
+            await self._failure_detector.join()
+            self._closing.push_async_callback(_stop, self._loop.create_task(self._failure_detector.run()))
             self._closing.callback(unsubscribe)
 
     async def close(self) -> None:
@@ -105,11 +105,11 @@ class HeldJobs:
             for holding in list(self.held.values()):
                 self.lose(holding)
             self.owner_id = self._engine.kernel.ids.new_id()
-            self._lookout = self._new_watch()
+            self._failure_detector = self._new_failure_detector()
 
-    def _new_watch(self) -> Watch:
+    def _new_failure_detector(self) -> FailureDetector:
         kernel = self._engine.kernel
-        return Watch(
+        return FailureDetector(
             kernel.core,
             self.owner_id,
             self._machine.identity,
@@ -120,7 +120,7 @@ class HeldJobs:
 
     def _on_signal(self, lane_ids: tuple[int, ...]) -> None:
         if SERVERS in lane_ids:
-            self._lookout.stir()
+            self._failure_detector.notify()
 
     def describe(self) -> Server:
         """Return the row of this coordinator in `servers`; also called in the lease renewer's thread."""
@@ -138,7 +138,7 @@ class HeldJobs:
             failed=self.failed,
             running=len(self.held),
             service_name="dispatch",
-            process=self._lookout.process,
+            process=self._failure_detector.process,
             namespace=self._engine.kernel.settings.namespace,
         )
 

@@ -222,7 +222,7 @@ class Kernel:
 
         scheme, _, path = self._sidecar_url.partition("///")
         url = f"{scheme}///{Path(path).absolute()}" if scheme == "sqlite:" else self._sidecar_url  # it has another directory
-        arguments = {"url": url, "owner_id": owner_id, "lease_for": lease_for, "buries": self.settings.fast_takeover}
+        arguments = {"url": url, "owner_id": owner_id, "lease_for": lease_for, "fast_takeover": self.settings.fast_takeover}
         return SidecarOptions("treadle.engine.sidecar_store:SidecarStore", arguments, keep_for)
 
     def read_connection(self) -> apsw.Connection:

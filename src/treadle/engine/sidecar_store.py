@@ -9,7 +9,7 @@ from treadle.kernel.store.ports import SERVERS
 from treadle.kernel.store.process import SystemClock
 from treadle.kernel.store.queries import Renewal, TaskFilter, Touch
 from treadle.kernel.store.units import Unit, Verdict, returned
-from treadle.kernel.takeover import bury
+from treadle.kernel.takeover import declare_dead
 from treadle.model.states import TaskState
 from treadle.model.tasks import PROCESS, Claim
 from treadle.stores import make_store
@@ -19,10 +19,10 @@ from treadle.workers.lease_sidecar.process import Claims
 class SidecarStore:
     """An `Actor` on the store of a URL, for the claims of one server."""
 
-    def __init__(self, url: str, owner_id: str, lease_for: int, buries: bool = True) -> None:
-        """`buries`: whether its started work may be taken over before its leases expire."""
+    def __init__(self, url: str, owner_id: str, lease_for: int, fast_takeover: bool = True) -> None:
+        """`fast_takeover`: whether its started work may be taken over before its leases expire."""
         self._owner_id = owner_id
-        self._buries = buries
+        self._fast_takeover = fast_takeover
         self._lease_for = lease_for
         self._loop = asyncio.new_event_loop()
         self._store = make_store(url, SystemClock())
@@ -57,13 +57,13 @@ class SidecarStore:
             await self._store.notify(sorted(lane_ids))
         return sum(answer.verdict is Verdict.DONE for answer in answers)
 
-    def bury(self) -> None:
+    def declare_dead(self) -> None:
         """Expire the server's leases and record its end, if others may take over so soon."""
-        if self._buries:
-            self._loop.run_until_complete(self._bury())
+        if self._fast_takeover:
+            self._loop.run_until_complete(self._declare_dead())
 
-    async def _bury(self) -> None:
-        await bury(self._store, {self._owner_id: PROCESS})
+    async def _declare_dead(self) -> None:
+        await declare_dead(self._store, {self._owner_id: PROCESS})
         await self._store.notify((SERVERS,))
 
     def close(self) -> None:

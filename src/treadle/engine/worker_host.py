@@ -16,7 +16,7 @@ from treadle.kernel.queue.engine_tasks import cancel_work, expire_run
 from treadle.kernel.queue.waker import Waker
 from treadle.kernel.recovery import RecoveringServer
 from treadle.kernel.store.units import Unit
-from treadle.kernel.takeover import Watch
+from treadle.kernel.takeover import FailureDetector
 from treadle.kernel.telemetry.events import (
     Emit,
     Event,
@@ -126,7 +126,7 @@ class WorkerHost:
             self._options.poll_every,
             lambda: self.worker.wake(()),
         )
-        self._watch = Watch(
+        self._failure_detector = FailureDetector(
             replace(kernel.core, emit=self._emit),
             self.owner_id,
             self._machine.identity,
@@ -219,7 +219,7 @@ class WorkerHost:
             failed=self.worker.failed,
             running=self.worker.running,
             error=None if hold is None else write(hold),
-            process=self._watch.process,
+            process=self._failure_detector.process,
             namespace=self._kernel.settings.namespace,
         )
 
@@ -257,7 +257,7 @@ class WorkerHost:
             raise
         kernel.committer.on_parked.append(self._waker.expect)
         self.worker.on_limited = self._waker.expect
-        runs = [self.worker.run(), self._waker.run(), self._watch.run()]
+        runs = [self.worker.run(), self._waker.run(), self._failure_detector.run()]
         self._tasks = [self._loop.create_task(run) for run in runs]
         kernel.emit(WorkerStarted(self.owner_id, tuple(self._served())))
         if self._registry.specialists:
@@ -300,10 +300,10 @@ class WorkerHost:
 
     async def _register(self) -> None:
         await self._kernel.store.servers.save(self.describe())
-        await self._watch.join()
+        await self._failure_detector.join()
 
     async def _listen(self) -> None:
-        self._waker.on_servers = self._watch.stir
+        self._waker.on_servers = self._failure_detector.notify
         for part in (self._waker, self.worker):
             self._unsubscribe.append(await self._kernel.store.subscribe(part.on_signal))
 
@@ -375,7 +375,7 @@ class WorkerHost:
             kernel.emit,
             self._beat_every,
             kernel.sidecar_options(self.owner_id, self._options.lease_for),
-            self._watch.note,
+            self._failure_detector.on_heartbeat,
         )
 
     async def _release_all(self) -> None:
@@ -391,7 +391,7 @@ class WorkerHost:
         await self._scripts.close()
         if self._stop_renewing is not None:
             await self._stop_renewing()
-        await self._watch.leave()
+        await self._failure_detector.leave()
         self._executor.close()
         self._scan_executor.close()
         await self._kernel.registry.dependencies.stop()

@@ -21,7 +21,7 @@ from treadle.kernel.core import Core, Service
 from treadle.kernel.store.lookups import every_record, every_task
 from treadle.kernel.store.queries import TaskFilter, Woken
 from treadle.kernel.store.records import RecordFilter
-from treadle.kernel.takeover import HasEnded, bury
+from treadle.kernel.takeover import HasEnded, declare_dead
 from treadle.model.errors import Refused
 from treadle.model.states import Machine, TaskState
 from treadle.model.tasks import PROCESS, Server, Task
@@ -161,7 +161,7 @@ class Recovery(Service):
         if overdue or dead:  # otherwise no lease is lost, and the running tasks need not be read
             await self._count(report, {server.id for server in dead})
         if not report.dry_run and dead:
-            await bury(self._store, {server.id: None if _is_of(server, place) else PROCESS for server in dead})
+            await declare_dead(self._store, {server.id: None if _is_of(server, place) else PROCESS for server in dead})
         if not report.dry_run and (overdue or dead):
             await self._wake(expire_leases=True)
 

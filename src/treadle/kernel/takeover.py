@@ -6,7 +6,7 @@ process alone, because a session can also end while its process lives. A wrong j
 fenced by its claims, so the server finds that they are gone, stops their handlers, and registers itself again.
 
 Any number of servers may look; each step is idempotent, and one of them records a death. A server that is alone does not look: it
-learns of others by a signal, or with its next heartbeat. `judge` decides, and is pure; `Watch` is the part of one server.
+learns of others by a signal, or with its next heartbeat. `judge` decides, and is pure; `FailureDetector` is the part of one server.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import msgspec
 from treadle.kernel.core import Core, Service
 from treadle.kernel.store.ports import SERVERS, Store
 from treadle.kernel.store.process import wait_or_sleep
-from treadle.kernel.store.queries import Roll, Sighting
+from treadle.kernel.store.queries import Membership, Sighting
 from treadle.kernel.telemetry.events import LoopError, PresumedDead, StoreBack, StoreTrouble, WronglyPresumedDead
 from treadle.model.errors import StoreError
 from treadle.model.tasks import LOST_AFTER, PROCESS, SESSION, evidence_text
@@ -85,7 +85,7 @@ WITHDRAWN_FOR = 600.0
 """Seconds for which a server that was wrongly taken for dead is not judged by the same evidence."""
 
 
-async def bury(store: Store, evidence: Mapping[str, str | None]) -> tuple[int, list[str]]:
+async def declare_dead(store: Store, evidence: Mapping[str, str | None]) -> tuple[int, list[str]]:
     """Expire the leases of dead servers and record their end; return the number of leases, and the servers that this call recorded.
 
     In this order: if this process dies in between, another one repeats it.
@@ -94,7 +94,7 @@ async def bury(store: Store, evidence: Mapping[str, str | None]) -> tuple[int, l
     return leases, await store.servers.end(evidence)
 
 
-class Watch(Service):
+class FailureDetector(Service):
     """Shows others that this server lives, and looks for servers that have died."""
 
     def __init__(
@@ -116,10 +116,10 @@ class Watch(Service):
         self._on_freed = on_freed
         self._enabled = enabled
         self._withdrawn: dict[str, float] = {}
-        self._attended: bool | None = False
+        self._has_liveness_lock: bool | None = False
         """None: not known."""
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._attending: set[asyncio.Future[None]] = set()
+        self._acquiring: set[asyncio.Future[None]] = set()
         self._suspects: Mapping[str, float] = {}
         self._local: frozenset[str] = frozenset()
         self._next_at = float("-inf")
@@ -133,51 +133,51 @@ class Watch(Service):
         return self._process() if self._shows(PROCESS) else None
 
     async def join(self) -> None:
-        """Tie the registered server to its session, from now on until `leave`."""
+        """Hold the liveness lock of the registered server, from now on until `leave`."""
         self._loop = asyncio.get_running_loop()
-        await self._attend()
+        await self._acquire_liveness_lock()
 
     async def leave(self) -> None:
-        """Untie the server; never raises if the store is unreachable."""
+        """Release the liveness lock; never raises if the store is unreachable."""
         self._loop = None
-        await asyncio.gather(*self._attending)
-        await self._untie()
+        await asyncio.gather(*self._acquiring)
+        await self._release_liveness_lock()
 
-    def note(self, roll: Roll) -> None:
-        """Take note of the answer to a heartbeat, in any thread: evidence of a wrong judgement does not count for a while."""
-        if roll.lost_by is not None:
-            self._withdrawn[roll.lost_by] = self._clock.monotonic() + WITHDRAWN_FOR
-            self._attended = None  # the row has no session any more
-            self._emit(WronglyPresumedDead(evidence_text(roll.lost_by)))
+    def on_heartbeat(self, membership: Membership) -> None:
+        """Process the response to a heartbeat, in any thread: evidence of a wrong judgement does not count for a while."""
+        if membership.lost_by is not None:
+            self._withdrawn[membership.lost_by] = self._clock.monotonic() + WITHDRAWN_FOR
+            self._has_liveness_lock = None  # the row has no session any more
+            self._emit(WronglyPresumedDead(evidence_text(membership.lost_by)))
         if (loop := self._loop) is not None and not loop.is_closed():
-            loop.call_soon_threadsafe(self._after_beat, roll)
+            loop.call_soon_threadsafe(self._after_beat, membership)
 
-    def _after_beat(self, roll: Roll) -> None:
-        if roll.others and self._next_at == float("inf"):  # it had stopped looking, because there was nobody
-            self.stir()
-        if self._loop is not None and self._attended is not self._shows(SESSION):
-            self._attending.add(task := asyncio.ensure_future(self._attend()))
-            task.add_done_callback(self._attending.discard)
+    def _after_beat(self, membership: Membership) -> None:
+        if membership.others and self._next_at == float("inf"):  # it had stopped looking, because there was nobody
+            self.notify()
+        if self._loop is not None and self._has_liveness_lock is not self._shows(SESSION):
+            self._acquiring.add(task := asyncio.ensure_future(self._acquire_liveness_lock()))
+            task.add_done_callback(self._acquiring.discard)
 
-    async def _attend(self) -> None:
-        """Tie the registered server to the session with the database, or untie it; tell others that a server is here.
+    async def _acquire_liveness_lock(self) -> None:
+        """Acquire the liveness lock of the registered server, or release it; notify other servers.
 
         If the store is unreachable, the next heartbeat shows that it is still to be done.
         """
         if not self._shows(SESSION):
-            await self._untie()
+            await self._release_liveness_lock()
             return
         with suppress(StoreError):
-            await self._store.servers.attend(self._server_id)
-            self._attended = True
+            await self._store.servers.acquire_liveness_lock(self._server_id)
+            self._has_liveness_lock = True
             await self._store.notify((SERVERS,))
 
-    async def _untie(self) -> None:
-        """End the session; if the store is unreachable, it ends with the process."""
-        if self._attended is not False:
+    async def _release_liveness_lock(self) -> None:
+        """Release the lock; if the store is unreachable, it is released when the process ends."""
+        if self._has_liveness_lock is not False:
             with suppress(StoreError):
-                await self._store.servers.leave(self._server_id)
-                self._attended = False
+                await self._store.servers.release_liveness_lock(self._server_id)
+                self._has_liveness_lock = False
 
     def _shows(self, kind: str) -> bool:
         return self._enabled and self._clock.monotonic() >= self._withdrawn.get(kind, float("-inf"))
@@ -185,13 +185,13 @@ class Watch(Service):
     # the search for dead servers
 
     async def look(self) -> None:
-        """Look at all servers once, and bury the dead."""
+        """Look at all servers once, and declare the dead ones dead."""
         ended = any(self._has_ended(process) for process in self._local)
         sightings = await self._store.servers.list_sightings()
         now = self._clock.monotonic()
         judgement = judge(sightings, self._server_id, self._has_ended, self._suspects, now)
         for server_id, (sighting, kind) in judgement.dead.items():
-            leases, recorded = await bury(self._store, {server_id: kind})
+            leases, recorded = await declare_dead(self._store, {server_id: kind})
             if recorded:
                 self._emit(PresumedDead(server_id, sighting.name, evidence_text(kind), leases))
         self._suspects, self._local = judgement.suspects, judgement.local
@@ -200,8 +200,8 @@ class Watch(Service):
         if ended or judgement.dead:
             self._on_freed()
 
-    def stir(self) -> None:
-        """Look soon: the servers may have changed. Any number of them may hear of it at the same time."""
+    def notify(self) -> None:
+        """Look soon, because servers may have changed. Several servers may be notified at the same time."""
         at = self._clock.monotonic() + CHECK_EVERY * self._ids.random()
         if at < self._next_at:
             self._next_at = at
@@ -223,7 +223,7 @@ class Watch(Service):
                     trouble = True
                     self._retry(1.0)
                 except Exception as error:
-                    self._emit(LoopError("lookout", repr(error)))
+                    self._emit(LoopError("failure detector", repr(error)))
                     self._retry(10.0)
             self._sooner.clear()
             delay = min(self._next_at - self._clock.monotonic(), CHECK_EVERY if self._local else float("inf"))

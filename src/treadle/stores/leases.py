@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from treadle.kernel.store.queries import Extension, Renewal, Roll
+from treadle.kernel.store.queries import Extension, Membership, Renewal
 from treadle.model.tasks import LOST_AFTER, Claim, Server
 from treadle.stores.rules.encoding import SERVER_JSON
 from treadle.stores.session import Session
@@ -34,9 +34,9 @@ async def held(session: Session, claims: Sequence[Claim]) -> set[str]:
     return {row[0] for row in await session.fetch("list_held", rows=rows)} if rows else set()
 
 
-async def beat(session: Session, server: Server) -> Roll:
+async def beat(session: Session, server: Server) -> Membership:
     """Insert the server's row, or update it; its heartbeat becomes now."""
     values = msgspec.structs.asdict(server)
     values |= {name: msgspec.json.encode(values[name]).decode() for name in SERVER_JSON}
     ((lost_by, others),) = await session.fetch("beat", **values, lost_after=LOST_AFTER)
-    return Roll(others, lost_by)
+    return Membership(others, lost_by)

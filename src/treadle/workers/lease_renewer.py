@@ -18,7 +18,7 @@ import msgspec
 from treadle.kernel.queue.why import InterpreterHold, hold_text
 from treadle.kernel.store.operator_ports import LeaseConnection
 from treadle.kernel.store.ports import Store
-from treadle.kernel.store.queries import Renewal, Roll
+from treadle.kernel.store.queries import Membership, Renewal
 from treadle.kernel.telemetry.events import Emit, InterpreterHeld, LoopError, StoreBack, StoreTrouble
 from treadle.kernel.telemetry.observer import StoreCalled, telemetry_of
 from treadle.model.clock import Clock
@@ -66,7 +66,7 @@ class LeaseRenewer:
         emit: Emit,
         beat_every: float = 10.0,
         sidecar_options: SidecarOptions | None = None,
-        on_beat: Callable[[Roll], None] = lambda roll: None,
+        on_beat: Callable[[Membership], None] = lambda membership: None,
     ) -> None:
         """`sidecar_options`: None for no lease sidecar. `on_beat` is called in the renewer's thread."""
         self._connection: LeaseConnection = store.servers.lease_connection()
@@ -213,9 +213,9 @@ class LeaseRenewer:
 
     def beat(self) -> None:
         """Send this server's heartbeat; after others had taken it for dead another one, because its description has changed."""
-        roll = self._connection.beat(self._describe())
-        self._on_beat(roll)
-        if roll.lost_by is not None:
+        membership = self._connection.beat(self._describe())
+        self._on_beat(membership)
+        if membership.lost_by is not None:
             self._connection.beat(self._describe())
         self._beaten_at = self._clock.monotonic()
 

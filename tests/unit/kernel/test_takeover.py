@@ -10,8 +10,8 @@ from tests.unit.workers.harness import Events, until
 
 from treadle.kernel.core import Core
 from treadle.kernel.store.ports import SERVERS, Store
-from treadle.kernel.store.queries import Roll, Sighting
-from treadle.kernel.takeover import CHECK_EVERY, CONFIRM_AFTER, WITHDRAWN_FOR, Judgement, Watch, judge
+from treadle.kernel.store.queries import Membership, Sighting
+from treadle.kernel.takeover import CHECK_EVERY, CONFIRM_AFTER, WITHDRAWN_FOR, FailureDetector, Judgement, judge
 from treadle.kernel.telemetry.events import PresumedDead, StoreBack, StoreTrouble, WronglyPresumedDead
 from treadle.model.errors import StoreUnavailable
 from treadle.model.tasks import PROCESS, SESSION
@@ -109,12 +109,12 @@ class FakeStore:
         self.sightings = [each for each in self.sightings if each.server_id not in evidence]
         return list(evidence) if self.recorded else []
 
-    async def attend(self, server_id: str) -> None:
+    async def acquire_liveness_lock(self, server_id: str) -> None:
         if self.trouble:
             raise self.trouble
-        self.calls.append(("attend", server_id))
+        self.calls.append(("acquire_liveness_lock", server_id))
 
-    async def leave(self, server_id: str) -> None:
+    async def release_liveness_lock(self, server_id: str) -> None:
         self.calls.append(("leave", server_id))
 
     async def notify(self, lane_ids: Sequence[int]) -> None:
@@ -129,11 +129,11 @@ def watching(
     on_freed: Callable[[], None] = lambda: None,
     *,
     enabled: bool = True,
-) -> Watch:
+) -> FailureDetector:
     """The watch of the server `a`."""
     clock, unused = clock or ManualClock(), cast(Any, None)
     core = Core(cast(Store, store), unused, unused, SeededIds(1, clock), clock, Events() if events is None else events)
-    return Watch(core, "a", lambda: "p", has_ended, on_freed, enabled=enabled)
+    return FailureDetector(core, "a", lambda: "p", has_ended, on_freed, enabled=enabled)
 
 
 class Bench:
@@ -143,7 +143,7 @@ class Bench:
         self.clock, self.store, self.events = ManualClock(), FakeStore(), Events()
         self.ended: dict[str, bool | None] = {}
         self.freed = 0
-        self.watch = watching(self.store, self.clock, self.events, self.ended.get, self._free)
+        self.detector = watching(self.store, self.clock, self.events, self.ended.get, self._free)
 
     def _free(self) -> None:
         self.freed += 1
@@ -152,7 +152,7 @@ class Bench:
 async def test_leases_end_before_a_death_is_recorded_and_it_is_reported_once() -> None:
     bench = Bench()
     bench.store.sightings, bench.ended["p"] = [sighted("b", "p")], True
-    await bench.watch.look()
+    await bench.detector.look()
     assert bench.store.calls == [("look", None), ("expire", ["b"]), ("end", {"b": PROCESS})]
     assert list(bench.events) == [PresumedDead("b", "b", "its process has ended", 7)]
     assert bench.freed == 1
@@ -161,31 +161,31 @@ async def test_leases_end_before_a_death_is_recorded_and_it_is_reported_once() -
 async def test_one_of_several_observers_reports_a_death_and_all_wake_the_work() -> None:
     bench = Bench()
     bench.store.sightings, bench.ended["p"], bench.store.recorded = [sighted("b", "p")], True, False
-    await bench.watch.look()
+    await bench.detector.look()
     assert (list(bench.events), bench.freed) == ([], 1)
 
 
 async def test_work_that_the_lease_sidecar_freed_is_woken_when_the_sidecar_has_ended() -> None:
     bench = Bench()
     bench.store.sightings, bench.ended["p"] = [sighted("b", "p")], False
-    await bench.watch.look()
+    await bench.detector.look()
     bench.store.sightings, bench.ended["p"] = [], True  # the sidecar has recorded the death
-    await bench.watch.look()
+    await bench.detector.look()
     assert (bench.freed, list(bench.events)) == (1, [])
 
 
 async def test_a_lone_server_looks_once_and_again_when_another_one_comes() -> None:
     bench = Bench()
-    await bench.watch.join()
-    running = asyncio.create_task(bench.watch.run())
+    await bench.detector.join()
+    running = asyncio.create_task(bench.detector.run())
     try:
         await until(lambda: bench.store.looks == 1)
         for _ in range(100):
             bench.clock.advance(10)
-            bench.watch.note(Roll(0))
+            bench.detector.on_heartbeat(Membership(0))
             await asyncio.sleep(0)
         assert (bench.store.looks, bench.clock.sleeping) == (1, 0)
-        bench.watch.note(Roll(1))
+        bench.detector.on_heartbeat(Membership(1))
         await until(lambda: bench.clock.sleeping == 1)
         bench.clock.advance(CHECK_EVERY)
         await until(lambda: bench.store.looks == 2)
@@ -196,7 +196,7 @@ async def test_a_lone_server_looks_once_and_again_when_another_one_comes() -> No
 async def test_the_death_of_a_known_process_is_seen_without_polling_the_store() -> None:
     bench = Bench()
     bench.store.sightings, bench.ended["p"] = [sighted("b", "p")], False
-    running = asyncio.create_task(bench.watch.run())
+    running = asyncio.create_task(bench.detector.run())
     try:
         for _ in range(4):
             await until(lambda: bench.clock.sleeping == 1)
@@ -212,7 +212,7 @@ async def test_the_death_of_a_known_process_is_seen_without_polling_the_store() 
 async def test_store_trouble_and_its_end_are_reported_once() -> None:
     bench = Bench()
     bench.store.trouble = StoreUnavailable("away")
-    running = asyncio.create_task(bench.watch.run())
+    running = asyncio.create_task(bench.detector.run())
     try:
         for looks in (1, 2):
             await until(lambda looks=looks: bench.store.looks == looks and bench.clock.sleeping == 1)
@@ -228,55 +228,55 @@ async def test_store_trouble_and_its_end_are_reported_once() -> None:
 
 async def test_a_server_wrongly_declared_dead_withdraws_its_evidence_for_a_while() -> None:
     clock, store, events = ManualClock(), FakeStore(), Events()
-    watch = watching(store, clock, events)
-    await watch.join()
-    assert watch.process == "p"
-    assert store.calls == [("attend", "a"), ("notify", (SERVERS,))]
-    watch.note(Roll(1, PROCESS))
+    detector = watching(store, clock, events)
+    await detector.join()
+    assert detector.process == "p"
+    assert store.calls == [("acquire_liveness_lock", "a"), ("notify", (SERVERS,))]
+    detector.on_heartbeat(Membership(1, PROCESS))
     assert list(events) == [WronglyPresumedDead("its process has ended")]
-    assert watch.process is None
-    await until(lambda: store.calls.count(("attend", "a")) == 2)  # its row has lost the session, too
-    watch.note(Roll(1, SESSION))
+    assert detector.process is None
+    await until(lambda: store.calls.count(("acquire_liveness_lock", "a")) == 2)  # its row has lost the session, too
+    detector.on_heartbeat(Membership(1, SESSION))
     await until(lambda: store.calls[-1] == ("leave", "a"))
-    watch.note(Roll(1))
+    detector.on_heartbeat(Membership(1))
     await asyncio.sleep(0)
     assert store.calls[-1] == ("leave", "a")
     clock.advance(WITHDRAWN_FOR)
-    assert watch.process == "p"
-    watch.note(Roll(1))
-    await until(lambda: store.calls.count(("attend", "a")) == 3)
+    assert detector.process == "p"
+    detector.on_heartbeat(Membership(1))
+    await until(lambda: store.calls.count(("acquire_liveness_lock", "a")) == 3)
 
 
 async def test_a_session_that_could_not_be_opened_is_tried_again() -> None:
     clock, store = ManualClock(), FakeStore()
-    watch = watching(store, clock)
+    detector = watching(store, clock)
     store.trouble = StoreUnavailable("away")
-    await watch.join()
+    await detector.join()
     assert store.calls == []
     store.trouble = None
-    watch.note(Roll(0))
-    await until(lambda: ("attend", "a") in store.calls)
+    detector.on_heartbeat(Membership(0))
+    await until(lambda: ("acquire_liveness_lock", "a") in store.calls)
 
 
 async def test_without_fast_takeover_a_server_shows_no_evidence() -> None:
     store = FakeStore()
-    watch = watching(store, enabled=False)
-    await watch.join()
-    await watch.leave()
-    assert (watch.process, store.calls) == (None, [])
+    detector = watching(store, enabled=False)
+    await detector.join()
+    await detector.leave()
+    assert (detector.process, store.calls) == (None, [])
 
 
 async def test_a_server_that_lost_its_session_takes_another_one_with_its_next_heartbeat_until_it_leaves() -> None:
     store = FakeStore()
-    watch = watching(store)
+    detector = watching(store)
     store.trouble = StoreUnavailable("away")
-    await watch.join()
+    await detector.join()
     store.trouble = None
-    await asyncio.to_thread(watch.note, Roll(0))  # as in the lease renewer's thread
-    await until(lambda: ("attend", "a") in store.calls)
-    await watch.leave()
+    await asyncio.to_thread(detector.on_heartbeat, Membership(0))  # as in the lease renewer's thread
+    await until(lambda: ("acquire_liveness_lock", "a") in store.calls)
+    await detector.leave()
     assert store.calls[-1] == ("leave", "a")
-    watch.note(Roll(0, PROCESS))
+    detector.on_heartbeat(Membership(0, PROCESS))
     await asyncio.sleep(0)
     assert store.calls[-1] == ("leave", "a"), "who has left takes no session any more"
 

@@ -11,7 +11,7 @@ import pytest
 from tests.limits import BOUND
 from tests.unit.workers.harness import taken
 
-from treadle.kernel.store.queries import Renewal, Roll
+from treadle.kernel.store.queries import Membership, Renewal
 from treadle.kernel.telemetry.events import Event, LoopError, StoreBack, StoreTrouble
 from treadle.model.errors import StoreUnavailable
 from treadle.model.tasks import Claim, Server
@@ -55,12 +55,12 @@ class FakeLine:
         self.checked.append([claim.task_id for claim in claims])
         return {claim.task_id for claim in claims} - self.gone
 
-    def beat(self, server: Server) -> Roll:
+    def beat(self, server: Server) -> Membership:
         if self.trouble:
             raise self.trouble
         self.beats.append(server)
         lost_by, self.lost_by = self.lost_by, None
-        return Roll(0, lost_by)
+        return Membership(0, lost_by)
 
     def now(self) -> int:
         return 0

@@ -33,7 +33,7 @@ class FakeActor:
         self.lost: set[str] = set()
         self.closed = False
         self.broken = False
-        self.buried = 0
+        self.declared_dead = 0
 
     def renew(self, claims: Claims) -> set[str]:
         if self.broken:
@@ -47,8 +47,8 @@ class FakeActor:
             self.waiting.append([task_id for task_id, _ in waiting])
         return 1
 
-    def bury(self) -> None:
-        self.buried += 1
+    def declare_dead(self) -> None:
+        self.declared_dead += 1
 
     def close(self) -> None:
         self.closed = True
@@ -189,13 +189,13 @@ def test_it_releases_the_unstarted_claims_of_a_dead_worker(
     bench.table.state.claiming = claiming
     assert bench.sidecar.may_detach() == (not released)
     bench.sidecar.leave()
-    assert (bench.actor.started, bench.actor.buried) == (released, 1)
+    assert (bench.actor.started, bench.actor.declared_dead) == (released, 1)
 
 
 def test_an_idle_dead_worker_needs_no_takeover(bench: Bench) -> None:
     assert not bench.sidecar.may_detach()
     bench.sidecar.leave()
-    assert (bench.loads, bench.actor.buried) == (0, 0)
+    assert (bench.loads, bench.actor.declared_dead) == (0, 0)
 
 
 def test_slots_are_used_again_and_a_closed_lease_table_is_left_alone(bench: Bench) -> None:

@@ -9,10 +9,10 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Protocol
 
 from treadle.kernel.store.queries import (
+    Membership,
     Pruned,
     PrunePage,
     Renewal,
-    Roll,
     Rules,
     Sighting,
     Touch,
@@ -44,7 +44,7 @@ class LeaseConnection(Protocol):
     def held(self, claims: Sequence[Claim]) -> set[str]:
         """Return the ids of the tasks with an unchanged claim (same version, same owner)."""
 
-    def beat(self, server: Server) -> Roll:
+    def beat(self, server: Server) -> Membership:
         """Insert or update the server's row; `heartbeat_at` becomes now, `started_at` keeps its first value.
 
         `session` keeps its value, and `evidence` is cleared: a server that beats is alive. Returns the former evidence, and the
@@ -80,14 +80,14 @@ class ServerStore(Protocol):
         A call names each server at most once.
         """
 
-    async def attend(self, server_id: str) -> None:
+    async def acquire_liveness_lock(self, server_id: str) -> None:
         """Tie the registered server to this process's session with the database, which ends with the process.
 
         The store sets `session` of the row once the session stands, and again whenever it had to be opened anew. A store without
         sessions, or one that cannot have one, does nothing. Idempotent.
         """
 
-    async def leave(self, server_id: str) -> None:
+    async def release_liveness_lock(self, server_id: str) -> None:
         """Untie the server, which has reported its end; idempotent."""
 
     async def list_sightings(self) -> list[Sighting]:

@@ -72,7 +72,7 @@ class Touch(msgspec.Struct, frozen=True):
     running: int | None = None
 
 
-class Roll(msgspec.Struct, frozen=True):
+class Membership(msgspec.Struct, frozen=True):
     """The answer to a server's heartbeat."""
 
     others: int

@@ -31,7 +31,7 @@ from treadle.stores.session import FILES
 from treadle.stores.statements import Statement, load_shared
 
 if TYPE_CHECKING:
-    from treadle.stores.postgres.servers import Attendance
+    from treadle.stores.postgres.servers import LivenessLocks
 
 T = TypeVar("T")
 
@@ -135,7 +135,7 @@ class PostgresDatabase:
         self.connector = Connector(address)
         self.hot: Pool | None = None
         self.reads: Pool | None = None
-        self.attendance: Attendance | None = None
+        self.liveness_locks: LivenessLocks | None = None
         """The sessions of the servers of this process."""
         self.lanes: dict[int, Lane] = {}
         self.lane_ids: dict[Lane, int] = {}

@@ -8,7 +8,7 @@ from typing import TypeVar
 
 import asyncpg
 
-from treadle.kernel.store.queries import Renewal, Roll, Sighting
+from treadle.kernel.store.queries import Membership, Renewal, Sighting
 from treadle.model.errors import NotOpen, StoreUnavailable
 from treadle.model.tasks import Claim, Server
 from treadle.model.text import safe_logger
@@ -29,8 +29,8 @@ SETTLED_AFTER = 5.0
 their processes need some time to connect again."""
 
 
-class Attendance:
-    """The attended servers of this process: each holds an advisory lock, which the database releases with the session.
+class LivenessLocks:
+    """The liveness locks of the servers of this process: advisory locks, which the database releases with the session.
 
     The lock is held by the connection that listens for signals. It is released when the process dies, even if the process had no
     time to report its end; when its machine vanishes, TCP keepalives end the connection. Behind PgBouncer without a `direct_url`
@@ -44,13 +44,13 @@ class Attendance:
         """Servers that hold their lock in the present session."""
         listener.on_open = self._open
 
-    async def attend(self, server_id: str) -> None:
+    async def hold(self, server_id: str) -> None:
         """Hold the lock of the server, now and after every reconnect."""
         self._ids.add(server_id)
         await self._listener.start()
-        await self._listener.use(lambda connection, _: self._hold(connection, server_id))
+        await self._listener.use(lambda connection, _: self._acquire(connection, server_id))
 
-    async def leave(self, server_id: str) -> None:
+    async def release(self, server_id: str) -> None:
         """Release the lock of the server."""
         self._ids.discard(server_id)
         if server_id in self._locked:
@@ -69,9 +69,9 @@ class Attendance:
     async def _open(self, connection: PostgresConnection) -> None:
         self._locked.clear()
         for server_id in sorted(self._ids):
-            await self._hold(connection, server_id)
+            await self._acquire(connection, server_id)
 
-    async def _hold(self, connection: PostgresConnection, server_id: str) -> None:
+    async def _acquire(self, connection: PostgresConnection, server_id: str) -> None:
         """Take the lock, then record it: a recorded session whose lock nobody holds has ended."""
         try:
             if server_id not in self._locked:
@@ -98,22 +98,22 @@ class PostgresServers(ServerPort):
     def lease_connection(self) -> PostgresLeaseConnection:
         return PostgresLeaseConnection(self._database.connector)
 
-    async def attend(self, server_id: str) -> None:
-        await self._attending().attend(server_id)
+    async def acquire_liveness_lock(self, server_id: str) -> None:
+        await self._liveness_locks().hold(server_id)
 
-    async def leave(self, server_id: str) -> None:
-        await self._attending().leave(server_id)
+    async def release_liveness_lock(self, server_id: str) -> None:
+        await self._liveness_locks().release(server_id)
 
     async def list_sightings(self) -> list[Sighting]:
-        if (rows := await self._attending().look()) is None:
+        if (rows := await self._liveness_locks().look()) is None:
             async with self._database.borrow() as connection:
                 rows = await connection.fetch(_SQL["list_sightings"], False, self._database.address.schema)
         return [Sighting(*row) for row in rows]
 
-    def _attending(self) -> Attendance:
-        if self._database.attendance is None:
+    def _liveness_locks(self) -> LivenessLocks:
+        if self._database.liveness_locks is None:
             raise NotOpen
-        return self._database.attendance
+        return self._database.liveness_locks
 
 
 class PostgresLeaseConnection:
@@ -132,7 +132,7 @@ class PostgresLeaseConnection:
     def held(self, claims: Sequence[Claim]) -> set[str]:
         return self._run(lambda session: leases.held(session, claims))
 
-    def beat(self, server: Server) -> Roll:
+    def beat(self, server: Server) -> Membership:
         return self._run(lambda session: leases.beat(session, server))
 
     def now(self) -> int:

@@ -23,7 +23,7 @@ from treadle.stores.postgres.health import PostgresHealth
 from treadle.stores.postgres.namespaces import PostgresNamespaces
 from treadle.stores.postgres.partitions import PostgresRetention
 from treadle.stores.postgres.search import PostgresSearch
-from treadle.stores.postgres.servers import Attendance, PostgresServers
+from treadle.stores.postgres.servers import LivenessLocks, PostgresServers
 from treadle.stores.postgres.tasks import PostgresTasks, read_clock
 from treadle.stores.shared import DeadLetterPort, Log, OperatorPort, RecordPort, RunPort, StreamPort, Traces
 from treadle.stores.usage import UsageLedger
@@ -37,9 +37,9 @@ _REPEATS = 3
 class PostgresStore(Store):
     """A `Store` on a schema of a PostgreSQL database (13 or newer).
 
-    Uses up to `pool_size` connections for work, two for lists, one each to listen (and to attend) and to notify, and one for each
-    lease connection. With several hosts in the URL, it also connects to each of them for a moment every few seconds, to notice a
-    failover. `url` has no password.
+    Uses up to `pool_size` connections for work, two for lists, one each to listen (and hold liveness locks) and to notify, and one
+    for each lease connection. With several hosts in the URL, it also connects to each of them for a moment every few seconds, to
+    notice a failover. `url` has no password.
     """
 
     parallel_commits = 2
@@ -80,7 +80,7 @@ class PostgresStore(Store):
             raise
         database.hot = Pool(database.connector, HOT, self._pool_size)
         self._listener = Listener(database.connector, database.clock)
-        database.attendance = Attendance(self._listener, database.address.schema)
+        database.liveness_locks = LivenessLocks(self._listener, database.address.schema)
         self._notifier = ChannelNotifier(database.connector, database.clock)
         if len(database.address.servers) > 1:
             self._watching = asyncio.create_task(watch_timelines(database.connector, database.clock))
@@ -95,7 +95,7 @@ class PostgresStore(Store):
             if resource is not None:
                 await resource.close()
         self._watching = self._listener = self._notifier = None
-        database.attendance = database.hot = database.reads = None
+        database.liveness_locks = database.hot = database.reads = None
 
     async def migrate_to(self, version: int) -> None:
         """Bring the schema to exactly that version, up or down; the store need not be open."""
@@ -154,4 +154,4 @@ async def make_way(session: PostgresSession, units: Sequence[Unit], error: async
     if isinstance(error, asyncpg.CheckViolationError):
         await session.execute("open_rest")
     if isinstance(error, asyncpg.UniqueViolationError) and (error.table_name or "").startswith("finished_"):
-        await session.execute("bury", ids=sorted(unit.guard.task_id for unit in units if unit.guard is not None))
+        await session.execute("delete_ended", ids=sorted(unit.guard.task_id for unit in units if unit.guard is not None))

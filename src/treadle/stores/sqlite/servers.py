@@ -6,7 +6,7 @@ from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, TypeVar
 
 from treadle.kernel.store.operator_ports import LeaseConnection
-from treadle.kernel.store.queries import Renewal, Roll, Sighting
+from treadle.kernel.store.queries import Membership, Renewal, Sighting
 from treadle.model.tasks import Claim, Server
 from treadle.stores import leases
 from treadle.stores.rules.encoding import server_of
@@ -26,10 +26,10 @@ class SqliteServers(ServerPort):
     def lease_connection(self) -> LeaseConnection:
         return SqliteLeaseConnection(self._database)
 
-    async def attend(self, server_id: str) -> None:
+    async def acquire_liveness_lock(self, server_id: str) -> None:
         """Do nothing: a file has no sessions."""
 
-    async def leave(self, server_id: str) -> None:
+    async def release_liveness_lock(self, server_id: str) -> None:
         """Do nothing."""
 
     async def list_sightings(self) -> list[Sighting]:
@@ -53,14 +53,14 @@ class SqliteLeaseConnection:
     def held(self, claims: Sequence[Claim]) -> set[str]:
         return self._run(lambda session: leases.held(session, claims))
 
-    def beat(self, server: Server) -> Roll:
+    def beat(self, server: Server) -> Membership:
         return self._run(lambda session: self._beat(session, server))
 
-    async def _beat(self, session: SqliteSession, server: Server) -> Roll:
+    async def _beat(self, session: SqliteSession, server: Server) -> Membership:
         with writing(session.connection):
-            roll = await leases.beat(session, server)
+            membership = await leases.beat(session, server)
         if self._watch is None:
-            return roll
+            return membership
         servers = [server_of(row) for row in await session.fetch_as(dict, "list_servers", namespace=None)]
         if (difference := self._watch.look(server.id, servers)) is not None:
             other_id, error = difference
@@ -68,7 +68,7 @@ class SqliteLeaseConnection:
             if order.index(other_id) < order.index(server.id):  # the process that came later may not write any more
                 self._database.writer.fuse.refuse(error)
             raise error
-        return roll
+        return membership
 
     def now(self) -> int:
         return self._database.now()

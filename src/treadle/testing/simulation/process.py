@@ -228,16 +228,16 @@ class Process:
             return
         self.tell(f"=== {why}")
         self.alive = False
-        self.simulation.loop.call_soon(self._bury, _ROUNDS)
+        self.simulation.loop.call_soon(self._cancel_tasks, _ROUNDS)
 
-    def _bury(self, rounds: int) -> None:
+    def _cancel_tasks(self, rounds: int) -> None:
         tasks = list(self._tasks)
         for task in tasks:
             task.cancel()
         if not tasks:
             self.gone.set()
         elif rounds:
-            self.simulation.loop.call_soon(self._bury, rounds - 1)
+            self.simulation.loop.call_soon(self._cancel_tasks, rounds - 1)
         else:
             self.simulation.wrong(f"{self.shown}: tasks that cannot be canceled: {tasks}")
             self.gone.set()

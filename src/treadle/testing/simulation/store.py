@@ -13,7 +13,7 @@ from typing import Any, cast
 
 from treadle.kernel.store.operator_ports import LeaseConnection
 from treadle.kernel.store.ports import Store
-from treadle.kernel.store.queries import Renewal, Roll
+from treadle.kernel.store.queries import Membership, Renewal
 from treadle.kernel.store.units import Answer, Unit
 from treadle.model.errors import StoreBusy, StoreFull, StoreUnavailable
 from treadle.model.tasks import Claim, Server
@@ -197,9 +197,9 @@ class SimulatedLeaseConnection:
         """Return the tasks with an unchanged claim."""
         return cast("set[str]", self._call("list_held", self._inner.held, claims))
 
-    def beat(self, server: Server) -> Roll:
+    def beat(self, server: Server) -> Membership:
         """Record a heartbeat of the server."""
-        return cast("Roll", self._call("beat", self._inner.beat, server))
+        return cast("Membership", self._call("beat", self._inner.beat, server))
 
     def now(self) -> int:
         """Return the store's clock."""

@@ -191,7 +191,7 @@ class Actor(Protocol):
         `waiting` limits it to these claims.
         """
 
-    def bury(self) -> None:
+    def declare_dead(self) -> None:
         """Expire the leases of the server, which is dead, and record its end."""
 
     def close(self) -> None:
@@ -276,7 +276,7 @@ class Sidecar:
         if self._has_unstarted():
             started = _pairs([claim for claim in self._table.claims() if claim.started])
             self._act(lambda actor: actor.release(started), 0.0)
-        self._act(lambda actor: actor.bury(), 0.0)
+        self._act(lambda actor: actor.declare_dead(), 0.0)
 
     def may_detach(self) -> bool:
         """Whether there is nothing to release, so that other servers, which wait for this process to end, may expire the claims."""

@@ -14,7 +14,7 @@ select {carried}, nextval('treadle_seq'), end_state, move, state, actor, version
   error_code, fingerprint
 from ended;
 
--- name: bury(ids)
+-- name: delete_ended(ids)
 -- Remove live tasks $1 that have ended: a repeated insert that crossed their end created them again.
 delete from tasks
 using unnest($1::uuid[]) as given (id)

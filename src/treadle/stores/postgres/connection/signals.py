@@ -1,7 +1,7 @@
 """LISTEN and NOTIFY: hints that tasks became ready. Each has its own connection, and reconnects by itself.
 
 The listening connection bypasses poolers, lasts as long as the process and ends with it: it is also the session that shows other
-servers that this process is alive (`stores.postgres.attendance`).
+servers that this process is alive (`stores.postgres.servers`).
 """
 
 from __future__ import annotations
