@@ -64,7 +64,7 @@ CALLS = {
     "status": "status: counts of live and finished tasks",
     "dead_letters": "list 50 dead letters",
     "events": "read the last 100 events",
-    "tally": "tally the last 1,000 moves",
+    "tally": "tally the last 1,000 transitions",
     "prune": "prune, nothing due",
 }
 

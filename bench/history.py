@@ -21,17 +21,18 @@ with made as materialized (
 ), roots as (
   select made.*, case when of_run then overlay(id::text placing '9' from 20 for 1)::uuid else id end as root_id from made
 ), logged as (
-  insert into log (seq, at, entity, entity_id, version, move, from_state, to_state, actor, claim_version, root_id, data)
+  insert into log (seq, at, entity, entity_id, version, transition, from_state, to_state, actor, claim_version, root_id, data)
   select nextval('treadle_seq'), at + 100, 'task', id, 1, 'retry', 'pending', 'pending', 'worker-1', 1, root_id,
     '{"code":"handler_error","message":"Connection reset"}'
   from roots where retried
 ), runs_made as (
-  insert into runs (id, namespace, kind, flow_id, workflow, state, version, moves, steps, task_list, priority, inputs, outputs,
+  insert into runs (id, namespace, kind, flow_id, workflow, state, version, transitions, steps, task_list, priority, inputs,
+  outputs,
     root_id, created_at, finished_at)
   select root_id, 'default', 'function', 'f', 'bench.ten', 'completed', 3, 2, 3, 'default', 0, '{}', '{}', root_id, at, at + 300
   from roots where of_run
 ), runs_logged as (
-  insert into log (seq, at, entity, entity_id, version, move, from_state, to_state, actor, run_id, root_id)
+  insert into log (seq, at, entity, entity_id, version, transition, from_state, to_state, actor, run_id, root_id)
   select nextval('treadle_seq'), at + 100 * v, 'run', root_id, v, case v when 1 then 'start' else 'succeed' end,
     case v when 1 then 'pending' else 'running' end, case v when 1 then 'running' else 'completed' end, 'worker-1', root_id, root_id
   from roots cross join generate_series(1, 2) as v where of_run
@@ -41,7 +42,7 @@ with made as materialized (
       || right(root_id::text, 12))::uuid, root_id, s, 'step', 'step' || s, 'completed', '{"result":1}', at, at + 200
   from roots cross join generate_series(1, 3) as s where of_run
 )
-insert into finished (id, seq, lane_id, namespace, state, move, from_state, actor, owner_id, claim_version, version, attempt,
+insert into finished (id, seq, lane_id, namespace, state, transition, from_state, actor, owner_id, claim_version, version, attempt,
   failures, takeovers, priority, created_at, due_at, claimed_at, finished_at, run_id, root_id, payload, result, error, error_code,
   fingerprint)
 select id, nextval('treadle_seq'), $5::integer, 'default', state,
@@ -65,19 +66,19 @@ select n, at, printf('%08x-%04x-7%03x-8%03x-%012x', at >> 16, at & 65535, n * 79
 from (select n, :start + (n - :first) * :span / :count as at from numbered)
 """,
     """
-insert into log (seq, at, entity, entity_id, version, move, from_state, to_state, actor, claim_version, root_id, data)
+insert into log (seq, at, entity, entity_id, version, transition, from_state, to_state, actor, claim_version, root_id, data)
 select :seq + n * 4, at + 100, 'task', id, 1, 'retry', 'pending', 'pending', 'worker-1', 1, id,
   '{"code":"handler_error","message":"Connection reset"}'
 from made where retried
 """,
     """
-insert into runs (id, namespace, kind, flow_id, workflow, state, version, moves, steps, task_list, priority, inputs, outputs,
+insert into runs (id, namespace, kind, flow_id, workflow, state, version, transitions, steps, task_list, priority, inputs, outputs,
   root_id, created_at, finished_at)
 select run_id, 'default', 'function', 'f', 'bench.ten', 'completed', 3, 2, 3, 'default', 0, '{}', '{}', run_id, at, at + 300
 from made where of_run
 """,
     """
-insert into log (seq, at, entity, entity_id, version, move, from_state, to_state, actor, run_id, root_id)
+insert into log (seq, at, entity, entity_id, version, transition, from_state, to_state, actor, run_id, root_id)
 select :seq + n * 4 + v, at + 100 * v, 'run', run_id, v, iif(v = 1, 'start', 'succeed'), iif(v = 1, 'pending', 'running'),
   iif(v = 1, 'running', 'completed'), 'worker-1', run_id, run_id
 from made cross join (select 1 as v union all select 2) where of_run
@@ -89,7 +90,7 @@ select substr(run_id, 1, 14) || '700' || s || substr(run_id, 19), run_id, s, 'st
 from made cross join (select 1 as s union all select 2 union all select 3) where of_run
 """,
     """
-insert into finished (id, seq, lane_id, namespace, state, move, from_state, actor, owner_id, claim_version, version, attempt,
+insert into finished (id, seq, lane_id, namespace, state, transition, from_state, actor, owner_id, claim_version, version, attempt,
   failures, takeovers, priority, created_at, due_at, claimed_at, finished_at, run_id, root_id, payload, result, error, error_code,
   fingerprint)
 select id, :seq + n * 4 + 3, :lane_id, 'default', state,
@@ -134,7 +135,7 @@ async def _fill_some(url: str, first: int, count: int, start: int, span: int) ->
     connection.set_busy_timeout(60_000)
     connection.execute("pragma cache_size = -1000000; pragma synchronous = off")
     with connection:
-        taken = "update seqs set value = value + ? where name = 'move' returning value"
+        taken = "update seqs set value = value + ? where name = 'transition' returning value"
         (last,) = connection.execute(taken, (4 * count,)).fetchall()[0]
         seq = last - 4 * (first + count) + 1
         values = {"first": first, "count": count, "start": start, "span": span, "lane_id": 1, "seq": seq}

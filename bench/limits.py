@@ -204,5 +204,5 @@ async def _postgres_with_history(url: str, name: str, batch: int) -> float:
 
 def _history_columns(tasks: list[str], finished: list[str]) -> tuple[str, tuple[str, ...]]:
     """Columns that go from a task's row as they are, and those that its end writes."""
-    written = ("seq", "state", "move", "from_state", "finished_at", "result")
+    written = ("seq", "state", "transition", "from_state", "finished_at", "result")
     return ", ".join(column for column in finished if column in tasks and column not in written), written

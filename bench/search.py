@@ -81,7 +81,7 @@ AIMS = (
 
 _FILL_SQLITE = """
 with recursive n (i) as (select 0 union all select i + 1 from n where i + 1 < :count)
-insert into runs (id, namespace, kind, flow_id, workflow, state, version, moves, steps, task_list, priority, inputs, error,
+insert into runs (id, namespace, kind, flow_id, workflow, state, version, transitions, steps, task_list, priority, inputs, error,
   root_id, created_at, finished_at)
 select printf('%08x-%04x-7000-8000-%012x', :at >> 16, :at & 65535, i), 'default', 'workflow', 'f',
   iif(i % 50 < 5, 'import.W' || (i % 50), 'shop.W' || (i % 50)),
@@ -102,7 +102,7 @@ insert into new_error_texts (owner_id, entity, namespace, created_at, error)
 select id, 'run', namespace, created_at, error from runs where error is not null
 """
 _FILL_POSTGRES = """
-insert into runs (id, namespace, kind, flow_id, workflow, state, version, moves, steps, task_list, priority, inputs, error,
+insert into runs (id, namespace, kind, flow_id, workflow, state, version, transitions, steps, task_list, priority, inputs, error,
   root_id, created_at, finished_at)
 select id, 'default', 'workflow', 'f', case when i % 50 < 5 then 'import.W' else 'shop.W' end || (i % 50),
   case when i % 10 = 3 then 'failed' when i % 20000 = 7 then 'running' else 'completed' end, 0, 2, 1, 'default', 0,

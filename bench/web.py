@@ -90,7 +90,7 @@ def copy(path: Path, table: str, which: str, count: int, **changed: str) -> None
 
 
 def fill(path: Path, ids: dict[str, str], count: int) -> None:
-    """So many runs, tasks and moves."""
+    """So many runs, tasks and transitions."""
     new_id = "printf('01900000-%04x-7000-8%03x-%012x', n / 65536, {0}, n)"
     state = "case when n % 10 = 0 then 'failed' when n % 10 = 1 then 'canceled' else 'completed' end"
     error = """case when n % 10 = 0 then '{"type": "ValueError", "message": "it broke", "code": "handler_error"}' end"""
@@ -98,7 +98,8 @@ def fill(path: Path, ids: dict[str, str], count: int) -> None:
          created_at="t.created_at - n * 1000")  # fmt: skip
     ended = "case when n % 10 = 0 then t.{0} else {1} end"
     copy(path, "finished", ids["failed"], count, id=new_id.format(2), root_id=new_id.format(2), seq="t.seq * 1000000 + n",
-         finished_at="t.finished_at - n * 40", state=ended.format("state", "'completed'"), move=ended.format("move", "'succeed'"),
+         finished_at="t.finished_at - n * 40", state=ended.format("state", "'completed'"),
+         transition=ended.format("transition", "'succeed'"),
          error=ended.format("error", "null"), error_code=ended.format("error_code", "null"),
          fingerprint=ended.format("fingerprint", "null"))  # fmt: skip
     with sqlite3.connect(path) as connection:
@@ -112,7 +113,8 @@ def paths(ids: dict[str, str]) -> list[str]:
         "/", "/runs", "/runs?state=failed", "/runs?workflow=bench.Chain", "/runs?search=bench", "/runs?search=nowhere",
         "/runs/bulk?action=retry&state=failed", f"/runs/{ids['wide']}", f"/runs/{ids['wide']}?below={ids['wide']}",
         f"/runs/{ids['wide']}?view=steps", f"/runs/{ids['wide']}?view=source", f"/runs/{ids['wide']}?view=logs",
-        f"/runs/{ids['wide']}?view=moves", f"/runs/{ids['wide']}?view=values", f"/runs/{ids['chain']}", "/flows", "/flows/bench",
+        f"/runs/{ids['wide']}?view=transitions", f"/runs/{ids['wide']}?view=values",
+        f"/runs/{ids['chain']}", "/flows", "/flows/bench",
         "/flows/bench/start?workflow=bench.Chain", "/editor?flow=bench", "/tasks", "/tasks?state=failed", f"/tasks/{ids['failed']}",
         "/lists", "/lists/default", "/dead-letters", "/dead-letters?name=bench.Fail", "/dead-letters/retry?name=bench.Fail",
         "/approvals", "/external-jobs", "/schedules", "/watchers", "/objectives", "/handlers", "/servers", "/events", "/settings",

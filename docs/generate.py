@@ -144,16 +144,16 @@ def states_page() -> str:
     parts = [
         "# States",
         _NOTE,
-        "Every durable entity has a state machine; `treadle/model/states.py` defines all of them. Each move "
+        "Every durable entity has a state machine; `treadle/model/states.py` defines all of them. Each transition "
         "writes a row of the log in the same commit as the row it changes; `treadle store verify` checks every history against "
         "these tables.",
         "`running` and `paused` of a task are shown but not stored: a task runs while it has an owner, and is paused while it is "
-        "held. Moves marked *held* need that owner: only the holder of the claim makes them, or its expiry (`expire`).",
+        "held. Transitions marked *held* need that owner: only the holder of the claim makes them, or its expiry (`expire`).",
     ]
     for machine in states.MACHINES.values():
         parts += [f"## {machine.entity.capitalize()}", diagram(machine)]
         parts += [
-            f"### {machine.entity} `{state}`{_ending(machine, state)}\n\n{_moves(machine, state)}" for state in machine.states
+            f"### {machine.entity} `{state}`{_ending(machine, state)}\n\n{_transitions(machine, state)}" for state in machine.states
         ]
     shown = [("running", "has an owner: a worker executes it"), ("paused", "is held: by an operator, its run, its list or a limit")]
     parts.append("## Shown states of a task\n\n" + "\n".join(f"- `{name}`: {text}." for name, text in shown))
@@ -163,12 +163,12 @@ def states_page() -> str:
 
 
 def diagram(machine: states.Machine) -> str:
-    """A Mermaid state diagram with every move of the table, and no other."""
+    """A Mermaid state diagram with every transition of the table, and no other."""
     lines = ["```mermaid", "stateDiagram-v2", f"    [*] --> {machine.initial}"]
     edges: dict[tuple[str, str], list[str]] = {}
-    for (source, move), target in machine.moves.items():
-        edges.setdefault((source, target), []).append(move)
-    lines += [f"    {source} --> {target}: {', '.join(moves)}" for (source, target), moves in edges.items()]
+    for (source, transition), target in machine.transitions.items():
+        edges.setdefault((source, target), []).append(transition)
+    lines += [f"    {source} --> {target}: {', '.join(transitions)}" for (source, target), transitions in edges.items()]
     lines += [f"    {state} --> [*]" for state in machine.states if state in machine.final]
     return "\n".join([*lines, "```"])
 
@@ -177,13 +177,13 @@ def _ending(machine: states.Machine, state: str) -> str:
     return " (final)" if state in machine.final else ""
 
 
-def _moves(machine: states.Machine, state: str) -> str:
+def _transitions(machine: states.Machine, state: str) -> str:
     rows = []
-    for (source, move), target in machine.moves.items():
+    for (source, transition), target in machine.transitions.items():
         if source == state:
-            held = " *(held)*" if machine is states.TASK and move in states.HELD_MOVES else ""
-            rows.append([f"`{move}`{held}", f"`{target}`"])
-    return _table(["move", "leads to"], rows) if rows else "No move leads out of it."
+            held = " *(held)*" if machine is states.TASK and transition in states.HELD_TRANSITIONS else ""
+            rows.append([f"`{transition}`{held}", f"`{target}`"])
+    return _table(["transition", "leads to"], rows) if rows else "No transition leads out of it."
 
 
 # --- errors ---
@@ -455,7 +455,7 @@ SERVER_TROUBLES = [
     ["no token, or an unknown, expired or revoked one", "401", "`unauthorized`", "5"],
     ["the token does not grant the scope", "403", "`forbidden`", "5"],
     ["no such task, run, ...", "404", "`task_not_found`, ...", "3"],
-    ["the state of the entity forbids it", "409", "`illegal_move`, ...", "5"],
+    ["the state of the entity forbids it", "409", "`illegal_transition`, ...", "5"],
     ["the input is invalid", "413, 422", "`invalid_input`, ...", "2"],
     ["too many wrong tokens from this address", "429", "`too_many_attempts`", "5"],
     ["the server's store does not respond", "503", "`store_unavailable`, ...", "4"],

@@ -155,7 +155,7 @@ def postgres_server(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture(scope="session")
 def postgres_admin(postgres_server: str) -> Iterator[psycopg.Connection[Any]]:
-    """A connection of the tests' own: it makes and drops schemas, moves their clocks and looks at their tables."""
+    """A connection of the tests' own: it makes and drops schemas, transitions their clocks and looks at their tables."""
     with psycopg.connect(postgres_server, autocommit=True) as connection:
         yield connection
 

@@ -18,7 +18,7 @@ import psycopg
 from treadle.stores.postgres import PostgresStore
 from treadle.testing import ManualClock
 
-FILLED_BY_MIGRATIONS = ("treadle_schema", "legal_moves")
+FILLED_BY_MIGRATIONS = ("treadle_schema", "legal_transitions")
 """Tables that are never emptied; a test that changes them has its schema dropped."""
 
 _SHAPE = """
@@ -44,7 +44,7 @@ union all select 'statistics', starelid::regclass::text, staattnum::text
   from pg_statistic join pg_class on starelid = pg_class.oid where relnamespace = {schema}
 union all select 'type', typname, typtype::text from pg_type where typnamespace = {schema}
 union all select 'version', '', version::text from "{name}".treadle_schema
-union all select 'legal move', '', to_jsonb(m)::text from "{name}".legal_moves as m
+union all select 'legal transition', '', to_jsonb(m)::text from "{name}".legal_transitions as m
 """
 
 _STAMP = """
@@ -60,7 +60,7 @@ stamps as (
   union all select 'functions', xmin from pg_proc where pronamespace = {schema} and proname <> 'treadle_now'
   union all select 'types', xmin from pg_type where typnamespace = {schema}
   union all select 'version', xmin from "{name}".treadle_schema
-  union all select 'legal moves', xmin from "{name}".legal_moves
+  union all select 'legal transitions', xmin from "{name}".legal_transitions
 )
 select what, count(*)::text || ' ' || max(xmin::text::bigint) from stamps group by what
 union all

@@ -6,7 +6,7 @@ from typing import Any
 
 from treadle.kernel.store.ports import Store
 from treadle.kernel.store.queries import RunFilter, StepTask
-from treadle.kernel.store.units import HoldRun, MoveRun, Unit
+from treadle.kernel.store.units import HoldRun, RunTransition, Unit
 from treadle.model.names import DEFAULT_LIST, DEFAULT_NAMESPACE
 from treadle.model.runs import RANKS, Doing, Run
 from treadle.model.states import Hold
@@ -26,8 +26,8 @@ PARKED: tuple[tuple[Doing, dict[str, Any]], ...] = (
     (Doing.WAITING_FOR_TASK, {"delay": DUE_IN, "doing": "waiting_for_task"}),
     (Doing.RETRYING, {"delay": DUE_IN, "doing": "retrying"}),
     (Doing.RETRYING, {"delay": DUE_IN, "error": "{}", "failures": 1}),
-    (Doing.WAITING_FOR_APPROVAL, {"move": "ask", "state": "awaiting_approval", "delay": DUE_IN}),
-    (Doing.WAITING_FOR_EXTERNAL_JOB, {"move": "hand_off", "state": "awaiting_external", "delay": DUE_IN, "error": "{}"}),
+    (Doing.WAITING_FOR_APPROVAL, {"transition": "ask", "state": "awaiting_approval", "delay": DUE_IN}),
+    (Doing.WAITING_FOR_EXTERNAL_JOB, {"transition": "hand_off", "state": "awaiting_external", "delay": DUE_IN, "error": "{}"}),
     (Doing.WAITING_FOR_WORKER, {}),
     (Doing.WAITING_FOR_WORKER, {"doing": "sleeping"}),
     (Doing.HELD, {"hold": Hold.TASK_PAUSED, "delay": DUE_IN}),
@@ -64,7 +64,7 @@ async def test_the_activity_of_a_run_is_that_of_its_live_task(store: Store) -> N
 async def test_a_run_without_live_tasks_is_stuck_and_a_finished_one_does_nothing(store: Store) -> None:
     run = await begin(store, ROOT)
     assert await doing(store, run) == {}
-    await advance(store, run, rows=(MoveRun(run.id, "fail", "running", "failed"),))
+    await advance(store, run, rows=(RunTransition(run.id, "fail", "running", "failed"),))
     assert await store.runs.count_doing(RunFilter(namespace=DEFAULT_NAMESPACE), 10) == {}
     assert [await store.runs.list_matching(RunFilter(doing=RANKS[each]), 10) for each in Doing] == [[]] * len(Doing)
 
@@ -123,7 +123,7 @@ async def test_live_tasks_are_found_by_their_steps(store: Store, clock: StoreClo
 
 async def test_a_paused_run_or_list_holds_its_work(store: Store) -> None:
     run = await begin(store, ROOT, tasks=[ROOT])
-    await store.commit([Unit(rows=(HoldRun(run.id, True), MoveRun(run.id, "pause", "running", "paused")))])
+    await store.commit([Unit(rows=(HoldRun(run.id, True), RunTransition(run.id, "pause", "running", "paused")))])
     assert await doing(store, run) == {Doing.HELD: 1}
     waiting = await begin(store, ROOT, tasks=[ROOT])
     await store.operators.set_list(DEFAULT_NAMESPACE, DEFAULT_LIST, paused=True)
@@ -142,12 +142,14 @@ async def test_takeovers_of_a_run_are_listed_with_the_owners_that_lost_its_tasks
         await store.tasks.wake(10)
         assert first.run_id in (run.id, other.id)
     found = await store.log.list_takeovers(run.id, 10)
-    assert [(move.move, move.actor) for move in found] == [("expire", owner) for owner in lost for _ in range(2)]
-    assert {move.run_id for move in found} == {run.id}
+    assert [(transition.transition, transition.actor) for transition in found] == [
+        ("expire", owner) for owner in lost for _ in range(2)
+    ]
+    assert {transition.run_id for transition in found} == {run.id}
     assert await store.log.list_takeovers(run.id, 2) == found[-2:]
     for task in await claim(store):
         await settle(store, task.claim, succeed())
     assert await store.log.list_takeovers(run.id, 10) == found
-    by_one = [*await store.log.list_moves(found[0].entity_id), *await store.log.list_moves(run.id)]
-    of_many = await store.log.list_moves(*[run.id, found[0].entity_id])
-    assert sorted(of_many, key=lambda move: move.seq) == sorted(by_one, key=lambda move: move.seq)
+    by_one = [*await store.log.list_transitions(found[0].entity_id), *await store.log.list_transitions(run.id)]
+    of_many = await store.log.list_transitions(*[run.id, found[0].entity_id])
+    assert sorted(of_many, key=lambda transition: transition.seq) == sorted(by_one, key=lambda transition: transition.seq)

@@ -147,20 +147,20 @@ async def test_the_answer_to_a_unit_that_keeps_its_task_reports_a_paused_run(sto
     assert await store.commit([kept]) == [DONE]
 
 
-async def test_a_keep_with_a_move_leaves_it_in_the_log_once(store, clock):
+async def test_a_keep_with_a_transition_leaves_it_in_the_log_once(store, clock):
     task = await put_and_claim(store)
     kept = Unit(task.claim, Keep('{"half":1}', "tool_call.unknown", '{"key":"a"}'))
     assert await store.commit([kept]) == [DONE]
     assert await store.commit([kept]) == [DONE]  # sent again
-    (move,) = await store.log.list_moves(task.id)
-    assert (move.version, move.move, move.from_state, move.to_state, move.data) == (
+    (transition,) = await store.log.list_transitions(task.id)
+    assert (transition.version, transition.transition, transition.from_state, transition.to_state, transition.data) == (
         1,
         "tool_call.unknown",
         "pending",
         "pending",
         '{"key":"a"}',
     )
-    assert (move.actor, move.claim_version, move.at) == ("owner-1", task.claim_version, clock.now())
+    assert (transition.actor, transition.claim_version, transition.at) == ("owner-1", task.claim_version, clock.now())
     await store.commit([Unit(task.claim, Keep(None, "tool_call.unknown", '{"key":"b"}'))])
     found = await get(store, task.id)
     assert (found.version, found.checkpoint, found.owner_id) == (2, None, "owner-1")
@@ -169,7 +169,7 @@ async def test_a_keep_with_a_move_leaves_it_in_the_log_once(store, clock):
     assert (await verify(store)).problems == ()
 
 
-async def test_keeps_with_and_without_a_move_go_together(store):
+async def test_keeps_with_and_without_a_transition_go_together(store):
     tasks = [await put_and_claim(store) for _ in range(3)]
     lost = Claim(tasks[2].id, tasks[2].claim_version, "owner-2")
     units = [

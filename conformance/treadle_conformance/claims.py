@@ -51,10 +51,10 @@ async def test_a_claim_writes_the_times_of_the_claim_and_the_end_of_its_lease(st
     assert taken.wake_at == clock.now() + 30_000
 
 
-async def test_a_claim_leaves_no_move(store):
+async def test_a_claim_leaves_no_transition(store):
     taken = await put_and_claim(store)
     assert taken.version == 0
-    assert await store.log.list_moves(taken.id) == []
+    assert await store.log.list_transitions(taken.id) == []
 
 
 async def test_a_claim_takes_no_more_than_its_limit(store):

@@ -19,7 +19,6 @@ from treadle_conformance.task_steps import (
     fail,
     get,
     in_order,
-    moves_of,
     new_task,
     park,
     put_and_claim,
@@ -27,6 +26,7 @@ from treadle_conformance.task_steps import (
     seen,
     settle,
     succeed,
+    transitions_of,
 )
 
 DONE, CLAIM_LOST = Verdict.DONE, Verdict.CLAIM_LOST
@@ -75,7 +75,7 @@ async def test_of_two_units_on_one_task_in_one_call_the_first_wins(store):
     assert [answer.verdict for answer in answers] == [DONE, CLAIM_LOST]
     assert not (await get(store, taken.id)).finished
     assert await store.tasks.find(later.id) is None
-    assert moves_of(await store.log.list_moves(taken.id)) == ["wait"]
+    assert transitions_of(await store.log.list_transitions(taken.id)) == ["wait"]
 
 
 async def test_a_unit_that_raises_rolls_the_whole_call_back(store):
@@ -137,7 +137,7 @@ async def test_a_finished_task_leaves_the_queue_with_all_its_rows(store, clock):
     after = await get(store, taken.id)
     for name in (*fields.keys() - {"deadline_for"}, "deadline_at", "created_at", "claimed_at", "claim_version", "attempt", "lane"):
         assert getattr(after, name) == getattr(taken, name), name
-    assert (after.state, after.move, after.from_state, after.result) == ("completed", "succeed", "pending", '{"b":2}')
+    assert (after.state, after.transition, after.from_state, after.result) == ("completed", "succeed", "pending", '{"b":2}')
     assert (after.version, after.owner_id, after.finished_at) == (1, "owner-1", clock.now())
     assert after.deadline_at == after.created_at + 3_000
     assert after.finished
@@ -155,27 +155,27 @@ async def test_a_failed_task_keeps_its_error_code_and_fingerprint(store):
     )
 
 
-async def test_the_end_of_a_task_is_the_last_of_its_moves(store, clock):
+async def test_the_end_of_a_task_is_the_last_of_its_transitions(store, clock):
     taken = await put_and_claim(store)
     await settle(store, taken.claim, park(taken, "retry", attempt=2, failures=1, data='{"code":"x"}'))
     again = await claim_one(store, owner="owner-2")
     await settle(store, again.claim, succeed())
-    first, last = await store.log.list_moves(taken.id)
-    assert (first.version, first.move, first.from_state, first.to_state) == (1, "retry", "pending", "pending")
+    first, last = await store.log.list_transitions(taken.id)
+    assert (first.version, first.transition, first.from_state, first.to_state) == (1, "retry", "pending", "pending")
     assert (first.claim_version, first.data) == (1, '{"code":"x"}')
-    assert (last.version, last.move, last.from_state, last.to_state) == (2, "succeed", "pending", "completed")
+    assert (last.version, last.transition, last.from_state, last.to_state) == (2, "succeed", "pending", "completed")
     assert (last.claim_version, last.at, last.entity, last.entity_id) == (2, clock.now(), "task", taken.id)
     assert last.seq > first.seq
 
 
-async def test_a_move_names_its_actor_or_else_the_owner_of_the_claim(store):
+async def test_a_transition_names_its_actor_or_else_the_owner_of_the_claim(store):
     taken = await put_and_claim(store, owner="owner-7")
     await settle(store, taken.claim, park(taken))
     before = await get(store, taken.id)
     await settle(store, seen(before), park(before, "pause", hold=8, actor="ann"))
     held = await get(store, taken.id)
     await settle(store, seen(held), cancel("bob"))
-    assert [move.actor for move in await store.log.list_moves(taken.id)] == ["owner-7", "ann", "bob"]
+    assert [transition.actor for transition in await store.log.list_transitions(taken.id)] == ["owner-7", "ann", "bob"]
     assert (await get(store, taken.id)).actor == "bob"
 
 
@@ -258,7 +258,7 @@ async def test_keeping_changes_the_checkpoint_and_nothing_else(store, clock):
     assert await settle(store, taken.claim, Keep('{"half":1}')) == DONE
     taken.checkpoint = '{"half":1}'
     assert await get(store, taken.id) == taken
-    assert await store.log.list_moves(taken.id) == []
+    assert await store.log.list_transitions(taken.id) == []
     assert await settle(store, taken.claim, Keep(None)) == DONE
     assert (await get(store, taken.id)).checkpoint is None
 
@@ -353,7 +353,7 @@ async def test_a_settle_after_an_operator_parked_the_task_is_lost_and_not_mistak
     assert await everything(store) == before
 
 
-async def test_the_same_move_by_an_operator_is_not_a_repetition(store):
+async def test_the_same_transition_by_an_operator_is_not_a_repetition(store):
     paused = await put_and_claim(store)
     await settle(store, seen(paused), park(paused, "pause", hold=8, actor="ann"))
     assert await settle(store, paused.claim, park(paused, "pause", hold=8)) == CLAIM_LOST

@@ -21,7 +21,6 @@ from treadle_conformance.task_steps import (
     fail,
     get,
     in_order,
-    moves_of,
     new_task,
     put,
     put_and_claim,
@@ -29,6 +28,7 @@ from treadle_conformance.task_steps import (
     seen,
     settle,
     succeed,
+    transitions_of,
 )
 
 RUN_ID = "0198c3de-7a10-7c3e-b2a4-5d1f0c9e8a77"
@@ -119,12 +119,17 @@ async def test_a_discarded_letter_is_canceled_and_its_failure_stays_in_its_histo
     await clock.advance(1000)
     assert await settle(store, seen(letter), DISCARD) == Verdict.DONE
     found = await get(store, letter.id)
-    assert (found.state, found.move, found.from_state, found.actor) == ("canceled", "discard", "failed", "ann")
+    assert (found.state, found.transition, found.from_state, found.actor) == ("canceled", "discard", "failed", "ann")
     assert (found.version, found.finished_at, found.error, found.error_code) == (letter.version + 1, clock.now(), "{}", "boom")
     assert found.seq > letter.seq
-    failed, discarded = await store.log.list_moves(letter.id)
-    assert (failed.seq, failed.move, failed.to_state, failed.at) == (letter.seq, "fail", "failed", letter.finished_at)
-    assert (discarded.seq, discarded.move, discarded.to_state, discarded.at) == (found.seq, "discard", "canceled", clock.now())
+    failed, discarded = await store.log.list_transitions(letter.id)
+    assert (failed.seq, failed.transition, failed.to_state, failed.at) == (letter.seq, "fail", "failed", letter.finished_at)
+    assert (discarded.seq, discarded.transition, discarded.to_state, discarded.at) == (
+        found.seq,
+        "discard",
+        "canceled",
+        clock.now(),
+    )
     assert await store.dead_letters.count(ANY) == (0, 0, 0)
     assert (await verify(store)).problems == ()
 
@@ -146,7 +151,7 @@ async def test_discarding_twice_is_claim_lost_the_second_time(store):
     verdicts = [answer.verdict for answer in await store.commit([Unit(seen(letter), DISCARD), Unit(seen(letter), DISCARD)])]
     assert verdicts == [Verdict.DONE, Verdict.CLAIM_LOST]
     assert await settle(store, seen(letter), DISCARD) == Verdict.CLAIM_LOST
-    assert moves_of(await store.log.list_moves(letter.id)) == ["fail", "discard"]
+    assert transitions_of(await store.log.list_transitions(letter.id)) == ["fail", "discard"]
 
 
 async def test_many_are_discarded_and_others_retried_in_one_commit(store):
@@ -173,7 +178,7 @@ async def test_a_discarded_task_can_be_retried(store):
     assert await settle(store, seen(await get(store, letter.id)), Revive("requeue", "ann")) == Verdict.DONE
     taken = await claim_one(store)
     await settle(store, taken.claim, succeed())
-    assert moves_of(await store.log.list_moves(letter.id)) == ["fail", "discard", "requeue", "succeed"]
+    assert transitions_of(await store.log.list_transitions(letter.id)) == ["fail", "discard", "requeue", "succeed"]
     assert (await verify(store)).problems == ()
 
 

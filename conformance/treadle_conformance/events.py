@@ -1,4 +1,4 @@
-"""Events: every move is listed by seq, regardless of its table, with the namespace of its entity."""
+"""Events: every transition is listed by seq, regardless of its table, with the namespace of its entity."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ LAST = 2**63 - 1
 
 async def events_of(store: Store, after: int = 0, until: int = LAST, limit: int = 100) -> list[tuple[str | None, str, str]]:
     found = await store.log.list_events(after, until, limit)
-    assert [event.move.seq for event in found] == sorted({event.move.seq for event in found})
-    return [(event.namespace, event.move.entity, event.move.move) for event in found]
+    assert [event.transition.seq for event in found] == sorted({event.transition.seq for event in found})
+    return [(event.namespace, event.transition.entity, event.transition.transition) for event in found]
 
 
-async def test_moves_of_live_and_finished_tasks_and_of_runs_are_merged_by_seq(store):
+async def test_transitions_of_live_and_finished_tasks_and_of_runs_are_merged_by_seq(store):
     task = await put_and_claim(store)
     await settle(store, task.claim, park(task, "retry", attempt=2))
     await put_run(store, START)
@@ -25,19 +25,23 @@ async def test_moves_of_live_and_finished_tasks_and_of_runs_are_merged_by_seq(st
     await settle(store, seen(await get(store, task.id)), Revive("requeue", "ann"))
     await settle(store, (await claim_one(store)).claim, fail())
     await settle(store, seen(await get(store, task.id)), Amend("discard", "canceled", "ann"))
-    moves = [("default", "task", move) for move in ("retry", "fail", "requeue", "fail", "discard")]
-    assert await events_of(store) == [moves[0], ("default", "run", "start"), *moves[1:]]
-    listed = {event.move.seq: event.move for event in await store.log.list_events(0, LAST, 100) if event.move.entity == "task"}
-    assert list(listed.values()) == await store.log.list_moves(task.id)
+    transitions = [("default", "task", transition) for transition in ("retry", "fail", "requeue", "fail", "discard")]
+    assert await events_of(store) == [transitions[0], ("default", "run", "start"), *transitions[1:]]
+    listed = {
+        event.transition.seq: event.transition
+        for event in await store.log.list_events(0, LAST, 100)
+        if event.transition.entity == "task"
+    }
+    assert list(listed.values()) == await store.log.list_transitions(task.id)
 
 
 async def test_events_are_paged_by_seq(store):
     for _ in range(5):
         await settle(store, (await put_and_claim(store)).claim, succeed())
     found = await store.log.list_events(0, LAST, 100)
-    seqs = [event.move.seq for event in found]
-    assert [event.move.seq for event in await store.log.list_events(seqs[1], LAST, 2)] == seqs[2:4]
-    assert [event.move.seq for event in await store.log.list_events(seqs[1], seqs[2], 100)] == [seqs[2]]
+    seqs = [event.transition.seq for event in found]
+    assert [event.transition.seq for event in await store.log.list_events(seqs[1], LAST, 2)] == seqs[2:4]
+    assert [event.transition.seq for event in await store.log.list_events(seqs[1], seqs[2], 100)] == [seqs[2]]
     assert await store.log.list_events(seqs[-1], LAST, 10) == await store.log.list_events(0, LAST, 0) == []
     assert await store.log.find_last_seq() >= seqs[-1]
 
@@ -60,7 +64,7 @@ async def test_an_empty_store_has_no_events(store):
 # --- tallies ---
 
 
-async def test_moves_of_tasks_are_tallied_by_minute_kind_and_move(store, clock):
+async def test_transitions_of_tasks_are_tallied_by_minute_kind_and_transition(store, clock):
     await clock.advance(MINUTE - clock.now() % MINUTE)
     first = clock.now()
     for settlement in (succeed(), succeed(), fail()):
@@ -109,7 +113,7 @@ async def test_tallies_record_the_queueing_time_before_the_first_claim(store, cl
     await settle(store, again.claim, park(again, "retry", attempt=2))
     await clock.advance(MINUTE)
     await settle(store, (await claim_one(store)).claim, fail())
-    assert {each.move: each.waited_for for each in await store.log.tally(0, LAST)} == {
+    assert {each.transition: each.waited_for for each in await store.log.tally(0, LAST)} == {
         "succeed": 5_000,
         "retry": None,
         "fail": None,

@@ -37,7 +37,7 @@ async def test_a_renewal_changes_nothing_but_the_lease(store, clock, line):
     await line.renew([Renewal(taken.claim)], MINUTE)
     taken.wake_at, taken.heartbeat_at = clock.now() + MINUTE, clock.now()
     assert await get(store, taken.id) == taken
-    assert await store.log.list_moves(taken.id) == []
+    assert await store.log.list_transitions(taken.id) == []
 
 
 async def test_a_renewal_never_reaches_past_the_deadline(store, clock, line):

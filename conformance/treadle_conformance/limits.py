@@ -145,7 +145,7 @@ async def test_a_key_without_a_limit_holds_no_task_back(store):
 
 
 @pytest.mark.parametrize(
-    ("move", "fields"),
+    ("transition", "fields"),
     [
         ("retry", {"delay": 1_000}),
         ("wait", {"delay": 1_000}),
@@ -154,10 +154,10 @@ async def test_a_key_without_a_limit_holds_no_task_back(store):
         ("pause", {"hold": Hold.TASK_PAUSED}),
     ],
 )
-async def test_a_sleeping_awaiting_or_paused_task_frees_its_slot(store, move, fields):
+async def test_a_sleeping_awaiting_or_paused_task_frees_its_slot(store, transition, fields):
     tasks = await put_limited(store, 2, limit=1)
     taken = await claim_one(store)
-    answer = await commit_one(store, taken.claim, park(taken, move, **fields))
+    answer = await commit_one(store, taken.claim, park(taken, transition, **fields))
     assert answer.lane_ids == (taken.lane_id,)
     assert in_order(await claim(store)) == [tasks[1].id]
 

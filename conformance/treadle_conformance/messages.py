@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from treadle.kernel.store.records import Await, PutMessage, TakeMessages
-from treadle.kernel.store.units import CancelRunTasks, HoldRun, MoveRun, PutSteps, RunGuard, Unit
+from treadle.kernel.store.units import CancelRunTasks, HoldRun, PutSteps, RunGuard, RunTransition, Unit
 from treadle.kernel.store.verify import verify
 from treadle_conformance.record_steps import asleep, begin_function, new_message, tell, wait_for_messages, write
 from treadle_conformance.run_steps import begin, get_run, new_step, step_task, unit_of
@@ -55,7 +55,7 @@ async def test_a_message_twice_in_one_unit_is_stored_once(store):
 
 async def test_a_message_to_a_finished_or_unknown_run_is_dropped(store):
     run = await begin(store)
-    await write(store, MoveRun(run.id, "complete", "running", "completed"))
+    await write(store, RunTransition(run.id, "complete", "running", "completed"))
     before = await get_run(store, run.id)
     answer = await tell(store, new_message(run), new_message(run, run_id=UNKNOWN_ID))
     assert answer.verdict == "done"
@@ -65,13 +65,13 @@ async def test_a_message_to_a_finished_or_unknown_run_is_dropped(store):
 
 async def test_a_run_that_ends_in_the_same_call_receives_no_message(store):
     run = await begin(store)
-    units = [Unit(rows=(PutMessage(new_message(run)),)), Unit(rows=(MoveRun(run.id, "complete", "running", "completed"),))]
+    units = [Unit(rows=(PutMessage(new_message(run)),)), Unit(rows=(RunTransition(run.id, "complete", "running", "completed"),))]
     assert [answer.verdict for answer in await store.commit(units)] == ["done", "done"]
     assert await store.records.list_messages(run.id, 10) == []
 
 
 async def test_a_guard_for_a_live_run_defers_the_unit_after_the_end(store):
-    ends = MoveRun((run := await begin(store)).id, "complete", "running", "completed")
+    ends = RunTransition((run := await begin(store)).id, "complete", "running", "completed")
     signal = Unit(run=RunGuard(run.id, None, live=True), rows=(PutMessage(new_message(run)),))
     assert [answer.verdict for answer in await store.commit([signal, Unit(rows=(ends,)), signal])] == ["done", "done", "deferred"]
     assert (await store.commit([signal]))[0].verdict == "deferred"
@@ -152,7 +152,7 @@ async def test_only_the_runs_own_sleeping_task_is_woken(store, clock):
 
 async def test_a_task_that_awaits_a_person_is_not_woken(store):
     run, task = await begin_function(store)
-    run = await wait_for_messages(store, run, task, 1, move="ask", state="awaiting_approval")
+    run = await wait_for_messages(store, run, task, 1, transition="ask", state="awaiting_approval")
     assert (await tell(store, new_message(run))).lane_ids == ()
     assert (await get(store, task.id)).wake_at is not None
 
@@ -270,7 +270,7 @@ async def test_children_are_the_unfinished_runs_that_steps_have_started(store):
     child = await begin(store, parent_id=run.id, parent_step_id=step.id, root_id=run.id)
     ended = await begin(store, parent_id=run.id, parent_step_id=step.id, root_id=run.id)
     await begin(store, parent_id=run.id)
-    await write(store, MoveRun(ended.id, "complete", "running", "completed"))
+    await write(store, RunTransition(ended.id, "complete", "running", "completed"))
     assert await store.runs.list_children(run.id) == [child.id]
     assert await store.runs.list_children(child.id) == []
     assert ((await get_run(store, child.id)).parent_step_id, child.awaiting) == (step.id, 0)

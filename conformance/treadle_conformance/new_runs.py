@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from treadle.kernel.store.records import PutRecord
-from treadle.kernel.store.units import MoveRun, PutRun, Unit
+from treadle.kernel.store.units import PutRun, RunTransition, Unit
 from treadle.kernel.store.verify import verify
 from treadle_conformance.record_steps import begin_function, new_record, new_schedule, put_record
 from treadle_conformance.run_steps import begin, get_run, new_run, unit_of
 
 
 def started(run):
-    return PutRun(run), MoveRun(run.id, "start", "pending", "running")
+    return PutRun(run), RunTransition(run.id, "start", "pending", "running")
 
 
 async def test_a_unit_may_start_several_runs(store):
@@ -35,7 +35,7 @@ async def test_a_unit_that_is_sent_twice_in_one_call_starts_its_run_once(store):
     run = new_run()
     unit = Unit(rows=started(run))
     assert [answer.verdict for answer in await store.commit([unit, unit])] == ["done", "done"]
-    assert (await get_run(store, run.id)).moves == 1
+    assert (await get_run(store, run.id)).transitions == 1
 
 
 async def test_a_unit_that_is_deferred_by_one_before_it_starts_nothing(store):

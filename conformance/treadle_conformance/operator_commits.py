@@ -19,7 +19,6 @@ from treadle_conformance.task_steps import (
     everything,
     fail,
     get,
-    moves_of,
     new_task,
     park,
     put,
@@ -28,6 +27,7 @@ from treadle_conformance.task_steps import (
     seen,
     settle,
     succeed,
+    transitions_of,
 )
 
 DONE, CLAIM_LOST = Verdict.DONE, Verdict.CLAIM_LOST
@@ -53,7 +53,7 @@ async def test_a_claim_since_makes_a_seen_guard_fail(store):
     assert await settle(store, seen(task), cancel()) == CLAIM_LOST
 
 
-async def test_a_move_since_makes_a_seen_guard_fail(store):
+async def test_a_transition_since_makes_a_seen_guard_fail(store):
     taken = await put_and_claim(store)
     await settle(store, taken.claim, park(taken))
     assert await settle(store, seen(taken), cancel()) == CLAIM_LOST
@@ -92,7 +92,7 @@ async def test_of_a_settle_and_a_cancel_exactly_one_wins(store):
     for task, (settled, canceled) in zip(tasks, verdicts, strict=True):
         assert {settled, canceled} == {DONE, CLAIM_LOST}
         assert (await get(store, task.id)).state == ("completed" if settled == DONE else "canceled")
-        assert len(await store.log.list_moves(task.id)) == 1
+        assert len(await store.log.list_transitions(task.id)) == 1
     assert len(await claim(store, OTHER)) == sum(settled == DONE for settled, _ in verdicts)
 
 
@@ -101,7 +101,7 @@ async def test_of_a_settle_and_an_expiry_exactly_one_wins(store, clock):
     await clock.advance(MINUTE)
     *verdicts, woken = await asyncio.gather(*[settle(store, task.claim, succeed()) for task in tasks], store.tasks.wake(1000))
     for task, verdict in zip(tasks, verdicts, strict=True):
-        assert moves_of(await store.log.list_moves(task.id)) == (["succeed"] if verdict == DONE else ["expire"])
+        assert transitions_of(await store.log.list_transitions(task.id)) == (["succeed"] if verdict == DONE else ["expire"])
     assert woken.expired <= 20 - verdicts.count(DONE)
 
 
@@ -111,7 +111,7 @@ async def test_of_two_concurrent_revivals_exactly_one_wins(store):
     ended = await get(store, taken.id)
     verdicts = await asyncio.gather(*[settle(store, seen(ended), Revive("requeue", f"op-{n}")) for n in range(4)])
     assert sorted(verdicts) == [CLAIM_LOST, CLAIM_LOST, CLAIM_LOST, DONE]
-    assert moves_of(await store.log.list_moves(taken.id)) == ["fail", "requeue"]
+    assert transitions_of(await store.log.list_transitions(taken.id)) == ["fail", "requeue"]
 
 
 async def test_a_commit_sent_twice_concurrently_is_applied_once(store):
@@ -121,7 +121,7 @@ async def test_a_commit_sent_twice_concurrently_is_applied_once(store):
     assert {answer.verdict for (answer,) in answers} == {DONE}
     assert len(await claim(store, OTHER)) == 10
     for task in tasks:
-        assert moves_of(await store.log.list_moves(task.id)) == ["succeed"]
+        assert transitions_of(await store.log.list_transitions(task.id)) == ["succeed"]
 
 
 async def test_commits_that_meet_in_opposite_orders_do_not_fail(store):
@@ -160,10 +160,10 @@ async def test_a_revived_task_is_ready_and_its_end_stays_in_its_history(store, c
     assert (revived.state, revived.version, revived.hold, revived.wake_at, revived.owner_id) == ("pending", 2, 0, None, None)
     assert (revived.payload, revived.priority, revived.run_id) == ('{"a":1}', 4, taken.run_id)
     assert (revived.created_at, revived.claim_version, revived.result, revived.error_code) == (taken.created_at, 1, None, None)
-    end, requeue = await store.log.list_moves(taken.id)
-    assert (end.move, end.version, end.to_state, end.at, end.actor) == ("fail", 1, "failed", ended.finished_at, "owner-1")
+    end, requeue = await store.log.list_transitions(taken.id)
+    assert (end.transition, end.version, end.to_state, end.at, end.actor) == ("fail", 1, "failed", ended.finished_at, "owner-1")
     assert (end.seq, end.claim_version) == (ended.seq, 1)
-    assert (requeue.move, requeue.version, requeue.from_state, requeue.to_state) == ("requeue", 2, "failed", "pending")
+    assert (requeue.transition, requeue.version, requeue.from_state, requeue.to_state) == ("requeue", 2, "failed", "pending")
     assert (requeue.actor, requeue.at) == ("ann", clock.now())
     again = await claim_one(store)
     assert (again.id, again.claim_version) == (taken.id, 2)
@@ -173,7 +173,7 @@ async def test_the_end_of_a_revived_task_keeps_its_error_in_the_log(store):
     taken = await put_and_claim(store)
     await settle(store, taken.claim, fail('{"code":"boom","message":"why"}'))
     await settle(store, seen(await get(store, taken.id)), Revive("requeue", "ann"))
-    assert "why" in ((await store.log.list_moves(taken.id))[0].data or "")
+    assert "why" in ((await store.log.list_transitions(taken.id))[0].data or "")
 
 
 async def test_a_task_can_be_revived_for_later_with_its_failures_counted_on(store, clock):
@@ -233,8 +233,8 @@ async def test_a_task_can_end_and_be_revived_again_and_again(store):
         ended = await get(store, task.id)
         assert ended.version == 2 * number - 1
         assert await settle(store, seen(ended), Revive("requeue", "ann")) == DONE
-    assert moves_of(await store.log.list_moves(task.id)) == ["fail", "requeue"] * 3
-    assert [move.version for move in await store.log.list_moves(task.id)] == [1, 2, 3, 4, 5, 6]
+    assert transitions_of(await store.log.list_transitions(task.id)) == ["fail", "requeue"] * 3
+    assert [transition.version for transition in await store.log.list_transitions(task.id)] == [1, 2, 3, 4, 5, 6]
 
 
 async def test_a_revived_task_has_its_unique_key_again(store):

@@ -128,16 +128,16 @@ async def test_effects_in_progress_become_unknown_with_the_end_of_their_claim(st
     await store.commit([Unit(task.claim, rows=(PutOutcome(resolved),))])
     await clock.advance(1)
     await ENDS[by](store, clock, task)
-    moves = await store.log.list_moves(task.id)
-    assert [(move.version, move.move, move.data) for move in moves[:2]] == [
+    transitions = await store.log.list_transitions(task.id)
+    assert [(transition.version, transition.transition, transition.data) for transition in transitions[:2]] == [
         (1, "tool_call.unknown", '{"key":"a"}'),
         (2, "tool_call.unknown", '{"key":"c"}'),
     ]
-    assert {(move.actor, move.claim_version, move.from_state, move.to_state) for move in moves[:2]} == {
-        (task.owner_id, task.claim_version, "pending", "pending")
-    }
-    assert [(move.version, move.move) for move in moves[2:]] == [(3, by.partition(" ")[0])]
-    assert [move.seq for move in moves] == sorted(move.seq for move in moves)
+    assert {
+        (transition.actor, transition.claim_version, transition.from_state, transition.to_state) for transition in transitions[:2]
+    } == {(task.owner_id, task.claim_version, "pending", "pending")}
+    assert [(transition.version, transition.transition) for transition in transitions[2:]] == [(3, by.partition(" ")[0])]
+    assert [transition.seq for transition in transitions] == sorted(transition.seq for transition in transitions)
     assert (await get(store, task.id)).version == 3
     rows = {row.idempotency_key: row.unknown_at for row in await store.records.find_outcomes(["a", "b", "c"])}
     assert rows == {"a": clock.now(), "b": None, "c": clock.now()}
@@ -152,15 +152,15 @@ async def test_an_effect_becomes_unknown_once(store, clock):
     await expire(store, clock, task)
     (again,) = await store.tasks.claim([task.lane_id], "owner-2", MINUTE, 1)
     await expire(store, clock, again)
-    moves = [(move.move, move.data) for move in await store.log.list_moves(task.id)]
-    assert moves == [("tool_call.unknown", "{}"), ("tool_call.unknown", '{"key":"b"}'), ("expire", None), ("expire", None)]
+    transitions = [(transition.transition, transition.data) for transition in await store.log.list_transitions(task.id)]
+    assert transitions == [("tool_call.unknown", "{}"), ("tool_call.unknown", '{"key":"b"}'), ("expire", None), ("expire", None)]
 
 
 async def test_a_claim_that_was_lost_makes_no_effect_unknown(store, clock):
     task = await put_and_claim(store)
     await begin_effects(store, task, "a")
     assert await settle(store, replace(seen(task), version=7), cancel()) == "claim_lost"
-    assert await store.log.list_moves(task.id) == []
+    assert await store.log.list_transitions(task.id) == []
     assert await store.records.list_unknown(EffectFilter(), 10) == []
 
 

@@ -19,7 +19,6 @@ from treadle_conformance.task_steps import (
     fail,
     get,
     in_order,
-    moves_of,
     new_task,
     park,
     put,
@@ -28,6 +27,7 @@ from treadle_conformance.task_steps import (
     seen,
     settle,
     succeed,
+    transitions_of,
 )
 
 RUN_ID = "0198c3de-7a10-7c3e-b2a4-5d1f0c9e8a77"
@@ -84,9 +84,9 @@ async def one_of_each(store):
         taken = await put_and_claim(store)
         await settle(store, taken.claim, settlement)
         made[state] = taken.id
-    for state, move in (("awaiting_external", "hand_off"), ("awaiting_approval", "ask")):
+    for state, transition in (("awaiting_external", "hand_off"), ("awaiting_approval", "ask")):
         taken = await put_and_claim(store)
-        await settle(store, taken.claim, park(taken, move, state=state, delay=MINUTE))
+        await settle(store, taken.claim, park(taken, transition, state=state, delay=MINUTE))
         made[state] = taken.id
     held = await put_and_claim(store)
     await settle(store, held.claim, park(held, "pause", hold=Hold.TASK_PAUSED))
@@ -214,7 +214,7 @@ async def test_finished_tasks_are_counted_by_state(store):
     assert await store.tasks.count_finished() == {"completed": 2, "failed": 1}
 
 
-# --- moves and histories ---
+# --- transitions and histories ---
 
 
 async def a_life(store, clock):
@@ -232,26 +232,26 @@ async def a_life(store, clock):
     return taken.id
 
 
-async def test_moves_are_listed_in_order_of_version_with_the_end_last(store, clock):
+async def test_transitions_are_listed_in_order_of_version_with_the_end_last(store, clock):
     task_id = await a_life(store, clock)
-    moves = await store.log.list_moves(task_id)
-    assert moves_of(moves) == ["expire", "retry", "fail", "requeue", "succeed"]
-    assert [move.version for move in moves] == [1, 2, 3, 4, 5]
-    assert [move.seq for move in moves] == sorted({move.seq for move in moves})
-    assert [move.claim_version for move in moves if move.move != "requeue"] == [1, 2, 3, 4]
+    transitions = await store.log.list_transitions(task_id)
+    assert transitions_of(transitions) == ["expire", "retry", "fail", "requeue", "succeed"]
+    assert [transition.version for transition in transitions] == [1, 2, 3, 4, 5]
+    assert [transition.seq for transition in transitions] == sorted({transition.seq for transition in transitions})
+    assert [transition.claim_version for transition in transitions if transition.transition != "requeue"] == [1, 2, 3, 4]
 
 
-async def test_an_unknown_entity_has_no_moves(store):
-    assert await store.log.list_moves(UNKNOWN_ID) == []
+async def test_an_unknown_entity_has_no_transitions(store):
+    assert await store.log.list_transitions(UNKNOWN_ID) == []
 
 
-async def test_a_history_has_the_moves_and_where_the_row_stands(store, clock):
+async def test_a_history_has_the_transitions_and_where_the_row_stands(store, clock):
     task_id = await a_life(store, clock)
     fresh = await put_one(store)
     ended, new = await store.log.list_histories(None, 10)
     assert (ended.entity, ended.entity_id, ended.state, ended.version) == ("task", task_id, "completed", 5)
-    assert list(ended.moves) == await store.log.list_moves(task_id)
-    assert (new.entity_id, new.state, new.version, new.moves) == (fresh.id, "pending", 0, ())
+    assert list(ended.transitions) == await store.log.list_transitions(task_id)
+    assert (new.entity_id, new.state, new.version, new.transitions) == (fresh.id, "pending", 0, ())
     assert check_history(ended) == check_history(new) == []
 
 

@@ -42,7 +42,13 @@ async def get_record(store: Store, record_id: str) -> Record:
 
 
 def approve(record: Record, **fields: Any) -> ChangeRecord:
-    values: dict[str, Any] = {"move": "approve", "from_state": "pending", "to_state": "approved", "ended": True, "actor": "ann"}
+    values: dict[str, Any] = {
+        "transition": "approve",
+        "from_state": "pending",
+        "to_state": "approved",
+        "ended": True,
+        "actor": "ann",
+    }
     return ChangeRecord(**{"record_id": record.id, "version": record.version, "body": '{"by":"ann"}'} | values | fields)
 
 
@@ -62,7 +68,7 @@ async def begin_function(store: Store, **fields: Any) -> tuple[Run, Task]:
 
 
 def asleep(task: Task, **fields: Any) -> Park:
-    return park(task, **{"move": "wait", "delay": 3_600_000} | fields)
+    return park(task, **{"transition": "wait", "delay": 3_600_000} | fields)
 
 
 async def wait_for_messages(store: Store, run: Run, task: Task, count: int, **fields: Any) -> Run:

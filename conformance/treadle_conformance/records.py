@@ -11,7 +11,7 @@ from treadle.kernel.store.records import ChangeRecord, PutItems, PutRecord, Reco
 from treadle.kernel.store.retention import KEEP_RECORDS_FOR
 from treadle.kernel.store.units import Unit
 from treadle.kernel.store.verify import verify
-from treadle.model.errors import IllegalMove, InvalidInput
+from treadle.model.errors import IllegalTransition, InvalidInput
 from treadle.model.states import MACHINES
 from treadle.model.tasks import Claim
 from treadle_conformance.record_steps import approve, get_record, new_record, new_schedule, put_record, write
@@ -24,7 +24,7 @@ def edit(record, **fields):
 
 
 def remove(record, **fields):
-    values = {"move": "remove", "from_state": "active", "to_state": "removed", "ended": True, "actor": "ann"}
+    values = {"transition": "remove", "from_state": "active", "to_state": "removed", "ended": True, "actor": "ann"}
     return edit(record, **values | fields)
 
 
@@ -102,7 +102,7 @@ async def test_concurrent_records_of_one_name_have_one_winner(database, store):
     assert [record.id for record in await store.records.list_matching(RecordFilter("schedule"), 100)] == [first.id]
 
 
-async def test_a_change_raises_the_version_and_without_a_move_leaves_no_trace(store, clock):
+async def test_a_change_raises_the_version_and_without_a_transition_leaves_no_trace(store, clock):
     record = await put_record(store)
     task = await put_one(store)
     await clock.advance(5)
@@ -111,7 +111,7 @@ async def test_a_change_raises_the_version_and_without_a_move_leaves_no_trace(st
     assert changed == msgspec.structs.replace(
         record, version=1, body='{"edited":1}', task_id=task.id, updated_at=record.created_at + 5
     )
-    assert await store.log.list_moves(record.id) == []
+    assert await store.log.list_transitions(record.id) == []
     assert (await verify(store)).problems == ()
 
 
@@ -160,10 +160,10 @@ async def test_the_second_of_two_units_sees_the_effects_of_the_first(store):
 
 async def test_a_unit_may_make_a_record_and_change_it(store):
     record = new_schedule()
-    rows = (PutRecord(record), edit(record, move="fire", from_state="active", to_state="active"), remove(record, version=1))
+    rows = (PutRecord(record), edit(record, transition="fire", from_state="active", to_state="active"), remove(record, version=1))
     assert (await write(store, *rows)).verdict == "done"
     found = await get_record(store, record.id)
-    assert (found.state, found.version, found.moves) == ("removed", 2, 2)
+    assert (found.state, found.version, found.transitions) == ("removed", 2, 2)
     assert (await verify(store)).problems == ()
 
 
@@ -185,36 +185,42 @@ async def test_concurrent_edits_of_one_version_have_one_winner(database, store):
     assert (await get_record(store, record.id)).version == 1
 
 
-async def test_a_move_is_logged_with_its_full_context(store, clock):
+async def test_a_transition_is_logged_with_its_full_context(store, clock):
     run = await begin(store)
     record = await put_record(store, run_id=run.id, root_id=run.root_id, trace_id="t")
-    vote = edit(record, move="vote", from_state="pending", to_state="pending", actor="bob", data='{"for":1}')
+    vote = edit(record, transition="vote", from_state="pending", to_state="pending", actor="bob", data='{"for":1}')
     await write(store, vote)
     await clock.advance(7)
     await write(store, approve(record, version=1))
     found = await get_record(store, record.id)
-    assert (found.state, found.version, found.moves, found.ended_at) == ("approved", 2, 2, clock.now())
-    first, second = await store.log.list_moves(record.id)
-    assert (first.entity, first.entity_id, first.version, first.move, first.actor) == ("approval", record.id, 1, "vote", "bob")
+    assert (found.state, found.version, found.transitions, found.ended_at) == ("approved", 2, 2, clock.now())
+    first, second = await store.log.list_transitions(record.id)
+    assert (first.entity, first.entity_id, first.version, first.transition, first.actor) == (
+        "approval",
+        record.id,
+        1,
+        "vote",
+        "bob",
+    )
     assert (first.from_state, first.to_state, first.data, first.claim_version) == ("pending", "pending", '{"for":1}', None)
     assert (first.run_id, first.root_id, first.trace_id) == (run.id, run.id, "t")
-    assert (second.version, second.move, second.to_state, second.at) == (2, "approve", "approved", clock.now())
+    assert (second.version, second.transition, second.to_state, second.at) == (2, "approve", "approved", clock.now())
     assert first.seq < second.seq
     history = next(each for each in await store.log.list_histories(None, 100) if each.entity_id == record.id)
     assert (history.entity, history.state, history.version) == ("approval", "approved", 2)
     assert (await verify(store)).problems == ()
 
 
-async def test_the_moves_of_a_record_are_events_of_its_namespace(store):
+async def test_the_transitions_of_a_record_are_events_of_its_namespace(store):
     record = await put_record(store, namespace="shop")
     await write(store, approve(record))
-    (event,) = [event for event in await store.log.list_events(0, 1000, 100) if event.move.entity_id == record.id]
-    assert (event.namespace, event.move.move) == ("shop", "approve")
+    (event,) = [event for event in await store.log.list_events(0, 1000, 100) if event.transition.entity_id == record.id]
+    assert (event.namespace, event.transition.transition) == ("shop", "approve")
 
 
-async def test_a_move_from_a_state_that_the_record_is_not_in_raises_and_nothing_is_done(store):
+async def test_a_transition_from_a_state_that_the_record_is_not_in_raises_and_nothing_is_done(store):
     record = await put_record(store)
-    with pytest.raises(IllegalMove):
+    with pytest.raises(IllegalTransition):
         await write(store, PutRecord(new_record()), approve(record, from_state="approved"))
     assert await store.records.list_matching(RecordFilter("approval"), 10) == [record]
 
@@ -292,7 +298,7 @@ async def test_a_record_is_written_with_the_run_that_it_follows_from_or_not_at_a
     assert [each.state for each in await store.records.list_matching(RecordFilter("approval"), 10)] == ["approved"]
 
 
-async def test_the_database_itself_refuses_illegal_moves(database, store):
+async def test_the_database_itself_refuses_illegal_transitions(database, store):
     run, record = await begin(store), await put_record(store, new_schedule())
     for statement in (
         f"update runs set state = 'pending' where id = '{run.id}'",
@@ -305,13 +311,13 @@ async def test_the_database_itself_refuses_illegal_moves(database, store):
     assert (await get_record(store, record.id)).state == "paused"
 
 
-async def test_the_database_knows_just_the_moves_of_the_model(database, store):
-    stored = {(row["entity"], row["from_state"], row["to_state"]) for row in database.rows("legal_moves")}
+async def test_the_database_knows_just_the_transitions_of_the_model(database, store):
+    stored = {(row["entity"], row["from_state"], row["to_state"]) for row in database.rows("legal_transitions")}
     machines = [machine for machine in MACHINES.values() if machine.entity not in ("task", "step")]
     assert stored == {
         (machine.entity, source, target)
         for machine in machines
-        for (source, _), target in machine.moves.items()
+        for (source, _), target in machine.transitions.items()
         if source != target
     }
 
@@ -326,7 +332,7 @@ async def test_records_of_no_tree_go_long_after_their_end(store, clock):
     await clock.advance(1)
     assert await store.retention.prune_rest(10, 1_000, KEEP_RECORDS_FOR) == (0, 0, 1)
     assert await store.records.find(ended.id) is None
-    assert await store.log.list_moves(ended.id) == []
+    assert await store.log.list_transitions(ended.id) == []
     assert await store.records.list_items(ended.id, None, 10) == []
     assert await store.records.find(live.id) is not None
     assert await store.records.find(of_tree.id) is not None

@@ -15,7 +15,6 @@ from treadle_conformance.task_steps import (
     everything,
     fail,
     get,
-    moves_of,
     new_task,
     park,
     put,
@@ -24,6 +23,7 @@ from treadle_conformance.task_steps import (
     seen,
     settle,
     succeed,
+    transitions_of,
 )
 
 DONE, CLAIM_LOST = Verdict.DONE, Verdict.CLAIM_LOST
@@ -129,7 +129,7 @@ async def test_a_unit_sent_twice_in_one_call_is_done_once(store):
     unit = Unit(taken.claim, succeed(), (new_task(OTHER),))
     answers = await store.commit([unit, unit])
     assert answers[0].verdict == DONE
-    assert moves_of(await store.log.list_moves(taken.id)) == ["succeed"]
+    assert transitions_of(await store.log.list_transitions(taken.id)) == ["succeed"]
     assert len(await claim(store, OTHER)) == 1
 
 

@@ -12,7 +12,7 @@ from treadle.kernel.store.ports import Store
 from treadle.kernel.store.queries import Rules
 from treadle.kernel.store.records import ChangeRecord, PutItems, PutOutcome, PutRecord
 from treadle.kernel.store.retention import DAY_FOR, Retention
-from treadle.kernel.store.units import MoveRun, PutBlob, PutRun, PutSteps, Revive, Unit, Verdict
+from treadle.kernel.store.units import PutBlob, PutRun, PutSteps, Revive, RunTransition, Unit, Verdict
 from treadle.kernel.store.verify import verify
 from treadle.model.errors import NotFound, Refused
 from treadle.model.names import Lane
@@ -51,7 +51,7 @@ async def finished_run(store: Store, *, steps: int = 2, tasks: int = 2, state: s
     """A run with steps and finished tasks, ended now unless its state is `running`."""
     run_id = ids.new_id()
     run = Run(id=run_id, flow_id="f", workflow="w.W", root_id=run_id)
-    rows: list[Any] = [PutRun(run), MoveRun(run_id, "start", "pending", "running")]
+    rows: list[Any] = [PutRun(run), RunTransition(run_id, "start", "pending", "running")]
     made = tuple(
         Step(id=ids.new_id(), run_id=run_id, parent_id=None, ordinal=n, kind="step", name="s", facet=None, state="c", body="{}")
         for n in range(steps)
@@ -66,8 +66,8 @@ async def finished_run(store: Store, *, steps: int = 2, tasks: int = 2, state: s
         assert task.run_id == run_id
         await settle(store, task.claim, succeed())
     if state != "running":
-        move = {"completed": "succeed", "failed": "fail", "canceled": "cancel"}[state]
-        await store.commit([Unit(rows=(MoveRun(run_id, move, "running", state),))])
+        transition = {"completed": "succeed", "failed": "fail", "canceled": "cancel"}[state]
+        await store.commit([Unit(rows=(RunTransition(run_id, transition, "running", state),))])
     if made:
         await store.log.append_lines([LogLine(task_id=made[0].id, at=0, level="info", message="of a step", run_id=run_id)])
     return run
@@ -112,15 +112,15 @@ async def test_pruning_a_tree_removes_only_its_records_messages_and_outcomes(dat
     records = [new_record(root_id=run.id) for _ in range(3)]
     puts = [PutOutcome(outcome(run.id, idempotency_key=f"of-run-{n}")) for n in range(3)]
     await write(store, *map(PutRecord, records), PutItems(records[0].id, (("a", "1"),)), *puts)
-    vote = {"move": "vote", "from_state": "pending", "to_state": "pending"}
+    vote = {"transition": "vote", "from_state": "pending", "to_state": "pending"}
     await write(store, *(ChangeRecord(record.id, 0, "{}", **vote) for record in records))
     await tell(store, new_message(run), new_message(live))
-    await write(store, MoveRun(run.id, "succeed", "running", "completed"))
+    await write(store, RunTransition(run.id, "succeed", "running", "completed"))
     await clock.advance(31 * DAY_FOR)
     report = await prune(store)
-    assert (report.trees, report.runs, report.records, report.outcomes, report.moves) == (1, 1, 3, 3, 5)
+    assert (report.trees, report.runs, report.records, report.outcomes, report.transitions) == (1, 1, 3, 3, 5)
     assert [await store.records.find(record.id) for record in records] == [None] * 3
-    assert await store.log.list_moves(records[0].id) == []
+    assert await store.log.list_transitions(records[0].id) == []
     assert await store.records.list_items(records[0].id, None, 10) == []
     assert await store.records.list_messages(run.id, 10) == []
     assert await store.records.find_outcomes([f"of-run-{n}" for n in range(3)]) == []
@@ -153,12 +153,12 @@ async def test_pruning_a_tree_removes_all_its_rows(store, clock):
     await clock.advance(31 * DAY_FOR)
     report = await prune(store)
     assert (report.trees, report.tasks, report.runs, report.steps, report.lines, report.blobs) == (2, 3, 1, 2, 2, 1)
-    assert report.moves == 3
+    assert report.transitions == 3
     assert await store.runs.find(run.id) is None
     assert await store.runs.list_steps(run.id, None, 10) == []
     assert await store.runs.find_blobs(["d1"]) == {}
     assert await store.log.list_lines(retried.id, 10) == []
-    assert await store.log.list_moves(retried.id) == await store.log.list_moves(run.id) == []
+    assert await store.log.list_transitions(retried.id) == await store.log.list_transitions(run.id) == []
     assert await store.log.list_histories(None, 10) == []
 
 

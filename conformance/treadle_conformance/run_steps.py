@@ -7,7 +7,7 @@ from typing import Any
 
 from treadle.kernel.store.ports import Store
 from treadle.kernel.store.queries import TaskFilter
-from treadle.kernel.store.units import Answer, Finish, MoveRun, PutRun, PutSteps, Row, RunGuard, Unit
+from treadle.kernel.store.units import Answer, Finish, PutRun, PutSteps, Row, RunGuard, RunTransition, Unit
 from treadle.model.ids import derived_id
 from treadle.model.runs import Run, Step
 from treadle.model.tasks import Claim, NewTask, Task
@@ -43,7 +43,7 @@ async def begin(store: Store, *places: str, tasks: Sequence[str] = (), **fields:
     """A running run with those steps, and a task for each of `tasks` among them."""
     run = new_run(**fields)
     steps = tuple(new_step(run, place) for place in places)
-    rows = (PutRun(run), MoveRun(run.id, "start", "pending", "running"), PutSteps(run.id, steps, len(steps)))
+    rows = (PutRun(run), RunTransition(run.id, "start", "pending", "running"), PutSteps(run.id, steps, len(steps)))
     made = tuple(step_task(step) for place, step in zip(places, steps, strict=True) if place in tasks)
     (answer,) = await store.commit([Unit(tasks=made, rows=rows)])
     assert answer.verdict == "done"
@@ -95,6 +95,6 @@ async def all_of(store: Store, run: Run) -> list[Any]:
         await store.runs.find(run.id),
         await store.runs.list_steps(run.id, None, 1000),
         await store.tasks.list_matching(TaskFilter(run_id=run.id), 1000),
-        await store.log.list_moves(run.id),
+        await store.log.list_transitions(run.id),
         await store.log.list_histories(None, 1000),
     ]

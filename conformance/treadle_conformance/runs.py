@@ -1,4 +1,4 @@
-"""Runs: new runs, guards, several claims, and moves."""
+"""Runs: new runs, guards, several claims, and transitions."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ import pytest
 from treadle.kernel.store.ports import Store
 from treadle.kernel.store.queries import RunFilter
 from treadle.kernel.store.units import (
-    MoveRun,
     PutBlob,
     PutInbox,
     PutRun,
     PutSteps,
     Revive,
     RunGuard,
+    RunTransition,
     Unit,
     Verdict,
 )
 from treadle.kernel.store.verify import verify
-from treadle.model.errors import IllegalMove
+from treadle.model.errors import IllegalTransition
 from treadle.model.states import RUN
 from treadle.model.tasks import Claim
 from treadle_conformance.run_steps import (
@@ -36,7 +36,7 @@ from treadle_conformance.run_steps import (
     unit_of,
 )
 from treadle_conformance.suite import StoreClock
-from treadle_conformance.task_steps import UNKNOWN_ID, fail, get, moves_of, park, put_and_claim, seen, succeed
+from treadle_conformance.task_steps import UNKNOWN_ID, fail, get, park, put_and_claim, seen, succeed, transitions_of
 
 ROOT, BLOCK, ONE, TWO = "W", "W/block-0", "W/block-0/one", "W/block-0/two"
 PLACES = (ROOT, BLOCK, ONE, TWO)
@@ -47,20 +47,20 @@ PLACES = (ROOT, BLOCK, ONE, TWO)
 
 async def test_a_new_run_is_stored_with_its_steps_and_tasks(store: Store, clock: StoreClock) -> None:
     run = await begin(store, *PLACES, tasks=[ONE], priority=3, task_list="slow", parent_id=UNKNOWN_ID, inputs='{"a":1}')
-    assert (run.state, run.version, run.moves, run.steps) == ("running", 0, 1, 0)
+    assert (run.state, run.version, run.transitions, run.steps) == ("running", 0, 1, 0)
     assert (run.priority, run.task_list, run.parent_id, run.inputs) == (3, "slow", UNKNOWN_ID, '{"a":1}')
     assert (run.created_at, run.finished_at, run.outputs, run.error) == (clock.now(), None, None, None)
     assert [step.body for step in await store.runs.list_steps(run.id, None, 10)].count('{"place":"W"}') == 1
     (task,) = await live_of(store, run)
     assert (task.run_id, task.step_id) == (run.id, new_step(run, ONE).id)
-    assert moves_of(await store.log.list_moves(run.id)) == ["start"]
+    assert transitions_of(await store.log.list_transitions(run.id)) == ["start"]
     assert (await verify(store)).problems == ()
 
 
 async def test_starting_a_run_again_is_done_and_changes_nothing(store: Store) -> None:
     run = new_run(steps=1)
     step = new_step(run, ROOT)
-    rows = (PutRun(run), MoveRun(run.id, "start", "pending", "running"), PutSteps(run.id, (step,), 1))
+    rows = (PutRun(run), RunTransition(run.id, "start", "pending", "running"), PutSteps(run.id, (step,), 1))
     unit = Unit(tasks=(step_task(step),), rows=rows)
     (answer,) = await store.commit([unit])
     assert (answer.verdict, answer.existing) == (Verdict.DONE, {})
@@ -73,8 +73,8 @@ async def test_starting_a_run_again_is_done_and_changes_nothing(store: Store) ->
 async def test_finished_runs_are_found_among_many(store: Store) -> None:
     runs = [await begin(store, ROOT) for _ in range(5)]
     ends = {"succeed": "completed", "fail": "failed", "cancel": "canceled", "pause": "paused"}
-    for run, (move, state) in zip(runs, ends.items(), strict=False):
-        await advance(store, run, rows=(MoveRun(run.id, move, "running", state),))
+    for run, (transition, state) in zip(runs, ends.items(), strict=False):
+        await advance(store, run, rows=(RunTransition(run.id, transition, "running", state),))
     asked = [*(run.id for run in runs), UNKNOWN_ID, runs[0].id]
     found = await store.runs.find_many(asked, sorted(RUN.final))
     assert sorted(run.state for run in found) == ["canceled", "completed", "failed"]
@@ -90,7 +90,7 @@ async def test_a_used_idempotency_key_names_its_run_and_refuses_the_unit(store: 
         tasks=(step_task(step),),
         rows=(
             PutRun(other),
-            MoveRun(other.id, "start", "pending", "running"),
+            RunTransition(other.id, "start", "pending", "running"),
             PutSteps(other.id, (step,), 1),
             PutBlob("d1", '"x"', other.id),
         ),
@@ -126,7 +126,7 @@ async def test_a_run_is_not_stored_if_the_claim_of_its_unit_is_lost(store: Store
 
 async def test_two_starts_with_one_key_in_one_call_are_one_run(store: Store) -> None:
     runs = [new_run(idempotency_key="k") for _ in range(2)]
-    answers = await store.commit([Unit(rows=(PutRun(run), MoveRun(run.id, "start", "pending", "running"))) for run in runs])
+    answers = await store.commit([Unit(rows=(PutRun(run), RunTransition(run.id, "start", "pending", "running"))) for run in runs])
     assert [answer.verdict for answer in answers] == [Verdict.DONE, Verdict.DONE]
     kept = [run for run in runs if await store.runs.find(run.id) is not None]
     assert len(kept) == 1
@@ -145,12 +145,12 @@ async def test_concurrent_starts_with_one_key_create_one_run(store: Store) -> No
 async def test_failed_runs_are_listed_until_they_are_retried(store: Store, clock: StoreClock) -> None:
     runs = [new_run() for _ in range(3)]
     for run in runs:
-        await store.commit([Unit(rows=(PutRun(run), MoveRun(run.id, "start", "pending", "running")))])
+        await store.commit([Unit(rows=(PutRun(run), RunTransition(run.id, "start", "pending", "running")))])
     began_at = await store.now()
     for run in runs:
         await clock.advance(10)
-        await store.commit([Unit(rows=(MoveRun(run.id, "fail", "running", "failed", error='{"code": "broken"}'),))])
-    await store.commit([Unit(rows=(MoveRun(runs[1].id, "retry", "failed", "running"),))])
+        await store.commit([Unit(rows=(RunTransition(run.id, "fail", "running", "failed", error='{"code": "broken"}'),))])
+    await store.commit([Unit(rows=(RunTransition(runs[1].id, "retry", "failed", "running"),))])
     found = await store.runs.list_failed("default", began_at, 10)
     assert [(each.id, each.workflow) for each in found] == [(run.id, run.workflow) for run in (runs[2], runs[0])]
     assert [each.error for each in found] == ['{"code": "broken"}'] * 2
@@ -200,12 +200,12 @@ async def test_a_run_that_is_not_there_is_deferred(store: Store) -> None:
 async def test_a_guard_without_a_version_takes_any_and_raises_it(store: Store) -> None:
     run = await begin(store, ROOT)
     await advance(store, run)
-    pause = Unit(run=RunGuard(run.id, None), rows=(MoveRun(run.id, "pause", "running", "paused"),))
+    pause = Unit(run=RunGuard(run.id, None), rows=(RunTransition(run.id, "pause", "running", "paused"),))
     (answer,) = await store.commit([pause])
     assert answer.verdict is Verdict.DONE
     after = await get_run(store, run.id)
     assert (after.state, after.version) == ("paused", 2)
-    with pytest.raises(IllegalMove):
+    with pytest.raises(IllegalTransition):
         await store.commit([pause])
     assert (await store.commit([Unit(run=RunGuard(UNKNOWN_ID, None))]))[0].verdict is Verdict.DEFERRED
 
@@ -299,9 +299,9 @@ async def test_a_unit_that_was_committed_only_in_part_by_others_is_not_recognise
 
 async def test_a_repeated_unit_under_a_run_guard_alone_is_deferred(store: Store) -> None:
     run = await begin(store, ROOT)
-    unit = unit_of(run, rows=(MoveRun(run.id, "pause", "running", "paused"),))
+    unit = unit_of(run, rows=(RunTransition(run.id, "pause", "running", "paused"),))
     assert [(await store.commit([unit]))[0].verdict for _ in range(2)] == [Verdict.DONE, Verdict.DEFERRED]
-    assert moves_of(await store.log.list_moves(run.id)) == ["start", "pause"]
+    assert transitions_of(await store.log.list_transitions(run.id)) == ["start", "pause"]
 
 
 async def test_a_seen_guard_protects_a_unit_with_rows(store: Store) -> None:
@@ -357,19 +357,21 @@ async def test_a_task_that_an_earlier_unit_of_the_call_changed_is_lost_for_one_w
     assert len(await store.runs.list_steps(run.id, None, 10)) == 4
 
 
-# --- moves ---
+# --- transitions ---
 
 
-async def test_a_move_is_logged_with_its_actor_and_data(store: Store, clock: StoreClock) -> None:
+async def test_a_transition_is_logged_with_its_actor_and_data(store: Store, clock: StoreClock) -> None:
     run = await begin(store, ROOT)
     await clock.advance(5)
-    move = MoveRun(run.id, "fail", "running", "failed", "ann", error='{"code":"x"}', failed_step_id=UNKNOWN_ID, data='{"n":1}')
-    await advance(store, run, rows=(move,))
+    transition = RunTransition(
+        run.id, "fail", "running", "failed", "ann", error='{"code":"x"}', failed_step_id=UNKNOWN_ID, data='{"n":1}'
+    )
+    await advance(store, run, rows=(transition,))
     after = await get_run(store, run.id)
-    assert (after.state, after.moves, after.finished_at) == ("failed", 2, clock.now())
+    assert (after.state, after.transitions, after.finished_at) == ("failed", 2, clock.now())
     assert (after.error, after.failed_step_id) == ('{"code":"x"}', UNKNOWN_ID)
-    logged = (await store.log.list_moves(run.id))[-1]
-    assert (logged.entity, logged.version, logged.move, logged.from_state, logged.to_state) == (
+    logged = (await store.log.list_transitions(run.id))[-1]
+    assert (logged.entity, logged.version, logged.transition, logged.from_state, logged.to_state) == (
         "run",
         2,
         "fail",
@@ -377,33 +379,33 @@ async def test_a_move_is_logged_with_its_actor_and_data(store: Store, clock: Sto
         "failed",
     )
     assert (logged.actor, logged.data, logged.run_id, logged.root_id, logged.at) == ("ann", '{"n":1}', run.id, run.id, clock.now())
-    await advance(store, after, rows=(MoveRun(run.id, "retry", "failed", "running"),))
+    await advance(store, after, rows=(RunTransition(run.id, "retry", "failed", "running"),))
     after = await get_run(store, run.id)
     assert (after.state, after.error, after.failed_step_id, after.finished_at) == ("running", None, None, None)
     assert (await verify(store)).problems == ()
 
 
-async def test_a_unit_may_make_several_moves(store: Store) -> None:
+async def test_a_unit_may_make_several_transitions(store: Store) -> None:
     run = new_run()
     rows = (
         PutRun(run),
-        MoveRun(run.id, "start", "pending", "running"),
-        MoveRun(run.id, "succeed", "running", "completed", outputs='{"x":1}'),
+        RunTransition(run.id, "start", "pending", "running"),
+        RunTransition(run.id, "succeed", "running", "completed", outputs='{"x":1}'),
     )
     await store.commit([Unit(rows=rows)])
     after = await get_run(store, run.id)
-    assert (after.state, after.moves, after.outputs) == ("completed", 2, '{"x":1}')
-    assert moves_of(await store.log.list_moves(run.id)) == ["start", "succeed"]
+    assert (after.state, after.transitions, after.outputs) == ("completed", 2, '{"x":1}')
+    assert transitions_of(await store.log.list_transitions(run.id)) == ["start", "succeed"]
     assert (await verify(store)).problems == ()
 
 
-async def test_a_move_from_another_state_is_refused_and_the_call_changes_nothing(store: Store) -> None:
+async def test_a_transition_from_another_state_is_refused_and_the_call_changes_nothing(store: Store) -> None:
     run = await begin(store, *PLACES, tasks=[ONE])
     other = await begin(store, ROOT)
     (task,) = (await claim_steps(store)).values()
     before = await all_of(store, run)
-    bad = unit_of(run, (task.claim, succeed()), rows=(MoveRun(run.id, "resume", "paused", "running"),))
-    with pytest.raises(IllegalMove):
+    bad = unit_of(run, (task.claim, succeed()), rows=(RunTransition(run.id, "resume", "paused", "running"),))
+    with pytest.raises(IllegalTransition):
         await store.commit([unit_of(other), bad])
     assert await all_of(store, run) == before
     assert (await get_run(store, other.id)).version == other.version

@@ -17,7 +17,7 @@ from treadle.kernel.store.committer import Committer
 from treadle.kernel.store.ports import Span, Store
 from treadle.kernel.store.process import SystemClock, SystemIds
 from treadle.kernel.store.queries import NEWEST, Place, Rules, RunFilter, TaskFilter
-from treadle.kernel.store.units import Finish, MoveRun, PutRun, PutTags, Unit
+from treadle.kernel.store.units import Finish, PutRun, PutTags, RunTransition, Unit
 from treadle.kernel.store.value_store import ValueStore
 from treadle.model.names import DEFAULT_NAMESPACE
 from treadle.model.tags import check_tags
@@ -50,12 +50,12 @@ async def fill(store: Store, clock: StoreClock) -> dict[str, Subject]:
     for number in range(RUNS):
         error, inputs = ERRORS[number % len(ERRORS)], {"order": {"id": number % 4, "lines": [{"sku": f"s{number % 3}"}, None]}}
         run = new_run(workflow=NAMES[number % len(NAMES)], inputs=encode(inputs), namespace=DEFAULT_NAMESPACE)
-        state, move = ("running", None) if number % 3 == 0 else ("failed", "fail") if error else ("completed", "succeed")
+        state, transition = ("running", None) if number % 3 == 0 else ("failed", "fail") if error else ("completed", "succeed")
         outputs = encode({"total": number}) if state == "completed" else None
         text = encode({"code": "handler_error", "message": error}) if state == "failed" else None
-        rows: list[Any] = [PutRun(run), MoveRun(run.id, "start", "pending", "running")]
-        if move:
-            rows.append(MoveRun(run.id, move, "running", state, outputs=outputs, error=text))
+        rows: list[Any] = [PutRun(run), RunTransition(run.id, "start", "pending", "running")]
+        if transition:
+            rows.append(RunTransition(run.id, transition, "running", state, outputs=outputs, error=text))
         tags = tagged(number)
         await store.commit([Unit(rows=(*rows, PutTags("run", run.id, tuple(tags.items()))))])
         stored = await store.runs.find(run.id)

@@ -8,9 +8,9 @@ from treadle.kernel.store.units import (
     CancelRunTasks,
     ClearInbox,
     HoldRun,
-    MoveRun,
     PutInbox,
     PutSteps,
+    RunTransition,
     Unit,
     Verdict,
 )
@@ -152,7 +152,7 @@ async def test_canceling_the_tasks_of_a_run_ends_claimed_and_unclaimed_ones(stor
 async def test_runs_are_listed_newest_first_and_counted(store: Store) -> None:
     runs = [await begin(store, ROOT, workflow=f"w.W{number % 2}", flow_id=f"f{number}") for number in range(4)]
     elsewhere = await begin(store, ROOT, namespace="other")
-    await advance(store, runs[1], rows=(MoveRun(runs[1].id, "fail", "running", "failed"),))
+    await advance(store, runs[1], rows=(RunTransition(runs[1].id, "fail", "running", "failed"),))
 
     async def found(limit: int = 10, **which: object) -> list[int]:
         listed = await store.runs.list_matching(RunFilter(**which), limit)  # type: ignore[arg-type]

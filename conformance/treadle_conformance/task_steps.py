@@ -83,10 +83,10 @@ def cancel(actor: str = "ann") -> Finish:
     return Finish("cancel", TaskState.CANCELED, actor=actor)
 
 
-def park(task: Task, move: str = "wait", **fields: Any) -> Park:
+def park(task: Task, transition: str = "wait", **fields: Any) -> Park:
     """The task as it is, without an owner."""
     values = {"state": task.state, "attempt": task.attempt, "failures": task.failures, "takeovers": task.takeovers}
-    return Park(move, **values | {"hold": task.hold} | fields)
+    return Park(transition, **values | {"hold": task.hold} | fields)
 
 
 def seen(task: Task) -> Seen:
@@ -110,8 +110,8 @@ def in_order(tasks: Iterable[Task | NewTask]) -> list[str]:
     return [task.id for task in tasks]
 
 
-def moves_of(moves: Iterable[Any]) -> list[str]:
-    return [move.move for move in moves]
+def transitions_of(transitions: Iterable[Any]) -> list[str]:
+    return [transition.transition for transition in transitions]
 
 
 class Line:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from treadle.kernel.store.ports import Store
 from treadle.kernel.store.records import PutRecord
-from treadle.kernel.store.units import MoveRun, PutRun, Unit
+from treadle.kernel.store.units import PutRun, RunTransition, Unit
 from treadle.model.records import Record
 from treadle_conformance.run_steps import new_run
 from treadle_conformance.task_steps import UNKNOWN_ID, new_task, put, put_and_claim, settle, succeed
@@ -12,7 +12,7 @@ from treadle_conformance.task_steps import UNKNOWN_ID, new_task, put, put_and_cl
 
 async def test_the_trees_of_a_trace_are_found_by_its_id(store: Store) -> None:
     own, traced = new_run(), new_run(trace_id="t")
-    await store.commit([Unit(rows=(PutRun(run), MoveRun(run.id, "start", "pending", "running"))) for run in (own, traced)])
+    await store.commit([Unit(rows=(PutRun(run), RunTransition(run.id, "start", "pending", "running"))) for run in (own, traced)])
     live, below = new_task(trace_id="t"), new_task(trace_id="t", root_id=traced.id)
     await put(store, live, below, new_task(trace_id="u"), new_task())
     assert await store.traces.list_roots("default", "t", 10) == sorted([traced.id, live.id], reverse=True)
@@ -25,7 +25,7 @@ async def test_a_tree_lists_its_runs_tasks_and_records(store: Store) -> None:
     root = new_run()
     child = new_run(root_id=root.id)
     await store.commit(
-        [Unit(rows=(PutRun(run), MoveRun(run.id, "start", "pending", "running"))) for run in (root, child, new_run())]
+        [Unit(rows=(PutRun(run), RunTransition(run.id, "start", "pending", "running"))) for run in (root, child, new_run())]
     )
     done = await put_and_claim(store, root_id=root.id, run_id=root.id)
     await settle(store, done.claim, succeed())

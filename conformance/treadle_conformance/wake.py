@@ -18,7 +18,6 @@ from treadle_conformance.task_steps import (
     everything,
     get,
     in_order,
-    moves_of,
     new_task,
     park,
     put,
@@ -27,6 +26,7 @@ from treadle_conformance.task_steps import (
     seen,
     settle,
     succeed,
+    transitions_of,
 )
 
 
@@ -55,13 +55,13 @@ async def test_a_parked_task_is_ready_when_its_wait_is_over(store, clock):
     assert (await claim_one(store)).id == taken.id
 
 
-async def test_being_woken_from_sleep_leaves_no_move_and_counts_nothing(store, clock):
+async def test_being_woken_from_sleep_leaves_no_transition_and_counts_nothing(store, clock):
     task = await put_one(store, delay=1)
     await clock.advance(1)
     await store.tasks.wake(100)
     woken = await get(store, task.id)
     assert (woken.attempt, woken.takeovers, woken.version, woken.wake_at) == (1, 0, 0, None)
-    assert await store.log.list_moves(task.id) == []
+    assert await store.log.list_transitions(task.id) == []
 
 
 async def test_an_expired_lease_is_due_again(store, clock):
@@ -97,10 +97,10 @@ async def test_an_expired_lease_leaves_the_claim_version_and_no_owner(store, clo
     assert (after.claim_version, after.owner_id, after.wake_at, after.state) == (1, None, None, TaskState.PENDING)
 
 
-@pytest.mark.parametrize(("state", "move"), [("awaiting_external", "hand_off"), ("awaiting_approval", "ask")])
-async def test_a_lease_that_ran_out_on_a_poll_counts_a_takeover_but_no_attempt(store, clock, state, move):
+@pytest.mark.parametrize(("state", "transition"), [("awaiting_external", "hand_off"), ("awaiting_approval", "ask")])
+async def test_a_lease_that_ran_out_on_a_poll_counts_a_takeover_but_no_attempt(store, clock, state, transition):
     taken = await put_and_claim(store)
-    await settle(store, taken.claim, park(taken, move, state=state))
+    await settle(store, taken.claim, park(taken, transition, state=state))
     polled = await claim_one(store)
     assert polled.state == state
     await clock.advance(MINUTE)
@@ -109,14 +109,14 @@ async def test_a_lease_that_ran_out_on_a_poll_counts_a_takeover_but_no_attempt(s
     assert (after.attempt, after.takeovers, after.state) == (polled.attempt, 1, state)
 
 
-async def test_an_expired_lease_leaves_a_move_in_the_log(store, clock):
+async def test_an_expired_lease_leaves_a_transition_in_the_log(store, clock):
     taken = await put_and_claim(store, run_id="0198c3de-7a10-7c3e-b2a4-5d1f0c9e8a77", trace_id="t-1")
     await clock.advance(MINUTE)
     await store.tasks.wake(100)
-    (move,) = await store.log.list_moves(taken.id)
-    assert (move.entity, move.entity_id, move.version, move.move) == ("task", taken.id, 1, "expire")
-    assert (move.from_state, move.to_state, move.at) == ("pending", "pending", clock.now())
-    assert (move.run_id, move.root_id, move.trace_id) == (taken.run_id, taken.root_id, "t-1")
+    (transition,) = await store.log.list_transitions(taken.id)
+    assert (transition.entity, transition.entity_id, transition.version, transition.transition) == ("task", taken.id, 1, "expire")
+    assert (transition.from_state, transition.to_state, transition.at) == ("pending", "pending", clock.now())
+    assert (transition.run_id, transition.root_id, transition.trace_id) == (taken.run_id, taken.root_id, "t-1")
     assert (await get(store, taken.id)).version == 1
 
 
@@ -207,7 +207,7 @@ async def test_concurrent_callers_never_wake_the_same_task_twice(store, clock):
         woken += await asyncio.gather(*[store.tasks.wake(9) for _ in range(6)])
     assert (sum(one.count for one in woken), sum(one.expired for one in woken)) == (100, 60)
     for task in taken:
-        assert moves_of(await store.log.list_moves(task.id)) == ["expire"]
+        assert transitions_of(await store.log.list_transitions(task.id)) == ["expire"]
         assert (await get(store, task.id)).takeovers == 1
     assert await store.tasks.wake(1000) == Woken(0, 0, (), None)
 

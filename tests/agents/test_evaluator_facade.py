@@ -10,7 +10,7 @@ from tests.agents.scenes import MANY, ONE, PAY, one
 
 from treadle.agents import Evaluator, ExecutionStatus, TaskState, ToolRegistry, UnknownStep, WrongThread
 from treadle.lang import compile_sources
-from treadle.model.errors import IllegalMove, InvalidInput
+from treadle.model.errors import IllegalTransition, InvalidInput
 
 NOBODY = "0198c3de-7a10-7c3e-b2a4-5d1f0c9e8a71"
 
@@ -109,7 +109,7 @@ def test_an_unknown_step_is_a_value_error_and_a_step_that_never_waits_is_refused
         with pytest.raises(UnknownStep) as caught:
             call(NOBODY)
         assert isinstance(caught.value, ValueError)
-    with pytest.raises(IllegalMove):
+    with pytest.raises(IllegalTransition):
         evaluator.continue_step(memory.get_workflow_root(run_id).id)
     with pytest.raises(InvalidInput, match="dict"):
         evaluator.continue_step(NOBODY, ["no dict"])

@@ -307,14 +307,18 @@ def test_the_sweep_repairs_a_step_without_a_task_and_logs_it(kind, request, tmp_
         lose_tasks(store, request)
         assert store.get_task_for_step(step_id) is None
         assert service.sweep() == 1
-        repaired = store.run(store.engine.kernel.store.log.list_moves(run_id))[-1]
-        assert (repaired.move, repaired.from_state, repaired.to_state) == ("repair", "running", "running")
+        repaired = store.run(store.engine.kernel.store.log.list_transitions(run_id))[-1]
+        assert (repaired.transition, repaired.from_state, repaired.to_state) == ("repair", "running", "running")
         assert repaired.actor == service.server_id
         assert json.loads(repaired.data) == {"steps": [step_id]}
         assert [service.sweep() for _ in range(3)] == [0, 0, 0], "there is nothing to repair any more"
         assert service.poll_once() == 1
         assert evaluator.resume(run_id).outputs == {"receipt": "repaired"}
-        assert [move.move for move in store.run(store.engine.kernel.store.log.list_moves(run_id))] == ["start", "repair", "succeed"]
+        assert [transition.transition for transition in store.run(store.engine.kernel.store.log.list_transitions(run_id))] == [
+            "start",
+            "repair",
+            "succeed",
+        ]
         assert store.run(store.engine.kernel.verify()).problems == ()
 
 
@@ -322,7 +326,9 @@ def test_the_sweep_leaves_a_run_alone_that_lacks_nothing(memory, evaluator):
     run_id, _ = one(evaluator)
     service = RunnerService(memory, evaluator, RunnerConfig(), tools_of())
     assert [service.sweep() for _ in range(3)] == [0, 0, 0]
-    assert [move.move for move in memory.run(memory.engine.kernel.store.log.list_moves(run_id))] == ["start"]
+    assert [transition.transition for transition in memory.run(memory.engine.kernel.store.log.list_transitions(run_id))] == [
+        "start"
+    ]
 
 
 def test_the_sweep_leaves_durable_functions_alone(memory, evaluator):
@@ -337,4 +343,4 @@ def test_the_sweep_leaves_durable_functions_alone(memory, evaluator):
     service = RunnerService(memory, evaluator, RunnerConfig(), tools_of())
     assert [service.sweep() for _ in range(3)] == [0, 0, 0]
     assert memory.run(engine.runs.repair(run_id)) == []
-    assert [move.move for move in memory.run(engine.kernel.store.log.list_moves(run_id))] == ["start"]
+    assert [transition.transition for transition in memory.run(engine.kernel.store.log.list_transitions(run_id))] == ["start"]

@@ -45,7 +45,7 @@ async def test_pending_approvals_are_listed_counted_and_shown(scene: Scene):
     assert listed.expires_at is not None
     assert listed.expires_at.ms - listed.requested_at.ms == 3_600_000
     shown = await scene.api.approvals.get(approval_id)
-    assert (shown.deciders, shown.votes, shown.moves, shown.why.code) == (["ada"], [], [], "approval")
+    assert (shown.deciders, shown.votes, shown.transitions, shown.why.code) == (["ada"], [], [], "approval")
     assert approval_id in shown.why.text
     counts = await scene.api.approvals.counts()
     assert (counts.pending, counts.approved, counts.canceled) == (1, 0, 0)
@@ -76,7 +76,7 @@ async def test_an_approval_records_the_caller_and_the_task_continues_with_its_ed
     assert ended.result == {"amount": 3, "by": "local"}
     shown = await scene.api.approvals.get(approval_id)
     assert (shown.why.code, shown.why.text) == ("approved", "approved by local: less")
-    assert [(move.move, move.actor) for move in shown.moves] == [("approve", "local")]
+    assert [(transition.transition, transition.actor) for transition in shown.transitions] == [("approve", "local")]
 
 
 async def test_each_approval_of_a_batch_is_decided_independently(scene: Scene):

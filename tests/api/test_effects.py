@@ -46,8 +46,8 @@ async def test_effects_of_unknown_outcome_are_listed_page_by_page(scene: Scene):
         "failed",
         None,
     )
-    (move, _) = await scene.engine.kernel.reads.list_moves(one.task_id)
-    assert one.dedupe_key in (move.data or "")
+    (transition, _) = await scene.engine.kernel.reads.list_transitions(one.task_id)
+    assert one.dedupe_key in (transition.data or "")
     first = await scene.api.effects.list(limit=2)
     second = await scene.api.effects.list(limit=2, before=first.next_before)
     assert [*first.effects, *second.effects] == page.effects

@@ -26,7 +26,7 @@ async def test_pages_follow_one_another_from_the_beginning(scene: Scene):
         after, more = page.next_after, page.more
     assert [event.entity_id for event in found] == ids
     assert page.resume_after == page.next_after == found[-1].seq
-    assert {(event.move, event.from_state, event.to_state, event.actor) for event in found} == {
+    assert {(event.transition, event.from_state, event.to_state, event.actor) for event in found} == {
         ("cancel", "pending", "canceled", "local")
     }
 
@@ -42,7 +42,7 @@ async def test_filters_exclude_other_events(scene: Scene):
     ids = await cancel(scene, 3)
     assert [event.entity_id for event in (await scene.api.events.list(entity_id=ids[1])).events] == [ids[1]]
     assert (await scene.api.events.list(after_seq=0, entity="run")).events == []
-    assert (await scene.api.events.list(after_seq=0, move="succeed")).events == []
+    assert (await scene.api.events.list(after_seq=0, transition="succeed")).events == []
     assert len((await scene.api.events.list(root_id=ids[0])).events) == 1
 
 

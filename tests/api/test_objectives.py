@@ -11,7 +11,7 @@ from tests.interfaces.goal_scene import GATE, OK, READINESS, RUN, SCHEDULE, play
 from treadle.engine.operations import Operations
 from treadle.goals.records import ObjectiveNotFound
 from treadle.model.access import GRANTS, Access, Scope
-from treadle.model.errors import Forbidden, IllegalMove, InvalidInput
+from treadle.model.errors import Forbidden, IllegalTransition, InvalidInput
 
 NOBODY = "01935b8e-7c3a-7000-8000-000000000000"
 
@@ -21,7 +21,7 @@ async def test_an_objective_is_added_approved_blocked_unblocked_and_edited_by_th
     made = await api.add("Do it", acceptance_criteria=["fast"], urgency=4, metadata={"a": 1}, key="only")
     assert (made.status, made.acceptance_criteria, made.urgency, made.created_by) == ("NEW", ["fast"], 4, "local")
     assert (await api.add("Again", key="only")).objective_id == made.objective_id
-    with pytest.raises(IllegalMove):
+    with pytest.raises(IllegalTransition):
         await api.block(made.objective_id, reason="no")
     approved = await api.approve(made.objective_id)
     assert (approved.status, approved.approved_by) == ("TODO", "local")
@@ -29,7 +29,10 @@ async def test_an_objective_is_added_approved_blocked_unblocked_and_edited_by_th
     assert (blocked.status, [each.text for each in blocked.open_blockers]) == ("BLOCKED", ["no key"])
     shown = await api.get(made.objective_id)
     assert (shown.why, shown.workorder_trails, shown.overdue) == ("blocked: no key", [], None)
-    assert [(move.move, move.actor) for move in shown.moves] == [("approve", "local"), ("block", "local")]
+    assert [(transition.transition, transition.actor) for transition in shown.transitions] == [
+        ("approve", "local"),
+        ("block", "local"),
+    ]
     assert (await api.unblock(made.objective_id)).status == "TODO"
     edited = await api.edit(made.objective_id, title="Do that", importance=0)
     assert (edited.title, edited.importance, edited.urgency, edited.metadata) == ("Do that", 0, 4, {"a": 1})

@@ -12,7 +12,7 @@ from treadle.api.flows import SourceText
 from treadle.api.runs import RunStarted
 from treadle.engine.operations import Operations
 from treadle.model.access import Access, Scope
-from treadle.model.errors import IdempotencyKeyReused, IllegalMove, InvalidFlow, InvalidInput, RunNotFound
+from treadle.model.errors import IdempotencyKeyReused, IllegalTransition, InvalidFlow, InvalidInput, RunNotFound
 from treadle.model.runs import Doing
 
 NOBODY = "01935b8e-7c3a-7000-8000-000000000000"
@@ -60,8 +60,8 @@ async def test_a_run_is_started_done_and_shown(scene: Scene):
     shown = await scene.api.runs.get(started.id)
     assert (shown.inputs, shown.outputs) == ({"litres": 0.5, "cups": ["c0", "c1"]}, {"degrees": 100})
     assert (shown.why.code, shown.usage.requests, shown.budget_micros) == ("finished_completed", 0, None)
-    moves = (await scene.api.runs.moves(started.id)).moves
-    assert [(move.move, move.actor) for move in moves] == [("start", "local"), ("succeed", None)]
+    transitions = (await scene.api.runs.transitions(started.id)).transitions
+    assert [(transition.transition, transition.actor) for transition in transitions] == [("start", "local"), ("succeed", None)]
     assert (await scene.api.runs.tasks(started.id)).tasks == []
 
 
@@ -135,7 +135,7 @@ async def test_operators_pause_resume_retry_rerun_and_fork(scene: Scene):
         again = await scene.api.runs.retry(started.id, step="Brew.water")
         assert again.state == "running"
         assert (await scene.api.runs.outputs(started.id, wait_for=30)).state == "failed"
-        with pytest.raises(IllegalMove):
+        with pytest.raises(IllegalTransition):
             await scene.api.runs.resume(started.id)
         with raises_code("invalid_inputs"):
             await scene.api.runs.rerun(started.id, inputs={"litres": "much"})
@@ -144,7 +144,7 @@ async def test_operators_pause_resume_retry_rerun_and_fork(scene: Scene):
         assert (await scene.api.runs.outputs(new.id, wait_for=30)).outputs == {"degrees": 100}
         forked = await scene.api.runs.fork(started.id, "Brew.water", inputs={"litres": 2.0})
         assert (await scene.api.runs.outputs(forked.id, wait_for=30)).outputs == {"degrees": 100}
-    by = [(move.move, move.actor) for move in (await scene.api.runs.moves(started.id)).moves]
+    by = [(transition.transition, transition.actor) for transition in (await scene.api.runs.transitions(started.id)).transitions]
     assert ("pause", "local") in by
     assert ("retry", "local") in by
 
@@ -326,7 +326,7 @@ async def test_a_list_restricted_token_sees_and_starts_only_runs_of_its_list(sce
     assert [run.id for run in (await cook.runs.list()).runs] == [here.id]
     assert (await cook.runs.counts()).total == 1
     assert (await cook.runs.get(here.id)).id == here.id
-    for call in (cook.runs.get, cook.steps.list, cook.runs.logs, cook.runs.moves):
+    for call in (cook.runs.get, cook.steps.list, cook.runs.logs, cook.runs.transitions):
         with pytest.raises(RunNotFound):
             await call(there.id)
     secret = await brew(scene, task_list="bar", idempotency_key="k")

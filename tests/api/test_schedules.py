@@ -23,7 +23,10 @@ async def test_a_schedule_is_created_shown_paused_resumed_and_removed(scene: Sce
     assert (await api.list()).schedules == [made]
     assert (await api.pause("nightly")).state == "paused"
     assert (await api.resume("nightly")).state == "active"
-    assert [(move.move, move.actor) for move in (await api.moves("nightly")).moves] == [("pause", "local"), ("resume", "local")]
+    assert [(transition.transition, transition.actor) for transition in (await api.transitions("nightly")).transitions] == [
+        ("pause", "local"),
+        ("resume", "local"),
+    ]
     assert (await api.remove("nightly")).state == "removed"
     assert (await api.list()).schedules == []
     assert [each.id for each in (await api.list(every=True)).schedules] == [made.id]

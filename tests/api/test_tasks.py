@@ -10,7 +10,7 @@ from tests.api.conftest import Scene
 
 from treadle.api.tasks import TaskRequest
 from treadle.model.access import OPEN
-from treadle.model.errors import IllegalMove, InvalidInput, InvalidName, TaskNotFound
+from treadle.model.errors import IllegalTransition, InvalidInput, InvalidName, TaskNotFound
 
 NOBODY = "01935b8e-7c3a-7000-8000-000000000000"
 
@@ -22,7 +22,7 @@ async def test_a_task_is_enqueued_done_and_shown(scene: Scene):
     assert (ended.state, ended.finished, ended.result) == ("completed", True, {"hello": "Ada"})
     shown = await scene.api.tasks.get(made.id)
     assert (shown.payload, shown.result, shown.priority) == ({"name": "Ada"}, {"hello": "Ada"}, 3)
-    assert [move.to_state for move in shown.moves] == ["completed"]
+    assert [transition.to_state for transition in shown.transitions] == ["completed"]
 
 
 async def test_a_failed_task_shows_its_error_and_can_be_retried(scene: Scene):
@@ -119,7 +119,7 @@ async def test_operators_pause_resume_and_cancel(scene: Scene):
     assert (await scene.api.tasks.resume(task_id)).state == "pending"
     ended = await scene.api.tasks.cancel(task_id, reason="not now")
     assert (ended.state, ended.actor) == ("canceled", "local")
-    with pytest.raises(IllegalMove):
+    with pytest.raises(IllegalTransition):
         await scene.api.tasks.pause(task_id)
 
 

@@ -14,7 +14,7 @@ from tests.limits import BOUND
 from treadle import Engine
 from treadle.engine.operations import Operations
 from treadle.model.access import OPEN, Scope
-from treadle.model.errors import IllegalMove, InvalidInput, InvalidWatcher, WatchForbidden
+from treadle.model.errors import IllegalTransition, InvalidInput, InvalidWatcher, WatchForbidden
 from treadle.model.watchers import is_allowed
 from treadle.settings import Settings
 
@@ -29,7 +29,7 @@ async def test_a_watcher_is_created_shown_edited_paused_resumed_and_removed(scen
     edited = await api.edit("inbox", every=300, changes=["deleted"], hashing=False)
     assert (edited.every_for, edited.changes, edited.source.hashing) == (300_000, ["deleted"], False)
     assert (await api.pause("inbox")).state == "paused"
-    with pytest.raises(IllegalMove):
+    with pytest.raises(IllegalTransition):
         await api.look("inbox")
     assert (await api.resume("inbox")).state == "active"
     assert (await api.look("inbox")).task_id != made.task_id

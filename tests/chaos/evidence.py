@@ -61,8 +61,8 @@ class Evidence:
     steps: dict[str, list[Step]] = field(default_factory=dict)
     """The steps of each run."""
     trails: dict[str, ObjectiveTrail] = field(default_factory=dict)
-    moves: dict[str, Counter[str]] = field(default_factory=dict)
-    """How often each entity made each move."""
+    transitions: dict[str, Counter[str]] = field(default_factory=dict)
+    """How often each entity made each transition."""
     expiries: list[Expiry] = field(default_factory=list)
     followed: list[str] = field(default_factory=list)
     """External jobs that are still followed."""
@@ -106,16 +106,18 @@ async def _trail(engine: Engine, objective_id: str) -> ObjectiveTrail | None:
 
 
 async def _read_log(engine: Engine, found: Evidence) -> None:
-    """The moves of everything, with what `Engine.verify` says of them."""
+    """The transitions of everything, with what `Engine.verify` says of them."""
     last: str | None = None
     while True:
         histories = await engine.kernel.store.log.list_histories(last, PAGE)
         for history in histories:
             found.unexplained += check_history(history)
-            found.moves[history.entity_id] = Counter(move.move for move in history.moves)
+            found.transitions[history.entity_id] = Counter(transition.transition for transition in history.transitions)
             if history.entity == "task":
                 found.expiries += [
-                    Expiry(move.entity_id, move.actor or "", move.at) for move in history.moves if move.move == "expire"
+                    Expiry(transition.entity_id, transition.actor or "", transition.at)
+                    for transition in history.transitions
+                    if transition.transition == "expire"
                 ]
         found.verified += len(histories)
         if len(histories) < PAGE:

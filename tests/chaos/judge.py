@@ -26,7 +26,7 @@ from treadle.model.tasks import Task
 from treadle.model.values import decode
 
 ANEW = ("expire", "release", "retry", "requeue")
-"""Moves after which a task is executed again."""
+"""Transitions after which a task is executed again."""
 
 
 @dataclass(slots=True)
@@ -73,7 +73,7 @@ def judge(found: Evidence) -> Verdict:
     ]
     verdict.problems += inconsistent
     verdict.inconsistent = len(inconsistent)
-    verdict.unknown = sum(moves[UNKNOWN] for moves in found.moves.values())
+    verdict.unknown = sum(transitions[UNKNOWN] for transitions in found.transitions.values())
     return verdict
 
 
@@ -98,8 +98,8 @@ class Judging:
     def _wrong(self, problem: str) -> None:
         self._verdict.problems.append(problem)
 
-    def _moves(self, entity_id: str) -> Counter[str]:
-        return self._found.moves.get(entity_id, Counter())
+    def _transitions(self, entity_id: str) -> Counter[str]:
+        return self._found.transitions.get(entity_id, Counter())
 
     # the requested work
 
@@ -157,12 +157,12 @@ class Judging:
 
     def _was_given_up(self, task: Task) -> bool:
         """Its workers were lost too often, and the log has each of these times."""
-        return task.error_code == GIVEN_UP and self._moves(task.id)["expire"] >= TAKEOVER_LIMIT
+        return task.error_code == GIVEN_UP and self._transitions(task.id)["expire"] >= TAKEOVER_LIMIT
 
     def _check_effects(self, submission: Submission, work_id: str, tasks: list[Task]) -> None:
         """Made under one dedupe key, so once at a service that deduplicates; asked for again only where nobody knew (D23)."""
         ledger = self._found.ledger
-        unknown = sum(self._moves(task.id)[UNKNOWN] for task in tasks)
+        unknown = sum(self._transitions(task.id)[UNKNOWN] for task in tasks)
         again = 0
         for effect in submission.effects:
             made = ledger.made.get(effect, ())
@@ -198,7 +198,7 @@ class Judging:
             self._wrong(f"{submission.key} is lost: there is no objective {objective_id}")
             return
         self._verdict.ended["objective"] += 1
-        if any(self._moves(task.id)["expire"] >= TAKEOVER_LIMIT for task in self._of_objective.get(objective_id, ())):
+        if any(self._transitions(task.id)["expire"] >= TAKEOVER_LIMIT for task in self._of_objective.get(objective_id, ())):
             self._verdict.given_up += 1  # its bundle says so: the task of a workorder that could not be run ends well
             return
         if trail.objective.status != submission.ends:
@@ -229,7 +229,7 @@ class Judging:
             if not task.finished and task.kind != PRUNE:
                 yield f"left over: task {task.id} ({task.kind} {task.name}) {task.state}, owner {task.owner_id}, {task.wake_at}"
         for run in found.runs.values():
-            if self._moves(run.id)["repair"]:
+            if self._transitions(run.id)["repair"]:
                 yield f"run {run.id} ({run.workflow}) had to be repaired"
             if not run.finished:
                 yield f"run {run.id} ({run.workflow}) is {run.state}"
@@ -250,7 +250,7 @@ class Judging:
         for key, times in found.ledger.plain.items():
             work_id, _, place = key.partition(".")
             task = own.get(work_id) if place else found.tasks.get(work_id)
-            allowed = 1 if task is None else 1 + sum(self._moves(task.id)[move] for move in ANEW)
+            allowed = 1 if task is None else 1 + sum(self._transitions(task.id)[transition] for transition in ANEW)
             self._verdict.bodies += times
             self._verdict.bodies_again += times - 1
             if task is None:
@@ -268,9 +268,9 @@ class Judging:
         yield from (
             f"step {step_id} of run {run_id} was settled {n} times" for (run_id, step_id, _), n in completed.items() if n > 1
         )
-        for entity_id, moves in self._found.moves.items():
-            if moves["succeed"] > 1:
-                yield f"{entity_id} succeeded {moves['succeed']} times"
+        for entity_id, transitions in self._found.transitions.items():
+            if transitions["succeed"] > 1:
+                yield f"{entity_id} succeeded {transitions['succeed']} times"
 
     def shapes(self) -> Iterator[str]:
         """Runs of one shape have the same number of steps: none was made twice, none was left out."""

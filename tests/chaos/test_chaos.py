@@ -101,9 +101,9 @@ def found(on_sqlite: Played) -> Evidence:
     """The evidence of a run on SQLite, with its faults removed: nothing in it explains a manipulation."""
     calm = copy.deepcopy(on_sqlite.evidence)
     given_up = {task.id for task in calm.tasks.values() if task.error_code == GIVEN_UP}
-    for entity_id, moves in calm.moves.items():
-        for move in (*ANEW, UNKNOWN) if entity_id not in given_up else ():
-            del moves[move]
+    for entity_id, transitions in calm.transitions.items():
+        for transition in (*ANEW, UNKNOWN) if entity_id not in given_up else ():
+            del transitions[transition]
     calm.expiries.clear()
     for counts in (calm.ledger.plain, calm.ledger.asked, calm.ledger.submits):
         counts.update(dict.fromkeys(counts, 1))
@@ -191,7 +191,7 @@ def fail_a_task(found: Evidence) -> None:
 def give_up_too_early(found: Evidence) -> None:
     task = found.tasks[note(found)[1]]
     task.state, task.error_code = "failed", GIVEN_UP
-    found.moves[task.id]["expire"] = TAKEOVER_LIMIT - 1
+    found.transitions[task.id]["expire"] = TAKEOVER_LIMIT - 1
 
 
 def repeat_an_effect_in_silence(found: Evidence) -> None:
@@ -257,7 +257,7 @@ def settle_a_step_twice(found: Evidence) -> None:
 
 
 def succeed_twice(found: Evidence) -> None:
-    found.moves[note(found)[1]]["succeed"] += 1
+    found.transitions[note(found)[1]]["succeed"] += 1
 
 
 def leave_a_run(found: Evidence) -> None:
@@ -266,7 +266,7 @@ def leave_a_run(found: Evidence) -> None:
 
 
 def repair_a_run(found: Evidence) -> None:
-    found.moves[flow(found)[1]]["repair"] += 1
+    found.transitions[flow(found)[1]]["repair"] += 1
 
 
 def leave_an_external_job(found: Evidence) -> None:
@@ -284,7 +284,7 @@ def schedule_twice(found: Evidence) -> None:
 
 
 def leave_a_row_unexplained(found: Evidence) -> None:
-    found.unexplained.append("task x: the row says completed, but its last move ended in pending")
+    found.unexplained.append("task x: the row says completed, but its last transition ended in pending")
 
 
 def meet_an_unexpected_error(found: Evidence) -> None:
@@ -336,10 +336,10 @@ def test_a_broken_promise_is_found(found: Evidence, plant: Callable[[Evidence], 
 def test_allowed_repetitions_are_counted_and_not_reported_as_problems(found: Evidence) -> None:
     submission, charged = charge(found)
     found.ledger.asked[submission.effects[0]] += 1
-    found.moves[charged][UNKNOWN] += 1
+    found.transitions[charged][UNKNOWN] += 1
     _, noted = note(found)
     found.ledger.plain[noted] += 1
-    found.moves[noted]["expire"] += 1
+    found.transitions[noted]["expire"] += 1
     printed, sent = job(found)
     found.ledger.submits[printed.key] += 1
     found.expiries.append(Expiry(sent, "slow", 0))
@@ -352,7 +352,7 @@ def test_a_task_beyond_its_takeover_limit_is_a_dead_letter_and_not_lost(found: E
     before = judge(found).given_up
     task = found.tasks[note(found)[1]]
     task.state, task.error_code = "failed", GIVEN_UP
-    found.moves[task.id]["expire"] = TAKEOVER_LIMIT
+    found.transitions[task.id]["expire"] = TAKEOVER_LIMIT
     verdict = judge(found)
     assert verdict.problems == []
     assert verdict.given_up == before + 1

@@ -1,4 +1,4 @@
-"""The kinds of database that the conformance suite runs on, each with a time that a test moves and tables that it can read.
+"""The kinds of database that the conformance suite runs on, each with a time that a test transitions and tables that it can read.
 
 Both clocks stand still: SQLite's store is given a `ManualClock`; in PostgreSQL the tests replace `treadle_now()` by a
 function that reads a row of theirs, so that not a millisecond passes by itself and both can be compared exactly.
@@ -168,7 +168,7 @@ class Postgres(Database):
         return store
 
     def stop_the_clock(self) -> None:
-        """Replace `treadle_now()` by a clock that only the test moves."""
+        """Replace `treadle_now()` by a clock that only the test transitions."""
         self.admin.execute(
             f'create or replace function "{self.name}".treadle_now() returns bigint language sql stable parallel safe as '
             f"$$ select at from public.treadle_test_clocks where schema = '{self.name}' $$"

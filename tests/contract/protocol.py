@@ -82,8 +82,8 @@ class Bench:
     async def task(self, task_id: str) -> Task:
         return await self.engine.get_task(task_id)
 
-    async def moves(self, task_id: str) -> list[str]:
-        return [move.move for move in await self.engine.kernel.reads.list_moves(task_id)]
+    async def transitions(self, task_id: str) -> list[str]:
+        return [transition.transition for transition in await self.engine.kernel.reads.list_transitions(task_id)]
 
 
 async def until(is_so: Callable[[], bool]) -> None:

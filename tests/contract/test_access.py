@@ -28,7 +28,7 @@ from treadle.model.access import Access, Scope, granted
 from treadle.model.errors import InvalidInput, InvalidName, InvalidPolicy, Unauthorized
 from treadle.testing import ManualClock
 from treadle.testing.clock import SeededIds
-from treadle_conformance.task_steps import UNKNOWN_ID, ids, moves_of
+from treadle_conformance.task_steps import UNKNOWN_ID, ids, transitions_of
 
 READ, ENQUEUE, WORK, APPROVE, OPERATE, PUBLISH, REGISTER, ADMIN = Scope
 SECOND, HOUR = 1_000, 3_600_000
@@ -184,7 +184,7 @@ async def test_a_revoked_token_is_rejected_immediately_and_revoking_is_idempoten
     assert await gate.refusal(secret) == "revoked"
     await gate.advance(SECOND)
     assert await gate.tokens.revoke(revoked.id, actor="eve") == revoked
-    assert moves_of(await store.log.list_moves(revoked.id)) == ["create", "revoke"]
+    assert transitions_of(await store.log.list_transitions(revoked.id)) == ["create", "revoke"]
 
 
 @shared
@@ -225,14 +225,16 @@ async def test_a_token_is_not_looked_up_at_every_use(gate, store, monkeypatch):
 async def test_token_changes_are_logged_with_their_actor(gate, store):
     made = await gate.tokens.create("ci", [READ, WORK], task_lists=["orders"], expires=60, actor="ada")
     await gate.tokens.revoke(made.id, actor="bob")
-    moves = await store.log.list_moves(made.id)
-    assert [(move.move, move.from_state, move.to_state, move.actor) for move in moves] == [
+    transitions = await store.log.list_transitions(made.id)
+    assert [
+        (transition.transition, transition.from_state, transition.to_state, transition.actor) for transition in transitions
+    ] == [
         ("create", "new", "active", "ada"),
         ("revoke", "active", "revoked", "bob"),
     ]
-    assert '"scopes":["read","work"]' in (moves[0].data or "")
+    assert '"scopes":["read","work"]' in (transitions[0].data or "")
     events = await store.log.list_events(0, 2**62, 10)
-    assert [(event.namespace, event.move.move) for event in events] == [("default", "create"), ("default", "revoke")]
+    assert [(event.namespace, event.transition.transition) for event in events] == [("default", "create"), ("default", "revoke")]
 
 
 async def test_secrets_and_digests_are_in_nothing_that_is_shown(gate, store):
@@ -329,7 +331,7 @@ async def test_ended_tokens_are_pruned_after_a_month_and_valid_ones_stay(gate, s
     await gate.advance(KEEP_RECORDS_FOR)
     await Retention(store).prune()
     assert [token.name for token in (await gate.tokens.list(every=True)).tokens] == ["valid"]
-    assert await store.log.list_moves(ended.id) == []
+    assert await store.log.list_transitions(ended.id) == []
     assert (await gate.tokens.find_access(valid)).actor == "valid"
 
 
@@ -420,8 +422,8 @@ async def test_a_closed_session_is_rejected_immediately_and_closing_is_idempoten
     await gate.sessions.close(opened.cookie)
     assert await gate.session_refusal(opened.cookie) == "closed"
     assert (await gate.sessions.find(stays.cookie)).access == stays.access
-    moves = await store.log.list_moves(opened.access.session_id or "")
-    assert [(move.move, move.actor) for move in moves] == [("open", "ada"), ("close", "ada")]
+    transitions = await store.log.list_transitions(opened.access.session_id or "")
+    assert [(transition.transition, transition.actor) for transition in transitions] == [("open", "ada"), ("close", "ada")]
 
 
 async def test_a_session_cannot_be_closed_without_its_cookie(gate, store, clock):

@@ -30,7 +30,7 @@ from treadle.model.outcomes import AwaitingApproval
 from treadle.model.retry import RetryPolicy
 from treadle.model.tasks import NewTask, Task
 from treadle.model.values import decode
-from treadle_conformance.task_steps import MINUTE, claim, claim_one, get, ids, moves_of, put_and_claim
+from treadle_conformance.task_steps import MINUTE, claim, claim_one, get, ids, put_and_claim, transitions_of
 
 
 class RequestContext:
@@ -68,8 +68,8 @@ class RequestContext:
         tended = await self.approvals.tend(task, task.claim)
         return tended.answer.verdict, tended.settlement
 
-    async def moves(self, entity_id: str) -> list[str]:
-        return moves_of(await self.store.log.list_moves(entity_id))
+    async def transitions(self, entity_id: str) -> list[str]:
+        return transitions_of(await self.store.log.list_transitions(entity_id))
 
     async def told(self) -> list[tuple[str, str]]:
         """(event, approval id) of the notifications that are to be sent, oldest first."""
@@ -104,8 +104,8 @@ async def test_asking_parks_the_task_and_stores_the_question_in_one_unit(desk, c
     assert (shown.state, shown.task_id, shown.context) == ("pending", task.id, {"amount": 5})
     assert shown.expires_at.ms == clock.now() + MINUTE
     assert await claim(desk.store) == []
-    (moved,) = await desk.store.log.list_moves(task.id)
-    assert (moved.move, decode(moved.data)["approval_id"]) == ("ask", shown.id)
+    (moved,) = await desk.store.log.list_transitions(task.id)
+    assert (moved.transition, decode(moved.data)["approval_id"]) == ("ask", shown.id)
     assert await desk.told() == []
     await check(desk.store)
 
@@ -128,8 +128,8 @@ async def test_approving_makes_the_task_ready_immediately_with_the_decision(desk
     assert held["checkpoint"] == {"page": 1}
     (decision,) = held["@approvals"]
     assert (decision["by"], decision["reason"], decision["context"], decision["edited"]) == ("ada", "fine", {"amount": 5}, False)
-    assert await desk.moves(task.id) == ["ask", "approve"]
-    assert await desk.moves(shown.id) == ["approve"]
+    assert await desk.transitions(task.id) == ["ask", "approve"]
+    assert await desk.transitions(shown.id) == ["approve"]
     await check(desk.store)
 
 
@@ -139,7 +139,7 @@ async def test_denying_fails_the_task_immediately(desk):
     ended = await get(desk.store, task.id)
     assert (done.state, ended.state, ended.error_code, ended.actor) == ("denied", "failed", "approval_denied", "ada")
     assert decode(ended.error)["message"] == "approval denied by ada: too much"
-    assert await desk.moves(task.id) == ["ask", "deny"]
+    assert await desk.transitions(task.id) == ["ask", "deny"]
     await check(desk.store)
 
 
@@ -161,8 +161,8 @@ async def test_concurrent_decisions_have_one_winner(desk):
     done = [answer for answer in answers if not isinstance(answer, Exception)]
     assert len(done) == 1
     assert {answer.code for answer in answers if isinstance(answer, Refused)} == {"already_decided"}
-    assert len(await desk.moves(shown.id)) == 1
-    assert len(await desk.moves(task.id)) == 2
+    assert len(await desk.transitions(shown.id)) == 1
+    assert len(await desk.transitions(task.id)) == 2
     await check(desk.store)
 
 
@@ -172,7 +172,7 @@ async def test_an_unauthorized_decision_is_refused_naming_the_deciders(desk):
         await desk.approvals.decide(shown.id, "approve", actor="eve", groups=["dev"])
     assert raised.value.code == "may_not_decide"
     assert (await get(desk.store, task.id)).state == "awaiting_approval"
-    assert await desk.moves(shown.id) == []
+    assert await desk.transitions(shown.id) == []
     assert (await desk.approvals.decide(shown.id, "approve", actor="eve", groups=["ops"])).state == "approved"
 
 
@@ -196,7 +196,7 @@ async def test_votes_accumulate_and_each_decider_has_one(desk):
     with raises_code("already_voted", match=r"1 of 2 votes"):
         await desk.approvals.decide(shown.id, "approve", actor="ada")
     assert (await desk.approvals.decide(shown.id, "approve", actor="bob")).state == "approved"
-    assert await desk.moves(shown.id) == ["vote", "approve"]
+    assert await desk.transitions(shown.id) == ["vote", "approve"]
     (decision,) = decode((await get(desk.store, task.id)).checkpoint)["@approvals"]
     assert [each["actor"] for each in decision["votes"]] == ["ada", "bob"]
     await check(desk.store)
@@ -214,8 +214,8 @@ async def test_edits_of_an_approval_reach_the_task(desk):
     await desk.approvals.decide(shown.id, "approve", actor="ada", edits={"amount": 3})
     (decision,) = decode((await get(desk.store, task.id)).checkpoint)["@approvals"]
     assert (decision["context"], decision["edited"]) == ({"amount": 3, "to": "x"}, True)
-    (move,) = await desk.store.log.list_moves(shown.id)
-    assert decode(move.data)["edits"] == {"amount": 3}
+    (transition,) = await desk.store.log.list_transitions(shown.id)
+    assert decode(transition.data)["edits"] == {"amount": 3}
 
 
 async def test_forbidden_and_invalid_edits_are_refused(desk):
@@ -232,7 +232,7 @@ async def test_forbidden_and_invalid_edits_are_refused(desk):
         await desk.approvals.decide(shown.id, "maybe", actor="ada")
     with raises_code("approval_not_found"):
         await desk.approvals.decide(ids.new_id(), "approve", actor="ada")
-    assert await desk.moves(shown.id) == []
+    assert await desk.transitions(shown.id) == []
 
 
 async def test_each_approval_of_a_batch_is_decided_independently(desk):
@@ -252,12 +252,12 @@ async def test_when_its_time_has_passed_the_task_fails(desk, clock):
     task, shown = await desk.ask(expires=60)
     await clock.advance(MINUTE)
     verdict, settled = await desk.wake_and_tend()
-    assert (verdict, settled.move) == (Verdict.DONE, "fail")
+    assert (verdict, settled.transition) == (Verdict.DONE, "fail")
     ended = await get(desk.store, task.id)
     assert (ended.state, ended.error_code) == ("failed", "approval_expired")
     assert decode(ended.error)["message"].startswith("approval expired: nobody decided 'Refund?'")
     assert (await desk.approvals.get(shown.id)).state == "expired"
-    assert await desk.moves(shown.id) == ["expire"]
+    assert await desk.transitions(shown.id) == ["expire"]
     await check(desk.store)
 
 
@@ -266,7 +266,7 @@ async def test_an_expired_approval_can_be_requested_again(telling_desk, clock):
     task, first = await desk.ask(expires=60, on_expiry="ask_again", context={"n": 1})
     await clock.advance(MINUTE)
     verdict, settled = await desk.wake_and_tend()
-    assert (verdict, settled.move) == (Verdict.DONE, "ask")
+    assert (verdict, settled.transition) == (Verdict.DONE, "ask")
     second = await desk.only(task.id)
     assert (second.round, second.previous_id, second.context) == (2, first.id, {"n": 1})
     old = await desk.approvals.get(first.id)
@@ -290,10 +290,10 @@ async def test_people_are_reminded_and_others_brought_in(telling_desk, clock):
         await clock.advance(seconds * 1000)
         _, settled = await desk.wake_and_tend()
         waiting = await get(store, task.id)
-        assert (settled.move, waiting.state) == ("ask", "awaiting_approval")
+        assert (settled.transition, waiting.state) == ("ask", "awaiting_approval")
         seen.append((waiting.wake_at or 0) - clock.now())
     assert seen == [5_000, 15_000, 20_000]
-    assert await desk.moves(shown.id) == ["remind", "escalate", "remind"]
+    assert await desk.transitions(shown.id) == ["remind", "escalate", "remind"]
     assert [event for event, _ in await desk.told()] == [
         "approval.requested",
         "approval.reminder",
@@ -310,9 +310,9 @@ async def test_a_task_examined_too_early_keeps_waiting(desk, clock):
     woken = Park("resume", task.state, 1, 0, 0, checkpoint=task.checkpoint)
     await desk.committer.submit(Unit(seen, woken))
     _, settled = await desk.wake_and_tend()
-    assert settled.move == "ask"
+    assert settled.transition == "ask"
     assert (await get(desk.store, task.id)).wake_at == clock.now() + MINUTE
-    assert await desk.moves(shown.id) == []
+    assert await desk.transitions(shown.id) == []
 
 
 async def test_a_decision_wins_over_a_worker_that_is_about_to_remind(desk, clock):
@@ -343,7 +343,7 @@ async def test_a_vote_that_comes_while_a_worker_reminds_is_not_lost(desk, clock)
 
     desk.approvals._due = slow
     assert (await desk.approvals.tend(taken, taken.claim)).answer.verdict is Verdict.DONE
-    assert (looked, await desk.moves(shown.id)) == (2, ["vote", "remind"])
+    assert (looked, await desk.transitions(shown.id)) == (2, ["vote", "remind"])
     assert len((await desk.only(task.id)).votes) == 1
 
 

@@ -253,7 +253,7 @@ async def test_telemetry_reports_claims_and_settlements(bench: Bench) -> None:
     bench.engine.kernel.telemetry.remove(seen.append)
     told = {type(each).__name__: each for each in seen}
     assert [task.id for task in told["TasksClaimed"].tasks] == [task_id]
-    assert (told["AttemptEnded"].move, told["AttemptEnded"].took) == ("succeed", 3.0)
+    assert (told["AttemptEnded"].transition, told["AttemptEnded"].took) == ("succeed", 3.0)
     assert (told["SettleAnswered"].task_id, told["SettleAnswered"].done) == (task_id, True)
     assert (told["TaskTaken"].task_id, told["TaskSettled"].took_ms) == (task_id, 3000)
 
@@ -306,7 +306,7 @@ async def test_a_task_claimed_for_a_disconnected_caller_is_released(shared: Benc
     gate.opened.set()
     (claimed,) = await asyncio.wait_for(waiting, BOUND)
     assert (claimed.task.id, claimed.task.takeovers) == (task_id, 0)
-    assert await shared.moves(task_id) == ["release"]
+    assert await shared.transitions(task_id) == ["release"]
 
 
 async def test_only_the_task_of_a_disconnected_caller_in_a_shared_claim_is_released(shared: Bench) -> None:
@@ -322,7 +322,7 @@ async def test_only_the_task_of_a_disconnected_caller_in_a_shared_claim_is_relea
     (claimed,) = await asyncio.wait_for(stays, BOUND)
     assert claimed.task.id == ids[0]
     assert (await shared.one(await shared.worker("job"), wait_for=60)).task.id == ids[1]
-    assert [await shared.moves(each) for each in ids] == [[], ["release"]]
+    assert [await shared.transitions(each) for each in ids] == [[], ["release"]]
 
 
 async def test_an_answer_that_a_canceled_caller_never_read_is_released(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -341,7 +341,7 @@ async def test_an_answer_that_a_canceled_caller_never_read_is_released(bench: Be
     with pytest.raises(asyncio.CancelledError):
         await claiming
     await until(lambda: not room._errands)
-    assert await bench.moves(task_id) == ["release"]
+    assert await bench.transitions(task_id) == ["release"]
     assert (await bench.one(await bench.worker("job"))).task.id == task_id
 
 
@@ -354,7 +354,7 @@ async def test_a_caller_that_disconnects_while_waiting_leaves_nothing_behind(ben
     first.cancel()
     task_id = await bench.put("job")
     (claimed,) = await asyncio.wait_for(second, BOUND)
-    assert (claimed.task.id, claimed.claim_version, await bench.moves(task_id)) == (task_id, 1, [])
+    assert (claimed.task.id, claimed.claim_version, await bench.transitions(task_id)) == (task_id, 1, [])
 
 
 async def test_closing_the_engine_lets_all_go_and_holds_nothing(bench: Bench) -> None:

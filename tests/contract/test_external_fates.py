@@ -220,9 +220,9 @@ async def test_a_retry_of_a_job_with_a_known_outcome_does_not_look_it_up(stage: 
     assert (stub.asked, len({token for _, token in stub.started})) == ([], 2)
 
 
-async def unknown_moves(stage: Stage, task_id: str) -> list[dict[str, Any]]:
-    moves = await stage.engine.kernel.reads.list_moves(task_id)
-    return [decode(move.data) for move in moves if move.move == "tool_call.unknown"]
+async def unknown_transitions(stage: Stage, task_id: str) -> list[dict[str, Any]]:
+    transitions = await stage.engine.kernel.reads.list_transitions(task_id)
+    return [decode(transition.data) for transition in transitions if transition.transition == "tool_call.unknown"]
 
 
 async def start_and_die(stage: Stage) -> str:
@@ -253,7 +253,7 @@ async def test_a_submission_of_unknown_outcome_is_logged_and_listed_until_the_se
     if lost_by == "cancel":
         await stage.engine.cancel(task_id)
     (effect,) = (await stage.engine.kernel.effects.list()).effects
-    (logged,) = await unknown_moves(stage, task_id)
+    (logged,) = await unknown_transitions(stage, task_id)
     assert (effect.action, effect.attempt, effect.name, effect.task_id) == ("start", 1, "render", task_id)
     assert (logged["dedupe_key"], logged["idempotency_key"]) == (effect.dedupe_key, effect.idempotency_key)
     if stub.started:
@@ -267,7 +267,7 @@ async def test_a_submission_of_unknown_outcome_is_logged_and_listed_until_the_se
     assert (await stage.task(task_id)).state == "completed"
     assert stub.asked == [effect.dedupe_key]
     assert (await stage.engine.kernel.effects.list()).effects == []
-    assert await unknown_moves(stage, task_id) == [logged]
+    assert await unknown_transitions(stage, task_id) == [logged]
 
 
 @pytest.mark.parametrize("returned", ANSWERS)
@@ -278,7 +278,7 @@ async def test_a_submission_with_an_answer_is_known(stage: Stage, returned: Any)
     task_id = await stage.dispatch()
     await stage.tick(1)
     assert (await stage.engine.kernel.effects.list()).effects == []
-    assert await unknown_moves(stage, task_id) == []
+    assert await unknown_transitions(stage, task_id) == []
 
 
 async def test_each_submission_under_one_token_is_an_attempt_of_its_own(stage: Stage) -> None:
@@ -290,4 +290,4 @@ async def test_each_submission_under_one_token_is_an_attempt_of_its_own(stage: S
     assert {each.attempt for each in effects} == {1, 2}
     assert {each.dedupe_key for each in effects} == {stub.started[0][1]}
     assert len({each.idempotency_key for each in effects}) == 2
-    assert len(await unknown_moves(stage, task_id)) == 2
+    assert len(await unknown_transitions(stage, task_id)) == 2

@@ -241,7 +241,7 @@ async def test_a_job_polled_for_long_costs_constant_space(stage: Stage) -> None:
     assert job.polls == 40
     assert [event.number for event in job.events] == [0, *range(25, 41)]
     assert len(job.events) == RING + 1
-    assert [move.move for move in await stage.engine.kernel.reads.list_moves(task_id)] == ["hand_off"]
+    assert [transition.transition for transition in await stage.engine.kernel.reads.list_transitions(task_id)] == ["hand_off"]
 
 
 async def test_records_are_rebuilt_from_their_events(stage: Stage) -> None:

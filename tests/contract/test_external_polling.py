@@ -50,7 +50,7 @@ async def test_specialist_returning_handle_creates_record(stage: Stage) -> None:
     assert (record.dispatched_at, record.last_polled_at, record.completed_at) == (Instant.of(stage.clock.now()), None, None)
     assert "state" not in ExternalProductionRecord.__struct_fields__
     assert [event.kind for event in job.events] == [DISPATCHED]
-    assert [move.move for move in await stage.engine.kernel.reads.list_moves(task_id)] == ["hand_off"]
+    assert [transition.transition for transition in await stage.engine.kernel.reads.list_transitions(task_id)] == ["hand_off"]
     (stored,) = await stage.engine.kernel.store.records.list_matching(RecordFilter(ENTITY), 10)
     assert stub.started == [({"shape": 7}, read_job(stored).record.token)]
 
@@ -94,7 +94,7 @@ async def test_polling_loop_calls_poll_at_interval(stage: Stage) -> None:
     assert [event.kind for event in job.events] == [DISPATCHED, POLLED, POLLED, RESOLVED]
     (produced,) = await stage.engine.kernel.store.records.list_matching(RecordFilter("render_event"), 10)
     assert (job.render_event_object_id, job.completed_at) == (produced.id, Instant.of(stage.clock.now()))
-    assert [move.move for move in await stage.engine.kernel.reads.list_moves(task_id)] == [
+    assert [transition.transition for transition in await stage.engine.kernel.reads.list_transitions(task_id)] == [
         "hand_off",
         "succeed",
     ]  # polls leave none

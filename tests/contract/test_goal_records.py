@@ -1,4 +1,4 @@
-"""Writes that the database refuses in the goal pipeline: moves outside of the table, and changes of write-once fields."""
+"""Writes that the database refuses in the goal pipeline: transitions outside of the table, and changes of write-once fields."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from treadle.kernel.store.records import ChangeRecord
 from treadle.model.states import GOAL_MACHINES, MACHINES, Machine
 from treadle_conformance.record_steps import get_record, new_record, put_record, write
 
-WRITTEN_ONCE = [machine for machine in GOAL_MACHINES if not machine.moves]
-MOVING = [machine for machine in GOAL_MACHINES if machine.moves]
+WRITTEN_ONCE = [machine for machine in GOAL_MACHINES if not machine.transitions]
+MOVING = [machine for machine in GOAL_MACHINES if machine.transitions]
 
 reachable = pytest.mark.parametrize("database", ["sqlite", "postgres"], indirect=True)
 
@@ -28,8 +28,8 @@ async def test_a_write_once_record_cannot_be_changed(store, machine: Machine) ->
 
 @reachable
 @pytest.mark.parametrize("machine", MOVING, ids=lambda machine: machine.entity)
-async def test_the_database_refuses_every_move_that_is_not_in_the_table(database, store, machine: Machine) -> None:
-    legal = {(source, target) for (source, _), target in machine.moves.items()}
+async def test_the_database_refuses_every_transition_that_is_not_in_the_table(database, store, machine: Machine) -> None:
+    legal = {(source, target) for (source, _), target in machine.transitions.items()}
     for source in machine.states:
         for target in machine.states:
             record = await put_record(store, new_record(entity=machine.entity, state=source))
@@ -45,5 +45,5 @@ async def test_the_database_refuses_every_move_that_is_not_in_the_table(database
 
 def test_the_states_of_the_pipeline_are_those_of_its_words() -> None:
     assert set(MACHINES["objective"].states) == {"NEW", "TODO", "IN_PROGRESS", "BLOCKED", "DONE"}
-    assert MACHINES["workorder"].moves == {("CREATED", "execute"): "EXECUTED"}
-    assert MACHINES["readiness_event"].moves == {("unprocessed", "process"): "processed"}
+    assert MACHINES["workorder"].transitions == {("CREATED", "execute"): "EXECUTED"}
+    assert MACHINES["readiness_event"].transitions == {("unprocessed", "process"): "processed"}

@@ -11,7 +11,7 @@ import pytest
 
 from treadle.kernel.store.queries import Pruned
 from treadle.kernel.store.retention import DAY_FOR, Retention
-from treadle.kernel.store.units import MoveRun, PutRun, Revive, Unit, Verdict
+from treadle.kernel.store.units import PutRun, Revive, RunTransition, Unit, Verdict
 from treadle.kernel.store.verify import verify
 from treadle.model.ids import uuid7
 from treadle.model.runs import Run
@@ -97,14 +97,14 @@ async def test_after_a_long_pause_new_partitions_begin_in_the_future(database, s
     assert (await get(store, task_id)).finished
 
 
-async def test_a_partition_goes_with_its_expired_tasks_and_their_moves(database, store):
+async def test_a_partition_goes_with_its_expired_tasks_and_their_transitions(database, store):
     now = await in_second_partition(store, database)
     for _ in range(5):
         await ended(store, now)
     before = parts(database)
     await when_droppable(database)
     report = await Retention(store).prune()
-    assert (report.trees, report.tasks, report.moves) == (5, 5, 5)
+    assert (report.trees, report.tasks, report.transitions) == (5, 5, 5)
     assert database.rows("finished") == []
     assert database.rows("log") == []
     assert next(name for name in before if before[name]) not in parts(database)
@@ -128,7 +128,7 @@ async def test_a_list_with_a_short_retention_does_not_wait_for_the_partition(dat
     assert (await Retention(store).prune()).tasks == 1
 
 
-async def test_retained_tasks_survive_a_partition_drop_with_their_moves(database, store):
+async def test_retained_tasks_survive_a_partition_drop_with_their_transitions(database, store):
     now = await in_second_partition(store, database)
     for _ in range(20):
         await ended(store, now)
@@ -140,20 +140,22 @@ async def test_retained_tasks_survive_a_partition_drop_with_their_moves(database
     await put(store, new_task(id=id_at(now), root_id=parent, lane=OTHER))
     run_id = id_at(now)
     run = Run(id=run_id, flow_id="f", workflow="w.W", root_id=run_id)
-    await store.commit([Unit(rows=(PutRun(run), MoveRun(run_id, "start", "pending", "running")))])
+    await store.commit([Unit(rows=(PutRun(run), RunTransition(run_id, "start", "pending", "running")))])
     of_run = await ended(store, now, run_id=run_id, root_id=run_id)
-    moves = {task_id: await store.log.list_moves(task_id) for task_id in (failed, elsewhere, audited, parent, of_run, run_id)}
+    transitions = {
+        task_id: await store.log.list_transitions(task_id) for task_id in (failed, elsewhere, audited, parent, of_run, run_id)
+    }
     await when_droppable(database)
     late = id_at(now)
     await put(store, new_task(id=late))
     await settle(store, (await claim_one(store)).claim, succeed())
     await database.clock.advance(2 * MINUTE)
     dropped = await store.retention.drop_expired(Retention(store).rules, 1000)
-    assert (dropped.trees, dropped.tasks, dropped.moves, dropped.more) == (20, 20, 20, True)
+    assert (dropped.trees, dropped.tasks, dropped.transitions, dropped.more) == (20, 20, 20, True)
     assert (await Retention(store).prune()).tasks == 0
     left = {str(row["id"]) for row in database.rows("finished")}
     assert left == {failed, elsewhere, audited, parent, of_run, late}
-    assert {task_id: await store.log.list_moves(task_id) for task_id in moves} == moves
+    assert {task_id: await store.log.list_transitions(task_id) for task_id in transitions} == transitions
     assert (await verify(store)).holds
 
 

@@ -86,7 +86,7 @@ async def test_a_repeated_request_gets_the_first_answer_and_is_done_once(bench: 
     await asyncio.gather(*(bench.workers.complete(*said, {"n": 1}) for _ in range(3)))
     await bench.workers.complete(*said, {"n": 2})
     assert await bench.engine.result(task_id) == {"n": 1}
-    assert await bench.moves(task_id) == ["succeed"]
+    assert await bench.transitions(task_id) == ["succeed"]
     with pytest.raises(ClaimLost):
         await bench.workers.fail(*said, "too late to fail")
 
@@ -215,7 +215,7 @@ async def test_a_failure_is_retried_by_the_policy_of_the_task(bench: Bench) -> N
     await bench.workers.fail(worker_id, task_id, again.claim_version, "no luck", "unlucky")
     await bench.workers.fail(worker_id, task_id, 1, "no luck", "unlucky")  # the first one once more, very late
     task = await bench.task(task_id)
-    assert (task.state, task.error_code, await bench.moves(task_id)) == ("failed", "unlucky", ["retry", "fail"])
+    assert (task.state, task.error_code, await bench.transitions(task_id)) == ("failed", "unlucky", ["retry", "fail"])
 
 
 async def test_a_failure_that_no_retry_can_help_is_final_and_after_wins_over_backoff(bench: Bench) -> None:
@@ -357,7 +357,7 @@ async def test_invalid_reports_are_rejected_and_the_claim_is_still_held(bench: B
         assert caught.value.code == code
         assert isinstance(caught.value, InvalidInput | InvalidHandle)
     assert (await workers.heartbeat(*said)).state == "held"
-    assert await bench.moves(task_id) == []
+    assert await bench.transitions(task_id) == []
 
 
 async def test_lines_are_written_about_the_task(bench: Bench) -> None:

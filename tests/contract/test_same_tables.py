@@ -1,6 +1,6 @@
 """The same random operations on SQLite and PostgreSQL, at the same times, get the same answers and leave the same tables.
 
-Numbers that a store gives (`seq`, lane ids) are compared by what they stand for: the order of an entity's moves, the lane.
+Numbers that a store gives (`seq`, lane ids) are compared by what they stand for: the order of an entity's transitions, the lane.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from treadle.kernel.store.records import (
     RecordFilter,
     TakeMessages,
 )
-from treadle.kernel.store.units import Amend, HoldRun, Keep, MoveRun, PutRun, PutSteps, Revive, Row, RunGuard, Unit
+from treadle.kernel.store.units import Amend, HoldRun, Keep, PutRun, PutSteps, Revive, Row, RunGuard, RunTransition, Unit
 from treadle.kernel.store.verify import verify
 from treadle.model.names import Lane
 from treadle.model.records import EffectOutcome, Message, Record
@@ -233,8 +233,10 @@ class Operator:
             elif self.dice.random() < 0.5:
                 units.append(Unit(seen(task), cancel(), self.new_tasks(1)))
             else:
-                move, hold = ("resume", 0) if task.hold else ("pause", 8)
-                units.append(Unit(seen(task), park(task, move, hold=hold, actor="ann", delay=self.dice.choice((None, 3_000)))))
+                transition, hold = ("resume", 0) if task.hold else ("pause", 8)
+                units.append(
+                    Unit(seen(task), park(task, transition, hold=hold, actor="ann", delay=self.dice.choice((None, 3_000))))
+                )
         await self.twins.commit(units)
 
     async def repeat(self) -> None:
@@ -253,7 +255,7 @@ class Operator:
         run = Run(id=run_id, kind="function", flow_id="1", workflow="pay", root_id=run_id, idempotency_key=key)
         if parent is not None:
             run = Run(**asdict(run) | {"parent_id": parent.id, "parent_step_id": self.ids.new_id(), "root_id": parent.root_id})
-        rows = (PutRun(run), MoveRun(run_id, "start", "pending", "running"))
+        rows = (PutRun(run), RunTransition(run_id, "start", "pending", "running"))
         own = NewTask(id=self.ids.new_id(), lane=WORK, run_id=run_id, root_id=run.root_id, limit_key=self.dice.choice((None, "l")))
         await self.twins.commit([Unit(tasks=(own,), rows=rows)])
 
@@ -274,12 +276,14 @@ class Operator:
         record = dice.choice(known)
         if dice.random() < 0.3:
             return PutItems(record.id, tuple((dice.choice("abÄ"), dice.choice((None, "1", "2"))) for _ in range(3)))
-        moves = [(move, target) for (source, move), target in machine.moves.items() if source == record.state]
-        if not moves or dice.random() < 0.3:
+        transitions = [
+            (transition, target) for (source, transition), target in machine.transitions.items() if source == record.state
+        ]
+        if not transitions or dice.random() < 0.3:
             return ChangeRecord(record.id, record.version + dice.choice((0, 0, 0, 1)), '{"edited":1}')
-        move, target = dice.choice(moves)
+        transition, target = dice.choice(transitions)
         ended = target in machine.final
-        return ChangeRecord(record.id, record.version, "{}", move, record.state, target, ended, "ann", '{"why":1}')
+        return ChangeRecord(record.id, record.version, "{}", transition, record.state, target, ended, "ann", '{"why":1}')
 
     async def tell(self) -> None:
         runs, units = await self.runs(), []
@@ -324,7 +328,7 @@ class Operator:
                 waits = Await(run.id, self.dice.randint(0, 3), added=1)
                 return Unit(task.claim, park(task, delay=MINUTE), run=guard, rows=(step, taken, waits))
             case _:
-                moved = (MoveRun(run.id, "succeed", "running", "completed"),) if run.state == "running" else ()
+                moved = (RunTransition(run.id, "succeed", "running", "completed"),) if run.state == "running" else ()
                 return Unit(task.claim, succeed(), run=guard, rows=(taken, *moved))
 
     async def pause(self) -> None:
@@ -357,5 +361,8 @@ async def test_the_same_random_operations_leave_the_same_tables(request, tmp_pat
 
 
 def strip(history: Any) -> Any:
-    moves = [{name: getattr(move, name) for name in move.__struct_fields__ if name != "seq"} for move in history.moves]
-    return (history.entity, history.entity_id, history.state, history.version, moves)
+    transitions = [
+        {name: getattr(transition, name) for name in transition.__struct_fields__ if name != "seq"}
+        for transition in history.transitions
+    ]
+    return (history.entity, history.entity_id, history.state, history.version, transitions)

@@ -17,7 +17,7 @@ from treadle.kernel.store.ports import Store
 from treadle.kernel.store.queries import TaskFilter
 from treadle.kernel.triggers import Prepared
 from treadle.model.clock import as_text
-from treadle.model.errors import IllegalMove, InvalidInput, InvalidName, InvalidPolicy, InvalidSchedule
+from treadle.model.errors import IllegalTransition, InvalidInput, InvalidName, InvalidPolicy, InvalidSchedule
 from treadle.model.names import SCHEDULE
 from treadle.model.schedules import Started
 from treadle.model.values import decode
@@ -82,7 +82,7 @@ async def test_a_schedule_that_ticks_for_long_leaves_one_live_task_and_a_small_r
     schedule = await timing.schedules.get("tidy")
     assert schedule.task_id == live[0].id
     assert len(schedule.recent) == 20
-    assert await timing.store.log.list_moves(schedule.id) == []
+    assert await timing.store.log.list_transitions(schedule.id) == []
 
 
 async def test_a_one_time_schedule_ends_after_its_tick(timing: Timing) -> None:
@@ -320,8 +320,12 @@ async def test_an_edit_takes_effect_immediately_and_drops_the_old_ticks(timing: 
     assert decode((await timing.started())[-1].payload)["n"] == 2
     made = await timing.schedules.edit("report", cron="@hourly", zone="Asia/Kolkata")
     assert made.when.every_for is None
-    moves = await timing.store.log.list_moves(made.id)
-    assert [(move.move, move.actor) for move in moves] == [("edit", "ada"), ("edit", "python"), ("edit", "python")]
+    transitions = await timing.store.log.list_transitions(made.id)
+    assert [(transition.transition, transition.actor) for transition in transitions] == [
+        ("edit", "ada"),
+        ("edit", "python"),
+        ("edit", "python"),
+    ]
     await timing.check()
 
 
@@ -366,7 +370,7 @@ async def test_a_removed_schedule_fires_nothing_and_its_name_is_free(timing: Tim
     assert removed.state == "removed"
     await timing.turns(2 * MINUTE, MINUTE)
     assert await timing.started() == []
-    with pytest.raises(IllegalMove):
+    with pytest.raises(IllegalTransition):
         await timing.schedules.pause(removed.id)
     await timing.schedules.create("report", every=60, task="job")
     await timing.check()
@@ -379,8 +383,8 @@ async def test_run_now_starts_one_more_and_leaves_the_ticks_alone(timing: Timing
     assert (await timing.started())[0].id == started.id
     again = await timing.schedules.get("report")
     assert (again.cursor, again.fired) == (made.cursor, 1)
-    (_, fire) = await timing.store.log.list_moves(made.id)
-    assert (fire.move, fire.actor, decode(fire.data)["started"]) == ("fire", "ada", [started.id])
+    (_, fire) = await timing.store.log.list_transitions(made.id)
+    assert (fire.transition, fire.actor, decode(fire.data)["started"]) == ("fire", "ada", [started.id])
     await timing.schedules.resume("report")
     await timing.turns(MINUTE, MINUTE)
     assert (await timing.schedules.get("report")).skipped == 1  # what was run by hand goes on

@@ -20,7 +20,7 @@ from treadle.kernel.store.queries import TaskFilter
 from treadle.kernel.telemetry.events import WatcherBack, WatcherTrouble
 from treadle.kernel.watchers.decide import Content, Fetched, Scan
 from treadle.kernel.watchers.scan import PAGE, ROTATE
-from treadle.model.errors import IllegalMove, InvalidInput, InvalidWatcher
+from treadle.model.errors import IllegalTransition, InvalidInput, InvalidWatcher
 from treadle.model.names import WATCHER
 from treadle.model.values import decode
 from treadle.model.watchers import Item, Source
@@ -272,8 +272,8 @@ async def test_empty_scans_leave_little_behind(timing: Timing, inbox: Path) -> N
     assert watcher.version <= 4
     live = await timing.store.tasks.list_matching(TaskFilter(kind=WATCHER), 100)
     assert [task.id for task in live] == [watcher.task_id]
-    assert len(await timing.store.log.list_moves(live[0].id)) <= ROTATE
-    assert await timing.store.log.list_moves(made.task_id or "") == []
+    assert len(await timing.store.log.list_transitions(live[0].id)) <= ROTATE
+    assert await timing.store.log.list_transitions(made.task_id or "") == []
     await timing.check()
 
 
@@ -539,7 +539,7 @@ async def test_a_resumed_watcher_reports_changes_made_while_paused(timing: Timin
     (inbox / "a").touch()
     await again(timing, 3)
     assert await timing.started() == []
-    with pytest.raises(IllegalMove):
+    with pytest.raises(IllegalTransition):
         await timing.watchers.look("inbox")
     await timing.watchers.resume("inbox")
     await timing.look()
@@ -571,7 +571,7 @@ async def test_edits_and_removal_take_effect_immediately(timing: Timing, inbox: 
     assert (await timing.looker.run(task)).verdict == "claim_lost"
     await again(timing, 2)
     assert await timing.started() == []
-    assert [move.move for move in await timing.store.log.list_moves(made.id)] == ["edit", "remove"]
+    assert [transition.transition for transition in await timing.store.log.list_transitions(made.id)] == ["edit", "remove"]
     await timing.check()
 
 

@@ -124,8 +124,8 @@ class Scene:
         except StoreError:
             return False
 
-    async def moves(self, task_id: str) -> list[str]:
-        return [move.move for move in await self.engine.kernel.reads.list_moves(task_id)]
+    async def transitions(self, task_id: str) -> list[str]:
+        return [transition.transition for transition in await self.engine.kernel.reads.list_transitions(task_id)]
 
     async def check(self, checked: int) -> None:
         """The log explains every row, and there are so many."""

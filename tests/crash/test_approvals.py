@@ -96,7 +96,7 @@ async def test_a_restarted_server_immediately_resumes_its_tasks(scene: Scene, na
     (ended,) = await scene.finished([task.id])
     assert (ended.state, ended.attempt, ended.takeovers) == ("completed", 2, 1)
     assert ended.claimed_at < lease_ends_at  # the new worker recovers it, or the lease sidecar of the dead one has freed it
-    assert await scene.moves(task.id) == ["expire", "succeed"]
+    assert await scene.transitions(task.id) == ["expire", "succeed"]
     await scene.check(1)
 
 

@@ -160,7 +160,7 @@ async def test_a_store_that_is_backed_up_under_load_continues_elsewhere(
                 ended = await restored.finished([held, ordered, *before])
                 assert {task.state for task in ended} == {"completed"}
                 # The holder at the time of the backup is not there: its task is taken over when its lease expires.
-                assert await restored.moves(held) == ["expire", "succeed"]
+                assert await restored.transitions(held) == ["expire", "succeed"]
                 # A key of before means the same task; one of after is unknown, and its task is made again.
                 assert (await engine.enqueue("note", idempotency_key="order-1")).id == ordered
                 again = await engine.enqueue("note", idempotency_key="order-2")
@@ -174,7 +174,7 @@ async def test_a_store_that_is_backed_up_under_load_continues_elsewhere(
                 assert len({key for _, _, key in service.calls}) == 4  # a service that deduplicates did each once
                 for run, told in ((repeated, {"step-0": 1}), (refused, {"step-0": 1})):
                     (task,) = await engine.kernel.reads.list_tasks(kind="function", run_id=run)
-                    assert doubts(await engine.kernel.reads.list_moves(task.id)) == told
+                    assert doubts(await engine.kernel.reads.list_transitions(task.id)) == told
                 await restored.finished([again.id])
                 await until(restored.nothing_is_left, worker)
                 assert (await engine.kernel.verify()).problems == ()

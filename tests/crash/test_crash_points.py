@@ -27,13 +27,15 @@ KILLED = -signal.SIGKILL
 def test_every_named_point_is_died_at() -> None:
     """`leave.*` is passed only when two advance one run at once, or while it is paused: see the tests of runs. `fire.*`,
     `look.*` and `alert.*` are those of schedules, watchers and alerts, `function.*` those of functions, `thread.*` those of
-    LangGraph's checkpoints, `move.*` those of namespaces, `partitions.*` those of PostgreSQL's roles: see their tests.
+    LangGraph's checkpoints, `transition.*` those of namespaces, `partitions.*` those of PostgreSQL's roles: see their tests.
     """
     here = {*ENQUEUE_POINTS, *WORKER_POINTS, *ADVANCE_POINTS, *OPERATOR_POINTS, *EFFECT_POINTS, *EXTERNAL_POINTS}
     assert here >= {
         point
         for point in POINTS
-        if not point.startswith(("leave.", "fire.", "look.", "alert.", "function.", "thread.", "stream.", "move.", "partitions."))
+        if not point.startswith(
+            ("leave.", "fire.", "look.", "alert.", "function.", "thread.", "stream.", "transition.", "partitions.")
+        )
     }
 
 
@@ -70,16 +72,16 @@ async def test_the_work_of_a_worker_that_dies_is_finished_by_another(scene: Scen
     by = Counter(pid for _, _, _, pid in scene.effects())
     assert by[second.pid] > 0
     assert {task_id for _, task_id, _, _ in scene.effects()} == set(ids)
-    histories = await asyncio.gather(*(scene.moves(task.id) for task in tasks))
-    for task, moves in zip(tasks, histories, strict=True):
+    histories = await asyncio.gather(*(scene.transitions(task.id) for task in tasks))
+    for task, transitions in zip(tasks, histories, strict=True):
         # The lease sidecar releases what had not started, unless the test ends the lease before.
-        assert moves in (["expire"] * task.takeovers + ["succeed"], ["release", "succeed"])
-        assert task.claim_version == len(moves)
-    taken_over = sum("expire" in moves for moves in histories)
+        assert transitions in (["expire"] * task.takeovers + ["succeed"], ["release", "succeed"])
+        assert task.claim_version == len(transitions)
+    taken_over = sum("expire" in transitions for transitions in histories)
     if point == "settle.after_commit":
         assert sum(decode(task.result)["pid"] == first.pid for task in tasks) >= count
     elif point != "wake.after":
-        assert any(moves[0] != "succeed" for moves in histories)
+        assert any(transitions[0] != "succeed" for transitions in histories)
     # At least once: only what was under way when the first died may have happened twice.
     assert len(scene.effects()) <= len(ids) + taken_over
     await scene.check(size)

@@ -19,7 +19,7 @@ from tests.limits import BOUND
 
 from treadle.kernel.effects.decide import Effect
 from treadle.model.errors import RunFailed
-from treadle.model.tasks import Move
+from treadle.model.tasks import Transition
 from treadle.model.values import decode
 
 EFFECT_POINTS = ("effect.before_begin", "effect.begun", "effect.made", "effect.recorded")
@@ -72,23 +72,25 @@ def service() -> Iterator[EffectServer]:
     server.close()
 
 
-def doubts(moves: list[Move]) -> Counter[str]:
+def doubts(transitions: list[Transition]) -> Counter[str]:
     """How often the log says of each step that nobody knew."""
-    said = [decode(move.data) for move in moves if move.move == "tool_call.unknown"]
+    said = [decode(transition.data) for transition in transitions if transition.transition == "tool_call.unknown"]
     return Counter(each["action"].replace("pay-", "step-") for each in said)
 
 
-async def die_and_take_over(scene: Scene, service: EffectServer, name: str, crash_at: str) -> tuple[list[Move], dict[str, Any]]:
-    """The moves and the result of a task whose first worker dies there."""
+async def die_and_take_over(
+    scene: Scene, service: EffectServer, name: str, crash_at: str
+) -> tuple[list[Transition], dict[str, Any]]:
+    """The transitions and the result of a task whose first worker dies there."""
     task = await scene.engine.enqueue(name, {"url": service.url, "steps": STEPS})
     first = scene.start("worker", "--crash-at", crash_at)
     await scene.died(first)
     await scene.start_worker()
     (ended,) = await scene.finished([task.id])
     assert ended.state == "completed"
-    moves = await scene.engine.kernel.reads.list_moves(task.id)
+    transitions = await scene.engine.kernel.reads.list_transitions(task.id)
     # What must hold wherever it died: no effect without a reason, one at a service that deduplicates, and a log that explains it.
-    told = doubts(moves)
+    told = doubts(transitions)
     for number in range(STEPS):
         step = f"step-{number}"
         assert 1 <= service.made[step] <= 1 + told[step]
@@ -99,7 +101,7 @@ async def die_and_take_over(scene: Scene, service: EffectServer, name: str, cras
         assert [row.status for row in rows].count("succeeded") == 1
     assert len({key for _, key, _ in service.calls}) == len(service.calls)
     await scene.check(1)
-    return moves, decode(ended.result)
+    return transitions, decode(ended.result)
 
 
 @pytest.mark.parametrize(
@@ -109,7 +111,7 @@ async def die_and_take_over(scene: Scene, service: EffectServer, name: str, cras
 async def test_a_step_has_one_effect_or_a_logged_unknown_outcome(
     scene: Scene, service: EffectServer, point: str, count: int, name: str
 ) -> None:
-    moves, result = await die_and_take_over(scene, service, name, f"{point}:{count}")
+    transitions, result = await die_and_take_over(scene, service, name, f"{point}:{count}")
     died_in, other = f"step-{count - 1}", f"step-{2 - count}"
     assert service.made[died_in] == (2 if point == "effect.made" else 1)
     assert service.made[other] == 1
@@ -118,8 +120,8 @@ async def test_a_step_has_one_effect_or_a_logged_unknown_outcome(
     attempts = {each["step"]: each["attempt"] for each in result["receipts"]}
     assert attempts == {step: 1 if kept else 2 for step, kept in first_made.items()}
     # Nothing found of a lost attempt counts as unknown too: only an outcome is proof.
-    assert doubts(moves) == Counter(step for step, kept in first_made.items() if not kept)
-    found = [decode(move.data) for move in moves if move.move == "tool_call.unknown"]
+    assert doubts(transitions) == Counter(step for step, kept in first_made.items() if not kept)
+    found = [decode(transition.data) for transition in transitions if transition.transition == "tool_call.unknown"]
     said = {each["action"].replace("pay-", "step-"): each["found"] for each in found}
     if point in ("effect.begun", "effect.made"):
         assert said[died_in] == "unknown"
@@ -127,9 +129,9 @@ async def test_a_step_has_one_effect_or_a_logged_unknown_outcome(
 
 @pytest.mark.parametrize("point", OTHER_POINTS)
 async def test_elsewhere_no_effect_is_made_twice(scene: Scene, service: EffectServer, point: str) -> None:
-    moves, result = await die_and_take_over(scene, service, "pay", point)
+    transitions, result = await die_and_take_over(scene, service, "pay", point)
     assert service.made == {"step-0": 1, "step-1": 1}
-    names = [move.move for move in moves]
+    names = [transition.transition for transition in transitions]
     released = point == "claim.after" and names[0] == "release"  # by the lease sidecar, if it was started when the worker died
     before = point in ("claim.after", "handler.before") and not released
     assert [each["attempt"] for each in result["receipts"]] == ([2, 2] if before else [1, 1])
@@ -158,7 +160,7 @@ async def test_ten_effects_of_a_function_killed_at_any_write_happen_once_or_are_
     steps = [f"step-{each}" for each in range(FUNCTION_STEPS)]
     assert await scene.engine.run_result(started, timeout=BOUND) == steps
     (task,) = await scene.engine.kernel.reads.list_tasks(kind="function", run_id=started.id)
-    told = doubts(await scene.engine.kernel.reads.list_moves(task.id))
+    told = doubts(await scene.engine.kernel.reads.list_transitions(task.id))
     assert sum(told.values()) <= 1
     for step in steps:
         assert 1 <= service.made[step] <= 1 + told[step]
@@ -200,7 +202,7 @@ async def test_effects_of_a_function_killed_between_writes_happen_once_even_when
     await scene.start_worker()
     assert await scene.engine.run_result(run, timeout=BOUND) == [f"step-{each}" for each in range(FUNCTION_STEPS)]
     (task,) = await scene.engine.kernel.reads.list_tasks(kind="function", run_id=run.id)
-    told = doubts(await scene.engine.kernel.reads.list_moves(task.id))
+    told = doubts(await scene.engine.kernel.reads.list_transitions(task.id))
     for each in range(FUNCTION_STEPS):
         step = f"step-{each}"
         assert 1 <= service.made[step] <= 1 + told[step]

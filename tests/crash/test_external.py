@@ -81,9 +81,9 @@ async def test_a_job_submitted_but_not_recorded_is_found_and_reattached(scene: S
     stored = await scene.engine.kernel.store.records.find(shown.id)
     assert stored is not None
     assert (shown.external_job_id, read_job(stored).record.token) == (job["id"], job["token"])
-    moves = await scene.engine.kernel.reads.list_moves(ended.id)
-    assert [move.move for move in moves] == ["tool_call.unknown", "expire", "hand_off", "succeed"]
-    assert decode(moves[2].data)["reattached"] is True
+    transitions = await scene.engine.kernel.reads.list_transitions(ended.id)
+    assert [transition.transition for transition in transitions] == ["tool_call.unknown", "expire", "hand_off", "succeed"]
+    assert decode(transitions[2].data)["reattached"] is True
     assert (await scene.engine.kernel.verify()).problems == ()
 
 
@@ -91,7 +91,7 @@ async def test_a_job_that_cannot_be_looked_up_has_an_unknown_outcome_and_is_not_
     ended = await crash_and_go_on(scene, farm, "external.after_start", "blind_farm")
     assert (ended.state, ended.error_code) == ("failed", "external_outcome_unknown")
     assert len(farm.farm.jobs) == 1
-    assert await scene.moves(ended.id) == ["tool_call.unknown", "expire", "fail"]
+    assert await scene.transitions(ended.id) == ["tool_call.unknown", "expire", "fail"]
     assert "the service may or may not have the job" in (await scene.engine.why(ended.id)).text
     tokens = {job["token"] for job in farm.farm.jobs.values()}
     await scene.engine.retry(ended.id)  # an operator has looked, and wants it again: another token (D31)
@@ -114,14 +114,14 @@ async def test_a_job_is_resubmitted_under_the_same_token_to_a_deduplicating_serv
     ended = await crash_and_go_on(scene, farm, "external.after_start", "deduping_farm")
     assert ended.state == "completed"
     assert len(farm.farm.jobs) == 1
-    assert await scene.moves(ended.id) == ["tool_call.unknown", "expire", "hand_off", "succeed"]
+    assert await scene.transitions(ended.id) == ["tool_call.unknown", "expire", "hand_off", "succeed"]
 
 
 async def test_a_worker_that_dies_before_submitting_leaves_nothing_at_the_service(scene: Scene, farm: FarmServer) -> None:
     ended = await crash_and_go_on(scene, farm, "external.before_start", "farm")
     assert ended.state == "completed"
     assert len(farm.farm.jobs) == 1
-    assert await scene.moves(ended.id) == ["tool_call.unknown", "expire", "hand_off", "succeed"]
+    assert await scene.transitions(ended.id) == ["tool_call.unknown", "expire", "hand_off", "succeed"]
 
 
 @pytest.mark.parametrize("count", [1, 2])

@@ -131,7 +131,7 @@ async def test_an_objective_resubmitted_after_a_crash_is_created_once(
     (made,) = await scene.engine.goals.objectives.list()
     start_roles(scene, topology, ROLES)
     trails = await ended(scene, made)
-    assert [move.move for move in trails[0].moves] == ["approve", "schedule", "pass"]
+    assert [transition.transition for transition in trails[0].transitions] == ["approve", "schedule", "pass"]
     await check(scene, trails)
 
 

@@ -38,7 +38,7 @@ async def test_tasks_of_a_killed_worker_that_had_not_started_are_released_withou
     ended = {task.id: task for task in await scene.finished(tasks)}
     assert {(task.takeovers, task.attempt) for task in ended.values() if task.id != started} == {(0, 1)}
     assert (ended[started].takeovers, ended[started].attempt) == (1, 2)
-    assert [await scene.moves(task_id) for task_id in tasks if task_id != started] == [["release", "succeed"]] * 9
+    assert [await scene.transitions(task_id) for task_id in tasks if task_id != started] == [["release", "succeed"]] * 9
     assert second.exit_code is None
     await scene.check(10)
 

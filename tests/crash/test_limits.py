@@ -64,7 +64,7 @@ async def test_a_crashed_holders_place_comes_back_with_its_lease(scene: Scene) -
     await scene.finished(task_ids)
     await until(lambda: [task_id for _, task_id, _, _ in scene.effects("begin")].count(slow.id) == 2, *children)
     assert most_at_once(scene) <= LIMIT
-    assert await scene.moves(slow.id) == ["expire"]
+    assert await scene.transitions(slow.id) == ["expire"]
     assert await scene.engine.kernel.store.operators.list_admitted("default", "customer:42", 10) == [slow.id]
     await scene.engine.cancel(slow)
     await scene.check(31)

@@ -139,15 +139,15 @@ async def test_a_commit_with_a_lost_answer_is_resent_and_applied_once(
         found = {task.id: task for task in await direct.list_tasks(name="flaky", limit=1000)}
         assert set(found) == {task.id for task in tasks}  # none lost, and none there twice
         for number, task in enumerate(tasks):
-            moves = [move.move for move in await direct.kernel.reads.list_moves(task.id)]
+            transitions = [transition.transition for transition in await direct.kernel.reads.list_transitions(task.id)]
             # Tasks claimed for a worker that never received them are released, or their lease expires, without having run.
             once = ["retry", "succeed"] if number % 3 == 0 else ["succeed"]
-            assert moves == once or {"expire", "release"} & set(moves)
-            assert moves.count("succeed") == 1
-            most = len(once) if moves == once else len(moves) - moves.count("release")
-            assert ran[task.id] == most if moves == once else ran[task.id] <= most, (moves, ran[task.id])
+            assert transitions == once or {"expire", "release"} & set(transitions)
+            assert transitions.count("succeed") == 1
+            most = len(once) if transitions == once else len(transitions) - transitions.count("release")
+            assert ran[task.id] == most if transitions == once else ran[task.id] <= most, (transitions, ran[task.id])
         (own,) = await direct.kernel.reads.list_tasks(kind="function", run_id=run.id)
-        lost = [move.move for move in await direct.kernel.reads.list_moves(own.id)].count("expire")
+        lost = [transition.transition for transition in await direct.kernel.reads.list_transitions(own.id)].count("expire")
         assert set(steps) == set(range(5))
         assert steps.total() <= 5 + lost
 

@@ -75,7 +75,7 @@ async def test_work_of_a_machine_that_vanishes_restarts_before_its_lease_expires
                     far.plug_in()  # the worker lives, and finds that it has lost the task
                     await first.told("LeaseLost")
                     assert [pid for _, _, _, pid in scene.effects("end")] == [second.pid]
-                    assert await scene.moves(task.id) == ["expire", "succeed"]
+                    assert await scene.transitions(task.id) == ["expire", "succeed"]
                     await scene.check(1)
                 finally:
                     first.destroy()

@@ -28,9 +28,9 @@ async def test_a_task_with_an_undelivered_or_unsettled_claim_is_done_by_another_
     if point == "settle.after_commit":  # it says so again, through another process, and is told that it is done
         await scene.engine.kernel.remote_workers.complete(owner_id, task_id, 1, {"pid": 0})
         assert decode(finished.result) == {"pid": doomed.pid}
-        assert await scene.moves(task_id) == ["succeed"]
+        assert await scene.transitions(task_id) == ["succeed"]
     else:
         assert decode(finished.result) == {"pid": other.pid}
         assert (finished.claim_version, finished.takeovers) == (2, 1)
-        assert await scene.moves(task_id) == ["expire", "succeed"]
+        assert await scene.transitions(task_id) == ["expire", "succeed"]
     await scene.check(1)

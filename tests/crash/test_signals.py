@@ -25,7 +25,7 @@ async def test_a_task_of_a_killed_worker_is_completed_once_by_another(scene: Sce
     second = await scene.start_worker()
     (ended,) = await scene.finished([task.id])
     assert (ended.state, decode(ended.result), ended.takeovers) == ("completed", {"pid": second.pid}, 1)
-    assert await scene.moves(task.id) == ["expire", "succeed"]
+    assert await scene.transitions(task.id) == ["expire", "succeed"]
     assert scene.effects() == [
         ("start", task.id, 1, first.pid),
         ("start", task.id, 2, second.pid),
@@ -89,7 +89,7 @@ async def test_a_worker_that_slept_past_its_lease_has_its_late_result_refused(sc
     scene.go.touch()
     first.send(signal.SIGCONT)
     dropped = await first.told("ResultDropped")
-    assert (dropped["task_id"], dropped["move"]) == (task.id, "succeed")
+    assert (dropped["task_id"], dropped["transition"]) == (task.id, "succeed")
     assert scene.effects() == [
         ("start", task.id, 1, first.pid),
         ("start", task.id, 2, second.pid),
@@ -97,7 +97,7 @@ async def test_a_worker_that_slept_past_its_lease_has_its_late_result_refused(sc
         ("end", task.id, 1, first.pid),
     ]
     assert await scene.engine.get_task(task) == ended
-    assert await scene.moves(task.id) == ["expire", "succeed"]
+    assert await scene.transitions(task.id) == ["expire", "succeed"]
     await scene.check(1)
     first.send(signal.SIGTERM)
     assert await first.ended() == 0
@@ -131,7 +131,7 @@ async def test_sigterm_releases_tasks_that_do_not_finish_in_time(scene: Scene, n
     second = await scene.start_worker()
     (ended,) = await scene.finished([task.id])
     assert (decode(ended.result), ended.attempt, ended.takeovers) == ({"pid": second.pid}, 2, 0)
-    assert await scene.moves(task.id) == ["release", "succeed"]
+    assert await scene.transitions(task.id) == ["release", "succeed"]
     await scene.check(1)
 
 

@@ -53,7 +53,7 @@ async def test_work_of_a_killed_worker_restarts_before_its_lease_expires(scene: 
     (dead,) = [each for each in await scene.engine.kernel.store.servers.list_all() if each.pid == first.pid]
     now = await scene.engine.kernel.store.now()
     assert (dead.evidence, shown_server_state(dead, now), dead.running) == ("process", "lost", 0)
-    assert await scene.moves(task.id) == ["expire", "succeed"]
+    assert await scene.transitions(task.id) == ["expire", "succeed"]
     await scene.check(1)
 
 

@@ -19,7 +19,7 @@ from treadle.dispatch import (
     TaskStatus,
     WorkerUnavailable,
 )
-from treadle.model.errors import ClaimLost, IllegalMove, InvalidInput, InvalidName, InvalidPolicy, Refused
+from treadle.model.errors import ClaimLost, IllegalTransition, InvalidInput, InvalidName, InvalidPolicy, Refused
 
 NOBODY = "0198c3de-7a10-7c3e-b2a4-5d1f0c9e8a77"
 
@@ -414,17 +414,17 @@ async def test_stopping_releases_claimed_tasks(coordinator):
     assert (server.name, server.state, server.service_name) == ("worker-1", "stopped", "dispatch")
 
 
-async def test_illegal_moves_are_refused(coordinator):
+async def test_illegal_transitions_are_refused(coordinator):
     task = await running(coordinator)
     await coordinator.update_status(task.id, "completed")
-    with pytest.raises(IllegalMove):
+    with pytest.raises(IllegalTransition):
         await coordinator.update_status(task.id, "failed", "no")
-    with pytest.raises(IllegalMove):
+    with pytest.raises(IllegalTransition):
         await coordinator.cancel(task.id)
-    with pytest.raises(IllegalMove):
+    with pytest.raises(IllegalTransition):
         await coordinator.retry(task.id)
     other = await running(coordinator)
-    with pytest.raises(IllegalMove):
+    with pytest.raises(IllegalTransition):
         await coordinator.retry(other.id)
 
 

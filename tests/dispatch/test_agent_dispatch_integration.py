@@ -78,7 +78,11 @@ async def test_verify_all_status_transitions(coordinator, engine, scene):
     await coordinator.update_status(task_id, "completed")
     await note()
     assert seen == ["pending", "running", "failed", "pending", "running", "completed"]
-    assert [move.move for move in await engine.kernel.reads.list_moves(task_id)] == ["fail", "requeue", "succeed"]
+    assert [transition.transition for transition in await engine.kernel.reads.list_transitions(task_id)] == [
+        "fail",
+        "requeue",
+        "succeed",
+    ]
 
 
 async def test_verify_database_updates(shared):
@@ -265,7 +269,10 @@ async def test_worker_crashes_during_execution(mode, kind, request, tmp_path):
             assert again is not None
             assert (again.status, again.attempts, again.metadata["worker_id"]) == (TaskStatus.RUNNING, 0, "worker-2")
             await coordinator.update_status(task_id, "completed")
-        assert [move.move for move in await engine.kernel.reads.list_moves(task_id)] == ["expire", "succeed"]
+        assert [transition.transition for transition in await engine.kernel.reads.list_transitions(task_id)] == [
+            "expire",
+            "succeed",
+        ]
         assert (await engine.kernel.verify()).problems == ()
 
 
@@ -303,7 +310,10 @@ async def test_jobs_of_a_coordinator_that_was_killed_are_free_before_their_lease
         (dead,) = [each for each in await engine.kernel.store.servers.list_all() if each.pid == process.pid]
         assert (dead.state, dead.evidence) == ("stopped", evidence)
         await coordinator.update_status(task_id, "completed")
-        assert [move.move for move in await engine.kernel.reads.list_moves(task_id)] == ["expire", "succeed"]
+        assert [transition.transition for transition in await engine.kernel.reads.list_transitions(task_id)] == [
+            "expire",
+            "succeed",
+        ]
 
 
 async def test_task_stays_in_running_state_while_its_worker_renews_the_lease(shared):

@@ -89,7 +89,7 @@ async def test_a_form_needs_the_token_of_its_page_and_returns_to_it(client, engi
     assert (done.status_code, done.headers["location"]) == (303, where)
     assert f"path={PREFIX}" in done.headers["set-cookie"]
     assert (await engine.get_task(task)).shown_state == "paused"
-    assert "ada" in [move.actor for move in await engine.kernel.store.log.list_moves(task)]
+    assert "ada" in [transition.actor for transition in await engine.kernel.store.log.list_transitions(task)]
     foreign = await client.post(act, data={"csrf": csrf}, headers={"origin": "https://evil.example"})
     assert foreign.status_code in (303, 403)
 

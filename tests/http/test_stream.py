@@ -30,7 +30,7 @@ ANY = EventConditions()
 
 
 async def move_some(engine: Engine, count: int) -> list[str]:
-    """So many moves; the ids of what made them, in order."""
+    """So many transitions; the ids of what made them, in order."""
     ids = []
     for _ in range(count):
         task = await engine.enqueue("work")
@@ -240,7 +240,7 @@ async def test_filters_apply_to_past_and_live_events():
     async with Engine("memory://") as engine, HttpServer(engine, HttpOptions(port=0, open_access=True)) as server:
         client = client_of(server.url)
         _, second = await move_some(engine, 2)
-        async with aclosing(client.events.follow(after_seq=0, entity_id=second, move="cancel")) as events:
+        async with aclosing(client.events.follow(after_seq=0, entity_id=second, transition="cancel")) as events:
             assert (await anext(events)).entity_id == second
         await joined(server.state.events, 0)
         async with aclosing(client.events.follow(entity="task")) as events:
@@ -248,7 +248,7 @@ async def test_filters_apply_to_past_and_live_events():
             await joined(server.state.events, 1)
             (third,) = await move_some(engine, 1)
             found = await taking
-        assert (found.entity_id, found.move, found.to_state, found.actor) == (third, "cancel", "canceled", "python")
+        assert (found.entity_id, found.transition, found.to_state, found.actor) == (third, "cancel", "canceled", "python")
         await client.close()
 
 

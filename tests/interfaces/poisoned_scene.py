@@ -75,11 +75,11 @@ WORDS = {
         "created_by",
     ),
     "finished": (
-        *("namespace", "state", "move", "from_state", "actor", "owner_id", "scope", "trace_id", "limit_key", "unique_key"),
+        *("namespace", "state", "transition", "from_state", "actor", "owner_id", "scope", "trace_id", "limit_key", "unique_key"),
         *("fairness_key", "created_by"),
     ),
     "finished_counts": ("state",),
-    "log": ("entity", "move", "from_state", "to_state", "actor", "trace_id"),
+    "log": ("entity", "transition", "from_state", "to_state", "actor", "trace_id"),
     "servers": (
         *("name", "host", "version", "state", "server_group", "service_name", "process", "session", "evidence", "namespace"),
     ),
@@ -98,7 +98,7 @@ WORDS = {
     "mail": ("name",),
     "idempotency_outcomes": ("idempotency_key", "status", "response_hash"),
     "llm_usage": ("model", "state"),
-    "legal_moves": ("entity", "from_state", "to_state"),
+    "legal_transitions": ("entity", "from_state", "to_state"),
     "blob_uses": ("digest",),
     "seqs": ("name",),
     "tags": ("key", "value", "entity", "namespace"),

@@ -18,7 +18,7 @@ from treadle.kernel.alerts import evaluate
 from treadle.kernel.alerts.evaluate import CAUSES, AlertEvaluator
 from treadle.kernel.alerts.service import Alerts
 from treadle.kernel.store.queries import TaskFilter
-from treadle.kernel.store.units import MoveRun, PutRun, Unit
+from treadle.kernel.store.units import PutRun, RunTransition, Unit
 from treadle.model.errors import InvalidAlert, InvalidInput
 from treadle.model.names import ALERT, NOTIFY
 from treadle.model.runs import Run
@@ -231,9 +231,9 @@ async def put_failed_runs(scene: Scene, count: int, name: str, code: str = "brok
     store, ids, error = scene.engine.kernel.store, scene.engine.kernel.ids, encode({"code": code, "message": "no"})
     for size in [500] * (count // 500) + [count % 500] * bool(count % 500):
         runs = [Run(id=(run_id := ids.new_id()), root_id=run_id, flow_id="", workflow=name) for _ in range(size)]
-        moves = [MoveRun(run.id, "fail", "running", "failed", error=error) for run in runs]
-        starts = [MoveRun(run.id, "start", "pending", "running") for run in runs]
-        rows = [(PutRun(run), start, move) for run, start, move in zip(runs, starts, moves, strict=True)]
+        transitions = [RunTransition(run.id, "fail", "running", "failed", error=error) for run in runs]
+        starts = [RunTransition(run.id, "start", "pending", "running") for run in runs]
+        rows = [(PutRun(run), start, transition) for run, start, transition in zip(runs, starts, transitions, strict=True)]
         await store.commit([Unit(rows=each) for each in rows])
 
 

@@ -13,7 +13,7 @@ from tests.interfaces.function_driver import Process, Scene, function_scene, unt
 from treadle.engine.operations import Operations
 from treadle.kernel.store.units import PutRun
 from treadle.model.access import OPEN
-from treadle.model.errors import IllegalMove
+from treadle.model.errors import IllegalTransition
 
 
 @pytest.fixture(params=["memory", "postgres"])
@@ -111,7 +111,7 @@ async def test_every_call_that_names_the_first_run_reaches_the_current_one(scene
     assert (await api.runs.cancel(first)).state == "canceled"
     outputs = await api.runs.outputs(first)
     assert (outputs.ended_as, outputs.state) == (now.id, "canceled")
-    with pytest.raises(IllegalMove):
+    with pytest.raises(IllegalTransition):
         await scene.engine.signal(first, "go")
 
 

@@ -48,7 +48,7 @@ def test_pending_approvals_are_listed_shown_and_explained_by_why(asking: Treadle
     assert (listed["id"], listed["state"], listed["title"]) == (approval_id, "pending", "Refund [bold]it[/bold]?")
     assert (listed["deciders"], listed["quorum"], listed["context"]["amount"]) == (["ada"], 1, 5)
     shown = asking.json("approvals", "show", approval_id)
-    assert (shown["task_name"], shown["moves"], shown["votes"]) == ("refund", [], [])
+    assert (shown["task_name"], shown["transitions"], shown["votes"]) == ("refund", [], [])
     assert "Refund [bold]it[/bold]?" in asking("approvals", "list").out
     people = asking("approvals", "show", approval_id).out
     assert all(word in people for word in ("Refund [bold]it[/bold]?", "ada", "pending", '"amount": 5', "expires"))

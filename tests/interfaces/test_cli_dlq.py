@@ -70,7 +70,7 @@ def test_dead_letters_are_retried_and_discarded_by_filter_and_by_id(treadle: Tre
     assert treadle.json("tasks", "show", letters[0])["state"] == "pending"
     assert treadle.json("dlq", "discard", letters[3])["done"] == 1
     shown = treadle.json("tasks", "show", letters[3])
-    assert (shown["state"], [move["move"] for move in shown["moves"]]) == ("canceled", ["fail", "discard"])
+    assert (shown["state"], [transition["transition"] for transition in shown["transitions"]]) == ("canceled", ["fail", "discard"])
     assert treadle.json("dlq", "list")["letters"] == []
     assert "No dead letters" in treadle("dlq", "show").out
     assert treadle.json("store", "verify")["holds"]

@@ -15,7 +15,7 @@ def test_events_are_shown_and_followed(treadle: Treadle, remote: bool):
         where = ["--server", json.loads(serving.first)["url"]] if remote else []
         treadle("tasks", "cancel", first, *where)
         (event,) = treadle.json("events", "--entity", "task", *where)["events"]
-        assert (event["entity_id"], event["move"], event["to_state"]) == (first, "cancel", "canceled")
+        assert (event["entity_id"], event["transition"], event["to_state"]) == (first, "cancel", "canceled")
         assert treadle.json("events", "--after", str(event["seq"]), *where)["events"] == []
         assert first in treadle("events", *where).out
         with treadle.started("events", "--follow", "--entity", "task", "--after", "0", "--json", *where) as following:

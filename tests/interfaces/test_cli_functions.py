@@ -68,7 +68,7 @@ def test_a_function_is_started_signaled_and_operated(functions: Treadle):
             shown = treadle.json("runs", "show", run_id)
         assert shown["outputs"] == {"result": {"n": 8, "told": [1, 2], "version": 1}}
         refused = treadle("signal", run_id, "go", "--json")
-        assert (refused.code, refused.error["code"]) == (5, "illegal_move")
+        assert (refused.code, refused.error["code"]) == (5, "illegal_transition")
         done = treadle("functions", "start", "order", "-p", "n=1", "--wait-for", "0.2")
         assert done.code == 6
         waits = treadle.json("functions", "start", "order", "-p", "n=1")["id"]
@@ -96,7 +96,7 @@ def test_a_run_of_a_version_without_workers_is_adopted(functions: Treadle):
             shown = treadle.json("runs", "show", run_id)
         assert shown["outputs"]["result"]["version"] == 2
         refused = treadle("functions", "adopt", run_id, "--version", "1", "--json")
-        assert (refused.code, refused.error["code"]) == (5, "illegal_move")
+        assert (refused.code, refused.error["code"]) == (5, "illegal_transition")
         forked = treadle.json("runs", "fork", run_id, "double", "--input", "n=7")
         assert treadle.json("signal", forked["id"], "go")["accepted"]
         rerun = treadle.json("runs", "rerun", run_id)

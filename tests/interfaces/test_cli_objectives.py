@@ -42,14 +42,17 @@ def test_an_objective_is_added_listed_edited_approved_and_blocked(treadle: Tread
     assert "not approved" in treadle("objectives", "list").out
     assert treadle.json("objectives", "edit", objective_id, "--title", "Do that")["title"] == "Do that"
     refused = treadle("objectives", "block", objective_id, "--reason", "no", "--json")
-    assert (refused.code, refused.error["code"]) == (5, "illegal_move")
+    assert (refused.code, refused.error["code"]) == (5, "illegal_transition")
     approved = treadle.json("objectives", "approve", objective_id, "--as", "ada")
     assert (approved["status"], approved["approved_by"]) == ("TODO", "ada")
     blocked = treadle.json("objectives", "block", objective_id, "--reason", "no key", "--as", "ada")
     assert (blocked["status"], blocked["blockers"][0]["text"]) == ("BLOCKED", "no key")
     shown = treadle.json("objectives", "show", objective_id)
     assert shown["why"] == treadle.json("why", objective_id)["text"] == "blocked: no key"
-    assert [(move["move"], move["actor"]) for move in shown["moves"]][1:] == [("approve", "ada"), ("block", "ada")]
+    assert [(transition["transition"], transition["actor"]) for transition in shown["transitions"]][1:] == [
+        ("approve", "ada"),
+        ("block", "ada"),
+    ]
     people = treadle("objectives", "show", objective_id).out
     assert all(word in people for word in ("Do that", "blocked: no key", "by ada", "fast"))
     waiting = add(treadle, "After it", "--blocked-by", objective_id)

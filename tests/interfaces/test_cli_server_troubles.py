@@ -65,7 +65,7 @@ def test_errors_of_a_server_have_the_exit_codes_of_a_store(served: tuple[Treadle
     check(treadle, admin, 3, "task_not_found", "tasks", "show", "01890000-0000-7000-8000-000000000000")
     check(treadle, admin, 2, "invalid_input", "tasks", "list", "--limit", "5000")
     made = treadle.json("enqueue", "greet", TREADLE_TOKEN=admin)["id"]
-    check(treadle, admin, 5, "illegal_move", "tasks", "retry", made)
+    check(treadle, admin, 5, "illegal_transition", "tasks", "retry", made)
 
 
 def test_an_unreachable_server_exits_4(treadle: Treadle):

@@ -22,7 +22,7 @@ def test_an_enqueued_task_is_listed_and_shown(treadle: Treadle):
     assert task["created_by"].startswith("cli:")
     shown = treadle.json("tasks", "show", task["id"])
     assert shown["payload"] == {"name": "Ada", "n": 3}
-    assert (shown["result"], shown["moves"], shown["lines"]) == (None, [], [])
+    assert (shown["result"], shown["transitions"], shown["lines"]) == (None, [], [])
     assert shown["why"]["code"] == "no_worker"
     people = treadle("tasks", "show", task["id"]).out
     assert all(
@@ -87,10 +87,12 @@ def test_operators_pause_resume_cancel_and_retry(treadle: Treadle):
     assert revived["state"] == "pending"
     shown = treadle.json("tasks", "show", task_id)
     assert shown["payload"] == {"name": "Bo"}
-    assert [move["move"] for move in shown["moves"]] == ["pause", "resume", "cancel", "requeue"]
-    assert all(move["actor"].startswith("cli:") and RFC3339.fullmatch(move["at"]) for move in shown["moves"])
+    assert [transition["transition"] for transition in shown["transitions"]] == ["pause", "resume", "cancel", "requeue"]
+    assert all(
+        transition["actor"].startswith("cli:") and RFC3339.fullmatch(transition["at"]) for transition in shown["transitions"]
+    )
     refused = treadle("tasks", "retry", task_id, "--json")
-    assert (refused.code, refused.error["code"]) == (5, "illegal_move")
+    assert (refused.code, refused.error["code"]) == (5, "illegal_transition")
     assert treadle("tasks", "resume", task_id).code == 5
 
 

@@ -133,7 +133,7 @@ async def test_token_changes_and_their_actors_are_events(treadle: Treadle) -> No
     treadle.json("token", "revoke", "ci")
     async with engine_on(treadle) as engine, engine.events(after=0, entity="token") as events:
         made, ended = [await anext(events) for _ in range(2)]
-    assert [made.move, ended.move] == ["create", "revoke"]
+    assert [made.transition, ended.transition] == ["create", "revoke"]
     assert made.actor == ended.actor
     assert (made.actor or "").startswith("cli:")
 

@@ -106,7 +106,7 @@ def test_work_that_does_not_finish_in_time_is_released_for_others(treadle: Tread
         ended = worker.stop()
     assert (ended.code, json.loads(ended.out)["released"]) == (0, 1)
     shown = treadle.json("tasks", "show", task_id)
-    assert (shown["state"], shown["moves"][-1]["move"]) == ("pending", "release")
+    assert (shown["state"], shown["transitions"][-1]["transition"]) == ("pending", "release")
 
 
 def test_a_second_sigint_stops_immediately(treadle: Treadle):

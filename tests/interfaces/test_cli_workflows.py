@@ -217,7 +217,7 @@ def test_a_failed_run_names_its_failed_step_and_is_retried_from_it(tea: Treadle)
     (tea.folder / "cold").unlink()
     assert tea.json("runs", "retry", run["id"], "Brew.water", "--handlers", "kettle.py")["outputs"]["degrees"] == 100
     again = tea("runs", "retry", run["id"], "--json")
-    assert (again.code, again.error["code"]) == (5, "illegal_move")
+    assert (again.code, again.error["code"]) == (5, "illegal_transition")
     assert tea("store", "verify").code == 0
 
 
@@ -254,7 +254,7 @@ def test_an_interrupted_run_is_paused_and_continues_from_its_position(tea: Tread
     assert (said.code, json.loads(said.out)["cup"]) == (0, "MUG")
     assert (tea.folder / "boils").read_text() == "x"
     refused = tea("runs", "resume", run["id"], "--json")
-    assert (refused.code, refused.error["code"]) == (5, "illegal_move")
+    assert (refused.code, refused.error["code"]) == (5, "illegal_transition")
 
 
 # --- submit and operate ---

@@ -113,8 +113,8 @@ async def do_everything(engine: Engine) -> dict[str, Any]:
     await engine.cancel(canceled, reason=f"because of {MARKER}")
     await write_entities(engine)
     lines = await engine.kernel.reads.list_lines(small.id)
-    moves = await engine.kernel.reads.list_moves(failing.id)
-    seen = [move.data or "" for move in moves]
+    transitions = await engine.kernel.reads.list_transitions(failing.id)
+    seen = [transition.data or "" for transition in transitions]
     assert MARKER in lines[0].message
     assert all(MARKER in data for data in seen)
     return ends
@@ -145,7 +145,9 @@ async def write_entities(engine: Engine) -> None:
     line = LogLine(task_id=task.id, at=1, level="info", message=text, details=text, run_id=run_id)
     await store.log.append_lines([line])
     assert [each for _, each in await store.log.page_run_lines(run_id, 10)] == [line]
-    assert [move.data for entity in (record.id, kept.id) for move in await store.log.list_moves(entity)] == [text] * 2
+    assert [transition.data for entity in (record.id, kept.id) for transition in await store.log.list_transitions(entity)] == [
+        text
+    ] * 2
 
 
 @pytest.mark.parametrize("kind", ALL)

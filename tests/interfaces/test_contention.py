@@ -11,7 +11,7 @@ import pytest
 from tests.limits import BOUND
 
 from treadle import Engine
-from treadle.model.errors import IllegalMove
+from treadle.model.errors import IllegalTransition
 from treadle.settings import Settings
 
 COUNT = 40
@@ -52,5 +52,5 @@ async def test_simultaneous_changes_queue(things: Callable[[Engine, Path], Await
     async with Engine("memory://", settings=Settings()) as engine, asyncio.timeout(BOUND):
         change = await things(engine, tmp_path)
         ended = await asyncio.gather(*(change(n) for n in range(COUNT)), return_exceptions=True)
-        assert [each for each in ended if isinstance(each, BaseException) and not isinstance(each, IllegalMove)] == []
+        assert [each for each in ended if isinstance(each, BaseException) and not isinstance(each, IllegalTransition)] == []
         assert (await engine.kernel.verify()).problems == ()

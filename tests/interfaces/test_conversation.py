@@ -17,7 +17,7 @@ from treadle import FunctionContext, Update, UpdateRejected, UpdateUnanswered
 from treadle.engine.operations import Operations
 from treadle.kernel.store.units import PutRun
 from treadle.model.access import OPEN
-from treadle.model.errors import IllegalMove, InvalidInput, InvalidPayload, NotFound, RunFailed
+from treadle.model.errors import IllegalTransition, InvalidInput, InvalidPayload, NotFound, RunFailed
 
 
 @dataclass
@@ -150,7 +150,7 @@ async def test_an_update_is_answered_once_and_its_answer_is_kept(scene: Scene) -
     with pytest.raises(UpdateUnanswered):
         await functions.wait_for_answer(late)
     assert await scene.engine.runs.update(started, "set_address", None, idempotency_key="k") == {"zip": 2}
-    with pytest.raises(IllegalMove):
+    with pytest.raises(IllegalTransition):
         await _sent(scene, started, street="Main", zip=1)
     assert (await scene.engine.kernel.verify()).problems == ()
 

@@ -89,8 +89,8 @@ async def test_two_releases_of_a_rolling_deployment_do_not_fight(url: str):
         assert await limits_of(new) == {"stripe": (4, 1.5, 2)}
         assert await crons_of(new) == {"nightly": "0 4 * * *"}
         assert (await new.kernel.verify()).holds
-        (entry,) = (await new.schedules.moves("nightly")).moves
-        assert (entry.move, entry.actor) == ("edit", "program:shop")
+        (entry,) = (await new.schedules.transitions("nightly")).transitions
+        assert (entry.transition, entry.actor) == ("edit", "program:shop")
 
 
 async def test_manual_changes_are_kept_until_they_are_overwritten(sqlite_url: str):

@@ -67,7 +67,11 @@ async def test_a_handler_asks_is_left_and_is_entered_again_with_the_decision(url
         await engine.approvals.decide(shown.id, "approve", actor="ada", edits={"amount": 4})
         result = await engine.result(task, timeout=BOUND)
         assert result == {"by": "ada", "context": {"amount": 4}, "checkpoint": {"seen": True}}
-        assert [move.move for move in await engine.kernel.reads.list_moves(task.id)] == ["ask", "approve", "succeed"]
+        assert [transition.transition for transition in await engine.kernel.reads.list_transitions(task.id)] == [
+            "ask",
+            "approve",
+            "succeed",
+        ]
         assert (await engine.kernel.verify()).holds
     assert [each and each["by"] for each in entered] == [None, "ada"]
 
@@ -432,7 +436,11 @@ async def test_an_unreadable_approval_is_processed_later(url: str) -> None:
         with pytest.raises(TaskFailed) as raised:
             await engine.result(task, timeout=BOUND)
         assert raised.value.error_code == "approval_expired"
-        assert [move.move for move in await engine.kernel.reads.list_moves(task.id)] == ["ask", "release", "fail"]
+        assert [transition.transition for transition in await engine.kernel.reads.list_transitions(task.id)] == [
+            "ask",
+            "release",
+            "fail",
+        ]
         assert (await engine.kernel.verify()).holds
 
 

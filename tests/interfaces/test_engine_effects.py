@@ -63,8 +63,8 @@ class Service:
         return {"receipt": len(self.calls)}
 
 
-async def moves_of(engine: Engine, task_id: str) -> list[str]:
-    return [move.move for move in await engine.kernel.reads.list_moves(task_id)]
+async def transitions_of(engine: Engine, task_id: str) -> list[str]:
+    return [transition.transition for transition in await engine.kernel.reads.list_transitions(task_id)]
 
 
 async def outcomes(engine: Engine, task_id: str, action: str, request: Any, attempts: int) -> list[str]:
@@ -94,7 +94,7 @@ async def test_an_effect_is_made_once_although_the_handler_is_tried_again(engine
         task = await engine.enqueue("pay")
         assert await engine.result(task, timeout=BOUND) == {"receipt": {"receipt": 1}, "attempt": 3}
         assert await outcomes(engine, task.id, "charge", {"amount": 5}, 3) == ["succeeded", "none", "none"]
-        assert await moves_of(engine, task.id) == ["retry", "retry", "succeed"]
+        assert await transitions_of(engine, task.id) == ["retry", "retry", "succeed"]
         key = Effect.of(task.id, None, task.id, "charge", {"amount": 5})
         assert service.calls == [(key.key(1), key.dedupe_key)]
         assert (await engine.kernel.verify()).holds
@@ -150,7 +150,7 @@ async def test_a_definite_failure_is_retried_by_policy_under_a_new_key_without_d
         task = await engine.enqueue("pay")
         assert await engine.result(task, timeout=BOUND) == {"receipt": 2}
         assert await outcomes(engine, task.id, "charge", None, 2) == ["failed", "succeeded"]
-        assert await moves_of(engine, task.id) == ["retry", "succeed"]
+        assert await transitions_of(engine, task.id) == ["retry", "succeed"]
     (first, one), (second, other) = service.calls
     assert first != second
     assert one == other
@@ -171,9 +171,9 @@ async def test_an_inconclusive_error_leaves_the_effect_outcome_unknown(engine: E
         task = await engine.enqueue("pay")
         assert await engine.result(task, timeout=BOUND) == {"receipt": 2}
         assert await outcomes(engine, task.id, "charge", None, 2) == ["unknown", "succeeded"]
-        moves = await engine.kernel.reads.list_moves(task.id)
-        assert [move.move for move in moves] == ["tool_call.unknown", "retry", "succeed"]
-        said = json.loads(moves[0].data or "")
+        transitions = await engine.kernel.reads.list_transitions(task.id)
+        assert [transition.transition for transition in transitions] == ["tool_call.unknown", "retry", "succeed"]
+        said = json.loads(transitions[0].data or "")
         assert (said["action"], said["found"], said["attempt"]) == ("charge", "unknown", 1)
         assert (said["idempotency_key"], said["dedupe_key"]) == service.calls[0]
         assert (await engine.kernel.verify()).holds
@@ -194,7 +194,7 @@ async def test_an_unknown_effect_that_is_asked_for_again_in_the_attempt_is_the_s
     async with engine, engine.worker():
         task = await engine.enqueue("pay")
         assert await engine.result(task, timeout=BOUND) == {"receipt": 2}
-        assert await moves_of(engine, task.id) == ["tool_call.unknown", "succeed"]
+        assert await transitions_of(engine, task.id) == ["tool_call.unknown", "succeed"]
     assert_repeated(service, 2)
 
 
@@ -243,7 +243,7 @@ async def test_every_attempt_at_an_unknown_effect_has_a_new_idempotency_key(engi
                     await asyncio.sleep(0.01)
             await engine.approvals.decide(pending[0].id, "approve", actor="ada")
         assert await result == {"receipt": calls}
-        assert (await moves_of(engine, task.id)).count("tool_call.unknown") == calls - 1
+        assert (await transitions_of(engine, task.id)).count("tool_call.unknown") == calls - 1
         assert (await engine.kernel.verify()).holds
     assert_repeated(service, calls)
 
@@ -353,7 +353,7 @@ async def test_an_operators_retry_makes_a_failed_effect_again(engine: Engine) ->
         assert raised.value.error_code == "card_stolen"
         await engine.retry(task)
         assert await engine.result(task, timeout=BOUND) == {"receipt": 2}
-        assert await moves_of(engine, task.id) == ["fail", "requeue", "succeed"]
+        assert await transitions_of(engine, task.id) == ["fail", "requeue", "succeed"]
 
 
 async def test_a_failure_that_a_lost_worker_recorded_is_that_failure_for_the_next(engine: Engine) -> None:
@@ -380,7 +380,7 @@ async def test_a_failure_that_a_lost_worker_recorded_is_that_failure_for_the_nex
         await engine.kernel.store.tasks.expire_leases_of([host.owner_id])
         engine.kernel.committer.notify((await engine.kernel.store.tasks.wake(10)).lane_ids)
         assert await engine.result(task, timeout=BOUND) == {"receipt": 2}
-        assert await moves_of(engine, task.id) == ["expire", "retry", "succeed"]
+        assert await transitions_of(engine, task.id) == ["expire", "retry", "succeed"]
         assert await outcomes(engine, task.id, "charge", None, 3) == ["failed", "none", "succeeded"]
     assert raised == ["The effect failed: declined (Declined)"]
 
@@ -550,7 +550,7 @@ async def start_stuck(engine: Engine, stuck: Stuck, name: str) -> str:
 
 
 @pytest.mark.parametrize(
-    ("name", "ends_by", "moves"),
+    ("name", "ends_by", "transitions"),
     [
         ("async", "cancel", ["tool_call.unknown", "cancel"]),
         ("async", "expiry", ["tool_call.unknown", "expire"]),
@@ -562,7 +562,7 @@ async def start_stuck(engine: Engine, stuck: Stuck, name: str) -> str:
     ],
 )
 async def test_an_effect_in_progress_is_logged_as_unknown_when_its_claim_ends(
-    engine: Engine, name: str, ends_by: str, moves: list[str]
+    engine: Engine, name: str, ends_by: str, transitions: list[str]
 ) -> None:
     async with engine:
         stuck = Stuck(engine)
@@ -582,8 +582,8 @@ async def test_an_effect_in_progress_is_logged_as_unknown_when_its_claim_ends(
                     with pytest.raises(TaskFailed, match="time ran out"):
                         await engine.result(task_id, timeout=BOUND)
                 if ends_by != "stop":
-                    assert (await moves_of(engine, task_id))[:2] == moves
-            assert (await moves_of(engine, task_id))[:2] == moves
+                    assert (await transitions_of(engine, task_id))[:2] == transitions
+            assert (await transitions_of(engine, task_id))[:2] == transitions
         finally:
             await stuck.free()
         (found,) = [each for each in (await engine.kernel.effects.list(task_id=task_id)).effects if each.attempt == 1]

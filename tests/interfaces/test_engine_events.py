@@ -1,4 +1,4 @@
-"""Events for readers: every move once and at once, in a resumable order, also when commits overtake one another (D9)."""
+"""Events for readers: every transition once and at once, in a resumable order, also when commits overtake one another (D9)."""
 
 from __future__ import annotations
 
@@ -39,18 +39,18 @@ async def cancel_one(engine: Engine) -> str:
 async def test_events_after_a_seq_are_delivered_in_order(engine):
     ids = [await cancel_one(engine) for _ in range(5)]
     events = engine.events(after=0)
-    moves = await take(events, 5)
-    assert [move.entity_id for move in moves] == ids
-    assert events.last_gap_free == moves[-1].seq
-    again = engine.events(after=moves[2].seq)
-    assert [move.entity_id for move in await take(again, 2)] == ids[3:]
+    transitions = await take(events, 5)
+    assert [transition.entity_id for transition in transitions] == ids
+    assert events.last_gap_free == transitions[-1].seq
+    again = engine.events(after=transitions[2].seq)
+    assert [transition.entity_id for transition in await take(again, 2)] == ids[3:]
 
 
 async def test_a_reader_without_a_position_gets_only_new_events(engine):
     await cancel_one(engine)
     async with engine.events() as events:
         new = await cancel_one(engine)
-        assert [move.entity_id for move in await take(events, 1)] == [new]
+        assert [transition.entity_id for transition in await take(events, 1)] == [new]
 
 
 async def test_a_waiting_reader_is_notified_immediately(engine):
@@ -58,8 +58,8 @@ async def test_a_waiting_reader_is_notified_immediately(engine):
         waiting = asyncio.create_task(take(events, 1))
         await asyncio.sleep(0)
         task_id = await cancel_one(engine)
-        (move,) = await waiting
-    assert (move.entity_id, move.move, move.to_state) == (task_id, "cancel", "canceled")
+        (transition,) = await waiting
+    assert (transition.entity_id, transition.transition, transition.to_state) == (task_id, "cancel", "canceled")
 
 
 @pytest.mark.parametrize("kind", SHARED)
@@ -67,14 +67,14 @@ async def test_events_of_another_process_are_delivered(request, tmp_path, kind):
     url = url_of(kind, request, tmp_path)
     async with make_engine(url) as reader, make_engine(url) as writer, reader.events() as events:
         task_id = await cancel_one(writer)
-        assert [move.entity_id for move in await take(events, 1)] == [task_id]
+        assert [transition.entity_id for transition in await take(events, 1)] == [task_id]
 
 
 async def test_events_are_filtered_by_entity_id_root_and_entity(engine):
     first, second = await cancel_one(engine), await cancel_one(engine)
-    assert [move.entity_id for move in await take(engine.events(after=0, entity_id=second), 1)] == [second]
-    assert [move.entity_id for move in await take(engine.events(after=0, root_id=first), 1)] == [first]
-    assert [move.entity for move in await take(engine.events(after=0, entity="task"), 2)] == ["task", "task"]
+    assert [transition.entity_id for transition in await take(engine.events(after=0, entity_id=second), 1)] == [second]
+    assert [transition.entity_id for transition in await take(engine.events(after=0, root_id=first), 1)] == [first]
+    assert [transition.entity for transition in await take(engine.events(after=0, entity="task"), 2)] == ["task", "task"]
     other = engine.events(after=0, entity="run")
     waiting = asyncio.create_task(anext(other))
     await asyncio.sleep(0.05)
@@ -90,7 +90,7 @@ async def test_events_of_other_namespaces_are_not_delivered(request, tmp_path, k
     async with make_engine(url) as ours, make_engine(url, namespace="theirs") as theirs:
         await cancel_one(theirs)
         own = await cancel_one(ours)
-        assert [move.entity_id for move in await take(ours.events(after=0), 1)] == [own]
+        assert [transition.entity_id for transition in await take(ours.events(after=0), 1)] == [own]
 
 
 async def test_the_resume_seq_never_passes_an_undelivered_event(engine):
@@ -98,17 +98,17 @@ async def test_the_resume_seq_never_passes_an_undelivered_event(engine):
         await cancel_one(engine)
     events = engine.events(after=0)
     for _ in range(3):
-        (move,) = await take(events, 1)
-        assert events.last_gap_free <= move.seq or not events._ready
+        (transition,) = await take(events, 1)
+        assert events.last_gap_free <= transition.seq or not events._ready
         resumed = await take(engine.events(after=events.last_gap_free), 1) if events._ready else []
-        assert all(later.seq > move.seq for later in resumed)
-    assert events.last_gap_free == move.seq
+        assert all(later.seq > transition.seq for later in resumed)
+    assert events.last_gap_free == transition.seq
 
 
 async def test_many_pages_are_delivered_whole(engine, monkeypatch):
     monkeypatch.setattr("treadle.kernel.reads.events.PAGE", 7)
     ids = [await cancel_one(engine) for _ in range(30)]
-    assert [move.entity_id for move in await take(engine.events(after=0), 30)] == ids
+    assert [transition.entity_id for transition in await take(engine.events(after=0), 30)] == ids
 
 
 async def test_a_seq_that_is_none_is_refused(engine):
@@ -137,7 +137,7 @@ class Late:
         self._connection = psycopg.connect(server)
         self._connection.execute(f"set search_path to {schema}")
         row = self._connection.execute(
-            "insert into log (seq, at, entity, entity_id, version, move, from_state, to_state) "
+            "insert into log (seq, at, entity, entity_id, version, transition, from_state, to_state) "
             "values (nextval('treadle_seq'), treadle_now(), 'task', %s, %s, 'wait', 'pending', 'pending') returning seq",
             (task_id, version),
         ).fetchone()
@@ -166,25 +166,25 @@ async def until_sleeping(clock: ManualClock) -> None:
             await asyncio.sleep(0.005)
 
 
-async def test_a_move_committed_late_is_delivered_exactly_once(pg, postgres_server, postgres_schema):
+async def test_a_transition_committed_late_is_delivered_exactly_once(pg, postgres_server, postgres_schema):
     engine, clock = pg
     live = await engine.enqueue("work")
     before = await cancel_one(engine)
     late = Late(postgres_server, postgres_schema, live.id)
     after = await cancel_one(engine)
     events = engine.events(after=0)
-    moves = await take(events, 2)
-    assert [move.entity_id for move in moves] == [before, after]
-    assert events.last_gap_free == moves[0].seq < late.seq < moves[1].seq
+    transitions = await take(events, 2)
+    assert [transition.entity_id for transition in transitions] == [before, after]
+    assert events.last_gap_free == transitions[0].seq < late.seq < transitions[1].seq
     waiting = asyncio.create_task(take(events, 1))
     await until_sleeping(clock)
     late.commit()
     clock.advance(1)
-    (move,) = await waiting
-    assert (move.seq, move.entity_id) == (late.seq, live.id)
-    assert events.last_gap_free == moves[1].seq
-    resumed = await take(engine.events(after=moves[0].seq), 2)
-    assert [each.seq for each in resumed] == [late.seq, moves[1].seq]
+    (transition,) = await waiting
+    assert (transition.seq, transition.entity_id) == (late.seq, live.id)
+    assert events.last_gap_free == transitions[1].seq
+    resumed = await take(engine.events(after=transitions[0].seq), 2)
+    assert [each.seq for each in resumed] == [late.seq, transitions[1].seq]
 
 
 async def test_a_gap_is_abandoned_after_15_seconds(pg, postgres_server, postgres_schema):
@@ -193,7 +193,7 @@ async def test_a_gap_is_abandoned_after_15_seconds(pg, postgres_server, postgres
     late = Late(postgres_server, postgres_schema, live.id)
     await cancel_one(engine)
     events = engine.events(after=0)
-    (move,) = await take(events, 1)
+    (transition,) = await take(events, 1)
     assert events.last_gap_free == late.seq - 1
     late.rollback()
     waiting = asyncio.create_task(take(events, 1))
@@ -202,10 +202,10 @@ async def test_a_gap_is_abandoned_after_15_seconds(pg, postgres_server, postgres
     second = await cancel_one(engine)
     (last,) = await waiting
     assert last.entity_id == second
-    assert events.last_gap_free == last.seq > move.seq
+    assert events.last_gap_free == last.seq > transition.seq
 
 
-async def test_a_new_reader_gets_uncommitted_moves_with_a_smaller_seq(pg, postgres_server, postgres_schema):
+async def test_a_new_reader_gets_uncommitted_transitions_with_a_smaller_seq(pg, postgres_server, postgres_schema):
     engine, _ = pg
     live = await engine.enqueue("work")
     late = Late(postgres_server, postgres_schema, live.id)
@@ -213,7 +213,7 @@ async def test_a_new_reader_gets_uncommitted_moves_with_a_smaller_seq(pg, postgr
     assert late.seq < LOOK_BACK
     async with engine.events() as events:
         late.commit()
-        assert [move.seq for move in await take(events, 1)] == [late.seq]
+        assert [transition.seq for transition in await take(events, 1)] == [late.seq]
 
 
 async def test_overtaking_commits_of_many_writers_are_all_seen_once(pg, postgres_server, postgres_schema):
@@ -231,6 +231,6 @@ async def test_overtaking_commits_of_many_writers_are_all_seen_once(pg, postgres
             clock.advance(0.5 if clock.sleeping else 0)
             await asyncio.sleep(0.005)
         seen += await waiting
-    assert [move.seq for move in seen[3:]] == [late[number].seq for number in order]
-    assert {move.entity_id for move in seen[:3]} == set(ended)
-    assert events.last_gap_free == max(move.seq for move in seen)
+    assert [transition.seq for transition in seen[3:]] == [late[number].seq for number in order]
+    assert {transition.entity_id for transition in seen[:3]} == set(ended)
+    assert events.last_gap_free == max(transition.seq for transition in seen)

@@ -331,7 +331,7 @@ async def test_a_function_is_found_although_servers_offer_specialists_too(tmp_pa
 
 
 async def test_an_unreadable_store_does_not_count_as_a_specialist_failure() -> None:
-    refusing = Refusing(list_moves=2)
+    refusing = Refusing(list_transitions=2)
     engine = Engine("memory://", settings=Settings(), store_of=refusing.store_of)
 
     class Render(StubExternalSpecialist):

@@ -12,7 +12,7 @@ from tests.interfaces.engines import ALL, make_engine, url_of
 
 from treadle import Engine, TaskNotFound, TaskSpec
 from treadle.engine import NotOpen
-from treadle.model.errors import IllegalMove, InvalidInput, InvalidStoreUrl, StoreUnavailable, TreadleError
+from treadle.model.errors import IllegalTransition, InvalidInput, InvalidStoreUrl, StoreUnavailable, TreadleError
 
 NOBODY = "0198c3de-7a10-7c3e-b2a4-5d1f0c9e8a77"
 
@@ -87,14 +87,14 @@ async def test_a_missing_task_is_not_found(engine: Engine, operation: str) -> No
         await getattr(engine, operation)("task-7")
 
 
-async def test_moves_that_the_table_does_not_have_are_refused(engine: Engine) -> None:
+async def test_transitions_that_the_table_does_not_have_are_refused(engine: Engine) -> None:
     task = await engine.enqueue("fine")
-    with pytest.raises(IllegalMove, match="retry is not possible"):
+    with pytest.raises(IllegalTransition, match="retry is not possible"):
         await engine.retry(task)
-    with pytest.raises(IllegalMove, match=r"resume is not possible\. Possible now: cancel, pause\."):
+    with pytest.raises(IllegalTransition, match=r"resume is not possible\. Possible now: cancel, pause\."):
         await engine.resume(task)
     await engine.cancel(task)
-    with pytest.raises(IllegalMove, match="pause is not possible"):
+    with pytest.raises(IllegalTransition, match="pause is not possible"):
         await engine.pause(task)
     with pytest.raises(InvalidInput):
         await engine.retry(task, payload=[1])  # type: ignore[arg-type]

@@ -202,7 +202,7 @@ async def test_unserved_tasks_wait_or_are_ignored_by_the_policy_of_their_list(en
         with pytest.raises(TaskIgnored):
             await engine.result(task, timeout=BOUND)
     ended = await engine.get_task(task)
-    assert (ended.state, ended.move, ended.error_code) == ("ignored", "ignore", "no_handler")
+    assert (ended.state, ended.transition, ended.error_code) == ("ignored", "ignore", "no_handler")
     assert not (await engine.get_task(waits)).finished
     assert (await engine.kernel.verify()).holds
     await engine.retry(task)

@@ -53,8 +53,8 @@ async def test_the_task_prunes_and_waits_for_an_hour(tmp_path):
                 clock.advance(1)
                 await asyncio.sleep(0.01)
         assert await engine.kernel.store.tasks.find(done.id) is None
-        (move,) = await engine.kernel.store.log.list_moves(task.id)
-    assert (move.move, task.wake_at - move.at) == ("wait", PRUNE_EVERY_FOR)
+        (transition,) = await engine.kernel.store.log.list_transitions(task.id)
+    assert (transition.transition, task.wake_at - transition.at) == ("wait", PRUNE_EVERY_FOR)
     assert FIRST_PRUNE_FOR < PRUNE_EVERY_FOR
 
 

@@ -15,7 +15,7 @@ from tests.limits import BOUND
 from treadle import Context, Engine, Enqueued, NonRetryable, RetryPolicy, TaskCanceled, TaskFailed, TaskSpec
 from treadle.kernel.store.units import Finish
 from treadle.model.clock import as_text
-from treadle.model.errors import IllegalMove, InvalidInput, RetriesUsedUp
+from treadle.model.errors import IllegalTransition, InvalidInput, RetriesUsedUp
 from treadle.workers.lease_renewer import LeaseRenewer
 
 
@@ -70,7 +70,11 @@ async def test_failures_are_retried_and_counted(engine: Engine) -> None:
         task = await engine.enqueue("flaky")
         assert await engine.result(task, timeout=BOUND) == {"attempt": 3}
     assert (await engine.get_task(task)).failures == 2
-    assert [move.move for move in await engine.kernel.reads.list_moves(task.id)] == ["retry", "retry", "succeed"]
+    assert [transition.transition for transition in await engine.kernel.reads.list_transitions(task.id)] == [
+        "retry",
+        "retry",
+        "succeed",
+    ]
 
 
 async def test_waiting_for_a_failing_task_raises_its_error(engine: Engine) -> None:
@@ -170,7 +174,11 @@ async def test_a_task_that_waits_can_be_canceled_and_retried(engine: Engine) -> 
     await engine.retry(task, actor="ann", payload={"n": 2})
     async with engine.worker():
         assert await engine.result(task, timeout=BOUND) == {"n": 2}
-    assert [move.move for move in await engine.kernel.reads.list_moves(task.id)] == ["cancel", "requeue", "succeed"]
+    assert [transition.transition for transition in await engine.kernel.reads.list_transitions(task.id)] == [
+        "cancel",
+        "requeue",
+        "succeed",
+    ]
     assert (await engine.kernel.verify()).holds
 
 
@@ -250,7 +258,7 @@ async def test_ending_a_held_task_stops_its_handler_and_is_idempotent(engine: En
         assert await engine.result(task, timeout=BOUND) == {"by": "ann"}
         await asyncio.wait_for(stopped.wait(), BOUND)
         await engine.kernel.queue.end(task.id, done)
-        with pytest.raises(IllegalMove):
+        with pytest.raises(IllegalTransition):
             await engine.kernel.queue.end(task.id, Finish("fail", "failed", actor="ann"))
 
 

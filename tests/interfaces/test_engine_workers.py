@@ -148,7 +148,10 @@ async def test_work_that_does_not_stop_in_time_is_released_for_others(shared_url
             await asyncio.wait_for(started.wait(), BOUND)
         async with second.worker():
             assert await second.result(task, timeout=BOUND) == {"attempt": 2}
-        assert [move.move for move in await first.kernel.reads.list_moves(task.id)] == ["release", "succeed"]
+        assert [transition.transition for transition in await first.kernel.reads.list_transitions(task.id)] == [
+            "release",
+            "succeed",
+        ]
 
 
 async def test_a_sync_handler_is_asked_to_stop_and_its_late_result_dropped(url: str) -> None:
@@ -170,7 +173,7 @@ async def test_a_sync_handler_is_asked_to_stop_and_its_late_result_dropped(url: 
             assert await asyncio.to_thread(saw.wait, BOUND)
         ended = await engine.get_task(task)
         assert (ended.state, ended.result) == ("canceled", None)
-        assert [move.move for move in await engine.kernel.reads.list_moves(task.id)] == ["cancel"]
+        assert [transition.transition for transition in await engine.kernel.reads.list_transitions(task.id)] == ["cancel"]
 
 
 async def test_a_handler_may_enqueue_and_wait_for_more_work(url: str) -> None:
@@ -244,5 +247,8 @@ async def test_a_lease_lost_before_the_handler_starts_is_released_without_a_take
     async with engine, engine.worker():
         task = await engine.enqueue("once")
         assert await engine.result(task, timeout=BOUND) == {"n": 1}
-        assert [move.move for move in await engine.kernel.reads.list_moves(task.id)] == ["release", "succeed"]
+        assert [transition.transition for transition in await engine.kernel.reads.list_transitions(task.id)] == [
+            "release",
+            "succeed",
+        ]
         assert (await engine.get_task(task)).takeovers == 0

@@ -11,7 +11,7 @@ from tests.limits import BOUND
 
 from treadle import Canceled, Engine, FunctionContext, RunCanceled, RunFailed
 from treadle.kernel.functions.steps import HIDDEN
-from treadle.model.errors import IllegalMove
+from treadle.model.errors import IllegalTransition
 
 
 @pytest.mark.parametrize("after", [False, True])
@@ -106,7 +106,7 @@ def test_handles_send_signals_and_an_ended_run_refuses_an_update_by_its_name():
         assert not run.signal("go", 1, idempotency_key="k")
         assert blocking.run(run.handle.signal("go", 2))
         assert blocking.run(result()) == [1, 2]
-        with pytest.raises(IllegalMove, match="update is not possible"):
+        with pytest.raises(IllegalTransition, match="update is not possible"):
             run.update("go", 3)
-        with pytest.raises(IllegalMove, match="signal is not possible"):
+        with pytest.raises(IllegalTransition, match="signal is not possible"):
             run.signal("go", 3)

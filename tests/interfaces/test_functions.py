@@ -21,7 +21,7 @@ from treadle import Engine, RetryPolicy
 from treadle.kernel.functions.steps import StepIds, is_after, step_id
 from treadle.model.errors import (
     IdempotencyKeyReused,
-    IllegalMove,
+    IllegalTransition,
     InvalidInput,
     InvalidName,
     MisusedContext,
@@ -581,7 +581,7 @@ async def test_signals_before_and_after_waiting_come_in_order(scene: Scene, warm
     await scene.engine.signal(started, "a", 3)
     await process.quiet()
     assert await scene.engine.run_result(started) == [1, None, 2, 3]
-    with pytest.raises(IllegalMove, match="completed"):
+    with pytest.raises(IllegalTransition, match="completed"):
         await scene.engine.signal(started, "a", 4)
 
 
@@ -649,9 +649,9 @@ async def test_runs_are_pinned_and_wait_with_a_reason_until_adopted(scene: Scene
         assert await newer.turn() == 1
     assert await engine.run_result(started) == "version 2"
     tasks = await engine.list_tasks(kind="function")
-    moves = [move for task in tasks for move in await engine.kernel.reads.list_moves(task.id)]
-    assert [move.actor for move in moves if move.move == "cancel"] == ["ada"]
-    with pytest.raises(IllegalMove):
+    transitions = [transition for task in tasks for transition in await engine.kernel.reads.list_transitions(task.id)]
+    assert [transition.actor for transition in transitions if transition.transition == "cancel"] == ["ada"]
+    with pytest.raises(IllegalTransition):
         await engine.kernel.run_services.function_runs.adopt(started.id, 1)
 
 

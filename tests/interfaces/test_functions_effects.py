@@ -46,12 +46,12 @@ async def _outcomes(scene: Scene, service: Service) -> list[str]:
 
 
 async def _doubts(scene: Scene) -> int:
-    moves = [
-        move
+    transitions = [
+        transition
         for task in await scene.engine.list_tasks(kind="function")
-        for move in await scene.engine.kernel.reads.list_moves(task.id)
+        for transition in await scene.engine.kernel.reads.list_transitions(task.id)
     ]
-    return sum(move.move == "tool_call.unknown" for move in moves)
+    return sum(transition.transition == "tool_call.unknown" for transition in transitions)
 
 
 async def test_an_effect_is_made_once_and_its_outcome_is_kept(scene: Scene):

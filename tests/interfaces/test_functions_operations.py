@@ -14,7 +14,7 @@ from tests.interfaces.function_driver import LEASE_FOR, Scene, function_scene, p
 from tests.limits import BOUND
 
 from treadle import Engine
-from treadle.model.errors import IllegalMove, Refused, RunCanceled, RunFailed, StepFailed
+from treadle.model.errors import IllegalTransition, Refused, RunCanceled, RunFailed, StepFailed
 
 COLD, WARM = 0, 1000
 
@@ -221,9 +221,9 @@ async def test_canceling_a_tree_ends_all_its_runs_together(engine: Engine):
             await engine.run_result(started, timeout=BOUND)
         await until(lambda: asyncio.sleep(0, bool(stopped)))
         await engine.runs.cancel(started.id)  # twice is no error
-        with pytest.raises(IllegalMove):
+        with pytest.raises(IllegalTransition):
             await engine.runs.pause(started.id)
-        with pytest.raises(IllegalMove):
+        with pytest.raises(IllegalTransition):
             await engine.runs.retry(started.id)
     report = await engine.kernel.verify()
     assert report.problems == ()
@@ -375,7 +375,7 @@ async def test_a_retry_repeats_the_failed_steps_and_all_later_ones(scene: Scene,
     await process.quiet()
     assert await scene.engine.run_result(started) == ["first", "bad1", "ok", "bad2", "last"]
     assert sorted(executed) == ["bad1", "bad2", "last"]
-    with pytest.raises(IllegalMove):
+    with pytest.raises(IllegalTransition):
         await scene.engine.runs.retry(started.id)
     assert (await scene.engine.kernel.verify()).problems == ()
 

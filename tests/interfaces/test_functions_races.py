@@ -212,7 +212,7 @@ async def test_a_branch_that_does_less_is_noticed_before_anything_follows(scene:
 
 
 @pytest.mark.parametrize("url", ALL)
-async def test_unconsumed_signals_move_to_the_continued_run(url: str, request: pytest.FixtureRequest, tmp_path: Path):
+async def test_unconsumed_signals_transition_to_the_continued_run(url: str, request: pytest.FixtureRequest, tmp_path: Path):
     async with make_engine(url_of(url, request, tmp_path)) as engine:
 
         @engine.function("listen")

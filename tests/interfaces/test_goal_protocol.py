@@ -41,7 +41,7 @@ from treadle.goals.records import event_id_of, follow_up_id
 from treadle.goals.schemas import check_document
 from treadle.kernel.store.queries import Renewal
 from treadle.kernel.store.units import Verdict
-from treadle.model.errors import IllegalMove, InvalidInput
+from treadle.model.errors import IllegalTransition, InvalidInput
 from treadle.model.tasks import Claim
 
 
@@ -65,9 +65,9 @@ async def engine(url: str, tmp_path: Path) -> AsyncIterator[Engine]:
 
 
 async def test_the_readiness_worker_enforces_the_status_transitions(engine: Engine) -> None:
-    """Only the moves of the table can be made; the database refuses the rest, whoever tries (tests/contract)."""
+    """Only the transitions of the table can be made; the database refuses the rest, whoever tries (tests/contract)."""
     made = await engine.goals.objectives.add("Do it", actor="ada")
-    with pytest.raises(IllegalMove):
+    with pytest.raises(IllegalTransition):
         await engine.goals.objectives.block(made.objective_id, actor="ada", reason="not before it is approved")
     await play(engine, READINESS)
     assert (await engine.goals.objectives.get(made.objective_id)).status == "NEW"
@@ -517,7 +517,7 @@ async def test_the_approving_person_is_recorded(engine: Engine) -> None:
     made = await approved(engine)
     trail = await engine.goals.objectives.show(made.objective_id)
     assert trail.objective.approved_by == "ada"
-    assert [(move.move, move.actor) for move in trail.moves] == [("approve", "ada")]
+    assert [(transition.transition, transition.actor) for transition in trail.transitions] == [("approve", "ada")]
 
 
 async def test_an_unapproved_objective_does_no_work(url: str, tmp_path: Path) -> None:
@@ -552,10 +552,12 @@ async def test_an_autonomous_reviewer_replaces_the_person_and_changes_nothing_do
             (trail,) = await ended(engine, good)
 
             async def reviewed() -> bool:
-                return [move.move for move in (await engine.goals.objectives.show(wild.objective_id)).moves] == ["review"]
+                return [
+                    transition.transition for transition in (await engine.goals.objectives.show(wild.objective_id)).transitions
+                ] == ["review"]
 
             await until(reviewed)
-            assert [move.move for move in trail.moves] == ["approve", "schedule", "pass"]
+            assert [transition.transition for transition in trail.transitions] == ["approve", "schedule", "pass"]
             assert trail.objective.approved_by == "reviewer:careful"
             assert (await engine.goals.objectives.get(wild.objective_id)).status == "NEW"
             await engine.goals.objectives.approve(wild.objective_id, actor="bea")  # a person may still

@@ -114,9 +114,9 @@ async def test_a_worker_needs_the_handlers_of_its_roles(tmp_path: Path) -> None:
                 pass
 
 
-def test_every_event_of_a_role_is_a_move_of_an_objective() -> None:
-    moves = {move for _, move in OBJECTIVE.moves} | {"add"}
-    assert {event.removeprefix("objective.") for event in ROLE_EVENTS} == moves - {"edit", "review"}
+def test_every_event_of_a_role_is_a_transition_of_an_objective() -> None:
+    transitions = {transition for _, transition in OBJECTIVE.transitions} | {"add"}
+    assert {event.removeprefix("objective.") for event in ROLE_EVENTS} == transitions - {"edit", "review"}
 
 
 @pytest.mark.parametrize(

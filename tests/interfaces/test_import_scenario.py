@@ -90,6 +90,6 @@ async def test_one_retry_repairs_an_import_after_failures_a_kill_and_an_approval
         assert Counter(map(int, (tmp_path / "calls").read_text().split())) == {
             n: 3 if n < 13 else 2 if n == 19 else 1 for n in files
         }
-        moves = [move.move for move in await engine.kernel.run_reads.list_moves(run.id)]
-        assert moves == ["start", "fail", "retry", "succeed"]
+        transitions = [transition.transition for transition in await engine.kernel.run_reads.list_transitions(run.id)]
+        assert transitions == ["start", "fail", "retry", "succeed"]
         assert (await engine.kernel.verify()).problems == ()

@@ -86,7 +86,7 @@ def test_every_line_is_an_object_with_its_context_fields(told: tuple[dict[str, s
     assert failed["level"] == "error"
     assert failed["task_id"] == ids["fails"]
     assert failed["fields"]["error"] == {"code": "handler_error", "message": "two\nlines", "type": "RuntimeError"}
-    assert failed["fields"]["move"] == "fail"
+    assert failed["fields"]["transition"] == "fail"
     started = lines.one(lambda line: line["event"] == "worker_started")
     assert "loud" in started["fields"]["handlers"]
     for name, where in (("loud", "in the loop"), ("threaded", "in a thread"), ("isolated", "in a process")):

@@ -45,8 +45,8 @@ class Scene:
     async def value(self, name: str, /, **labels: str) -> float | None:
         return (await self.samples()).get((name, tuple(sorted(labels.items()))))
 
-    async def settled(self, move: str, count: int = 1) -> None:
-        await self.events.heard(TaskSettled, count, move=move, kind="handler")
+    async def settled(self, transition: str, count: int = 1) -> None:
+        await self.events.heard(TaskSettled, count, transition=transition, kind="handler")
 
 
 @pytest.fixture
@@ -209,12 +209,12 @@ async def test_the_delay_of_external_polls_is_measured(scene: Scene):
     engine.specialist("render", StubExternalSpecialist([still, OSError("gone"), Production({"url": "x"})]))
     task = await engine.enqueue("render")
     async with engine.worker():
-        await scene.events.heard(TaskSettled, task_id=task.id, move="hand_off")
+        await scene.events.heard(TaskSettled, task_id=task.id, transition="hand_off")
         for count, late in ((1, 3.0), (2, 1.0)):
             scene.clock.advance(late)
-            await scene.events.heard(TaskSettled, count, task_id=task.id, move="still_working")
+            await scene.events.heard(TaskSettled, count, task_id=task.id, transition="still_working")
         scene.clock.advance(1.5)
-        await scene.events.heard(TaskSettled, task_id=task.id, move="succeed")
+        await scene.events.heard(TaskSettled, task_id=task.id, transition="succeed")
         assert await scene.value("treadle_poll_lateness_seconds_count", name="render") == 3
         assert await scene.value("treadle_poll_lateness_seconds_sum", name="render") == 2.0 + 0.0 + 0.5
         assert await scene.value("treadle_poll_errors_total", name="render") == 1

@@ -35,7 +35,7 @@ from treadle.api.objectives import Objective
 from treadle.goals import settler as goal_settler
 from treadle.goals.records import ObjectiveNotFound
 from treadle.goals.topology import InvalidTopology
-from treadle.model.errors import IllegalMove, InvalidInput, MissingDependency, PayloadTooLarge, Refused
+from treadle.model.errors import IllegalTransition, InvalidInput, MissingDependency, PayloadTooLarge, Refused
 from treadle.settings import Settings
 
 UNKNOWN = "0198c3de-7a10-7c3e-b2a4-5d1f0c9e8a77"
@@ -136,12 +136,12 @@ async def test_approving_twice_is_approving_once(engine: Engine):
     assert (again.approved_by, again.status_version) == ("ada", 1)
 
 
-async def test_concurrent_approvals_record_one_move(engine: Engine):
+async def test_concurrent_approvals_record_one_transition(engine: Engine):
     made = await engine.goals.objectives.add("Do it", actor="ada")
     await asyncio.gather(*(engine.goals.objectives.approve(made.objective_id, actor=f"person {n}") for n in range(5)))
     trail = await engine.goals.objectives.show(made.objective_id)
-    assert [move.move for move in trail.moves] == ["approve"]
-    assert trail.moves[0].actor == trail.objective.approved_by
+    assert [transition.transition for transition in trail.transitions] == ["approve"]
+    assert trail.transitions[0].actor == trail.objective.approved_by
 
 
 async def test_lists_are_paged_and_the_board_counts_objectives_by_status(engine: Engine):
@@ -170,7 +170,7 @@ async def test_an_edit_changes_given_fields_until_the_objective_is_done(engine: 
     assert (edited.title, edited.urgency, edited.importance, edited.status) == ("Do that", 4, 2, "TODO")
     await engine.goals.objectives.edit(made.objective_id, actor="bea", title="Do that")  # nothing
     trail = await engine.goals.objectives.show(made.objective_id)
-    assert [(move.move, move.actor) for move in trail.moves] == [("approve", "ada"), ("edit", "bea")]
+    assert [(transition.transition, transition.actor) for transition in trail.transitions] == [("approve", "ada"), ("edit", "bea")]
     await play_all(engine, READINESS)
     await play(engine, SCHEDULE)
     await engine.goals.objectives.edit(made.objective_id, actor="bea", title="Too late for this workorder")
@@ -180,7 +180,7 @@ async def test_an_edit_changes_given_fields_until_the_objective_is_done(engine: 
     (order,) = trail.workorders
     assert order.snapshot is not None
     assert (order.snapshot.objective.title, trail.objective.title) == ("Do that", "Too late for this workorder")
-    with pytest.raises(IllegalMove):
+    with pytest.raises(IllegalTransition):
         await engine.goals.objectives.edit(made.objective_id, actor="bea", title="No")
 
 
@@ -211,7 +211,10 @@ async def test_an_objective_with_an_open_blocker_is_not_executable_until_that_is
     await engine.goals.objectives.approve(first.objective_id, actor="ada")
     await finish(engine)
     trail = await engine.goals.objectives.show(second.objective_id)
-    assert (trail.objective.status, [move.move for move in trail.moves]) == ("DONE", ["approve", "resolve", "schedule", "pass"])
+    assert (trail.objective.status, [transition.transition for transition in trail.transitions]) == (
+        "DONE",
+        ["approve", "resolve", "schedule", "pass"],
+    )
 
 
 async def test_a_text_blocker_is_resolved_by_a_person(engine: Engine):
@@ -256,7 +259,10 @@ async def test_a_blocked_objective_continues_when_its_blocker_is_done(engine: En
     await engine.goals.objectives.approve(first.objective_id, actor="ada")
     await finish(engine)
     trail = await engine.goals.objectives.show(second.objective_id)
-    assert [(move.move, move.actor) for move in trail.moves][1:3] == [("block", "ada"), ("unblock", "readiness")]
+    assert [(transition.transition, transition.actor) for transition in trail.transitions][1:3] == [
+        ("block", "ada"),
+        ("unblock", "readiness"),
+    ]
     assert trail.objective.status == "DONE"
 
 
@@ -723,7 +729,7 @@ async def test_an_overdue_objective_gets_a_pause_state_once(url: str, tmp_path: 
         trail = await engine.goals.objectives.show(late.objective_id)
         assert trail.overdue is not None
         assert (trail.overdue.reason, trail.overdue.terminal, trail.objective.status) == ("DEADLINE_PASSED", False, "TODO")
-        assert [move.move for move in trail.moves] == ["approve", "overdue"]
+        assert [transition.transition for transition in trail.transitions] == ["approve", "overdue"]
         assert (await engine.goals.objectives.show(blocked.objective_id)).objective.status == "BLOCKED"
         for other in (calm, free, new):
             assert (await engine.goals.objectives.get(other.objective_id)).overdue_at is None

@@ -22,7 +22,7 @@ from treadle.interfaces.web.site import make_site
 from treadle.model.access import Scope
 
 DAMAGES = (pytest.param("truncated", marks=pytest.mark.soak), "mistyped")
-VIEWS = ("steps", "source", "logs", "moves", "values")
+VIEWS = ("steps", "source", "logs", "transitions", "values")
 
 
 @pytest.fixture(params=DAMAGES)

@@ -106,7 +106,12 @@ async def test_once_a_run_cannot_succeed_nothing_new_starts_and_one_retry_comple
     assert await dead(hands) == 0
     await hands.work(answer)
     assert await hands.engine.run_result(run_id) == receipts(4, await item(hands, second))
-    assert [move.move for move in await hands.engine.kernel.run_reads.list_moves(run_id)] == ["start", "fail", "retry", "succeed"]
+    assert [transition.transition for transition in await hands.engine.kernel.run_reads.list_transitions(run_id)] == [
+        "start",
+        "fail",
+        "retry",
+        "succeed",
+    ]
     await hands.nothing_is_left(run_id)
 
 
@@ -234,7 +239,11 @@ async def test_dead_letters_of_runs_are_retried_as_runs(hands: Hands) -> None:
     await hands.work(answer)
     for run_id in runs:
         assert (await hands.engine.runs.get_run(run_id)).state == "completed"
-        assert [move.actor for move in await hands.engine.kernel.run_reads.list_moves(run_id) if move.move == "retry"] == ["ann"]
+        assert [
+            transition.actor
+            for transition in await hands.engine.kernel.run_reads.list_transitions(run_id)
+            if transition.transition == "retry"
+        ] == ["ann"]
 
 
 @pytest.mark.parametrize("error", [UnreadableValue("damaged"), ValueLost("0" * 64), InvalidInput("no"), Refused("no")])

@@ -15,7 +15,7 @@ from tests.limits import BOUND
 
 from treadle import Context
 from treadle.kernel.store.units import RunGuard, Unit, Verdict
-from treadle.model.errors import IllegalMove, InvalidFlow, InvalidInput, Refused, RunCanceled, RunFailed, RunNotFound
+from treadle.model.errors import IllegalTransition, InvalidFlow, InvalidInput, Refused, RunCanceled, RunFailed, RunNotFound
 from treadle.model.names import ADVANCE
 from treadle.model.values import decode
 
@@ -93,8 +93,10 @@ async def outputs(hands: Hands, run_id: str) -> dict[str, Any]:
     return await hands.engine.run_result(run_id, timeout=BOUND)
 
 
-async def moves(hands: Hands, run_id: str) -> list[tuple[str, str | None]]:
-    return [(move.move, move.actor) for move in await hands.engine.kernel.store.log.list_moves(run_id)]
+async def transitions(hands: Hands, run_id: str) -> list[tuple[str, str | None]]:
+    return [
+        (transition.transition, transition.actor) for transition in await hands.engine.kernel.store.log.list_transitions(run_id)
+    ]
 
 
 # --- start ---
@@ -220,7 +222,7 @@ async def test_a_paused_run_keeps_results_and_continues_only_on_resume(hands: Ha
     assert (await hands.engine.runs.resume(run_id)).state == "running"
     await hands.work(answer)
     assert await outputs(hands, run_id) == {"parcel": "p-r5", "ok": True}
-    assert await moves(hands, run_id) == [("start", None), ("pause", "ann"), ("resume", "bob"), ("succeed", None)]
+    assert await transitions(hands, run_id) == [("start", None), ("pause", "ann"), ("resume", "bob"), ("succeed", None)]
     await hands.nothing_is_left(run_id)
 
 
@@ -302,7 +304,7 @@ async def test_a_paused_run_stores_results_but_refuses_to_advance(memory: Hands)
     await memory.engine.runs.pause(run_id)
     with pytest.raises(Refused, match="paused"):
         await memory.engine.runs.update_step(run_id, await step_id(memory, run_id, "Checkout.pay"), {"receipt": "x"})
-    with pytest.raises(IllegalMove):
+    with pytest.raises(IllegalTransition):
         await memory.engine.runs.retry(run_id)
     assert await memory.engine.runs.continue_step(run_id, await step_id(memory, run_id, "Checkout.pay"), {"receipt": "kept"})
     assert (await memory.states(run_id))["Checkout.pay"] == "EventTransmit"
@@ -314,11 +316,11 @@ async def test_a_paused_run_stores_results_but_refuses_to_advance(memory: Hands)
 async def test_finished_runs_are_neither_paused_nor_resumed(memory: Hands) -> None:
     run_id = await start(memory)
     await memory.work(answer)
-    with pytest.raises(IllegalMove):
+    with pytest.raises(IllegalTransition):
         await memory.engine.runs.pause(run_id)
-    with pytest.raises(IllegalMove):
+    with pytest.raises(IllegalTransition):
         await memory.engine.runs.cancel(run_id)
-    with pytest.raises(IllegalMove):
+    with pytest.raises(IllegalTransition):
         await memory.engine.runs.retry(run_id)
     assert (await memory.engine.runs.resume(run_id)).state == "completed"
     for act in (memory.engine.runs.pause, memory.engine.runs.resume, memory.engine.runs.cancel, memory.engine.runs.retry):
@@ -348,7 +350,7 @@ async def test_two_concurrent_resumes(memory: Hands) -> None:
     await memory.engine.runs.pause(run_id)
     runs = await asyncio.gather(*(memory.engine.runs.resume(run_id) for _ in range(4)))
     assert {run.state for run in runs} == {"running"}
-    assert [move for move, _ in await moves(memory, run_id)] == ["start", "pause", "resume"]
+    assert [transition for transition, _ in await transitions(memory, run_id)] == ["start", "pause", "resume"]
 
 
 # --- cancel ---
@@ -416,7 +418,7 @@ async def test_retrying_a_failed_step_keeps_completed_results(hands: Hands) -> N
     assert task.name == "shop.Pay"
     await hands.work(answer)
     assert await outputs(hands, run_id) == {"parcel": "p-r5", "ok": True}
-    assert await moves(hands, run_id) == [("start", None), ("fail", None), ("retry", "ann"), ("succeed", None)]
+    assert await transitions(hands, run_id) == [("start", None), ("fail", None), ("retry", "ann"), ("succeed", None)]
     await hands.nothing_is_left(run_id)
 
 
@@ -425,7 +427,7 @@ async def test_an_immediately_failing_retry_is_logged_as_retry_and_failure(memor
     run = await memory.engine.start_run(flow, "W", {"n": "text"})
     assert (await memory.engine.runs.get_run(run.id)).state == "failed"
     assert (await memory.engine.runs.retry(run.id)).state == "failed"
-    assert [move for move, _ in await moves(memory, run.id)] == ["start", "fail", "retry", "fail"]
+    assert [transition for transition, _ in await transitions(memory, run.id)] == ["start", "fail", "retry", "fail"]
     assert (await memory.engine.kernel.verify()).problems == ()
 
 
@@ -586,7 +588,7 @@ async def test_only_waiting_event_steps_can_be_continued_failed_or_updated(memor
         with pytest.raises(InvalidInput, match="not a valid step id"):
             await act(run_id, "pay")
         for path in ("Checkout", "Checkout/block-0"):
-            with pytest.raises(IllegalMove, match="not an event step"):
+            with pytest.raises(IllegalTransition, match="not an event step"):
                 await act(run_id, await step_id(memory, run_id, path))
     other: Any = ["not", "a", "dict"]
     with pytest.raises(InvalidInput, match="list"):
@@ -648,8 +650,11 @@ async def test_resume_replaces_tasks_that_are_gone(request: pytest.FixtureReques
         before = await hands.live(run_id)
         await hands.engine.runs.resume(run_id)  # nothing to do
         assert await hands.live(run_id) == before
-        moves = await hands.engine.kernel.store.log.list_moves(run_id)
-        assert [(move.move, move.actor) for move in moves] == [("start", None), ("repair", "operator")]
+        transitions = await hands.engine.kernel.store.log.list_transitions(run_id)
+        assert [(transition.transition, transition.actor) for transition in transitions] == [
+            ("start", None),
+            ("repair", "operator"),
+        ]
         await hands.work(answer)
         assert await outputs(hands, run_id) == {"parcel": "p-r5", "ok": True}
         await hands.nothing_is_left(run_id)

@@ -122,7 +122,7 @@ async def test_retries_are_sibling_spans_with_their_error_type(scene: Scene):
         task = await engine.enqueue("flaky", retry=RetryPolicy(retries=3, first_for=0))
         with pytest.raises(TaskFailed):
             await engine.result(task, timeout=BOUND)
-        await scene.events.heard(TaskSettled, move="fail")
+        await scene.events.heard(TaskSettled, transition="fail")
     first, second = scene.spans("execute flaky")
     assert parent_of(first) == parent_of(second) == id_of(scene.span("enqueue flaky")) == span_number(task.id)
     assert trace_of(first) == trace_of(second) == trace_number(task.id), "a task without a trace id is a trace of its own"

@@ -83,8 +83,8 @@ async def test_each_caller_has_the_scopes_of_its_own_token(mode: str):
             assert refused(await cooking.call_tool("task_enqueue", {"name": "x"}))["code"] == "list_forbidden"
             assert refused(await cooking.call_tool("approval_list", {}))["code"] == "restricted_token"
             await operating.call_tool("task_cancel", {"task_id": task["id"]})
-            moves = told(await reading.call_tool("task_show", {"task_id": task["id"]}))["moves"]
-            assert ("cancel", "operator") in [(move["move"], move["actor"]) for move in moves]
+            transitions = told(await reading.call_tool("task_show", {"task_id": task["id"]}))["transitions"]
+            assert ("cancel", "operator") in [(transition["transition"], transition["actor"]) for transition in transitions]
             said = refused(
                 await operating.call_tool("afl_manage_handlers", {"action": "register", "facet_name": "a.B", "module_uri": "os"})
             )

@@ -125,8 +125,8 @@ async def test_runs_are_forked_and_the_store_is_maintained():
         run = await call("afl_execute_workflow", source=SHOP, inputs={"count": 2}, wait_for=50)
         forked = await call("run_fork", run_id=run["run_id"], step="Buy.priced", inputs={"count": 3})
         assert (await call("run_outputs", run_id=forked["run_id"], wait_for=50))["outputs"] == {"total": 30.0}
-        moves = (await call("event_list", run_id=run["run_id"], entity="run"))["events"]
-        assert [each["move"] for each in moves] == ["start", "succeed"]
+        transitions = (await call("event_list", run_id=run["run_id"], entity="run"))["events"]
+        assert [each["transition"] for each in transitions] == ["start", "succeed"]
         assert (await call("store_verify"))["problems"] == []
         assert (await call("store_keep", task_list="night", completed=60))["task_list"] == "night"
         assert (await call("store_prune"))["trees"] == 0

@@ -166,7 +166,7 @@ async def test_a_step_is_continued_failed_and_retried_by_its_id():
         assert (ended["state"], ended["outputs"]) == ("completed", {"total": 4.5})
         assert not (await call("afl_redo_step", step_id=step_id, result={"total": 5.5}))["done"]
         assert (await call.refused("afl_continue_step", step_id=NOBODY))["code"] == "step_not_found"
-        assert (await call.refused("afl_retry_step", step_id=step_id))["code"] == "illegal_move"
+        assert (await call.refused("afl_retry_step", step_id=step_id))["code"] == "illegal_transition"
 
 
 async def test_a_run_is_paused_resumed_canceled_and_found():
@@ -179,7 +179,7 @@ async def test_a_run_is_paused_resumed_canceled_and_found():
         for action, state in (("pause", "paused"), ("resume", "running"), ("cancel", "canceled"), ("cancel", "canceled")):
             assert (await call("afl_manage_runner", run_id=ids[0], action=action))["state"] == state
         assert [run["id"] for run in (await call("run_list", state=["canceled"]))["runs"]] == [ids[0]]
-        assert (await call.refused("afl_manage_runner", run_id=ids[0], action="resume"))["code"] == "illegal_move"
+        assert (await call.refused("afl_manage_runner", run_id=ids[0], action="resume"))["code"] == "illegal_transition"
         assert (await call.refused("afl_manage_runner", run_id=ids[0], action="stop"))["code"] == "invalid_request"
         shown = await call("run_show", run_id=ids[1])
         assert (shown["inputs"], [task["name"] for task in shown["open_tasks"]]) == ({"count": 1}, ["shop.Price"])
@@ -238,7 +238,10 @@ async def test_tasks_are_enqueued_paged_shown_canceled_and_retried():
             abilities = await call("worker_abilities")
         assert abilities["handlers"]["shop.Price"] == 1
         shown = await call("task_show", task_id=made[0])
-        assert [move["move"] for move in shown["moves"] if move["actor"] == "mcp:ada"] == ["cancel", "requeue"]
+        assert [transition["transition"] for transition in shown["transitions"] if transition["actor"] == "mcp:ada"] == [
+            "cancel",
+            "requeue",
+        ]
         assert (await call.refused("task_show", task_id=NOBODY))["code"] == "task_not_found"
         assert (await call("system_status"))["health"] in ("ok", "degraded")
 

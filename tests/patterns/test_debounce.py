@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from tests.patterns.programs import load
 
-from treadle.model.errors import IllegalMove
+from treadle.model.errors import IllegalTransition
 from treadle.testing import Environment
 
 
@@ -75,7 +75,7 @@ async def test_a_failed_execution_refuses_further_changes_until_it_is_retried(pr
     async with Environment(program.engine) as env:
         await program.changed("notes", "a")
         await env.advance(hours=1)
-        with pytest.raises(IllegalMove):
+        with pytest.raises(IllegalTransition):
             await program.changed("notes", "b")
         broken = False
         await program.engine.runs.retry((await program.run_of("notes")).id)

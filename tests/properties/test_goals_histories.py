@@ -16,7 +16,7 @@ from treadle import Engine
 from treadle.goals.records import event_id_of
 from treadle.kernel.store.queries import TaskFilter
 from treadle.kernel.store.units import Verdict
-from treadle.model.errors import IllegalMove, InvalidInput
+from treadle.model.errors import IllegalTransition, InvalidInput
 from treadle.model.values import decode
 
 KINDS = (READINESS, SCHEDULE, RUN, GATE)
@@ -55,7 +55,7 @@ class History:
                     await objectives.unblock(some, actor="ada")
                 case _:
                     await objectives.edit(some, actor="ada", urgency=self.dice.randrange(5))
-        except (IllegalMove, InvalidInput):
+        except (IllegalTransition, InvalidInput):
             pass  # not now, or a circle: nothing has changed
 
     async def role(self, kind: str, passing: float = 0.8) -> bool:

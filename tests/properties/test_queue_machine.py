@@ -185,7 +185,7 @@ class QueueMachine(RuleBasedStateMachine):
         spent = any(known.guard == unit.guard and not isinstance(known.settlement, Keep) for known in self.committed)
         in_time = self.holds(task.claim)
         if spent:
-            # Its move was made under this claim: that is `repeat`'s affair.
+            # Its transition was made under this claim: that is `repeat`'s affair.
             return
         assert self.commit(unit) == (Verdict.DONE if in_time else Verdict.CLAIM_LOST)
         if in_time:
@@ -200,7 +200,7 @@ class QueueMachine(RuleBasedStateMachine):
         match settled:
             case Finish():
                 after = replace(before, state=settled.state, result=settled.result, wake_at=None, hold=0)
-                if settled.move == "cancel":
+                if settled.transition == "cancel":
                     after = replace(after, owner_id=None)
             case Park():
                 after = replace(
@@ -303,8 +303,8 @@ class QueueMachine(RuleBasedStateMachine):
     @rule(which=pick)
     def hold_or_release(self, which: int) -> None:
         if (task := self.look(which, finished=False)) and task.owner_id is None:
-            move, hold = ("resume", 0) if task.hold else ("pause", Hold.TASK_PAUSED)
-            settled = park(task, move, hold=hold, actor="op", checkpoint=task.checkpoint)
+            transition, hold = ("resume", 0) if task.hold else ("pause", Hold.TASK_PAUSED)
+            settled = park(task, transition, hold=hold, actor="op", checkpoint=task.checkpoint)
             assert self.commit(Unit(seen(task), settled)) == Verdict.DONE
             self.expect_settled(task.id, settled)
 

@@ -31,7 +31,7 @@ from treadle.kernel.store.queries import TaskFilter
 from treadle.kernel.store.units import Answer, Finish, Unit
 from treadle.kernel.store.value_store import ValueStore
 from treadle.kernel.store.verify import verify
-from treadle.model.errors import IllegalMove, Refused, StoreUnavailable
+from treadle.model.errors import IllegalTransition, Refused, StoreUnavailable
 from treadle.model.names import ADVANCE, HANDLER
 from treadle.model.outcomes import Succeeded
 from treadle.model.retry import RetryPolicy
@@ -103,7 +103,7 @@ class Gate:
         units, let = self.waiting.pop(0)
         try:
             answers = await self._store.commit(units)
-        except IllegalMove as error:
+        except IllegalTransition as error:
             if answer:
                 let.set_exception(error)
             return
@@ -114,7 +114,7 @@ class Gate:
         """The connection dies; nothing is known about the commit."""
         units, let = self.waiting.pop(0)
         if done:
-            with suppress(IllegalMove):
+            with suppress(IllegalTransition):
                 await self._store.commit(units)
         let.set_exception(StoreUnavailable("gone"))
 
@@ -178,7 +178,7 @@ class RunMachine(RuleBasedStateMachine):
         async def forgiving() -> None:
             try:
                 await work
-            except (IllegalMove, Refused, StoreUnavailable):
+            except (IllegalTransition, Refused, StoreUnavailable):
                 pass
 
         async def created() -> asyncio.Task[Any]:

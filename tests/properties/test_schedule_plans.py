@@ -50,14 +50,14 @@ jumps = st.lists(st.integers(-DAY, 2 * DAY), max_size=12)
 @settings(max_examples=examples(24), deadline=None)
 @given(calendars, st.sampled_from(STARTS), jumps, st.integers(1, 20))
 def test_with_everything_caught_up_each_tick_fires_once_and_in_order(
-    calendar: Calendar, start: int, moves: list[int], batch: int
+    calendar: Calendar, start: int, transitions: list[int], batch: int
 ) -> None:
     catch_up = CatchUp(policy=ALL, limit=1_000_000)
     fired: list[int] = []
     waiting: tuple[int, ...] = ()
     cursor = now = latest = start
-    for move in [*moves, 0]:
-        now += move
+    for transition in [*transitions, 0]:
+        now += transition
         latest = max(latest, now)
         for _ in range(2):  # asked again, as after a crash that lost nothing
             planned = plan(calendar, catch_up, cursor, now)
@@ -84,13 +84,13 @@ def test_with_everything_caught_up_each_tick_fires_once_and_in_order(
     st.integers(0, DAY),
 )
 def test_under_every_policy_ticks_fire_at_most_once_in_order_and_never_early(
-    calendar: Calendar, start: int, moves: list[int], policy: str, limit: int, window_for: int
+    calendar: Calendar, start: int, transitions: list[int], policy: str, limit: int, window_for: int
 ) -> None:
     catch_up = CatchUp(policy=policy, limit=limit, window_for=window_for)
     fired: list[int] = []
     cursor = now = start
-    for move in moves:
-        now += move
+    for transition in transitions:
+        now += transition
         planned = plan(calendar, catch_up, cursor, now)
         assert all(cursor < tick <= now for tick in planned.fire)
         assert planned.next_at is None or planned.next_at > planned.cursor

@@ -7,7 +7,7 @@ from typing import Any
 
 from treadle.kernel.store.queries import RunFilter, TaskFilter
 from treadle.kernel.store.records import PutRecord
-from treadle.kernel.store.units import Answer, Finish, HoldRun, Keep, MoveRun, Park, PutRun, Unit, Verdict
+from treadle.kernel.store.units import Answer, Finish, HoldRun, Keep, Park, PutRun, RunTransition, Unit, Verdict
 from treadle.model.states import TaskState
 from treadle.model.tasks import Claim, Task
 from treadle.testing.simulation import Process, Simulation
@@ -113,12 +113,16 @@ class Auditor:
             if not isinstance(guard, Claim) or answer.verdict is not Verdict.DONE:
                 continue
             before = self._held[guard.task_id]
-            move = "keep" if unit.settlement is None or isinstance(unit.settlement, Keep) else getattr(unit.settlement, "move", "")
+            transition = (
+                "keep"
+                if unit.settlement is None or isinstance(unit.settlement, Keep)
+                else getattr(unit.settlement, "transition", "")
+            )
             holds = before is not None and not before.finished and before.claim == guard
-            if not holds and (guard, move) not in self._settled:
+            if not holds and (guard, transition) not in self._settled:
                 now = None if before is None else (before.state, before.claim_version, before.owner_id)
                 self._simulation.wrong(f"{process.shown} wrote as holder of {guard}, which it was not: {now}")
-            self._settled.add((guard, move))
+            self._settled.add((guard, transition))
 
     async def _check_done(self, process: Process, units: Sequence[Unit], answers: Sequence[Answer]) -> None:
         """Check that every unit reported as done is stored."""
@@ -150,4 +154,4 @@ class Auditor:
 def _operates(units: Sequence[Unit]) -> bool:
     """Whether one of them holds a run back, or cancels it."""
     rows = [row for unit in units for row in unit.rows]
-    return any(isinstance(row, HoldRun) or (isinstance(row, MoveRun) and row.move == "cancel") for row in rows)
+    return any(isinstance(row, HoldRun) or (isinstance(row, RunTransition) and row.transition == "cancel") for row in rows)

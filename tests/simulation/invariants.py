@@ -79,7 +79,7 @@ async def _check_records(history: History) -> None:
     for record in await store.records.list_matching(RecordFilter(EXTERNAL.entity, states=("live",)), 100):
         simulation.wrong(f"outside job {record.id} of task {record.task_id} is still followed")
     for run in await store.runs.list_matching(RunFilter(), 1000):
-        if any(move.move == "repair" for move in await store.log.list_moves(run.id)):
+        if any(transition.transition == "repair" for transition in await store.log.list_transitions(run.id)):
             simulation.wrong(f"run {run.id} had to be repaired")
         if run.state not in ("completed", "failed", "canceled"):
             simulation.wrong(f"run {run.id} ({run.workflow}) is {run.state}")

@@ -63,5 +63,5 @@ async def read_run(store: Store, engine: Engine, run: Run) -> Found:
 async def _count_unknown(store: Store, tasks: Sequence[Task]) -> int:
     count = 0
     for task in tasks:
-        count += sum(move.move == "tool_call.unknown" for move in await store.log.list_moves(task.id))
+        count += sum(transition.transition == "tool_call.unknown" for transition in await store.log.list_transitions(task.id))
     return count

@@ -67,14 +67,14 @@ def test_features_of_sql_are_recognised(feature: str, sql: str, used: bool):
 
 
 @pytest.mark.parametrize("machine", states.MACHINES.values(), ids=lambda machine: machine.entity)
-def test_a_diagram_has_every_move_of_its_table_and_no_other(machine: states.Machine):
+def test_a_diagram_has_every_transition_of_its_table_and_no_other(machine: states.Machine):
     section = text_of("states.md").split(f"## {machine.entity.capitalize()}\n")[1]
     drawn = {
-        (source, move): target
-        for source, target, moves in re.findall(r"^    (\w+) --> (\w+): (.+)$", section.split("```")[1], re.M)
-        for move in moves.split(", ")
+        (source, transition): target
+        for source, target, transitions in re.findall(r"^    (\w+) --> (\w+): (.+)$", section.split("```")[1], re.M)
+        for transition in transitions.split(", ")
     }
-    assert drawn == {(str(source), move): str(target) for (source, move), target in machine.moves.items()}
+    assert drawn == {(str(source), transition): str(target) for (source, transition), target in machine.transitions.items()}
 
 
 # --- everything has its place ---

@@ -100,10 +100,10 @@ def test_nothing_is_due_too_early() -> None:
 
 def test_reminders_come_again_until_it_expires() -> None:
     approval = asked(expires=60, remind_after=20, remind_every=10)
-    move, after = next_action(approval, NOW + 20_000)
-    assert (move, after.reminders, after.remind_at) == ("remind", 1, NOW + 30_000)
-    move, after = next_action(after, NOW + 35_000)
-    assert (move, after.reminders, after.remind_at) == ("remind", 2, NOW + 45_000)
+    transition, after = next_action(approval, NOW + 20_000)
+    assert (transition, after.reminders, after.remind_at) == ("remind", 1, NOW + 30_000)
+    transition, after = next_action(after, NOW + 35_000)
+    assert (transition, after.reminders, after.remind_at) == ("remind", 2, NOW + 45_000)
     assert next_action(after, NOW + 60_000)[0] == "expire"
 
 
@@ -115,8 +115,8 @@ def test_a_single_reminder_stays_single() -> None:
 def test_escalation_adds_deciders_once() -> None:
     approval = asked(deciders=["ada"], escalate_after=10, escalate_to=["boss"])
     assert not approval.may_decide("boss")
-    move, after = next_action(approval, NOW + 10_000)
-    assert (move, after.deciders, after.escalate_at) == ("escalate", ("ada", "boss"), None)
+    transition, after = next_action(approval, NOW + 10_000)
+    assert (transition, after.deciders, after.escalate_at) == ("escalate", ("ada", "boss"), None)
     assert after.may_decide("boss")
     assert next_action(after, NOW + 10_000)[0] is None
 
@@ -130,28 +130,28 @@ def test_anyone_may_decide_without_named_deciders_and_groups_count() -> None:
 
 
 def test_one_vote_decides_by_default() -> None:
-    move, after = vote(asked(), "approve", "ada", NOW, "fine")
-    assert (move, after.ended_by, after.reason) == ("approve", "ada", "fine")
+    transition, after = vote(asked(), "approve", "ada", NOW, "fine")
+    assert (transition, after.ended_by, after.reason) == ("approve", "ada", "fine")
     assert vote(asked(quorum=3), "deny", "ada", NOW)[0] == "deny"
 
 
 def test_votes_accumulate_to_the_quorum() -> None:
     approval = asked(quorum=2, denials=2)
-    move, approval = vote(approval, "approve", "ada", NOW)
-    assert move == "vote"
-    move, approval = vote(approval, "deny", "bob", NOW)
-    assert move == "vote"
-    move, approval = vote(approval, "approve", "cyn", NOW)
-    assert (move, len(approval.votes)) == ("approve", 3)
+    transition, approval = vote(approval, "approve", "ada", NOW)
+    assert transition == "vote"
+    transition, approval = vote(approval, "deny", "bob", NOW)
+    assert transition == "vote"
+    transition, approval = vote(approval, "approve", "cyn", NOW)
+    assert (transition, len(approval.votes)) == ("approve", 3)
 
 
 def test_an_edit_withdraws_earlier_approvals() -> None:
     approval = asked(quorum=2, edits=True, context={"amount": 5, "to": "x"})
     _, approval = vote(approval, "approve", "ada", NOW)
-    move, approval = vote(approval, "approve", "bob", NOW, edits={"amount": 4})
-    assert (move, [each.actor for each in approval.votes]) == ("vote", ["bob"])
-    move, approval = vote(approval, "approve", "cyn", NOW)
-    assert move == "approve"
+    transition, approval = vote(approval, "approve", "bob", NOW, edits={"amount": 4})
+    assert (transition, [each.actor for each in approval.votes]) == ("vote", ["bob"])
+    transition, approval = vote(approval, "approve", "cyn", NOW)
+    assert transition == "approve"
     said = decision_of("id", approval, NOW)
     assert (said["context"], said["edited"], said["by"]) == ({"amount": 4, "to": "x"}, True, "cyn")
 

@@ -1,4 +1,4 @@
-"""Durations, instants, and the clock that tests move."""
+"""Durations, instants, and the clock that tests transition."""
 
 from __future__ import annotations
 

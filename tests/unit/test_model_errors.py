@@ -7,7 +7,7 @@ import re
 import pytest
 
 from treadle.model import errors
-from treadle.model.errors import IllegalMove, NonRetryable, TaskFailed, TreadleError
+from treadle.model.errors import IllegalTransition, NonRetryable, TaskFailed, TreadleError
 
 CLASSES = {name: value for name, value in vars(errors).items() if isinstance(value, type) and issubclass(value, TreadleError)}
 
@@ -52,13 +52,13 @@ def test_errors_carry_their_values():
     assert errors.TaskNotFound("t-2").task_id == "t-2"
     failed = TaskFailed("t-3", "boom", "It broke.")
     assert (failed.task_id, failed.error_code, failed.error) == ("t-3", "boom", "It broke.")
-    illegal = IllegalMove("task", "t-4", "completed", "cancel")
-    assert (illegal.entity, illegal.entity_id, illegal.state, illegal.move) == ("task", "t-4", "completed", "cancel")
+    illegal = IllegalTransition("task", "t-4", "completed", "cancel")
+    assert (illegal.entity, illegal.entity_id, illegal.state, illegal.transition) == ("task", "t-4", "completed", "cancel")
 
 
-def test_an_illegal_move_lists_the_possible_moves():
-    assert "cancel, pause" in str(IllegalMove("task", "t", "pending", "requeue", ("cancel", "pause")))
-    assert "final" in str(IllegalMove("task", "t", "completed", "cancel"))
+def test_an_illegal_transition_lists_the_possible_transitions():
+    assert "cancel, pause" in str(IllegalTransition("task", "t", "pending", "requeue", ("cancel", "pause")))
+    assert "final" in str(IllegalTransition("task", "t", "completed", "cancel"))
 
 
 def test_a_handler_may_give_its_failure_a_code():

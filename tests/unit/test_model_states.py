@@ -8,8 +8,8 @@ import pytest
 
 from treadle.kernel.store.queries import History
 from treadle.kernel.store.verify import check_history
-from treadle.model.states import FINAL_TASK_STATES, HELD_MOVES, LIVE_TASK_STATES, MACHINES, TASK, Hold, TaskState
-from treadle.model.tasks import Move, Task
+from treadle.model.states import FINAL_TASK_STATES, HELD_TRANSITIONS, LIVE_TASK_STATES, MACHINES, TASK, Hold, TaskState
+from treadle.model.tasks import Task, Transition
 from treadle.stores.statements import load_migrations
 
 
@@ -37,7 +37,7 @@ def test_every_state_can_be_reached_and_every_live_one_can_be_left(machine):
     reached, frontier = {machine.initial}, [machine.initial]
     while frontier:
         state = frontier.pop()
-        targets = {machine.moves[state, move] for move in machine.possible(state)}
+        targets = {machine.transitions[state, transition] for transition in machine.possible(state)}
         frontier += targets - reached
         reached |= targets
     assert reached == set(machine.states)
@@ -46,8 +46,8 @@ def test_every_state_can_be_reached_and_every_live_one_can_be_left(machine):
 
 
 def test_a_final_state_is_left_only_by_an_operator():
-    left = {(state, move) for state, move in TASK.moves if state in TASK.final}
-    assert {move for _, move in left} == {"requeue", "discard"}
+    left = {(state, transition) for state, transition in TASK.transitions if state in TASK.final}
+    assert {transition for _, transition in left} == {"requeue", "discard"}
     assert not any(state == TaskState.COMPLETED for state, _ in left)
 
 
@@ -62,12 +62,12 @@ def test_an_expired_lease_leads_back_to_where_the_task_was():
         assert TASK.target(state, "expire") == TASK.target(state, "release") == state
 
 
-def test_moves_that_need_an_owner_start_in_live_states():
-    assert {move for _, move in TASK.moves} >= HELD_MOVES
-    assert not {state for state, move in TASK.moves if move in HELD_MOVES} & TASK.final
+def test_transitions_that_need_an_owner_start_in_live_states():
+    assert {transition for _, transition in TASK.transitions} >= HELD_TRANSITIONS
+    assert not {state for state, transition in TASK.transitions if transition in HELD_TRANSITIONS} & TASK.final
 
 
-def test_a_move_outside_the_table_is_impossible():
+def test_a_transition_outside_the_table_is_impossible():
     assert TASK.target(TaskState.COMPLETED, "retry") is None
     assert TASK.target("nowhere", "succeed") is None
     assert TASK.possible(TaskState.COMPLETED) == ()
@@ -99,10 +99,19 @@ def test_a_task_is_shown_as_people_see_it(fields, shown):
 # --- histories against the table ---
 
 
-def history(*moves: tuple[str, str, str], state: str, version: int | None = None, entity: str = "task") -> History:
+def history(*transitions: tuple[str, str, str], state: str, version: int | None = None, entity: str = "task") -> History:
     rows = tuple(
-        Move(seq=number, at=0, entity=entity, entity_id="e", version=number, move=move, from_state=source, to_state=target)
-        for number, (source, move, target) in enumerate(moves, start=1)
+        Transition(
+            seq=number,
+            at=0,
+            entity=entity,
+            entity_id="e",
+            version=number,
+            transition=transition,
+            from_state=source,
+            to_state=target,
+        )
+        for number, (source, transition, target) in enumerate(transitions, start=1)
     )
     return History(entity, "e", state, len(rows) if version is None else version, rows)
 
@@ -129,8 +138,8 @@ def test_a_history_that_follows_the_table_holds(sound):
     ("broken", "complaint"),
     [
         (history(state="completed"), "the row says completed"),
-        (history(RETRY, state="pending", version=2), "counts 2 moves, but the log has 1"),
-        (history(RETRY, state="pending", version=0), "counts 0 moves, but the log has 1"),
+        (history(RETRY, state="pending", version=2), "counts 2 transitions, but the log has 1"),
+        (history(RETRY, state="pending", version=0), "counts 0 transitions, but the log has 1"),
         (history(FAIL, SUCCEED, state="completed"), "starts in pending, but the one before ended in failed"),
         (history(("failed", "requeue", "pending"), state="pending"), "starts in failed, but the one before ended in pending"),
         (history(("pending", "levitate", "pending"), state="pending"), "cannot be made from pending"),
@@ -144,12 +153,14 @@ def test_a_history_that_does_not_follow_the_table_is_reported(broken, complaint)
 
 def test_a_gap_and_a_repetition_in_the_versions_are_reported():
     sound = history(RETRY, RETRY, RETRY, state="pending")
-    gap = History("task", "e", "pending", 2, sound.moves[::2])
-    assert check_history(gap) == ["task e: move 3 (retry) should be number 2"]
-    twice = History("task", "e", "pending", 2, (sound.moves[0], sound.moves[0]))
-    assert check_history(twice) == ["task e: move 1 (retry) should be number 2"]
+    gap = History("task", "e", "pending", 2, sound.transitions[::2])
+    assert check_history(gap) == ["task e: transition 3 (retry) should be number 2"]
+    twice = History("task", "e", "pending", 2, (sound.transitions[0], sound.transitions[0]))
+    assert check_history(twice) == ["task e: transition 1 (retry) should be number 2"]
 
 
-def test_a_move_of_someone_else_is_reported():
-    moves = history(RETRY, state="pending").moves
-    assert check_history(History("task", "other", "pending", 1, moves)) == ["task other: move 1 (retry) belongs to task e"]
+def test_a_transition_of_someone_else_is_reported():
+    transitions = history(RETRY, state="pending").transitions
+    assert check_history(History("task", "other", "pending", 1, transitions)) == [
+        "task other: transition 1 (retry) belongs to task e"
+    ]

@@ -88,7 +88,7 @@ class Scene:
             "run-steps": f"/runs/{of['run']}?view=steps",
             "run-source": f"/runs/{of['failed']}?view=source",
             "run-logs": f"/runs/{of['run']}?view=logs",
-            "run-moves": f"/runs/{of['run']}?view=moves",
+            "run-transitions": f"/runs/{of['run']}?view=transitions",
             "run-values": f"/runs/{of['llm']}?view=values",
             "run-function": f"/runs/{of['function']}",
             "run-waiting": f"/runs/{of['waiting']}",

@@ -36,7 +36,7 @@ async def test_runs_are_listed_counted_and_filtered(visit: Visit):
 
 async def test_every_view_of_a_run_is_there(visit: Visit):
     run_id = await started(visit, 77)
-    for view in ("timeline", "steps", "logs", "moves", "values"):
+    for view in ("timeline", "steps", "logs", "transitions", "values"):
         assert "shop.Checkout" in await visit.page(f"/runs/{run_id}?view={view}")
     assert "77" in await visit.page(f"/runs/{run_id}?view=values")
     answer = await visit.browser.get(f"/runs/{run_id}?view=other")

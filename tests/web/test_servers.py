@@ -28,7 +28,7 @@ async def test_events_are_listed_newest_first_and_filtered(visit: Visit):
     page = main_of(await visit.page("/events"))
     assert page.index(second.id) < page.index(first.id)
     assert "ann" in page
-    page = main_of(await visit.page("/events?entity=task&move=cancel"))
+    page = main_of(await visit.page("/events?entity=task&transition=cancel"))
     assert first.id in page
     assert second.id not in page
     assert "No recent event matches" in await visit.page("/events?entity=run")

@@ -78,9 +78,9 @@ async def test_the_store_is_shown_and_its_log_verified_page_by_page(visit: Visit
 
 
 async def test_problems_of_earlier_verify_steps_stay_listed(visit: Visit):
-    page = main_of(await visit.do("/settings/verify", problem="task <b>7</b>: move 2 should be number 1"))
+    page = main_of(await visit.do("/settings/verify", problem="task <b>7</b>: transition 2 should be number 1"))
     assert "1 problem" in page
-    assert "task &lt;b&gt;7&lt;/b&gt;: move 2 should be number 1" in page
+    assert "task &lt;b&gt;7&lt;/b&gt;: transition 2 should be number 1" in page
 
 
 async def test_slow_calls_of_the_store_are_shown(visit: Visit):

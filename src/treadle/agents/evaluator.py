@@ -122,7 +122,7 @@ class Evaluator:
         """Give a waiting event step its result and end its task, in one commit; a repeated call is a no-op, and logged.
 
         It uses the claim if the task was claimed through this evaluator's store; otherwise the holder of the task loses it.
-        Raises `UnknownStep`, a `ValueError`, and `IllegalMove` for a step that does not wait for a handler.
+        Raises `UnknownStep`, a `ValueError`, and `IllegalTransition` for a step that does not wait for a handler.
         """
         if result is not None and not isinstance(result, Mapping):
             raise InvalidInput(f"A result is a dict (a JSON object), not {type(result).__name__}.")

@@ -52,8 +52,8 @@ class AgentHost(WorkerHost):
         super().__init__(kernel, emit=self._heard, name=profile.server_name, **options)
 
     def _heard(self, event: Event) -> None:
-        if isinstance(event, TaskSettled) and event.move in ("succeed", "fail"):
-            self._profile.count(event.name, event.move == "succeed")
+        if isinstance(event, TaskSettled) and event.transition in ("succeed", "fail"):
+            self._profile.count(event.name, event.transition == "succeed")
         self._kernel.emit(event)
 
     def _make_lease_renewer(self) -> LeaseRenewer:

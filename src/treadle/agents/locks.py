@@ -54,7 +54,7 @@ class Locks:
                 raise Stale  # released between the commit and this read
             if not self._free(current, await self._store.now()):
                 return None
-            if (lock := await self._move(Seen.of(current), _hold(current, hold_for))) is None:
+            if (lock := await self._transition(Seen.of(current), _hold(current, hold_for))) is None:
                 raise Stale
             return lock
 
@@ -68,7 +68,7 @@ class Locks:
         task = await self._store.tasks.find(lock.task_id)
         if task is None or task.finished or Seen.of(task) != lock or self._free(task, await self._store.now()):
             return None
-        return await self._move(lock, _hold(task, milliseconds(duration_ms, "duration", positive=True, unit=1)))
+        return await self._transition(lock, _hold(task, milliseconds(duration_ms, "duration", positive=True, unit=1)))
 
     async def release(self, lock: Seen) -> bool:
         """Release the lock; False if no longer held."""
@@ -100,7 +100,7 @@ class Locks:
         """Whether the lock has expired, woken or not."""
         return task.wake_at is None or task.wake_at <= now
 
-    async def _move(self, seen: Seen, settlement: Settlement) -> Seen | None:
+    async def _transition(self, seen: Seen, settlement: Settlement) -> Seen | None:
         answer = await self._committer.submit(Unit(seen, settlement))
         if answer.verdict is not Verdict.DONE:
             return None

@@ -24,7 +24,7 @@ from treadle.evaluator.states import StepKind
 from treadle.kernel.core import STORE_TIMEOUT
 from treadle.kernel.runs.decide import once, store_step
 from treadle.kernel.runs.flows import find_workflow
-from treadle.kernel.store.units import MoveRun, PutFlow, PutRun, PutSteps, Row, Unit
+from treadle.kernel.store.units import PutFlow, PutRun, PutSteps, Row, RunTransition, Unit
 from treadle.model.errors import InvalidFlow, InvalidInput, MissingDependency, TreadleError
 from treadle.model.ids import derived_id
 from treadle.model.runs import Run
@@ -143,7 +143,7 @@ class Mongodump:
         parameters = {parameter["name"]: parameter.get("value") for parameter in document.get("parameters") or ()}
         inputs, blobs = values.pack(parameters, run_id, "inputs", limit)
         packed, more = values.pack(outputs, run_id, "outputs", limit)
-        move, state = _ENDS[document["state"]]
+        transition, state = _ENDS[document["state"]]
         error = encode({"code": "failed", "message": (errors or ["failed"])[0]}, "error") if state is RunState.FAILED else None
         times = encode({key: document.get(key) for key in ("start_time", "end_time", "duration", "user")}, "times")
         own = engine.kernel.settings.namespace
@@ -154,9 +154,9 @@ class Mongodump:
             *(*blobs, *more, *(blob for *_, step_blobs in stored for blob in step_blobs)),
             PutFlow(flow),
             PutRun(run),
-            MoveRun(run_id, "start", RunState.PENDING, RunState.RUNNING, actor="import", data=times),
+            RunTransition(run_id, "start", RunState.PENDING, RunState.RUNNING, actor="import", data=times),
             PutSteps(run_id, tuple(step for step, *_ in stored), len(stored)),
-            MoveRun(run_id, move, RunState.RUNNING, state, actor="import", outputs=done, error=error, data=error),
+            RunTransition(run_id, transition, RunState.RUNNING, state, actor="import", outputs=done, error=error, data=error),
         ]
         await engine.kernel.committer.submit(Unit(rows=once(writes)), STORE_TIMEOUT)
         return True

@@ -11,7 +11,7 @@ from typing import Annotated, Literal, Protocol
 
 from treadle.api import contract
 from treadle.api.contract import ApiRecord, Doc, Page
-from treadle.api.tasks import MOVES, MoveRecord, Why
+from treadle.api.tasks import TRANSITIONS, TransitionRecord, Why
 from treadle.api.view import Column, View
 from treadle.api.wire import Instant
 from treadle.model.access import Scope
@@ -88,7 +88,7 @@ class Approval(ApiRecord, frozen=True):
 class ApprovalDetail(Approval, frozen=True):
     """Everything about one approval."""
 
-    moves: list[MoveRecord]
+    transitions: list[TransitionRecord]
     why: Why
     """The pending condition, or how it ended."""
 
@@ -201,7 +201,7 @@ View(
         Column("asked before as", "previous_id"),
         Column("asked again as", "next_id"),
         Column("context", kind="json"),
-        Column("history", "moves", rows=MOVES),
+        Column("history", "transitions", rows=TRANSITIONS),
     ),
     brief=_BRIEF,
 )

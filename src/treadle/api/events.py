@@ -7,7 +7,7 @@ from typing import Annotated, Protocol, TypedDict, Unpack
 
 from treadle.api import contract
 from treadle.api.contract import ApiRecord, Doc
-from treadle.api.tasks import MoveRecord
+from treadle.api.tasks import TransitionRecord
 from treadle.api.view import Column, View
 
 
@@ -18,10 +18,10 @@ class EventConditions(TypedDict, total=False):
     entity_id: Annotated[str | None, Doc("Only the task, run or other entity with this id")]
     run_id: Annotated[str | None, Doc("Only events of this run")]
     root_id: Annotated[str | None, Doc("Only events of this tree")]
-    move: Annotated[str | None, Doc("Only changes with this name", "succeed")]
+    transition: Annotated[str | None, Doc("Only changes with this name", "succeed")]
 
 
-class Event(MoveRecord, frozen=True):
+class Event(TransitionRecord, frozen=True):
     """A state change, as recorded in the log."""
 
     seq: int
@@ -63,7 +63,7 @@ EVENT = View(
         "at",
         "entity",
         Column("id", "entity_id", link=lambda event: _PAGES.get(event.entity, "")),
-        "move",
+        "transition",
         Column("from", "from_state"),
         Column("to", "to_state", "state"),
         Column("run", "run_id", spare=True, link="/runs/{run_id}"),

@@ -14,7 +14,7 @@ import msgspec
 
 from treadle.api import contract
 from treadle.api.contract import ApiRecord, Doc, Page
-from treadle.api.tasks import MoveRecord
+from treadle.api.tasks import TransitionRecord
 from treadle.api.view import Column, View
 from treadle.api.wire import Instant, to_builtins
 from treadle.model.access import Scope
@@ -259,7 +259,7 @@ class ObjectiveDetail(Objective, frozen=True, kw_only=True):
     workorder_trails: list[WorkorderTrail]
     overdue: PauseState | None
     """The deadline monitor's report, if the deadline has passed."""
-    moves: list[MoveRecord]
+    transitions: list[TransitionRecord]
 
 
 class ObjectivePage(Page, frozen=True):

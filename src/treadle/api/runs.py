@@ -13,7 +13,7 @@ from treadle.api.contract import ApiRecord, Doc, Page
 from treadle.api.conversation import PublishedValue, UpdateResult
 from treadle.api.flows import Sources
 from treadle.api.options import RunOptions
-from treadle.api.tasks import MoveRecord, TaskLogLine, TaskPage, Why
+from treadle.api.tasks import TaskLogLine, TaskPage, TransitionRecord, Why
 from treadle.api.view import Column, View, words
 from treadle.api.wire import Instant
 from treadle.model.access import Scope
@@ -201,11 +201,11 @@ class RunOutputs(ApiRecord, frozen=True):
     """The reason for its state, in one line."""
 
 
-class RunMoves(ApiRecord, frozen=True):
+class RunTransitions(ApiRecord, frozen=True):
     """The state changes of a run itself, in order."""
 
     run_id: str
-    moves: list[MoveRecord]
+    transitions: list[TransitionRecord]
 
 
 class RunLogLine(TaskLogLine, frozen=True):
@@ -468,8 +468,8 @@ class RunsApi(Protocol):
     ) -> RunOutputs:
         """The result of a run; optionally waits for its end."""
 
-    @contract.get("/runs/{run_id}/moves", lists=True)
-    async def moves(self, run_id: RunId) -> RunMoves:
+    @contract.get("/runs/{run_id}/transitions", lists=True)
+    async def transitions(self, run_id: RunId) -> RunTransitions:
         """State changes of the run itself (started, paused, resumed, ended) with their actors; its tasks have their own."""
 
     @contract.get("/runs/{run_id}/logs", lists=True)

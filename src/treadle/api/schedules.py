@@ -9,7 +9,7 @@ from typing import Annotated, Literal, Protocol, Unpack
 from treadle.api import contract
 from treadle.api.contract import ApiRecord, Doc, Page
 from treadle.api.options import ScheduleOptions
-from treadle.api.tasks import MoveRecord
+from treadle.api.tasks import TransitionRecord
 from treadle.api.view import Column, View, words
 from treadle.api.wire import Instant
 from treadle.model.access import Scope
@@ -116,10 +116,10 @@ class SchedulePage(Page, frozen=True):
     schedules: list[Schedule]
 
 
-class ScheduleMoves(ApiRecord, frozen=True):
+class ScheduleTransitions(ApiRecord, frozen=True):
     """Operations on a schedule, oldest first."""
 
-    moves: list[MoveRecord]
+    transitions: list[TransitionRecord]
 
 
 class DueTicks(ApiRecord, frozen=True):
@@ -275,8 +275,8 @@ class SchedulesApi(Protocol):
     async def get(self, name: ScheduleName) -> Schedule:
         """One schedule: times, target, policies, outcomes of its last ticks, and its error, if any."""
 
-    @contract.get("/schedules/{name}/moves")
-    async def moves(self, name: ScheduleName) -> ScheduleMoves:
+    @contract.get("/schedules/{name}/transitions")
+    async def transitions(self, name: ScheduleName) -> ScheduleTransitions:
         """Operations on a schedule, with their actors."""
 
     @contract.get("/schedules/{name}/preview")

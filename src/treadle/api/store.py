@@ -107,7 +107,7 @@ class PruneStep(ApiRecord, frozen=True):
     tasks: int
     runs: int
     steps: int
-    moves: int
+    transitions: int
     lines: int
     blobs: int
     records: int

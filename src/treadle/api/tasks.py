@@ -110,13 +110,13 @@ class Why(ApiRecord, frozen=True):
     text: str
 
 
-class MoveRecord(ApiRecord, frozen=True):
+class TransitionRecord(ApiRecord, frozen=True):
     """A row of the log."""
 
     version: int
     """The number of the change among those of the entity."""
     at: Instant
-    move: str
+    transition: str
     from_state: str
     to_state: str
     actor: str | None
@@ -125,24 +125,24 @@ class MoveRecord(ApiRecord, frozen=True):
     data: Json
 
 
-def _data(move: MoveRecord) -> str:
-    if not isinstance(move.data, dict):
-        return words(move.data)
-    return "; ".join(f"{name} {value}" for name, value in move.data.items() if name != "traceback")
+def _data(transition: TransitionRecord) -> str:
+    if not isinstance(transition.data, dict):
+        return words(transition.data)
+    return "; ".join(f"{name} {value}" for name, value in transition.data.items() if name != "traceback")
 
 
-MOVES = View(
-    MoveRecord,
+TRANSITIONS = View(
+    TransitionRecord,
     columns=(
         "version",
         "at",
-        "move",
+        "transition",
         Column("from", "from_state", "state"),
         Column("to", "to_state", "state"),
         Column("by", "actor"),
         Column("data", _data),
     ),
-    brief=("at", "move", "to_state", "actor"),
+    brief=("at", "transition", "to_state", "actor"),
 )
 
 
@@ -163,7 +163,7 @@ class TaskDetail(Task, frozen=True, kw_only=True):
     result: Json
     checkpoint: Json
     why: Why
-    moves: list[MoveRecord]
+    transitions: list[TransitionRecord]
     lines: list[TaskLogLine]
 
 
@@ -323,7 +323,7 @@ View(
         Column("payload", kind="json"),
         Column("result", kind="json"),
         Column("checkpoint", kind="json"),
-        Column("moves", rows=MOVES),
+        Column("transitions", rows=TRANSITIONS),
         Column("lines", rows=View(TaskLogLine, columns=("at", "level", Column("text", lambda line: _line_text(line))))),
     ),
     brief=(
@@ -335,7 +335,7 @@ View(
         "owner_id",
         "wake_at",
         "step_id",
-        Column("moves", rows=MOVES),
+        Column("transitions", rows=TRANSITIONS),
         Column("lines", _brief_lines),
     ),
 )

@@ -196,7 +196,7 @@ class AgentCoordinator:
 
         If this object dequeued the job, it settles under the claim, or raises `ClaimLost`. Otherwise the current holder loses
         the job; with a `worker_id` or an `actor`, only if these had it last, else `ClaimLost`. A repeated call is a no-op, and
-        logged. Raises `JobNotFound`, and `IllegalMove` for an impossible transition.
+        logged. Raises `JobNotFound`, and `IllegalTransition` for an impossible transition.
         """
         wanted = TaskStatus.of(status)
         if error is not None and wanted not in (TaskStatus.FAILED, TaskStatus.CANCELED):
@@ -254,7 +254,8 @@ class AgentCoordinator:
             raise MaxRetriesExceeded(before.id, error.retries) from None
 
     async def cancel(self, task_id: str, *, reason: str | None = None, actor: str = ACTOR) -> None:
-        """Cancel a live job, even if it is held; a repeated call is a no-op. A job that ended otherwise raises `IllegalMove`."""
+        """Cancel a live job, even if it is held; a repeated call is a no-op. A job that ended otherwise raises
+        `IllegalTransition`."""
         task = await self._get(task_id)
         await self._stored("canceling a job", lambda: self._queue.cancel(task.id, actor=actor, reason=reason))
 
@@ -501,7 +502,9 @@ class AgentCoordinator:
         decided = self._decide(task, outcome)
         if not isinstance(decided, Finish):
             raise Refused(f"Task {task.id} is not held here: only the coordinator that dequeued it can retry it by its policy.")
-        finish = Finish(decided.move, decided.state, decided.result, decided.error, decided.error_code, decided.fingerprint, ACTOR)
+        finish = Finish(
+            decided.transition, decided.state, decided.result, decided.error, decided.error_code, decided.fingerprint, ACTOR
+        )
         unchanged = lambda found: check_worker(found, worker_id, actor)  # noqa: E731
         await self._stored("ending a job", lambda: self._queue.end(task.id, finish, unchanged))
         await self._note(task, outcome)

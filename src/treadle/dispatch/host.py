@@ -55,8 +55,8 @@ class DispatchHost(AgentHost):
         super()._heard(event)
         if not isinstance(event, TaskSettled) or event.name != self._job_name or event.kind != HANDLER:
             return  # this worker also settles the engine's own tasks, which are not jobs
-        if event.move in ("succeed", "fail", "retry"):
-            error = None if event.move == "succeed" else str((decode(event.error) or {}).get("message", "failed"))
+        if event.transition in ("succeed", "fail", "retry"):
+            error = None if event.transition == "succeed" else str((decode(event.error) or {}).get("message", "failed"))
             self._log_writer.add(end_line(event.task_id, self._kernel.clock.now(), event.attempt, self._worker_id, error))
 
 

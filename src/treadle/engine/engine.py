@@ -452,7 +452,7 @@ class Engine(Registration):
         run_id: Ref | None = None,
         root_id: Ref | None = None,
     ) -> Events:
-        """Stream the log of the namespace after the entry number `after` (default: from now on): `async for move in ...`.
+        """Stream the log of the namespace after the entry number `after` (default: from now on): `async for transition in ...`.
 
         Only entries of an `entity` ("task", "run", ...), of the one with `entity_id`, of the run `run_id`, or of all work that
         follows from `root_id`. Each is delivered once, as soon as it is stored; resume at `last_gap_free` of the stream
@@ -519,7 +519,7 @@ class Engine(Registration):
         """Send a message that the run's function receives with `await ctx.wait_for(name)`, now or later.
 
         `payload` is any JSON. Returns False if a message with the same `idempotency_key` was already received; raises
-        `IllegalMove` if the run is finished. `actor` is the sender shown in the run's log.
+        `IllegalTransition` if the run is finished. `actor` is the sender shown in the run's log.
         """
         payload = plain_object(payload)
         return await self.kernel.functions.signal(run, name, payload, idempotency_key=idempotency_key, actor=actor)

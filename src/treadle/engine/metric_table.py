@@ -133,14 +133,14 @@ OUTCOMES = {
     "deny": "denied",
     "approve": "approved",
 }
-"""The outcome label of an attempt, by its move."""
+"""The outcome label of an attempt, by its transition."""
 STOPPED = "stopped"
-"""The outcome of an attempt without a move: its claim was lost, or its worker stops."""
+"""The outcome of an attempt without a transition: its claim was lost, or its worker stops."""
 
 
-def outcome_of(move: str | None) -> str:
-    """Return the outcome label of a move."""
-    return STOPPED if move is None else OUTCOMES.get(move, move)
+def outcome_of(transition: str | None) -> str:
+    """Return the outcome label of a transition."""
+    return STOPPED if transition is None else OUTCOMES.get(transition, transition)
 
 
 class BoundedLabel:

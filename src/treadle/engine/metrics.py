@@ -119,11 +119,11 @@ class Metrics:
                     if task.claim_version == 1 and task.claimed_at is not None:
                         late = max(task.claimed_at - task.due_at, 0) / 1000
                         self._of("treadle_start_delay_seconds", task.task_list).observe(late)
-            case AttemptEnded(task, move, took):
-                self._of("treadle_handler_duration_seconds", task.kind, task.name, outcome_of(move)).observe(took)
+            case AttemptEnded(task, transition, took):
+                self._of("treadle_handler_duration_seconds", task.kind, task.name, outcome_of(transition)).observe(took)
             case TaskSettled():
-                self._of("treadle_settles", event.kind, event.task_list, outcome_of(event.move)).inc()
-                if event.move == "retry":
+                self._of("treadle_settles", event.kind, event.task_list, outcome_of(event.transition)).inc()
+                if event.transition == "retry":
                     self._of("treadle_retries", event.kind, event.task_list).inc()
             case SettleAnswered():
                 self._of("treadle_settle_duration_seconds").observe(event.took)

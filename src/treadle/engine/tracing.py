@@ -162,12 +162,12 @@ class Tracing:
         match event:
             case TasksStored(tasks, took, origin):
                 self._enqueued(tasks, took, origin if isinstance(origin, api.SpanContext) else api.INVALID_SPAN_CONTEXT)
-            case SettleAnswered(task_id, move, done, took) if (span := self._live.get(task_id)) is not None:
+            case SettleAnswered(task_id, transition, done, took) if (span := self._live.get(task_id)) is not None:
                 now = self._instants.now()
                 settle = self._tracer.start_span(
                     "settle",
                     context=api.set_span_in_context(span),
-                    attributes={"treadle.outcome": outcome_of(move) if done else "dropped"},
+                    attributes={"treadle.outcome": outcome_of(transition) if done else "dropped"},
                     start_time=now - int(took * 1e9),
                 )
                 settle.end(now)
@@ -253,8 +253,8 @@ class Tracing:
 
 
 def _set_outcome(span: api.Span, event: TaskSettled) -> None:
-    span.set_attribute("treadle.outcome", outcome_of(event.move))
-    if event.error is not None and event.move in ("fail", "retry"):
+    span.set_attribute("treadle.outcome", outcome_of(event.transition))
+    if event.error is not None and event.transition in ("fail", "retry"):
         code = str((decode(event.error) or {}).get("code", "failed"))
         span.set_attribute("error.type", code)
         span.set_status(api.Status(api.StatusCode.ERROR, code))

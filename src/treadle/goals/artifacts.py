@@ -100,7 +100,7 @@ class Artifacts(Service):
                 title=f"({UNREADABLE}) {error}",
                 status=record.state,
                 key=record.name,
-                status_version=record.moves,
+                status_version=record.transitions,
                 created_by=UNREADABLE,
                 created_at=created_at,
                 updated_at=updated_at,
@@ -143,14 +143,14 @@ class Artifacts(Service):
     def _change(self, changed: Changed) -> Iterable[Row]:
         record, document = changed.record, changed.document
         body, blobs = self._body(document, _objective_id(document), record.body)
-        if changed.move is None:
+        if changed.transition is None:
             return (*blobs, ChangeRecord(record.id, record.version, body))
         state = _state(document)
         change = ChangeRecord(
             record.id,
             record.version,
             body,
-            move=changed.move,
+            transition=changed.transition,
             from_state=record.state,
             to_state=state,
             ended=state in _KINDS[type(document)][0].final,

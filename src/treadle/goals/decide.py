@@ -117,11 +117,11 @@ class Seen:
 
 @dataclass(frozen=True, slots=True)
 class Changed:
-    """The new version of an artifact; `move` is the transition of its state machine, if any."""
+    """The new version of an artifact; `transition` is the transition of its state machine, if any."""
 
     record: Record
     document: Document
-    move: str | None = None
+    transition: str | None = None
     actor: str | None = None
     data: dict[str, Json] | None = None
 
@@ -144,15 +144,15 @@ def role_lane(namespace: str, kind: str, objective_type: str) -> Lane:
     return Lane(namespace, kind, ENGINE_LIST, objective_type)
 
 
-def readiness_task(namespace: str, objective: Objective, occasion: str, move: str | None = None) -> NewTask:
+def readiness_task(namespace: str, objective: Objective, occasion: str, transition: str | None = None) -> NewTask:
     """Return the task that checks whether the objective is executable; `occasion` distinguishes one check from another.
 
-    `move` is the operator's move that it checks: it becomes an event of additional roles, which only a topology knows.
+    `transition` is the operator's transition that it checks: it becomes an event of additional roles, which only a topology knows.
     """
     return NewTask(
         id=derived_id(objective.objective_id, f"readiness/{occasion}"),
         lane=role_lane(namespace, GOAL_READINESS, objective.type),
-        payload=encode({"objective_id": objective.objective_id} | ({} if move is None else {"move": move})),
+        payload=encode({"objective_id": objective.objective_id} | ({} if transition is None else {"transition": transition})),
         root_id=objective.objective_id,
     )
 
@@ -183,19 +183,19 @@ def decide_readiness(
 
     `done` holds the blocking objectives that are DONE. A BLOCKED objective becomes TODO when its last blocker is among them.
     """
-    objective, move, actor = seen.objective, None, "readiness"
+    objective, transition, actor = seen.objective, None, "readiness"
     resolved = [
         resolve_blocker(blocker, now, actor) if blocker.objective_id in done and not blocker.resolved else blocker
         for blocker in objective.blockers
     ]
     if resolved != objective.blockers:
-        objective, move = _replace(objective, blockers=resolved), "resolve"
+        objective, transition = _replace(objective, blockers=resolved), "resolve"
     if objective.status == Status.NEW and review is not None:
         actor = f"reviewer:{review['by']}"
-        move = "approve" if review["approved"] else "review"
+        transition = "approve" if review["approved"] else "review"
         objective = approved(objective, actor, now) if review["approved"] else objective
-    elif objective.status == Status.BLOCKED and move == "resolve" and not objective.open_blockers:
-        objective, move = unblocked(objective), "unblock"
+    elif objective.status == Status.BLOCKED and transition == "resolve" and not objective.open_blockers:
+        objective, transition = unblocked(objective), "unblock"
     decision = Decision({"objective_id": objective.objective_id, "status": objective.status, "emitted": False})
     if objective.executable and (objective.emitted_version is None or objective.emitted_version < objective.status_version):
         event = ReadinessEvent(
@@ -209,9 +209,9 @@ def decide_readiness(
         lane = role_lane(namespace, GOAL_SCHEDULE, objective.type)
         decision.tasks.append(_follow_up_task(lane, event.event_id, "schedule", event.resource_id))
         decision.result |= {"emitted": True, "event_id": event.event_id}
-    if objective != seen.objective or move is not None:
+    if objective != seen.objective or transition is not None:
         data = None if review is None else {"approved": review["approved"], "reason": review.get("reason")}
-        decision.changed.append(Changed(seen.record, _replace(objective, updated_at=now), move, actor, data))
+        decision.changed.append(Changed(seen.record, _replace(objective, updated_at=now), transition, actor, data))
     return decision
 
 
@@ -386,10 +386,10 @@ def decide_gate(
     decision = Decision({"work_order_id": workorder.work_order_id, "gate_result": record.gate_result}, new=[record])
     after: Objective | None = None
     if seen is not None and seen.objective.status == Status.IN_PROGRESS and seen.objective.work_order_id == workorder.work_order_id:
-        after, move = _after(seen.objective, record, bundle, rules)
+        after, transition = _after(seen.objective, record, bundle, rules)
         after = _replace(after, updated_at=now)
         decision.changed.append(
-            Changed(seen.record, after, move, "gate", {"gate_result": record.gate_result, "reason": record.reason})
+            Changed(seen.record, after, transition, "gate", {"gate_result": record.gate_result, "reason": record.reason})
         )
         if after.status == Status.TODO:
             decision.tasks.append(readiness_task(namespace, after, f"status/{after.status_version}"))
@@ -426,7 +426,8 @@ def _judged(
 
 
 def _after(objective: Objective, record: RunRecord, bundle: OutputBundle, rules: TypeRules | None) -> tuple[Objective, str]:
-    """Return the next status and the move: DONE, TODO for another attempt, or BLOCKED when the policy allows no more (D42)."""
+    """Return the next status and the transition: DONE, TODO for another attempt, or BLOCKED when the policy allows no more
+    (D42)."""
     past = PastWorkorder(
         work_order_id=record.work_order_id,
         gate_result=record.gate_result,

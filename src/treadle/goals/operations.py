@@ -21,7 +21,7 @@ from treadle.api.objectives import (
 from treadle.api.wire import record_of
 from treadle.goals import reads as kernel
 from treadle.goals.service import Objectives
-from treadle.kernel.reads.records import move_record
+from treadle.kernel.reads.records import transition_record
 from treadle.model.access import OPEN, Access, Scope
 from treadle.model.errors import Forbidden
 from treadle.model.values import Json
@@ -63,7 +63,7 @@ class ObjectiveOperations(ObjectivesApi):
             events=list(trail.events),
             workorder_trails=[_trail(workorder) for workorder in trail.workorders],
             overdue=trail.overdue,
-            moves=[move_record(move) for move in trail.moves],
+            transitions=[transition_record(transition) for transition in trail.transitions],
         )
 
     async def _all_shaped(self, objectives: Sequence[Objective]) -> builtins.list[Objective]:

@@ -33,7 +33,7 @@ from treadle.kernel.store.queries import TaskFilter
 from treadle.model.errors import UnreadableValue
 from treadle.model.records import UNREADABLE
 from treadle.model.states import OBJECTIVE
-from treadle.model.tasks import Move, Task
+from treadle.model.tasks import Task, Transition
 from treadle.model.values import decode
 
 CLAIMS_SHOWN = 1000
@@ -57,13 +57,13 @@ class WorkorderTrail:
 
 @dataclass(frozen=True, slots=True)
 class ObjectiveTrail:
-    """An objective, its readiness events and workorders in order, its moves, and the reason for its state."""
+    """An objective, its readiness events and workorders in order, its transitions, and the reason for its state."""
 
     objective: Objective
     events: list[ReadinessEvent]
     workorders: list[WorkorderTrail]
     overdue: PauseState | None
-    moves: list[Move]
+    transitions: list[Transition]
     why: str
 
 
@@ -98,7 +98,7 @@ class GoalReads(Service):
             events,
             trails,
             await self._find_readable(PauseState, follow_up_id(objective.objective_id, "overdue"), problems),
-            await self._store.log.list_moves(objective.objective_id),
+            await self._store.log.list_transitions(objective.objective_id),
             " ".join([await self.why(objective), *problems]),
         )
 

@@ -34,7 +34,7 @@ from treadle.kernel.store.lookups import check_limit, find_id
 from treadle.kernel.store.process import reach
 from treadle.kernel.store.records import PutItems
 from treadle.kernel.store.units import Answer, Row, Unit, Verdict
-from treadle.model.errors import IllegalMove, InvalidInput
+from treadle.model.errors import IllegalTransition, InvalidInput
 from treadle.model.ids import parse_id
 from treadle.model.names import check_key, check_name
 from treadle.model.states import OBJECTIVE
@@ -212,12 +212,13 @@ class Objectives(GoalReads):
         self,
         objective_id: str,
         actor: str,
-        move: str,
+        transition: str,
         decide: Callable[[Objective, Instant], tuple[Objective, str] | None],
         waited_for: Sequence[Seen] = (),
         made_anew: bool = False,
     ) -> Objective:
-        """Make an operator's move on the objective, with the readiness task that follows, guarded by the version that was read."""
+        """Apply an operator's transition to the objective, with the readiness task that follows, guarded by the version that was
+        read."""
         check_actor(actor)
 
         async def attempt() -> Objective:
@@ -226,13 +227,15 @@ class Objectives(GoalReads):
             decided = decide(seen.objective, now)
             if decided is None:
                 return seen.objective
-            after, actual_move = _replace(decided[0], updated_at=now), decided[1]
-            if OBJECTIVE.target(seen.record.state, actual_move) is None:
-                raise IllegalMove("objective", objective_id, seen.record.state, move, OBJECTIVE.possible(seen.record.state))
-            changed = [Changed(seen.record, after, actual_move, actor)]
+            after, actual_transition = _replace(decided[0], updated_at=now), decided[1]
+            if OBJECTIVE.target(seen.record.state, actual_transition) is None:
+                raise IllegalTransition(
+                    "objective", objective_id, seen.record.state, transition, OBJECTIVE.possible(seen.record.state)
+                )
+            changed = [Changed(seen.record, after, actual_transition, actor)]
             tasks = (
-                [readiness_task(self._namespace, after, f"version/{seen.record.version}", actual_move)]
-                if actual_move != "edit" or after.status == Status.NEW
+                [readiness_task(self._namespace, after, f"version/{seen.record.version}", actual_transition)]
+                if actual_transition != "edit" or after.status == Status.NEW
                 else []
             )
             others = [await self._find(other.objective.objective_id) for other in waited_for]
@@ -243,7 +246,7 @@ class Objectives(GoalReads):
                 raise Stale
             return after
 
-        return await self._committer.transact(attempt, f"{move} the objective {objective_id}")
+        return await self._committer.transact(attempt, f"{transition} the objective {objective_id}")
 
     async def _commit(self, decision: Decision, waits: tuple[Decision, tuple[Row, ...]]) -> Answer:
         touched, items = waits

@@ -62,24 +62,25 @@ def is_overdue(objective: Objective, topology: Topology, now: int) -> bool:
 
 
 def role_tasks(namespace: str, topology: Topology, decision: Decision, task: Task | None = None) -> list[NewTask]:
-    """Return the additional roles' tasks for the moves of a decision, and for the operator's move that `task` checks."""
-    moves = [
-        (change.document.objective_id, change.document.type, change.move, f"version/{change.record.version}")
+    """Return the additional roles' tasks for the transitions of a decision, and for the operator's transition that `task`
+    checks."""
+    transitions = [
+        (change.document.objective_id, change.document.type, change.transition, f"version/{change.record.version}")
         for change in decision.changed
-        if isinstance(change.document, Objective) and change.move is not None
+        if isinstance(change.document, Objective) and change.transition is not None
     ]
-    if task is not None and task.kind == GOAL_READINESS and (move := decode(task.payload).get("move")) is not None:
-        moves.append((decode(task.payload)["objective_id"], task.name, move, task.id))
+    if task is not None and task.kind == GOAL_READINESS and (transition := decode(task.payload).get("transition")) is not None:
+        transitions.append((decode(task.payload)["objective_id"], task.name, transition, task.id))
     return [
         NewTask(
-            id=derived_id(objective_id, f"role/{name}/{move}/{occasion}"),
+            id=derived_id(objective_id, f"role/{name}/{transition}/{occasion}"),
             lane=role_lane(namespace, GOAL_ROLE, f"{name}/{of_type}"),
-            payload=encode({"role": name, "event": f"objective.{move}", "objective_id": objective_id}),
+            payload=encode({"role": name, "event": f"objective.{transition}", "objective_id": objective_id}),
             root_id=objective_id,
         )
-        for objective_id, of_type, move, occasion in moves
+        for objective_id, of_type, transition, occasion in transitions
         for name, role in topology.additional.items()
-        if f"objective.{move}" in role.events and of_type in topology.types
+        if f"objective.{transition}" in role.events and of_type in topology.types
     ]
 
 
@@ -88,15 +89,15 @@ def decide_role(seen: Seen, role: str, result: dict[str, Json], now: Instant, na
     objective, reason = seen.objective, result.get("block")
     actor = f"role:{role}"
     if isinstance(reason, str) and reason.strip() and objective.status == Status.TODO:
-        after, move = blocked(objective, text_blocker(objective, reason)), "block"
+        after, transition = blocked(objective, text_blocker(objective, reason)), "block"
     elif result.get("unblock") is True and objective.status == Status.BLOCKED:
-        after, move = unblocked(resolved_by(objective, actor, now)), "unblock"
+        after, transition = unblocked(resolved_by(objective, actor, now)), "unblock"
     else:
         return None
     after = replace(after, updated_at=now)
-    changed = Changed(seen.record, after, move, actor, {"reason": reason} if move == "block" else None)
-    tasks = [] if move == "block" else [readiness_task(namespace, after, f"status/{after.status_version}")]
-    return Decision({**result, "move": move}, changed=[changed], tasks=tasks)
+    changed = Changed(seen.record, after, transition, actor, {"reason": reason} if transition == "block" else None)
+    tasks = [] if transition == "block" else [readiness_task(namespace, after, f"status/{after.status_version}")]
+    return Decision({**result, "transition": transition}, changed=[changed], tasks=tasks)
 
 
 DEPENDANTS_PAGE = 200

@@ -119,10 +119,10 @@ ROLES = {
 """The built-in roles, and the task kind that each claims."""
 
 ROLE_EVENTS = tuple(
-    f"objective.{move}"
-    for move in ("add", "approve", "block", "unblock", "resolve", "schedule", "pass", "fail", "give_up", "overdue")
+    f"objective.{transition}"
+    for transition in ("add", "approve", "block", "unblock", "resolve", "schedule", "pass", "fail", "give_up", "overdue")
 )
-"""The events that an additional role can receive: moves of an objective."""
+"""The events that an additional role can receive: transitions of an objective."""
 
 BUDGET_FOR = 600_000
 MAX_WORKORDERS = 3

@@ -26,7 +26,7 @@ from treadle.model.errors import InvalidInput
 CSRF_COOKIE = "treadle_csrf"
 
 User = str | tuple[str, Iterable[str]]
-"""The name of a user, shown as the actor of moves; with the scopes of the user, or else those of the mount."""
+"""The name of a user, shown as the actor of transitions; with the scopes of the user, or else those of the mount."""
 
 Authenticate = Callable[[Request], User | Awaitable[User | None] | None]
 """Returns the user of a request; None: the caller needs a token of Treadle's. May raise an `HTTPException`, such as a redirect."""

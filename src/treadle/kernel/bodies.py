@@ -81,7 +81,7 @@ _REPAIRS = {
     "objective": "`treadle objectives edit ID --title TEXT`",
     "handler": "register it again",
     "server": "its next heartbeat replaces the row",
-    "move": "none is needed: nothing depends on it, and only this part of the history is lost",
+    "transition": "none is needed: nothing depends on it, and only this part of the history is lost",
     "item of a watcher": "the next scan replaces it",
     "item of a thread": "continue from an earlier checkpoint, or delete the thread (`adelete_thread`)",
     "effect": "find out whether the effect was made; then retry its task or rerun its run",
@@ -133,7 +133,7 @@ TEXTS: dict[str, dict[str, Reader | str]] = {
     "mail": {"body": _object},
     "records": {"body": _body},
     "record_items": {"value": lambda bodies, item, text: read(_ITEMS[item.entity], text)},
-    "log": {"data": lambda bodies, move, text: decode_object(text)},
+    "log": {"data": lambda bodies, transition, text: decode_object(text)},
     "idempotency_outcomes": {
         "response": lambda bodies, outcome, text: check_response(outcome, bodies.value_store.unfold(text)),
         "details": lambda bodies, outcome, text: decode_object(text),
@@ -191,12 +191,14 @@ class Bodies:
         return problems + await self._check_histories(errors), list(errors)
 
     async def _check_histories(self, errors: dict[str, str | None]) -> Problems:
-        """Check the moves of entities, except those that repeat the entity's error, and the effects of their trees."""
+        """Check the transitions of entities, except those that repeat the entity's error, and the effects of their trees."""
         problems: Problems = []
-        for move in await self._store.log.list_moves(*errors) if errors else ():
-            if move.data != errors[move.entity_id]:
-                what = f"move {move.version} ({move.move}) of the {move.entity} {move.entity_id}"
-                problems += self._check("log", "move", what, move)
+        for transition in await self._store.log.list_transitions(*errors) if errors else ():
+            if transition.data != errors[transition.entity_id]:
+                what = (
+                    f"transition {transition.version} ({transition.transition}) of the {transition.entity} {transition.entity_id}"
+                )
+                problems += self._check("log", "transition", what, transition)
         after_key: str | None = None
         while outcomes := await self._store.records.list_outcomes(list(errors), after_key, PAGE_LIMIT) if errors else ():
             after_key = outcomes[-1].idempotency_key

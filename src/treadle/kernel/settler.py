@@ -68,7 +68,7 @@ class Settler(Service):
         `patience` is passed to the committer for tasks without a run; None waits until the store is reachable.
         """
         answer = await self._settle(task, token, decided, patience)
-        waits = isinstance(decided, Ask) or (isinstance(decided, Park) and decided.move == "retry")
+        waits = isinstance(decided, Ask) or (isinstance(decided, Park) and decided.transition == "retry")
         if waits and task.run_id is not None and not is_function(task.flow_id) and answer.verdict is Verdict.DONE:
             await self._advancer().withdraw(task.run_id)
         return answer

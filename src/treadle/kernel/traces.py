@@ -17,7 +17,7 @@ from msgspec.structs import replace
 from treadle.api.traces import Trace, TraceEntry, TraceOrigin
 from treadle.api.wire import Instant
 from treadle.kernel.core import Core, Service
-from treadle.kernel.runs.display import needs_moves, spans
+from treadle.kernel.runs.display import needs_transitions, spans
 from treadle.kernel.runs.steps import StepReads, task_of
 from treadle.kernel.store.lookups import check_limit, find_by_name_or_id
 from treadle.kernel.store.queries import TreeTask
@@ -27,7 +27,7 @@ from treadle.model.names import ADVANCE, FUNCTION, is_function
 from treadle.model.records import Record
 from treadle.model.runs import Run
 from treadle.model.states import APPROVAL, EXTERNAL, FINAL_TASK_STATES
-from treadle.model.tasks import Move, Task
+from treadle.model.tasks import Task, Transition
 from treadle.model.values import arguments_text, decode, decode_object
 
 T = TypeVar("T")
@@ -145,9 +145,9 @@ class TraceReads(Service):
         return None
 
     async def _creator(self, first: Run | TreeTask) -> str | None:
-        """Return the actor of the first move of a run, or the one that enqueued a task."""
+        """Return the actor of the first transition of a run, or the one that enqueued a task."""
         if isinstance(first, Run):
-            return next((move.actor for move in await self._store.log.list_moves(first.id)), None)
+            return next((transition.actor for transition in await self._store.log.list_transitions(first.id)), None)
         task = await self._store.tasks.find(first.id)
         return None if task is None else task.created_by
 
@@ -160,15 +160,15 @@ class TraceReads(Service):
         """
         ids = [executing.get(entry.id, entry.id) for entry in page if entry.kind == "task" or entry.id in executing]
         tasks = {task.id: task for task in (await self._store.tasks.find_many(ids) if ids else ())}
-        moved = [task.id for task in tasks.values() if needs_moves(task)]
-        moves: dict[str, list[Move]] = defaultdict(list)
-        for move in await self._store.log.list_moves(*moved) if moved else ():
-            moves[move.entity_id].append(move)
+        moved = [task.id for task in tasks.values() if needs_transitions(task)]
+        transitions: dict[str, list[Transition]] = defaultdict(list)
+        for transition in await self._store.log.list_transitions(*moved) if moved else ():
+            transitions[transition.entity_id].append(transition)
         entries: list[TraceEntry] = []
         functions = 0
         for entry in page:
             if (task := tasks.get(entry.id)) is not None:
-                entry = _of_task(entry, task, moves[task.id], await self._about(task))
+                entry = _of_task(entry, task, transitions[task.id], await self._about(task))
             elif (task := tasks.get(executing.get(entry.id, ""))) is not None:
                 entry = replace(entry, attempt=task.attempt, takeovers=task.takeovers, worker=task.owner_id)
             entries.append(entry)
@@ -333,7 +333,7 @@ def _grouped(run_id: str | None, name: str, states: list[str], times: list[tuple
     return replace(entry, count=len(states), states=dict(sorted(counts.items())))
 
 
-def _of_task(entry: TraceEntry, task: Task, moves: Sequence[Move], about: str) -> TraceEntry:
+def _of_task(entry: TraceEntry, task: Task, transitions: Sequence[Transition], about: str) -> TraceEntry:
     return replace(
         entry,
         state=task.shown_state,
@@ -342,7 +342,7 @@ def _of_task(entry: TraceEntry, task: Task, moves: Sequence[Move], about: str) -
         takeovers=task.takeovers,
         worker=task.owner_id,
         error=_message(task.error),
-        spans=spans(task, moves),
+        spans=spans(task, transitions),
     )
 
 

@@ -28,7 +28,7 @@ from treadle.kernel.store.queries import Rules
 from treadle.kernel.store.records import ChangeRecord, PutItems, PutRecord, RecordFilter
 from treadle.kernel.store.units import Answer, Finish, Row, Seen, Unit, Verdict
 from treadle.model.clock import milliseconds
-from treadle.model.errors import IllegalMove, InvalidInput, NotFound, Refused, StoreError, UnreadableValue
+from treadle.model.errors import IllegalTransition, InvalidInput, NotFound, Refused, StoreError, UnreadableValue
 from treadle.model.ids import parse_id
 from treadle.model.lists import MAX_COUNT
 from treadle.model.names import ENGINE_LIST, Lane, check_key, check_name
@@ -131,7 +131,7 @@ class Triggers(RecordService[B], ABC, Generic[B, S]):
         return False
 
     async def follow(self, record: Record, state: str, actor: str) -> tuple[Row, ...]:
-        """Return further rows of an operator's move to that state."""
+        """Return further rows of an operator's transition to that state."""
         return ()
 
     # recovery
@@ -210,46 +210,53 @@ class Triggers(RecordService[B], ABC, Generic[B, S]):
         return record_id
 
     async def _operate(
-        self, name: str, move: str, actor: str, decide: Callable[[B, int], B] = lambda body, _: body, unless: str | None = None
+        self,
+        name: str,
+        transition: str,
+        actor: str,
+        decide: Callable[[B, int], B] = lambda body, _: body,
+        unless: str | None = None,
     ) -> S:
-        """Make an operator's move on the record and replace its task, guarded by the version that was read."""
+        """Apply an operator's transition to the record and replace its task, guarded by the version that was read."""
         entity = self.machine.entity
 
         async def attempt() -> S:
-            record = await self.get_record(name, exact=move == "remove")
+            record = await self.get_record(name, exact=transition == "remove")
             if record.state == unless:
                 return self.show(record)
-            state = self.check_move(record, move)
+            state = self.check_transition(record, transition)
             now = await self._store.now()
             if state in self.machine.final and not self._readable(record):
                 text, tasks = record.body, []  # it is kept as it was found
             else:
-                body = decide(self.load_shown(record)[1] if move == "edit" else self.load(record), now)
+                body = decide(self.load_shown(record)[1] if transition == "edit" else self.load(record), now)
                 text, tasks = self.save(body), [self.next_task(record.id, body, now)] if state == ACTIVE else []
             change = ChangeRecord(
                 record.id,
                 record.version,
                 text,
-                move,
+                transition,
                 record.state,
                 state,
                 ended=state in self.machine.final,
                 actor=actor,
                 task_id=tasks[0].id if tasks else None,
             )
-            guard, settlement = replacing(await self.find_task(record), actor, f"The {entity} {record.name}: {move} by {actor}.")
+            guard, settlement = replacing(
+                await self.find_task(record), actor, f"The {entity} {record.name}: {transition} by {actor}."
+            )
             rows = (change, *await self.follow(record, state, actor))
             await self._committer.commit(Unit(guard, settlement, tuple(tasks), rows=rows), self._patience)
             return await self.get(record.id)
 
-        return await self._committer.transact(attempt, f"{move} the {entity} {name}")
+        return await self._committer.transact(attempt, f"{transition} the {entity} {name}")
 
-    def check_move(self, record: Record, move: str) -> str:
-        """Return the state to which the move leads, or raise `IllegalMove`."""
-        state = self.machine.target(record.state, move)
+    def check_transition(self, record: Record, transition: str) -> str:
+        """Return the state to which the transition leads, or raise `IllegalTransition`."""
+        state = self.machine.target(record.state, transition)
         if state is None:
             name = record.name or record.id
-            raise IllegalMove(self.machine.entity, name, record.state, move, self.machine.possible(record.state))
+            raise IllegalTransition(self.machine.entity, name, record.state, transition, self.machine.possible(record.state))
         return state
 
 
@@ -292,7 +299,7 @@ class Turns(Service, ABC, Generic[T]):
         return answer
 
     async def forget(self, task: Task) -> None:
-        """Remove the finished task of a turn without changes, and its moves, immediately."""
+        """Remove the finished task of a turn without changes, and its transitions, immediately."""
         try:
             await self._store.retention.prune_trees(Rules(task.namespace, 0, 0), [task.root_id], _PAGE)
         except StoreError:
@@ -412,7 +419,7 @@ class Starters(Service):
                 else:
                     await self._queue.cancel(live.id, actor=actor, reason=reason)
                 return
-            except (IllegalMove, NotFound):  # it has ended, or continued as another run
+            except (IllegalTransition, NotFound):  # it has ended, or continued as another run
                 live = await self.find_live(live)
 
 

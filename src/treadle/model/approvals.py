@@ -257,7 +257,8 @@ def _after(now: int, for_ms: int | None) -> int | None:
 
 
 def next_action(approval: Approval, now: int) -> tuple[str | None, Approval]:
-    """Return the due move of a pending approval (expiry, else escalation, else a reminder; or None), and the approval after it."""
+    """Return the due transition of a pending approval (expiry, else escalation, else a reminder; or None), and the approval after
+    it."""
     change = msgspec.structs.replace
     if approval.expires_at is not None and approval.expires_at <= now:
         return "expire", approval
@@ -272,9 +273,9 @@ def next_action(approval: Approval, now: int) -> tuple[str | None, Approval]:
 def vote(
     approval: Approval, decision: str, actor: str, now: int, reason: str | None = None, edits: dict[str, Json] | None = None
 ) -> tuple[str, Approval]:
-    """Add the vote of a decider who has not voted yet; return its move and the approval after it.
+    """Add the vote of a decider who has not voted yet; return its transition and the approval after it.
 
-    The move is `approve`, `deny`, or `vote` if more votes are needed.
+    The transition is `approve`, `deny`, or `vote` if more votes are needed.
 
     Edits are merged into the context. They discard earlier approving votes, which were for a different context.
     """

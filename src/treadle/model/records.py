@@ -1,8 +1,8 @@
 """Records: small durable documents with a state machine, such as approvals, schedules and watchers; messages; effect outcomes.
 
-One table holds all records. `model.states` defines the states and moves of each entity; only the service that writes a record
-knows its body. A record has two counters: `version` rises with every write and guards the next one; `moves` counts its moves
-in the log.
+One table holds all records. `model.states` defines the states and transitions of each entity; only the service that writes a record
+knows its body. A record has two counters: `version` rises with every write and guards the next one; `transitions` counts its
+transitions in the log.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
     """Unique among the live records of the entity in the namespace; None for records identified only by id."""
     state: str
     version: int = 0
-    moves: int = 0
+    transitions: int = 0
     body: str = "{}"
     task_id: str | None = None
     """The task that it concerns, such as the one that waits for an approval."""
@@ -74,7 +74,7 @@ class EffectOutcome(msgspec.Struct, frozen=True, kw_only=True):
     task_id: str | None = None
     """The task whose claim covers the effect; None in rows of versions that did not store it."""
     details: str | None = None
-    """The data of the move `tool_call.unknown`, JSON text."""
+    """The data of the transition `tool_call.unknown`, JSON text."""
     created_at: int = 0
     resolved_at: int | None = None
     unknown_at: int | None = None

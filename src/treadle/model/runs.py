@@ -44,8 +44,8 @@ class Run(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     state: str = RunState.PENDING
     version: int = 0
     """Rises with every commit that advances the run; a writer that saw an older version has to read again."""
-    moves: int = 0
-    """Moves of the run in the log."""
+    transitions: int = 0
+    """Transitions of the run in the log."""
     steps: int = 0
     """Number of its step rows."""
     task_list: str = DEFAULT_LIST

@@ -1,12 +1,13 @@
 """The state machines of all durable entities, each as one table; SQL checks, docs and diagrams are generated from it.
 
-Theory. An entity has a *stored* state and a count of the moves it has made (its version). A move is a named transition;
-`moves[(state, move)]` is its target, and moves that are not in the table cannot happen. The log holds one row for each move,
-so an entity's history is a chain: contiguous versions, each row starting where the previous one ended, the last one ending in
-the stored state. `verify` checks this in the same way for every machine.
+Theory. An entity has a *stored* state and a count of the transitions it has made (its version). A transition is a named change of
+state;
+`transitions[(state, transition)]` is its target, and transitions that are not in the table cannot happen. The log holds one row for
+each transition, so an entity's history is a chain: contiguous versions, each row starting where the previous one ended, the last
+one ending in the stored state. `verify` checks this in the same way for every machine.
 
-A task's `running` is not stored: a task runs while it has an owner. Claiming it writes no move (the settle that follows
-does); moves in `HELD_MOVES` need that owner. `paused` is not stored either: it is a bit of `hold`. A worker that dies
+A task's `running` is not stored: a task runs while it has an owner. Claiming it writes no transition (the settle that follows
+does); transitions in `HELD_TRANSITIONS` need that owner. `paused` is not stored either: it is a bit of `hold`. A worker that dies
 therefore leaves nothing to repair: its lease expires, and `expire` returns the task to its state before the claim.
 """
 
@@ -59,28 +60,28 @@ class Hold:
 
 
 class Machine(msgspec.Struct, frozen=True):
-    """A state machine: the initial state, the moves, and the final states."""
+    """A state machine: the initial state, the transitions, and the final states."""
 
     entity: str
     initial: str
     final: frozenset[str]
-    moves: dict[tuple[str, str], str]
+    transitions: dict[tuple[str, str], str]
 
     @property
     def states(self) -> tuple[str, ...]:
         """All stored states, in the order of the table."""
         seen = dict.fromkeys([self.initial])
-        for (source, _), target in self.moves.items():
+        for (source, _), target in self.transitions.items():
             seen |= dict.fromkeys([source, target])
         return tuple(seen)
 
-    def target(self, state: str, move: str) -> str | None:
-        """Return the state after the move, or None if the move is impossible."""
-        return self.moves.get((state, move))
+    def target(self, state: str, transition: str) -> str | None:
+        """Return the state after the transition, or None if the transition is impossible."""
+        return self.transitions.get((state, transition))
 
     def possible(self, state: str) -> tuple[str, ...]:
-        """Return the moves that are possible from the state."""
-        return tuple(move for source, move in self.moves if source == state)
+        """Return the transitions that are possible from the state."""
+        return tuple(transition for source, transition in self.transitions if source == state)
 
 
 LIVE_TASK_STATES = (TaskState.PENDING, TaskState.AWAITING_EXTERNAL, TaskState.AWAITING_APPROVAL)
@@ -91,7 +92,7 @@ FINAL_TASK_STATES = (TaskState.COMPLETED, TaskState.FAILED, TaskState.CANCELED, 
 _P, _X, _A = LIVE_TASK_STATES
 _DONE, _FAILED, _CANCELED, _IGNORED = FINAL_TASK_STATES
 
-TASK_MOVES: dict[tuple[str, str], str] = {
+TASK_TRANSITIONS: dict[tuple[str, str], str] = {
     # outcomes of an attempt
     (_P, "succeed"): _DONE,
     (_P, "fail"): _FAILED,
@@ -132,12 +133,12 @@ TASK_MOVES: dict[tuple[str, str], str] = {
     (_FAILED, "discard"): _CANCELED,
 }
 
-HELD_MOVES = frozenset(
+HELD_TRANSITIONS = frozenset(
     {"succeed", "fail", "retry", "wait", "hand_off", "still_working", "ask", "release", "expire", "tool_call.unknown"}
 )
-"""Moves that need an owner: the holder of the claim makes them, or (`expire`) the expiry of its lease."""
+"""Transitions that need an owner: the holder of the claim makes them, or (`expire`) the expiry of its lease."""
 
-TASK = Machine("task", _P, frozenset(FINAL_TASK_STATES), TASK_MOVES)
+TASK = Machine("task", _P, frozenset(FINAL_TASK_STATES), TASK_TRANSITIONS)
 
 RUN = Machine(
     "run",
@@ -230,7 +231,7 @@ EXTERNAL = Machine("external_production_record", "live", frozenset({"ended"}), {
 """The record of an external job: live until the job is resolved. The outcome of the job is in its task."""
 
 PRODUCTION = Machine("render_event", "produced", frozenset({"produced"}), {})
-"""The product of an external job; it is stored once, and makes no move."""
+"""The product of an external job; it is stored once, and makes no transition."""
 
 TOKEN = Machine(
     "token",
@@ -238,7 +239,7 @@ TOKEN = Machine(
     frozenset({"revoked", "expired"}),
     {("new", "create"): "active", ("active", "revoke"): "revoked", ("active", "expire"): "expired"},
 )
-"""A token is created in one commit with its first move, so the log names its creator. It is unusable as soon as it expires;
+"""A token is created in one commit with its first transition, so the log names its creator. It is unusable as soon as it expires;
 the next cleanup writes `expire`."""
 
 SESSION = Machine(
@@ -250,10 +251,10 @@ SESSION = Machine(
 """A dashboard session. It is unusable without its token and after its expiry, which `expire` records later."""
 
 REQUEST = Machine("request", "kept", frozenset({"kept"}), {})
-"""A request with an idempotency key, and its response: it makes no moves, and is pruned when its time has passed."""
+"""A request with an idempotency key, and its response: it makes no transitions, and is pruned when its time has passed."""
 
 DECLARATIONS = Machine("declarations", "current", frozenset(), {("current", "sync"): "current"})
-"""The limits and schedules that programs declare in code; one record per namespace. Each change of it is a move."""
+"""The limits and schedules that programs declare in code; one record per namespace. Each change of it is a transition."""
 
 THREAD = Machine("thread", "kept", frozenset({"removed"}), {("kept", "remove"): "removed"})
 """The checkpoints of one thread of an agent framework; they are items of the record, and its task is the writer."""

@@ -103,7 +103,7 @@ class Task(msgspec.Struct, kw_only=True, gc=False):
     takeovers: int = 0
     """Lease expiries since the last successful settle or poll."""
     version: int = 0
-    """Moves made so far: the number of the last one in the log."""
+    """Transitions made so far: the number of the last one in the log."""
     created_at: int = 0
     deadline_at: int | None = None
     timeout_for: int | None = None
@@ -131,7 +131,7 @@ class Task(msgspec.Struct, kw_only=True, gc=False):
 
     # Set when finished:
     seq: int | None = None
-    move: str | None = None
+    transition: str | None = None
     from_state: str | None = None
     actor: str | None = None
     finished_at: int | None = None
@@ -166,15 +166,15 @@ class Task(msgspec.Struct, kw_only=True, gc=False):
         return Lane(self.namespace, self.kind, self.task_list, self.name)
 
 
-class Move(msgspec.Struct, frozen=True, kw_only=True):
-    """One row of the log: the `version`-th move of an entity."""
+class Transition(msgspec.Struct, frozen=True, kw_only=True):
+    """One row of the log: the `version`-th transition of an entity."""
 
     seq: int
     at: int
     entity: str
     entity_id: str
     version: int
-    move: str
+    transition: str
     from_state: str
     to_state: str
     actor: str | None = None
@@ -186,7 +186,7 @@ class Move(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class LogLine(msgspec.Struct, frozen=True, kw_only=True):
-    """A line logged by a handler about its task; stored apart from the log of moves, and not fenced."""
+    """A line logged by a handler about its task; stored apart from the log of transitions, and not fenced."""
 
     task_id: str
     at: int
@@ -332,7 +332,7 @@ TASK_COLUMNS = (
     Column("fairness_key", "text", Use.GIVEN),
     Column("created_by", "text", Use.GIVEN),
     Column("seq", "bigint", Use.FINISHED),
-    Column("move", "text", Use.FINISHED),
+    Column("transition", "text", Use.FINISHED),
     Column("from_state", "text", Use.FINISHED),
     Column("actor", "text", Use.FINISHED),
     Column("finished_at", "bigint", Use.FINISHED),

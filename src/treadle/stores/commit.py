@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence, Set
 from operator import itemgetter
 
 from treadle.kernel.store.records import Await, ChangeRecord, PutMessage, PutRecord
-from treadle.kernel.store.units import DONE, DOUBTFUL_MOVES, Answer, Finish, Keep, Park, Revive, Unit, Verdict
+from treadle.kernel.store.units import DONE, DOUBTFUL_TRANSITIONS, Answer, Finish, Keep, Park, Revive, Unit, Verdict
 from treadle.model.errors import StoreBusy
 from treadle.model.names import Lane
 from treadle.model.states import Hold, TaskState
@@ -115,7 +115,13 @@ def _plain_ends(units: Sequence[Unit]) -> list[End] | None:
     ends: list[End] = []
     for unit in units:
         guard, what = unit.guard, unit.settlement
-        if unit.tasks or type(guard) is not Claim or type(what) is not Finish or has_rows(unit) or what.move in DOUBTFUL_MOVES:
+        if (
+            unit.tasks
+            or type(guard) is not Claim
+            or type(what) is not Finish
+            or has_rows(unit)
+            or what.transition in DOUBTFUL_TRANSITIONS
+        ):
             return None
         ends.append(end_of(guard.task_id, guard.version, guard.owner_id, what.actor or guard.owner_id, what))
     return ends if len({end[0] for end in ends}) == len(ends) else None
@@ -187,11 +193,13 @@ def _answers(
 
 def _settled_answer(unit: Unit, row: GuardedTask | None, limited: Limited) -> Answer:
     match unit.settlement:
-        case Park(hold=0, delay=None, stays=False) | Revive(delay=None) as move if (
+        case Park(hold=0, delay=None, stays=False) | Revive(delay=None) as transition if (
             row is not None and row.id not in limited.task_ids
         ):
-            polled = isinstance(move, Park) and move.state == TaskState.AWAITING_EXTERNAL  # a paused run does not hold it
-            pauses = Hold.RUN_PAUSED | (0 if move.move == "resume" else Hold.TASK_PAUSED)
+            polled = (
+                isinstance(transition, Park) and transition.state == TaskState.AWAITING_EXTERNAL
+            )  # a paused run does not hold it
+            pauses = Hold.RUN_PAUSED | (0 if transition.transition == "resume" else Hold.TASK_PAUSED)
             return DONE if row.hold & pauses and not polled else Answer(Verdict.DONE, lane_ids=(row.lane_id,))
         case Keep() | None if row is not None and isinstance(unit.guard, Claim):
             return kept_answer(row.hold)
@@ -234,7 +242,7 @@ async def list_settled(session: Session, asked: Sequence[SettledClaim]) -> set[i
     """Return the indexes of the settlements that were committed before."""
     if not asked:
         return set()
-    claims = [(a.claim.task_id, a.claim.version, a.claim.owner_id, a.actor, a.move) for a in asked]
+    claims = [(a.claim.task_id, a.claim.version, a.claim.owner_id, a.actor, a.transition) for a in asked]
     return {row[0] for row in await session.fetch("list_settled", rows=claims)}
 
 

@@ -148,7 +148,8 @@ least(
     where tasks.namespace = limits.namespace and tasks.limit_key = limits.key and tasks.limit_key is not null and (hold & 1) = 0
   ),
   case when limits.rate is not null then
-    floor(least(limits.burst, limits.tokens + limits.rate * greatest((select treadle_now()) - limits.tokens_at, 0) / 1000) + 0.000001)::bigint
+    floor(least(limits.burst, limits.tokens + limits.rate * greatest((select treadle_now()) - limits.tokens_at, 0) / 1000) +
+      0.000001)::bigint
     - (
       select count(*)
       from tasks
@@ -167,7 +168,8 @@ charged as (
       tokens_at = greatest(limits.tokens_at, (select treadle_now()))
   from (
     select rated.namespace, rated.key, counted.count
-    from (select namespace, limit_key, count(*) as count from taken where limit_key is not null group by namespace, limit_key) as counted
+    from (select namespace, limit_key, count(*) as count from taken where limit_key is not null group by namespace, limit_key) as
+      counted
     join limits as rated on rated.namespace = counted.namespace and rated.key = counted.limit_key and rated.rate is not null
     order by rated.namespace, rated.key
     for update of rated
@@ -186,7 +188,7 @@ charged as (
 
 -- name: sqlite_first_seq
 -- The first of the seqs that a statement has taken for its rows.
-(select value - json_array_length(:rows) + 1 from seqs where name = 'move')
+(select value - json_array_length(:rows) + 1 from seqs where name = 'transition')
 
 -- name: to_cancel
 -- The live tasks of the run to cancel; with an inbox, those that are not in progress.

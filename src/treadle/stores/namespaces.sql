@@ -20,7 +20,7 @@ exists (select 1 from records as r where r.id = {row}.record_id and r.namespace 
 exists (select 1 from streams as r where r.owner_id = {row}.owner_id and r.name = {row}.name and r.namespace = {namespace})
 
 -- name: of_entity
--- Moves of tasks, runs and records.
+-- Transitions of tasks, runs and records.
 (exists (select 1 from tasks as r where r.id = {row}.entity_id and r.namespace = {namespace})
   or exists (select 1 from finished as r where r.id = {row}.entity_id and r.namespace = {namespace})
   or exists (select 1 from runs as r where r.id = {row}.entity_id and r.namespace = {namespace})

@@ -65,7 +65,7 @@ class RetentionPort(Port):
         members = members[:room]
         room -= len(members)
         await _delete(session, "steps", steps)
-        moves = await _delete(session, "log", members)
+        transitions = await _delete(session, "log", members)
         await _delete(session, "finished", members)
         await _delete(session, "tags", members)
         outcomes = await _delete(session, "outcomes", trees, max(room, 0))
@@ -74,16 +74,16 @@ class RetentionPort(Port):
         room -= chunks
         records = [row[0] for row in await session.fetch("lock_tree_records", ids=trees, limit=max(room, 0))]
         room -= len(records)
-        moves += await _delete_records(session, records)
+        transitions += await _delete_records(session, records)
         if room <= 0 or len(locked) >= limit:
             if runs:
                 await session.execute("touch_runs", ids=runs)
-            return Pruned(0, len(members), moves, lines, 0, len(steps), 0, len(records), outcomes, chunks, more=bool(trees))
-        moves += await _delete(session, "log", runs)
+            return Pruned(0, len(members), transitions, lines, 0, len(steps), 0, len(records), outcomes, chunks, more=bool(trees))
+        transitions += await _delete(session, "log", runs)
         await _delete(session, "runs", runs)
         await _delete(session, "streams", trees)
         blobs = await drop_uses(session, trees)
-        return Pruned(len(trees), len(members), moves, lines, len(runs), len(steps), blobs, len(records), outcomes, chunks)
+        return Pruned(len(trees), len(members), transitions, lines, len(runs), len(steps), blobs, len(records), outcomes, chunks)
 
     async def set_keep(self, namespace: str, task_list: str, completed_for: int | None, failed_for: int | None) -> None:
         values = {"completed_for": completed_for, "failed_for": failed_for}
@@ -113,10 +113,10 @@ async def _delete(session: Session, table: str, ids: Sequence[str], limit: int =
 
 
 async def _delete_records(session: Session, records: Sequence[str]) -> int:
-    """Delete locked records with their moves; return the number of moves."""
-    moves = await _delete(session, "log", records)
+    """Delete locked records with their transitions; return the number of transitions."""
+    transitions = await _delete(session, "log", records)
     await _delete(session, "records", records)
-    return moves
+    return transitions
 
 
 async def drop_uses(session: Session, roots: Sequence[str]) -> int:

@@ -72,7 +72,7 @@ class Database(Statements, Protocol):
     channel: str
     """The channel of its signals; empty in a store that has none."""
     seqs_in_order: bool
-    """Whether moves are committed in the order of their seqs."""
+    """Whether transitions are committed in the order of their seqs."""
 
     async def read(self, work: Work[T]) -> T:
         """Run work that only reads, at one instant if the store can."""

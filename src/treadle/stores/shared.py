@@ -22,7 +22,6 @@ from treadle.kernel.store.queries import (
     FailedRun,
     History,
     LaneDepth,
-    MoveEvent,
     OpenWork,
     Place,
     Renewal,
@@ -32,6 +31,7 @@ from treadle.kernel.store.queries import (
     TaskEnd,
     TaskFilter,
     Touch,
+    TransitionEvent,
     TreeTask,
 )
 from treadle.kernel.store.records import EffectFilter, RecordFilter
@@ -44,7 +44,7 @@ from treadle.model.names import Lane
 from treadle.model.records import EffectOutcome, HandlerRegistration, Message, Record, RecordItem, Stream, StreamChunk
 from treadle.model.runs import DOINGS, Flow, FlowVersion, Run, Step
 from treadle.model.states import FINAL_TASK_STATES, RunState
-from treadle.model.tasks import LogLine, Move, Server, Task
+from treadle.model.tasks import LogLine, Server, Task, Transition
 from treadle.stores import leases, limits
 from treadle.stores.rules.encoding import first_id, registration_of, server_of
 from treadle.stores.rules.namespaces import from_common
@@ -211,22 +211,22 @@ class Log(ReadPort):
         super().__init__(database)
         self.seqs_in_order = database.seqs_in_order
 
-    async def list_moves(self, *entity_ids: str) -> list[Move]:
-        return await self._database.fetch_as(Move, "list_moves", ids=unique(entity_ids))
+    async def list_transitions(self, *entity_ids: str) -> list[Transition]:
+        return await self._database.fetch_as(Transition, "list_transitions", ids=unique(entity_ids))
 
-    async def list_takeovers(self, run_id: str, limit: int) -> list[Move]:
-        return await self._database.fetch_as(Move, "list_takeovers", run_id=run_id, limit=max(limit, 0))
+    async def list_takeovers(self, run_id: str, limit: int) -> list[Transition]:
+        return await self._database.fetch_as(Transition, "list_takeovers", run_id=run_id, limit=max(limit, 0))
 
     async def list_histories(self, after_id: str | None, limit: int) -> list[History]:
         rows = await self._database.fetch("list_histories", after_id=after_id or _FIRST_ID, limit=max(limit, 0))
         return [
-            History(entity, entity_id, state, version, tuple(_decode_moves(moves)))
-            for entity, entity_id, state, version, moves in rows
+            History(entity, entity_id, state, version, tuple(_decode_transitions(transitions)))
+            for entity, entity_id, state, version, transitions in rows
         ]
 
-    async def list_events(self, after_seq: int, until_seq: int, limit: int) -> list[MoveEvent]:
+    async def list_events(self, after_seq: int, until_seq: int, limit: int) -> list[TransitionEvent]:
         rows = await self._database.fetch("list_events", after_seq=after_seq, until_seq=until_seq, limit=max(limit, 0))
-        return [MoveEvent(namespace, _decode_move(move)) for namespace, move in rows]
+        return [TransitionEvent(namespace, _decode_transition(transition)) for namespace, transition in rows]
 
     async def find_last_seq(self) -> int:
         ((seq,),) = await self._database.fetch("find_last_seq")
@@ -258,8 +258,8 @@ class Log(ReadPort):
 
 _FINAL = frozenset(FINAL_TASK_STATES)
 _FIRST_ID = first_id(0)
-_decode_move = msgspec.json.Decoder(Move).decode
-_decode_moves = msgspec.json.Decoder(list[Move]).decode
+_decode_transition = msgspec.json.Decoder(Transition).decode
+_decode_transitions = msgspec.json.Decoder(list[Transition]).decode
 _decode_task = msgspec.json.Decoder(Task).decode
 
 _ID_STATEMENTS = {"run": "list_run_ids", "task": "list_task_ids", "step": "list_step_ids"}
@@ -547,7 +547,7 @@ class NamespacePort(ReadPort):
     """The part of the `NamespaceStore` that both stores have in common; rows are read and written by each."""
 
     def _read(self, session: Any, lane_ids: Mapping[Lane, int], namespace: str, shift: int = 0) -> AsyncIterator[TableRow]:
-        """Yield the rows of the namespace with their tables; `shift` was added to the numbers of moves."""
+        """Yield the rows of the namespace with their tables; `shift` was added to the numbers of transitions."""
         raise NotImplementedError
 
     async def _write(self, session: Any, table: str, rows: list[StoredRow]) -> None:

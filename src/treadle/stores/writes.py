@@ -23,7 +23,7 @@ from treadle.kernel.store.records import (
 from treadle.kernel.store.units import (
     CLAIM_LOST,
     DONE,
-    DOUBTFUL_MOVES,
+    DOUBTFUL_TRANSITIONS,
     Amend,
     Answer,
     CancelRunTasks,
@@ -33,7 +33,6 @@ from treadle.kernel.store.units import (
     HoldRun,
     Keep,
     LimitTask,
-    MoveRun,
     Park,
     PutBlob,
     PutFlow,
@@ -42,10 +41,11 @@ from treadle.kernel.store.units import (
     PutTags,
     Revive,
     Row,
+    RunTransition,
     Unit,
     Verdict,
 )
-from treadle.model.errors import IllegalMove, InvalidInput, StoreBusy
+from treadle.model.errors import IllegalTransition, InvalidInput, StoreBusy
 from treadle.model.records import Message, Record
 from treadle.model.runs import Step, deadline_task_id
 from treadle.model.tags import KEPT_LIMIT
@@ -99,7 +99,11 @@ async def settle(session: Session, parts: Iterable[UnitPart]) -> Limited:
         if row.limit_key is not None and not isinstance(what, Keep):
             limited.keys.add((row.namespace, row.limit_key))
             limited.task_ids.add(row.id)
-        if isinstance(what, Finish | Park) and what.move in DOUBTFUL_MOVES and not (isinstance(what, Park) and what.stays):
+        if (
+            isinstance(what, Finish | Park)
+            and what.transition in DOUBTFUL_TRANSITIONS
+            and not (isinstance(what, Park) and what.stays)
+        ):
             doubtful.append(row.id)
         match what:
             case Finish():
@@ -107,11 +111,11 @@ async def settle(session: Session, parts: Iterable[UnitPart]) -> Limited:
             case Park():
                 settlements["park"].append((row.id, row.state, what.actor or owner_id, *_park_columns(what)))
             case Keep():
-                settlements["keep"].append((row.id, what.checkpoint, what.move, what.data))
+                settlements["keep"].append((row.id, what.checkpoint, what.transition, what.data))
             case Revive():
-                settlements["revive"].append((row.id, what.move, what.actor, what.payload, what.failures, what.delay))
+                settlements["revive"].append((row.id, what.transition, what.actor, what.payload, what.failures, what.delay))
             case Amend():
-                settlements["amend"].append((row.id, what.move, what.state, what.actor))
+                settlements["amend"].append((row.id, what.transition, what.state, what.actor))
             case _:
                 assert_never(what)
     await doubt_effects(session, doubtful)
@@ -130,7 +134,7 @@ async def settle(session: Session, parts: Iterable[UnitPart]) -> Limited:
 
 _park_columns = attrgetter(
     *(
-        "move",
+        "transition",
         "state",
         "attempt",
         "failures",
@@ -198,7 +202,7 @@ async def write_rows(session: Session, units: Mapping[int, Unit], keys: set[Key]
             rows[type(row)].append(row)
             positions.append((position, row))
     await _put_values(session, rows)
-    await _move_runs(session, rows[MoveRun])
+    await _transition_runs(session, rows[RunTransition])
     await _put_items(session, {(put.record_id, key): value for put in rows[PutItems] for key, value in put.items})
     if consumed := {(row.run_id, message_id) for row in rows[TakeMessages] for message_id in row.message_ids}:
         await session.execute("take_messages", rows=sorted(consumed))
@@ -325,12 +329,12 @@ def _batches(changes: Iterable[T], key: Callable[[T], Hashable]) -> Iterator[lis
         pending = later
 
 
-async def _move_runs(session: Session, moves: Sequence[MoveRun]) -> None:
-    for batch in _batches(sorted(moves, key=attrgetter("run_id")), attrgetter("run_id")):
+async def _transition_runs(session: Session, transitions: Sequence[RunTransition]) -> None:
+    for batch in _batches(sorted(transitions, key=attrgetter("run_id")), attrgetter("run_id")):
         rows = [
             (
                 m.run_id,
-                m.move,
+                m.transition,
                 m.from_state,
                 m.to_state,
                 m.actor,
@@ -342,8 +346,8 @@ async def _move_runs(session: Session, moves: Sequence[MoveRun]) -> None:
             )
             for m in batch
         ]
-        if await session.execute("move_runs", rows=rows) != len(batch):
-            raise IllegalMove("run", batch[0].run_id, f"not {batch[0].from_state}", batch[0].move)
+        if await session.execute("transition_runs", rows=rows) != len(batch):
+            raise IllegalTransition("run", batch[0].run_id, f"not {batch[0].from_state}", batch[0].transition)
 
 
 def _outcome_row(row: PutOutcome) -> tuple[Any, ...]:
@@ -408,10 +412,11 @@ async def _insert_records(session: Session, new: Sequence[tuple[int, Record]]) -
 async def _change_records(session: Session, changes: Sequence[ChangeRecord]) -> None:
     for batch in _batches(changes, attrgetter("record_id")):
         rows = [
-            (c.record_id, c.version, c.body, c.move, c.from_state, c.to_state, c.ended, c.actor, c.data, c.task_id) for c in batch
+            (c.record_id, c.version, c.body, c.transition, c.from_state, c.to_state, c.ended, c.actor, c.data, c.task_id)
+            for c in batch
         ]
         if sum(row[0] for row in await session.fetch("change_records", rows=rows)) != len(batch):
-            raise IllegalMove("record", batch[0].record_id, f"not {batch[0].from_state}", batch[0].move or "change")
+            raise IllegalTransition("record", batch[0].record_id, f"not {batch[0].from_state}", batch[0].transition or "change")
 
 
 async def _put_items(session: Session, items: Mapping[tuple[str, str], str | None]) -> None:

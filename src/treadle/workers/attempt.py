@@ -54,7 +54,7 @@ _NO_HANDLER_FOR = 30_000
 """Milliseconds until a task that was claimed without a handler is claimed again."""
 
 _CONTINUING = frozenset({"wait", "ask", "hand_off", "poll"})
-"""Moves after which the handler is called again to continue, so that its streams continue, too."""
+"""Transitions after which the handler is called again to continue, so that its streams continue, too."""
 
 
 class Attempt(msgspec.Struct, eq=False):
@@ -193,7 +193,7 @@ class AttemptRunner:
             if decided is None or attempt.lost:
                 return
             if attempt.context.has_streams:
-                await self._close_streams(attempt, continues=settlement_of(decided).move in _CONTINUING)
+                await self._close_streams(attempt, continues=settlement_of(decided).transition in _CONTINUING)
             plain_unit = services.plain_unit
             if plain_unit is not None and (unit := plain_unit(task, attempt.context.token, decided)) is not None:
                 self._submit(attempt, unit, decided, started_at)
@@ -240,7 +240,7 @@ class AttemptRunner:
             released = self._decide(task, attempt.handler, Released(f"its approval could not be read: {error}"))
             await self._settle(attempt, released, started_at)
         else:
-            self._settled(task, answer, decided.move, decided.error, started_at)
+            self._settled(task, answer, decided.transition, decided.error, started_at)
 
     async def _decide_task(self, attempt: Attempt, started_at: float) -> TaskDecision | None:
         """Call the handler and decide the settlement; None if the handler has settled the task itself."""
@@ -277,7 +277,7 @@ class AttemptRunner:
             self._settled(task, outcome.answer, "succeed", None, started_at)
             return None
         decided = self._decide(task, handler, outcome)
-        self._observe_end(task, settlement_of(decided).move, called_at)
+        self._observe_end(task, settlement_of(decided).transition, called_at)
         return decided
 
     async def _run_function(self, attempt: Attempt, functions: FunctionRunner, started_at: float) -> TaskDecision | None:
@@ -295,9 +295,9 @@ class AttemptRunner:
         except asyncio.CancelledError:
             self._observe_end(task, None, called_at)
             raise
-        self._observe_end(task, None if settled is None else settled.move, called_at)
+        self._observe_end(task, None if settled is None else settled.transition, called_at)
         if settled is not None:
-            self._count(task, settled.move, settled.error, started_at)
+            self._count(task, settled.transition, settled.error, started_at)
         else:
             self._emit(ResultDropped(task.id, task.name, "checkpoint", task.trace_id))
         return None
@@ -410,26 +410,26 @@ class AttemptRunner:
         settlement = settlement_of(decided)
         if (observe := self._telemetry.observe) is not None and sent_at is not None:
             done = answer.verdict is Verdict.DONE
-            observe(SettleAnswered(task.id, settlement.move, done, self._clock.monotonic() - sent_at))
-        self._settled(task, answer, settlement.move, settlement.error, started_at)
+            observe(SettleAnswered(task.id, settlement.transition, done, self._clock.monotonic() - sent_at))
+        self._settled(task, answer, settlement.transition, settlement.error, started_at)
 
     # counts and measurements
 
-    def _settled(self, task: Task, answer: Answer, move: str, error: str | None, started_at: float) -> None:
+    def _settled(self, task: Task, answer: Answer, transition: str, error: str | None, started_at: float) -> None:
         if answer.verdict is Verdict.DONE:
-            self._count(task, move, error, started_at)
+            self._count(task, transition, error, started_at)
         else:
-            self._emit(ResultDropped(task.id, task.name, move, task.trace_id))
+            self._emit(ResultDropped(task.id, task.name, transition, task.trace_id))
 
-    def _count(self, task: Task, move: str, error: str | None, started_at: float) -> None:
-        if move == "release":
+    def _count(self, task: Task, transition: str, error: str | None, started_at: float) -> None:
+        if transition == "release":
             self.released += 1
         else:
             self.handled += 1
-            self.failed += move == "fail"
+            self.failed += transition == "fail"
         if error is not None or self._is_heard():
             took_ms = (self._clock.monotonic() - started_at) * 1000
-            self._emit(TaskSettled.of(task, move, took_ms, error))
+            self._emit(TaskSettled.of(task, transition, took_ms, error))
 
     def _is_heard(self) -> bool:
         """Return whether a subscriber wants an event for every task, including those that succeed."""
@@ -438,9 +438,9 @@ class AttemptRunner:
     def _measured_at(self) -> float | None:
         return None if self._telemetry.observe is None else self._clock.monotonic()
 
-    def _observe_end(self, task: Task, move: str | None, called_at: float | None) -> None:
+    def _observe_end(self, task: Task, transition: str | None, called_at: float | None) -> None:
         if (observe := self._telemetry.observe) is not None and called_at is not None:
-            observe(AttemptEnded(task, move, self._clock.monotonic() - called_at))
+            observe(AttemptEnded(task, transition, self._clock.monotonic() - called_at))
 
 
 def _later(released: TaskDecision) -> TaskDecision:

@@ -184,7 +184,7 @@ class AttemptEffects:
     async def _refuse_repeat(self, begin: Begin) -> None:
         """Raise `EffectUnknown`, after logging what is not logged yet, unless an operator has retried the task since."""
         task = self._task
-        if is_requeued(await self._kernel.read(partial(self._kernel.store.log.list_moves, task.id))):
+        if is_requeued(await self._kernel.read(partial(self._kernel.store.log.list_transitions, task.id))):
             return
         if (data := begin.data) is not None:
             await self._commit(Unit(self._token, Keep(task.checkpoint, UNKNOWN, data), rows=begin.rows[:-1]))
@@ -217,8 +217,8 @@ class AttemptEffects:
         last = next((row for row in outcomes.values() if row.status == FAILED), None)
         if last is None:
             return True
-        moves = await self._kernel.read(partial(self._kernel.store.log.list_moves, self._task.id))
-        return await self._kernel.read(lambda: is_counted(last, moves, self._kernel.value_store))
+        transitions = await self._kernel.read(partial(self._kernel.store.log.list_transitions, self._task.id))
+        return await self._kernel.read(lambda: is_counted(last, transitions, self._kernel.value_store))
 
     async def _record_success(self, begin: Begin, response: Json) -> Json:
         """Record the success and return the response."""

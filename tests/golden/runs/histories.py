@@ -1,6 +1,6 @@
 """Histories of runs as JSON: what a store has of a run that stopped somewhere, to be put into an empty store later.
 
-A history holds the flow, the run's row, its moves, its steps (bodies and inboxes as they are stored), its live tasks, the
+A history holds the flow, the run's row, its transitions, its steps (bodies and inboxes as they are stored), its live tasks, the
 big values, and the outputs that the run must come to when `answer` answers its handlers. It is made by `regenerate.py`.
 """
 
@@ -14,7 +14,7 @@ from tests.interfaces.run_driver import Hands
 
 from treadle.kernel.store.ports import Store
 from treadle.kernel.store.queries import TaskFilter
-from treadle.kernel.store.units import MoveRun, PutBlob, PutFlow, PutInbox, PutRun, PutSteps, Unit
+from treadle.kernel.store.units import PutBlob, PutFlow, PutInbox, PutRun, PutSteps, RunTransition, Unit
 from treadle.model.names import Lane
 from treadle.model.runs import Flow, Run, Step
 from treadle.model.tasks import NewTask
@@ -48,7 +48,10 @@ async def dump(hands: Hands, run_id: str, about: str) -> History:
         "about": about,
         "flow": msgspec.to_builtins(flow),
         "run": msgspec.to_builtins(run),
-        "moves": [[move.move, move.from_state, move.to_state, move.data] for move in await store.log.list_moves(run_id)],
+        "transitions": [
+            [transition.transition, transition.from_state, transition.to_state, transition.data]
+            for transition in await store.log.list_transitions(run_id)
+        ],
         "steps": [msgspec.to_builtins(step) for step in steps],
         "tasks": [
             {
@@ -69,7 +72,7 @@ async def dump(hands: Hands, run_id: str, about: str) -> History:
 async def load(store: Store, history: History) -> Run:
     """Put a history into a store that does not know it; what was claimed when it was made is ready now."""
     run = msgspec.convert(history["run"], Run)
-    begun = msgspec.structs.replace(run, state="pending", moves=0, outputs=None, error=None, failed_step_id=None)
+    begun = msgspec.structs.replace(run, state="pending", transitions=0, outputs=None, error=None, failed_step_id=None)
     steps = tuple(msgspec.convert(step, Step) for step in history["steps"])
     rows = [
         PutFlow(msgspec.convert(history["flow"], Flow)),
@@ -78,9 +81,9 @@ async def load(store: Store, history: History) -> Run:
         PutSteps(run.id, steps, 0),
         *(PutInbox(step.id, step.inbox) for step in steps if step.inbox is not None),
     ]
-    for move, from_state, to_state, data in history["moves"]:
+    for transition, from_state, to_state, data in history["transitions"]:
         ends = {"error": run.error, "failed_step_id": run.failed_step_id} if to_state == "failed" else {}
-        rows.append(MoveRun(run.id, move, from_state, to_state, data=data, **ends))
+        rows.append(RunTransition(run.id, transition, from_state, to_state, data=data, **ends))
     tasks = tuple(
         NewTask(
             id=task["id"],

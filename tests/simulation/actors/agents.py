@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from tests.simulation.submissions.dispatch import CONFIG
 
 from treadle.dispatch import AgentCoordinator, StorageError, TaskState, WorkerUnavailable
-from treadle.model.errors import ClaimLost, IllegalMove, NotFound, Refused, StoreError
+from treadle.model.errors import ClaimLost, IllegalTransition, NotFound, Refused, StoreError
 from treadle.testing.simulation import Process
 
 if TYPE_CHECKING:
@@ -65,7 +65,7 @@ class Agent:
                 return
             except StorageError:
                 continue
-            except (ClaimLost, IllegalMove, NotFound, Refused) as error:
+            except (ClaimLost, IllegalTransition, NotFound, Refused) as error:
                 process.tell(f"has lost {task.id[-6:]}: {type(error).__name__}")
                 return
 

@@ -9,7 +9,7 @@ from tests.simulation.crew.people import GROUPS
 from tests.simulation.submissions.submission import Submission
 
 from treadle import Engine
-from treadle.model.errors import IllegalMove, TreadleError
+from treadle.model.errors import IllegalTransition, TreadleError
 from treadle.testing.simulation import Process
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ class People:
         run_id, key = options["told"].get(number) or options.get("at", submission.id), f"{submission.key}/{number}"
         try:
             new = await engine.signal(run_id, "item", key, idempotency_key=key)
-        except IllegalMove:
+        except IllegalTransition:
             options["at"] = await _successor(engine, run_id)
             return
         process.tell(f"tells {key}: {new}")

@@ -63,7 +63,7 @@ def one_vote_is_enough(patch: pytest.MonkeyPatch) -> None:
 
     def vote(approval: Approval, decision: str, *more: Any) -> Any:
         voted = real(approval, decision, *more)
-        return voted._replace(move=decision)
+        return voted._replace(transition=decision)
 
     from treadle.kernel.approvals import service as kernel_approvals
 

@@ -27,11 +27,11 @@ from treadle.workers.functions import driver
 def late_words_count(patch: pytest.MonkeyPatch) -> None:
     """A report on a lost claim is accepted as if the current holder had sent it."""
 
-    async def end(self: HeldWork, claim: Claim, outcome: Outcome, *moves: str) -> str | None:
+    async def end(self: HeldWork, claim: Claim, outcome: Outcome, *transitions: str) -> str | None:
         task = await self._store.tasks.find(claim.task_id)
         if task is None or task.finished:
             return None
-        return await self._finish(self._settle(task, task.claim, outcome, *moves))
+        return await self._finish(self._settle(task, task.claim, outcome, *transitions))
 
     patch.setattr(HeldWork, "_end", end)
 

@@ -1,4 +1,4 @@
-"""How long a request waits and when it is given up, with a client that fails by a script and a clock that does not move."""
+"""How long a request waits and when it is given up, with a client that fails by a script and a clock that does not transition."""
 
 from __future__ import annotations
 

@@ -85,8 +85,8 @@ def after(decision: Decision) -> Objective:
     return found
 
 
-def move(decision: Decision) -> str | None:
-    (found,) = [changed.move for changed in decision.changed if isinstance(changed.document, Objective)]
+def transition(decision: Decision) -> str | None:
+    (found,) = [changed.transition for changed in decision.changed if isinstance(changed.document, Objective)]
     return found
 
 
@@ -102,7 +102,7 @@ def test_an_executable_objective_emits_the_event_of_its_status_with_the_task_tha
         Lane("default", "goal.schedule", "engine", "TICKET"),
         {"event_id": made.event_id},
     )
-    assert (after(decision).emitted_version, move(decision)) == (1, None)
+    assert (after(decision).emitted_version, transition(decision)) == (1, None)
 
 
 @pytest.mark.parametrize(
@@ -133,9 +133,9 @@ def test_a_blocker_that_is_done_is_resolved_and_the_last_one_makes_it_ready():
     decision = checked(decide_readiness(seen(objective(blockers=[WAITS])), {OTHER_ID}, LATER))
     (blocker,) = after(decision).blockers
     assert (blocker.resolved, blocker.resolved_by, blocker.resolved_at) == (True, "readiness", LATER)
-    assert (move(decision), decision.result["emitted"]) == ("resolve", True)
+    assert (transition(decision), decision.result["emitted"]) == ("resolve", True)
     still = checked(decide_readiness(seen(objective(blockers=[WAITS, OPEN])), {OTHER_ID}, LATER))
-    assert (move(still), still.result["emitted"], still.tasks) == ("resolve", False, [])
+    assert (transition(still), still.result["emitted"], still.tasks) == ("resolve", False, [])
 
 
 def test_resolving_the_last_blocker_makes_an_objective_todo_and_ready():
@@ -143,17 +143,17 @@ def test_resolving_the_last_blocker_makes_an_objective_todo_and_ready():
         decide_readiness(seen(objective(status="BLOCKED", blockers=[WAITS], failed_workorders=2)), {OTHER_ID}, LATER)
     )
     assert (after(decision).status, after(decision).status_version, after(decision).failed_workorders) == ("TODO", 2, 0)
-    assert (move(decision), one(decision, ReadinessEvent).status_version) == ("unblock", 2)
+    assert (transition(decision), one(decision, ReadinessEvent).status_version) == ("unblock", 2)
 
 
 def test_a_new_objective_with_a_done_blocker_still_waits_for_its_approval():
     decision = checked(decide_readiness(seen(new_objective(blockers=[WAITS])), {OTHER_ID}, LATER))
-    assert (after(decision).status, move(decision), decision.tasks) == ("NEW", "resolve", [])
+    assert (after(decision).status, transition(decision), decision.tasks) == ("NEW", "resolve", [])
 
 
 def test_approvals_by_a_reviewer_and_by_a_person_have_the_same_effects():
     by_reviewer = checked(decide_readiness(seen(new_objective()), (), LATER, {"by": "reader", "approved": True, "reason": "fine"}))
-    assert (after(by_reviewer).approved_by, move(by_reviewer)) == ("reviewer:reader", "approve")
+    assert (after(by_reviewer).approved_by, transition(by_reviewer)) == ("reviewer:reader", "approve")
     by_person = decide_readiness(seen(objective()), (), LATER)
     assert one(by_reviewer, ReadinessEvent) == one(by_person, ReadinessEvent)
     assert by_reviewer.tasks == by_person.tasks
@@ -161,7 +161,7 @@ def test_approvals_by_a_reviewer_and_by_a_person_have_the_same_effects():
 
 def test_a_refusal_by_a_reviewer_leaves_the_objective_new():
     decision = checked(decide_readiness(seen(new_objective()), (), LATER, {"by": "reader", "approved": False, "reason": "vague"}))
-    assert (after(decision).status, move(decision), decision.new, decision.tasks) == ("NEW", "review", [], [])
+    assert (after(decision).status, transition(decision), decision.new, decision.tasks) == ("NEW", "review", [], [])
     assert decision.changed[0].data == {"approved": False, "reason": "vague"}
 
 
@@ -190,7 +190,7 @@ def test_scheduling_makes_snapshot_and_workorder_sets_in_progress_and_processes_
     decision = schedule(objective(emitted_version=1))
     order, snapshot = one(decision, Workorder), one(decision, ContextSnapshot)
     assert (order.diazotroph_type, order.budget_ms, order.status, order.snapshot_id) == ("do", 77, "CREATED", snapshot.snapshot_id)
-    assert (after(decision).status, after(decision).work_order_id, move(decision)) == (
+    assert (after(decision).status, after(decision).work_order_id, transition(decision)) == (
         "IN_PROGRESS",
         order.work_order_id,
         "schedule",
@@ -244,7 +244,7 @@ def test_an_event_of_a_missing_objective_is_processed_as_stale():
 
 def test_an_objective_of_an_unknown_type_is_blocked_with_a_reason():
     decision = schedule(objective(type="STANDING"))
-    assert (after(decision).status, move(decision), decision.new, decision.tasks) == ("BLOCKED", "block", [], [])
+    assert (after(decision).status, transition(decision), decision.new, decision.tasks) == ("BLOCKED", "block", [], [])
     (blocker,) = after(decision).open_blockers
     assert "no rules for objectives of type STANDING" in str(blocker.text)
     assert decision.result["reason"] == "NO_TYPE_IN_TOPOLOGY"
@@ -271,7 +271,7 @@ def test_a_handler_result_becomes_the_bundle_and_the_workorder_is_executed():
     assert (made.title, made.metadata, made.content, made.notes, made.error) == ("Done", {"a": 1}, [1, 2], ["short"], None)
     (changed,) = decision.changed
     assert isinstance(changed.document, Workorder)
-    assert (changed.document.status, changed.document.executed_at, changed.move) == ("EXECUTED", LATER, "execute")
+    assert (changed.document.status, changed.document.executed_at, changed.transition) == ("EXECUTED", LATER, "execute")
     assert [task.lane.kind for task in decision.tasks] == ["goal.gate"]
 
 
@@ -305,7 +305,7 @@ def test_all_gates_passing_is_done_with_one_run_record_and_one_pause_state():
     decision = judged(PASSED)
     record, pause = one(decision, RunRecord), one(decision, PauseState)
     assert (record.gate_result, record.gates, pause.reason, pause.terminal) == ("PASS", PASSED, "RUN_COMPLETE", True)
-    assert (after(decision).status, move(decision), after(decision).work_order_id) == ("DONE", "pass", None)
+    assert (after(decision).status, transition(decision), after(decision).work_order_id) == ("DONE", "pass", None)
     assert [decode(task.payload) for task in decision.tasks] == [{"dependants_of": ID, "after_key": None}]
     (past,) = after(decision).workorders
     assert (past.gate_result, past.run_record_digest, past.output_bundle_digest) == ("PASS", digest_of(record), digest_of(bundle()))
@@ -315,7 +315,7 @@ def test_a_failing_gate_leads_to_todo_and_another_look():
     decision = judged(FAILED)
     record, pause = one(decision, RunRecord), one(decision, PauseState)
     assert (record.gate_result, record.reason, pause.reason) == ("FAIL", "second: not so", "GATE_FAILED")
-    assert (after(decision).status, after(decision).failed_workorders, move(decision)) == ("TODO", 1, "fail")
+    assert (after(decision).status, after(decision).failed_workorders, transition(decision)) == ("TODO", 1, "fail")
     assert [decode(task.payload) for task in decision.tasks] == [{"objective_id": ID}]
 
 
@@ -324,7 +324,7 @@ def test_the_last_allowed_workorder_that_fails_leads_to_blocked():
     for failures, status in ((0, "TODO"), (1, "TODO"), (2, "BLOCKED")):
         decision = judged(FAILED, objective(status="IN_PROGRESS", work_order_id=order_id, failed_workorders=failures))
         assert after(decision).status == status
-    assert (move(decision), decision.tasks) == ("give_up", [])
+    assert (transition(decision), decision.tasks) == ("give_up", [])
     (blocker,) = after(decision).open_blockers
     assert blocker.text == "3 workorders failed; the last: second: not so"
     assert len(one(decision, PauseState).actions) == 2
@@ -394,4 +394,4 @@ def test_an_overdue_objective_is_flagged_with_a_pause_state_that_ends_no_workord
     pause = one(decision, PauseState)
     assert (pause.reason, pause.terminal, pause.work_order_id) == ("DEADLINE_PASSED", False, None)
     assert 1 <= len(pause.actions) <= 3
-    assert (after(decision).overdue_at, after(decision).status, move(decision)) == (LATER, status, "overdue")
+    assert (after(decision).overdue_at, after(decision).status, transition(decision)) == (LATER, status, "overdue")

@@ -31,7 +31,7 @@ from treadle.kernel.store.records import PutOutcome
 from treadle.kernel.store.value_store import ValueStore
 from treadle.model.errors import EffectFailed, EffectUnknown, InvalidInput, InvalidPayload, NonRetryable
 from treadle.model.records import EffectOutcome
-from treadle.model.tasks import Move
+from treadle.model.tasks import Transition
 
 TASK = "0198c3de-7a10-7c3e-b2a4-5d1f0c9e8a77"
 STEP = "0198c3de-7a10-7c3e-b2a4-5d1f0c9e8a78"
@@ -50,9 +50,9 @@ def rows(*found: tuple[int, str], of: Effect) -> dict[str, EffectOutcome]:
     return {outcome.idempotency_key: outcome for outcome in outcomes}
 
 
-def move(version: int, name: str) -> Move:
-    return Move(
-        seq=version, at=0, entity="task", entity_id=TASK, version=version, move=name, from_state="pending", to_state="pending"
+def transition(version: int, name: str) -> Transition:
+    return Transition(
+        seq=version, at=0, entity="task", entity_id=TASK, version=version, transition=name, from_state="pending", to_state="pending"
     )
 
 
@@ -204,11 +204,11 @@ async def test_a_recorded_failure_is_raised_with_its_original_kind() -> None:
 
 async def test_a_failure_counts_once_the_task_was_retried_after_it() -> None:
     row = failed(Begin(effect(), 1), ValueError(), VAULT, version=2).outcome
-    before = [move(1, "expire"), move(2, "retry")]
+    before = [transition(1, "expire"), transition(2, "retry")]
     assert not await is_counted(row, before, VAULT)
-    assert not await is_counted(row, [*before, move(3, "expire"), move(4, "tool_call.unknown")], VAULT)
-    assert await is_counted(row, [*before, move(3, "retry")], VAULT)
-    assert await is_counted(row, [*before, move(3, "fail"), move(4, "requeue")], VAULT)
+    assert not await is_counted(row, [*before, transition(3, "expire"), transition(4, "tool_call.unknown")], VAULT)
+    assert await is_counted(row, [*before, transition(3, "retry")], VAULT)
+    assert await is_counted(row, [*before, transition(3, "fail"), transition(4, "requeue")], VAULT)
 
 
 class TransportError(Exception):

@@ -11,16 +11,16 @@ from tests.limits import BOUND
 
 from treadle.kernel.core import Core
 from treadle.kernel.reads.events import Events
-from treadle.kernel.store.queries import MoveEvent
+from treadle.kernel.store.queries import TransitionEvent
 from treadle.model.errors import StoreUnavailable
-from treadle.model.tasks import Move
+from treadle.model.tasks import Transition
 from treadle.testing import ManualClock
 
-FIELDS = ("entity", "entity_id", "move", "from_state", "to_state")
+FIELDS = ("entity", "entity_id", "transition", "from_state", "to_state")
 
 
 class HalfStore:
-    """Has moves of these seqs; what is named in `broken` fails once."""
+    """Has transitions of these seqs; what is named in `broken` fails once."""
 
     seqs_in_order = False
 
@@ -45,10 +45,10 @@ class HalfStore:
         self._reach("find_last_seq")
         return max(self.seqs)
 
-    async def list_events(self, after_seq: int, until_seq: int, limit: int) -> list[MoveEvent]:
+    async def list_events(self, after_seq: int, until_seq: int, limit: int) -> list[TransitionEvent]:
         self._reach("list_events", after_seq)
         found = sorted(seq for seq in self.seqs if after_seq < seq <= until_seq)[:limit]
-        return [MoveEvent("default", Move(seq=seq, at=0, version=1, **dict.fromkeys(FIELDS, "task"))) for seq in found]
+        return [TransitionEvent("default", Transition(seq=seq, at=0, version=1, **dict.fromkeys(FIELDS, "task"))) for seq in found]
 
 
 class Quiet:

@@ -38,7 +38,7 @@ def test_a_result_that_cannot_be_stored_raises():
 def test_a_permanent_failure_finishes_the_task_despite_its_retry_policy():
     settled = settlement(a_task(), Failed(PROBLEM), THREE_RETRIES)
     assert isinstance(settled, Finish)
-    assert (settled.move, settled.state, settled.error_code, settled.result) == ("fail", "failed", "boom", None)
+    assert (settled.transition, settled.state, settled.error_code, settled.result) == ("fail", "failed", "boom", None)
     assert decode(settled.error) == {
         "code": "boom",
         "message": "It broke.",
@@ -54,7 +54,7 @@ def test_a_retry_waits_as_the_policy_says_and_counts_a_failure_and_an_attempt(fa
     task = a_task(failures=failures)
     settled = settlement(task, Retry(PROBLEM), THREE_RETRIES)
     assert isinstance(settled, Park)
-    assert (settled.move, settled.state, settled.delay) == ("retry", "pending", delay_for)
+    assert (settled.transition, settled.state, settled.delay) == ("retry", "pending", delay_for)
     assert (settled.attempt, settled.failures, settled.takeovers) == (4, failures + 1, 0)
     assert (settled.checkpoint, settled.hold) == ('{"at":1}', 0)
     assert decode(settled.error)["code"] == decode(settled.data)["code"] == "boom"
@@ -93,7 +93,7 @@ def test_waiting_may_leave_a_checkpoint():
 @pytest.mark.parametrize("state", ["pending", "awaiting_external", "awaiting_approval"])
 def test_pausing_holds_the_task_in_its_state(state):
     settled = settlement(a_task(state=state, hold=Hold.OVER_LIMIT), Paused("lunch"), NO_RETRY)
-    assert (settled.move, settled.state, settled.delay) == ("pause", state, None)
+    assert (settled.transition, settled.state, settled.delay) == ("pause", state, None)
     assert settled.hold == Hold.OVER_LIMIT | Hold.TASK_PAUSED
     assert (settled.attempt, settled.failures, settled.checkpoint) == (3, 1, '{"at":1}')
     assert decode(settled.data) == {"reason": "lunch"}
@@ -101,7 +101,7 @@ def test_pausing_holds_the_task_in_its_state(state):
 
 def test_a_released_execution_was_an_attempt_but_no_failure_and_no_takeover():
     settled = settlement(a_task(error='{"code":"e"}'), Released(), NO_RETRY)
-    assert (settled.move, settled.state, settled.delay) == ("release", "pending", None)
+    assert (settled.transition, settled.state, settled.delay) == ("release", "pending", None)
     assert (settled.attempt, settled.failures, settled.takeovers) == (4, 1, 2)
     assert (settled.checkpoint, settled.error) == ('{"at":1}', '{"code":"e"}')
 
@@ -116,9 +116,9 @@ OUTCOMES = [Succeeded(), Failed(PROBLEM), Retry(PROBLEM), Retry(PROBLEM, 0), Wai
 
 @pytest.mark.parametrize("policy", [NO_RETRY, THREE_RETRIES], ids=["no_retry", "dispatch"])
 @pytest.mark.parametrize("outcome", OUTCOMES, ids=lambda outcome: type(outcome).__name__)
-def test_every_settlement_is_a_move_of_the_state_table(outcome, policy):
+def test_every_settlement_is_a_transition_of_the_state_table(outcome, policy):
     settled = settlement(a_task(), outcome, policy)
-    assert TASK.target("pending", settled.move) == settled.state
+    assert TASK.target("pending", settled.transition) == settled.state
 
 
 # --- errors as they are stored ---
@@ -173,7 +173,7 @@ def test_an_internal_task_is_never_abandoned_but_backs_off(kind):
     assert problem is not None
     away = turned_away(task, problem)
     assert isinstance(away, Park)
-    assert (away.move, away.state, away.delay, away.takeovers, away.checkpoint) == ("wait", task.state, BACK_OFF_FOR, 0, "7")
+    assert (away.transition, away.state, away.delay, away.takeovers, away.checkpoint) == ("wait", task.state, BACK_OFF_FOR, 0, "7")
     assert "takeovers_exhausted" in (away.error or "")
 
 
@@ -183,4 +183,4 @@ def test_a_handlers_task_that_loses_its_workers_is_a_dead_letter():
     assert problem is not None
     away = turned_away(task, problem)
     assert isinstance(away, Finish)
-    assert (away.move, away.error_code) == ("fail", "takeovers_exhausted")
+    assert (away.transition, away.error_code) == ("fail", "takeovers_exhausted")

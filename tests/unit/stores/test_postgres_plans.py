@@ -50,12 +50,13 @@ from (
   select gen_random_uuid(), 1, treadle_now() - 1000 + n, treadle_now() + 60000, 'me' from generate_series(1, {RUNNING}) as n
 ) as made;
 
-insert into finished (id, seq, lane_id, namespace, state, move, from_state, claim_version, version, attempt, failures, takeovers,
+insert into finished (id, seq, lane_id, namespace, state, transition, from_state, claim_version, version, attempt, failures,
+takeovers,
   priority, created_at, due_at, finished_at, root_id, payload)
 select id, nextval('treadle_seq'), 1, 'default', 'completed', 'succeed', 'pending', 1, 1, 1, 0, 0, 0, 0, 0, 0, id, '{{}}'
 from (select gen_random_uuid() as id from generate_series(1, 20000)) as made;
 
-insert into log (seq, at, entity, entity_id, version, move, from_state, to_state)
+insert into log (seq, at, entity, entity_id, version, transition, from_state, to_state)
 select nextval('treadle_seq'), 0, 'task', gen_random_uuid(), 1, 'retry', 'pending', 'pending' from generate_series(1, 20000);
 """
 
@@ -124,9 +125,9 @@ async def check_events(connection: PostgresConnection) -> None:
 
 
 async def check_takeovers(connection: PostgresConnection) -> None:
-    """A run with 10,000 moves, of which 100 are takeovers."""
+    """A run with 10,000 transitions, of which 100 are takeovers."""
     await connection.execute("update log set run_id = '00000000-0000-7000-8000-000000000001' where seq % 2 = 0")
-    await connection.execute("update log set move = 'expire' where seq % 200 = 0")
+    await connection.execute("update log set transition = 'expire' where seq % 200 = 0")
     plan = await explain(connection, "log.sql", "list_takeovers", "'00000000-0000-7000-8000-000000000001'", "20")
     assert plan.indexes("log") == {"log_takeovers"}
     plan.reads_few_rows(60)
@@ -188,12 +189,12 @@ async def check_renew(connection: PostgresConnection) -> None:
 
 async def check_settle(connection: PostgresConnection) -> None:
     ids, versions, owners = await running(connection)
-    moves, states, pending = (f"array_fill('{word}'::text, array[{BATCH}])" for word in ("succeed", "completed", "pending"))
+    transitions, states, pending = (f"array_fill('{word}'::text, array[{BATCH}])" for word in ("succeed", "completed", "pending"))
     ones, none = f"array_fill(1, array[{BATCH}])", "'{}'"
     plan = await explain(connection, "commit/guards.sql", "lock_tasks", ids)
     assert plan.indexes("tasks") == {"tasks_pkey"}
     plan.reads_few_rows(4 * BATCH)
-    plan = await explain(connection, "commit/guards.sql", "list_settled", ids, versions, owners, owners, moves)
+    plan = await explain(connection, "commit/guards.sql", "list_settled", ids, versions, owners, owners, transitions)
     assert plan.indexes("finished") == {"finished_pkey"}
     assert plan.indexes("log") == {"log_entity_id_version_key"}
     plan.reads_few_rows(4 * BATCH)
@@ -206,7 +207,7 @@ async def check_settle(connection: PostgresConnection) -> None:
         ids,
         pending,
         owners,
-        moves,
+        transitions,
         pending,
         ones,
         ones,
@@ -228,7 +229,7 @@ async def check_settle(connection: PostgresConnection) -> None:
         versions,
         owners,
         owners,
-        moves,
+        transitions,
         states,
         none,
         none,

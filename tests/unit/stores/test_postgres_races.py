@@ -18,9 +18,9 @@ from tests.limits import BOUND
 from treadle.kernel.store.committer import Committer
 from treadle.kernel.store.queries import Renewal
 from treadle.kernel.store.records import Await, ChangeRecord, PutMessage, PutRecord
-from treadle.kernel.store.units import Answer, HoldRun, Keep, MoveRun, PutSteps, RunGuard, Seen, Unit, Verdict, tag_rows
+from treadle.kernel.store.units import Answer, HoldRun, Keep, PutSteps, RunGuard, RunTransition, Seen, Unit, Verdict, tag_rows
 from treadle.kernel.store.verify import verify
-from treadle.model.errors import IllegalMove, StoreUnavailable
+from treadle.model.errors import IllegalTransition, StoreUnavailable
 from treadle.model.records import Message, Record
 from treadle.model.runs import Run
 from treadle.model.states import Hold
@@ -40,13 +40,13 @@ from treadle_conformance.task_steps import (
     claim_one,
     get,
     ids,
-    moves_of,
     new_task,
     park,
     put,
     put_and_claim,
     seen,
     succeed,
+    transitions_of,
 )
 
 DONE, CLAIM_LOST, DEFERRED = Verdict.DONE, Verdict.CLAIM_LOST, Verdict.DEFERRED
@@ -177,7 +177,7 @@ async def test_concurrent_copies_of_a_unit_are_applied_once(
     unit = Unit(task.claim, succeed(), (follower,))
     gate.hold("tasks", task.id)
     assert await crossed(gate, ann.commit([unit]), bob.commit([unit]), ann_first=ann_first) == (DONE, DONE)
-    assert moves_of(await ann.log.list_moves(task.id)) == ["succeed"]
+    assert transitions_of(await ann.log.list_transitions(task.id)) == ["succeed"]
     assert [each.id for each in await claim(ann)] == [follower.id]
 
 
@@ -199,7 +199,7 @@ async def test_a_repeated_enqueue_that_crosses_the_end_of_its_task_does_not_stor
         assert [answer.verdict for answer in await ends] == [DONE]
         await again
     assert [each for each in await claim(ann) if each.id == task.id] == []
-    assert moves_of(await ann.log.list_moves(task.id)) == ["succeed"]
+    assert transitions_of(await ann.log.list_transitions(task.id)) == ["succeed"]
 
 
 async def _enqueue_again(store: PostgresStore, task: NewTask, how: str) -> None:
@@ -264,7 +264,7 @@ async def test_tasks_added_while_a_run_is_being_paused_are_held(
     step = (await ann.runs.list_steps(run.id, None, 10))[1]
     gate.hold("runs", run.id)
     advances = unit_of(run, (task.claim, succeed()), tasks=(step_task(step),))
-    paused = (MoveRun(run.id, "pause", "running", "paused"), HoldRun(run.id, True))
+    paused = (RunTransition(run.id, "pause", "running", "paused"), HoldRun(run.id, True))
     pauses = Unit(run=RunGuard(run.id, None), rows=paused)
     verdicts = await crossed(gate, ann.commit([advances]), bob.commit([pauses]), ann_first=ann_first)
     assert verdicts == ((DONE, DONE) if ann_first else (DEFERRED, DONE))
@@ -506,8 +506,8 @@ async def test_workers_claim_again_after_a_commit_that_was_rolled_back(ann: Post
     run, _ = await ready_function(ann)
     committer, heard = Committer(ann, ManualClock()), []
     committer.on_ready.append(heard.append)
-    with pytest.raises(IllegalMove):
-        await committer.submit(Unit(rows=(message_to(run), MoveRun(run.id, "resume", "paused", "running"))))
+    with pytest.raises(IllegalTransition):
+        await committer.submit(Unit(rows=(message_to(run), RunTransition(run.id, "resume", "paused", "running"))))
     assert heard == [()]
     await committer.drain()
 

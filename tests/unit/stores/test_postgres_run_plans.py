@@ -20,7 +20,7 @@ TABLES = ("runs", "steps", "tasks", "blobs", "flow_versions", "tags")
 FILL = f"""
 insert into lanes (namespace, kind, task_list, name) values ('default', 'handler', 'default', 'a');
 
-insert into runs (id, namespace, kind, flow_id, workflow, state, version, moves, steps, task_list, priority, inputs,
+insert into runs (id, namespace, kind, flow_id, workflow, state, version, transitions, steps, task_list, priority, inputs,
   idempotency_key, root_id, created_at)
 select id, 'default', 'workflow', 'f', 'w', 'running', 0, 1, 0, 'default', 0, '{{}}', 'k' || n, id, n
 from (select n, ('00000000-0000-7000-8000-' || lpad(to_hex(n), 12, '0'))::uuid as id from generate_series(1, 2000) as n) as made;
@@ -166,7 +166,7 @@ async def check_writes(connection: PostgresConnection) -> None:
     assert plan.indexes("runs") == {"runs_pkey"}
     plan.reads_few_rows(2 * BATCH)
     plan = await explain(
-        connection, "commit/rows.sql", "move_runs", runs, words, words, words, "'{}'", "'{}'", "'{}'", "'{}'", "'{}'", "'{}'"
+        connection, "commit/rows.sql", "transition_runs", runs, words, words, words, "'{}'", "'{}'", "'{}'", "'{}'", "'{}'", "'{}'"
     )
     assert plan.indexes("runs") == {"runs_pkey"}
     plan.reads_few_rows(2 * BATCH)

@@ -9,7 +9,7 @@ import pytest
 
 from treadle.kernel.store.ports import Span
 from treadle.kernel.store.queries import NEWEST, Place
-from treadle.kernel.store.units import Finish, MoveRun, PutRun, Unit
+from treadle.kernel.store.units import Finish, PutRun, RunTransition, Unit
 from treadle.model.names import DEFAULT_NAMESPACE
 from treadle.model.values import encode
 from treadle.stores.postgres import PostgresStore, search
@@ -30,7 +30,10 @@ async def fill(store: PostgresStore, clock: ManualClock) -> None:
         message = MESSAGES[number % len(MESSAGES)] + (" legacy" if number < 6 else "")
         error = encode({"code": "handler_error", "message": message})
         run, task = new_run(namespace=DEFAULT_NAMESPACE), new_task()
-        start, fail = MoveRun(run.id, "start", "pending", "running"), MoveRun(run.id, "fail", "running", "failed", error=error)
+        start, fail = (
+            RunTransition(run.id, "start", "pending", "running"),
+            RunTransition(run.id, "fail", "running", "failed", error=error),
+        )
         await store.commit([Unit(tasks=(task,), rows=(PutRun(run), start, fail))])
         (held,) = await claim(store)
         await store.commit([Unit(held.claim, Finish("fail", "failed", error=error, error_code="handler_error"))])

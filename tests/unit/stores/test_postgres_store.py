@@ -312,7 +312,7 @@ async def test_the_clock_of_all_connections_can_be_moved(store: PostgresStore) -
     assert await asyncio.to_thread(line.now) - before >= 3_600_000
     await asyncio.to_thread(line.close)
     assert (await store.tasks.wake(10)).expired == 1
-    assert (await store.log.list_moves(task.id))[0].move == "expire"
+    assert (await store.log.list_transitions(task.id))[0].transition == "expire"
 
 
 # --- PgBouncer ---

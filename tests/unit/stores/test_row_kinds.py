@@ -57,7 +57,7 @@ async def test_the_sealed_store_refuses_a_row_or_settlement_that_it_does_not_kno
 
 def test_the_union_of_rows_is_the_one_that_the_stores_handle() -> None:
     assert {kind.__name__ for kind in get_args(Row)} == {
-        *("PutRun", "MoveRun", "PutSteps", "PutInbox", "ClearInbox", "PutFlow", "PutBlob", "HoldRun", "CancelRunTasks"),
+        *("PutRun", "RunTransition", "PutSteps", "PutInbox", "ClearInbox", "PutFlow", "PutBlob", "HoldRun", "CancelRunTasks"),
         *("Dismiss", "LimitTask", "PutTags"),
         *("PutRecord", "ChangeRecord", "PutItems", "PutMessage", "TakeMessages", "Await", "PutOutcome", "AppendStream"),
     }

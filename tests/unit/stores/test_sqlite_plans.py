@@ -23,11 +23,12 @@ select printf('%08x', i), 1 + i % 2, 'default', 0, i, 0, 'pending', iif(i % 3, i
   i, printf('%08x', i), '{}'
 from n;
 with recursive n (i) as (select 1 union all select i + 1 from n where i < :rows / 2)
-insert into finished (id, seq, lane_id, namespace, state, move, from_state, claim_version, version, attempt, failures, takeovers,
+insert into finished (id, seq, lane_id, namespace, state, transition, from_state, claim_version, version, attempt, failures,
+takeovers,
   priority, created_at, due_at, finished_at, root_id, payload)
 select printf('f%07x', i), i, 1, 'default', 'completed', 'succeed', 'pending', 1, 1, 1, 0, 0, 0, i, i, i, 'r', '{}' from n;
 with recursive n (i) as (select 1 union all select i + 1 from n where i < :rows / 2)
-insert into log (seq, at, entity, entity_id, version, move, from_state, to_state)
+insert into log (seq, at, entity, entity_id, version, transition, from_state, to_state)
 select :rows + i, i, 'task', printf('%08x', i), 1, 'retry', 'pending', 'pending' from n;
 """
 
@@ -86,7 +87,7 @@ INDEXES = {
         "list_lines": {"lines_task"},
         "list_run_lines_before": {"lines_run"},
         "list_run_lines_after": {"lines_run"},
-        "list_moves": set(),
+        "list_transitions": set(),
         "list_histories": set(),
         "list_takeovers": {"log_takeovers"},
         "list_events": {"finished_seq"},
@@ -156,7 +157,7 @@ def test_a_hot_statement_uses_its_index(full, file, name):
     plan = plan_of(full, load_statements("treadle.stores.sqlite", f"{file}.sql")[name])
     text = "\n".join(plan)
     made = {line.split()[-1] for line in plan if line.startswith("CO-ROUTINE")}
-    tables = {"tasks", "t", "head", "finished", "f", "log", "moves"} - made
+    tables = {"tasks", "t", "head", "finished", "f", "log", "transitions"} - made
     scans = [line for line in plan if line.startswith("SCAN ") and line.split()[1] in tables and "USING" not in line]
     assert not scans, text
     for index in INDEXES[file][name]:

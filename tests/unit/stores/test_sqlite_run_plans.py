@@ -16,7 +16,7 @@ STEPS, RUNS = 100_000, 1_000
 FILL = """
 insert into lanes (namespace, kind, task_list, name) values ('default', 'handler', 'default', 'a');
 with recursive n (i) as (select 1 union all select i + 1 from n where i < :runs)
-insert into runs (id, namespace, kind, flow_id, workflow, state, version, moves, steps, task_list, priority, inputs,
+insert into runs (id, namespace, kind, flow_id, workflow, state, version, transitions, steps, task_list, priority, inputs,
   idempotency_key, root_id, created_at)
 select printf('%08x', i), 'default', 'workflow', 'f', 'w', iif(i % 10, 'completed', 'running'), 0, 1, 0, 'default', 0, '{}',
   iif(i % 2, 'k' || i, null), printf('%08x', i), i
@@ -39,7 +39,7 @@ INDEXES: dict[str, dict[str, set[str]]] = {
     "commit/rows": {
         "bump_runs": set(),
         "find_runs_by_key": {"runs_idempotency_key"},
-        "move_runs": set(),
+        "transition_runs": set(),
         "put_checkpoints": set(),
         "put_steps": set(),
         "put_inbox": set(),

@@ -186,7 +186,7 @@ async def test_a_lost_unit_leaves_those_around_it_alone(store):
     units = [Unit(task.claim, succeed('{"n":1}')) for task in tasks[:3]]
     units += [Unit(task.claim, park(task, "retry")) for task in tasks[3:]]
     answers = await store.commit(units)
-    # the second had ended with that very move; the fifth had waited, not been retried
+    # the second had ended with that very transition; the fifth had waited, not been retried
     assert [answer.verdict for answer in answers] == ["done", "done", "done", "done", "claim_lost", "done"]
     assert [(await get(store, task.id)).state for task in tasks] == ["completed"] * 3 + ["pending"] * 3
     assert (await get(store, tasks[1].id)).result == "{}"

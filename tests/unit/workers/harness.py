@@ -1,4 +1,4 @@
-"""A worker in pieces: its loop on a store in memory, with a clock that a test moves and events that it can await."""
+"""A worker in pieces: its loop on a store in memory, with a clock that a test transitions and events that it can await."""
 
 from __future__ import annotations
 
@@ -116,8 +116,8 @@ class Workshop:
         self.worker.wake(woken.lane_ids)
         return woken.count
 
-    async def moves(self, task_id: str) -> list[str]:
-        return [move.move for move in await self.store.log.list_moves(task_id)]
+    async def transitions(self, task_id: str) -> list[str]:
+        return [transition.transition for transition in await self.store.log.list_transitions(task_id)]
 
     async def close(self) -> None:
         for worker, running in self._running:

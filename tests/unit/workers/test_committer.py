@@ -15,7 +15,7 @@ from treadle.kernel.store.committer import BATCH_ROWS, MAX_QUEUED_ROWS, MAX_STAL
 from treadle.kernel.store.ports import LATER
 from treadle.kernel.store.units import Amend, Answer, Keep, Park, PutTags, Seen, Unit, Verdict, tag_rows
 from treadle.kernel.telemetry.events import StoreBack, StoreTrouble
-from treadle.model.errors import Contended, IllegalMove, StoreFull, StoreOverloaded, StoreTimeout, StoreUnavailable
+from treadle.model.errors import Contended, IllegalTransition, StoreFull, StoreOverloaded, StoreTimeout, StoreUnavailable
 from treadle.model.tasks import Claim
 from treadle.testing import ManualClock
 from treadle_conformance.task_steps import cancel, new_task, succeed
@@ -432,8 +432,8 @@ async def test_an_operators_unit_that_was_not_done_is_stale(bench, verdict):
     assert await bench.committer.commit(Unit(Seen("current", 1, 1), cancel()), patience=1) == DONE
 
 
-async def test_a_move_that_became_illegal_is_stale(bench):
-    bench.store.trouble = IllegalMove("run", "7", "completed", "cancel")
+async def test_a_transition_that_became_illegal_is_stale(bench):
+    bench.store.trouble = IllegalTransition("run", "7", "completed", "cancel")
     with pytest.raises(Stale):
         await bench.committer.commit(Unit(Seen("run", 1, 1), cancel()), patience=1)
 

@@ -287,7 +287,7 @@ async def test_a_late_result_is_refused_and_reported(shop: Workshop) -> None:
     await shop.store.tasks.wake(10)  # nobody told the worker
     gate.open()
     dropped = await shop.events.heard(ResultDropped)
-    assert (dropped.task_id, dropped.move) == (task_id, "succeed")
+    assert (dropped.task_id, dropped.transition) == (task_id, "succeed")
     assert (await shop.get(task_id)).state == TaskState.PENDING
 
 
@@ -392,16 +392,19 @@ async def test_claims_with_a_lost_answer_count_neither_as_attempts_nor_as_takeov
     shop.clock.advance(1)
     task = await shop.settled(task_id)
     assert (task.state, task.attempt, task.takeovers, set(lost)) == (TaskState.COMPLETED, 1, 0, {task_id})
-    assert await shop.moves(task_id) == ["release"] * len(lost) + ["succeed"]
+    assert await shop.transitions(task_id) == ["release"] * len(lost) + ["succeed"]
     gate.open()
     held = await shop.settled(held_id)
-    assert (held.state, held.claim_version, await shop.moves(held_id)) == (TaskState.COMPLETED, 1, ["succeed"])
+    assert (held.state, held.claim_version, await shop.transitions(held_id)) == (TaskState.COMPLETED, 1, ["succeed"])
 
 
 @pytest.mark.parametrize(
-    ("trouble", "moves"), [(StoreUnavailable("away"), ["release", "succeed"]), (NotFound("pruned"), ["fail"]), (None, ["succeed"])]
+    ("trouble", "transitions"),
+    [(StoreUnavailable("away"), ["release", "succeed"]), (NotFound("pruned"), ["fail"]), (None, ["succeed"])],
 )
-async def test_a_big_payload_is_read_before_the_handler_runs(shop: Workshop, trouble: Exception | None, moves: list[str]) -> None:
+async def test_a_big_payload_is_read_before_the_handler_runs(
+    shop: Workshop, trouble: Exception | None, transitions: list[str]
+) -> None:
     got: list[Any] = []
 
     async def open_payload(text: str) -> str:
@@ -419,9 +422,9 @@ async def test_a_big_payload_is_read_before_the_handler_runs(shop: Workshop, tro
     task = new_task(payload='@{"digest":"d"}')
     await put(shop.store, task)
     shop.start()
-    await shop.events.heard(TaskSettled, len(moves), task_id=task.id)
-    assert await shop.moves(task.id) == moves
-    assert got == ([{"big": True}] if moves[-1] == "succeed" else [])
+    await shop.events.heard(TaskSettled, len(transitions), task_id=task.id)
+    assert await shop.transitions(task.id) == transitions
+    assert got == ([{"big": True}] if transitions[-1] == "succeed" else [])
 
 
 async def test_a_signal_for_foreign_lanes_does_not_wake_the_worker(shop: Workshop) -> None:

@@ -26,7 +26,7 @@ async def test_a_result_is_stored_and_the_task_completed(shop: Workshop) -> None
 
     task = await shop.run(payload={"n": 21})
     assert (task.state, task.result, task.attempt) == (TaskState.COMPLETED, '{"double":42}', 1)
-    assert await shop.moves(task.id) == ["succeed"]
+    assert await shop.transitions(task.id) == ["succeed"]
     assert shop.worker.handled == 1
 
 
@@ -60,7 +60,7 @@ async def test_retries_come_after_exactly_1_2_and_4_seconds_and_then_it_fails(sh
     assert [later - earlier for earlier, later in itertools.pairwise(starts)] == [1000, 2000, 4000]
     assert (task.state, task.attempt) == (TaskState.FAILED, 4)
     assert json.loads(task.error or "")["message"] == "attempt 4"
-    assert await shop.moves(task.id) == ["retry", "retry", "retry", "fail"]
+    assert await shop.transitions(task.id) == ["retry", "retry", "retry", "fail"]
 
 
 async def test_the_tasks_policy_wins_over_the_handlers(shop: Workshop) -> None:
@@ -141,7 +141,7 @@ async def test_waiting_holds_no_worker_and_gives_its_checkpoint_back(shop: Works
         assert await shop.wake(60) == 1
         task = await shop.settled(task.id, count)
     assert (task.state, task.result, task.attempt) == (TaskState.COMPLETED, '{"pages":3}', 1)
-    assert await shop.moves(task.id) == ["wait", "wait", "succeed"]
+    assert await shop.transitions(task.id) == ["wait", "wait", "succeed"]
 
 
 async def test_waiting_without_a_checkpoint_keeps_the_one_before(shop: Workshop) -> None:
@@ -165,7 +165,7 @@ async def test_a_paused_task_continues_on_resume(shop: Workshop) -> None:
     await shop.queue.resume(task.id)
     task = await shop.settled(task.id, 2)
     assert task.state == TaskState.COMPLETED
-    assert await shop.moves(task.id) == ["pause", "resume", "succeed"]
+    assert await shop.transitions(task.id) == ["pause", "resume", "succeed"]
 
 
 async def test_a_task_past_its_deadline_fails_without_running(shop: Workshop) -> None:
@@ -197,7 +197,7 @@ async def test_a_task_that_kills_its_workers_ends_in_the_dead_letters(make_shop:
     task = await shop.settled(task_id)
     assert (task.state, task.error_code, task.takeovers) == (TaskState.FAILED, "takeovers_exhausted", 5)
     assert runs == []
-    assert await shop.moves(task_id) == ["expire"] * 5 + ["fail"]
+    assert await shop.transitions(task_id) == ["expire"] * 5 + ["fail"]
     await shop.queue.retry(task_id)
     assert (await shop.settled(task_id, 2)).state == TaskState.COMPLETED
     assert runs == [7]
@@ -214,7 +214,7 @@ async def test_a_takeover_below_the_cap_is_run_again(shop: Workshop) -> None:
     shop.start()
     task = await shop.settled(task_id)
     assert task.result == '{"attempt":2,"token":2}'
-    assert await shop.moves(task_id) == ["expire", "succeed"]
+    assert await shop.transitions(task_id) == ["expire", "succeed"]
 
 
 async def test_log_lines_of_a_handler_are_stored(shop: Workshop) -> None:
@@ -233,7 +233,7 @@ async def test_settlements_are_reported(shop: Workshop) -> None:
 
     task = await shop.run()
     (settled,) = shop.events.of(TaskSettled)
-    assert (settled.task_id, settled.name, settled.move, settled.attempt) == (task.id, "work", "retry", 1)
+    assert (settled.task_id, settled.name, settled.transition, settled.attempt) == (task.id, "work", "retry", 1)
     assert "no" in (settled.error or "")
 
 

@@ -61,7 +61,7 @@ async def test_work_past_the_grace_period_is_released_immediately(make_shop: Mak
     assert (shop.worker.released, shop.worker.handled) == (1, 0)
     shop.start(shop.make_worker("owner-2"))
     assert (await shop.settled(task_id, 2)).state == TaskState.COMPLETED
-    assert await shop.moves(task_id) == ["release", "succeed"]
+    assert await shop.transitions(task_id) == ["release", "succeed"]
 
 
 async def test_a_handler_that_ignores_cancellation_loses_its_task(make_shop: MakeShop, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -89,7 +89,7 @@ async def test_a_handler_that_ignores_cancellation_loses_its_task(make_shop: Mak
     assert runner is not None
     await asyncio.gather(runner, return_exceptions=True)
     assert (await shop.get(task_id)).state == TaskState.PENDING
-    assert [settled.move for settled in shop.events.of(TaskSettled)] == ["release"]
+    assert [settled.transition for settled in shop.events.of(TaskSettled)] == ["release"]
 
 
 async def test_a_store_that_does_not_answer_does_not_keep_a_worker_from_stopping(

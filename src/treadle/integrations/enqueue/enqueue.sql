@@ -15,4 +15,4 @@ from found join {schema}.lanes on lanes.id = found.lane_id;
 
 -- name: is_revived
 -- Return whether an operator revived the task, possibly with an edited payload.
-select exists (select from {schema}.log where log.entity_id = cast({argument} as uuid) and log.move = 'requeue');
+select exists (select from {schema}.log where log.entity_id = cast({argument} as uuid) and log.transition = 'requeue');

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from treadle.model import errors
 from treadle.model.errors import (
     Forbidden,
-    IllegalMove,
+    IllegalTransition,
     InvalidFlow,
     InvalidInput,
     NotFound,
@@ -60,7 +60,7 @@ _EXITS_OF_CLASSES: dict[tuple[type[TreadleError], ...], int] = {
     (InvalidInput,): BAD_INPUT,
     (NotFound,): NOT_FOUND,
     (StoreError,): STORE_TROUBLE,
-    (IllegalMove, Refused, Unauthorized, Forbidden, TooManyAttempts): REFUSED,
+    (IllegalTransition, Refused, Unauthorized, Forbidden, TooManyAttempts): REFUSED,
     (WaitTimedOut,): TIME_RAN_OUT,
 }
 

@@ -17,9 +17,9 @@ from treadle.api.wire import to_json
 from treadle.engine import Engine
 from treadle.kernel.reads.event_log import LAST_SEQ, event_record
 from treadle.kernel.reads.events import GIVE_UP_FOR, Events, fits
-from treadle.kernel.store.queries import MoveEvent
+from treadle.kernel.store.queries import TransitionEvent
 from treadle.model.errors import StoreError
-from treadle.model.tasks import Move
+from treadle.model.tasks import Transition
 from treadle.model.text import safe_logger
 
 BUFFER = 2000
@@ -66,7 +66,7 @@ class Subscriber:
             async for events in broadcast.settled_after(after_seq):
                 if self._ended:
                     return  # it resumes from there when it reconnects
-                position = self.resume_after = events[-1].move.seq
+                position = self.resume_after = events[-1].transition.seq
                 if messages := self._past(events, position):
                     yield messages
         await broadcast.join(self)
@@ -77,7 +77,7 @@ class Subscriber:
                 while events := await broadcast.events_after(position):
                     if self._ended:
                         return  # it resumes from there when it reconnects
-                    position = events[-1].move.seq
+                    position = events[-1].transition.seq
                     self.resume_after = min(position, gap_free)
                     messages = self._past(events, gap_free)
                     seen.update(message.seq for message in messages if message.seq > gap_free)
@@ -124,10 +124,14 @@ class Subscriber:
         self._broadcast.leave(self)
         self._heard.set()
 
-    def _past(self, events: list[MoveEvent], gap_free: int) -> list[Message]:
+    def _past(self, events: list[TransitionEvent], gap_free: int) -> list[Message]:
         """The matching events of the past."""
-        moves = [event.move for event in events if event.namespace == self._broadcast.namespace and fits(event.move, self.which)]
-        return [Message(move.seq, text_of(move), min(move.seq, gap_free)) for move in moves]
+        transitions = [
+            event.transition
+            for event in events
+            if event.namespace == self._broadcast.namespace and fits(event.transition, self.which)
+        ]
+        return [Message(transition.seq, text_of(transition), min(transition.seq, gap_free)) for transition in transitions]
 
 
 class Broadcast:
@@ -184,16 +188,16 @@ class Broadcast:
         self._stop()
         await asyncio.gather(*tasks, return_exceptions=True)
 
-    async def settled_after(self, after_seq: int) -> AsyncIterator[list[MoveEvent]]:
+    async def settled_after(self, after_seq: int) -> AsyncIterator[list[TransitionEvent]]:
         """Full pages of the past to which nothing can be added any more."""
         while not self._closed:
             events = await self.events_after(after_seq)
-            if len(events) < PAGE or events[-1].move.at > await self._engine.kernel.store.now() - GIVE_UP_FOR:
+            if len(events) < PAGE or events[-1].transition.at > await self._engine.kernel.store.now() - GIVE_UP_FOR:
                 return
             yield events
-            after_seq = events[-1].move.seq
+            after_seq = events[-1].transition.seq
 
-    async def events_after(self, after_seq: int) -> list[MoveEvent]:
+    async def events_after(self, after_seq: int) -> list[TransitionEvent]:
         """A page of events after a seq, of all namespaces."""
         return await self._engine.kernel.store.log.list_events(after_seq, LAST_SEQ, PAGE)
 
@@ -210,8 +214,8 @@ class Broadcast:
     async def _read(self, reader: Events) -> None:
         count = 0
         try:
-            async for move in reader:
-                self._send(move, reader.last_gap_free)
+            async for transition in reader:
+                self._send(transition, reader.last_gap_free)
                 count += 1
                 if count % _AT_A_TIME == 0:
                     await asyncio.sleep(0)
@@ -222,11 +226,11 @@ class Broadcast:
                 for subscriber in list(self._subscribers):
                     subscriber.end()  # they reconnect and resume
 
-    def _send(self, move: Move, resume_after: int) -> None:
+    def _send(self, transition: Transition, resume_after: int) -> None:
         messages: Message | None = None
         for subscriber in list(self._subscribers):
-            if fits(move, subscriber.which):
-                messages = messages or Message(move.seq, text_of(move), resume_after)
+            if fits(transition, subscriber.which):
+                messages = messages or Message(transition.seq, text_of(transition), resume_after)
                 subscriber.hear(messages)
 
     async def _beat(self) -> None:
@@ -236,6 +240,6 @@ class Broadcast:
                 subscriber.beat()
 
 
-def text_of(move: Move) -> bytes:
+def text_of(transition: Transition) -> bytes:
     """The event as JSON."""
-    return to_json(event_record(move))
+    return to_json(event_record(transition))

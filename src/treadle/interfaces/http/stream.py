@@ -41,7 +41,7 @@ _PARAMETERS = (
     _parameter("entity_id", str | None, "Only events of the thing with this id"),
     _parameter("run_id", str | None, "Only events of this run"),
     _parameter("root_id", str | None, "Only events of this tree"),
-    _parameter("move", str | None, "Only changes with this name", "succeed"),
+    _parameter("transition", str | None, "Only changes with this name", "succeed"),
 )
 _QUERY = Query(_PARAMETERS)
 _EVENTS = Routes("events")

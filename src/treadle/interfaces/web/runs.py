@@ -1,4 +1,4 @@
-"""Runs: the list with its filters and bulk actions; a run with its timeline, steps, log and moves; one step."""
+"""Runs: the list with its filters and bulk actions; a run with its timeline, steps, log and transitions; one step."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from treadle.model.states import RUN, RunState
 
 STATES = tuple(str(state) for state in RunState)
 FILTERS = ("workflow", "flow", "kind", "task_list", "root_id", "search", "doing", "where")
-VIEWS = ("timeline", "steps", "source", "logs", "moves", "values")
+VIEWS = ("timeline", "steps", "source", "logs", "transitions", "values")
 ACTIONS: tuple[RunAction, ...] = ("pause", "resume", "cancel", "retry")
 _PAGE, _STEPS, _SHOWN = 50, 200, 10
 _AT_ONCE, _PAGES_AT_ONCE = 1000, 5
@@ -122,8 +122,8 @@ async def run(visit: Visit) -> Response:
             ]
         case "logs":
             values["logs"] = await visit.api.runs.logs(run_id, before=whole(query, "before"))
-        case "moves":
-            values["moves"] = await visit.api.runs.moves(run_id)
+        case "transitions":
+            values["transitions"] = await visit.api.runs.transitions(run_id)
         case "values":
             values["usage"] = await visit.api.runs.usage(run_id) if run.usage.requests else None
         case _:

@@ -23,7 +23,7 @@ _SCOPES = {
     Scope.REGISTER: "register Python handlers",
     Scope.ADMIN: "everything",
 }
-SUMS = ("trees", "tasks", "runs", "steps", "moves", "lines", "records", "freed")
+SUMS = ("trees", "tasks", "runs", "steps", "transitions", "lines", "records", "freed")
 
 
 @page("/settings")

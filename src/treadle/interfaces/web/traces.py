@@ -140,16 +140,16 @@ _PAGE = 100
 async def events(visit: Visit) -> Response:
     query = visit.query
     after = whole(query, "after")
-    names = ("entity", "entity_id", "run_id", "move")
+    names = ("entity", "entity_id", "run_id", "transition")
     page = await visit.api.events.list(after_seq=after, limit=_PAGE, **{name: text(query, name) for name in names})
     entity = text(query, "entity")
     machines = [MACHINES[entity]] if entity in MACHINES else MACHINES.values()
-    moves = sorted({move for machine in machines for _, move in machine.moves})
+    transitions = sorted({transition for machine in machines for _, transition in machine.transitions})
     return await visit.render(
         "events.html",
         page=page,
         entities=sorted(MACHINES),
-        moves=moves,
+        transitions=transitions,
         live=after is None and "still" not in query,
         older=max(page.events[0].seq - _PAGE - 1, 0) if page.events and page.events[0].seq > 1 else None,
     )

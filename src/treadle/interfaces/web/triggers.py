@@ -52,13 +52,13 @@ async def schedule(visit: Visit) -> Response:
     preview = await visit.api.schedules.preview(name, count=5) if is_live else None
     since, until = instant(query, "since"), instant(query, "until")
     backfill = await visit.api.schedules.backfill(name, since, until, dry_run=True) if since and until else None
-    moves = await visit.api.schedules.moves(name)
+    transitions = await visit.api.schedules.transitions(name)
     return await visit.render(
         "schedule.html",
         schedule=schedule,
         preview=preview,
         backfill=backfill,
-        moves=moves.moves,
+        transitions=transitions.transitions,
         fields=_FIELDS,
     )
 

@@ -179,21 +179,23 @@ class CredentialService(RecordService[C]):
             raise Unauthorized("unknown")
         return Shown(credential, *match, matches)
 
-    async def put(self, credential: Credential, body: C, move: str, actor: str, data: Json, name: str | None = None) -> Answer:
-        """Store the new record of a credential, which that move makes valid."""
+    async def put(
+        self, credential: Credential, body: C, transition: str, actor: str, data: Json, name: str | None = None
+    ) -> Answer:
+        """Store the new record of a credential, which that transition makes valid."""
         text, state = self.save(body), self.machine.initial
         record = Record(
             id=credential.record_id, namespace=self._namespace, entity=self.machine.entity, name=name, state=state, body=text
         )
-        to_state = self.machine.moves[state, move]
-        change = ChangeRecord(record.id, 0, text, move, state, to_state, actor=actor, data=encode(data))
+        to_state = self.machine.transitions[state, transition]
+        change = ChangeRecord(record.id, 0, text, transition, state, to_state, actor=actor, data=encode(data))
         return await self.operate(Unit(rows=(PutRecord(record), change)))
 
-    async def end(self, record: Record, move: str, actor: str | None) -> bool:
+    async def end(self, record: Record, transition: str, actor: str | None) -> bool:
         """End the credential and remove its digest; return whether it was done: not if the record has changed since."""
         text = self.save(msgspec.structs.replace(self.load(record), digest=None))
-        state = self.machine.moves[record.state, move]
-        change = ChangeRecord(record.id, record.version, text, move, record.state, state, ended=True, actor=actor)
+        state = self.machine.transitions[record.state, transition]
+        change = ChangeRecord(record.id, record.version, text, transition, record.state, state, ended=True, actor=actor)
         answer = await self.operate(Unit(rows=(change,)))
         self.recent.forget(record.id)
         return answer.verdict is Verdict.DONE

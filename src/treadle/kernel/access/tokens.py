@@ -1,4 +1,4 @@
-"""Tokens: created, listed and revoked by operators, each a move in the log with its actor; and found by their secret.
+"""Tokens: created, listed and revoked by operators, each a transition in the log with its actor; and found by their secret.
 
 `create` returns the secret once, and it is never stored; only the record's body has its digest. Expiry is checked against the
 store's time at each use. A token revoked by this process is refused immediately, one revoked by another process within

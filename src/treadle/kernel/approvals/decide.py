@@ -63,7 +63,7 @@ def approved(task: Task, decision: dict[str, Json], actor: str) -> Park:
 def denied(actor: str, reason: str | None) -> Finish:
     """Fail the task because its approval was denied."""
     message = f"approval denied by {actor}: {reason}" if reason else f"approval denied by {actor}"
-    return msgspec.structs.replace(failure(Problem("approval_denied", message)), move=DENY, actor=actor)
+    return msgspec.structs.replace(failure(Problem("approval_denied", message)), transition=DENY, actor=actor)
 
 
 def expired(approval: Approval) -> Problem:
@@ -72,11 +72,11 @@ def expired(approval: Approval) -> Problem:
     return Problem("approval_expired", f"approval expired: nobody decided {approval.request.title!r} before {at}")
 
 
-def parked(task: Task, move: str, state: str, delay: int | None, what: str, approval_id: str | None = None) -> Park:
+def parked(task: Task, transition: str, state: str, delay: int | None, what: str, approval_id: str | None = None) -> Park:
     """Keep the task waiting for `delay` milliseconds; the log records `what` was done."""
     data = {"did": what} if approval_id is None else {"did": what, "approval_id": approval_id}
     return Park(
-        move,
+        transition,
         state,
         task.attempt,
         task.failures,

@@ -33,7 +33,7 @@ from treadle.kernel.queue.decide import Ask, failure
 from treadle.kernel.queue.service import Follow
 from treadle.kernel.queue.why import Reason
 from treadle.kernel.reads.about import about_task
-from treadle.kernel.reads.records import move_record
+from treadle.kernel.reads.records import transition_record
 from treadle.kernel.store.committer import Stale
 from treadle.kernel.store.lookups import check_limit, current_run, every_record, find_id
 from treadle.kernel.store.records import ChangeRecord, PutRecord, RecordFilter, unreadable
@@ -136,7 +136,7 @@ class Approvals(Service):
             ApprovalDetail,
             record,
             approval,
-            moves=[move_record(move) for move in await self._store.log.list_moves(record.id)],
+            transitions=[transition_record(transition) for transition in await self._store.log.list_transitions(record.id)],
             why=Why(record.id, approval.request.title, record.state, reason.code, reason.text),
         )
 
@@ -301,14 +301,14 @@ class Approvals(Service):
         now: int,
     ) -> Unit:
         """Return the unit of one vote; a deciding one also settles the task."""
-        move, voted = vote(approval, decision, actor, now, reason, edits)
+        transition, voted = vote(approval, decision, actor, now, reason, edits)
         data = {"decision": decision, "reason": reason, "edits": edits, "votes": len(voted.votes)}
         data = {name: value for name, value in data.items() if value is not None}
-        rows = self._change(record, voted, move, actor, data)
-        if move == "vote":
+        rows = self._change(record, voted, transition, actor, data)
+        if transition == "vote":
             return Unit(rows=rows)
         seen = Seen.of(task)
-        if move == APPROVE:
+        if transition == APPROVE:
             return Unit(seen, approved(task, decision_of(record.id, voted, now), actor), rows=rows)
         ending = denied(actor, reason)
         tasks, more = await self._followed(task, ending)
@@ -350,18 +350,20 @@ class Approvals(Service):
         if task.deadline_at is not None and task.deadline_at <= now:
             problem = Problem("deadline_exceeded", "The task's deadline passed while it waited for an approval.")
             return await self._ending(task, token, problem, self._cancel(record, approval, "its task's deadline passed"))
-        move, after = next_action(approval, now)
-        if move is None:
+        transition, after = next_action(approval, now)
+        if transition is None:
             return Unit(token, parked(task, "ask", task.state, approval.delay(now), "nothing is due"))
-        if move == "expire":
+        if transition == "expire":
             return await self._expired(task, token, record, approval, now)
-        data: dict[str, Json] = {"to": list(after.request.escalate_to)} if move == "escalate" else {"reminder": after.reminders}
-        event = "approval.escalated" if move == "escalate" else "approval.reminder"
+        data: dict[str, Json] = (
+            {"to": list(after.request.escalate_to)} if transition == "escalate" else {"reminder": after.reminders}
+        )
+        event = "approval.escalated" if transition == "escalate" else "approval.reminder"
         return Unit(
             token,
-            parked(task, "ask", task.state, after.delay(now), move),
+            parked(task, "ask", task.state, after.delay(now), transition),
             self._notifications(record, after, event),
-            rows=self._change(record, after, move, None, data),
+            rows=self._change(record, after, transition, None, data),
         )
 
     async def _expired(self, task: Task, token: Claim, record: Record, approval: Approval, now: int) -> Unit:
@@ -433,15 +435,17 @@ class Approvals(Service):
         )
         return record, (PutRecord(record), *blobs)
 
-    def _change(self, record: Record, approval: Approval, move: str, actor: str | None, data: dict[str, Json]) -> tuple[Row, ...]:
-        """Return the rows of a move, guarded by the record's version."""
+    def _change(
+        self, record: Record, approval: Approval, transition: str, actor: str | None, data: dict[str, Json]
+    ) -> tuple[Row, ...]:
+        """Return the rows of a transition, guarded by the record's version."""
         body, blobs = self._pack(approval, record.root_id or record.id)
-        target = MACHINE.moves[(PENDING, move)]
+        target = MACHINE.transitions[(PENDING, transition)]
         change = ChangeRecord(
             record.id,
             record.version,
             body,
-            move=move,
+            transition=transition,
             from_state=PENDING,
             to_state=target,
             ended=target in MACHINE.final,

@@ -41,7 +41,7 @@ from treadle.kernel.store.committer import Stale
 from treadle.kernel.store.records import ChangeRecord, PutRecord
 from treadle.kernel.store.units import Unit
 from treadle.kernel.telemetry.events import DeclarationSynced
-from treadle.model.errors import IllegalMove, InvalidInput, NotFound, Refused, UnreadableValue
+from treadle.model.errors import IllegalTransition, InvalidInput, NotFound, Refused, UnreadableValue
 from treadle.model.ids import uuid7
 from treadle.model.records import Record
 from treadle.model.states import DECLARATIONS as MACHINE
@@ -205,5 +205,5 @@ class Declarations(Service):
             if schedule is not None:
                 try:
                     await self._schedules.remove(schedule[0], actor=actor)
-                except (NotFound, IllegalMove):
+                except (NotFound, IllegalTransition):
                     pass

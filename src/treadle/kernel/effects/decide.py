@@ -28,11 +28,11 @@ from treadle.model.errors import EffectFailed, EffectUnknown, InvalidInput, NonR
 from treadle.model.ids import derived_id
 from treadle.model.names import check_key
 from treadle.model.records import EffectOutcome
-from treadle.model.tasks import Move
+from treadle.model.tasks import Transition
 from treadle.model.values import Json, decode, encode, error_code, error_text, shown, type_name
 
 UNKNOWN = "tool_call.unknown"
-"""The move of a task that may or may not have made an effect."""
+"""The transition of a task that may or may not have made an effect."""
 
 ASK, FAIL, REPEAT = "ask", "fail", "repeat"
 """The reactions to an unknown outcome."""
@@ -41,7 +41,7 @@ SUCCEEDED, FAILED, UNRESOLVED = "succeeded", "failed", "unknown"
 
 RESPONSE_LIMIT = 64 * 1024 * 1024
 _MESSAGE_LIMIT = 16 * 1024
-_COUNTING_MOVES = ("retry", "requeue")
+_COUNTING_TRANSITIONS = ("retry", "requeue")
 
 
 class EffectKeys(msgspec.Struct, frozen=True):
@@ -131,14 +131,15 @@ class Begin(msgspec.Struct, frozen=True):
 
     @property
     def data(self) -> str | None:
-        """The data of the move `UNKNOWN` to log before the effect: of an earlier attempt, or of this one if none has a row."""
+        """The data of the transition `UNKNOWN` to log before the effect: of an earlier attempt, or of this one if none has a
+        row."""
         if self.unlogged is not None:
             return self.unlogged.details or _details(self.effect, self.attempt - 1, UNRESOLVED)
         return _details(self.effect, self.attempt, "none") if self.doubt == "none" else None
 
     @property
     def unknown(self) -> tuple[str, PutOutcome]:
-        """The data of the move `UNKNOWN` after the effect, and the row to commit with it."""
+        """The data of the transition `UNKNOWN` after the effect, and the row to commit with it."""
         outcome = _outcome(self.effect, self.attempt, UNRESOLVED)
         assert outcome.details is not None
         return outcome.details, PutOutcome(outcome, doubted=True)
@@ -207,7 +208,7 @@ def succeeded_without_response(begin: Begin) -> PutOutcome:
 
 
 def failed(begin: Begin, error: BaseException, value_store: ValueStore, version: int = 0) -> PutOutcome:
-    """The row of an effect that was not made; `version` is the task's number of moves when it began."""
+    """The row of an effect that was not made; `version` is the task's number of transitions when it began."""
     problem: dict[str, Json] = {
         "type": type_name(error),
         "message": error_text(error)[:_MESSAGE_LIMIT],
@@ -273,16 +274,18 @@ def check_reaction(on_unknown: object, *allowed: str) -> str:
     raise InvalidInput(f"on_unknown is one of {', '.join(allowed)}, not {shown(on_unknown)}.")
 
 
-def is_requeued(moves: Sequence[Move]) -> bool:
+def is_requeued(transitions: Sequence[Transition]) -> bool:
     """Whether an operator retried the task after an outcome became unknown: that decides to repeat the effect."""
-    last = next((move.move for move in reversed(moves) if move.move in (UNKNOWN, "requeue")), UNKNOWN)
+    last = next(
+        (transition.transition for transition in reversed(transitions) if transition.transition in (UNKNOWN, "requeue")), UNKNOWN
+    )
     return last == "requeue"
 
 
-async def is_counted(outcome: EffectOutcome, moves: Sequence[Move], value_store: ValueStore) -> bool:
+async def is_counted(outcome: EffectOutcome, transitions: Sequence[Transition], value_store: ValueStore) -> bool:
     """Whether the recorded failure was acted upon: the task was retried afterwards, by policy or by an operator."""
     version = check_response(outcome, await value_store.unpack(outcome.response)).get("version", 0)
-    return any(move.version > version and move.move in _COUNTING_MOVES for move in moves)
+    return any(transition.version > version and transition.transition in _COUNTING_TRANSITIONS for transition in transitions)
 
 
 def is_definite(error: BaseException, unknown: tuple[type[BaseException], ...] = ()) -> bool:

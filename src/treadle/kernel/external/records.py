@@ -92,7 +92,7 @@ def change_job(job: Job, record: ExternalProductionRecord, event: ExternalEvent)
         job.stored.id,
         job.stored.version,
         write(record),
-        move="resolve" if ended else None,
+        transition="resolve" if ended else None,
         from_state=EXTERNAL.initial if ended else None,
         to_state="ended" if ended else None,
         ended=ended,

@@ -157,9 +157,13 @@ class ExternalJobs(ExternalJobReads):
         """
         intent = intent_of(task) or await self._intent_before_retry(task)
         if intent is not None:
-            moves = [move for move in await self._store.log.list_moves(task.id) if move.version > intent["version"]]
-            ends = [move for move, after in pairwise(moves) if after.move == "requeue"]
-            if not ends or (ends[-1].move == "fail" and _is_fate_unknown(ends[-1].data)):
+            transitions = [
+                transition
+                for transition in await self._store.log.list_transitions(task.id)
+                if transition.version > intent["version"]
+            ]
+            ends = [transition for transition, after in pairwise(transitions) if after.transition == "requeue"]
+            if not ends or (ends[-1].transition == "fail" and _is_fate_unknown(ends[-1].data)):
                 retried = bool(ends) or intent.get("retried", False)
                 return Intent(intent["token"], callback_token(task.id, intent), again=True, retried=retried)
         return await self.begin_anew(task, token)

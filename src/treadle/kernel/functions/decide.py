@@ -15,7 +15,7 @@ from treadle.kernel.functions.steps import START, VALUE_LIMIT, VOID, Recorded, f
 from treadle.kernel.queue.engine_tasks import cancel_task
 from treadle.kernel.store.ports import Store
 from treadle.kernel.store.records import PutMessage
-from treadle.kernel.store.units import CancelRunTasks, Finish, HoldRun, LimitTask, MoveRun, Park, PutRun, Row, tag_rows
+from treadle.kernel.store.units import CancelRunTasks, Finish, HoldRun, LimitTask, Park, PutRun, Row, RunTransition, tag_rows
 from treadle.kernel.store.value_store import ValueStore, small_text
 from treadle.model.clock import as_text
 from treadle.model.errors import InvalidInput, UnreadableValue
@@ -84,7 +84,7 @@ def new_run(
         link=0 if continues is None else continues.link + 1,
     )
     task = own_task(run, version, derived_id(run_id, "task"), scope)
-    started = MoveRun(run_id, "start", RunState.PENDING, RunState.RUNNING, actor=actor)
+    started = RunTransition(run_id, "start", RunState.PENDING, RunState.RUNNING, actor=actor)
     return run, task, (*blobs, PutRun(run), started, *tag_rows("run", run_id, check_tags(tags)))
 
 
@@ -130,10 +130,10 @@ def end_with_task(run: Run, finish: Finish, value_store: ValueStore) -> tuple[Ro
 
     Only for running or paused runs. A paused run cannot fail: it is canceled.
     """
-    move, state = _ENDS.get(TaskState(finish.state), ("fail", RunState.FAILED))
-    if run.state == RunState.PAUSED and move == "fail":
-        move, state = "cancel", RunState.CANCELED
-    moved = MoveRun(run.id, move, run.state, state, actor=finish.actor, error=finish.error, data=finish.error)
+    transition, state = _ENDS.get(TaskState(finish.state), ("fail", RunState.FAILED))
+    if run.state == RunState.PAUSED and transition == "fail":
+        transition, state = "cancel", RunState.CANCELED
+    moved = RunTransition(run.id, transition, run.state, state, actor=finish.actor, error=finish.error, data=finish.error)
     return (moved, *run_message(run, state, None, finish.error, value_store))
 
 
@@ -148,10 +148,10 @@ def voided(recorded: Iterable[Recorded], run_id: str, value_store: ValueStore) -
 
 def held_rows(runs: Sequence[Run], actor: str, *, hold: bool) -> list[Row]:
     """Rows that pause the runs and hold their tasks, or resume the runs and release their tasks."""
-    move, state = ("pause", RunState.PAUSED) if hold else ("resume", RunState.RUNNING)
+    transition, state = ("pause", RunState.PAUSED) if hold else ("resume", RunState.RUNNING)
     rows: list[Row] = []
     for run in runs:
-        rows += [MoveRun(run.id, move, run.state, state, actor=actor), HoldRun(run.id, hold)]
+        rows += [RunTransition(run.id, transition, run.state, state, actor=actor), HoldRun(run.id, hold)]
     return rows
 
 
@@ -161,7 +161,7 @@ def canceled_rows(runs: Sequence[Run], actor: str, error: str, value_store: Valu
     ended = {run.id for run in runs}
     for run in runs:
         if run.id != but:
-            rows.append(MoveRun(run.id, "cancel", run.state, RunState.CANCELED, actor=actor, error=error, data=error))
+            rows.append(RunTransition(run.id, "cancel", run.state, RunState.CANCELED, actor=actor, error=error, data=error))
         if run.id != but and run.parent_id not in ended:
             rows += run_message(run, RunState.CANCELED, None, error, value_store)
         rows.append(CancelRunTasks(run.id, actor, error))

@@ -1,7 +1,7 @@
-"""Operators' moves on runs of durable functions: pause, resume, cancel, retry, fork, adopt.
+"""Operators' transitions on runs of durable functions: pause, resume, cancel, retry, fork, adopt.
 
-A run and all unfinished runs below it form a tree, and a move applies to all of them in one unit. A child starts only while its
-parent is at the version read, so no member can have started a child unseen, except just before the unit: the next attempt finds
+A run and all unfinished runs below it form a tree, and a transition applies to all of them in one unit. A child starts only while
+its parent is at the version read, so no member can have started a child unseen, except just before the unit: the next attempt finds
 those.
 """
 
@@ -46,8 +46,8 @@ from treadle.kernel.store.committer import Stale
 from treadle.kernel.store.lookups import kept_tags
 from treadle.kernel.store.process import reach
 from treadle.kernel.store.queries import TaskFilter
-from treadle.kernel.store.units import Dismiss, Finish, HoldRun, MoveRun, PutSteps, Revive, Row, RunGuard, Seen, Unit, Verdict
-from treadle.model.errors import IllegalMove, Refused, not_found
+from treadle.kernel.store.units import Dismiss, Finish, HoldRun, PutSteps, Revive, Row, RunGuard, RunTransition, Seen, Unit, Verdict
+from treadle.model.errors import IllegalTransition, Refused, not_found
 from treadle.model.ids import Ref, derived_id
 from treadle.model.runs import Run
 from treadle.model.states import RUN, SHOWN_LIVE_STATES, RunState, TaskState
@@ -60,14 +60,14 @@ _CANCELED_LIMIT = 10_000
 
 
 class FunctionRuns(Service):
-    """Operators' moves on the function runs of one namespace."""
+    """Operators' transitions on the function runs of one namespace."""
 
     def __init__(self, core: Core, functions: Functions) -> None:
         super().__init__(core)
         self.functions = functions
         """The service of all function runs."""
 
-    # each move applies to the current run of the chain
+    # each transition applies to the current run of the chain
 
     async def pause(self, run_id: Ref, *, actor: str = "operator") -> Run:
         """Hold the run and all runs below it: no worker claims their tasks; attempts in progress finish and count (D20).
@@ -158,39 +158,39 @@ class FunctionRuns(Service):
     async def _operate(
         self,
         run_id: Ref,
-        move: str,
+        transition: str,
         actor: str,
         rows_of: Callable[[Sequence[Run]], list[Row]],
         unless: tuple[str, ...],
         *,
         force: bool = False,
     ) -> Run:
-        """Apply an operator's move to the run and all runs below it, until none is left; guarded by the run's version."""
+        """Apply an operator's transition to the run and all runs below it, until none is left; guarded by the run's version."""
         run_id = (await self.functions.get(run_id)).id
 
         async def attempt() -> Run:
             run = await self.functions.get_current(run_id)
             cancel_tasks: tuple[NewTask, ...] = ()
-            if move == "cancel":
+            if transition == "cancel":
                 descendants, cancel_tasks = await self.functions.closing(run, force=force)
             else:
                 descendants = await self.functions.descendants(run.id)
-            below = [descendant for descendant in descendants if RUN.target(descendant.state, move)]
-            if run.state in unless and (not below or move == "resume"):
+            below = [descendant for descendant in descendants if RUN.target(descendant.state, transition)]
+            if run.state in unless and (not below or transition == "resume"):
                 return run
             runs = below if run.state in unless else [run, *below]
-            if run not in below and run.state not in unless and RUN.target(run.state, move) is None:
-                raise IllegalMove("run", run.id, run.state, move, RUN.possible(run.state))
-            held = [task.id for ending in runs for task in await self._list_held(ending.id)] if move == "cancel" else []
+            if run not in below and run.state not in unless and RUN.target(run.state, transition) is None:
+                raise IllegalTransition("run", run.id, run.state, transition, RUN.possible(run.state))
+            held = [task.id for ending in runs for task in await self._list_held(ending.id)] if transition == "cancel" else []
             ordered = sorted(runs, key=lambda run: run.id)
-            closed = await self.functions.closed(ordered) if move == "cancel" else []
-            after = await self.functions.closed_tasks(ordered) if move == "cancel" else []
+            closed = await self.functions.closed(ordered) if transition == "cancel" else []
+            after = await self.functions.closed_tasks(ordered) if transition == "cancel" else []
             unit = Unit(run=RunGuard(run.id, run.version), tasks=(*after, *cancel_tasks), rows=(*rows_of(ordered), *closed))
             await self._committer.commit(unit, self._patience)
             self._committer.fenced(held)
             raise Stale  # the next attempt finds children that were started meanwhile
 
-        return await self._committer.transact(attempt, f"{move} the run {run_id}")
+        return await self._committer.transact(attempt, f"{transition} the run {run_id}")
 
     async def _list_held(self, run_id: str) -> list[Task]:
         return await self._store.tasks.list_matching(TaskFilter(states=(TaskState.RUNNING,), run_id=run_id), _HELD_LIMIT)
@@ -199,7 +199,7 @@ class FunctionRuns(Service):
         """Repeat the failed steps of a failed run and continue from there; without any, the function's last part runs again."""
         run = await self.functions.get_current(run_id)
         if run.state != RunState.FAILED:
-            raise IllegalMove("run", run.id, run.state, "retry", RUN.possible(run.state))
+            raise IllegalTransition("run", run.id, run.state, "retry", RUN.possible(run.state))
         recorded = await self.functions.recorded(run.id)
         blamed = [chosen] if chosen else (decode(run.error) or {}).get("step_ids") or [run.failed_step_id]
         failed = [step for step in recorded if step.id in blamed]
@@ -224,7 +224,7 @@ class FunctionRuns(Service):
         rows: list[Row] = [Dismiss(run.id)]
         if again:
             rows.append(PutSteps(run.id, voided(again, run.id, self._value_store), 0))
-        rows.append(MoveRun(run.id, "retry", run.state, RunState.RUNNING, actor=actor))
+        rows.append(RunTransition(run.id, "retry", run.state, RunState.RUNNING, actor=actor))
         unit = Unit(Seen.of(task), Revive("requeue", actor), run=RunGuard(run.id, None), rows=tuple(rows))
         reach("operate.before_commit")
         answer = await self._committer.submit(unit, self._patience)
@@ -322,7 +322,7 @@ class FunctionRuns(Service):
         async def attempt() -> Run:
             run = await self.functions.get_current(run_id)
             if run.finished:
-                raise IllegalMove("run", run.id, run.state, "adopt", RUN.possible(run.state))
+                raise IllegalTransition("run", run.id, run.state, "adopt", RUN.possible(run.state))
             task = await self.functions.own_task(run.id)
             if task is None or task.finished:
                 raise Refused(f"The run {run.id} has no live task that could continue it.")

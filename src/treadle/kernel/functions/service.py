@@ -56,7 +56,7 @@ from treadle.kernel.store.units import Answer, Dismiss, Finish, Row, RunGuard, S
 from treadle.model.clock import Duration, milliseconds
 from treadle.model.conversion import plain_object
 from treadle.model.errors import (
-    IllegalMove,
+    IllegalTransition,
     InvalidInput,
     NotFound,
     StoreError,
@@ -253,7 +253,7 @@ class Functions(Service):
             reach("advance.before_commit")
             try:
                 answer = await self._committer.submit(Unit(guard, finish, tasks, rows=(*more, *blobs, *rows)))
-            except IllegalMove as error:
+            except IllegalTransition as error:
                 raise Stale from error  # the run changed its state meanwhile
             reach("advance.after_commit")
             if answer.verdict is Verdict.DONE:
@@ -393,8 +393,8 @@ class Functions(Service):
         """Send a signal to an unfinished run, or to the run that continues it; returns False if the chain already received one
         with this key.
 
-        The signal is kept until the function waits for it. Raises `IllegalMove` for a finished run. `actor`, if given, is named
-        in the run's log.
+        The signal is kept until the function waits for it. Raises `IllegalTransition` for a finished run. `actor`, if given, is
+        named in the run's log.
         """
         check_name(name, "signal name")
         run = await self.get(run_id)
@@ -419,7 +419,7 @@ class Functions(Service):
             if keyed and await self._was_received(now.id, message.id):
                 return False
             if now.finished:
-                raise IllegalMove("run", now.id, now.state, what.lower(), RUN.possible(now.state))
+                raise IllegalTransition("run", now.id, now.state, what.lower(), RUN.possible(now.state))
             guard = RunGuard(now.id, now.version if keyed else None, live=True)  # a key must be new at that version
             unit = Unit(run=guard, rows=(*blobs, PutMessage(msgspec.structs.replace(message, run_id=now.id))))
             await self._committer.commit(unit, self._patience)
@@ -460,7 +460,7 @@ class Functions(Service):
     ) -> SentUpdate:
         """Send an update to an unfinished run, or to the run that continues it; a repeated call with the key sends nothing.
 
-        Raises `IllegalMove` for a finished run, unless it has received an update with this key.
+        Raises `IllegalTransition` for a finished run, unless it has received an update with this key.
         """
         check_name(name, "update name")
         run = await self.get(run_id)

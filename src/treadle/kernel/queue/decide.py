@@ -15,7 +15,7 @@ import msgspec
 from treadle.kernel.queue.kinds import is_repeated
 from treadle.kernel.store.units import Finish, Park, Revive
 from treadle.model.approvals import ApprovalRequest, open_approval, with_decisions_of
-from treadle.model.errors import IllegalMove, Refused, RetriesUsedUp, UnreadableValue
+from treadle.model.errors import IllegalTransition, Refused, RetriesUsedUp, UnreadableValue
 from treadle.model.external import ExternalProductionHandle, Production
 from treadle.model.names import ADVANCE, FUNCTION
 from treadle.model.outcomes import (
@@ -299,7 +299,7 @@ def backed_off(task: Task, problem: Problem) -> Park:
     )
 
 
-# --- operators' moves ---
+# --- operators' transitions ---
 
 
 def requeued(task: Task, actor: str, random: Callable[[], float]) -> Revive:
@@ -332,13 +332,13 @@ def paused(task: Task, now: int, actor: str, reason: str | None, *, interrupt: b
 def resumed(task: Task, now: int, actor: str) -> Park:
     """Release a paused task."""
     if not task.hold & Hold.TASK_PAUSED:
-        raise IllegalMove("task", task.id, task.shown_state, "resume", TASK.possible(task.state))
+        raise IllegalTransition("task", task.id, task.shown_state, "resume", TASK.possible(task.state))
     return _held(task, "resume", task.hold & ~Hold.TASK_PAUSED, now, actor, None)
 
 
-def _held(task: Task, move: str, hold: int, now: int, actor: str, reason: str | None) -> Park:
+def _held(task: Task, transition: str, hold: int, now: int, actor: str, reason: str | None) -> Park:
     return Park(
-        move,
+        transition,
         task.state,
         task.attempt,
         task.failures,

@@ -13,7 +13,7 @@ from typing import Any
 
 from treadle.kernel.store.ports import Store
 from treadle.model.clock import Duration, as_text, instant, milliseconds, parse_duration
-from treadle.model.errors import IllegalMove, InvalidPolicy, RunNotFound, TaskNotFound
+from treadle.model.errors import IllegalTransition, InvalidPolicy, RunNotFound, TaskNotFound
 from treadle.model.ids import derived_id
 from treadle.model.names import ADVANCE, ALERT, CANCEL, ENGINE_LIST, PRUNE, RUN_DEADLINE, SCHEDULE, WATCHER, Lane, handles
 from treadle.model.runs import Run, deadline_task_id
@@ -79,7 +79,7 @@ async def expire_run(store: Store, cancel: Callable[[], Cancel], payload: dict[s
     if run is None or run.finished or run.deadline_at is None:
         return
     reason = f"The deadline of the run passed at {as_text(run.deadline_at)}."
-    with suppress(IllegalMove, RunNotFound):  # it has ended meanwhile
+    with suppress(IllegalTransition, RunNotFound):  # it has ended meanwhile
         await cancel()(run.id, actor="deadline", reason=reason, code=EXCEEDED)
 
 
@@ -120,7 +120,7 @@ async def cancel_work(store: Store, cancel: Cancel, cancel_run: Callable[[], Can
                 await cancel(work_id, **by)
             elif not payload.get("timer") or ((run := await store.runs.find(work_id)) is not None and not run.finished):
                 await cancel_run()(work_id, **of_runs)
-        except (IllegalMove, TaskNotFound, RunNotFound):
+        except (IllegalTransition, TaskNotFound, RunNotFound):
             continue
         except Exception as error:
             errors.append(error)
@@ -129,10 +129,10 @@ async def cancel_work(store: Store, cancel: Cancel, cancel_run: Callable[[], Can
 
 
 _COMMANDS = {"cancel": "pause", "pause": "pause", "requeue": "resume", "resume": "resume"}
-"""The command for a schedule or watcher that stands for an operator's move on its task."""
+"""The command for a schedule or watcher that stands for an operator's transition on its task."""
 
 
-async def find_owner(store: Store, task: Task, move: str) -> str | None:
+async def find_owner(store: Store, task: Task, transition: str) -> str | None:
     """Name the owner of one of the engine's own tasks and the command for it; None for any other task.
 
     The failed advance of a run may be retried as a task, too.
@@ -140,7 +140,7 @@ async def find_owner(store: Store, task: Task, move: str) -> str | None:
     if task.kind in (SCHEDULE, WATCHER):
         record = await store.records.find(str(decode_object(task.payload).get(f"{task.kind}_id", "")))
         name = "NAME" if record is None else record.name or record.id
-        commands = f"`treadle {task.kind}s {_COMMANDS[move]} {name}` or `treadle {task.kind}s remove {name}`"
+        commands = f"`treadle {task.kind}s {_COMMANDS[transition]} {name}` or `treadle {task.kind}s remove {name}`"
         return f"it belongs to the {task.kind} {name}; use {commands}."
     if task.kind == ALERT:
         record = await store.records.find(str(decode_object(task.payload).get("alert_rule_id", "")))
@@ -153,8 +153,8 @@ async def find_owner(store: Store, task: Task, move: str) -> str | None:
         return f"it waits for the deadline of the run {run_id}, and ends with that run; use `treadle runs cancel {run_id}`."
     if task.kind == CANCEL:
         return "it cancels work that a function no longer needs, and ends by itself."
-    if task.kind == ADVANCE and move != "requeue":
-        return f"it advances the run {task.run_id}; use `treadle runs {move} {task.run_id}`."
+    if task.kind == ADVANCE and transition != "requeue":
+        return f"it advances the run {task.run_id}; use `treadle runs {transition} {task.run_id}`."
     return None
 
 
@@ -162,6 +162,8 @@ async def find_pause(store: Store, task: Task) -> str | None:
     """Return the reason given for the pause of a paused task, as a part of a sentence."""
     if not task.hold & Hold.TASK_PAUSED:
         return None
-    last = next((move for move in reversed(await store.log.list_moves(task.id)) if move.move == "pause"), None)
+    last = next(
+        (transition for transition in reversed(await store.log.list_transitions(task.id)) if transition.transition == "pause"), None
+    )
     reason = (decode(last.data) or {}).get("reason") if last is not None else None
     return f": {reason}" if reason else None

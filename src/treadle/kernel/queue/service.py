@@ -16,7 +16,7 @@ from treadle.kernel.store.lookups import check_task_repeat, find_id, is_same_req
 from treadle.kernel.store.process import reach
 from treadle.kernel.store.units import Amend, Answer, Finish, PutBlob, Revive, Row, Seen, Settlement, Unit, Verdict, tag_rows
 from treadle.model.clock import Duration, instant, milliseconds
-from treadle.model.errors import IdempotencyKeyReused, IllegalMove, InvalidInput, Refused
+from treadle.model.errors import IdempotencyKeyReused, IllegalTransition, InvalidInput, Refused
 from treadle.model.ids import Ref, parse_id
 from treadle.model.lists import check_count
 from treadle.model.names import DEFAULT_LIST, HANDLER, Lane, check_key, check_name
@@ -32,7 +32,7 @@ PYTHON = "python"
 
 TASKS_PER_UNIT = 1000
 _UNITS_IN_FLIGHT = 16
-_OWNERS_MOVES = frozenset({"cancel", "requeue", "pause", "resume"})
+_OWNERS_TRANSITIONS = frozenset({"cancel", "requeue", "pause", "resume"})
 _PRIORITIES = range(-1_000_000, 1_000_001)
 
 
@@ -158,7 +158,7 @@ class Queue(Service):
     async def cancel(self, task_id: Ref, *, actor: str = "operator", reason: str | None = None) -> Task:
         """End the task immediately, fence off its holder and notify its handler; returns the task as it was.
 
-        Canceling a canceled task is a no-op; any other finished task raises `IllegalMove`.
+        Canceling a canceled task is a no-op; any other finished task raises `IllegalTransition`.
         """
         ending = Finish("cancel", TaskState.CANCELED, error=canceled_error(actor, reason), error_code="canceled", actor=actor)
         return await self._operate(task_id, "cancel", lambda _: ending, unless=TaskState.CANCELED)
@@ -187,15 +187,15 @@ class Queue(Service):
     async def end(self, task_id: Ref, finish: Finish, check: Callable[[Task], None] = lambda task: None) -> Task:
         """End a live task with the given settlement and fence off its holder; returns the task as it was.
 
-        A task already in that state is left alone; one that ended differently raises `IllegalMove`. `check` may raise to refuse
-        the task as read.
+        A task already in that state is left alone; one that ended differently raises `IllegalTransition`. `check` may raise to
+        refuse the task as read.
         """
 
         def ended(task: Task) -> Settlement:
             check(task)
             return finish
 
-        return await self._operate(task_id, finish.move, ended, unless=finish.state)
+        return await self._operate(task_id, finish.transition, ended, unless=finish.state)
 
     async def discard(self, task_id: Ref, *, actor: str = "operator") -> Task:
         """Cancel a failed task, removing it from the dead letters. Discarding a canceled one is a no-op."""
@@ -220,22 +220,22 @@ class Queue(Service):
     async def _operate(
         self,
         task_id: Ref,
-        move: str,
+        transition: str,
         decide: Callable[[Task], Settlement],
         unless: str | None = None,
         rows: Callable[[], tuple[Row, ...]] = tuple,
     ) -> Task:
-        """Make an operator's move on a task, guarded by the version that was read; returns the task as it was before."""
+        """Apply an operator's transition to a task, guarded by the version that was read; returns the task as it was before."""
         task_id = await find_id(self._store, self._namespace, "task", task_id)
 
         async def attempt() -> Task:
             task = await self._get_task(task_id)
             if task.state == unless:
                 return task
-            if move in _OWNERS_MOVES and (owner := await find_owner(self._store, task, move)) is not None:
+            if transition in _OWNERS_TRANSITIONS and (owner := await find_owner(self._store, task, transition)) is not None:
                 raise Refused(f"Task {task.id} is the engine's own: {owner}")
-            if TASK.target(task.state, move) is None:
-                raise IllegalMove("task", task_id, task.shown_state, move, TASK.possible(task.state))
+            if TASK.target(task.state, transition) is None:
+                raise IllegalTransition("task", task_id, task.shown_state, transition, TASK.possible(task.state))
             seen = Seen.of(task)
             decided = decide(task)
             tasks: tuple[NewTask, ...] = ()
@@ -246,7 +246,7 @@ class Queue(Service):
             await self._committer.commit(Unit(seen, decided, tasks, rows=more), self._patience)
             return task
 
-        return await self._committer.transact(attempt, f"{move} the task {task_id}")
+        return await self._committer.transact(attempt, f"{transition} the task {task_id}")
 
     def make(self, spec: TaskSpec, now: int | None = None) -> tuple[NewTask, tuple[Row, ...]]:
         """Build the stored task, its large values and its tags, for the caller to commit; `now` is needed for a task with `at`."""

@@ -16,14 +16,14 @@ from treadle.kernel.core import Service
 from treadle.kernel.reads.events import GIVE_UP_FOR, Events, canonical, fits
 from treadle.kernel.store.lookups import check_limit
 from treadle.kernel.store.ports import Store
-from treadle.kernel.store.queries import MoveEvent
+from treadle.kernel.store.queries import TransitionEvent
 from treadle.model.access import Access, Scope
 from treadle.model.errors import InvalidInput
-from treadle.model.tasks import Move
+from treadle.model.tasks import Transition
 from treadle.model.values import decode
 
 SCAN_LIMIT = 10_000
-"""Limit on the moves that one page scans."""
+"""Limit on the transitions that one page scans."""
 
 LAST_SEQ = 2**63 - 1
 _BATCH = 1000
@@ -44,47 +44,47 @@ class EventLog(Service):
         """Yield new events, each once, from now on or after a number, until the generator is closed."""
         if access is not None:
             access.check(Scope.READ, lists=False)
-        async with Events(self._core, after=after_seq, **which) as moves:
-            async for move in moves:
-                yield event_record(move)
+        async with Events(self._core, after=after_seq, **which) as transitions:
+            async for transition in transitions:
+                yield event_record(transition)
 
 
 async def _page_after(store: Store, namespace: str, which: EventConditions, after_seq: int, limit: int) -> EventPage:
-    """The first matching moves after a seq."""
+    """The first matching transitions after a seq."""
     _check(after_seq, limit)
-    moves: list[Move] = []
+    transitions: list[Transition] = []
     position, gap_free, whole, scanned = after_seq, after_seq, store.log.seqs_in_order, 0
     old_at = 0 if whole else await store.now() - GIVE_UP_FOR
     broken = False
     while scanned < SCAN_LIMIT:
         events = await store.log.list_events(position, LAST_SEQ, _BATCH)
         for event in events:
-            if len(moves) == limit:
-                return _page(moves, position, gap_free, more=True)
-            # An old gap in the seqs has no move: no transaction lives that long.
-            broken = broken or not (whole or event.move.seq == position + 1 or event.move.at <= old_at)
-            position = event.move.seq
+            if len(transitions) == limit:
+                return _page(transitions, position, gap_free, more=True)
+            # An old gap in the seqs has no transition: no transaction lives that long.
+            broken = broken or not (whole or event.transition.seq == position + 1 or event.transition.at <= old_at)
+            position = event.transition.seq
             gap_free = gap_free if broken else position
-            if event.namespace == namespace and fits(event.move, which):
-                moves.append(event.move)
+            if event.namespace == namespace and fits(event.transition, which):
+                transitions.append(event.transition)
         scanned += len(events)
         if len(events) < _BATCH:
-            return _page(moves, position, gap_free, more=False)
-    return _page(moves, position, gap_free, more=True)
+            return _page(transitions, position, gap_free, more=False)
+    return _page(transitions, position, gap_free, more=True)
 
 
 async def _last_page(store: Store, namespace: str, which: EventConditions, limit: int) -> EventPage:
-    """The last matching moves, as far as a bounded scan finds them."""
+    """The last matching transitions, as far as a bounded scan finds them."""
     _check(0, limit)
     last = until = await store.log.find_last_seq()
-    moves: list[Move] = []
+    transitions: list[Transition] = []
     for _ in range(SCAN_LIMIT // _BATCH):
-        events: list[MoveEvent] = await store.log.list_events(max(until - _BATCH, 0), until, _BATCH)
-        moves[:0] = [event.move for event in events if event.namespace == namespace and fits(event.move, which)]
+        events: list[TransitionEvent] = await store.log.list_events(max(until - _BATCH, 0), until, _BATCH)
+        transitions[:0] = [event.transition for event in events if event.namespace == namespace and fits(event.transition, which)]
         until -= _BATCH
-        if len(moves) >= limit or until <= 0:
+        if len(transitions) >= limit or until <= 0:
             break
-    return _page(moves[-limit:], last, last, more=False)
+    return _page(transitions[-limit:], last, last, more=False)
 
 
 def _check(after_seq: int, limit: int) -> None:
@@ -93,10 +93,10 @@ def _check(after_seq: int, limit: int) -> None:
     check_limit(limit)
 
 
-def _page(moves: list[Move], next_after: int, resume_after: int, *, more: bool) -> EventPage:
-    return EventPage([event_record(move) for move in moves], next_after, resume_after, more)
+def _page(transitions: list[Transition], next_after: int, resume_after: int, *, more: bool) -> EventPage:
+    return EventPage([event_record(transition) for transition in transitions], next_after, resume_after, more)
 
 
-def event_record(move: Move) -> api.Event:
+def event_record(transition: Transition) -> api.Event:
     """The public record of a row of the log."""
-    return record_of(api.Event, move, data=decode(move.data))
+    return record_of(api.Event, transition, data=decode(transition.data))

@@ -1,8 +1,8 @@
-"""The event stream: every move, once, as it happens, resumable (D9).
+"""The event stream: every transition, once, as it happens, resumable (D9).
 
-Seqs are assigned before commits, so on PostgreSQL a move may become visible after one with a greater seq. A reader gets every
-move as soon as it is visible; gaps are remembered and read again for 15 s, which no transaction outlives. `last_gap_free` is
-the position to resume from: a resumed reader may get some moves again and recognises them by their seq.
+Seqs are assigned before commits, so on PostgreSQL a transition may become visible after one with a greater seq. A reader gets every
+transition as soon as it is visible; gaps are remembered and read again for 15 s, which no transaction outlives. `last_gap_free` is
+the position to resume from: a resumed reader may get some transitions again and recognises them by their seq.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ import msgspec
 from treadle.api.events import EventConditions
 from treadle.kernel.core import Core, Service
 from treadle.kernel.store.process import wait_or_sleep
-from treadle.kernel.store.queries import MoveEvent
+from treadle.kernel.store.queries import TransitionEvent
 from treadle.model.errors import InvalidInput
 from treadle.model.ids import parse_id
-from treadle.model.tasks import Move
+from treadle.model.tasks import Transition
 
 GIVE_UP_FOR = 15_000
 """Milliseconds after which a gap is taken as permanent."""
@@ -30,13 +30,13 @@ POLL_EVERY = 0.5
 
 PAGE = 500
 LOOK_BACK = 10_000
-"""Number of seqs before the last one that a new reader scans for moves still being committed."""
+"""Number of seqs before the last one that a new reader scans for transitions still being committed."""
 
 _LAST = 2**63 - 1
 
 
 class _Gap(msgspec.Struct):
-    """Seqs from `first` to `last` without a move so far, noticed at `since` on the monotonic clock."""
+    """Seqs from `first` to `last` without a transition so far, noticed at `since` on the monotonic clock."""
 
     first: int
     last: int
@@ -44,9 +44,9 @@ class _Gap(msgspec.Struct):
 
 
 class Events(Service):
-    """Moves as they happen: `async for move in events`. Ends when closed; closing is optional.
+    """Transitions as they happen: `async for transition in events`. Ends when closed; closing is optional.
 
-    `last_gap_free`: every move up to this seq was delivered or does not exist.
+    `last_gap_free`: every transition up to this seq was delivered or does not exist.
     """
 
     def __init__(
@@ -65,20 +65,20 @@ class Events(Service):
         self._after = after
         self._high = after or 0
         self._gaps: list[_Gap] = []
-        self._ready: deque[Move] = deque()
+        self._ready: deque[Transition] = deque()
         self._hinted = asyncio.Event()
         self._begun = self._closed = False
 
     @property
     def last_gap_free(self) -> int:
         """The position to resume from without missing anything."""
-        bounds = [gap.first - 1 for gap in self._gaps] + [move.seq - 1 for move in self._ready]
+        bounds = [gap.first - 1 for gap in self._gaps] + [transition.seq - 1 for transition in self._ready]
         return min([self._high, *bounds])
 
     def __aiter__(self) -> Self:
         return self
 
-    async def __anext__(self) -> Move:
+    async def __anext__(self) -> Transition:
         while not self._ready:
             if self._closed:
                 raise StopAsyncIteration
@@ -129,7 +129,7 @@ class Events(Service):
         self._stops.append(lambda: hooks.remove(listener) if listener in hooks else None)
 
     async def _begin_now(self) -> None:
-        """Start after the last visible move; moves still being committed with smaller seqs will be delivered."""
+        """Start after the last visible transition; transitions still being committed with smaller seqs will be delivered."""
         last = await self._store.log.find_last_seq()
         self._high = last
         if not self._store.log.seqs_in_order:
@@ -142,25 +142,25 @@ class Events(Service):
     # polling
 
     async def _poll(self) -> bool:
-        """Read new moves and filled gaps; returns whether more are available immediately."""
+        """Read new transitions and filled gaps; returns whether more are available immediately."""
         events = await self._store.log.list_events(self._high, _LAST, PAGE)
         await self._note(events)
         self._deliver(events)
         await self._look_into_gaps()
         return len(events) == PAGE
 
-    async def _note(self, events: list[MoveEvent]) -> None:
+    async def _note(self, events: list[TransitionEvent]) -> None:
         """Remember new gaps, except those too old to fill."""
         if not events:
             return
         if self._store.log.seqs_in_order:
-            self._high = events[-1].move.seq
+            self._high = events[-1].transition.seq
             return
-        seqs = [event.move.seq for event in events]
+        seqs = [event.transition.seq for event in events]
         # Read the clock before noting anything: an interrupted or failed call finds the same events again.
         old_at = await self._store.now() - GIVE_UP_FOR if seqs[-1] > self._high + len(seqs) else 0
         for seq, event in zip(seqs, events, strict=True):
-            if seq > self._high + 1 and event.move.at > old_at:
+            if seq > self._high + 1 and event.transition.at > old_at:
                 self._pass_over(seq)
             self._high = seq
 
@@ -179,17 +179,19 @@ class Events(Service):
                 events = await self._store.log.list_events(gap.first - 1, gap.last, PAGE)
                 self._deliver(events)
                 if now - gap.since < GIVE_UP_FOR / 1000 or len(events) == PAGE:
-                    remaining += _without(gap, [event.move.seq for event in events])
+                    remaining += _without(gap, [event.transition.seq for event in events])
                 checked += 1
         finally:
             self._gaps = remaining + self._gaps[checked:]
 
-    def _deliver(self, events: list[MoveEvent]) -> None:
-        self._ready += [event.move for event in events if event.namespace == self._namespace and fits(event.move, self._which)]
+    def _deliver(self, events: list[TransitionEvent]) -> None:
+        self._ready += [
+            event.transition for event in events if event.namespace == self._namespace and fits(event.transition, self._which)
+        ]
 
 
 def _without(gap: _Gap, seqs: list[int]) -> list[_Gap]:
-    """The remaining gaps after moves appeared in one."""
+    """The remaining gaps after transitions appeared in one."""
     gaps = []
     first = gap.first
     for seq in seqs:
@@ -210,6 +212,6 @@ def canonical(which: Mapping[str, Any]) -> EventConditions:
     return cast(EventConditions, conditions | {name: parse_id(conditions[name], ids[name]) for name in ids if name in conditions})
 
 
-def fits(move: Move, which: EventConditions) -> bool:
-    """Whether the move meets the conditions, whose ids are canonical."""
-    return all(getattr(move, name) == value for name, value in which.items())
+def fits(transition: Transition, which: EventConditions) -> bool:
+    """Whether the transition meets the conditions, whose ids are canonical."""
+    return all(getattr(transition, name) == value for name, value in which.items())

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from treadle.api.tasks import MoveRecord, Why
+from treadle.api.tasks import TransitionRecord, Why
 from treadle.api.wire import record_of
 from treadle.kernel.queue.why import Reason
 from treadle.model.runs import Run
-from treadle.model.tasks import Move, Task
+from treadle.model.tasks import Task, Transition
 from treadle.model.values import decode
 
 
@@ -20,6 +20,6 @@ def why_run(run: Run, reason: Reason) -> Why:
     return Why(run.id, run.workflow, str(run.state), reason.code, reason.text)
 
 
-def move_record(move: Move) -> MoveRecord:
+def transition_record(transition: Transition) -> TransitionRecord:
     """A row of the log."""
-    return record_of(MoveRecord, move, data=decode(move.data))
+    return record_of(TransitionRecord, transition, data=decode(transition.data))

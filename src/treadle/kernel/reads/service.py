@@ -19,11 +19,11 @@ from treadle.model.ids import Ref, parse_id
 from treadle.model.lists import MAX_WORKERS, TARGET_LATENCY, WAIT, LaneRule
 from treadle.model.names import DEFAULT_LIST, HANDLER, check_name
 from treadle.model.states import FINAL_TASK_STATES, LIVE_TASK_STATES, Hold, TaskState
-from treadle.model.tasks import LogLine, Move, Server, Task
+from treadle.model.tasks import LogLine, Server, Task, Transition
 
 _HOLDERS_SHOWN = 5
-_MOVES_LIMIT, _ENDS_LIMIT = 1000, 200
-"""Limits on the last moves of the log, and on the finished tasks among them, used to measure service times."""
+_TRANSITIONS_LIMIT, _ENDS_LIMIT = 1000, 200
+"""Limits on the last transitions of the log, and on the finished tasks among them, used to measure service times."""
 _SHOWN = frozenset([*LIVE_TASK_STATES, *FINAL_TASK_STATES, TaskState.RUNNING, TaskState.PAUSED])
 
 
@@ -114,9 +114,9 @@ class Reads(Service):
             before_id=None if before_id is None else parse_id(before_id, "cursor"),
         )
 
-    async def list_moves(self, task_id: Ref) -> list[Move]:
-        """The moves of a task in order."""
-        return await self._store.log.list_moves((await self.get_task(task_id)).id)
+    async def list_transitions(self, task_id: Ref) -> list[Transition]:
+        """The transitions of a task in order."""
+        return await self._store.log.list_transitions((await self.get_task(task_id)).id)
 
     async def list_lines(self, task_id: Ref, limit: int = 100) -> list[LogLine]:
         """The task's log lines, oldest first."""
@@ -187,7 +187,7 @@ class Reads(Service):
         """The number of workers the list (or one name in it) could use, so that ready tasks start within `target_latency`.
 
         `concurrency` is that of one worker; by default that of the list's live servers, or 1. Service times come from the last
-        finished tasks (up to 200, among the last 1000 moves of the store); a name without any is unknown.
+        finished tasks (up to 200, among the last 1000 transitions of the store); a name without any is unknown.
         """
         check_name(task_list, "task list")
         target_for = milliseconds(target_latency, "target_latency", positive=True)
@@ -220,12 +220,12 @@ class Reads(Service):
     async def _list_last_ends(self) -> list[Task]:
         """The last completed or failed tasks of the namespace; bounded regardless of backlog and history."""
         last_seq = await self._store.log.find_last_seq()
-        events = await self._store.log.list_events(max(last_seq - _MOVES_LIMIT, 0), last_seq, _MOVES_LIMIT)
+        events = await self._store.log.list_events(max(last_seq - _TRANSITIONS_LIMIT, 0), last_seq, _TRANSITIONS_LIMIT)
         ended = [
-            event.move.entity_id
+            event.transition.entity_id
             for event in events
             if event.namespace == self._namespace
-            and event.move.entity == "task"
-            and event.move.to_state in (TaskState.COMPLETED, TaskState.FAILED)
+            and event.transition.entity == "task"
+            and event.transition.to_state in (TaskState.COMPLETED, TaskState.FAILED)
         ]
         return await self._store.tasks.find_many(ended[-_ENDS_LIMIT:], ended=True)

@@ -1,8 +1,8 @@
 """Throughput of the last hour: the outcomes of tasks per minute in the whole store; rates and durations by handler.
 
-The numbers count the moves themselves, by seq, so every process returns the same ones. Counted moves are cached: a read counts
-new moves, and continues backwards for a moment until it has reached the full hour. So no read takes long, whatever the history,
-and the result states how far back it reaches. Rates by handler read only the newest `ENDS_LIMIT` ends.
+The numbers count the transitions themselves, by seq, so every process returns the same ones. Counted transitions are cached: a read
+counts new transitions, and continues backwards for a moment until it has reached the full hour. So no read takes long, whatever the
+history, and the result states how far back it reaches. Rates by handler read only the newest `ENDS_LIMIT` ends.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ FAR_BEHIND = 50_000
 WITHIN = 0.05
 """Seconds that a read spends on counting backwards."""
 LATE_FOR = 15.0
-"""Seconds after which no move can appear with a seq before a visible one (D9)."""
+"""Seconds after which no transition can appear with a seq before a visible one (D9)."""
 FRESH_FOR = 2.0
 """Seconds for which concurrent callers share a result."""
 
@@ -94,7 +94,7 @@ class ThroughputReads(Service):
         return rates_of(await self._store.log.list_ends(ENDS_LIMIT), running, now, self._namespace)
 
     def _settled(self, began: float, last: int) -> int:
-        """The seq up to which no further move can appear."""
+        """The seq up to which no further transition can appear."""
         if self._store.log.seqs_in_order:
             return last
         self._marks.append((began, last))
@@ -122,8 +122,8 @@ def _counted(minute: ThroughputMinute, tally: Tally) -> ThroughputMinute:
         minute,
         completed=minute.completed + tally.times * (tally.to_state == TaskState.COMPLETED),
         failed=minute.failed + tally.times * (tally.to_state == TaskState.FAILED),
-        retried=minute.retried + tally.times * (tally.move == "retry"),
-        taken_over=minute.taken_over + tally.times * (tally.move == "expire"),
+        retried=minute.retried + tally.times * (tally.transition == "retry"),
+        taken_over=minute.taken_over + tally.times * (tally.transition == "expire"),
         waited_for=max(minute.waited_for, tally.waited_for or 0),
     )
 

@@ -140,10 +140,10 @@ class Presence(Service):
                 gone.append(worker_id)
         return gone
 
-    def note_settled(self, worker_id: str, move: str) -> None:
+    def note_settled(self, worker_id: str, transition: str) -> None:
         """Count a settlement for the worker's next heartbeat."""
         if (worker := self._known.get(worker_id)) is not None:
-            worker.settled[move] += 1
+            worker.settled[transition] += 1
 
     def forget(self, worker_id: str) -> None:
         """Forget a worker that has left."""
@@ -378,31 +378,32 @@ class HeldWork(Service):
             self._emit(LeaseLost(task.id, task.name, reason, task.trace_id))
         return ClaimState(claim.task_id, claim.version, CANCELED if canceled else LOST, None, 0, cancel_requested=canceled)
 
-    async def _end(self, claim: Claim, outcome: Outcome, *moves: str) -> str | None:
-        """Settle the task under the claim, unless the claim has already made one of the moves; return the final state, if any."""
-        task = await self._find_held(claim, *moves)
-        return None if task is None else await self._finish(self._settle(task, claim, outcome, *moves))
+    async def _end(self, claim: Claim, outcome: Outcome, *transitions: str) -> str | None:
+        """Settle the task under the claim, unless the claim has already made one of the transitions; return the final state, if
+        any."""
+        task = await self._find_held(claim, *transitions)
+        return None if task is None else await self._finish(self._settle(task, claim, outcome, *transitions))
 
-    async def _settle(self, task: Task, claim: Claim, outcome: Outcome, *moves: str) -> str | None:
+    async def _settle(self, task: Task, claim: Claim, outcome: Outcome, *transitions: str) -> str | None:
         decided = decide(task, outcome, NO_RETRY, self._ids.random, self._core.payload_limit)
         settlement = settlement_of(decided)
         took = max(self._clock.now() - (task.claimed_at or 0), 0)
         sent_at = self._clock.monotonic()
         if (observe := self._telemetry.observe) is not None:
-            observe(AttemptEnded(task, settlement.move, took / 1000))
+            observe(AttemptEnded(task, settlement.transition, took / 1000))
         reach("settle.before_commit")
         answer = await self._settle_task(task, claim, decided, self._patience)
         reach("settle.after_commit")
         if observe is not None:
             done = answer.verdict is Verdict.DONE
-            observe(SettleAnswered(task.id, settlement.move, done, self._clock.monotonic() - sent_at))
+            observe(SettleAnswered(task.id, settlement.transition, done, self._clock.monotonic() - sent_at))
         if answer.verdict is not Verdict.DONE:
-            if await self._has_made(claim, moves):  # two identical requests at the same time
+            if await self._has_made(claim, transitions):  # two identical requests at the same time
                 return None
-            self._emit(ResultDropped(task.id, task.name, settlement.move, task.trace_id))
+            self._emit(ResultDropped(task.id, task.name, settlement.transition, task.trace_id))
             raise ClaimLost(claim.task_id, claim.version)
-        self._emit(TaskSettled.of(task, settlement.move, took, settlement.error))
-        self._presence.note_settled(claim.owner_id, settlement.move)
+        self._emit(TaskSettled.of(task, settlement.transition, took, settlement.error))
+        self._presence.note_settled(claim.owner_id, settlement.transition)
         return settlement.state if isinstance(settlement, Finish) else None
 
     async def _get_held(self, claim: Claim) -> Task:
@@ -410,20 +411,23 @@ class HeldWork(Service):
         assert task is not None
         return task
 
-    async def _find_held(self, claim: Claim, *moves: str) -> Task | None:
-        """Return the task held by the claim; None if this claim has already made one of the moves."""
+    async def _find_held(self, claim: Claim, *transitions: str) -> Task | None:
+        """Return the task held by the claim; None if this claim has already made one of the transitions."""
         task = await self._get_task(claim.task_id)
         if not task.finished and task.claim == claim:
             return task
-        if await self._has_made(claim, moves):
+        if await self._has_made(claim, transitions):
             return None
         raise ClaimLost(claim.task_id, claim.version)
 
-    async def _has_made(self, claim: Claim, moves: Sequence[str]) -> bool:
-        """Return whether this claim has made one of the moves."""
+    async def _has_made(self, claim: Claim, transitions: Sequence[str]) -> bool:
+        """Return whether this claim has made one of the transitions."""
         holder = (claim.version, claim.owner_id)
-        history = await self._store.log.list_moves(claim.task_id) if moves else []
-        return any((move.claim_version, move.actor) == holder and move.move in moves for move in history)
+        history = await self._store.log.list_transitions(claim.task_id) if transitions else []
+        return any(
+            (transition.claim_version, transition.actor) == holder and transition.transition in transitions
+            for transition in history
+        )
 
     async def _finish(self, work: Coroutine[Any, Any, T]) -> T:
         """Run the work to completion, even if its caller disconnects."""

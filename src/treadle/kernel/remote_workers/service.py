@@ -262,7 +262,7 @@ class RemoteWorkers(HeldWork):
         answer = await self._settle_task(task, task.claim, decided, self._patience)
         if answer.verdict is Verdict.DONE:
             settlement = settlement_of(decided)
-            self._emit(TaskSettled.of(task, settlement.move, 0.0, settlement.error))
+            self._emit(TaskSettled.of(task, settlement.transition, 0.0, settlement.error))
 
     async def _give_back(self, tasks: list[ClaimedTask]) -> None:
         """Release tasks that were claimed for a caller that has disconnected."""

@@ -46,7 +46,7 @@ from treadle.kernel.runs.decide import (
     left_behind,
     load_step,
     once,
-    repair_move,
+    repair_transition,
     rows_of,
     withdrawn,
 )
@@ -282,7 +282,7 @@ class Advancer(Service):
     async def offer(self, run_id: str, *events: Event, actor: str | None = None, repair: int | None = None) -> list[str]:
         """Advance the run by other events and by the contents of its inboxes; returns the reasons of ignored events.
 
-        With `repair`, the events restore missing parts of the run at that version, and a move in its log records it; raises
+        With `repair`, the events restore missing parts of the run at that version, and a transition in its log records it; raises
         `Stale` if the run is at another version. Raises `Refused` while the run is paused.
         """
         request = _Request(None, None, events, _future(), fresh=True, actor=actor, repair=repair)
@@ -405,7 +405,7 @@ class Advancer(Service):
             answer = Answer(Verdict.DONE)
             if batch[0].guard or tasks or rows:
                 if batch[0].repair is not None:
-                    rows = (*repair_move(cached.run, _done(batch[0], changes), batch[0].actor), *rows)
+                    rows = (*repair_transition(cached.run, _done(batch[0], changes), batch[0].actor), *rows)
                 reach("advance.before_commit")
                 answer = await self._submit(cached.run, batch, tasks, rows)
                 reach("advance.after_commit")

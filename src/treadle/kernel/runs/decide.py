@@ -12,7 +12,7 @@ from treadle.evaluator.records import NOT_STARTED, StepError, StepRow, status_of
 from treadle.evaluator.states import State, StepKind
 from treadle.kernel.functions.reads import shown_row
 from treadle.kernel.functions.steps import read_step
-from treadle.kernel.store.units import CancelRunTasks, Dismiss, Finish, MoveRun, PutBlob, PutInbox, PutSteps, Row
+from treadle.kernel.store.units import CancelRunTasks, Dismiss, Finish, PutBlob, PutInbox, PutSteps, Row, RunTransition
 from treadle.kernel.store.value_store import ValueStore, ref_json, small_text, unwrapped, wrapped
 from treadle.model.errors import UnreadableValue
 from treadle.model.ids import derived_id
@@ -157,7 +157,7 @@ def rows_of(
     if changes.again:
         payload = expand_payload(changes.again)
         tasks.append(advance_task(run, derived_id(run.id, f"advance/{run.version + 1}"), payload))
-    rows += _moves(run, changes, value_store, rows, actor)
+    rows += _transitions(run, changes, value_store, rows, actor)
     if changes.stopped and changes.error is not None:
         error = encode({"code": changes.error.type, "message": changes.error.text}, "error", VALUE_LIMIT)
         rows.append(CancelRunTasks(run.id, actor or "engine", error))
@@ -191,19 +191,19 @@ def once(rows: Iterable[Row]) -> tuple[Row, ...]:
     return tuple(unique)
 
 
-def _moves(run: Run, changes: Changes, value_store: ValueStore, rows: list[Row], actor: str | None) -> list[MoveRun]:
-    """The moves from the run's state to the one of the changes; a failed run makes its `retry` first."""
-    moves: list[MoveRun] = []
+def _transitions(run: Run, changes: Changes, value_store: ValueStore, rows: list[Row], actor: str | None) -> list[RunTransition]:
+    """The transitions from the run's state to the one of the changes; a failed run makes its `retry` first."""
+    transitions: list[RunTransition] = []
     state = run.state
     status = changes.status
     if status is None:
-        return moves
+        return transitions
     first = {RunState.PENDING.value: "start", RunState.FAILED.value: "retry"}.get(state)
     if first is not None:
-        moves.append(MoveRun(run.id, first, state, RunState.RUNNING, actor=actor))
+        transitions.append(RunTransition(run.id, first, state, RunState.RUNNING, actor=actor))
         state = RunState.RUNNING
     if status in _ENDS and state == RunState.RUNNING:
-        move = _ENDS[status]
+        transition = _ENDS[status]
         outputs = None
         if changes.outputs is not None:
             outputs, blobs = value_store.pack_known(changes.outputs, run.root_id, "outputs", VALUE_LIMIT)
@@ -214,28 +214,28 @@ def _moves(run: Run, changes: Changes, value_store: ValueStore, rows: list[Row],
             stopped = {"stopped": True} if changes.stopped else {}
             error = encode({"code": changes.error.type, "message": changes.error.text} | stopped, "error", VALUE_LIMIT)
             failed_step_id = changes.error.step_id or None
-        moves.append(
-            MoveRun(
+        transitions.append(
+            RunTransition(
                 run.id,
-                move,
+                transition,
                 state,
-                RUN.moves[(state, move)],
+                RUN.transitions[(state, transition)],
                 outputs=outputs,
                 error=error,
                 failed_step_id=failed_step_id,
                 data=error,
             )
         )
-    return moves
+    return transitions
 
 
-def repair_move(run: Run, events: Iterable[Event], actor: str | None) -> list[MoveRun]:
-    """The move that names the repaired steps and blocks; none without events."""
+def repair_transition(run: Run, events: Iterable[Event], actor: str | None) -> list[RunTransition]:
+    """The transition that names the repaired steps and blocks; none without events."""
     steps = [event.block_id if isinstance(event, Expand) else event.step_id for event in events if not isinstance(event, Started)]
     if not steps:
         return []
     data = encode({"steps": steps}, "data", VALUE_LIMIT)
-    return [MoveRun(run.id, "repair", run.state, RUN.moves[(run.state, "repair")], actor=actor, data=data)]
+    return [RunTransition(run.id, "repair", run.state, RUN.transitions[(run.state, "repair")], actor=actor, data=data)]
 
 
 def _step_task(run: Run, request: TaskRequest, value_store: ValueStore, rows: list[Row], preclaimed: Preclaimed | None) -> NewTask:

@@ -22,8 +22,8 @@ from treadle.kernel.functions.steps import Recorded
 from treadle.kernel.store.queries import OpenWork, StepTask
 from treadle.model.clock import as_text
 from treadle.model.runs import RANKS, Doing, Run, Step, words
-from treadle.model.states import HELD_MOVES, RUN, Hold, RunState, StepState, TaskState
-from treadle.model.tasks import Move, Task
+from treadle.model.states import HELD_TRANSITIONS, RUN, Hold, RunState, StepState, TaskState
+from treadle.model.tasks import Task, Transition
 from treadle.model.values import arguments_text
 
 ENDED = (StepState.COMPLETED, StepState.FAILED, StepState.CANCELED)
@@ -63,10 +63,10 @@ class RunWork:
     gaps: tuple[tuple[int, int], ...] = ()
 
     @classmethod
-    def of(cls, run: Run, own: Task | None, moves: Sequence[Move]) -> RunWork:
-        """`own` is the claimed task of a function's run, and `moves` are those of the run itself."""
+    def of(cls, run: Run, own: Task | None, transitions: Sequence[Transition]) -> RunWork:
+        """`own` is the claimed task of a function's run, and `transitions` are those of the run itself."""
         executing = {} if own is None else {step.id: step for step in read_steps(own)}
-        return cls(run, {}, executing, None if own is None else own.owner_id, _gaps(moves))
+        return cls(run, {}, executing, None if own is None else own.owner_id, _gaps(transitions))
 
     def at(self, tasks: Sequence[StepTask]) -> RunWork:
         """The same with these live tasks."""
@@ -94,7 +94,7 @@ class RunWork:
     def finish(self, shown: ShownStep, task: Task) -> ShownStep:
         """The ended step with the times of its finished task: those of the last attempt, if the task ended with one."""
         began_at, ended_at = shown.began_at, task.finished_at
-        if task.claimed_at is not None and task.from_state == TaskState.PENDING and task.move in ("succeed", "fail"):
+        if task.claimed_at is not None and task.from_state == TaskState.PENDING and task.transition in ("succeed", "fail"):
             began_at = task.claimed_at
         took_for = self._took(began_at, ended_at)
         return ShownStep(
@@ -136,14 +136,14 @@ def worked_for(began_at: int, ended_at: int, gaps: Sequence[tuple[int, int]]) ->
     return max(ended_at - began_at - lost, 0)
 
 
-def _gaps(moves: Sequence[Move]) -> tuple[tuple[int, int], ...]:
+def _gaps(transitions: Sequence[Transition]) -> tuple[tuple[int, int], ...]:
     """The times between an end of the run and the retry that continued it."""
-    return tuple((end.at, again.at) for end, again in pairwise(moves) if end.to_state in RUN.final)
+    return tuple((end.at, again.at) for end, again in pairwise(transitions) if end.to_state in RUN.final)
 
 
-def took_for(run: Run, moves: Sequence[Move]) -> int | None:
+def took_for(run: Run, transitions: Sequence[Transition]) -> int | None:
     """The duration of a finished run, without the time between its failures and their retries."""
-    return None if run.finished_at is None else worked_for(run.created_at, run.finished_at, _gaps(moves))
+    return None if run.finished_at is None else worked_for(run.created_at, run.finished_at, _gaps(transitions))
 
 
 def activity_of(run: Run, work: Sequence[OpenWork]) -> Activity | None:
@@ -213,30 +213,30 @@ def _held(task: Task) -> str:
 _AWAITING: dict[str, SpanKind] = {TaskState.AWAITING_EXTERNAL: "outside", TaskState.AWAITING_APPROVAL: "approval"}
 
 
-def needs_moves(task: Task) -> bool:
+def needs_transitions(task: Task) -> bool:
     """Whether the task's row alone is not enough."""
     return task.version > (1 if task.finished else 0)
 
 
-def spans(task: Task, moves: Sequence[Move] = ()) -> list[TimeSpan]:
-    """The spans of a task in order; `moves` are required if `needs_moves` is true."""
+def spans(task: Task, transitions: Sequence[Transition] = ()) -> list[TimeSpan]:
+    """The spans of a task in order; `transitions` are required if `needs_transitions` is true."""
     time_spans: list[TimeSpan] = []
     at = task.created_at
-    for move in moves if needs_moves(task) else ():
-        time_spans += _spans_until(task, at, move.from_state, move.move, move.at)
-        at = move.at
-    if not needs_moves(task) and task.finished_at is not None:
-        time_spans += _spans_until(task, at, task.from_state or TaskState.PENDING, task.move or "", task.finished_at)
+    for transition in transitions if needs_transitions(task) else ():
+        time_spans += _spans_until(task, at, transition.from_state, transition.transition, transition.at)
+        at = transition.at
+    if not needs_transitions(task) and task.finished_at is not None:
+        time_spans += _spans_until(task, at, task.from_state or TaskState.PENDING, task.transition or "", task.finished_at)
     elif not task.finished:
         time_spans += _spans_until(task, at, task.state, "" if task.owner_id is None else "held", None)
     return [span for span in time_spans if span.kind != "waiting" or span.ended_at is None or span.ended_at > span.began_at]
 
 
-def _spans_until(task: Task, began_at: int, state: str, move: str, ended_at: int | None) -> list[TimeSpan]:
-    """The span between two moves."""
+def _spans_until(task: Task, began_at: int, state: str, transition: str, ended_at: int | None) -> list[TimeSpan]:
+    """The span between two transitions."""
     if state in _AWAITING:
         return [_span(_AWAITING[state], began_at, ended_at)]
-    if move not in HELD_MOVES and move != "held":
+    if transition not in HELD_TRANSITIONS and transition != "held":
         return [_span("waiting", began_at, ended_at)]
     claimed_at = task.claimed_at
     if claimed_at is not None and began_at <= claimed_at and (ended_at is None or claimed_at <= ended_at):

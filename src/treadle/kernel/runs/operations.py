@@ -27,12 +27,12 @@ from treadle.api.runs import (
     RunDetail,
     RunFilter,
     RunLogPage,
-    RunMoves,
     RunOutputs,
     RunPage,
     RunRefusal,
     RunsApi,
     RunStarted,
+    RunTransitions,
     RunUsage,
     SignalSent,
     Takeover,
@@ -44,7 +44,7 @@ from treadle.kernel.core import Core, Service
 from treadle.kernel.functions.operations import FunctionRuns
 from treadle.kernel.functions.service import Functions
 from treadle.kernel.queue.why import shown_server_state
-from treadle.kernel.reads.records import move_record, why_run
+from treadle.kernel.reads.records import transition_record, why_run
 from treadle.kernel.runs.flows import Flows, check_inputs, find_workflow, missing_handlers, needed_handlers, pairs
 from treadle.kernel.runs.reads import RunReads
 from treadle.kernel.runs.records import StartedRun
@@ -57,7 +57,16 @@ from treadle.kernel.store.value_store import ValueLost
 from treadle.kernel.tasks.records import TaskRecords
 from treadle.model.access import OPEN, Access
 from treadle.model.conversion import plain_object
-from treadle.model.errors import Contended, IllegalMove, InvalidInput, NotFound, Refused, RunCanceled, RunFailed, UnreadableValue
+from treadle.model.errors import (
+    Contended,
+    IllegalTransition,
+    InvalidInput,
+    NotFound,
+    Refused,
+    RunCanceled,
+    RunFailed,
+    UnreadableValue,
+)
 from treadle.model.names import is_function
 from treadle.model.runs import Doing
 from treadle.model.runs import Run as StoredRun
@@ -222,7 +231,7 @@ class RunOperations(Service, RunsApi):
             try:
                 await actions[action](run.id, actor=actor)
                 result.done.append(run.id)
-            except (Contended, IllegalMove, NotFound, Refused) as error:
+            except (Contended, IllegalTransition, NotFound, Refused) as error:
                 result.refused.append(RunRefusal(run.id, error.code, str(error)))
         return replace(result, matched=matched, next_before=cursor)
 
@@ -333,9 +342,9 @@ class RunOperations(Service, RunsApi):
             why=reason.text,
         )
 
-    async def moves(self, run_id: str, *, access: Access = OPEN) -> RunMoves:
+    async def transitions(self, run_id: str, *, access: Access = OPEN) -> RunTransitions:
         run = await self._reads.get_visible(run_id, access)
-        return RunMoves(run.id, [move_record(move) for move in await self._reads.list_moves(run.id)])
+        return RunTransitions(run.id, [transition_record(transition) for transition in await self._reads.list_transitions(run.id)])
 
     async def logs(
         self, run_id: str, *, limit: int = 200, before: int | None = None, after: int | None = None, access: Access = OPEN
@@ -423,7 +432,7 @@ class RunOperations(Service, RunsApi):
     async def resume(self, run_id: str, *, actor: str = "operator", access: Access = OPEN) -> Run:
         run = await self._reads.get_current((await self._reads.get_visible(run_id, access)).id)
         if run.finished:
-            raise IllegalMove("run", run.id, run.state, "resume", RUN.possible(run.state))
+            raise IllegalTransition("run", run.id, run.state, "resume", RUN.possible(run.state))
         return await self.show(Run, await self._runs.resume(run.id, actor=actor))
 
     async def cancel(self, run_id: str, *, reason: str | None = None, force: bool = False, actor: str = "operator") -> Run:
@@ -490,11 +499,16 @@ class FunctionOperations(FunctionsApi):
 
 
 async def _takeovers(reads: RunReads, run_id: str) -> list[Takeover]:
-    takeovers = [(move, task or StoredTask(id=move.entity_id, lane_id=0)) for move, task in await reads.list_takeovers(run_id)]
+    takeovers = [
+        (transition, task or StoredTask(id=transition.entity_id, lane_id=0))
+        for transition, task in await reads.list_takeovers(run_id)
+    ]
     paths = await reads.list_paths(run_id, [task.step_id for _, task in takeovers])
     return [
-        Takeover(Instant.of(move.at), task.id, task.name or None, task.step_id, paths.get(task.step_id or ""), move.actor)
-        for move, task in takeovers
+        Takeover(
+            Instant.of(transition.at), task.id, task.name or None, task.step_id, paths.get(task.step_id or ""), transition.actor
+        )
+        for transition, task in takeovers
     ]
 
 

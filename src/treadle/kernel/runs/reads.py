@@ -25,7 +25,7 @@ from treadle.model.ids import Ref, parse_id
 from treadle.model.names import ADVANCE, FUNCTION, is_function
 from treadle.model.runs import RANKS, STOPPED_AT_LIMIT, Doing, Run, Step, depth_first
 from treadle.model.states import SHOWN_LIVE_STATES, Hold, RunState, StepState, TaskState
-from treadle.model.tasks import LogLine, Move, Server, Task
+from treadle.model.tasks import LogLine, Server, Task, Transition
 from treadle.model.usage import Budget, Usage
 from treadle.model.values import decode
 
@@ -44,8 +44,8 @@ _NEEDS_HELP = ("paused", "stuck", "not_advanced")
 """Reasons of a run whose remedy comes first, even if it will fail."""
 _TAKEOVERS = 20
 """Number of takeovers that a run shows."""
-_PLAIN_MOVES = 2
-"""Moves of a run that starts and ends; one with more may have been retried."""
+_PLAIN_TRANSITIONS = 2
+"""Transitions of a run that starts and ends; one with more may have been retried."""
 
 
 class RunReads(Service):
@@ -118,18 +118,23 @@ class RunReads(Service):
 
     async def times(self, runs: Sequence[Run]) -> dict[str, int]:
         """The durations of the finished ones of the runs, by id, without the time between a failure and its retry."""
-        moves: dict[str, list[Move]] = {}
-        moved = [run.id for run in runs if run.finished and run.moves > _PLAIN_MOVES]
-        for move in await self._store.log.list_moves(*moved) if moved else ():
-            moves.setdefault(move.entity_id, []).append(move)
-        durations = {run.id: took_for(run, moves.get(run.id, ())) for run in runs}
+        transitions: dict[str, list[Transition]] = {}
+        moved = [run.id for run in runs if run.finished and run.transitions > _PLAIN_TRANSITIONS]
+        for transition in await self._store.log.list_transitions(*moved) if moved else ():
+            transitions.setdefault(transition.entity_id, []).append(transition)
+        durations = {run.id: took_for(run, transitions.get(run.id, ())) for run in runs}
         return {run_id: took for run_id, took in durations.items() if took is not None}
 
-    async def list_takeovers(self, run_id: Ref) -> list[tuple[Move, Task | None]]:
+    async def list_takeovers(self, run_id: Ref) -> list[tuple[Transition, Task | None]]:
         """The last times that a worker lost a task of the run, oldest first, each with the task while it is kept."""
-        moves = await self._store.log.list_takeovers(await find_id(self._store, self._namespace, "run", run_id), _TAKEOVERS)
-        tasks = {task.id: task for task in (await self._store.tasks.find_many([move.entity_id for move in moves]) if moves else ())}
-        return [(move, tasks.get(move.entity_id)) for move in moves]
+        transitions = await self._store.log.list_takeovers(await find_id(self._store, self._namespace, "run", run_id), _TAKEOVERS)
+        tasks = {
+            task.id: task
+            for task in (
+                await self._store.tasks.find_many([transition.entity_id for transition in transitions]) if transitions else ()
+            )
+        }
+        return [(transition, tasks.get(transition.entity_id)) for transition in transitions]
 
     def runs_like(
         self,
@@ -168,9 +173,9 @@ class RunReads(Service):
             doing=None if doing is None else RANKS[Doing(doing)],
         )
 
-    async def list_moves(self, run_id: Ref) -> list[Move]:
-        """The moves of the run itself, in order."""
-        return await self._store.log.list_moves((await self.get_run(run_id)).id)
+    async def list_transitions(self, run_id: Ref) -> list[Transition]:
+        """The transitions of the run itself, in order."""
+        return await self._store.log.list_transitions((await self.get_run(run_id)).id)
 
     async def list_paths(self, run_id: Ref, step_ids: Iterable[str | None]) -> dict[str, str]:
         """The paths of these steps of the run, by id."""
@@ -202,8 +207,8 @@ class RunReads(Service):
         own = []
         if is_function(run.flow_id) and not run.finished:
             own = await self._store.tasks.list_matching(TaskFilter(kind=FUNCTION, run_id=run.id, held=True), 1)
-        moves = await self._store.log.list_moves(run.id) if run.moves > _PLAIN_MOVES else ()
-        return RunWork.of(run, own[0] if own else None, moves)
+        transitions = await self._store.log.list_transitions(run.id) if run.transitions > _PLAIN_TRANSITIONS else ()
+        return RunWork.of(run, own[0] if own else None, transitions)
 
     async def work_at(self, work: RunWork, statuses: Mapping[str, StepState]) -> RunWork:
         """The same with the live tasks of these steps, by which those that have not ended are shown."""

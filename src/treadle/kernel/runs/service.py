@@ -40,11 +40,11 @@ from treadle.kernel.store.units import (
     Dismiss,
     Finish,
     HoldRun,
-    MoveRun,
     PutFlow,
     PutRun,
     Row,
     RunGuard,
+    RunTransition,
     Seen,
     Unit,
     Verdict,
@@ -54,7 +54,7 @@ from treadle.lang import Program
 from treadle.lang.nodes import Facet, Step
 from treadle.model.clock import Duration, milliseconds
 from treadle.model.errors import (
-    IllegalMove,
+    IllegalTransition,
     InvalidInput,
     Refused,
     UnreadableValue,
@@ -337,7 +337,7 @@ class Runs(RunRepairs):
             return await functions.retry(run_id, step_id, actor=actor)
         run = await self.get_run(run_id)
         if run.state not in (RunState.FAILED, RunState.RUNNING):
-            raise IllegalMove("run", run.id, run.state, "retry", RUN.possible(run.state))
+            raise IllegalTransition("run", run.id, run.state, "retry", RUN.possible(run.state))
         row = await self.get_step(run.id, step_id or RunRef(id=run.id, workflow=run.workflow).root_id)
         if (await self._flows.program(run.flow_id)).find_node(row.statement_id) is None:
             raise Refused(f"The steps of the run {run.id} are not those of its flow (it was imported): rerun it.")
@@ -453,14 +453,14 @@ class Runs(RunRepairs):
     async def _operate(
         self,
         run_id: Ref,
-        move: str,
+        transition: str,
         actor: str,
         rows: Callable[[Run], tuple[Row, ...]],
         *,
         error: str | None = None,
         unless: tuple[str, ...] = (),
     ) -> Run:
-        """Apply an operator's move to the run, guarded by its state and not its version, so that concurrent advances do not
+        """Apply an operator's transition to the run, guarded by its state and not its version, so that concurrent advances do not
         disturb it.
         """
         run_id = await find_id(self._store, self._namespace, "run", run_id)
@@ -469,10 +469,10 @@ class Runs(RunRepairs):
             run = await self.get_run(run_id)
             if run.state in unless:
                 return run
-            target = RUN.target(run.state, move)
+            target = RUN.target(run.state, transition)
             if target is None:
-                raise IllegalMove("run", run.id, run.state, move, RUN.possible(run.state))
-            moved = MoveRun(run.id, move, run.state, target, actor=actor, outputs=run.outputs, error=error, data=error)
+                raise IllegalTransition("run", run.id, run.state, transition, RUN.possible(run.state))
+            moved = RunTransition(run.id, transition, run.state, target, actor=actor, outputs=run.outputs, error=error, data=error)
             after, closed = await self._advancer.early_end(run) if target == RunState.CANCELED else ((), ())
             unit = Unit(run=RunGuard(run.id, None), tasks=after, rows=(moved, *rows(run), *closed))
             try:
@@ -483,7 +483,7 @@ class Runs(RunRepairs):
                 listener(run.id)
             return await self.get_run(run_id)
 
-        return await self._committer.transact(attempt, f"{move} the run {run_id}")
+        return await self._committer.transact(attempt, f"{transition} the run {run_id}")
 
     # a waiting step
 
@@ -499,8 +499,8 @@ class Runs(RunRepairs):
         """Complete a waiting event step, regardless of the holder of its task; returns False without changes if it already has
         a result.
 
-        Raises `IllegalMove` for a step that never waits for a handler, and `InvalidInput` for a result that does not match the
-        declaration of its facet, unless `lenient`.
+        Raises `IllegalTransition` for a step that never waits for a handler, and `InvalidInput` for a result that does not match
+        the declaration of its facet, unless `lenient`.
         """
         if result is not None and not isinstance(result, Mapping):
             raise InvalidInput(f"A result is a dict (a JSON object), not {type(result).__name__}.")
@@ -524,22 +524,24 @@ class Runs(RunRepairs):
             return False
         return not await self._advancer.offer(row.run_id, Updated(row.id, dict(partial)))
 
-    async def _find_waiting(self, row: StepRow, move: str) -> tuple[Program, Facet] | None:
+    async def _find_waiting(self, row: StepRow, transition: str) -> tuple[Program, Facet] | None:
         """The program and the facet of an event step that waits for its handler, or None; raises for steps that never do."""
         program = None if row.facet is None else await self._flows.program((await self._get_run(row.run_id)).flow_id)
         facet = None if program is None else program.find_facet(row.facet or "")
         if program is None or facet is None or not facet.is_event or not row.is_step:
-            raise IllegalMove("step", row.path, f"not an event step (it is in {row.state})", move)
+            raise IllegalTransition("step", row.path, f"not an event step (it is in {row.state})", transition)
         if row.state in (State.FACET_SCRIPTS_BEGIN, State.MIXIN_BLOCKS_CONTINUE):
-            raise IllegalMove("step", row.path, f"not waiting for its handler yet (it is in {row.state})", move, ("wait",))
+            raise IllegalTransition(
+                "step", row.path, f"not waiting for its handler yet (it is in {row.state})", transition, ("wait",)
+            )
         return (program, facet) if row.state is State.EVENT_TRANSMIT else None
 
     async def _end_step(
-        self, run_id: Ref, step_id: str, move: str, finish: Finish, checked: Mapping[str, Json] | None = None
+        self, run_id: Ref, step_id: str, transition: str, finish: Finish, checked: Mapping[str, Json] | None = None
     ) -> bool:
         async def attempt() -> bool:
             row = await self.get_step(run_id, step_id)
-            waiting = await self._find_waiting(row, move)
+            waiting = await self._find_waiting(row, transition)
             task = None if row.task_id is None else await self._store.tasks.find(row.task_id)
             if waiting is None or task is None or task.finished:
                 return False
@@ -556,7 +558,7 @@ class Runs(RunRepairs):
                 raise Stale
             return True
 
-        return await self._committer.transact(attempt, f"{move} the step {step_id}")
+        return await self._committer.transact(attempt, f"{transition} the step {step_id}")
 
     # questions to running functions; each call reaches the current run of the chain
 

@@ -38,7 +38,7 @@ from treadle.kernel.functions.reads import FunctionStepRow
 from treadle.kernel.functions.service import Functions
 from treadle.kernel.functions.steps import HIDDEN, is_after, is_finished
 from treadle.kernel.runs.decide import show_step, statement_of
-from treadle.kernel.runs.display import RunWork, ShownStep, needs_moves, spans
+from treadle.kernel.runs.display import RunWork, ShownStep, needs_transitions, spans
 from treadle.kernel.runs.flows import Flows, check_result, declared_returns
 from treadle.kernel.runs.reads import RunReads, in_order
 from treadle.kernel.runs.service import Runs
@@ -48,7 +48,7 @@ from treadle.lang.nodes import Block, Facet
 from treadle.lang.nodes import Step as ProgramStep
 from treadle.lang.program import Program
 from treadle.model.access import OPEN, Access
-from treadle.model.errors import IllegalMove, InvalidInput, Refused, RunNotFound, TaskNotFound, UnreadableValue, not_found
+from treadle.model.errors import IllegalTransition, InvalidInput, Refused, RunNotFound, TaskNotFound, UnreadableValue, not_found
 from treadle.model.ids import parse_id
 from treadle.model.names import is_function
 from treadle.model.runs import Run, depth_first
@@ -195,7 +195,7 @@ class StepReads(RunReads):
     async def _spans(self, task: Task | None) -> list[TimeSpan]:
         if task is None:
             return []
-        return spans(task, await self._store.log.list_moves(task.id) if needs_moves(task) else ())
+        return spans(task, await self._store.log.list_transitions(task.id) if needs_transitions(task) else ())
 
     async def count_by_statement(self, run: Run) -> dict[str, NodeCounts]:
         """The rows of each program node; empty for a run over `SORTED_LIMIT`."""
@@ -481,7 +481,7 @@ class StepOperations(Service, StepsApi):
         if not run.finished and run.state != RunState.PAUSED:
             try:
                 held = (await self._runs.pause(run.id, actor=actor)).state == RunState.PAUSED
-            except IllegalMove:  # it has ended
+            except IllegalTransition:  # it has ended
                 pass
         digest = sha256(encode(None if result is None else dict(result)).encode()).hexdigest()[:16]
         try:

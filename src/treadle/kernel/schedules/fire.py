@@ -120,7 +120,7 @@ class Firer(Turns[Schedules]):
             record.id,
             record.version,
             self.triggers.save(new),
-            move="finish" if over else None,
+            transition="finish" if over else None,
             from_state=ACTIVE if over else None,
             to_state=MACHINE.target(ACTIVE, "finish") if over else None,
             ended=over,

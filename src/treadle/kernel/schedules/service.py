@@ -18,14 +18,14 @@ from treadle.api.schedules import (
     Backfilled,
     DueTicks,
     Schedule,
-    ScheduleMoves,
     SchedulePage,
     SchedulePreview,
     ScheduleTime,
+    ScheduleTransitions,
     Started,
 )
 from treadle.api.wire import Instant, record_of
-from treadle.kernel.reads.records import move_record
+from treadle.kernel.reads.records import transition_record
 from treadle.kernel.schedules.decide import Due, decide, jitter_of, tick_id
 from treadle.kernel.schedules.options import begin, check_options, edit_body, make_body, redefine
 from treadle.kernel.schedules.ticks import Calendar, find_zone, make_calendar, ticks_after
@@ -175,7 +175,7 @@ class Schedules(Triggers[ScheduleBody, Schedule]):
 
         async def attempt() -> list[model.Started]:
             record = await self.get_record(schedule_id)
-            self.check_move(record, "fire")
+            self.check_transition(record, "fire")
             body = self.load(record)
             now = await self._store.now()
             wanted = starts
@@ -219,10 +219,12 @@ class Schedules(Triggers[ScheduleBody, Schedule]):
         page, cursor = await self._page(every, limit, before)
         return SchedulePage(page, next_before=cursor)
 
-    async def moves(self, name: str) -> ScheduleMoves:
-        """Return its moves, oldest first."""
+    async def transitions(self, name: str) -> ScheduleTransitions:
+        """Return its transitions, oldest first."""
         record = await self.get_record(name)
-        return ScheduleMoves([move_record(move) for move in await self._store.log.list_moves(record.id)])
+        return ScheduleTransitions(
+            [transition_record(transition) for transition in await self._store.log.list_transitions(record.id)]
+        )
 
     async def preview(self, name: str, count: int = 10) -> SchedulePreview:
         """Return the upcoming actions of the schedule: due ticks that fire now or one after another, and the next ticks."""

@@ -21,11 +21,11 @@ import msgspec
 from treadle.kernel.store.ports import LATER, STREAM, Store
 from treadle.kernel.store.process import reach
 from treadle.kernel.store.records import PutOutcome
-from treadle.kernel.store.units import DONE, DOUBTFUL_MOVES, Answer, Finish, Park, Revive, Row, Seen, Unit, Verdict
+from treadle.kernel.store.units import DONE, DOUBTFUL_TRANSITIONS, Answer, Finish, Park, Revive, Row, Seen, Unit, Verdict
 from treadle.kernel.telemetry.events import Emit, LoopError, StoreBack, StoreTrouble, log_event
 from treadle.kernel.telemetry.observer import TasksStored, telemetry_of, timed
 from treadle.model.clock import Clock
-from treadle.model.errors import Contended, IllegalMove, StoreError, StoreOverloaded, StoreTimeout, StoreUnavailable
+from treadle.model.errors import Contended, IllegalTransition, StoreError, StoreOverloaded, StoreTimeout, StoreUnavailable
 from treadle.model.retry import STORE_BACKOFF
 from treadle.model.tasks import Claim, NewTask
 
@@ -190,12 +190,12 @@ class Committer:
     async def commit(self, unit: Unit, patience: float | None = None) -> Answer:
         """Commit an operator's unit and return its answer; raises `Stale` unless the verdict is `done`.
 
-        A move that has become illegal since the attempt read the run is stale, too.
+        A transition that has become illegal since the attempt read the run is stale, too.
         """
         reach("operate.before_commit")
         try:
             answer = await self.submit(unit, patience)
-        except IllegalMove as error:
+        except IllegalTransition as error:
             raise Stale from error
         reach("operate.after_commit")
         if answer.verdict is not Verdict.DONE:
@@ -455,7 +455,7 @@ def _first_delay(unit: Unit) -> int:
 
 def _ends_effect(unit: Unit, effects: Collection[str]) -> bool:
     """Whether the unit ends the claim of a task whose effect begins in the same batch: the store must see it begun before."""
-    ends = isinstance(unit.settlement, Finish | Park) and unit.settlement.move in DOUBTFUL_MOVES
+    ends = isinstance(unit.settlement, Finish | Park) and unit.settlement.transition in DOUBTFUL_TRANSITIONS
     return ends and unit.guard is not None and unit.guard.task_id in effects
 
 

@@ -211,7 +211,9 @@ async def check_task_repeat(store: Store, value_store: ValueStore, task: NewTask
     stored = await store.tasks.find(owner_id)
     if stored is None or is_same_request(value_store, stored, task):
         return
-    if stored.lane == task.lane and any(move.move == "requeue" for move in await store.log.list_moves(owner_id)):
+    if stored.lane == task.lane and any(
+        transition.transition == "requeue" for transition in await store.log.list_transitions(owner_id)
+    ):
         return
     raise IdempotencyKeyReused(task.idempotency_key or "", "task", owner_id)
 

@@ -237,7 +237,7 @@ class RetentionStore(Protocol):
         """Remove expired keys, silent servers, and old records that belong to no tree; return the number of each.
 
         Removes up to `limit` expired idempotency keys, servers without a heartbeat for `keep_servers_for`, and up to
-        `limit` records, with their moves, that ended `keep_records_for` ago.
+        `limit` records, with their transitions, that ended `keep_records_for` ago.
         """
 
     async def compact(self, *, whole: bool = False, tight: bool = False) -> int:

@@ -25,7 +25,6 @@ from treadle.kernel.store.queries import (
     FailedRun,
     History,
     LaneDepth,
-    MoveEvent,
     OpenWork,
     Place,
     Renewal,
@@ -34,6 +33,7 @@ from treadle.kernel.store.queries import (
     Tally,
     TaskEnd,
     TaskFilter,
+    TransitionEvent,
     TreeTask,
     Woken,
 )
@@ -42,7 +42,7 @@ from treadle.kernel.store.units import Answer, Unit
 from treadle.model.names import Lane
 from treadle.model.records import EffectOutcome, Message, Record, RecordItem, Stream, StreamChunk
 from treadle.model.runs import Flow, FlowVersion, Run, Step
-from treadle.model.tasks import LogLine, Move, Task
+from treadle.model.tasks import LogLine, Task, Transition
 
 T = TypeVar("T")
 
@@ -90,7 +90,7 @@ class TaskStore(Protocol):
         """Make up to `limit` tasks with a past `wake_at` ready: a sleep, backoff or delay is over, or a lease expired.
 
         An expired lease counts as a takeover, raises `attempt` if the task was executing (state pending), and logs a
-        move `expire`. The claim version stays, so the former holder cannot settle (no owner matches) and cannot be
+        transition `expire`. The claim version stays, so the former holder cannot settle (no owner matches) and cannot be
         mistaken for the next one. With `expire_leases` false, the call leaves owned tasks alone and reports them in
         `overdue` (D6). Concurrent callers never wake the same task twice. With `find_ready`, the call also reports in `ready`
         whether any task was ready before it, also one of a paused lane: the signal of that task may have been lost.
@@ -294,15 +294,16 @@ class RecordStore(Protocol):
 
 
 class LogStore(Protocol):
-    """Moves, numbered by seq, and log lines."""
+    """Transitions, numbered by seq, and log lines."""
 
     seqs_in_order: bool
-    """Whether moves are committed in the order of their seqs."""
+    """Whether transitions are committed in the order of their seqs."""
 
-    async def list_moves(self, *entity_ids: str) -> list[Move]:
-        """Return the moves of these entities, in order of entity and version; the end of a finished task is the last of them."""
+    async def list_transitions(self, *entity_ids: str) -> list[Transition]:
+        """Return the transitions of these entities, in order of entity and version; the end of a finished task is the last of
+        them."""
 
-    async def list_takeovers(self, run_id: str, limit: int) -> list[Move]:
+    async def list_takeovers(self, run_id: str, limit: int) -> list[Transition]:
         """Return the last `limit` expiries of leases on tasks of the run, oldest first; the actor is the owner that lost one."""
 
     async def list_histories(self, after_id: str | None, limit: int) -> list[History]:
@@ -311,20 +312,20 @@ class LogStore(Protocol):
         Each history is read at one instant.
         """
 
-    async def list_events(self, after_seq: int, until_seq: int, limit: int) -> list[MoveEvent]:
-        """Return up to `limit` moves with a seq above `after_seq` and up to `until_seq`, in order, read at one instant.
+    async def list_events(self, after_seq: int, until_seq: int, limit: int) -> list[TransitionEvent]:
+        """Return up to `limit` transitions with a seq above `after_seq` and up to `until_seq`, in order, read at one instant.
 
-        If `seqs_in_order`, every move before a returned one is visible too. Otherwise one may appear up to 15 s later
+        If `seqs_in_order`, every transition before a returned one is visible too. Otherwise one may appear up to 15 s later
         (D9). Gaps in the numbers are normal.
         """
 
     async def find_last_seq(self) -> int:
-        """Return the last seq assigned to a move, committed or not."""
+        """Return the last seq assigned to a transition, committed or not."""
 
     async def tally(self, after_seq: int, until_seq: int) -> list[Tally]:
-        """Count the moves of tasks by minute, among the moves with a seq above `after_seq` and up to `until_seq`.
+        """Count the transitions of tasks by minute, among the transitions with a seq above `after_seq` and up to `until_seq`.
 
-        Reads all of these moves, so callers bound the range. Excludes moves of pruned tasks.
+        Reads all of these transitions, so callers bound the range. Excludes transitions of pruned tasks.
         """
 
     async def list_ends(self, limit: int) -> list[TaskEnd]:

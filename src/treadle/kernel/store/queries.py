@@ -14,7 +14,7 @@ from treadle.kernel.store.units import Seen
 from treadle.model.clock import LATEST_AT
 from treadle.model.names import Lane
 from treadle.model.runs import Doing
-from treadle.model.tasks import Claim, Move, Task
+from treadle.model.tasks import Claim, Task, Transition
 
 # --- reads ---
 
@@ -95,23 +95,23 @@ class Sighting(msgspec.Struct, frozen=True):
 
 
 class History(msgspec.Struct, frozen=True):
-    """All moves of one entity, and the state and version of its row, for `verify`."""
+    """All transitions of one entity, and the state and version of its row, for `verify`."""
 
     entity: str
     entity_id: str
     state: str
     version: int
-    moves: tuple[Move, ...]
+    transitions: tuple[Transition, ...]
 
 
 class Tally(NamedTuple):
-    """The number of times tasks of one kind made one move within one minute."""
+    """The number of times tasks of one kind made one transition within one minute."""
 
     namespace: str
     kind: str
     minute_at: int
     """The start of the minute."""
-    move: str
+    transition: str
     to_state: str
     times: int
     waited_for: int | None
@@ -130,11 +130,11 @@ class TaskEnd(NamedTuple):
     """When the attempt that ended it began, or a function's run was created; None if a task did not end with an attempt."""
 
 
-class MoveEvent(msgspec.Struct, frozen=True):
-    """A move, and the namespace of its entity."""
+class TransitionEvent(msgspec.Struct, frozen=True):
+    """A transition, and the namespace of its entity."""
 
     namespace: str | None
-    move: Move
+    transition: Transition
 
 
 class TaskFilter(msgspec.Struct, frozen=True):
@@ -312,7 +312,7 @@ class Pruned(msgspec.Struct, frozen=True):
 
     trees: int = 0
     tasks: int = 0
-    moves: int = 0
+    transitions: int = 0
     lines: int = 0
     runs: int = 0
     steps: int = 0

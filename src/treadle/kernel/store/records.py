@@ -30,7 +30,7 @@ def unreadable(record: Record, error: TreadleError) -> UnreadableValue:
 
 
 class PutRecord(msgspec.Struct, frozen=True):
-    """Insert a new record, at version 0 and with 0 moves.
+    """Insert a new record, at version 0 and with 0 transitions.
 
     If the id exists, the unit was sent before, and the store writes nothing of it. If a live record of the entity has the
     same name, the store writes nothing of the unit either, and `existing` names that record.
@@ -42,14 +42,14 @@ class PutRecord(msgspec.Struct, frozen=True):
 class ChangeRecord(msgspec.Struct, frozen=True):
     """Replace the body of a record that is still at `version`, and raise its version; otherwise the unit is `deferred`.
 
-    With a `move`, the record makes that move, with a row in the log. `ended` means that `to_state` is final. `task_id`, if
-    given, replaces the task that the record refers to.
+    With a `transition`, the record makes that transition, with a row in the log. `ended` means that `to_state` is final. `task_id`,
+    if given, replaces the task that the record refers to.
     """
 
     record_id: str
     version: int
     body: str
-    move: str | None = None
+    transition: str | None = None
     from_state: str | None = None
     to_state: str | None = None
     ended: bool = False
@@ -94,7 +94,8 @@ class PutOutcome(msgspec.Struct, frozen=True):
     """Record the outcome of an effect; a resolved outcome never changes again. `doubted`: it is unknown from now on.
 
     An effect that is in progress when its claim ends otherwise (expiry, cancellation, release, retry, failure) becomes unknown
-    with it: the store logs the move `tool_call.unknown` of its task before the move that ends the claim, and sets `unknown_at`.
+    with it: the store logs the transition `tool_call.unknown` of its task before the transition that ends the claim, and sets
+    `unknown_at`.
     """
 
     outcome: EffectOutcome

@@ -1,6 +1,6 @@
 """Retention: finished work is kept for a while, then its whole tree is removed, about a thousand rows per transaction.
 
-A tree is everything with one `root_id`: a task alone, or a run with its steps, tasks, moves, lines, records and large
+A tree is everything with one `root_id`: a task alone, or a run with its steps, tasks, transitions, lines, records and large
 values. A tree is removed only when nothing in it is live and the retention time of all its parts is over. One pass scans
 the ends in order, each once, and stops where nothing can be old enough. A pass is a task like any other (`engine.prune`,
 one per namespace, with an hour between passes), and a caller can run one at any time.

@@ -1,4 +1,4 @@
-"""A store that encrypts texts beside the values: errors, checkpoints, progress, data of moves, log lines, bodies and items
+"""A store that encrypts texts beside the values: errors, checkpoints, progress, data of transitions, log lines, bodies and items
 of records, messages, and responses of effects.
 
 The `ValueStore` seals values (payloads, results, inputs, outputs, steps, flows) where it packs them. This store seals the
@@ -8,7 +8,7 @@ searches by them. Texts that were stored before there was a codec are read uncha
 
 `SEALED` and `OPENED` name the texts of each record, wherever in the arguments and results of a port it is. A text that this process
 cannot open (another codec, or none) is replaced by an error that states this; nothing is lost. So is a damaged text for display
-(an error, progress, data of a move, details of a log line): only that text is unreadable then.
+(an error, progress, data of a transition, details of a log line): only that text is unreadable then.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from msgspec.structs import replace
 
 from treadle.kernel.store.committer import uninterrupted
 from treadle.kernel.store.ports import Store
-from treadle.kernel.store.queries import FailedRun, History, MoveEvent, OpenWork, Renewal
+from treadle.kernel.store.queries import FailedRun, History, OpenWork, Renewal, TransitionEvent
 from treadle.kernel.store.records import (
     AppendStream,
     Await,
@@ -43,7 +43,6 @@ from treadle.kernel.store.units import (
     HoldRun,
     Keep,
     LimitTask,
-    MoveRun,
     Park,
     PutBlob,
     PutFlow,
@@ -52,6 +51,7 @@ from treadle.kernel.store.units import (
     PutSteps,
     PutTags,
     Revive,
+    RunTransition,
     Unit,
     returned,
 )
@@ -59,7 +59,7 @@ from treadle.kernel.store.value_store import PLAIN, Codec, ValueStore, seal
 from treadle.model.errors import UnreadableValue
 from treadle.model.records import EffectOutcome, Message, Record, RecordItem, StreamChunk
 from treadle.model.runs import Run
-from treadle.model.tasks import LogLine, Move, Task
+from treadle.model.tasks import LogLine, Task, Transition
 from treadle.model.values import decode_object, encode
 
 S = TypeVar("S")
@@ -159,7 +159,7 @@ SEALED: dict[type, Fields] = {
     Finish: {"error": Texts.seal},
     Park: {"error": Texts.seal, "data": Texts.seal, "checkpoint": Texts.seal},
     Keep: {"checkpoint": Texts.seal, "data": Texts.seal},
-    MoveRun: {"error": Texts.seal, "data": Texts.seal},
+    RunTransition: {"error": Texts.seal, "data": Texts.seal},
     CancelRunTasks: {"error": Texts.seal},
     PutRecord: {"record": Texts.sealed},
     Record: {"body": Texts.seal},
@@ -186,9 +186,9 @@ OPENED: dict[type, Fields] = {
     Task: {"error": Texts.open_error, "progress": Texts.open_object, "checkpoint": Texts.open_checkpoint},
     Run: {"error": Texts.open_error},
     FailedRun: {"error": Texts.open_error},
-    Move: {"data": Texts.open_object},
-    MoveEvent: {"move": Texts.opened},
-    History: {"moves": Texts.opened},
+    Transition: {"data": Texts.open_object},
+    TransitionEvent: {"transition": Texts.opened},
+    History: {"transitions": Texts.opened},
     OpenWork: {"task": Texts.opened},
     LogLine: {"message": Texts.open_message, "details": Texts.open_object},
     Record: {"body": Texts.open},

@@ -1,9 +1,9 @@
 """A namespace as a file: `store export` writes all its rows, and `store import` reads them into a store of any kind.
 
 The first line is the header: the format, the namespace, and for each table the number of its rows and their digest. Each other line
-is a row, `["tasks",{...}]`, with values that every store has: tasks name their lane by its parts. Numbers of moves are shifted to
-ones that are free in the target. The import is one transaction. It is committed only if the file has exactly the rows that its
-header promises, and if the store returns the rows as they are in the file.
+is a row, `["tasks",{...}]`, with values that every store has: tasks name their lane by its parts. Numbers of transitions are
+shifted to ones that are free in the target. The import is one transaction. It is committed only if the file has exactly the rows
+that its header promises, and if the store returns the rows as they are in the file.
 """
 
 from __future__ import annotations
@@ -102,7 +102,7 @@ class Header(msgspec.Struct, frozen=True):
     format: int
     schema_version: int
     first_seq: int
-    """The least number of a move, and the greatest; 0 without moves."""
+    """The least number of a transition, and the greatest; 0 without transitions."""
     last_seq: int
     tables: Digests
 

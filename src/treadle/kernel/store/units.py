@@ -16,14 +16,14 @@ from treadle.model.runs import Flow, Run, Step
 from treadle.model.tasks import Claim, NewTask, Task
 from treadle.model.values import encode
 
-DOUBTFUL_MOVES = frozenset({"release", "retry", "fail", "cancel", "pause"})
-"""Moves that may end a claim during an effect, whose outcome is then unknown (`PutOutcome`); so may `expire`."""
+DOUBTFUL_TRANSITIONS = frozenset({"release", "retry", "fail", "cancel", "pause"})
+"""Transitions that may end a claim during an effect, whose outcome is then unknown (`PutOutcome`); so may `expire`."""
 
 # --- guards: the condition of a unit ---
 
 
 class Seen(msgspec.Struct, frozen=True):
-    """The version of a task (live or finished) that an operator saw: it has made exactly these moves and claims."""
+    """The version of a task (live or finished) that an operator saw: it has made exactly these transitions and claims."""
 
     task_id: str
     version: int
@@ -38,7 +38,7 @@ class Seen(msgspec.Struct, frozen=True):
 class RunGuard(msgspec.Struct, frozen=True, gc=False):
     """The run is still at `version`; the unit raises it by one. If the version has moved on, the unit is `deferred`.
 
-    None means any version, for decisions that depend on the run's state alone, which a `MoveRun` names. `live`: the unit is
+    None means any version, for decisions that depend on the run's state alone, which a `RunTransition` names. `live`: the unit is
     deferred also if the run has ended.
     """
 
@@ -51,9 +51,9 @@ class RunGuard(msgspec.Struct, frozen=True, gc=False):
 
 
 class Finish(msgspec.Struct, frozen=True, gc=False):
-    """End the task: its row moves from the live table to the finished one, and is the log entry for `move`."""
+    """End the task: its row moves from the live table to the finished one, and is the log entry for `transition`."""
 
-    move: str
+    transition: str
     state: str
     result: str | None = None
     error: str | None = None
@@ -64,16 +64,16 @@ class Finish(msgspec.Struct, frozen=True, gc=False):
 
 
 class Park(msgspec.Struct, frozen=True, gc=False):
-    """Release the task with these new values; it stays live without an owner, and the log records `move`.
+    """Release the task with these new values; it stays live without an owner, and the log records `transition`.
 
     `delay` None makes it ready immediately, otherwise it becomes ready that much later by the store's clock. `hold`
     replaces the bits of the task's hold except the run-paused bit, which only `HoldRun` changes (a task that awaits an external
-    job has none, D20), and the task-paused bit, which only the move `resume` clears. A park that `stays` changes only the hold: the
-    owner keeps its claim and its lease. A `quiet` park writes no row to the log and counts as no move: it is for frequent events
-    such as polls. Resending it after it was committed yields `claim_lost`, because it leaves no trace.
+    job has none, D20), and the task-paused bit, which only the transition `resume` clears. A park that `stays` changes only the
+    hold: the owner keeps its claim and its lease. A `quiet` park writes no row to the log and counts as no transition: it is for
+    frequent events such as polls. Resending it after it was committed yields `claim_lost`, because it leaves no trace.
     """
 
-    move: str
+    transition: str
     state: str
     attempt: int
     failures: int
@@ -91,21 +91,21 @@ class Park(msgspec.Struct, frozen=True, gc=False):
 
 
 class Keep(msgspec.Struct, frozen=True):
-    """Keep the task claimed and replace its checkpoint; logs `move` if given."""
+    """Keep the task claimed and replace its checkpoint; logs `transition` if given."""
 
     checkpoint: str | None
-    move: str | None = None
+    transition: str | None = None
     data: str | None = None
 
 
 class Revive(msgspec.Struct, frozen=True):
-    """Make a finished task live again (an operator's retry): its end stays in the log, followed by `move`.
+    """Make a finished task live again (an operator's retry): its end stays in the log, followed by `transition`.
 
     The counters restart, `failures` from the given value; `attempt` continues (one more if the task was ever claimed).
     `payload` None keeps the old one. `delay` None makes it ready immediately, otherwise it becomes ready that much later.
     """
 
-    move: str
+    transition: str
     actor: str
     payload: str | None = None
     failures: int = 0
@@ -118,7 +118,7 @@ class Amend(msgspec.Struct, frozen=True):
     Result, error, error code and fingerprint stay; `finished_at` becomes now.
     """
 
-    move: str
+    transition: str
     state: str
     actor: str
 
@@ -130,7 +130,7 @@ Settlement = Finish | Park | Keep | Revive | Amend
 
 
 class PutRun(msgspec.Struct, frozen=True):
-    """Insert a new run with 0 moves; a `MoveRun` usually follows.
+    """Insert a new run with 0 transitions; a `RunTransition` usually follows.
 
     If the id exists, or another run has the idempotency key (then `existing` names it), the store writes nothing of the unit.
     """
@@ -138,11 +138,11 @@ class PutRun(msgspec.Struct, frozen=True):
     run: Run
 
 
-class MoveRun(msgspec.Struct, frozen=True):
-    """Move the run to another state, with a row in the log, and set `outputs`, `error` and `failed_step_id`."""
+class RunTransition(msgspec.Struct, frozen=True):
+    """Transition the run to another state, with a row in the log, and set `outputs`, `error` and `failed_step_id`."""
 
     run_id: str
-    move: str
+    transition: str
     from_state: str
     to_state: str
     actor: str | None = None
@@ -236,7 +236,7 @@ class PutTags(msgspec.Struct, frozen=True):
 Row = (
     LimitTask
     | PutRun
-    | MoveRun
+    | RunTransition
     | PutSteps
     | PutInbox
     | ClearInbox

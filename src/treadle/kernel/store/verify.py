@@ -1,7 +1,7 @@
 """Verify that the log explains the rows: one generic check of every entity's history against its state table.
 
-A history holds if its moves are numbered 1, 2, 3, ..., the first one starts in the machine's initial state, each starts in
-the state in which the previous one ended and is in the table, and the row has the last state and the number of moves.
+A history holds if its transitions are numbered 1, 2, 3, ..., the first one starts in the machine's initial state, each starts in
+the state in which the previous one ended and is in the table, and the row has the last state and the number of transitions.
 """
 
 from __future__ import annotations
@@ -34,24 +34,24 @@ def check_history(history: History) -> list[str]:
         return [f"{what}: there is no state table for this kind of entity"]
     problems = []
     state: str = machine.initial
-    for expected, move in enumerate(history.moves, start=1):
-        here = f"{what}: move {move.version} ({move.move})"
-        if (move.entity, move.entity_id) != (history.entity, history.entity_id):
-            problems.append(f"{here} belongs to {move.entity} {move.entity_id}")
-        if move.version != expected:
+    for expected, transition in enumerate(history.transitions, start=1):
+        here = f"{what}: transition {transition.version} ({transition.transition})"
+        if (transition.entity, transition.entity_id) != (history.entity, history.entity_id):
+            problems.append(f"{here} belongs to {transition.entity} {transition.entity_id}")
+        if transition.version != expected:
             problems.append(f"{here} should be number {expected}")
-        if move.from_state != state:
-            problems.append(f"{here} starts in {move.from_state}, but the one before ended in {state}")
-        target = machine.target(move.from_state, move.move)
+        if transition.from_state != state:
+            problems.append(f"{here} starts in {transition.from_state}, but the one before ended in {state}")
+        target = machine.target(transition.from_state, transition.transition)
         if target is None:
-            problems.append(f"{here} cannot be made from {move.from_state}")
-        elif move.to_state != target:
-            problems.append(f"{here} leads from {move.from_state} to {target}, not to {move.to_state}")
-        state = move.to_state
+            problems.append(f"{here} cannot be made from {transition.from_state}")
+        elif transition.to_state != target:
+            problems.append(f"{here} leads from {transition.from_state} to {target}, not to {transition.to_state}")
+        state = transition.to_state
     if history.state != state:
-        problems.append(f"{what}: the row says {history.state}, but its last move ended in {state}")
-    if history.version != len(history.moves):
-        problems.append(f"{what}: the row counts {history.version} moves, but the log has {len(history.moves)}")
+        problems.append(f"{what}: the row says {history.state}, but its last transition ended in {state}")
+    if history.version != len(history.transitions):
+        problems.append(f"{what}: the row counts {history.version} transitions, but the log has {len(history.transitions)}")
     return problems
 
 

@@ -37,12 +37,12 @@ from treadle.kernel.store.units import Amend, PutBlob, Revive, Settlement, Unit,
 from treadle.kernel.store.value_store import ValueLost
 from treadle.kernel.tasks.records import TaskRecords
 from treadle.model.access import OPEN, Access
-from treadle.model.errors import Contended, IllegalMove, InvalidInput, NotFound, Refused, TaskNotFound, UnreadableValue
+from treadle.model.errors import Contended, IllegalTransition, InvalidInput, NotFound, Refused, TaskNotFound, UnreadableValue
 from treadle.model.ids import Ref
 from treadle.model.states import TASK, TaskState
 from treadle.model.values import Json, decode
 
-PASSED_OVER = (Contended, IllegalMove, InvalidInput, NotFound, Refused, UnreadableValue, ValueLost)
+PASSED_OVER = (Contended, IllegalTransition, InvalidInput, NotFound, Refused, UnreadableValue, ValueLost)
 """Errors of one dead letter or its run, which do not stop a bulk operation."""
 
 _BATCH_SIZE = 8 * 1024 * 1024
@@ -170,7 +170,7 @@ class DeadLetters(Service, DeadLettersApi):
         if dry_run:
             matched, _, _ = await self._count(await self.filter(access=access, **which))
             return DeadLettersChanged(matched, matched, of_runs=0, passed_over=0, dry_run=True, next_after=None)
-        discarded = Amend("discard", TASK.moves[TaskState.FAILED, "discard"], actor)
+        discarded = Amend("discard", TASK.transitions[TaskState.FAILED, "discard"], actor)
         return await self._walk(which, after, access, limit, lambda _: (discarded, ()))
 
     async def _each(

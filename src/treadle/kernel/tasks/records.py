@@ -11,7 +11,7 @@ from treadle.kernel.core import Core, Service
 from treadle.kernel.external.records import without_key
 from treadle.kernel.functions.notes import shown_wake_at, without_steps
 from treadle.kernel.reads.about import about_task
-from treadle.kernel.reads.records import move_record, why_task
+from treadle.kernel.reads.records import transition_record, why_task
 from treadle.kernel.reads.service import Reads
 from treadle.model import tasks as model
 from treadle.model.access import Access
@@ -79,7 +79,7 @@ class TaskRecords(Service):
             result=decode_shown(task.result),
             checkpoint=without_key(decode_shown(task.checkpoint, decode)),
             why=why_task(task, await self._reads.explain(task)),
-            moves=[move_record(move) for move in await self._store.log.list_moves(task.id)],
+            transitions=[transition_record(transition) for transition in await self._store.log.list_transitions(task.id)],
             lines=[
                 record_of(TaskLogLine, line, details=line.public_details or None)
                 for line in await self._store.log.list_lines(task.id, LINES)

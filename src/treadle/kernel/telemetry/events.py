@@ -48,13 +48,13 @@ def log_event(event: Event) -> None:
 
 
 class TaskSettled(Event, frozen=True, gc=False):
-    """An attempt has made a move of its task."""
+    """An attempt has made a transition of its task."""
 
     level = ERROR
 
     task_id: str
     name: str
-    move: str
+    transition: str
     attempt: int
     took_ms: float
     error: str | None = None
@@ -64,17 +64,17 @@ class TaskSettled(Event, frozen=True, gc=False):
     trace_id: str | None = None
 
     @staticmethod
-    def of(task: Task, move: str, took_ms: float, error: str | None) -> TaskSettled:
-        """The event of a move that an attempt of the task made."""
-        return TaskSettled(task.id, task.name, move, task.attempt, took_ms, error, task.kind, task.task_list, task.trace_id)
+    def of(task: Task, transition: str, took_ms: float, error: str | None) -> TaskSettled:
+        """The event of a transition that an attempt of the task made."""
+        return TaskSettled(task.id, task.name, transition, task.attempt, took_ms, error, task.kind, task.task_list, task.trace_id)
 
     def words(self) -> tuple[int, str]:
-        """Return the move, and the problem of a failed attempt."""
-        text = f"task {self.task_id} ({self.name}) attempt {self.attempt}, {self.took_ms:.0f} ms: {self.move}"
-        if self.error is None or self.move not in ("fail", "retry"):
+        """Return the transition, and the problem of a failed attempt."""
+        text = f"task {self.task_id} ({self.name}) attempt {self.attempt}, {self.took_ms:.0f} ms: {self.transition}"
+        if self.error is None or self.transition not in ("fail", "retry"):
             return DEBUG, text
         problem = decode(self.error)
-        return ERROR if self.move == "fail" else WARNING, f"{text}: {problem['message']} ({problem['code']})"
+        return ERROR if self.transition == "fail" else WARNING, f"{text}: {problem['message']} ({problem['code']})"
 
 
 class Recovered(Event, frozen=True):
@@ -131,7 +131,10 @@ LeaseLost = _event(
     "LeaseLost", "task_id name reason trace_id", WARNING, "task {task_id} ({name}) lost its lease: {reason}; stopping its handler"
 )
 ResultDropped = _event(
-    "ResultDropped", "task_id name move trace_id", WARNING, "task {task_id} ({name}): late {move} dropped, the claim was lost"
+    "ResultDropped",
+    "task_id name transition trace_id",
+    WARNING,
+    "task {task_id} ({name}): late {transition} dropped, the claim was lost",
 )
 LeasesExpired = _event("LeasesExpired", "count", WARNING, "{count} lease(s) expired; their tasks are ready for other workers")
 PresumedDead = _event(

@@ -58,8 +58,8 @@ class AttemptEnded(msgspec.Struct, frozen=True, gc=False):
     """A handler (or a function, until it parks) has ended."""
 
     task: Task
-    move: str | None
-    """The resulting move; None if the attempt was stopped."""
+    transition: str | None
+    """The resulting transition; None if the attempt was stopped."""
     took: float
 
 
@@ -67,7 +67,7 @@ class SettleAnswered(msgspec.Struct, frozen=True, gc=False):
     """The store has answered the settlement of an attempt."""
 
     task_id: str
-    move: str
+    transition: str
     done: bool
     took: float
 

@@ -315,5 +315,5 @@ def change_value(watcher: str, source: Source, change: str, name: str, item: Ite
 
 def _parked(task: Task, failures: int, delay: int, problem: dict[str, Json] | None) -> Park:
     error = None if problem is None else encode(problem)
-    move = "wait" if problem is None else "retry"
-    return Park(move, TaskState.PENDING, task.attempt, failures, 0, delay=delay, error=error, data=error)
+    transition = "wait" if problem is None else "retry"
+    return Park(transition, TaskState.PENDING, task.attempt, failures, 0, delay=delay, error=error, data=error)

@@ -21,7 +21,7 @@ from treadle.kernel.watchers.decide import Scan
 from treadle.model.access import Access, Scope
 from treadle.model.clock import milliseconds
 from treadle.model.errors import (
-    IllegalMove,
+    IllegalTransition,
     InvalidWatcher,
     ScanFailed,
     UnreadableValue,
@@ -135,7 +135,7 @@ class Watchers(Triggers[WatcherBody, Watcher]):
         async def attempt() -> Watcher:
             record = await self.get_record(name)
             if record.state != ACTIVE:
-                raise IllegalMove(WATCHER, record.name or record.id, record.state, "look", MACHINE.possible(record.state))
+                raise IllegalTransition(WATCHER, record.name or record.id, record.state, "look", MACHINE.possible(record.state))
             task = await self.find_task(record)
             if task is not None and task.owner_id is not None:
                 return self.show(record)  # a worker is scanning now

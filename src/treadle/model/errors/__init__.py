@@ -21,7 +21,7 @@
     ├── NotFound                the named entity does not exist
     │   ├── TaskNotFound
     │   └── RunNotFound
-    ├── IllegalMove             the state table has no such move from the current state
+    ├── IllegalTransition             the state table has no such transition from the current state
     ├── Refused                 a valid request that a rule forbids now
     │   ├── BacklogFull         the cap on waiting tasks is reached
     │   ├── ListDraining        the task list accepts no new work

@@ -1,4 +1,4 @@
-"""Errors in the request: invalid input, unknown names and ids, moves that the state table lacks."""
+"""Errors in the request: invalid input, unknown names and ids, transitions that the state table lacks."""
 
 from __future__ import annotations
 
@@ -151,15 +151,15 @@ _ACTS = {
     "approve": "approve",
     "deny": "deny",
 }
-"""Moves that operators make, by their command-line names; the engine makes all others."""
+"""Transitions that operators make, by their command-line names; the engine makes all others."""
 
 
-class IllegalMove(TreadleError):
-    code = "illegal_move"
+class IllegalTransition(TreadleError):
+    code = "illegal_transition"
 
-    def __init__(self, entity: str, entity_id: str, state: str, move: str, possible: tuple[str, ...] = ()) -> None:
+    def __init__(self, entity: str, entity_id: str, state: str, transition: str, possible: tuple[str, ...] = ()) -> None:
         engines_own = "retry" if entity == "task" else None  # made by a failed attempt; operators requeue
-        acts = dict.fromkeys(_ACTS[action] for action in possible if action in _ACTS and action not in (move, engines_own))
+        acts = dict.fromkeys(_ACTS[action] for action in possible if action in _ACTS and action not in (transition, engines_own))
         can = f" Possible now: {', '.join(acts)}." if acts else " That state is final."
-        super().__init__(f"The {entity} {entity_id} is {state}; {_ACTS.get(move, move)} is not possible.{can}")
-        self.entity, self.entity_id, self.state, self.move = entity, entity_id, state, move
+        super().__init__(f"The {entity} {entity_id} is {state}; {_ACTS.get(transition, transition)} is not possible.{can}")
+        self.entity, self.entity_id, self.state, self.transition = entity, entity_id, state, transition

@@ -1,31 +1,34 @@
--- name: list_moves(ids) on lists
--- List the moves of the entities $1, each in order of version.
-select moves.*
+-- name: list_transitions(ids) on lists
+-- List the transitions of the entities $1, each in order of version.
+select transitions.*
 from unnest($1::uuid[]) as given (id)
 cross join lateral (
-  select seq, at, entity, entity_id, version, move, from_state, to_state, actor, claim_version, run_id, root_id, trace_id, data
+  select seq, at, entity, entity_id, version, transition, from_state, to_state, actor, claim_version, run_id, root_id, trace_id,
+    data
   from log
   where entity_id = given.id
   union all
-  select seq, finished_at, 'task', id, version, move, from_state, state, actor, claim_version, run_id, root_id, trace_id, error
+  select seq, finished_at, 'task', id, version, transition, from_state, state, actor, claim_version, run_id, root_id, trace_id,
+    error
   from finished
   where id = given.id
-) as moves
-order by moves.entity_id, moves.version;
+) as transitions
+order by transitions.entity_id, transitions.version;
 
 -- name: list_takeovers(run_id, limit) on lists
 -- List the last $2 expiries of leases on tasks of the run $1.
 with found as (
-  select seq, at, entity, entity_id, version, move, from_state, to_state, actor, claim_version, run_id, root_id, trace_id, data
+  select seq, at, entity, entity_id, version, transition, from_state, to_state, actor, claim_version, run_id, root_id, trace_id,
+    data
   from log
-  where run_id = $1::uuid and move = 'expire'
+  where run_id = $1::uuid and transition = 'expire'
   order by seq desc
   limit $2::bigint
 )
 select * from found order by seq;
 
 -- name: list_histories(after_id, limit) on lists
--- List the first $2 entities after the id $1, each with its moves as JSON.
+-- List the first $2 entities after the id $1, each with its transitions as JSON.
 with page as materialized (
   select entity, id, state, version
   from (
@@ -33,36 +36,38 @@ with page as materialized (
     union all
     (select 'task', id, state, version from finished where id > $1::uuid order by id limit $2::bigint)
     union all
-    (select 'run', id, state, moves from runs where id > $1::uuid order by id limit $2::bigint)
+    (select 'run', id, state, transitions from runs where id > $1::uuid order by id limit $2::bigint)
     union all
-    (select entity, id, state, moves from records where id > $1::uuid order by id limit $2::bigint)
+    (select entity, id, state, transitions from records where id > $1::uuid order by id limit $2::bigint)
   ) as either
   order by id
   limit $2::bigint
 )
 select page.entity, page.id::text, page.state, page.version, (
-  select coalesce(json_agg(moves order by moves.version), '[]')::text
+  select coalesce(json_agg(transitions order by transitions.version), '[]')::text
   from (
     select log.*
     from log
     where entity_id = page.id
     union all
-    select seq, finished_at, 'task', id, version, move, from_state, state, actor, claim_version, run_id, root_id, trace_id, error
+    select seq, finished_at, 'task', id, version, transition, from_state, state, actor, claim_version, run_id, root_id, trace_id,
+      error
     from finished
     where id = page.id
-  ) as moves
+  ) as transitions
 )
 from page
 order by page.id;
 
 -- name: list_events(after_seq, until_seq, limit) on hot
--- List up to $3 moves after the seq $1 and up to $2 as JSON, in order, with the namespaces of their entities.
+-- List up to $3 transitions after the seq $1 and up to $2 as JSON, in order, with the namespaces of their entities.
 select coalesce(found.namespace, tasks.namespace, finished.namespace, runs.namespace, records.namespace), row_to_json(found)::text
 from (
   select *
   from (
     (
-      select null as namespace, seq, at, entity, entity_id, version, move, from_state, to_state, actor, claim_version, run_id, root_id,
+      select null as namespace, seq, at, entity, entity_id, version, transition, from_state, to_state, actor, claim_version, run_id,
+        root_id,
         trace_id, data
       from log
       where seq > $1::bigint and seq <= $2::bigint
@@ -71,7 +76,7 @@ from (
     )
     union all
     (
-      select namespace, seq, finished_at, 'task', id, version, move, from_state, state, actor, claim_version, run_id, root_id,
+      select namespace, seq, finished_at, 'task', id, version, transition, from_state, state, actor, claim_version, run_id, root_id,
         trace_id, error
       from finished
       where seq > $1::bigint and seq <= $2::bigint
@@ -93,32 +98,32 @@ order by found.seq;
 select case when is_called then last_value else 0 end from treadle_seq;
 
 -- name: tally(after_seq, until_seq) on hot
--- Count the moves of tasks after the seq $1 and up to $2 by minute, kind and move; the log has no lane.
-select lanes.namespace, lanes.kind, either.at / 60000 * 60000, either.move, either.to_state, count(*), max(either.waited_for)
+-- Count the transitions of tasks after the seq $1 and up to $2 by minute, kind and transition; the log has no lane.
+select lanes.namespace, lanes.kind, either.at / 60000 * 60000, either.transition, either.to_state, count(*), max(either.waited_for)
 from (
-  select finished.lane_id, finished.finished_at as at, finished.move, finished.state as to_state,
+  select finished.lane_id, finished.finished_at as at, finished.transition, finished.state as to_state,
     case when finished.claim_version = 1 then finished.claimed_at - finished.due_at end as waited_for
   from finished
   where finished.seq > $1::bigint and finished.seq <= $2::bigint
   union all
-  select coalesce(tasks.lane_id, ended.lane_id), log.at, log.move, log.to_state, null
+  select coalesce(tasks.lane_id, ended.lane_id), log.at, log.transition, log.to_state, null
   from log
   left join tasks on tasks.id = any (array[log.entity_id])
   left join finished as ended on ended.id = any (array[log.entity_id])
   where log.seq > $1::bigint and log.seq <= $2::bigint and log.entity = 'task'
 ) as either
 join lanes on lanes.id = either.lane_id
-group by lanes.namespace, lanes.kind, either.at / 60000, either.move, either.to_state;
+group by lanes.namespace, lanes.kind, either.at / 60000, either.transition, either.to_state;
 
 -- name: list_ends(limit) on hot
 -- List the last ends of tasks, up to $1; an attempt began only where one ended the task; a function began as a whole.
 select lanes.namespace, lanes.kind, lanes.name, ended.state, ended.finished_at,
   case
     when lanes.kind = 'function' then ended.created_at
-    when ended.from_state = 'pending' and ended.move in ('succeed', 'fail') then ended.claimed_at
+    when ended.from_state = 'pending' and ended.transition in ('succeed', 'fail') then ended.claimed_at
   end
 from (
-  select lane_id, state, from_state, move, created_at, claimed_at, finished_at
+  select lane_id, state, from_state, transition, created_at, claimed_at, finished_at
   from finished
   order by seq desc
   limit $1::bigint

@@ -10,11 +10,12 @@ insert into {table} ({columns}) select {columns} from json_populate_recordset(nu
 -- Insert lanes, given as JSON ($1); those that exist get the settings.
 insert into {table} ({columns}) select {columns} from json_populate_recordset(null::{table}, $1::json)
 on conflict (namespace, kind, task_list, name) do update
-set paused = excluded.paused, accepting = excluded.accepting, rate = excluded.rate, burst = excluded.burst, tokens = excluded.tokens,
+set paused = excluded.paused, accepting = excluded.accepting, rate = excluded.rate, burst = excluded.burst, tokens =
+  excluded.tokens,
   tokens_at = excluded.tokens_at, backlog_limit = excluded.backlog_limit, limit_key = excluded.limit_key;
 
 -- name: reserve_seqs(count)
--- Reserve $1 numbers of moves, with room for those that others take meanwhile; return the last one before them.
+-- Reserve $1 numbers of transitions, with room for those that others take meanwhile; return the last one before them.
 select setval('treadle_seq', last_value + 1000000 + $1::bigint) - $1::bigint from treadle_seq;
 
 -- name: read_patiently

@@ -179,7 +179,7 @@ class PostgresRetention(RetentionPort):
             return True
 
     async def _prune_mixed(self, connection: PostgresConnection, rules: Rules, partition: Partition, limit: int) -> Pruned:
-        """Remove the expired trees of a partition that have more than one task and its moves; they have rows elsewhere."""
+        """Remove the expired trees of a partition that have more than one task and its transitions; they have rows elsewhere."""
         total, used, after = Pruned(), 0, partition.lower_id
         while True:
             async with self._database.connector.session(connection, _SETTINGS):
@@ -203,8 +203,8 @@ class PostgresRetention(RetentionPort):
             row = await self._do(connection, "drop_part", *values)
         except _NOT_NOW:
             return Pruned()
-        tasks, moves = (row[0] or 0, row[1] or 0) if row is not None else (0, 0)
-        return Pruned(trees=tasks, tasks=tasks, moves=moves)
+        tasks, transitions = (row[0] or 0, row[1] or 0) if row is not None else (0, 0)
+        return Pruned(trees=tasks, tasks=tasks, transitions=transitions)
 
 
 def add(first: Pruned, second: Pruned) -> Pruned:

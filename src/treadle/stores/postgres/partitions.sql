@@ -43,9 +43,9 @@ select treadle_open_parts($1::uuid);
 select treadle_add_part($1::uuid, $2::uuid);
 
 -- name: list_mixed
--- List up to $4 roots from $1 up to $2, after $3, whose trees may have more than a finished task and its moves.
+-- List up to $4 roots from $1 up to $2, after $3, whose trees may have more than a finished task and its transitions.
 select id::text from treadle_mixed($1::uuid, $2::uuid) as found (id) where id > $3::uuid order by id limit $4::bigint;
 
 -- name: drop_part
 -- Drop the partition $1 by the rules $2 to $4 (namespace, retention of completed and of failed tasks).
-select tasks, moves from treadle_drop_part($1::text, $2::text, $3::bigint, $4::bigint);
+select tasks, transitions from treadle_drop_part($1::text, $2::text, $3::bigint, $4::bigint);

@@ -5,7 +5,8 @@ from lists
 where namespace = $1::text;
 
 -- name: find_window(namespace, keep_completed_for, keep_failed_for, after_seq, limit, skip_from, skip_until)
--- Read the $5 ends after the seq $4, without ids from $6 up to $7: the last seq, their number, the time of the last end, and the trees of expired ends.
+-- Read the $5 ends after the seq $4, without ids from $6 up to $7: the last seq, their number, the time of the last end, and the
+-- trees of expired ends.
 with met as materialized (
   select finished.seq, finished.finished_at, finished.root_id,
     finished.namespace = $1::text and finished.finished_at <= (select treadle_now()) - case when finished.state = 'failed'
@@ -50,7 +51,8 @@ where $1::text is not null
     from finished
     join lanes on lanes.id = finished.lane_id
     left join lists on lists.namespace = lanes.namespace and lists.task_list = lanes.task_list
-    where finished.id = any (array[given.id]) and finished.finished_at > (select treadle_now()) - case when finished.state = 'failed'
+    where finished.id = any (array[given.id]) and finished.finished_at > (select treadle_now()) - case when finished.state =
+      'failed'
       then coalesce(lists.keep_failed_for, $3::bigint) else coalesce(lists.keep_completed_for, $2::bigint) end
   )
   and not exists (
@@ -58,21 +60,24 @@ where $1::text is not null
     from finished
     join lanes on lanes.id = finished.lane_id
     left join lists on lists.namespace = lanes.namespace and lists.task_list = lanes.task_list
-    where finished.root_id = any (array[given.id]) and finished.root_id <> finished.id and finished.finished_at > (select treadle_now()) - case when finished.state = 'failed'
+    where finished.root_id = any (array[given.id]) and finished.root_id <> finished.id and finished.finished_at > (select
+      treadle_now()) - case when finished.state = 'failed'
       then coalesce(lists.keep_failed_for, $3::bigint) else coalesce(lists.keep_completed_for, $2::bigint) end
   )
   and not exists (
     select
     from runs
     left join lists on lists.namespace = runs.namespace and lists.task_list = runs.task_list
-    where runs.id = any (array[given.id]) and (runs.finished_at is null or runs.finished_at > (select treadle_now()) - case when runs.state = 'failed'
+    where runs.id = any (array[given.id]) and (runs.finished_at is null or runs.finished_at > (select treadle_now()) - case when
+      runs.state = 'failed'
       then coalesce(lists.keep_failed_for, $3::bigint) else coalesce(lists.keep_completed_for, $2::bigint) end)
   )
   and not exists (
     select
     from runs
     left join lists on lists.namespace = runs.namespace and lists.task_list = runs.task_list
-    where runs.root_id = any (array[given.id]) and runs.root_id <> runs.id and (runs.finished_at is null or runs.finished_at > (select treadle_now()) - case when runs.state = 'failed'
+    where runs.root_id = any (array[given.id]) and runs.root_id <> runs.id and (runs.finished_at is null or runs.finished_at >
+      (select treadle_now()) - case when runs.state = 'failed'
       then coalesce(lists.keep_failed_for, $3::bigint) else coalesce(lists.keep_completed_for, $2::bigint) end)
   );
 
@@ -139,10 +144,11 @@ select steps.id::text from unnest($1::uuid[]) as given (id) join steps on steps.
 -- name: delete_lines(ids, limit)
 -- Delete up to $2 lines of the tasks and steps $1.
 delete from lines
-where id in (select lines.id from unnest($1::uuid[]) as given (id) join lines on lines.task_id = any (array[given.id]) limit $2::bigint);
+where id in (select lines.id from unnest($1::uuid[]) as given (id) join lines on lines.task_id = any (array[given.id]) limit
+  $2::bigint);
 
 -- name: delete_log(ids)
--- Delete the moves of the entities $1.
+-- Delete the transitions of the entities $1.
 delete from log where log.entity_id = any ($1::uuid[]);
 
 -- name: delete_finished(ids)

@@ -234,7 +234,7 @@ where tasks.id = any (array(select id from taken))
 returning tasks.id::text;
 
 -- name: wake(limit, expire_leases, find_ready)
--- Make up to $1 tasks ready whose `wake_at` has passed; with $2 also those whose lease expired, which logs a move. With $3,
+-- Make up to $1 tasks ready whose `wake_at` has passed; with $2 also those whose lease expired, which logs a transition. With $3,
 -- return whether a task was ready before.
 with due as materialized (
   select id, owner_id
@@ -268,23 +268,26 @@ with due as materialized (
   left join moved on moved.task_id = due.id
   where tasks.id = any (array[due.id])
   returning tasks.id, tasks.lane_id, tasks.hold, tasks.version, tasks.state, tasks.claim_version, tasks.run_id, tasks.root_id,
-    tasks.trace_id, tasks.namespace, tasks.limit_key, due.owner_id as loser_id, moved.count as moves, tasks.fairness_key
+    tasks.trace_id, tasks.namespace, tasks.limit_key, due.owner_id as loser_id, moved.count as transitions, tasks.fairness_key
 ), logged as (
-  insert into log (seq, at, entity, entity_id, version, move, from_state, to_state, actor, claim_version, run_id, root_id, trace_id,
+  insert into log (seq, at, entity, entity_id, version, transition, from_state, to_state, actor, claim_version, run_id, root_id,
+    trace_id,
     data)
-  select nextval('treadle_seq'), (select treadle_now()), 'task', id, version, move, state, state, loser_id, claim_version,
+  select nextval('treadle_seq'), (select treadle_now()), 'task', id, version, transition, state, state, loser_id, claim_version,
     run_id, root_id, trace_id, details
   from (
-    select woken.*, 'expire' as move, null as details from woken where loser_id is not null
+    select woken.*, 'expire' as transition, null as details from woken where loser_id is not null
     union all
     select woken.id, lane_id, hold,
-      woken.version - 1 - moves + (row_number() over (partition by woken.id order by marked.created_at, idempotency_key))::integer,
-      state, claim_version, run_id, root_id, trace_id, namespace, limit_key, loser_id, moves, fairness_key, 'tool_call.unknown',
+      woken.version - 1 - transitions + (row_number() over (partition by woken.id order by marked.created_at,
+        idempotency_key))::integer,
+      state, claim_version, run_id, root_id, trace_id, namespace, limit_key, loser_id, transitions, fairness_key,
+        'tool_call.unknown',
       details
     from woken
     join marked on marked.task_id = woken.id
     order by id, version
-  ) as moves
+  ) as transitions
 )
 select
   (select count(*) from woken) as count,
@@ -322,8 +325,8 @@ select
   $3::boolean and exists (select from tasks where owner_id is null and wake_at is null and hold = 0) as ready;
 
 -- name: extend(*rows, lease_for, within_timeout)
--- Extend held claims ($1 ids, $2 versions, $3 owners; $4 progressed, $5 progress) to $6 ms from now, never past a deadline, nor past the
--- attempt's timeout with $7; return their new ends.
+-- Extend held claims ($1 ids, $2 versions, $3 owners; $4 progressed, $5 progress) to $6 ms from now, never past a deadline, nor
+-- past the attempt's timeout with $7; return their new ends.
 with given as materialized (
   select *
   from unnest($1::uuid[], $2::integer[], $3::text[], $4::boolean[], $5::text[])
@@ -472,7 +475,8 @@ join lanes on lanes.id = depth.lane_id
 order by depth.lane_id;
 
 -- name: estimate_finished
--- Estimate the numbers of finished tasks by state from the statistics of the partitions; one without statistics counts as completed.
+-- Estimate the numbers of finished tasks by state from the statistics of the partitions; one without statistics counts as
+-- completed.
 select coalesce(common.state, 'completed') as state, sum(part.rows * coalesce(common.share, 1))::bigint as count
 from (
   select c.relname, greatest(c.reltuples::double precision, pg_stat_get_live_tuples(c.oid)) as rows

@@ -32,7 +32,7 @@ def reading_statements(form: str, namespace: str) -> list[tuple[NamespaceTable, 
 
 
 def to_common(table: NamespaceTable, row: StoredRow, lanes: Mapping[int, Lane], shift: int = 0) -> StoredRow:
-    """Return a row in the common form; `shift` was added to the numbers of moves."""
+    """Return a row in the common form; `shift` was added to the numbers of transitions."""
     common = {name: _plain(value) for name, value in row.items() if name not in table.assigned}
     if "lane_id" in common:
         lane = lanes[common.pop("lane_id")]
@@ -50,7 +50,7 @@ def _plain(value: Any) -> Any:
 
 
 def from_common(rows: Iterable[StoredRow], namespace: str, lane_ids: Mapping[Lane, int], shift: int) -> list[StoredRow]:
-    """Return rows in the form of a store, which has these lanes; `shift` is added to the numbers of moves."""
+    """Return rows in the form of a store, which has these lanes; `shift` is added to the numbers of transitions."""
     stored = []
     for common in rows:
         row = dict(common)

@@ -22,12 +22,12 @@ from treadle.kernel.store.units import (
     Amend,
     Answer,
     Finish,
-    MoveRun,
     Park,
     PutBlob,
     PutRun,
     PutSteps,
     Revive,
+    RunTransition,
     Seen,
     Unit,
     Verdict,
@@ -50,7 +50,7 @@ Name = tuple[str, str, str | None]
 
 
 _OF_FINISHED = frozenset({Revive, Amend})
-_RARE = frozenset({PutRun, MoveRun, PutRecord, ChangeRecord})
+_RARE = frozenset({PutRun, RunTransition, PutRecord, ChangeRecord})
 """Rows that change what the guards of later units are compared with."""
 
 
@@ -229,7 +229,7 @@ class Snapshot(msgspec.Struct):
         if not has_rare_rows(unit):
             return
         for row in unit.rows:
-            if isinstance(row, MoveRun):
+            if isinstance(row, RunTransition):
                 (self.ended.add if row.to_state in RUN.final else self.ended.discard)(row.run_id)
         for put in new_runs(unit):
             self.runs[put.run.id] = put.run.version
@@ -302,14 +302,14 @@ class SettledClaim(NamedTuple):
 
     position: int
     claim: Claim
-    move: str
+    transition: str
     actor: str
 
 
 def settlements_of(position: int, unit: Unit) -> list[SettledClaim]:
     """Return the settlements of the unit that leave a trace: the ends and logged parks of its claims."""
     return [
-        SettledClaim(position, part.guard, part.settlement.move, part.settlement.actor or part.guard.owner_id)
+        SettledClaim(position, part.guard, part.settlement.transition, part.settlement.actor or part.guard.owner_id)
         for part in split(unit)
         if isinstance(part.guard, Claim) and isinstance(part.settlement, Finish | Park)
     ]
@@ -323,7 +323,7 @@ once per task."""
 def end_of(task_id: str, claim_version: int, owner_id: str | None, actor: str | None, what: Finish) -> End:
     """Return the end of a task as a row of `finish`."""
     start = task_id, claim_version, owner_id, actor
-    return (*start, what.move, what.state, what.result, what.error, what.error_code, what.fingerprint)
+    return (*start, what.transition, what.state, what.result, what.error, what.error_code, what.fingerprint)
 
 
 def decide(units: Sequence[Unit], snapshot: Snapshot) -> CommitPlan:

@@ -1,5 +1,5 @@
 -- name: list_histories
--- List the first entities after an id, each with its moves as JSON.
+-- List the first entities after an id, each with its transitions as JSON.
 with page as materialized (
   select entity, id, state, version
   from (
@@ -7,35 +7,35 @@ with page as materialized (
     union all
     select * from (select 'task', id, state, version from finished where id > :after_id order by id limit :limit)
     union all
-    select * from (select 'run', id, state, moves from runs where id > :after_id order by id limit :limit)
+    select * from (select 'run', id, state, transitions from runs where id > :after_id order by id limit :limit)
     union all
-    select * from (select entity, id, state, moves from records where id > :after_id order by id limit :limit)
+    select * from (select entity, id, state, transitions from records where id > :after_id order by id limit :limit)
   )
   order by id
   limit :limit
 ), grouped as materialized (
-  select entity_id, json_group_array(json(move)) as moves
-  from (select entity_id, move from moves where entity_id in (select id from page) order by entity_id, version)
+  select entity_id, json_group_array(json(transition)) as transitions
+  from (select entity_id, transition from transitions where entity_id in (select id from page) order by entity_id, version)
   group by entity_id
 )
-select page.entity, page.id, page.state, page.version, coalesce(grouped.moves, '[]')
+select page.entity, page.id, page.state, page.version, coalesce(grouped.transitions, '[]')
 from page left join grouped on grouped.entity_id = page.id
 order by page.id;
 
--- name: list_moves as json
--- List the moves of many entities, each in order of version.
-select coalesce('[' || group_concat(move, ',') || ']', '[]')
-from (select move from moves where entity_id in (select value from json_each(:ids)) order by entity_id, version);
+-- name: list_transitions as json
+-- List the transitions of many entities, each in order of version.
+select coalesce('[' || group_concat(transition, ',') || ']', '[]')
+from (select transition from transitions where entity_id in (select value from json_each(:ids)) order by entity_id, version);
 
 -- name: list_takeovers as json
 -- List the last expiries of leases on tasks of a run.
-select coalesce('[' || group_concat(move, ',') || ']', '[]')
+select coalesce('[' || group_concat(transition, ',') || ']', '[]')
 from (
-  select move
+  select transition
   from (
-    select m.move, l.seq
-    from log as l cross join moves as m on m.entity_id = l.entity_id and m.version = l.version
-    where l.run_id = :run_id and l.move = 'expire'
+    select m.transition, l.seq
+    from log as l cross join transitions as m on m.entity_id = l.entity_id and m.version = l.version
+    where l.run_id = :run_id and l.transition = 'expire'
     order by l.seq desc
     limit :limit
   )
@@ -43,8 +43,8 @@ from (
 );
 
 -- name: list_events
--- List the moves after a seq as JSON, in order, with the namespaces of their entities.
-select namespace, move
+-- List the transitions after a seq as JSON, in order, with the namespaces of their entities.
+select namespace, transition
 from (
   select *
   from (
@@ -55,9 +55,10 @@ from (
           (select r.namespace from runs as r where r.id = l.entity_id),
           (select r.namespace from records as r where r.id = l.entity_id)
         ) as namespace,
-        json_object('seq', l.seq, 'at', l.at, 'entity', l.entity, 'entity_id', l.entity_id, 'version', l.version, 'move', l.move,
+        json_object('seq', l.seq, 'at', l.at, 'entity', l.entity, 'entity_id', l.entity_id, 'version', l.version, 'transition',
+          l.transition,
             'from_state', l.from_state, 'to_state', l.to_state, 'actor', l.actor, 'claim_version', l.claim_version,
-            'run_id', l.run_id, 'root_id', l.root_id, 'trace_id', l.trace_id, 'data', l.data) as move
+            'run_id', l.run_id, 'root_id', l.root_id, 'trace_id', l.trace_id, 'data', l.data) as transition
       from log as l
       where l.seq > :after_seq and l.seq <= :until_seq
       order by l.seq
@@ -66,7 +67,8 @@ from (
     union all
     select * from (
       select f.seq, f.namespace,
-        json_object('seq', f.seq, 'at', f.finished_at, 'entity', 'task', 'entity_id', f.id, 'version', f.version, 'move', f.move,
+        json_object('seq', f.seq, 'at', f.finished_at, 'entity', 'task', 'entity_id', f.id, 'version', f.version, 'transition',
+          f.transition,
             'from_state', f.from_state, 'to_state', f.state, 'actor', f.actor, 'claim_version', f.claim_version,
             'run_id', f.run_id, 'root_id', f.root_id, 'trace_id', f.trace_id, 'data', f.error)
       from finished as f
@@ -81,33 +83,34 @@ from (
 
 -- name: find_last_seq
 -- Return the last assigned seq.
-select value from seqs where name = 'move';
+select value from seqs where name = 'transition';
 
 -- name: tally
--- Count the moves of tasks by minute, kind and move; the log has no lane.
-select l.namespace, l.kind, m.at / 60000 * 60000, m.move, m.to_state, count(*), max(m.waited_for)
+-- Count the transitions of tasks by minute, kind and transition; the log has no lane.
+select l.namespace, l.kind, m.at / 60000 * 60000, m.transition, m.to_state, count(*), max(m.waited_for)
 from (
-  select f.lane_id, f.finished_at as at, f.move, f.state as to_state,
+  select f.lane_id, f.finished_at as at, f.transition, f.state as to_state,
     case when f.claim_version = 1 then f.claimed_at - f.due_at end as waited_for
   from finished as f
   where f.seq > :after_seq and f.seq <= :until_seq
   union all
-  select coalesce((select t.lane_id from tasks as t where t.id = g.entity_id), (select f.lane_id from finished as f where f.id = g.entity_id)),
-    g.at, g.move, g.to_state, null
+  select coalesce((select t.lane_id from tasks as t where t.id = g.entity_id), (select f.lane_id from finished as f where f.id =
+    g.entity_id)),
+    g.at, g.transition, g.to_state, null
   from log as g
   where g.seq > :after_seq and g.seq <= :until_seq and g.entity = 'task'
 ) as m cross join lanes as l on l.id = m.lane_id
-group by l.namespace, l.kind, m.at / 60000, m.move, m.to_state;
+group by l.namespace, l.kind, m.at / 60000, m.transition, m.to_state;
 
 -- name: list_ends
 -- List the last ends of tasks; an attempt began only where one ended the task; a function began as a whole.
 select lanes.namespace, lanes.kind, lanes.name, ended.state, ended.finished_at,
   case
     when lanes.kind = 'function' then ended.created_at
-    when ended.from_state = 'pending' and ended.move in ('succeed', 'fail') then ended.claimed_at
+    when ended.from_state = 'pending' and ended.transition in ('succeed', 'fail') then ended.claimed_at
   end
 from (
-  select lane_id, state, from_state, move, created_at, claimed_at, finished_at
+  select lane_id, state, from_state, transition, created_at, claimed_at, finished_at
   from finished
   order by seq desc
   limit :limit

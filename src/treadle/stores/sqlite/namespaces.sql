@@ -10,7 +10,8 @@ insert into {table} ({columns}) values ({values}) on conflict do nothing;
 -- Insert a lane; one that exists gets the settings.
 insert into {table} ({columns}) values ({values})
 on conflict (namespace, kind, task_list, name) do update
-set paused = excluded.paused, accepting = excluded.accepting, rate = excluded.rate, burst = excluded.burst, tokens = excluded.tokens,
+set paused = excluded.paused, accepting = excluded.accepting, rate = excluded.rate, burst = excluded.burst, tokens =
+  excluded.tokens,
   tokens_at = excluded.tokens_at, backlog_limit = excluded.backlog_limit, limit_key = excluded.limit_key;
 
 -- name: index_errors
@@ -19,14 +20,15 @@ insert into new_error_texts (owner_id, entity, namespace, created_at, error)
 select id, 'run', namespace, created_at, error from runs where id = :id and error is not null;
 
 -- name: reserve_seqs
--- Reserve numbers of moves; return the last one before them.
-update seqs set value = value + :count where name = 'move' returning value - :count;
+-- Reserve numbers of transitions; return the last one before them.
+update seqs set value = value + :count where name = 'transition' returning value - :count;
 
 -- name: list_namespaces
 -- List the namespaces with tasks, runs or records.
 select distinct lanes.namespace
 from lanes
-where exists (select 1 from tasks where tasks.lane_id = lanes.id) or exists (select 1 from finished where finished.lane_id = lanes.id)
+where exists (select 1 from tasks where tasks.lane_id = lanes.id) or exists (select 1 from finished where finished.lane_id =
+  lanes.id)
 union
 select namespace from runs
 union

@@ -21,8 +21,8 @@ from (
 );
 
 -- name: find_runs_window
--- Read the next runs in order of id: the last id, their number, and the trees of expired runs without a finished task. (`+` leaves only
--- the index by id: others would read all runs of the namespace.)
+-- Read the next runs in order of id: the last id, their number, and the trees of expired runs without a finished task. (`+` leaves
+-- only the index by id: others would read all runs of the namespace.)
 select max(id), count(*), json_group_array(distinct root_id) filter (where expired)
 from (
   select r.id, r.root_id,
@@ -120,7 +120,7 @@ delete from lines
 where id in (select l.id from json_each(:ids) as w cross join lines as l on l.task_id = w.value limit :limit);
 
 -- name: delete_log
--- Delete moves of entities.
+-- Delete transitions of entities.
 delete from log where entity_id in (select value from json_each(:ids));
 
 -- name: delete_finished

@@ -38,8 +38,8 @@ where rowid in (
 );
 
 -- name: take_turns
--- Give waiting tasks (ids) with a fairness key the due times of their turns: the first one of a key that has none waiting comes with
--- the head of the others that are not paused, and each further one a millisecond after the last of its key.
+-- Give waiting tasks (ids) with a fairness key the due times of their turns: the first one of a key that has none waiting comes
+-- with the head of the others that are not paused, and each further one a millisecond after the last of its key.
 with given as materialized (
   select t.id, t.lane_id, t.priority, t.fairness_key, t.due_at,
     row_number() over (partition by t.lane_id, t.priority, t.fairness_key order by t.due_at, t.id) - 1 as place
@@ -91,8 +91,10 @@ select exists (select 1 from tasks where wake_at is not null and wake_at <= :now
 -- name: count_due
 -- Count the tasks that `wake_due` will wake, and the expired leases among them; return the lanes in which they become
 -- ready, and the limit keys of those that must be admitted first.
-select count(*), count(owner_id), json_group_array(distinct lane_id) filter (where hold = 0 and (limit_key is null or owner_id is null)),
-  json_group_array(distinct json_array(namespace, limit_key)) filter (where limit_key is not null and (hold <> 0 or owner_id is not null)),
+select count(*), count(owner_id), json_group_array(distinct lane_id) filter (where hold = 0 and (limit_key is null or owner_id is
+  null)),
+  json_group_array(distinct json_array(namespace, limit_key)) filter (where limit_key is not null and (hold <> 0 or owner_id is not
+    null)),
   json_group_array(id) filter (where fairness_key is not null and claim_version = 0)
 from (
   select id, owner_id, lane_id, hold, namespace, limit_key, fairness_key, claim_version
@@ -115,10 +117,12 @@ from (
 where owner_id is not null;
 
 -- name: log_expired
--- Log the moves of the tasks whose lease `wake_due` will expire.
-update seqs set value = value + :count where name = 'move';
-insert into log (seq, at, entity, entity_id, version, move, from_state, to_state, actor, claim_version, run_id, root_id, trace_id)
-select (select value from seqs where name = 'move') - :count + row_number() over (), :now, 'task', id, version + 1, 'expire', state, state, owner_id, claim_version, run_id,
+-- Log the transitions of the tasks whose lease `wake_due` will expire.
+update seqs set value = value + :count where name = 'transition';
+insert into log (seq, at, entity, entity_id, version, transition, from_state, to_state, actor, claim_version, run_id, root_id,
+  trace_id)
+select (select value from seqs where name = 'transition') - :count + row_number() over (), :now, 'task', id, version + 1, 'expire',
+  state, state, owner_id, claim_version, run_id,
   root_id, trace_id
 from (
   select *

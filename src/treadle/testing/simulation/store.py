@@ -264,7 +264,7 @@ def _unit(unit: Unit, answer: Answer) -> str:
         version = unit.guard.version if isinstance(unit.guard, Claim) else f"seen {unit.guard.version}"
         parts.append(f"{unit.guard.task_id[-6:]}#{version}")
     if unit.settlement is not None:
-        parts.append(getattr(unit.settlement, "move", None) or type(unit.settlement).__name__.lower())
+        parts.append(getattr(unit.settlement, "transition", None) or type(unit.settlement).__name__.lower())
     parts += [f"+{task.id[-6:]}({task.lane.name})" for task in unit.tasks]
     parts += [f"also {claim.task_id[-6:]}" for claim, _ in unit.also]
     if unit.run is not None:

@@ -35,7 +35,7 @@ from treadle.kernel.queue.decide import canceled_error, failure
 from treadle.kernel.queue.engine_tasks import deadline_tasks
 from treadle.kernel.store.lookups import continued_id, kept_tags
 from treadle.kernel.store.records import Await, PutMessage, TakeMessages
-from treadle.kernel.store.units import CancelRunTasks, Finish, MoveRun, Park, PutSteps, PutTags, Row, RunGuard, Unit, Verdict
+from treadle.kernel.store.units import CancelRunTasks, Finish, Park, PutSteps, PutTags, Row, RunGuard, RunTransition, Unit, Verdict
 from treadle.model.errors import (
     Canceled,
     InvalidInput,
@@ -253,7 +253,7 @@ class Driver:
                 Unit(execution.token, finish, (*tasks, *more_tasks), (), guard, (*rows, *more_rows))
             )
         except TreadleError as refused:
-            if refused.code != "illegal_move":
+            if refused.code != "illegal_transition":
                 raise
             set_settling(False)  # the run was paused meanwhile, or has ended
             self.recorder.restore(pending)
@@ -292,14 +292,14 @@ class Driver:
             except InvalidInput as refused:
                 error = NonRetryable(f"The function's result cannot be stored: {refused}", "invalid_result")
             else:
-                moved = MoveRun(execution.run_id, "succeed", RunState.RUNNING, RunState.COMPLETED, outputs=outputs)
+                moved = RunTransition(execution.run_id, "succeed", RunState.RUNNING, RunState.COMPLETED, outputs=outputs)
                 messages = self._messages(RunState.COMPLETED, outputs, None)
                 return Finish("succeed", TaskState.COMPLETED), closing, (*blobs, moved, *messages)
         finish = failure(outcome_of_error(error, "function_error").problem)
         step_ids = blamed_steps(error)
         text = encode({**decode(finish.error), "step_ids": list(step_ids)}, "error", VALUE_LIMIT)
         first = step_ids[0] if step_ids else None
-        moved = MoveRun(
+        moved = RunTransition(
             execution.run_id, "fail", RunState.RUNNING, RunState.FAILED, error=text, failed_step_id=first, data=finish.error
         )
         return finish, closing, (moved, *self._messages(RunState.FAILED, None, finish.error))
@@ -316,7 +316,7 @@ class Driver:
             problem = outcome_of_error(error, "function_error").problem
             message = f"{message.rstrip('.')}. Its cleanup failed: {problem.type or problem.code}: {problem.message}"
         text = canceled_error(cancel.actor, message, cancel.code)
-        moved = MoveRun(run_id, "cancel", RunState.RUNNING, RunState.CANCELED, actor=cancel.actor, error=text, data=text)
+        moved = RunTransition(run_id, "cancel", RunState.RUNNING, RunState.CANCELED, actor=cancel.actor, error=text, data=text)
         finish = Finish("cancel", TaskState.CANCELED, error=text, error_code=cancel.code, actor=cancel.actor)
         return finish, (moved, *self._messages(RunState.CANCELED, None, text), CancelRunTasks(run_id, cancel.actor, text))
 
@@ -360,11 +360,11 @@ class Driver:
         if answers:
             rows = (*rows, PutSteps(run_id, tuple(answers.steps.values()), 0))
         outputs, _ = runtime.value_store.pack({"continued_as": new.id}, task.root_id, "result")
-        moved = MoveRun(run_id, "succeed", RunState.RUNNING, RunState.COMPLETED, outputs=outputs)
+        moved = RunTransition(run_id, "succeed", RunState.RUNNING, RunState.COMPLETED, outputs=outputs)
         signals = [msgspec.structs.replace(signal, run_id=new.id) for signal in signals]
-        moves: list[Row] = [TakeMessages(run_id, tuple(signal.id for signal in signals)), *map(PutMessage, signals)]
+        transitions: list[Row] = [TakeMessages(run_id, tuple(signal.id for signal in signals)), *map(PutMessage, signals)]
         timers = deadline_tasks(new, await runtime.store.now()) if new.deadline_at is not None else ()
-        return Finish("succeed", TaskState.COMPLETED), (new_task, *timers), (*rows, moved, *moves)
+        return Finish("succeed", TaskState.COMPLETED), (new_task, *timers), (*rows, moved, *transitions)
 
 
 def stuck_park(task: Task, problem: Problem, cleanup_for: int, cancel: CancelRequest | None) -> Park:

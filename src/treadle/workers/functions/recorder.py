@@ -276,7 +276,7 @@ class Recorder:
     async def _check_claim(self) -> None:
         """Return if the claim holds after all, else raise `CancelledError`.
 
-        A unit that logged a move in the same commit makes another one look lost.
+        A unit that logged a transition in the same commit makes another one look lost.
         """
         execution = self._execution
         task = await self._own(execution.runtime.store.tasks.find(execution.task.id))

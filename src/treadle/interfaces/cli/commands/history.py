@@ -42,11 +42,11 @@ async def events(
     about: Annotated[str | None, option("--id", metavar="ID", help="Only of the task, run or other entity with this id")] = None,
     run: Annotated[str | None, option(metavar="ID", help="Only of this run")] = None,
     root: Annotated[str | None, option(metavar="ID", help="Only of this tree")] = None,
-    move: Annotated[str | None, option(help="Only changes with this name: succeed, fail, cancel, ...")] = None,
+    transition: Annotated[str | None, option(help="Only changes with this name: succeed, fail, cancel, ...")] = None,
     limit: Annotated[int, option(help="Maximum number, up to 1000; not with --follow")] = _PAGE,
 ) -> None:
     """Show the last events, or those after one; with --follow, print each new event as one line (or JSON object)."""
-    which = {"entity": entity, "entity_id": about, "run_id": run, "root_id": root, "move": move}
+    which = {"entity": entity, "entity_id": about, "run_id": run, "root_id": root, "transition": transition}
     async with session.api() as api:
         if follow:
             await _follow(
@@ -77,9 +77,8 @@ async def _follow(items: AsyncGenerator[T, None], show_item: Callable[[T], None]
 
 def _line(event: Event) -> str:
     by = f" by {event.actor}" if event.actor else ""
-    return (
-        f"{event.seq} {words(event.at)} {event.entity} {event.entity_id} {event.move}: {event.from_state} -> {event.to_state}{by}"
-    )
+    change = f"{event.transition}: {event.from_state} -> {event.to_state}"
+    return f"{event.seq} {words(event.at)} {event.entity} {event.entity_id} {change}{by}"
 
 
 async def stream(

@@ -47,7 +47,7 @@ from treadle.interfaces.cli.values import (
     workflow_inputs,
 )
 from treadle.kernel.telemetry.events import Emit, Event, TaskSettled
-from treadle.model.errors import IllegalMove, InvalidInput, RunCanceled, RunFailed
+from treadle.model.errors import IllegalTransition, InvalidInput, RunCanceled, RunFailed
 from treadle.model.names import DEFAULT_LIST, check_key, check_name
 from treadle.model.runs import STOPPED_AT_LIMIT
 from treadle.model.values import Json, encode
@@ -188,7 +188,7 @@ async def _pause(api: Api, run_id: str) -> RunOutputs | None:
     """Pause the run, unless it has ended meanwhile."""
     try:
         await api.runs.pause(run_id)
-    except IllegalMove:
+    except IllegalTransition:
         ended = await api.runs.outputs(run_id)
         return ended if ended.finished else None
     return None

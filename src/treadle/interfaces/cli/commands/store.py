@@ -133,7 +133,7 @@ _COUNTS = {
     "tasks": "tasks",
     "runs": "runs",
     "steps": "steps",
-    "moves": "moves",
+    "transitions": "transitions",
     "lines": "lines",
     "blobs": "big values",
     "records": "records",

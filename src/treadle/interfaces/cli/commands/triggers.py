@@ -12,7 +12,7 @@ from click.exceptions import Exit
 from treadle.api.alerts import ALERT, RULE
 from treadle.api.options import ScheduleOptions, TimeOptions, WatcherOptions
 from treadle.api.schedules import SCHEDULE, Backfilled, Started, describe_change, describe_time
-from treadle.api.tasks import MOVES
+from treadle.api.tasks import TRANSITIONS
 from treadle.api.view import words
 from treadle.api.watchers import WATCHER
 from treadle.api.wire import to_builtins
@@ -152,9 +152,9 @@ def as_json(result: Any) -> dict[str, Json]:
 
 async def show_schedule(session: Session, api: Api, schedule: Schedule) -> None:
     """Show one schedule, with the operations on it."""
-    moves = (await api.schedules.moves(schedule.id)).moves
+    transitions = (await api.schedules.transitions(schedule.id)).transitions
     now = (await api.system.time()).now
-    session.show(as_json(schedule), lambda: together(details(SCHEDULE, schedule, now), table(MOVES, moves, now)))
+    session.show(as_json(schedule), lambda: together(details(SCHEDULE, schedule, now), table(TRANSITIONS, transitions, now)))
 
 
 def _text(at: datetime | None) -> str:

@@ -240,11 +240,14 @@ class Story:
 
     async def _report(self) -> None:
         """Print the tasks and the claims; raise if a claim does not hold."""
-        moves = {task.id: [move.move for move in (await self._api.tasks.get(task.id)).moves] for task in self._tasks}
+        transitions = {
+            task.id: [transition.transition for transition in (await self._api.tasks.get(task.id)).transitions]
+            for task in self._tasks
+        }
         order, delivery = await self._api.runs.get(self._order_id), await self._api.runs.get(self._delivery_id)
-        order_moves = [move.move for move in (await self._api.runs.moves(order.id)).moves]
+        order_transitions = [transition.transition for transition in (await self._api.runs.transitions(order.id)).transitions]
         result = (delivery.outputs or {}).get("result")
-        claims = await self._check(moves, order_moves, order.outputs or {}, result)
+        claims = await self._check(transitions, order_transitions, order.outputs or {}, result)
         value = {
             "ok": all(holds for _, holds in claims),
             "store": self._engine.kernel.store.url,
@@ -256,25 +259,25 @@ class Story:
                 for task in self._tasks
             ],
             "delivery": {"id": delivery.id, "result": result},
-            "run": {"id": order.id, "workflow": "loom.Order", "moves": order_moves, "outputs": order.outputs},
+            "run": {"id": order.id, "workflow": "loom.Order", "transitions": order_transitions, "outputs": order.outputs},
         }
-        self._session.show(value, lambda: self._summary(moves, claims, order.outputs))
+        self._session.show(value, lambda: self._summary(transitions, claims, order.outputs))
         if self._session.chosen.typed_store:
             self._say(f"All of it stays in the store: treadle --namespace {self._namespace} runs list --store ...")
         if broken := [claim for claim, holds in claims if not holds]:
             raise TreadleError(f"The story did not happen as told: {'; '.join(broken)}. {self._log_tail()}", code="demo_failed")
 
     async def _check(
-        self, moves: dict[str, list[str]], order_moves: list[str], outputs: dict[str, Any], result: Any
+        self, transitions: dict[str, list[str]], order_transitions: list[str], outputs: dict[str, Any], result: Any
     ) -> list[tuple[str, bool]]:
         """The claims of the story, and whether the store confirms them."""
         tasks = {self._labels[task.id]: task for task in self._tasks}
         carpet, dye = tasks[_CARPET], tasks[_DYE]
         bolts = (await self._api.tasks.list(name="loom.Bolt")).tasks
         waits = [
-            move.move
+            transition.transition
             for task in (await self._api.tasks.list(run_id=self._delivery_id, kind="function", every=True)).tasks
-            for move in (await self._api.tasks.get(task.id)).moves
+            for transition in (await self._api.tasks.get(task.id)).transitions
         ].count("wait")
         codes = {pid: process.returncode for pid, process in self._processes.items()}
         killed = self._pids.get(self._killed_owner)
@@ -285,14 +288,14 @@ class Story:
                 f"up to {self._most_running} ran concurrently on {self._most_owners} workers",
                 self._most_running > 1 and self._most_owners > 1,
             ),
-            ("the dye failed once and was retried", moves[dye.id].count("retry") == 1 and dye.failures == 1),
+            ("the dye failed once and was retried", transitions[dye.id].count("retry") == 1 and dye.failures == 1),
             (
                 "the carpet's worker was killed and another took over",
-                killed is not None and "expire" in moves[carpet.id] and carpet.owner_id not in (None, self._killed_owner),
+                killed is not None and "expire" in transitions[carpet.id] and carpet.owner_id not in (None, self._killed_owner),
             ),
             (
                 "the workflow failed at its last step and continued from there, with the bolts it had",
-                order_moves == ["start", "fail", "retry", "succeed"]
+                order_transitions == ["start", "fail", "retry", "succeed"]
                 and self._order_error == "Order.check: handler failed: the lamp is off"
                 and len(outputs.get("bolts", ())) == len(bolts) == _BOLTS
                 and all(task.state == "completed" for task in bolts),
@@ -308,12 +311,12 @@ class Story:
             (f"the log explains all {report.checked} histories", report.holds and report.checked >= len(self._labels)),
         ]
 
-    def _summary(self, moves: dict[str, list[str]], claims: list[tuple[str, bool]], outputs: Any) -> RenderableType:
+    def _summary(self, transitions: dict[str, list[str]], claims: list[tuple[str, bool]], outputs: Any) -> RenderableType:
         """The tasks with their workers, and whether each claim of the story holds."""
         table = grid("task", "state", ">worker", ">attempts", "its log")
         for task in self._tasks:
             worker = str(self._pids.get(task.owner_id or "", ""))
-            history = plain(", ".join(moves[task.id]))
+            history = plain(", ".join(transitions[task.id]))
             table.add_row(plain(self._labels[task.id]), state(task.state), worker, str(task.attempt), history)
         return together(
             table,

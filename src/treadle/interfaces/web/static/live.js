@@ -58,7 +58,7 @@
     source = new EventSource(`${document.documentElement.dataset.prefix ?? ""}/v1/events/stream${filter}`);
     source.onopen = () => { say("live", "good"); soon(); };  // what moved between the page and its stream, nobody told
     source.onerror = () => say("reconnecting", "hold");
-    source.addEventListener("move", soon);
+    source.addEventListener("transition", soon);
     source.onmessage = soon;
   }
 

@@ -15,7 +15,8 @@ from tasks
 join (
   select given.id from unnest($1::text::uuid[]) as given (id)
   union
-  select own.id from unnest($2::text::uuid[]) as given (run_id) join tasks as own on own.run_id = given.run_id and own.step_id is null
+  select own.id from unnest($2::text::uuid[]) as given (run_id) join tasks as own on own.run_id = given.run_id and own.step_id is
+    null
 ) as wanted on tasks.id = any (array[wanted.id])
 order by wanted.id
 for update of tasks;
@@ -29,21 +30,21 @@ order by given.id
 for update of finished;
 
 -- name: list_settled(*rows)
--- Return the claims ($1 ids, $2 versions, $3 owners) that have made their move ($4 actors, $5 moves), by position.
+-- Return the claims ($1 ids, $2 versions, $3 owners) that have made their transition ($4 actors, $5 transitions), by position.
 with given as materialized (
   select *
   from unnest($1::uuid[], $2::integer[], $3::text[], $4::text[], $5::text[]) with ordinality
-    as given (id, claim_version, owner_id, actor, move, position)
+    as given (id, claim_version, owner_id, actor, transition, position)
 )
 select given.position - 1
 from given
 join finished on finished.id = any (array[given.id]) and finished.claim_version = given.claim_version
-  and finished.owner_id = given.owner_id and finished.actor = given.actor and finished.move = given.move
+  and finished.owner_id = given.owner_id and finished.actor = given.actor and finished.transition = given.transition
 union all
 select given.position - 1
 from given
 join log on log.entity_id = any (array[given.id]) and log.claim_version = given.claim_version and log.actor = given.actor
-  and log.move = given.move;
+  and log.transition = given.transition;
 
 -- name: lock_runs(ids)
 -- Lock runs in order of id, and return their versions, and whether they have ended.

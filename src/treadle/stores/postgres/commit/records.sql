@@ -1,7 +1,7 @@
 -- name: insert_records(records)
 -- Insert records (as JSON) except those whose id exists or whose name a live record has; return the ids of the inserted
 -- ones.
-insert into records (id, namespace, entity, name, state, version, moves, body, task_id, run_id, root_id, trace_id, created_at,
+insert into records (id, namespace, entity, name, state, version, transitions, body, task_id, run_id, root_id, trace_id, created_at,
   updated_at)
 select id, namespace, entity, name, state, 0, 0, body, task_id, run_id, root_id, trace_id, (select treadle_now()),
   (select treadle_now())
@@ -14,15 +14,15 @@ returning id::text;
 select records.id::text from unnest($1::uuid[]) as given (id) join records on records.id = given.id;
 
 -- name: change_records(*rows)
--- Write the next version of records, and for those with a move the next state and a row in the log; return their number.
+-- Write the next version of records, and for those with a transition the next state and a row in the log; return their number.
 with given as materialized (
   select *
   from unnest($1::uuid[], $2::integer[], $3::text[], $4::text[], $5::text[], $6::text[], $7::boolean[], $8::text[], $9::text[],
-    $10::uuid[]) as given (id, version, body, move, from_state, to_state, ended, actor, data, task_id)
+    $10::uuid[]) as given (id, version, body, transition, from_state, to_state, ended, actor, data, task_id)
 ), changed as (
   update records
   set version = records.version + 1,
-      moves = records.moves + (given.move is not null)::integer,
+      transitions = records.transitions + (given.transition is not null)::integer,
       body = given.body,
       state = coalesce(given.to_state, records.state),
       task_id = coalesce(given.task_id, records.task_id),
@@ -30,14 +30,15 @@ with given as materialized (
       ended_at = case when given.ended then (select treadle_now()) else records.ended_at end
   from given
   where records.id = given.id and records.version = given.version and records.state = coalesce(given.from_state, records.state)
-  returning records.id, records.entity, records.moves, records.run_id, records.root_id, records.trace_id, given.move,
+  returning records.id, records.entity, records.transitions, records.run_id, records.root_id, records.trace_id, given.transition,
     given.from_state, given.to_state, given.actor, given.data
 ), logged as (
-  insert into log (seq, at, entity, entity_id, version, move, from_state, to_state, actor, run_id, root_id, trace_id, data)
-  select nextval('treadle_seq'), (select treadle_now()), entity, id, moves, move, from_state, to_state, actor, run_id, root_id,
+  insert into log (seq, at, entity, entity_id, version, transition, from_state, to_state, actor, run_id, root_id, trace_id, data)
+  select nextval('treadle_seq'), (select treadle_now()), entity, id, transitions, transition, from_state, to_state, actor, run_id,
+    root_id,
     trace_id, data
   from changed
-  where move is not null
+  where transition is not null
 )
 select count(*) from changed;
 

@@ -1,10 +1,12 @@
 -- name: insert_runs(runs)
 -- Insert runs (as JSON) except those whose id or idempotency key exists; return the ids of the inserted ones.
-insert into runs (id, namespace, kind, flow_id, workflow, state, version, moves, steps, task_list, priority, inputs, outputs, error,
+insert into runs (id, namespace, kind, flow_id, workflow, state, version, transitions, steps, task_list, priority, inputs, outputs,
+  error,
   failed_step_id, idempotency_key, parent_id, parent_step_id, awaiting, root_id, trace_id, created_at, deadline_at, fairness_key,
   chain_id, link)
-select id, namespace, kind, flow_id, workflow, state, version, moves, steps, task_list, priority, inputs, outputs, error,
-  failed_step_id, idempotency_key, parent_id, parent_step_id, awaiting, root_id, trace_id, (select treadle_now()), deadline_at, fairness_key,
+select id, namespace, kind, flow_id, workflow, state, version, transitions, steps, task_list, priority, inputs, outputs, error,
+  failed_step_id, idempotency_key, parent_id, parent_step_id, awaiting, root_id, trace_id, (select treadle_now()), deadline_at,
+    fairness_key,
   chain_id, link
 from json_populate_recordset(null::runs, $1::text::json)
 on conflict do nothing
@@ -26,32 +28,35 @@ update runs set version = version + given.count, steps = steps + given.added
 from unnest($1::text::uuid[], $2::text::integer[], $3::text::integer[]) as given (id, count, added)
 where runs.id = any (array[given.id]);
 
--- name: move_runs(*rows)
--- Move runs to their next states, each with a row in the log; the row count is the number of moves.
+-- name: transition_runs(*rows)
+-- Move runs to their next states, each with a row in the log; the row count is the number of transitions.
 with given as materialized (
   select *
-  from unnest($1::uuid[], $2::text[], $3::text[], $4::text[], $5::text[], $6::text[], $7::text[], $8::uuid[], $9::text[], $10::uuid[])
-    as given (id, move, from_state, to_state, actor, outputs, error, failed_step_id, data, timer_id)
+  from unnest($1::uuid[], $2::text[], $3::text[], $4::text[], $5::text[], $6::text[], $7::text[], $8::uuid[], $9::text[],
+    $10::uuid[])
+    as given (id, transition, from_state, to_state, actor, outputs, error, failed_step_id, data, timer_id)
 ), moved as (
   update runs
   set state = given.to_state,
-      moves = runs.moves + 1,
+      transitions = runs.transitions + 1,
       outputs = given.outputs,
       error = given.error,
       failed_step_id = given.failed_step_id,
       finished_at = case when given.to_state in ('completed', 'failed', 'canceled') then (select treadle_now()) end,
-      deadline_at = case when given.move <> 'retry' then runs.deadline_at end
+      deadline_at = case when given.transition <> 'retry' then runs.deadline_at end
   from given
   where runs.id = any (array[given.id]) and runs.state = given.from_state
-  returning case when runs.finished_at is not null and runs.deadline_at is not null then given.timer_id end as timer_id, runs.id, runs.moves, runs.root_id, runs.trace_id, given.move, given.from_state, given.to_state, given.actor, given.data
+  returning case when runs.finished_at is not null and runs.deadline_at is not null then given.timer_id end as timer_id, runs.id,
+    runs.transitions, runs.root_id, runs.trace_id, given.transition, given.from_state, given.to_state, given.actor, given.data
 ), timers as materialized (
   -- A timer that a worker holds ends by itself.
   select id from tasks where id in (select timer_id from moved) and owner_id is null for update skip locked
 ), dropped as (
   delete from tasks using timers where tasks.id = any (array[timers.id])
 )
-insert into log (seq, at, entity, entity_id, version, move, from_state, to_state, actor, run_id, root_id, trace_id, data)
-select nextval('treadle_seq'), (select treadle_now()), 'run', id, moves, move, from_state, to_state, actor, id, root_id, trace_id, data
+insert into log (seq, at, entity, entity_id, version, transition, from_state, to_state, actor, run_id, root_id, trace_id, data)
+select nextval('treadle_seq'), (select treadle_now()), 'run', id, transitions, transition, from_state, to_state, actor, id, root_id,
+  trace_id, data
 from moved;
 
 -- name: put_steps(*rows)
@@ -128,7 +133,7 @@ with locked as materialized (
 ), ended as (
   delete from tasks using locked where tasks.id = any (array[locked.id]) returning tasks.*
 ), made as (
-  insert into finished ({carried}, seq, state, move, from_state, actor, version, finished_at, error, error_code)
+  insert into finished ({carried}, seq, state, transition, from_state, actor, version, finished_at, error, error_code)
   select {carried}, nextval('treadle_seq'), 'canceled', 'cancel', state, $2::text, version + 1, (select treadle_now()), $3::text,
     'canceled'
   from ended
@@ -190,7 +195,8 @@ select distinct lane_id from tasks where id = any ($1::uuid[]) and owner_id is n
 
 -- name: put_outcomes(*rows)
 -- Insert outcomes ($9: doubted), or replace unknown ones.
-insert into idempotency_outcomes (idempotency_key, tool_call_id, status, response_hash, response, root_id, task_id, details, created_at,
+insert into idempotency_outcomes (idempotency_key, tool_call_id, status, response_hash, response, root_id, task_id, details,
+  created_at,
   resolved_at, unknown_at)
 select idempotency_key, tool_call_id, status, response_hash, response, root_id, task_id, details, (select treadle_now()),
   case when status <> 'unknown' then (select treadle_now()) end, case when doubted then (select treadle_now()) end

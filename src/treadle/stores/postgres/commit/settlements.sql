@@ -4,13 +4,17 @@
 with ended as (
   delete from tasks
   using unnest($1::text::uuid[], $2::text::integer[], $3::text::text[], $4::text::text[], $5::text::text[], $6::text::text[],
-    $7::text[], $8::text[], $9::text[], $10::text[]) as given (id, claim_version, owner_id, actor, move, end_state, result, end_error, error_code, fingerprint)
+    $7::text[], $8::text[], $9::text[], $10::text[]) as given (id, claim_version, owner_id, actor, transition, end_state, result,
+      end_error, error_code, fingerprint)
   where tasks.id = any (array[given.id]) and tasks.claim_version = given.claim_version
     and tasks.owner_id is not distinct from given.owner_id and ($11::boolean or tasks.limit_key is null)
-  returning tasks.*, given.move, given.end_state, given.actor, given.result, given.end_error, given.error_code, given.fingerprint
+  returning tasks.*, given.transition, given.end_state, given.actor, given.result, given.end_error, given.error_code,
+    given.fingerprint
 )
-insert into finished ({carried}, seq, state, move, from_state, actor, version, finished_at, result, error, error_code, fingerprint)
-select {carried}, nextval('treadle_seq'), end_state, move, state, actor, version + 1, (select treadle_now()), result, end_error,
+insert into finished ({carried}, seq, state, transition, from_state, actor, version, finished_at, result, error, error_code,
+  fingerprint)
+select {carried}, nextval('treadle_seq'), end_state, transition, state, actor, version + 1, (select treadle_now()), result,
+  end_error,
   error_code, fingerprint
 from ended;
 
@@ -25,12 +29,13 @@ where tasks.id = any (array[given.id]) and exists (select from finished where fi
 select treadle_open_rest();
 
 -- name: park(*rows)
--- Give locked tasks new values and no owner, unless it stays, and log the move of those that are not quiet.
+-- Give locked tasks new values and no owner, unless it stays, and log the transition of those that are not quiet.
 with given as materialized (
   select *
   from unnest($1::uuid[], $2::text[], $3::text[], $4::text[], $5::text[], $6::integer[], $7::integer[], $8::integer[],
     $9::integer[], $10::bigint[], $11::text[], $12::text[], $13::text[], $14::boolean[], $15::text[], $16::boolean[])
-    as given (id, from_state, actor, move, to_state, attempt, failures, takeovers, hold, delay, checkpoint, error, data, quiet, doing, stays)
+    as given (id, from_state, actor, transition, to_state, attempt, failures, takeovers, hold, delay, checkpoint, error, data,
+      quiet, doing, stays)
 ), parked as (
   update tasks
   set state = given.to_state,
@@ -38,7 +43,7 @@ with given as materialized (
       failures = given.failures,
       takeovers = given.takeovers,
       hold = case when given.to_state = 'awaiting_external' then 0 else tasks.hold & 4 end
-        | case when given.move = 'resume' then 0 else tasks.hold & 8 end | given.hold
+        | case when given.transition = 'resume' then 0 else tasks.hold & 8 end | given.hold
         | (tasks.limit_key is not null and not given.stays)::integer,
       owner_id = case when given.stays then tasks.owner_id end,
       wake_at = case when given.stays then tasks.wake_at else (select treadle_now()) + given.delay end,
@@ -48,26 +53,27 @@ with given as materialized (
       version = tasks.version + (not given.quiet)::integer
   from given
   where tasks.id = any (array[given.id])
-  returning tasks.id, tasks.version, given.move, given.from_state, given.to_state, given.actor, tasks.claim_version,
+  returning tasks.id, tasks.version, given.transition, given.from_state, given.to_state, given.actor, tasks.claim_version,
     tasks.run_id, tasks.root_id, tasks.trace_id, given.data, given.quiet
 )
-insert into log (seq, at, entity, entity_id, version, move, from_state, to_state, actor, claim_version, run_id, root_id, trace_id,
+insert into log (seq, at, entity, entity_id, version, transition, from_state, to_state, actor, claim_version, run_id, root_id,
+  trace_id,
   data)
-select nextval('treadle_seq'), (select treadle_now()), 'task', id, version, move, from_state, to_state, actor, claim_version,
+select nextval('treadle_seq'), (select treadle_now()), 'task', id, version, transition, from_state, to_state, actor, claim_version,
   run_id, root_id, trace_id, data
 from parked
 where not quiet;
 
 -- name: keep(*rows)
--- Store the checkpoints of locked tasks ($1 ids, $2 checkpoints) and log their moves ($3, with data $4), each once.
+-- Store the checkpoints of locked tasks ($1 ids, $2 checkpoints) and log their transitions ($3, with data $4), each once.
 with given as materialized (
-  select given.*, given.move is not null and not exists (
+  select given.*, given.transition is not null and not exists (
       select
       from log
-      where log.entity_id = tasks.id and log.claim_version = tasks.claim_version and log.move = given.move
+      where log.entity_id = tasks.id and log.claim_version = tasks.claim_version and log.transition = given.transition
         and log.data is not distinct from given.data
     ) as is_new
-  from unnest($1::uuid[], $2::text[], $3::text[], $4::text[]) as given (id, checkpoint, move, data)
+  from unnest($1::uuid[], $2::text[], $3::text[], $4::text[]) as given (id, checkpoint, transition, data)
   join tasks on tasks.id = any (array[given.id])
 ), kept as (
   update tasks
@@ -75,36 +81,41 @@ with given as materialized (
   from given
   where tasks.id = any (array[given.id])
   returning tasks.id, tasks.version, tasks.state, tasks.owner_id, tasks.claim_version, tasks.run_id, tasks.root_id, tasks.trace_id,
-    given.move, given.data, given.is_new
+    given.transition, given.data, given.is_new
 )
-insert into log (seq, at, entity, entity_id, version, move, from_state, to_state, actor, claim_version, run_id, root_id, trace_id,
+insert into log (seq, at, entity, entity_id, version, transition, from_state, to_state, actor, claim_version, run_id, root_id,
+  trace_id,
   data)
-select nextval('treadle_seq'), (select treadle_now()), 'task', id, version, move, state, state, owner_id, claim_version, run_id,
+select nextval('treadle_seq'), (select treadle_now()), 'task', id, version, transition, state, state, owner_id, claim_version,
+  run_id,
   root_id, trace_id, data
 from kept
 where is_new;
 
 -- name: revive(*rows)
--- Make locked finished tasks live again: their end goes to the log, followed by the move. A task without a limit key gets
+-- Make locked finished tasks live again: their end goes to the log, followed by the transition. A task without a limit key gets
 -- its lane's; returns ids and keys.
 with given as materialized (
   select *
   from unnest($1::uuid[], $2::text[], $3::text[], $4::text[], $5::integer[], $6::bigint[])
-    as given (id, move, actor, payload, failures, delay)
+    as given (id, transition, actor, payload, failures, delay)
 ), gone as (
   delete from finished
   using given
   where finished.id = any (array[given.id])
-  returning finished.*, given.move as new_move, given.actor as new_actor, given.payload as new_payload,
+  returning finished.*, given.transition as new_transition, given.actor as new_actor, given.payload as new_payload,
     given.failures as new_failures, given.delay
 ), ended as (
-  insert into log (seq, at, entity, entity_id, version, move, from_state, to_state, actor, claim_version, run_id, root_id, trace_id,
+  insert into log (seq, at, entity, entity_id, version, transition, from_state, to_state, actor, claim_version, run_id, root_id,
+    trace_id,
     data)
-  select seq, finished_at, 'task', id, version, move, from_state, state, actor, claim_version, run_id, root_id, trace_id, error
+  select seq, finished_at, 'task', id, version, transition, from_state, state, actor, claim_version, run_id, root_id, trace_id,
+    error
   from gone
 ), revived as (
-  insert into log (seq, at, entity, entity_id, version, move, from_state, to_state, actor, claim_version, run_id, root_id, trace_id)
-  select nextval('treadle_seq'), (select treadle_now()), 'task', id, version + 1, new_move, state, 'pending', new_actor,
+  insert into log (seq, at, entity, entity_id, version, transition, from_state, to_state, actor, claim_version, run_id, root_id,
+    trace_id)
+  select nextval('treadle_seq'), (select treadle_now()), 'task', id, version + 1, new_transition, state, 'pending', new_actor,
     claim_version, run_id, root_id, trace_id
   from gone
 )
@@ -122,13 +133,14 @@ left join tasks as holder on holder.namespace = gone.namespace and holder.unique
 returning id::text, namespace, limit_key;
 
 -- name: amend(*rows)
--- Replace the ends of locked finished tasks ($2 moves, $3 states, $4 actors); the old ends go to the log.
+-- Replace the ends of locked finished tasks ($2 transitions, $3 states, $4 actors); the old ends go to the log.
 with given as materialized (
-  select * from unnest($1::uuid[], $2::text[], $3::text[], $4::text[]) as given (id, move, state, actor)
+  select * from unnest($1::uuid[], $2::text[], $3::text[], $4::text[]) as given (id, transition, state, actor)
 ), ended as (
-  insert into log (seq, at, entity, entity_id, version, move, from_state, to_state, actor, claim_version, run_id, root_id, trace_id,
+  insert into log (seq, at, entity, entity_id, version, transition, from_state, to_state, actor, claim_version, run_id, root_id,
+    trace_id,
     data)
-  select finished.seq, finished.finished_at, 'task', finished.id, finished.version, finished.move, finished.from_state,
+  select finished.seq, finished.finished_at, 'task', finished.id, finished.version, finished.transition, finished.from_state,
     finished.state, finished.actor, finished.claim_version, finished.run_id, finished.root_id, finished.trace_id, finished.error
   from given
   join finished on finished.id = any (array[given.id])
@@ -137,7 +149,7 @@ update finished
 set seq = nextval('treadle_seq'),
     from_state = finished.state,
     state = given.state,
-    move = given.move,
+    transition = given.transition,
     actor = given.actor,
     version = finished.version + 1,
     finished_at = (select treadle_now())
@@ -145,7 +157,7 @@ from given
 where finished.id = any (array[given.id]);
 
 -- name: doubt_effects(ids)
--- Mark the effects in progress of locked tasks $1 that have an owner as unknown, and log a move for each.
+-- Mark the effects in progress of locked tasks $1 that have an owner as unknown, and log a transition for each.
 with marked as (
   update idempotency_outcomes as o
   set unknown_at = (select treadle_now())
@@ -161,7 +173,8 @@ with marked as (
   returning tasks.id, tasks.version - moved.count as version, tasks.state, tasks.owner_id, tasks.claim_version, tasks.run_id,
     tasks.root_id, tasks.trace_id
 )
-insert into log (seq, at, entity, entity_id, version, move, from_state, to_state, actor, claim_version, run_id, root_id, trace_id,
+insert into log (seq, at, entity, entity_id, version, transition, from_state, to_state, actor, claim_version, run_id, root_id,
+  trace_id,
   data)
 select nextval('treadle_seq'), (select treadle_now()), 'task', counted.id,
   counted.version + row_number() over (partition by counted.id order by marked.created_at, marked.idempotency_key),

@@ -7,7 +7,7 @@ create function treadle_now() returns bigint language sql stable parallel safe a
        + coalesce(nullif(current_setting('treadle.clock_offset_ms', true), ''), '0')::bigint
 $$;
 
--- The seqs of moves, shared by the log and finished tasks.
+-- The seqs of transitions, shared by the log and finished tasks.
 create sequence treadle_seq as bigint cache 1;
 
 -- The words of an error (JSON): of its code, and of the beginning of its message. Any other text has none.
@@ -122,16 +122,16 @@ create index tasks_error on tasks (created_at, id) where error is not null;
 -- Last, because it locks out claims and renewals until the transaction ends.
 create index tasks_trace on tasks (trace_id) where root_id = id and trace_id is not null;
 
--- The first partition of finished tasks: whatever has no other one. Rows are inserted and, at most once, deleted: no room for updates is
--- needed on a page. Vacuum after 5 % of inserts marks pages as visible to all, for counts from an index alone, and freezes them while
--- they are in memory. Statistics give the counts by state.
+-- The first partition of finished tasks: whatever has no other one. Rows are inserted and, at most once, deleted: no room for
+-- updates is needed on a page. Vacuum after 5 % of inserts marks pages as visible to all, for counts from an index alone, and
+-- freezes them while they are in memory. Statistics give the counts by state.
 create table finished_rest (
   id uuid constraint finished_pkey primary key,
   seq bigint not null,
   lane_id integer not null,
   namespace text not null,
   state text not null constraint finished_state_check check (state in ('completed', 'failed', 'canceled', 'ignored')),
-  move text not null,
+  transition text not null,
   from_state text not null,
   actor text,
   owner_id text,
@@ -169,7 +169,8 @@ create table finished_rest (
 ) with (autovacuum_vacuum_insert_scale_factor = 0.05, autovacuum_analyze_scale_factor = 0.05, autovacuum_vacuum_scale_factor = 0.05,
   autovacuum_vacuum_cost_delay = 0);
 create index finished_rest_seq on finished_rest (seq);
-create index finished_rest_failed on finished_rest (seq) include (lane_id, run_id) where state = 'failed' and fingerprint is distinct from '';
+create index finished_rest_failed on finished_rest (seq) include (lane_id, run_id) where state = 'failed' and fingerprint is
+  distinct from '';
 create index finished_rest_run on finished_rest (run_id) where run_id is not null;
 create index finished_rest_root on finished_rest (root_id) where root_id <> id;
 create index finished_rest_created on finished_rest (created_at, id);
@@ -200,7 +201,7 @@ create table log_rest (
   entity text not null,
   entity_id uuid not null,
   version integer not null,
-  move text not null,
+  transition text not null,
   from_state text not null,
   to_state text not null,
   actor text,
@@ -212,11 +213,11 @@ create table log_rest (
   unique (entity_id, version)
 ) with (autovacuum_vacuum_scale_factor = 0.05, autovacuum_vacuum_insert_scale_factor = 0.05,
   autovacuum_analyze_scale_factor = 0.05);
-create index log_rest_takeovers on log_rest (run_id, seq) where move = 'expire';
+create index log_rest_takeovers on log_rest (run_id, seq) where transition = 'expire';
 
 create table log (like log_rest including defaults including constraints including storage) partition by range (entity_id);
 alter table log add constraint log_entity_id_version_key unique (entity_id, version);
-create index log_takeovers on log (run_id, seq) where move = 'expire';
+create index log_takeovers on log (run_id, seq) where transition = 'expire';
 alter table log attach partition log_rest for values from (minvalue) to (maxvalue);
 
 create table registered_servers (
@@ -248,7 +249,8 @@ create table registered_servers (
 
 -- The columns of servers that versions up to 0.2 know.
 create view servers as
-select id, name, host, pid, version, state, handlers, task_lists, concurrency, heartbeat_every_for, started_at, heartbeat_at, handled,
+select id, name, host, pid, version, state, handlers, task_lists, concurrency, heartbeat_every_for, started_at, heartbeat_at,
+  handled,
   failed, running, server_group, service_name, topics, counts, error
 from registered_servers;
 
@@ -278,7 +280,8 @@ create table lists (
   primary key (namespace, task_list)
 );
 
--- How many tasks with the key may be admitted at once, and how fast they start. Admitted are those whose over-limit bit (1) is clear.
+-- How many tasks with the key may be admitted at once, and how fast they start. Admitted are those whose over-limit bit (1) is
+-- clear.
 create table limits (
   namespace text not null,
   key text not null,
@@ -305,7 +308,8 @@ create table dedupe (
 create index dedupe_expires on dedupe (expires_at);
 
 -- Small next to their churn: dead rows and index entries must be reclaimed before they outgrow the live ones.
-alter table dedupe set (autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 1000, autovacuum_vacuum_cost_delay = 0);
+alter table dedupe set (autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 1000, autovacuum_vacuum_cost_delay =
+  0);
 
 -- Values over 8 KiB, once each; a value lives as long as a tree that uses it.
 create table blobs (
@@ -346,7 +350,7 @@ create table runs (
   workflow text not null,
   state text not null check (state in ('pending', 'running', 'completed', 'failed', 'paused', 'canceled')),
   version integer not null,
-  moves integer not null,
+  transitions integer not null,
   steps integer not null,
   task_list text not null,
   priority integer not null,
@@ -450,7 +454,7 @@ create table records (
   name text,
   state text not null,
   version integer not null,
-  moves integer not null,
+  transitions integer not null,
   body text not null,
   task_id uuid,
   run_id uuid,
@@ -505,8 +509,8 @@ create index idempotency_outcomes_in_progress on idempotency_outcomes (task_id) 
 create index idempotency_outcomes_unknown on idempotency_outcomes (unknown_at, idempotency_key)
   where status = 'unknown' and unknown_at is not null;
 
--- The moves between states that there are (treadle/model/states.py); the database refuses all others.
-create table legal_moves (
+-- The transitions between states that there are (treadle/model/states.py); the database refuses all others.
+create table legal_transitions (
   entity text not null,
   from_state text not null,
   to_state text not null,
@@ -648,10 +652,12 @@ begin
     if found_id is null then
       select d.task_id into found_id from dedupe as d where d.namespace = namespace_ and d.key = once;
       if found_id is null then
-        raise exception 'treadle_enqueue_v1: the idempotency key % changed hands meanwhile; try again', once using errcode = '40001';
+        raise exception 'treadle_enqueue_v1: the idempotency key % changed hands meanwhile; try again', once using errcode =
+          '40001';
       end if;
       if compare and not treadle_repeats_v1(found_id, task_list_, name_, unique_, payload_) then
-        raise exception 'treadle_enqueue_v1: the idempotency key % was used for a different request, whose task is %', once, found_id
+        raise exception 'treadle_enqueue_v1: the idempotency key % was used for a different request, whose task is %', once,
+          found_id
           using errcode = 'TR003';
       end if;
       return found_id;
@@ -700,7 +706,8 @@ begin
     select new_id, lane.id, namespace_, coalesce((spec ->> 'priority')::integer, 0), now_at + delay_for,
       (key is not null)::integer, 'pending', case when delay_for > 0 then now_at + delay_for end, 0, 1, 0, 0,
       0, now_at, now_at + (spec ->> 'deadline_for')::bigint, (spec ->> 'timeout_for')::bigint, (spec ->> 'progress_for')::bigint,
-      coalesce((spec ->> 'root_id')::uuid, new_id), spec ->> 'trace_id', key, unique_, nullif((spec -> 'policy')::text, 'null'), payload_,
+      coalesce((spec ->> 'root_id')::uuid, new_id), spec ->> 'trace_id', key, unique_, nullif((spec -> 'policy')::text, 'null'),
+        payload_,
       coalesce(spec ->> 'created_by', 'sql:' || session_user)
     where not exists (select from finished as f where f.id = new_id) and not exists (select from tasks as t where t.id = new_id)
     on conflict do nothing
@@ -737,11 +744,11 @@ begin
 end
 $$;
 
-create function treadle_refuse_move() returns trigger language plpgsql as $$
+create function treadle_refuse_transition() returns trigger language plpgsql as $$
 declare
   entity_name text := case when tg_table_name = 'runs' then 'run' else to_jsonb(new) ->> 'entity' end;
 begin
-  if not exists (select from legal_moves where entity = entity_name and from_state = old.state and to_state = new.state) then
+  if not exists (select from legal_transitions where entity = entity_name and from_state = old.state and to_state = new.state) then
     raise exception 'a % cannot go from % to %', entity_name, old.state, new.state using errcode = 'check_violation';
   end if;
   return new;
@@ -756,7 +763,7 @@ begin
 end
 $$;
 
--- Entities without a move never change.
+-- Entities without a transition never change.
 create function treadle_written_once() returns trigger language plpgsql as $$
 begin
   raise exception 'a % is written once', old.entity using errcode = 'check_violation';
@@ -785,7 +792,7 @@ begin
     return true; -- stored with a codec or in parts, which only the engine can compare
   end if;
   return stored.payload::jsonb = payload_::jsonb
-    or exists (select from log where log.entity_id = stored_id and log.move = 'requeue'); -- an operator may have edited it
+    or exists (select from log where log.entity_id = stored_id and log.transition = 'requeue'); -- an operator may have edited it
 end
 $$;
 
@@ -925,7 +932,7 @@ begin
 end
 $$;
 
--- Roots in a range of ids whose trees may have more than a finished task and its moves.
+-- Roots in a range of ids whose trees may have more than a finished task and its transitions.
 create function treadle_mixed(lower_id uuid, upper_id uuid) returns setof uuid language sql stable rows 1000
 set search_path from current as $$
   select id from tasks where id >= lower_id and id < upper_id
@@ -942,13 +949,13 @@ set search_path from current as $$
 $$;
 
 -- Drop a partition with its expired single tasks of the namespace; the rest of its rows are copied first, and stay. Returns the
--- number of removed tasks and moves; nulls if more than half of the tasks would stay, or if something changed meanwhile.
+-- number of removed tasks and transitions; nulls if more than half of the tasks would stay, or if something changed meanwhile.
 --
 -- The copy is made without a lock that others would wait for. Then both tables are locked for some milliseconds: this waits for
 -- all transactions that use them, gives up after half a second, and checks that no row was added, changed or removed since. Rows
 -- that are added have a recent time, because transactions last seconds.
 create function treadle_drop_part(part text, namespace_ text, completed_for bigint, failed_for bigint, out tasks bigint,
-  out moves bigint)
+  out transitions bigint)
 language plpgsql set search_path from current as $$
 declare
   now_at constant bigint := treadle_now();
@@ -960,9 +967,9 @@ declare
   upper_ uuid;
   before record;
   kept bigint;
-  kept_moves bigint;
+  kept_transitions bigint;
   all_tasks bigint;
-  all_moves bigint;
+  all_transitions bigint;
   unchanged boolean;
 begin
   select p.lower_id, p.upper_id into strict lower_, upper_ from treadle_parts() as p where p.part = treadle_drop_part.part;
@@ -985,12 +992,13 @@ begin
     return;
   end if;
   analyze treadle_kept;
-  execute format('select count(*) from %I', old_log) into all_moves;
+  execute format('select count(*) from %I', old_log) into all_transitions;
   perform treadle_make_part('finished', new, lower_, upper_), treadle_make_part('log', new_log, lower_, upper_);
-  execute format('insert into %I select o.* from treadle_kept as k join %I as o on o.id = k.id and o.xmin::text = k.mark', new, old);
+  execute format('insert into %I select o.* from treadle_kept as k join %I as o on o.id = k.id and o.xmin::text = k.mark', new,
+    old);
   execute format('insert into %I select o.* from %I as o where not exists (select from %I as f where f.id = o.entity_id)
     or exists (select from treadle_kept as k where k.id = o.entity_id)', new_log, old_log, old);
-  get diagnostics kept_moves = row_count;
+  get diagnostics kept_transitions = row_count;
 
   perform set_config('lock_timeout', '500ms', true);
   lock table only finished, only log in access exclusive mode;
@@ -1005,17 +1013,18 @@ begin
         from treadle_mixed($4, $5) as m (id)
         where exists (select from %1$I as o where o.id = m.id) and not exists (select from treadle_kept as k where k.id = m.id)
       )
-    $sql$, old, new, old_log, new_log) into unchanged using now_at, kept, kept_moves, lower_, upper_;
+    $sql$, old, new, old_log, new_log) into unchanged using now_at, kept, kept_transitions, lower_, upper_;
   if not unchanged then
     execute format('drop table %I, %I, treadle_kept', new, new_log);
     return;
   end if;
   select p.* into before from treadle_parts() as p where p.upper_id = lower_;
-  perform treadle_replace_part('finished', old, new, lower_, upper_, before.part, before.lower_id, kept <= 20000 and before.is_valid),
+  perform treadle_replace_part('finished', old, new, lower_, upper_, before.part, before.lower_id, kept <= 20000 and
+    before.is_valid),
     treadle_replace_part('log', old_log, new_log, lower_, upper_, before.part, before.lower_id, kept <= 20000 and before.is_valid);
   drop table treadle_kept;
   tasks := all_tasks - kept;
-  moves := all_moves - kept_moves;
+  transitions := all_transitions - kept_transitions;
 end
 $$;
 
@@ -1059,11 +1068,12 @@ begin
 end
 $$;
 
--- Ended tasks whose errors have the words of the query, in any order. The session plans it once, as planning for all partitions takes
--- several times as long as finding a rare word, and without scans of tables, whatever size these had then. The memory holds the
--- positions of a common word; less makes that several times slower. (`coalesce` and `+ 0` leave
+-- Ended tasks whose errors have the words of the query, in any order. The session plans it once, as planning for all partitions
+-- takes several times as long as finding a rare word, and without scans of tables, whatever size these had then. The memory holds
+-- the positions of a common word; less makes that several times slower. (`coalesce` and `+ 0` leave
 -- only the index of words.)
-create function treadle_some_with_words(namespace_ text, before_at bigint, before_id uuid, after_at bigint, query tsquery, most bigint)
+create function treadle_some_with_words(namespace_ text, before_at bigint, before_id uuid, after_at bigint, query tsquery, most
+  bigint)
 returns table (created_at bigint, id uuid)
 language plpgsql stable set plan_cache_mode = force_generic_plan set enable_seqscan = off set work_mem = '64MB'
 set search_path from current as $$
@@ -1086,11 +1096,11 @@ $$;
 
 create trigger llm_usage_goes_with_its_run after delete on runs for each row execute function treadle_forget_usage();
 
-create trigger runs_make_legal_moves before update of state on runs for each row
-  when (old.state is distinct from new.state) execute function treadle_refuse_move();
+create trigger runs_make_legal_transitions before update of state on runs for each row
+  when (old.state is distinct from new.state) execute function treadle_refuse_transition();
 
-create trigger records_make_legal_moves before update of state on records for each row
-  when (old.state is distinct from new.state) execute function treadle_refuse_move();
+create trigger records_make_legal_transitions before update of state on records for each row
+  when (old.state is distinct from new.state) execute function treadle_refuse_transition();
 
 create trigger mail_goes_with_its_run after delete on runs for each row execute function treadle_forget_mail();
 
@@ -1103,8 +1113,8 @@ create trigger tags_go_with_their_run after delete on runs for each row execute 
 
 -- PostgreSQL 18 may scan a table with a single partition although scans are disabled. So the default partitions exist from the
 -- beginning, where they have no ids, because the first partitions have all. A partition that was vacuumed while it was empty has no
--- rows for the planner, and all its indexes with a column cost the same; it then takes the newest one. So the primary key of finished
--- tasks is the newest index of each partition.
+-- rows for the planner, and all its indexes with a column cost the same; it then takes the newest one. So the primary key of
+-- finished tasks is the newest index of each partition.
 do $$
 declare
   parent text;
@@ -1120,7 +1130,7 @@ alter table finished_rest add constraint finished_pkey primary key (id);
 alter table finished_default add constraint finished_default_pkey primary key (id);
 alter table finished add constraint finished_key primary key (id);
 
-insert into legal_moves (entity, from_state, to_state) values
+insert into legal_transitions (entity, from_state, to_state) values
   ('run', 'pending', 'running'), ('run', 'pending', 'canceled'), ('run', 'running', 'completed'), ('run', 'running', 'failed'),
   ('run', 'running', 'paused'), ('run', 'running', 'canceled'), ('run', 'paused', 'running'), ('run', 'paused', 'canceled'),
   ('run', 'failed', 'running'),

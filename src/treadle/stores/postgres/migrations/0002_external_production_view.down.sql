@@ -2,5 +2,5 @@
 drop index records_external_due;
 drop view external_production_records_view;
 drop function treadle_job_body;
-delete from legal_moves where entity = 'external_production_record';
+delete from legal_transitions where entity = 'external_production_record';
 delete from records where entity in ('external_production_record', 'render_event');

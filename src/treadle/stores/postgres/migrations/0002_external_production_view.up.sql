@@ -1,6 +1,6 @@
--- Records of jobs in external services as a view, the due ones by an index, and the one move that such a record makes.
+-- Records of jobs in external services as a view, the due ones by an index, and the one transition that such a record makes.
 
-insert into legal_moves (entity, from_state, to_state) values ('external_production_record', 'live', 'ended');
+insert into legal_transitions (entity, from_state, to_state) values ('external_production_record', 'live', 'ended');
 
 -- The body of such a record as JSON; a record that cannot be read is shown with its other columns alone.
 create function treadle_job_body(body text) returns jsonb language plpgsql immutable as $$

@@ -4,7 +4,8 @@ select t.id, t.version, t.claim_version, t.owner_id, t.state, t.lane_id, t.hold,
 from json_each(:ids) as wanted cross join tasks as t on t.id = wanted.value;
 
 -- name: lock_tasks_and_receivers
--- The values of live tasks that guards are compared with; other transactions wait, so those of receivers of messages are not needed.
+-- The values of live tasks that guards are compared with; other transactions wait, so those of receivers of messages are not
+-- needed.
 select t.id, t.version, t.claim_version, t.owner_id, t.state, t.lane_id, t.hold, t.namespace, t.limit_key, t.wake_at is not null
 from json_each(:ids) as wanted cross join tasks as t on t.id = wanted.value;
 
@@ -14,19 +15,20 @@ select f.id, f.version, f.claim_version, f.owner_id, f.state, f.lane_id
 from json_each(:ids) as wanted cross join finished as f on f.id = wanted.value;
 
 -- name: list_settled
--- List those of the claims (id, version, owner, actor, move) that have made that move, according to their rows.
+-- List those of the claims (id, version, owner, actor, transition) that have made that transition, according to their rows.
 select r.key
 from jsonb_each(:rows) as r
 where exists (
     select 1
     from finished as f
     where f.id = r.value ->> 0 and f.claim_version = r.value ->> 1 and f.owner_id = r.value ->> 2 and f.actor = r.value ->> 3
-      and f.move = r.value ->> 4
+      and f.transition = r.value ->> 4
   )
   or exists (
     select 1
     from log as l
-    where l.entity_id = r.value ->> 0 and l.claim_version = r.value ->> 1 and l.actor = r.value ->> 3 and l.move = r.value ->> 4
+    where l.entity_id = r.value ->> 0 and l.claim_version = r.value ->> 1 and l.actor = r.value ->> 3 and l.transition = r.value ->>
+      4
   );
 
 -- name: lock_runs

@@ -1,6 +1,6 @@
 -- name: insert_records
 -- Insert records (as JSON) except those whose id exists or whose name a live record has; return the ids of the inserted ones.
-insert into records (id, namespace, entity, name, state, version, moves, body, task_id, run_id, root_id, trace_id, created_at,
+insert into records (id, namespace, entity, name, state, version, transitions, body, task_id, run_id, root_id, trace_id, created_at,
   updated_at, ended_at)
 select r.value ->> 'id', r.value ->> 'namespace', r.value ->> 'entity', r.value ->> 'name', r.value ->> 'state', 0, 0,
   r.value ->> 'body', r.value ->> 'task_id', r.value ->> 'run_id', r.value ->> 'root_id', r.value ->> 'trace_id', :now, :now, null
@@ -13,16 +13,18 @@ returning id;
 -- Return the ids of the records that exist.
 select r.id from json_each(:ids) as wanted cross join records as r on r.id = wanted.value;
 
--- name: change_records(record_id, version, body, move, from_state, to_state, ended, actor, data, task_id) as each
--- Write the next version of a record, and with a move the next state and a row in the log; return the number of changed records.
-update seqs set value = value + (:move is not null) where name = 'move';
-insert into log (seq, at, entity, entity_id, version, move, from_state, to_state, actor, run_id, root_id, trace_id, data)
-select (select value from seqs where name = 'move'), :now, entity, id, moves + 1, :move, :from_state, :to_state, :actor, run_id,
+-- name: change_records(record_id, version, body, transition, from_state, to_state, ended, actor, data, task_id) as each
+-- Write the next version of a record, and with a transition the next state and a row in the log; return the number of changed
+-- records.
+update seqs set value = value + (:transition is not null) where name = 'transition';
+insert into log (seq, at, entity, entity_id, version, transition, from_state, to_state, actor, run_id, root_id, trace_id, data)
+select (select value from seqs where name = 'transition'), :now, entity, id, transitions + 1, :transition, :from_state, :to_state,
+  :actor, run_id,
   root_id, trace_id, :data
 from records
-where id = :record_id and version = :version and state = coalesce(:from_state, state) and :move is not null;
+where id = :record_id and version = :version and state = coalesce(:from_state, state) and :transition is not null;
 update records
-set version = version + 1, moves = moves + (:move is not null), body = :body, state = coalesce(:to_state, state),
+set version = version + 1, transitions = transitions + (:transition is not null), body = :body, state = coalesce(:to_state, state),
   task_id = coalesce(:task_id, task_id), updated_at = :now, ended_at = iif(:ended, :now, ended_at)
 where id = :record_id and version = :version and state = coalesce(:from_state, state)
 returning 1;

@@ -7,11 +7,12 @@ where runs.id = r.value ->> 0;
 
 -- name: insert_runs
 -- Insert runs (as JSON) except those whose id or idempotency key exists; return the ids of the inserted ones.
-insert into runs (id, namespace, kind, flow_id, workflow, state, version, moves, steps, task_list, priority, inputs, outputs, error,
+insert into runs (id, namespace, kind, flow_id, workflow, state, version, transitions, steps, task_list, priority, inputs, outputs,
+  error,
   failed_step_id, idempotency_key, parent_id, parent_step_id, awaiting, root_id, trace_id, created_at, finished_at,
   deadline_at, fairness_key, chain_id, link)
 select r.value ->> 'id', r.value ->> 'namespace', r.value ->> 'kind', r.value ->> 'flow_id', r.value ->> 'workflow',
-  r.value ->> 'state', r.value ->> 'version', r.value ->> 'moves', r.value ->> 'steps', r.value ->> 'task_list',
+  r.value ->> 'state', r.value ->> 'version', r.value ->> 'transitions', r.value ->> 'steps', r.value ->> 'task_list',
   r.value ->> 'priority', r.value ->> 'inputs', r.value ->> 'outputs', r.value ->> 'error', r.value ->> 'failed_step_id',
   r.value ->> 'idempotency_key', r.value ->> 'parent_id', r.value ->> 'parent_step_id', r.value ->> 'awaiting',
   r.value ->> 'root_id', r.value ->> 'trace_id', :now, null, r.value ->> 'deadline_at', r.value ->> 'fairness_key',
@@ -31,12 +32,13 @@ select r.namespace, r.idempotency_key, r.id
 from jsonb_each(:rows) as wanted
   cross join runs as r on r.namespace = wanted.value ->> 0 and r.idempotency_key = wanted.value ->> 1;
 
--- name: move_runs(run_id, move, from_state, to_state, actor, outputs, error, failed_step_id, data, timer_id) as each
--- Move a run to its next state, with a row in the log, and delete the task that waits for the deadline of a run that has ended; one that
--- a worker holds ends by itself.
-update seqs set value = value + 1 where name = 'move';
-insert into log (seq, at, entity, entity_id, version, move, from_state, to_state, actor, run_id, root_id, trace_id, data)
-select (select value from seqs where name = 'move'), :now, 'run', id, moves + 1, :move, :from_state, :to_state, :actor, id, root_id,
+-- name: transition_runs(run_id, transition, from_state, to_state, actor, outputs, error, failed_step_id, data, timer_id) as each
+-- Move a run to its next state, with a row in the log, and delete the task that waits for the deadline of a run that has ended; one
+-- that a worker holds ends by itself.
+update seqs set value = value + 1 where name = 'transition';
+insert into log (seq, at, entity, entity_id, version, transition, from_state, to_state, actor, run_id, root_id, trace_id, data)
+select (select value from seqs where name = 'transition'), :now, 'run', id, transitions + 1, :transition, :from_state, :to_state,
+  :actor, id, root_id,
   trace_id, :data
 from runs
 where id = :run_id and state = :from_state;
@@ -44,9 +46,9 @@ delete from tasks
 where id = :timer_id and owner_id is null and :to_state in ('completed', 'failed', 'canceled')
   and exists (select 1 from runs where id = :run_id and state = :from_state and deadline_at is not null);
 update runs
-set state = :to_state, moves = moves + 1, outputs = :outputs, error = :error, failed_step_id = :failed_step_id,
+set state = :to_state, transitions = transitions + 1, outputs = :outputs, error = :error, failed_step_id = :failed_step_id,
   finished_at = iif(:to_state in ('completed', 'failed', 'canceled'), :now, null),
-  deadline_at = iif(:move = 'retry', null, deadline_at)
+  deadline_at = iif(:transition = 'retry', null, deadline_at)
 where id = :run_id and state = :from_state;
 
 -- name: put_steps
@@ -118,13 +120,14 @@ from json_each(:ids) as w cross join tasks as t on t.id = w.value
 where t.owner_id is null and t.wake_at is null and t.hold = 0;
 
 -- name: cancel_run_tasks
--- Move the run's live tasks to finished, as canceled; return their limit keys. With an inbox, only those that are not in progress, and
--- leave it in the empty inboxes of their steps.
+-- Move the run's live tasks to finished, as canceled; return their limit keys. With an inbox, only those that are not in progress,
+-- and leave it in the empty inboxes of their steps.
 update seqs
 set value = value + (select count(*) from tasks where {sql:to_cancel})
-where name = 'move';
-insert into finished ({carried}, seq, state, move, from_state, actor, version, finished_at, error, error_code)
-select {carried}, (select value from seqs where name = 'move') + 1 - row_number() over (order by id desc), 'canceled', 'cancel', state,
+where name = 'transition';
+insert into finished ({carried}, seq, state, transition, from_state, actor, version, finished_at, error, error_code)
+select {carried}, (select value from seqs where name = 'transition') + 1 - row_number() over (order by id desc), 'canceled',
+  'cancel', state,
   :actor, version + 1, :now, :error, 'canceled'
 from tasks
 where {sql:to_cancel}
@@ -144,7 +147,8 @@ update finished set fingerprint = '' where run_id = :run_id and state = 'failed'
 
 -- name: put_outcomes
 -- Insert outcomes (key, call, status, hash, response, root, task, details, doubted), or replace unknown ones.
-insert into idempotency_outcomes (idempotency_key, tool_call_id, status, response_hash, response, root_id, task_id, details, created_at,
+insert into idempotency_outcomes (idempotency_key, tool_call_id, status, response_hash, response, root_id, task_id, details,
+  created_at,
   resolved_at, unknown_at)
 select r.value ->> 0, r.value ->> 1, r.value ->> 2, r.value ->> 3, r.value ->> 4, r.value ->> 5, r.value ->> 6, r.value ->> 7, :now,
   iif(r.value ->> 2 = 'unknown', null, :now), iif(r.value ->> 8, :now, null)
@@ -161,8 +165,8 @@ where status = 'unknown';
 select id from tasks where {sql:to_cancel};
 
 -- name: put_checkpoints
--- Store steps (unit, task, claim version, owner, step ...), each under the claim of its unit, if it is held; of a step given twice, the
--- last one. Return the units and the hold of their tasks.
+-- Store steps (unit, task, claim version, owner, step ...), each under the claim of its unit, if it is held; of a step given twice,
+-- the last one. Return the units and the hold of their tasks.
 insert into steps (id, run_id, parent_id, ordinal, kind, name, facet, state, body, created_at, updated_at)
 select r.value ->> 4, r.value ->> 5, r.value ->> 6, r.value ->> 7, r.value ->> 8, r.value ->> 9, r.value ->> 10, r.value ->> 11,
   r.value ->> 12, :now, :now

@@ -1,8 +1,9 @@
 -- name: finish
--- Move tasks whose claim (id, claim version, owner, actor, move, state, result, error, error code, fingerprint) is unchanged from live
--- to finished; unless :limited, skip those with a limit key, which need admission afterwards.
-update seqs set value = value + json_array_length(:rows) where name = 'move';
-insert into finished ({carried}, seq, state, move, from_state, actor, version, finished_at, result, error, error_code, fingerprint)
+-- Move tasks whose claim (id, claim version, owner, actor, transition, state, result, error, error code, fingerprint) is unchanged
+-- from live to finished; unless :limited, skip those with a limit key, which need admission afterwards.
+update seqs set value = value + json_array_length(:rows) where name = 'transition';
+insert into finished ({carried}, seq, state, transition, from_state, actor, version, finished_at, result, error, error_code,
+  fingerprint)
 select {t.carried}, {sql:sqlite_first_seq} + r.key, r.value ->> 5, r.value ->> 4, t.state, r.value ->> 3, t.version + 1, :now,
   r.value ->> 6, r.value ->> 7, r.value ->> 8, r.value ->> 9
 from jsonb_each(:rows) as r cross join tasks as t on t.id = r.value ->> 0
@@ -10,9 +11,10 @@ where t.claim_version = r.value ->> 1 and t.owner_id is r.value ->> 2 and (:limi
 delete from tasks where id in (select id from finished where seq >= {sql:sqlite_first_seq});
 
 -- name: park
--- Give tasks (id, state, actor, ...) new values and no owner, unless it stays, and log the move of those that are not quiet.
-update seqs set value = value + json_array_length(:rows) where name = 'move';
-insert into log (seq, at, entity, entity_id, version, move, from_state, to_state, actor, claim_version, run_id, root_id, trace_id,
+-- Give tasks (id, state, actor, ...) new values and no owner, unless it stays, and log the transition of those that are not quiet.
+update seqs set value = value + json_array_length(:rows) where name = 'transition';
+insert into log (seq, at, entity, entity_id, version, transition, from_state, to_state, actor, claim_version, run_id, root_id,
+  trace_id,
   data)
 select {sql:sqlite_first_seq} + r.key, :now, 'task', t.id, t.version + 1, r.value ->> 3, t.state, r.value ->> 4, r.value ->> 2,
   t.claim_version, t.run_id, t.root_id, t.trace_id, r.value ->> 12
@@ -30,18 +32,20 @@ from jsonb_each(:rows) as r
 where tasks.id = r.value ->> 0;
 
 -- name: keep
--- Store the checkpoints of tasks (id, checkpoint, move, data), and log their moves, each once.
-update seqs set value = value + json_array_length(:rows) where name = 'move';
-insert into log (seq, at, entity, entity_id, version, move, from_state, to_state, actor, claim_version, run_id, root_id, trace_id,
+-- Store the checkpoints of tasks (id, checkpoint, transition, data), and log their transitions, each once.
+update seqs set value = value + json_array_length(:rows) where name = 'transition';
+insert into log (seq, at, entity, entity_id, version, transition, from_state, to_state, actor, claim_version, run_id, root_id,
+  trace_id,
   data)
-select {sql:sqlite_first_seq} + r.key, :now, 'task', t.id, t.version + 1, r.value ->> 2, t.state, t.state, t.owner_id, t.claim_version,
+select {sql:sqlite_first_seq} + r.key, :now, 'task', t.id, t.version + 1, r.value ->> 2, t.state, t.state, t.owner_id,
+  t.claim_version,
   t.run_id, t.root_id, t.trace_id, r.value ->> 3
 from jsonb_each(:rows) as r cross join tasks as t on t.id = r.value ->> 0
 where r.value ->> 2 is not null
   and not exists (
     select 1
     from log as l
-    where l.entity_id = t.id and l.claim_version = t.claim_version and l.move = r.value ->> 2 and l.data is r.value ->> 3
+    where l.entity_id = t.id and l.claim_version = t.claim_version and l.transition = r.value ->> 2 and l.data is r.value ->> 3
   );
 update tasks
 set checkpoint = r.value ->> 1,
@@ -50,15 +54,19 @@ from jsonb_each(:rows) as r
 where tasks.id = r.value ->> 0;
 
 -- name: revive
--- Make finished tasks (id, move, actor, payload, failures, delay) live again: their end goes to the log, followed by the move. A unique
--- key that was taken meanwhile is dropped, and a task without a limit key gets its lane's. Return ids and keys.
-update seqs set value = value + json_array_length(:rows) where name = 'move';
-insert into log (seq, at, entity, entity_id, version, move, from_state, to_state, actor, claim_version, run_id, root_id, trace_id,
+-- Make finished tasks (id, transition, actor, payload, failures, delay) live again: their end goes to the log, followed by the
+-- transition. A unique key that was taken meanwhile is dropped, and a task without a limit key gets its lane's. Return ids and
+-- keys.
+update seqs set value = value + json_array_length(:rows) where name = 'transition';
+insert into log (seq, at, entity, entity_id, version, transition, from_state, to_state, actor, claim_version, run_id, root_id,
+  trace_id,
   data)
-select f.seq, f.finished_at, 'task', f.id, f.version, f.move, f.from_state, f.state, f.actor, f.claim_version, f.run_id, f.root_id,
+select f.seq, f.finished_at, 'task', f.id, f.version, f.transition, f.from_state, f.state, f.actor, f.claim_version, f.run_id,
+  f.root_id,
   f.trace_id, f.error
 from jsonb_each(:rows) as r cross join finished as f on f.id = r.value ->> 0;
-insert into log (seq, at, entity, entity_id, version, move, from_state, to_state, actor, claim_version, run_id, root_id, trace_id)
+insert into log (seq, at, entity, entity_id, version, transition, from_state, to_state, actor, claim_version, run_id, root_id,
+  trace_id)
 select {sql:sqlite_first_seq} + r.key, :now, 'task', f.id, f.version + 1, r.value ->> 1, f.state, 'pending', r.value ->> 2,
   f.claim_version, f.run_id, f.root_id, f.trace_id
 from jsonb_each(:rows) as r cross join finished as f on f.id = r.value ->> 0;
@@ -78,21 +86,24 @@ returning id, namespace, limit_key;
 delete from finished where id in (select r.value ->> 0 from jsonb_each(:rows) as r);
 
 -- name: amend
--- Replace the ends of finished tasks (id, move, state, actor); the old ends go to the log.
-update seqs set value = value + json_array_length(:rows) where name = 'move';
-insert into log (seq, at, entity, entity_id, version, move, from_state, to_state, actor, claim_version, run_id, root_id, trace_id,
+-- Replace the ends of finished tasks (id, transition, state, actor); the old ends go to the log.
+update seqs set value = value + json_array_length(:rows) where name = 'transition';
+insert into log (seq, at, entity, entity_id, version, transition, from_state, to_state, actor, claim_version, run_id, root_id,
+  trace_id,
   data)
-select f.seq, f.finished_at, 'task', f.id, f.version, f.move, f.from_state, f.state, f.actor, f.claim_version, f.run_id, f.root_id,
+select f.seq, f.finished_at, 'task', f.id, f.version, f.transition, f.from_state, f.state, f.actor, f.claim_version, f.run_id,
+  f.root_id,
   f.trace_id, f.error
 from jsonb_each(:rows) as r cross join finished as f on f.id = r.value ->> 0;
 update finished
-set seq = {sql:sqlite_first_seq} + r.key, from_state = state, state = r.value ->> 2, move = r.value ->> 1, actor = r.value ->> 3,
+set seq = {sql:sqlite_first_seq} + r.key, from_state = state, state = r.value ->> 2, transition = r.value ->> 1, actor = r.value ->>
+  3,
   version = version + 1, finished_at = :now
 from jsonb_each(:rows) as r
 where finished.id = r.value ->> 0;
 
 -- name: doubt_effects
--- Mark the effects in progress of tasks (ids) that have an owner as unknown, and log a move for each.
+-- Mark the effects in progress of tasks (ids) that have an owner as unknown, and log a transition for each.
 update seqs
 set value = value + (
   select count(*)
@@ -101,10 +112,11 @@ set value = value + (
     cross join tasks as t on t.id = o.task_id
   where t.owner_id is not null
 )
-where name = 'move';
-insert into log (seq, at, entity, entity_id, version, move, from_state, to_state, actor, claim_version, run_id, root_id, trace_id,
+where name = 'transition';
+insert into log (seq, at, entity, entity_id, version, transition, from_state, to_state, actor, claim_version, run_id, root_id,
+  trace_id,
   data)
-select (select value from seqs where name = 'move') + 1
+select (select value from seqs where name = 'transition') + 1
     - row_number() over (order by t.id desc, o.created_at desc, o.idempotency_key desc), :now, 'task', t.id,
   t.version + row_number() over (partition by t.id order by o.created_at, o.idempotency_key), 'tool_call.unknown', t.state, t.state,
   t.owner_id, t.claim_version, t.run_id, t.root_id, t.trace_id, o.details

@@ -17,17 +17,17 @@ select f.id, f.created_at, f.run_id, l.namespace, l.kind, l.task_list, l.name, f
   json_object({json:f.finished}, 'kind', l.kind, 'task_list', l.task_list, 'name', l.name) as task
 from finished as f cross join lanes as l on l.id = f.lane_id;
 
--- name: moves
--- All moves as the JSON of `Move`: the log, and the ends of finished tasks.
-create temp view moves as
+-- name: transitions
+-- All transitions as the JSON of `Transition`: the log, and the ends of finished tasks.
+create temp view transitions as
 select entity_id, version,
-  json_object('seq', seq, 'at', at, 'entity', entity, 'entity_id', entity_id, 'version', version, 'move', move,
+  json_object('seq', seq, 'at', at, 'entity', entity, 'entity_id', entity_id, 'version', version, 'transition', transition,
     'from_state', from_state, 'to_state', to_state, 'actor', actor, 'claim_version', claim_version, 'run_id', run_id,
-    'root_id', root_id, 'trace_id', trace_id, 'data', data) as move
+    'root_id', root_id, 'trace_id', trace_id, 'data', data) as transition
 from log
 union all
 select id, version,
-  json_object('seq', seq, 'at', finished_at, 'entity', 'task', 'entity_id', id, 'version', version, 'move', move,
+  json_object('seq', seq, 'at', finished_at, 'entity', 'task', 'entity_id', id, 'version', version, 'transition', transition,
     'from_state', from_state, 'to_state', state, 'actor', actor, 'claim_version', claim_version, 'run_id', run_id,
     'root_id', root_id, 'trace_id', trace_id, 'data', error)
 from finished;

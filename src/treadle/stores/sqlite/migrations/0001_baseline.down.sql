@@ -8,7 +8,7 @@ drop table error_texts;
 drop table tags;
 drop table handler_keys;
 drop table limits;
-drop table legal_moves;
+drop table legal_transitions;
 drop table idempotency_outcomes;
 drop table mail;
 drop table record_items;

@@ -1,6 +1,6 @@
 -- All tables of Treadle 0.3: tasks, runs, records and their log, with what finds, limits and prunes them.
 
--- The seqs of moves, shared by the log and finished tasks.
+-- The seqs of transitions, shared by the log and finished tasks.
 create table seqs (
   name text primary key,
   value integer not null
@@ -95,7 +95,7 @@ create table finished (
   lane_id integer not null references lanes (id),
   namespace text not null,
   state text not null check (state in ('completed', 'failed', 'canceled', 'ignored')),
-  move text not null,
+  transition text not null,
   from_state text not null,
   actor text,
   owner_id text,
@@ -145,7 +145,7 @@ create table log (
   entity text not null,
   entity_id text not null,
   version integer not null,
-  move text not null,
+  transition text not null,
   from_state text not null,
   to_state text not null,
   actor text,
@@ -156,7 +156,7 @@ create table log (
   data text,
   unique (entity_id, version)
 ) strict;
-create index log_takeovers on log (run_id, seq) where move = 'expire';
+create index log_takeovers on log (run_id, seq) where transition = 'expire';
 
 create table servers (
   id text primary key,
@@ -259,7 +259,7 @@ create table runs (
   workflow text not null,
   state text not null check (state in ('pending', 'running', 'completed', 'failed', 'paused', 'canceled')),
   version integer not null,
-  moves integer not null,
+  transitions integer not null,
   steps integer not null,
   task_list text not null,
   priority integer not null,
@@ -359,7 +359,7 @@ create table records (
   name text,
   state text not null,
   version integer not null,
-  moves integer not null,
+  transitions integer not null,
   body text not null,
   task_id text,
   run_id text,
@@ -414,8 +414,8 @@ create index idempotency_outcomes_in_progress on idempotency_outcomes (task_id) 
 create index idempotency_outcomes_unknown on idempotency_outcomes (unknown_at, idempotency_key)
   where status = 'unknown' and unknown_at is not null;
 
--- The moves between states that there are (treadle/model/states.py); the database refuses all others.
-create table legal_moves (
+-- The transitions between states that there are (treadle/model/states.py); the database refuses all others.
+create table legal_transitions (
   entity text not null,
   from_state text not null,
   to_state text not null,
@@ -522,18 +522,18 @@ create trigger items_go_with_their_record after delete on records begin
   delete from record_items where record_id = old.id;
 end;
 
-create trigger runs_make_legal_moves before update of state on runs
+create trigger runs_make_legal_transitions before update of state on runs
 when old.state <> new.state
-  and not exists (select 1 from legal_moves where entity = 'run' and from_state = old.state and to_state = new.state)
+  and not exists (select 1 from legal_transitions where entity = 'run' and from_state = old.state and to_state = new.state)
 begin
-  select raise(abort, 'a run cannot make that move');
+  select raise(abort, 'a run cannot make that transition');
 end;
 
-create trigger records_make_legal_moves before update of state on records
+create trigger records_make_legal_transitions before update of state on records
 when old.state <> new.state
-  and not exists (select 1 from legal_moves where entity = new.entity and from_state = old.state and to_state = new.state)
+  and not exists (select 1 from legal_transitions where entity = new.entity and from_state = old.state and to_state = new.state)
 begin
-  select raise(abort, 'a record cannot make that move');
+  select raise(abort, 'a record cannot make that transition');
 end;
 
 -- Pruning a run deletes its messages.
@@ -541,7 +541,7 @@ create trigger mail_goes_with_its_run after delete on runs begin
   delete from mail where run_id = old.id;
 end;
 
--- Entities without a move never change.
+-- Entities without a transition never change.
 create trigger records_written_once before update on records
 when old.entity in ('context_snapshot', 'output_bundle', 'run_record', 'pause_state')
 begin
@@ -604,11 +604,11 @@ create trigger finished_count_on after update of state on finished when old.stat
   update finished_counts set count = count + 1 where state = new.state;
 end;
 
-insert into seqs (name, value) values ('move', 0);
+insert into seqs (name, value) values ('transition', 0);
 
 insert into finished_counts (state, count) values ('completed', 0), ('failed', 0), ('canceled', 0), ('ignored', 0);
 
-insert into legal_moves (entity, from_state, to_state) values
+insert into legal_transitions (entity, from_state, to_state) values
   ('run', 'pending', 'running'), ('run', 'pending', 'canceled'), ('run', 'running', 'completed'), ('run', 'running', 'failed'),
   ('run', 'running', 'paused'), ('run', 'running', 'canceled'), ('run', 'paused', 'running'), ('run', 'paused', 'canceled'),
   ('run', 'failed', 'running'),

@@ -1,6 +1,6 @@
--- Records of jobs in external services as a view, the due ones by an index, and the one move that such a record makes.
+-- Records of jobs in external services as a view, the due ones by an index, and the one transition that such a record makes.
 
-insert into legal_moves (entity, from_state, to_state) values ('external_production_record', 'live', 'ended');
+insert into legal_transitions (entity, from_state, to_state) values ('external_production_record', 'live', 'ended');
 
 -- With a codec the bodies are sealed: then the view shows only the other columns.
 create view external_production_records_view as
