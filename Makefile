@@ -101,7 +101,7 @@ fuzz: setup ## Fuzz every parser of external input for SECONDS each, or only TAR
 
 soak: setup ## Run the long tests at full size
 	@$(BIN)/python -m pytest -q -m soak --timeout 3600
-	@TREADLE_TEST_EXAMPLES=20 $(BIN)/python -m pytest -q -m "not soak" --timeout 3600 tests/properties tests/crash/test_damage.py tests/unit/kernel tests/unit/evaluator tests/unit/test_arguments.py
+	@TREADLE_TEST_EXAMPLES=20 $(BIN)/python -m pytest -q -m "not soak" --timeout 3600 tests/properties tests/crash/test_damage.py tests/evaluator tests/runs/test_step_codec.py tests/search tests/model/test_arguments.py
 
 release: setup ## Build sdist and wheel of the last commit into dist/, check them, and write the SBOM and checksums
 	@$(BIN)/python -m build_tools.release build

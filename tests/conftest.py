@@ -28,6 +28,7 @@ from typing import Any
 import psycopg
 import pytest
 from hypothesis import HealthCheck, settings
+from tests.commands import HANDLERS, Treadle
 from tests.contract.databases import DATABASES, Database, StoreClock
 from tests.distribution import (  # noqa: F401 - hooks
     pytest_collection_modifyitems,
@@ -135,6 +136,13 @@ def process_as_it_was() -> Iterator[None]:
     root.setLevel(levels[1])
     sys.excepthook, threading.excepthook, sys.unraisablehook = hooks
     signal.signal(signal.SIGINT, interrupt)
+
+
+@pytest.fixture
+def treadle(tmp_path: Path) -> Treadle:
+    """The command `treadle` on a SQLite file that is not there yet, beside a module `jobs` with handlers."""
+    (tmp_path / "jobs.py").write_text(HANDLERS)
+    return Treadle(tmp_path)
 
 
 @pytest.fixture(scope="session")

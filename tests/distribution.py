@@ -20,21 +20,54 @@ TOGETHER = (
     "tests/fuzz/",
     "tests/http/test_curl_worker.py",
     "tests/http/test_schemathesis.py",
-    "tests/interfaces/test_cli_parity.py",
-    "tests/interfaces/test_cli_server_troubles.py",
-    "tests/interfaces/test_poisoned_rows.py",
-    "tests/interfaces/test_release_upgrade.py",
+    "tests/cli/test_parity.py",
+    "tests/cli/test_server_troubles.py",
+    "tests/stores/test_poisoned_rows.py",
+    "tests/stores/test_release_upgrade.py",
     "tests/lsp/test_documents.py",
     "tests/lsp/test_examples.py",
     "tests/lsp/test_names.py",
     "tests/lsp/test_writing.py",
-    "tests/unit/stores/test_sqlite_plans.py",
-    "tests/unit/stores/test_sqlite_run_plans.py",
-    "tests/unit/workers/test_scripts.py",
+    "tests/stores/test_sqlite_plans.py",
+    "tests/stores/test_sqlite_run_plans.py",
+    "tests/workers/test_scripts.py",
     "tests/web/browser/",
     "tests/web/test_every_page.py",
 )
 """Tests with fixtures for a whole module or folder. A machine has memory for one browser."""
+
+FEATURES = (
+    "tests/access/",
+    "tests/approvals/",
+    "tests/cli/",
+    "tests/effects/",
+    "tests/engine/",
+    "tests/examples/",
+    "tests/external/",
+    "tests/functions/",
+    "tests/goals/",
+    "tests/integrations/",
+    "tests/llm/",
+    "tests/monitoring/",
+    "tests/queue/",
+    "tests/remote_workers/",
+    "tests/runs/",
+    "tests/schedules/",
+    "tests/testing/",
+    "tests/transactions/",
+    "tests/workers/",
+    "tests/stores/test_codec",
+    "tests/stores/test_namespaces",
+    "tests/stores/test_newer_fields",
+    "tests/stores/test_outages",
+    "tests/stores/test_poisoned",
+    "tests/stores/test_postgres_roles",
+    "tests/stores/test_release_upgrade",
+    "tests/stores/test_retention",
+    "tests/stores/test_rolling_upgrade",
+    "tests/stores/test_transfer",
+)
+"""Tests of features through the engine and the command line."""
 
 LONG = (
     "tests/simulation/",
@@ -42,15 +75,15 @@ LONG = (
     "tests/http/test_schemathesis.py",
     "tests/agents/test_processes.py",
     "tests/crash/",
-    "tests/interfaces/",
+    *FEATURES,
 )
 """Tests that would keep one process busy at the end while the others have nothing left to do."""
 
 
-KEPT_ON_POSTGRES = {"tests/agents/": 1, "tests/contract/": 1, "tests/crash/": 1, "tests/dispatch/": 1, "tests/interfaces/": 1}
+KEPT_ON_POSTGRES = dict.fromkeys(("tests/agents/", "tests/contract/", "tests/crash/", "tests/dispatch/", *FEATURES), 1)
 """The cases of each test that `make test` runs on PostgreSQL; all run on SQLite, where a case takes a tenth of the time."""
 
-ABOVE_THE_STORES = ("tests/agents/", "tests/crash/", "tests/dispatch/", "tests/interfaces/")
+ABOVE_THE_STORES = ("tests/agents/", "tests/crash/", "tests/dispatch/", *FEATURES)
 """Tests of the engine, which use few of the store's operations each."""
 
 MODULE_ON_POSTGRES = 1
@@ -60,7 +93,7 @@ NOT_IN_MEMORY = (
     *ABOVE_THE_STORES,
     "tests/contract/test_schedules.py",
     "tests/contract/test_watchers.py",
-    "tests/contract/test_catch_up.py",
+    "tests/contract/test_schedules_catch_up.py",
 )
 """Tests that `make test` does not run in memory, which is SQLite's code without threads, if they run on a file too."""
 
@@ -77,9 +110,9 @@ LEFT_TO_SOAK = (
     "tests/crash/test_langgraph.py::test_a_graph_repeats_no_recorded_step_after_a_kill_at_any_write[sqlite",
     "tests/http/test_schemathesis.py::test_every_response_with_or_without_a_token_is_documented[1]",
     "tests/http/test_schemathesis.py::test_every_response_with_or_without_a_token_is_documented[3]",
-    "tests/interfaces/test_agent_examples.py::test_the_coding_agent_is_killed_and_opens_one_pull_request",
-    "tests/interfaces/test_poisoned_interfaces.py::test_every_command_answers",  # the calls behind them: test_poisoned_rows.py
-    "tests/interfaces/test_poisoned_rows.py::test_postgresql_confines_damaged_rows_too",
+    "tests/examples/test_agents.py::test_the_coding_agent_is_killed_and_opens_one_pull_request",
+    "tests/stores/test_poisoned_interfaces.py::test_every_command_answers",  # the calls behind them: test_poisoned_rows.py
+    "tests/stores/test_poisoned_rows.py::test_postgresql_confines_damaged_rows_too",
     "tests/simulation/test_histories.py::test_a_seed_reproduces_its_history_in_any_process",
 )
 """Tests of a quarter of a minute or more, with the same code on another store, or the same promise, in another test."""

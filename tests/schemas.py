@@ -2,7 +2,7 @@
 
 Making the tables costs more than most tests do. So the schema of a finished test is reused, but only when nobody is connected
 to it any more and when, emptied, it is exactly what the migrations make: definitions, settings, sizes on disk, statistics,
-sequences, and the rows that the migrations put in. `tests/unit/stores/test_postgres_schemas.py` holds it to that.
+sequences, and the rows that the migrations put in. `tests/stores/test_postgres_schemas.py` holds it to that.
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.interfaces.engines import ALL, url_of
+from tests.engines import ALL, url_of
 
 from treadle.agents import Evaluator, MemoryStore, Persistence
 from treadle.settings import Settings

@@ -12,13 +12,13 @@ from typing import Any
 import pytest
 from tests.agents.scenes import ONE, add, one, started, until
 from tests.agents.test_runner_service import a_service
-from tests.interfaces.engines import make_engine
-from tests.interfaces.llm_scene import FLOW as DESK
-from tests.interfaces.llm_scene import GOOD, TARGET, settings_for
+from tests.engines import make_engine
+from tests.goals.artifacts import bundle, objective, workorder
 from tests.limits import BOUND
-from tests.unit.goals.artifacts import bundle, objective, workorder
-from tests.unit.workers.harness import context
-from tests.unit.workers.isolated import RAISED, raise_named
+from tests.llm.scene import FLOW as DESK
+from tests.llm.scene import GOOD, TARGET, settings_for
+from tests.workers.harness import context
+from tests.workers.isolated import RAISED, raise_named
 
 from treadle import Engine, ExternalProductionHandle, RenderEvent, RunFailed, Specialist, StepFailed, TaskFailed
 from treadle.agents import (
@@ -194,7 +194,7 @@ def poller_of(store: Persistence, tmp_path: Path) -> AgentPoller:
 
 
 def registry_runner_of(store: Persistence, tmp_path: Path) -> RegistryRunner:
-    text = "from tests.unit.workers.isolated import raise_named\n\ndef handle(payload):\n    raise_named(payload)\n\n"
+    text = "from tests.workers.isolated import raise_named\n\ndef handle(payload):\n    raise_named(payload)\n\n"
     text += "async def later(payload):\n    raise_named(payload)\n"
     (tmp_path / "any_exception.py").write_text(text)
     runner = RegistryRunner(store, Evaluator(store))

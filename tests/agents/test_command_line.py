@@ -12,8 +12,8 @@ import urllib.request
 from pathlib import Path
 
 import pytest
-from tests.interfaces.commands import Treadle
-from tests.interfaces.engines import SHARED, url_of
+from tests.commands import Treadle
+from tests.engines import SHARED, url_of
 from tests.limits import BOUND
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "billing"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 
 import pytest
-from tests.interfaces.engines import SHARED, url_of
+from tests.engines import SHARED, url_of
 
 from treadle import Engine
 from treadle.agents import LockMetaData, Persistence

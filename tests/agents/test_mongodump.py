@@ -11,9 +11,9 @@ from typing import Any
 
 import bson
 import pytest
-from tests.interfaces.commands import Treadle
-from tests.interfaces.engines import SHARED, make_engine, url_of
-from tests.unit.lang.test_completion import as_reference
+from tests.commands import Treadle
+from tests.engines import SHARED, make_engine, url_of
+from tests.lang.test_completion import as_reference
 
 from treadle import Engine
 from treadle.agents.mongodump import Imported, Mongodump

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 from tests.agents.scenes import until
+from tests.engines import SHARED, url_of
 from tests.fork_server import ROOT, ForkedProcess, start
-from tests.interfaces.engines import SHARED, url_of
 from tests.limits import BOUND
 
 from treadle.agents import AgentPoller, AgentPollerConfig, Evaluator, ExecutionStatus, Persistence, ServerState

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 from tests.agents.scenes import add, started, until
-from tests.interfaces.engines import ALL, url_of
-from tests.interfaces.llm_scene import FLOW, GOOD, OUTPUTS, TARGET, settings_for
+from tests.engines import ALL, url_of
+from tests.llm.scene import FLOW, GOOD, OUTPUTS, TARGET, settings_for
 
 from treadle.agents import AgentPoller, AgentPollerConfig, Evaluator, Persistence, RegistryRunner, RunnerService, ToolRegistry
 from treadle.llm import use_llm

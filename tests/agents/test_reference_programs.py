@@ -7,9 +7,9 @@ import uuid
 from typing import Any
 
 import pytest
-from tests.unit.evaluator.examples import EXAMPLES
-from tests.unit.evaluator.test_examples import CASES
-from tests.unit.lang.test_completion import as_reference
+from tests.evaluator.examples import EXAMPLES
+from tests.evaluator.test_examples import CASES
+from tests.lang.test_completion import as_reference
 
 from treadle.agents import Evaluator, MemoryStore, Persistence, ToolRegistry
 from treadle.lang import compile_sources

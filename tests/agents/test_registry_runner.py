@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from tests.agents.scenes import ONE, add, one, started, until
-from tests.interfaces.engines import SHARED, url_of
+from tests.engines import SHARED, url_of
 from tests.limits import BOUND
 
 from treadle.agents import (

@@ -14,7 +14,7 @@ from dataclasses import asdict
 
 import pytest
 from tests.agents.scenes import ONE, PAY, add, one, started, until
-from tests.interfaces.engines import SHARED, url_of
+from tests.engines import SHARED, url_of
 from tests.limits import BOUND
 from tests.ports import free_port
 

@@ -7,7 +7,7 @@ import re
 
 import pytest
 from tests.agents.scenes import add, one, started, until
-from tests.interfaces.commands import Treadle
+from tests.commands import Treadle
 from tests.limits import BOUND
 
 from treadle.agents import AgentPoller, Evaluator, Persistence, RegistryRunner, RunnerConfig, RunnerService, ToolRegistry

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from tests.api.conftest import Scene
-from tests.interfaces.goal_scene import GATE, OK, READINESS, RUN, SCHEDULE, play, play_all, settle, take, use_topology
+from tests.goals.scene import GATE, OK, READINESS, RUN, SCHEDULE, play, play_all, settle, take, use_topology
 
 from treadle.engine.operations import Operations
 from treadle.goals.records import ObjectiveNotFound

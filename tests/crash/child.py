@@ -25,7 +25,7 @@ from typing import Any
 import msgspec
 from tests.kernels import move_to
 from tests.limits import BOUND
-from tests.unit.workers import isolated
+from tests.workers import isolated
 
 from treadle import ApprovalRequest, AwaitingApproval, Context, Engine, Specialist, TaskSpec
 from treadle.kernel.store.process import SystemClock, arm

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from tests.crash.scene import Scene, until
-from tests.interfaces.receivers import Receiver
+from tests.receivers import Receiver
 
 
 @pytest.mark.parametrize("scene", ["sqlite"], indirect=True)

@@ -17,7 +17,7 @@ from typing import Any
 
 import apsw
 import pytest
-from tests.interfaces.commands import Treadle
+from tests.commands import Treadle
 from tests.sizes import examples
 
 from treadle import Engine

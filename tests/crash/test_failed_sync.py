@@ -14,7 +14,7 @@ from typing import Any
 
 import apsw
 import pytest
-from tests.interfaces.commands import HANDLERS, Treadle
+from tests.commands import HANDLERS, Treadle
 from tests.limits import BOUND
 
 from treadle.kernel.store import process

@@ -15,9 +15,9 @@ import pytest
 from tests.crash.own_server import POOLER, own_server, pgbouncer
 from tests.crash.scene import Scene, until
 from tests.crash.test_takeover import LEASE, leases_end_at, stop_keeping, until_tied
+from tests.engines import make_engine
 from tests.fork_server import ROOT
 from tests.installations import Installation, list_installations
-from tests.interfaces.engines import make_engine
 from tests.limits import BOUND
 
 from treadle import TaskSpec
@@ -29,7 +29,7 @@ from treadle.stores.postgres import PostgresStore
 
 INSTALLATIONS = list_installations()
 CONNECTIONS = 10
-PATHS = ("tests/contract", "tests/interfaces/test_postgres_roles.py")
+PATHS = ("tests/contract", "tests/stores/test_postgres_roles.py")
 """The tests of the version matrix: the conformance suite, kernel services, and the documented roles."""
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from tests.dispatch.scenes import Scene
-from tests.interfaces.engines import ALL, SHARED
+from tests.engines import ALL, SHARED
 
 from treadle import Engine
 from treadle.dispatch import AgentCoordinator

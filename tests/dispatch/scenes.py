@@ -9,7 +9,7 @@ from typing import Any
 
 import psycopg
 import pytest
-from tests.interfaces.engines import url_of
+from tests.engines import url_of
 from tests.limits import BOUND
 
 from treadle import Engine

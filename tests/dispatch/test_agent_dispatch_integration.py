@@ -19,7 +19,7 @@ import pytest
 from tests.crash.private_server import private_server
 from tests.crash.test_lease_sidecar import sidecars_of
 from tests.dispatch.scenes import Scene, issue, sleeping, until
-from tests.interfaces.engines import SHARED, url_of
+from tests.engines import SHARED, url_of
 from tests.limits import BOUND
 
 from treadle import Engine

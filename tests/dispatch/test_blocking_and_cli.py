@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 from tests.agents.scenes import until
+from tests.commands import Treadle
 from tests.dispatch.scenes import issue
-from tests.interfaces.commands import Treadle
-from tests.interfaces.engines import ALL, SHARED, url_of
+from tests.engines import ALL, SHARED, url_of
 from tests.limits import BOUND
 
 from treadle import Engine

@@ -11,10 +11,10 @@ from typing import Any
 import yaml
 from hypothesis import strategies as st
 from tests.fuzz.harness import LARGEST, corpus_of
+from tests.lang.printer import print_file
 from tests.properties.test_lang_text import PIECES, exchanges, mutations
 from tests.properties.test_lang_trees import expressions, files
 from tests.properties.test_schedule_plans import LINES, ZONES
-from tests.unit.lang.printer import print_file
 
 import treadle.settings
 from treadle.lang import compile_sources

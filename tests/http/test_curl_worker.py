@@ -13,7 +13,7 @@ from typing import Any
 
 import httpx
 import pytest
-from tests.interfaces.commands import Treadle
+from tests.commands import Treadle
 from tests.limits import BOUND
 
 WORKER = Path(__file__).parents[2] / "examples" / "curl_worker" / "worker.sh"

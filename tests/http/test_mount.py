@@ -9,7 +9,7 @@ from typing import Any
 import httpx
 import pytest
 from fastapi import FastAPI, HTTPException, Request
-from tests.interfaces.engines import make_engine
+from tests.engines import make_engine
 
 from treadle import Engine
 from treadle.integrations.fastapi import EngineDep, lifespan, mount

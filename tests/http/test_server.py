@@ -14,7 +14,7 @@ from pathlib import Path
 
 import httpx
 import pytest
-from tests.interfaces.commands import Treadle
+from tests.commands import Treadle
 from tests.limits import BOUND
 
 from treadle.client import Client

@@ -9,7 +9,7 @@ from typing import Any
 
 import httpx
 import pytest
-from tests.interfaces.test_engine_events import Late
+from tests.monitoring.test_events import Late
 
 from treadle.api.events import Event, EventConditions
 from treadle.client import Client

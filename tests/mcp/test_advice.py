@@ -8,8 +8,8 @@ import re
 from collections.abc import Iterator
 
 import pytest
+from tests.docs.test_named_commands import ROOT, SOURCES, texts_of
 from tests.mcp.transports import in_request_context, shop_engine, told
-from tests.unit.test_named_commands import ROOT, SOURCES, texts_of
 
 from treadle.interfaces.mcp.advice import SHELL_ONLY, TOOLS_OF_COMMANDS, Advisor, find_action
 from treadle.interfaces.mcp.catalog import TOOLS, get_tool

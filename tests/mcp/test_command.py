@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from tests.interfaces.commands import Treadle
+from tests.commands import Treadle
 from tests.limits import BOUND
 from tests.mcp.test_mount import HELLO
 from tests.mcp.test_tools import SHOP

@@ -486,6 +486,6 @@ async def test_the_debugging_tool_explains_a_failure_and_names_the_next_tools():
 
 def test_every_tool_is_called_here():
     others = {"test_catalog.py", "test_advice.py"}  # they only name tools
-    files = [*Path(__file__).parent.glob("test_*.py"), Path(__file__).parents[1] / "interfaces" / "test_runs_redo.py"]
+    files = [*Path(__file__).parent.glob("test_*.py"), Path(__file__).parents[1] / "runs" / "test_redo.py"]
     source = "".join(each.read_text() for each in files if each.name not in others)
     assert [name for name in TOOLS if f'"{name}"' not in source] == []

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.interfaces.test_cli_parity import run
+from tests.cli.test_parity import run
 from tests.mcp.test_tools import SHOP, at_work
 from tests.mcp.transports import shop_engine
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from tests.unit.evaluator.stored import StoredRun
+from tests.evaluator.stored import StoredRun
 
 from treadle.evaluator import Errored, Finished, Limits, RetryStep, Started
 from treadle.model.outcomes import Problem

@@ -10,9 +10,9 @@ import zlib
 
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
+from tests.evaluator.stored import StoredRun
 from tests.properties.test_evaluator_orders import check_counters, play_in_order, stored, write_program
 from tests.sizes import examples
-from tests.unit.evaluator.stored import StoredRun
 
 from treadle.evaluator import Changes, Errored, Event, Expand, Finished, Limits, RetryStep, Started, State, StepKind, TaskRequest
 from treadle.evaluator.records import NOT_STARTED

@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from tests.evaluator.stored import StoredRun
 from tests.sizes import examples
-from tests.unit.evaluator.stored import StoredRun
 
 from treadle.evaluator import Errored, Event, Expand, Finished, Limits, RetryStep, Started, State, StepKind, StepRow, TaskRequest
 from treadle.model.outcomes import Problem

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.interfaces.function_driver import LEASE_FOR, Died, Process, Scene, function_scene
+from tests.functions.driver import LEASE_FOR, Died, Process, Scene, function_scene
 from tests.limits import BOUND
 
 from treadle.model.errors import SignalTimeout, StepFailed, TaskFailed

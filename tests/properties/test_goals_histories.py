@@ -10,7 +10,7 @@ import random
 from pathlib import Path
 
 import pytest
-from tests.interfaces.goal_scene import GATE, NOT_OK, OK, READINESS, RUN, SCHEDULE, again, opened, settle, take
+from tests.goals.scene import GATE, NOT_OK, OK, READINESS, RUN, SCHEDULE, again, opened, settle, take
 
 from treadle import Engine
 from treadle.goals.records import event_id_of

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.lang.printer import print_file
+from tests.lang.programs import tree_of
 from tests.sizes import examples
-from tests.unit.lang.printer import print_file
-from tests.unit.lang.programs import tree_of
 
 from treadle.lang import compile_sources, format_source, nodes
 from treadle.lang.builtins import FUNCTIONS

@@ -16,7 +16,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule, run_state_machine_as_test
-from tests.interfaces.engines import port_of
+from tests.engines import port_of
 
 from treadle.evaluator import Limits
 from treadle.kernel.core import Core

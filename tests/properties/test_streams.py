@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from tests.interfaces.engines import ALL, url_of
+from tests.engines import ALL, url_of
 from tests.sizes import examples
 
 from treadle.kernel.store.process import SystemClock

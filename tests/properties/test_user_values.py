@@ -19,8 +19,8 @@ from uuid import UUID
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.interfaces.engines import make_engine, url_of
-from tests.interfaces.function_driver import until
+from tests.engines import make_engine, url_of
+from tests.functions.driver import until
 from tests.limits import BOUND
 from tests.sizes import examples
 

@@ -7,8 +7,9 @@ import sys
 import time
 from collections import Counter
 
-from bench import results
 from tests.simulation.history import Report, play
+
+from bench import results
 
 
 def main() -> int:

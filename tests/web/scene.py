@@ -14,7 +14,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from tests.interfaces.goal_scene import GATE, NOT_OK, READINESS, RUN, SCHEDULE, play, play_all, take
+from tests.goals.scene import GATE, NOT_OK, READINESS, RUN, SCHEDULE, play, play_all, take
 from tests.limits import BOUND
 
 from treadle import Context, Engine, FunctionContext, NonRetryable, RetryPolicy

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from tests.interfaces.engines import make_engine
+from tests.engines import make_engine
 from tests.limits import BOUND
 from tests.web.conftest import visiting
 

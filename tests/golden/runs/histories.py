@@ -10,7 +10,7 @@ import json
 from typing import Any
 
 import msgspec
-from tests.interfaces.run_driver import Hands
+from tests.runs.driver import Hands
 
 from treadle.kernel.store.ports import Store
 from treadle.kernel.store.queries import TaskFilter

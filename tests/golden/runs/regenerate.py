@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 from tests.golden.runs.histories import answer, dump, go_on, text_of
-from tests.interfaces.run_driver import Hands
+from tests.runs.driver import Hands
 
 from treadle import Engine
 from treadle.evaluator import Limits

@@ -6,10 +6,10 @@ import json
 from pathlib import Path
 
 import pytest
+from tests.engines import ALL, url_of
 from tests.golden.runs.histories import go_on, load
 from tests.golden.runs.regenerate import HERE, STOPS
-from tests.interfaces.engines import ALL, url_of
-from tests.interfaces.run_driver import hands_on
+from tests.runs.driver import hands_on
 
 HISTORIES = sorted(HERE.glob("*.json"))
 

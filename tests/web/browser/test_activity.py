@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from tests.interfaces.function_driver import until
+from tests.functions.driver import until
 from tests.web.browser.conftest import IN_BROWSER, Screen
 
 from treadle.engine.operations import Operations

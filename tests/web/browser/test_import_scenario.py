@@ -8,10 +8,10 @@ from collections import Counter
 from pathlib import Path
 
 from playwright.async_api import Browser, expect
-from tests.interfaces.commands import Treadle
-from tests.interfaces.engines import make_engine
-from tests.interfaces.test_import_scenario import FLOW, HANDLERS
+from tests.commands import Treadle
+from tests.engines import make_engine
 from tests.limits import BOUND
+from tests.runs.test_import_scenario import FLOW, HANDLERS
 from tests.web.browser.conftest import IN_BROWSER, on_screen
 
 from treadle.kernel.store.queries import DeadLetterFilter
