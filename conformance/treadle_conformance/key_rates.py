@@ -308,26 +308,26 @@ async def test_a_parked_task_waits_for_the_key_that_it_is_given_and_gives_it_bac
 
 
 async def test_no_interval_has_more_starts_than_the_rate_allows(store, clock):
-    dice = random.Random(7)
+    rng = random.Random(7)
     per_second, burst, began = 3.0, 2, clock.now()
     await rate(store, per_second, burst)
     starts: list[int] = []
     held: list[Task] = []
     for _ in range(200):
-        match dice.choice(["put", "claim", "claim", "claim", "settle", "advance", "advance", "idle"]):
+        match rng.choice(["put", "claim", "claim", "claim", "settle", "advance", "advance", "idle"]):
             case "put":
-                await put(store, *[new_task(dice.choice((WORK, OTHER)), limit_key=KEY) for _ in range(dice.randint(1, 4))])
+                await put(store, *[new_task(rng.choice((WORK, OTHER)), limit_key=KEY) for _ in range(rng.randint(1, 4))])
             case "claim":
-                taken = await claim(store, WORK, OTHER, limit=dice.randint(1, 3), lease_for=dice.choice((800, MINUTE)))
+                taken = await claim(store, WORK, OTHER, limit=rng.randint(1, 3), lease_for=rng.choice((800, MINUTE)))
                 starts += [clock.now()] * len(taken)
                 held += taken
             case "settle" if held:
-                task = held.pop(dice.randrange(len(held)))
-                await settle(store, task.claim, dice.choice((succeed(), park(task, "retry"), park(task, delay=300))))
+                task = held.pop(rng.randrange(len(held)))
+                await settle(store, task.claim, rng.choice((succeed(), park(task, "retry"), park(task, delay=300))))
             case "advance":
-                await clock.advance(dice.choice((1, 90, 333, 700)))
+                await clock.advance(rng.choice((1, 90, 333, 700)))
                 await store.tasks.wake(100)
-            case "idle" if dice.random() < 0.2:
+            case "idle" if rng.random() < 0.2:
                 await clock.advance(5_000)
                 await store.tasks.wake(100)
     assert len(starts) > 20
@@ -344,7 +344,7 @@ async def test_no_interval_has_more_starts_than_the_rate_allows(store, clock):
 async def test_concurrent_claimers_on_several_stores_together_take_no_more_than_the_rate_of_a_key_allows(database, store):
     stores = [store, *[await database.open_store() for _ in range(3)]]
     await rate(store, 0.001, 10)
-    await put(store, *[new_task(dice, limit_key=KEY) for dice in (WORK, OTHER) for _ in range(20)])
+    await put(store, *[new_task(lane, limit_key=KEY) for lane in (WORK, OTHER) for _ in range(20)])
     claims = [claim(stores[n % 4], (WORK, OTHER)[n % 2], owner=f"o{n}", limit=3) for n in range(12)]
     wakes = [other.tasks.wake(100) for other in stores]
     taken = await asyncio.gather(asyncio.gather(*claims), asyncio.gather(*wakes))

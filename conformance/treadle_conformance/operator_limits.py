@@ -181,31 +181,31 @@ async def check(store: Store, key: str, most: int) -> None:
 
 @pytest.mark.parametrize("seed", range(6))
 async def test_the_limit_is_never_exceeded_and_no_slot_stays_free_while_tasks_wait(store, clock, seed):
-    dice = random.Random(seed)
+    rng = random.Random(seed)
     most = 3
     await store.operators.set_limit(DEFAULT_NAMESPACE, KEY, most)
     held: dict[str, Task] = {}
     known: list[str] = []
     for _ in range(60):
-        match dice.choice(["put", "put", "claim", "claim", "settle", "settle", "settle", "wake", "operate", "run"]):
+        match rng.choice(["put", "put", "claim", "claim", "settle", "settle", "settle", "wake", "operate", "run"]):
             case "put":
                 tasks = [
                     new_task(
-                        dice.choice((WORK, OTHER)),
-                        limit_key=dice.choice((KEY, KEY, KEY, None)),
-                        priority=dice.randint(0, 2),
-                        delay=dice.choice((0, 0, 0, 500)),
-                        run_id=dice.choice((None, RUN_ID)),
+                        rng.choice((WORK, OTHER)),
+                        limit_key=rng.choice((KEY, KEY, KEY, None)),
+                        priority=rng.randint(0, 2),
+                        delay=rng.choice((0, 0, 0, 500)),
+                        run_id=rng.choice((None, RUN_ID)),
                     )
-                    for _ in range(dice.randint(1, 4))
+                    for _ in range(rng.randint(1, 4))
                 ]
                 await put(store, *tasks)
                 known += in_order(tasks)
             case "claim":
-                for task in await claim(store, WORK, OTHER, lease_for=dice.choice((1_000, MINUTE)), limit=dice.randint(1, 4)):
+                for task in await claim(store, WORK, OTHER, lease_for=rng.choice((1_000, MINUTE)), limit=rng.randint(1, 4)):
                     held[task.id] = task
             case "settle" if held:
-                chosen = dice.sample(sorted(held), dice.randint(1, len(held)))
+                chosen = rng.sample(sorted(held), rng.randint(1, len(held)))
                 units = []
                 for task in [held.pop(task_id) for task_id in chosen]:
                     kinds = (
@@ -216,23 +216,23 @@ async def test_the_limit_is_never_exceeded_and_no_slot_stays_free_while_tasks_wa
                         park(task, "retry"),
                         park(task, "pause", hold=8),
                     )
-                    units.append(Unit(task.claim, dice.choice(kinds), tuple([new_task(limit_key=KEY)] * dice.randint(0, 1))))
+                    units.append(Unit(task.claim, rng.choice(kinds), tuple([new_task(limit_key=KEY)] * rng.randint(0, 1))))
                 await store.commit(units)
             case "wake":
-                await clock.advance(dice.choice((0, 500, 1_000)))
+                await clock.advance(rng.choice((0, 500, 1_000)))
                 await store.tasks.wake(100)
             case "operate" if known:
-                task = await get(store, dice.choice(known))
+                task = await get(store, rng.choice(known))
                 if task.finished:
                     what = Revive("requeue", "ann")
-                elif dice.random() < 0.5:
+                elif rng.random() < 0.5:
                     what = cancel()
                 else:
                     what = park(task, "resume", hold=0) if task.hold & 8 else park(task, "pause", hold=8)
                 await settle(store, seen(task), what)
             case "run":
-                rows = (HoldRun(RUN_ID, dice.random() < 0.5), CancelRunTasks(RUN_ID, "ann", "{}"))
-                await store.commit([Unit(rows=(rows[dice.random() < 0.1],))])
+                rows = (HoldRun(RUN_ID, rng.random() < 0.5), CancelRunTasks(RUN_ID, "ann", "{}"))
+                await store.commit([Unit(rows=(rows[rng.random() < 0.1],))])
         await check(store, KEY, most)
         live = [await get(store, task_id) for task_id in held]
         assert sum(task.limit_key == KEY and task.owner_id is not None for task in live) <= most

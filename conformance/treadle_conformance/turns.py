@@ -121,20 +121,20 @@ async def test_a_retried_attempt_keeps_its_turn(store):
 
 
 async def test_no_key_is_overtaken_by_more_than_two_tasks_of_another(store, clock):
-    dice = random.Random(11)
+    rng = random.Random(11)
     waiting: Counter[str] = Counter()
     overtaken: dict[str, Counter[str]] = {}
     taken = 0
     for _ in range(150):
-        if dice.random() < 0.35:
-            key, count = dice.choice("abcde"), dice.choice((1, 1, 2, 5, 30))
+        if rng.random() < 0.35:
+            key, count = rng.choice("abcde"), rng.choice((1, 1, 2, 5, 30))
             await put_fair(store, key, count)
             if not waiting[key]:
                 overtaken[key] = Counter()
             waiting[key] += count
-            await clock.advance(dice.choice((0, 0, 3, 50)))
+            await clock.advance(rng.choice((0, 0, 3, 50)))
             continue
-        for task in await claim(store, limit=dice.randint(1, 3)):
+        for task in await claim(store, limit=rng.randint(1, 3)):
             key = task.fairness_key
             taken += 1
             waiting[key] -= 1

@@ -255,7 +255,7 @@ class Settings:
     github_labels: tuple[str, ...] = _setting((), _words(","))
     """Labels, separated by commas, of which an issue needs one to become a job; any issue by default."""
     crash_at: str = _setting("", _text)
-    """For tests: `point` or `point:n` kills the process when it reaches the named crash point for the n-th time."""
+    """For tests: `point` or `point:n` kills the process when it reaches the named failpoint for the n-th time."""
 
 
 _FIELDS = {setting.name: setting for setting in fields(Settings)}

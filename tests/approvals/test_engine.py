@@ -426,12 +426,12 @@ async def test_an_unreadable_approval_is_processed_later(url: str) -> None:
     async with engine, engine.worker() as host:
         failures = [StoreUnavailable("not now")]
 
-        async def tend(task: Any, token: Any) -> Any:
+        async def process_due(task: Any, token: Any) -> Any:
             if failures:
                 raise failures.pop()
-            return await engine.approvals.tend(task, token)
+            return await engine.approvals.process_due(task, token)
 
-        host.worker.services.tend = tend
+        host.worker.services.process_due = process_due
         task = await engine.enqueue("refund")
         with pytest.raises(TaskFailed) as raised:
             await engine.result(task, timeout=BOUND)

@@ -86,7 +86,7 @@ class Arena:
     url: str
     folder: Path
     size: Size
-    dice: random.Random
+    rng: random.Random
     engine: Engine
     server: PrivateServer | None
     http: httpx.AsyncClient
@@ -173,7 +173,7 @@ class Arena:
                 case 1 if effects:
                     await self.submit(key, "/v1/tasks", {"name": "attack.effect", "payload": {"key": key}})
                 case _:
-                    payload = {"key": key, "takes": round(self.dice.uniform(0, 0.05), 3)}
+                    payload = {"key": key, "takes": round(self.rng.uniform(0, 0.05), 3)}
                     await self.submit(key, "/v1/tasks", {"name": "attack.plain", "payload": payload})
 
     async def settle(self) -> None:
@@ -219,9 +219,9 @@ async def arena(tally: Tally, size: Size, seed: int, place: Path | None = None) 
     try:
         with database(tally.store, place or folder) as (url, server):
             engine = Engine(url, settings=Settings(), emit=lambda event: None)
-            dice = random.Random(f"{seed} {tally.section} {tally.store}")
+            rng = random.Random(f"{seed} {tally.section} {tally.store}")
             http = httpx.AsyncClient(timeout=BOUND, verify=False)
-            made = Arena(tally, url, folder, size, dice, engine, server, http)
+            made = Arena(tally, url, folder, size, rng, engine, server, http)
             try:
                 async with engine, http, asyncio.timeout(size.patience):
                     made.secret = (await engine.kernel.tokens.create("attacker", [Scope.ADMIN])).secret

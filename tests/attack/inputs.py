@@ -97,7 +97,7 @@ def _with_other(call: Call, ids: dict[str, Any], name: str, value: Any) -> dict[
 
 
 async def _requests(arena: Arena, requests: list[tuple[str, dict[str, Any]]]) -> None:
-    chosen = arena.dice.sample(requests, arena.size.inputs) if arena.size.inputs else requests
+    chosen = arena.rng.sample(requests, arena.size.inputs) if arena.size.inputs else requests
     waiting = iter(chosen)
 
     async def send() -> None:
@@ -127,7 +127,7 @@ async def _commands(arena: Arena) -> None:
         if each[0][0] not in ENDLESS and "--follow" not in each[0]
     ]
     lines = [[*words, *[given] * max(count, 1)] for (words, count), given in itertools.product(leaves, COMMANDS)]
-    chosen = arena.dice.sample(lines, min(arena.size.inputs // 10, len(lines))) if arena.size.inputs else lines
+    chosen = arena.rng.sample(lines, min(arena.size.inputs // 10, len(lines))) if arena.size.inputs else lines
     for number, words in enumerate(chosen):
         log = arena.folder / f"command-{number}.log"
         with log.open("wb") as out:

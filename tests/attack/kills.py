@@ -25,8 +25,8 @@ async def _attack(arena: Arena, number: signal.Signals, what: str) -> None:
     await asyncio.gather(arena.serve(), arena.work("worker1"), arena.work("worker2"))
     senders = [asyncio.ensure_future(arena.submit_some(first, arena.size.tasks // 4)) for first in _firsts(arena)]
     for turn in range(arena.size.faults):
-        await asyncio.sleep(arena.dice.uniform(0, 2 * PAUSE))
-        names = [*arena.running] if turn % 6 == 5 else [arena.dice.choice([*arena.running])]
+        await asyncio.sleep(arena.rng.uniform(0, 2 * PAUSE))
+        names = [*arena.running] if turn % 6 == 5 else [arena.rng.choice([*arena.running])]
         await asyncio.gather(*(arena.restart(name, number) for name in names))
         arena.tally.counts[f"{what} of workers"] += sum(name != "serve" for name in names)
         arena.tally.counts[f"{what} of the server"] += "serve" in names

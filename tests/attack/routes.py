@@ -26,7 +26,7 @@ async def routes(arena: Arena) -> None:
     ids = await populate(arena.engine, arena.folder)
     await arena.serve()
     few = arena.size.faults < 10
-    callers = ["nobody", *arena.dice.sample(CALLERS[1:-1], 2), Scope.ADMIN] if few else CALLERS
+    callers = ["nobody", *arena.rng.sample(CALLERS[1:-1], 2), Scope.ADMIN] if few else CALLERS
     if arena.server is None:
         with closing(connect_for_reading(arena.url.removeprefix("sqlite:///"))) as line:
             await _call(arena, sqlite_rows(line), ids, callers)

@@ -180,7 +180,7 @@ class Run:
             await self._storms.calm()
 
     def _pause(self) -> float:
-        return self._stage.dice.uniform(0.2, 1.8) * self._plan.pause
+        return self._stage.rng.uniform(0.2, 1.8) * self._plan.pause
 
     def _check_client(self) -> None:
         client = self._stage.client

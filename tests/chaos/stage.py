@@ -110,7 +110,7 @@ class Stage:
     plan: Plan
     url: str
     folder: Path
-    dice: random.Random
+    rng: random.Random
     server: PrivateServer | None = None
     port: int = 0
     workers: list[Worker] = field(default_factory=list)
@@ -159,7 +159,7 @@ class Stage:
         diary = self.folder / f"{len(self.started):04}-{name}.diary"
         options = {"diary": diary, "port": self.port, "name": name, "lease": self.plan.lease, "kernel": f"machine{number % 3}"}
         arguments = [str(self.folder), *(word for name, value in options.items() for word in (f"--{name}", str(value)))]
-        environment = {"TREADLE_WARM_FUNCTIONS": self.dice.choice(("0", "1000", "1000"))}
+        environment = {"TREADLE_WARM_FUNCTIONS": self.rng.choice(("0", "1000", "1000"))}
         if number == self.plan.workers - 1 and self._far_url:
             environment["TREADLE_STORE"] = self._far_url
         return Worker(number, name, self._start("tests.chaos.worker", arguments, name, **environment), diary)

@@ -72,7 +72,7 @@ class Storms:
     """The faults of one stage."""
 
     def __init__(self, stage: Stage) -> None:
-        self._stage, self._dice, self._clock = stage, stage.dice, SystemClock()
+        self._stage, self._rng, self._clock = stage, stage.rng, SystemClock()
         self.blows: list[Blow] = []
         self.counts: Counter[str] = Counter()
         self._running: set[asyncio.Task[None]] = set()
@@ -99,7 +99,7 @@ class Storms:
         if self._script:
             way = self._script.pop(0)
         else:
-            (way,) = self._dice.choices(self._ways, [OFTEN[way] for way in self._ways])
+            (way,) = self._rng.choices(self._ways, [OFTEN[way] for way in self._ways])
         task = asyncio.ensure_future(self._acts[way]())
         self._running.add(task)
         await asyncio.sleep(0)
@@ -115,9 +115,9 @@ class Storms:
     def _free(self) -> Worker | None:
         """Mostly one that is at work; now and then one that has just been started."""
         free = [worker for worker in self._stage.workers if not worker.busy]
-        if self._dice.random() < AT_WORK:
+        if self._rng.random() < AT_WORK:
             free = [worker for worker in free if worker.process.events("ready")]
-        return self._dice.choice(free) if free else None
+        return self._rng.choice(free) if free else None
 
     async def kill(self, worker: Worker, way: str) -> None:
         """Kill a worker."""
@@ -141,7 +141,7 @@ class Storms:
         """Nobody of its name comes back, so that only the lease tells."""
         if (worker := self._free()) is not None:
             await self.kill(worker, LEFT)
-            await asyncio.sleep(self._dice.uniform(0.1, 1.5) * self._stage.plan.lease)
+            await asyncio.sleep(self._rng.uniform(0.1, 1.5) * self._stage.plan.lease)
             await self.start(worker, f"worker{worker.number}-{len(self._stage.started)}")
 
     async def _stand_still(self) -> None:
@@ -153,7 +153,7 @@ class Storms:
         worker.process.send(signal.SIGSTOP)
         at = self._clock.now()
         try:
-            await asyncio.sleep(self._dice.uniform(1.2, 2) * self._stage.plan.lease)
+            await asyncio.sleep(self._rng.uniform(1.2, 2) * self._stage.plan.lease)
         finally:
             worker.process.send(signal.SIGCONT)
             self.blows.append(Blow(STOPPED, at, worker.diary, self._clock.now()))
@@ -168,7 +168,7 @@ class Storms:
                 if live:
                     self.counts[PRESUMED] += 1
                     await declare_dead(
-                        engine.kernel.store, {self._dice.choice(live).server_id: self._dice.choice((PROCESS, SESSION))}
+                        engine.kernel.store, {self._rng.choice(live).server_id: self._rng.choice((PROCESS, SESSION))}
                     )
 
     async def _kill_all(self) -> None:
@@ -192,7 +192,7 @@ class Storms:
         async with self._database:
             self.counts[way] += 1
             await asyncio.to_thread(server.stop, mode)
-            await asyncio.sleep(self._dice.uniform(0, 1.2) * self._stage.plan.lease)
+            await asyncio.sleep(self._rng.uniform(0, 1.2) * self._stage.plan.lease)
             await asyncio.to_thread(server.start)
 
     async def _cut(self) -> None:
@@ -200,14 +200,14 @@ class Storms:
             self.counts[CUT] += 1
             line = await asyncpg.connect(self._stage.url, timeout=20)
             try:
-                await line.execute(CUT_SOME, self._dice.choice((0.2, 0.5, 1.0)))
+                await line.execute(CUT_SOME, self._rng.choice((0.2, 0.5, 1.0)))
             finally:
                 await line.close(timeout=5)
 
     async def _lock(self) -> None:
         async with self._database:
             self.counts[LOCKED] += 1
-            for_seconds = self._dice.uniform(0.2, 1.5) * self._stage.plan.lease
+            for_seconds = self._rng.uniform(0.2, 1.5) * self._stage.plan.lease
             await asyncio.to_thread(hold_lock, self._stage.url.removeprefix("sqlite:///"), for_seconds)
 
     async def _tell_proxy(self, way: str, number: signal.Signals) -> None:

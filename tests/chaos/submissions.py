@@ -33,35 +33,35 @@ class Submission:
 
 def draw_submissions(seed: int, count: int) -> list[Submission]:
     """So many submissions."""
-    dice = random.Random(f"submissions {seed}")
-    drawn = dice.choices([kind for kind, _ in KINDS], [weight for _, weight in KINDS], k=count)
-    return [kind(dice, f"w{seed}-{number}") for number, kind in enumerate(drawn)]
+    rng = random.Random(f"submissions {seed}")
+    drawn = rng.choices([kind for kind, _ in KINDS], [weight for _, weight in KINDS], k=count)
+    return [kind(rng, f"w{seed}-{number}") for number, kind in enumerate(drawn)]
 
 
-def _note(dice: random.Random, key: str) -> Submission:
+def _note(rng: random.Random, key: str) -> Submission:
     """Mostly short; a few take long enough for somebody else to begin while the first one, stopped, still holds on."""
-    n = dice.randrange(1000)
-    (takes,) = dice.choices((0, 0.02, 0.2, 2.0), (600, 200, 190, 10))
+    n = rng.randrange(1000)
+    (takes,) = rng.choices((0, 0.02, 0.2, 2.0), (600, 200, 190, 10))
     return Submission(key, "task", "note", {"key": key, "n": n, "takes": takes}, {"n": 2 * n})
 
 
-def _charge(dice: random.Random, key: str) -> Submission:
+def _charge(rng: random.Random, key: str) -> Submission:
     effects = (f"{key}.0", f"{key}.1")
-    name = dice.choice(("charge", "charge", "charge_blocking"))
+    name = rng.choice(("charge", "charge", "charge_blocking"))
     return Submission(key, "task", name, {"key": key}, {"receipts": [f"receipt {effect}" for effect in effects]}, effects=effects)
 
 
-def _nap(dice: random.Random, key: str) -> Submission:
+def _nap(rng: random.Random, key: str) -> Submission:
     return Submission(key, "task", "nap", {"key": key}, {"slept": 2})
 
 
-def _print(dice: random.Random, key: str) -> Submission:
-    return Submission(key, "task", "chaos.Print", {"key": key, "takes": dice.choice((0, 0.3, 1.5))}, {"printed": key}, jobs=(key,))
+def _print(rng: random.Random, key: str) -> Submission:
+    return Submission(key, "task", "chaos.Print", {"key": key, "takes": rng.choice((0, 0.3, 1.5))}, {"printed": key}, jobs=(key,))
 
 
-def _flow(dice: random.Random, key: str) -> Submission:
-    prints = dice.random() < 0.25
-    items = [dice.randrange(10) for _ in range(dice.choice((1, 3) if prints else (0, 1, 3)))]
+def _flow(rng: random.Random, key: str) -> Submission:
+    prints = rng.random() < 0.25
+    items = [rng.randrange(10) for _ in range(rng.choice((1, 3) if prints else (0, 1, 3)))]
     expected: dict[str, Any] = {"sum": 120, "receipt": f"receipt {key}"}
     expected |= {"outs": [4 * each for each in items]} if items else {}
     expected |= {"printed": key} if prints else {}
@@ -71,9 +71,9 @@ def _flow(dice: random.Random, key: str) -> Submission:
     return Submission(key, "flow", name, {"items": items, "key": key}, expected, effects=(key,), jobs=jobs, shape=shape)
 
 
-def _order(dice: random.Random, key: str) -> Submission:
-    waits, prints, asks = dice.random() < 0.4, dice.random() < 0.15, dice.random() < 0.25
-    payload = {"key": key, "sleeps": dice.choice((0.05, 0.5)), "waits": waits, "prints": prints, "asks": asks}
+def _order(rng: random.Random, key: str) -> Submission:
+    waits, prints, asks = rng.random() < 0.4, rng.random() < 0.15, rng.random() < 0.25
+    payload = {"key": key, "sleeps": rng.choice((0.05, 0.5)), "waits": waits, "prints": prints, "asks": asks}
     result = {
         "first": 1,
         "receipt": f"receipt {key}",
@@ -97,8 +97,8 @@ def _order(dice: random.Random, key: str) -> Submission:
     )
 
 
-def _objective(dice: random.Random, key: str) -> Submission:
-    failing = dice.choice((0, 0, 0, 1, 5))
+def _objective(rng: random.Random, key: str) -> Submission:
+    failing = rng.choice((0, 0, 0, 1, 5))
     return Submission(key, "objective", f"Do {key}", {"failing": failing}, ends="BLOCKED" if failing > 2 else "DONE")
 
 

@@ -65,8 +65,8 @@ class RequestContext:
         await self.store.tasks.wake(10)
         task = await claim_one(self.store)
         assert task.state == "awaiting_approval"
-        tended = await self.approvals.tend(task, task.claim)
-        return tended.answer.verdict, tended.settlement
+        processed = await self.approvals.process_due(task, task.claim)
+        return processed.answer.verdict, processed.settlement
 
     async def transitions(self, entity_id: str) -> list[str]:
         return transitions_of(await self.store.log.list_transitions(entity_id))
@@ -342,7 +342,7 @@ async def test_a_vote_that_comes_while_a_worker_reminds_is_not_lost(desk, clock)
         return unit
 
     desk.approvals._due = slow
-    assert (await desk.approvals.tend(taken, taken.claim)).answer.verdict is Verdict.DONE
+    assert (await desk.approvals.process_due(taken, taken.claim)).answer.verdict is Verdict.DONE
     assert (looked, await desk.transitions(shown.id)) == (2, ["vote", "remind"])
     assert len((await desk.only(task.id)).votes) == 1
 

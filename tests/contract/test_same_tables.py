@@ -137,46 +137,46 @@ class Operator:
     """Draws operations from a seed and does them on both."""
 
     def __init__(self, twins: Twins, seed: int) -> None:
-        self.twins, self.dice, self.ids = twins, random.Random(seed), SeededIds(seed)
+        self.twins, self.rng, self.ids = twins, random.Random(seed), SeededIds(seed)
         self.claims: list[Task] = []
         self.units: list[Unit] = []
 
     async def step(self) -> None:
-        await self.twins.advance(self.dice.choice((0, 1, 10, 1_000, 20_000)))
+        await self.twins.advance(self.rng.choice((0, 1, 10, 1_000, 20_000)))
         operations = [self.insert, self.insert, self.claim, self.claim, self.settle, self.settle, self.settle]
         operations += [self.wake, self.renew, self.operate, self.repeat]
         operations += [self.begin, self.record, self.record, self.tell, self.tell, self.execute, self.execute, self.pause]
-        await self.dice.choice(operations)()
+        await self.rng.choice(operations)()
 
     def new_tasks(self, most: int) -> tuple[NewTask, ...]:
-        dice = self.dice
+        rng = self.rng
         return tuple(
             NewTask(
                 id=self.ids.new_id(),
-                lane=dice.choice(LANES),
-                payload=dice.choice(('{"a":"ü\\"\\\\"}', "{}", "[1,2.5,null]")),
-                priority=dice.choice((0, 0, 1, -1)),
-                delay=dice.choice((0, 0, 500, 30_000)),
-                unique_key=dice.choice((None, None, "k1", "k2")),
-                limit_key=dice.choice((None, "l")),
-                policy=dice.choice((None, '{"retries":2}')),
-                timeout_for=dice.choice((None, 7_000)),
-                progress_for=dice.choice((None, 25_000)),
-                deadline_for=dice.choice((None, 90_000)),
-                run_id=dice.choice((None, "0198c3de-7a10-7c3e-b2a4-5d1f0c9e8a77")),
-                scope=dice.choice((None, "s")),
-                trace_id=dice.choice((None, "t")),
+                lane=rng.choice(LANES),
+                payload=rng.choice(('{"a":"ü\\"\\\\"}', "{}", "[1,2.5,null]")),
+                priority=rng.choice((0, 0, 1, -1)),
+                delay=rng.choice((0, 0, 500, 30_000)),
+                unique_key=rng.choice((None, None, "k1", "k2")),
+                limit_key=rng.choice((None, "l")),
+                policy=rng.choice((None, '{"retries":2}')),
+                timeout_for=rng.choice((None, 7_000)),
+                progress_for=rng.choice((None, 25_000)),
+                deadline_for=rng.choice((None, 90_000)),
+                run_id=rng.choice((None, "0198c3de-7a10-7c3e-b2a4-5d1f0c9e8a77")),
+                scope=rng.choice((None, "s")),
+                trace_id=rng.choice((None, "t")),
             )
-            for _ in range(dice.randint(0, most))
+            for _ in range(rng.randint(0, most))
         )
 
     async def insert(self) -> None:
-        await self.twins.commit([Unit(tasks=self.new_tasks(4)) for _ in range(self.dice.randint(1, 3))])
+        await self.twins.commit([Unit(tasks=self.new_tasks(4)) for _ in range(self.rng.randint(1, 3))])
 
     async def claim(self) -> None:
-        lanes = await self.untied(self.dice.sample(LANES, self.dice.randint(1, 3)))
-        owner = self.dice.choice(("ann", "bob"))
-        self.claims += await self.twins.claim(lanes, owner, self.dice.choice((5_000, MINUTE)), self.dice.randint(1, 5))
+        lanes = await self.untied(self.rng.sample(LANES, self.rng.randint(1, 3)))
+        owner = self.rng.choice(("ann", "bob"))
+        self.claims += await self.twins.claim(lanes, owner, self.rng.choice((5_000, MINUTE)), self.rng.randint(1, 5))
 
     async def untied(self, lanes: list[Lane]) -> list[Lane]:
         """The lanes, or one of them where two are equally old: which is taken then is nobody's promise."""
@@ -188,15 +188,15 @@ class Operator:
         return lanes if len(set(heads)) == len(heads) else lanes[:1]
 
     async def settle(self) -> None:
-        chosen = self.dice.sample(self.claims, min(len(self.claims), self.dice.randint(1, 4)))
+        chosen = self.rng.sample(self.claims, min(len(self.claims), self.rng.randint(1, 4)))
         units = [Unit(task.claim, self.settlement(task), self.new_tasks(2)) for task in chosen]
         self.units += units
         await self.twins.commit(units)
 
     def settlement(self, task: Task) -> Any:
-        choice = self.dice.randrange(7)
+        choice = self.rng.randrange(7)
         if choice == 0:
-            return Keep(self.dice.choice((None, '{"half":1}')))
+            return Keep(self.rng.choice((None, '{"half":1}')))
         if choice <= 2:
             return succeed('{"done":"é"}')
         if choice == 3:
@@ -205,42 +205,40 @@ class Operator:
             return park(task, "still_working", delay=2_000)
         if choice == 4:
             return park(task, "hand_off", state="awaiting_external", delay=2_000)
-        delay = self.dice.choice((None, 4_000))
+        delay = self.rng.choice((None, 4_000))
         return park(
             task, "retry", attempt=task.attempt + 1, failures=task.failures + 1, delay=delay, error='{"code":"e"}', data="1"
         )
 
     async def wake(self) -> None:
-        await self.twins.wake(expire_leases=self.dice.random() < 0.8)
+        await self.twins.wake(expire_leases=self.rng.random() < 0.8)
 
     async def renew(self) -> None:
-        chosen = self.dice.sample(self.claims, min(len(self.claims), 3))
-        renewals = [Renewal(task.claim, self.dice.random() < 0.5, self.dice.choice((None, '{"p":1}'))) for task in chosen]
-        await self.twins.renew(renewals, self.dice.choice((10_000, MINUTE)))
+        chosen = self.rng.sample(self.claims, min(len(self.claims), 3))
+        renewals = [Renewal(task.claim, self.rng.random() < 0.5, self.rng.choice((None, '{"p":1}'))) for task in chosen]
+        await self.twins.renew(renewals, self.rng.choice((10_000, MINUTE)))
 
     async def operate(self) -> None:
         tasks = await self.twins.stores[0].tasks.list_matching(TaskFilter(), 1_000)
-        chosen = self.dice.sample(tasks, min(len(tasks), 2))
+        chosen = self.rng.sample(tasks, min(len(tasks), 2))
         units = []
         for task in chosen:
             if task.state == "completed":
                 continue
-            if task.state == "failed" and self.dice.random() < 0.5:
+            if task.state == "failed" and self.rng.random() < 0.5:
                 units.append(Unit(seen(task), Amend("discard", "canceled", "ann")))
             elif task.finished:
-                payload, delay = self.dice.choice((None, '{"new":1}')), self.dice.choice((None, None, 4_000))
-                units.append(Unit(seen(task), Revive("requeue", "ann", payload, self.dice.choice((0, 2)), delay)))
-            elif self.dice.random() < 0.5:
+                payload, delay = self.rng.choice((None, '{"new":1}')), self.rng.choice((None, None, 4_000))
+                units.append(Unit(seen(task), Revive("requeue", "ann", payload, self.rng.choice((0, 2)), delay)))
+            elif self.rng.random() < 0.5:
                 units.append(Unit(seen(task), cancel(), self.new_tasks(1)))
             else:
                 transition, hold = ("resume", 0) if task.hold else ("pause", 8)
-                units.append(
-                    Unit(seen(task), park(task, transition, hold=hold, actor="ann", delay=self.dice.choice((None, 3_000))))
-                )
+                units.append(Unit(seen(task), park(task, transition, hold=hold, actor="ann", delay=self.rng.choice((None, 3_000)))))
         await self.twins.commit(units)
 
     async def repeat(self) -> None:
-        chosen = self.dice.sample(self.units, min(len(self.units), 3))
+        chosen = self.rng.sample(self.units, min(len(self.units), 3))
         await self.twins.commit(chosen)
 
     # functions, their mail and records
@@ -250,47 +248,47 @@ class Operator:
 
     async def begin(self) -> None:
         run_id = self.ids.new_id()
-        parent = self.dice.choice([None, *await self.runs()])
-        key = self.dice.choice((None, None, "once"))
+        parent = self.rng.choice([None, *await self.runs()])
+        key = self.rng.choice((None, None, "once"))
         run = Run(id=run_id, kind="function", flow_id="1", workflow="pay", root_id=run_id, idempotency_key=key)
         if parent is not None:
             run = Run(**asdict(run) | {"parent_id": parent.id, "parent_step_id": self.ids.new_id(), "root_id": parent.root_id})
         rows = (PutRun(run), RunTransition(run_id, "start", "pending", "running"))
-        own = NewTask(id=self.ids.new_id(), lane=WORK, run_id=run_id, root_id=run.root_id, limit_key=self.dice.choice((None, "l")))
+        own = NewTask(id=self.ids.new_id(), lane=WORK, run_id=run_id, root_id=run.root_id, limit_key=self.rng.choice((None, "l")))
         await self.twins.commit([Unit(tasks=(own,), rows=rows)])
 
     async def record(self) -> None:
         units = []
-        for _ in range(self.dice.randint(1, 3)):
+        for _ in range(self.rng.randint(1, 3)):
             first = await self.record_row(("n1", "n2"))
-            units.append(Unit(rows=(first, await self.record_row((None,)))[: self.dice.randint(1, 2)]))
+            units.append(Unit(rows=(first, await self.record_row((None,)))[: self.rng.randint(1, 2)]))
         await self.twins.commit(units)
 
     async def record_row(self, names: tuple[str | None, ...]) -> Row:
-        dice, entity = self.dice, self.dice.choice(("schedule", "approval"))
+        rng, entity = self.rng, self.rng.choice(("schedule", "approval"))
         machine = MACHINES[entity]
         known = await self.twins.stores[0].records.list_matching(RecordFilter(entity), 20)
-        if not known or dice.random() < 0.3:
-            name = dice.choice(names)
+        if not known or rng.random() < 0.3:
+            name = rng.choice(names)
             return PutRecord(Record(id=self.ids.new_id(), entity=entity, name=name, state=machine.initial, body='{"ü":1}'))
-        record = dice.choice(known)
-        if dice.random() < 0.3:
-            return PutItems(record.id, tuple((dice.choice("abÄ"), dice.choice((None, "1", "2"))) for _ in range(3)))
+        record = rng.choice(known)
+        if rng.random() < 0.3:
+            return PutItems(record.id, tuple((rng.choice("abÄ"), rng.choice((None, "1", "2"))) for _ in range(3)))
         transitions = [
             (transition, target) for (source, transition), target in machine.transitions.items() if source == record.state
         ]
-        if not transitions or dice.random() < 0.3:
-            return ChangeRecord(record.id, record.version + dice.choice((0, 0, 0, 1)), '{"edited":1}')
-        transition, target = dice.choice(transitions)
+        if not transitions or rng.random() < 0.3:
+            return ChangeRecord(record.id, record.version + rng.choice((0, 0, 0, 1)), '{"edited":1}')
+        transition, target = rng.choice(transitions)
         ended = target in machine.final
         return ChangeRecord(record.id, record.version, "{}", transition, record.state, target, ended, "ann", '{"why":1}')
 
     async def tell(self) -> None:
         runs, units = await self.runs(), []
-        for _ in range(self.dice.randint(1, 3) if runs else 0):
-            chosen = [self.dice.choice(runs).id for _ in range(self.dice.randint(1, 3))]
+        for _ in range(self.rng.randint(1, 3) if runs else 0):
+            chosen = [self.rng.choice(runs).id for _ in range(self.rng.randint(1, 3))]
             rows: list[Row] = [PutMessage(Message(id=self.ids.new_id(), run_id=run_id, name="s", body="{}")) for run_id in chosen]
-            units.append(Unit(rows=tuple(rows + self.dice.sample(rows, self.dice.randint(0, 1)))))
+            units.append(Unit(rows=tuple(rows + self.rng.sample(rows, self.rng.randint(0, 1)))))
         self.units += units
         await self.twins.commit(units)
 
@@ -299,33 +297,33 @@ class Operator:
         runs = {run.id: run for run in await self.runs()}
         own = [task for task in self.claims if task.run_id in runs]
         units = []
-        for task in self.dice.sample(own, min(len(own), 3)):
-            units += [await self.executed(task, runs[task.run_id or ""]) for _ in range(self.dice.randint(1, 2))]
+        for task in self.rng.sample(own, min(len(own), 3)):
+            units += [await self.executed(task, runs[task.run_id or ""]) for _ in range(self.rng.randint(1, 2))]
         await self.twins.commit(units)
 
     async def executed(self, task: Task, run: Run) -> Unit:
-        step = PutSteps(run.id, (new_step(run, f"{task.id}/{self.dice.choice('ab')}", body=f'{{"n":{self.dice.random()}}}'),), 1)
+        step = PutSteps(run.id, (new_step(run, f"{task.id}/{self.rng.choice('ab')}", body=f'{{"n":{self.rng.random()}}}'),), 1)
         guard = RunGuard(run.id, run.version)
         taken = TakeMessages(run.id, tuple(mail.id for mail in await self.twins.stores[0].records.list_messages(run.id, 2)))
-        status = self.dice.choice(("unknown", "succeeded", "failed"))
+        status = self.rng.choice(("unknown", "succeeded", "failed"))
         effect = EffectOutcome(
-            idempotency_key=self.dice.choice("pqrs"),
+            idempotency_key=self.rng.choice("pqrs"),
             tool_call_id="c",
             status=status,
             response="{}",
             root_id=run.root_id,
-            task_id=self.dice.choice((task.id, None)),
+            task_id=self.rng.choice((task.id, None)),
             details="{}",
         )
-        match self.dice.randrange(6):
+        match self.rng.randrange(6):
             case 0 | 1:
                 return Unit(task.claim, rows=(step,))
             case 2:
                 return Unit(task.claim, rows=(step, PutOutcome(effect)), tasks=self.new_tasks(1))
             case 3:
-                return Unit(task.claim, Keep(None, "tool_call.unknown", self.dice.choice((None, "{}"))))
+                return Unit(task.claim, Keep(None, "tool_call.unknown", self.rng.choice((None, "{}"))))
             case 4:
-                waits = Await(run.id, self.dice.randint(0, 3), added=1)
+                waits = Await(run.id, self.rng.randint(0, 3), added=1)
                 return Unit(task.claim, park(task, delay=MINUTE), run=guard, rows=(step, taken, waits))
             case _:
                 moved = (RunTransition(run.id, "succeed", "running", "completed"),) if run.state == "running" else ()
@@ -333,7 +331,7 @@ class Operator:
 
     async def pause(self) -> None:
         if runs := [run for run in await self.runs() if run.finished_at is None]:
-            await self.twins.commit([Unit(rows=(HoldRun(self.dice.choice(runs).id, self.dice.random() < 0.4),))])
+            await self.twins.commit([Unit(rows=(HoldRun(self.rng.choice(runs).id, self.rng.random() < 0.4),))])
 
 
 @pytest.mark.parametrize("seed", [*range(6), *(pytest.param(seed, marks=pytest.mark.soak) for seed in range(6, 12))])

@@ -85,7 +85,7 @@ async def reports(place: Path) -> list[str]:
 
 def damages(killed: Path) -> Iterator[tuple[str, str, bytes | None]]:
     """A name, the file, and its damaged content (None: deleted)."""
-    dice = random.Random(17)
+    rng = random.Random(17)
     log, pages = (killed / f"{NAME}-wal").read_bytes(), (killed / NAME).read_bytes()
     frames = (len(log) - HEADER) // FRAME
     assert frames > 300
@@ -93,15 +93,15 @@ def damages(killed: Path) -> Iterator[tuple[str, str, bytes | None]]:
     yield "log deleted", f"{NAME}-wal", None
     yield "log emptied", f"{NAME}-wal", b""
     for frame in range(0, frames, max(frames // examples(8), 1)):
-        yield f"log cut at frame {frame}", f"{NAME}-wal", log[: HEADER + frame * FRAME + dice.choice((0, 10, 2000))]
+        yield f"log cut at frame {frame}", f"{NAME}-wal", log[: HEADER + frame * FRAME + rng.choice((0, 10, 2000))]
     for frame in range(3, frames, max(frames // examples(8), 1)):
-        at = HEADER + frame * FRAME + dice.randrange(FRAME)
+        at = HEADER + frame * FRAME + rng.randrange(FRAME)
         yield f"log flipped at {at}", f"{NAME}-wal", flip(log, at)
     yield "log header flipped", f"{NAME}-wal", flip(log, 20)
     for page in range(0, len(pages) // PAGE, max(len(pages) // PAGE // examples(8), 1)):
         yield f"page {page + 1} zeroed", NAME, pages[: page * PAGE] + bytes(PAGE) + pages[(page + 1) * PAGE :]
     for page in range(1, len(pages) // PAGE, max(len(pages) // PAGE // examples(8), 1)):
-        at = page * PAGE + dice.randrange(PAGE)
+        at = page * PAGE + rng.randrange(PAGE)
         yield f"page {page + 1} flipped at {at}", NAME, flip(pages, at)
     yield "main file cut", NAME, pages[: len(pages) // PAGE // 2 * PAGE]
     yield "main file deleted", NAME, None

@@ -137,7 +137,7 @@ async def test_an_objective_resubmitted_after_a_crash_is_created_once(
 
 async def pursue(scene: Scene, topology: Path, count: int, kills: int, seed: int, bound: float = BOUND) -> None:
     """Two of each role in processes of their own, killed at random while there is work."""
-    dice = random.Random(seed)
+    rng = random.Random(seed)
     objectives = []
     for number in range(count):
         blocked_by = [objectives[-1].objective_id] if number % 10 == 9 else []
@@ -147,10 +147,10 @@ async def pursue(scene: Scene, topology: Path, count: int, kills: int, seed: int
     children = [start_roles(scene, topology, roles) for roles in places]
     await asyncio.gather(*(child.told("ready") for child in children))
     for _ in range(kills):
-        await asyncio.sleep(dice.uniform(0.05, 0.5))
+        await asyncio.sleep(rng.uniform(0.05, 0.5))
         for claim in await scene.engine.goals.objectives.claims():
             check_document("claim_record", claim.as_json())
-        victim = dice.randrange(len(children))
+        victim = rng.randrange(len(children))
         children[victim].send(signal.SIGKILL)
         await scene.died(children[victim])
         children[victim] = start_roles(scene, topology, places[victim])

@@ -204,15 +204,15 @@ async def test_releases_that_start_at_the_same_time_end_with_the_newest():
     engine = make("memory://")
     async with engine:
         for seed in range(30):
-            dice = random.Random(seed)
+            rng = random.Random(seed)
 
-            async def step(dice: random.Random = dice) -> None:
-                for _ in range(dice.choice((0, 0, 1, 5, 40))):
+            async def step(rng: random.Random = rng) -> None:
+                for _ in range(rng.choice((0, 0, 1, 5, 40))):
                     await asyncio.sleep(0)
 
             base = 3 * seed
             starts = [declared(base + 1, old=1), declared(base + 1, old=1), declared(base + 2), declared(base + 2)]
-            dice.shuffle(starts)
+            rng.shuffle(starts)
             await asyncio.gather(*(stepping(engine, step).sync(each) for each in starts))
             newest = base + 2
             assert await found(engine) == {"stripe": (2 + newest, 10.0 + newest, 10 + newest), "nightly": newest}, seed

@@ -218,7 +218,7 @@ async def test_a_step_that_loses_is_stopped_and_never_executed_again(scene: Scen
     assert (states["step slow"], states["step flaky"], states["call job"]) == ("canceled", "canceled", "canceled")
 
 
-async def test_a_step_that_loses_gives_its_permit_back(scene: Scene):
+async def test_a_step_that_loses_gives_its_slot_back(scene: Scene):
     executing = asyncio.Event()
     keys: list[str | None] = []
 

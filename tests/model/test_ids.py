@@ -34,8 +34,8 @@ def test_ids_sort_by_their_instants(first, second, one, other):
 
 
 def test_ids_of_one_instant_differ_by_their_entropy():
-    dice = random.Random(1)
-    assert len({uuid7(1, dice.randbytes(10)) for _ in range(1_000)}) == 1_000
+    rng = random.Random(1)
+    assert len({uuid7(1, rng.randbytes(10)) for _ in range(1_000)}) == 1_000
 
 
 @given(instants, entropies, st.text())

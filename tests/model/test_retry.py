@@ -12,13 +12,13 @@ from treadle.model.errors import InvalidPolicy
 from treadle.model.retry import NO_RETRY, RetryPolicy, as_policy
 
 
-def delays(policy: RetryPolicy, dice: float = 0.0) -> list[int | None]:
-    return [policy.delay_for(failures, dice) for failures in range(1, policy.retries + 2)]
+def delays(policy: RetryPolicy, jitter_fraction: float = 0.0) -> list[int | None]:
+    return [policy.delay_for(failures, jitter_fraction) for failures in range(1, policy.retries + 2)]
 
 
 def test_dispatched_jobs_are_retried_after_exactly_1_2_and_4_seconds():
     assert delays(RetryPolicy(retries=3)) == [1_000, 2_000, 4_000, None]
-    assert delays(RetryPolicy(retries=3), dice=0.999) == [1_000, 2_000, 4_000, None]
+    assert delays(RetryPolicy(retries=3), jitter_fraction=0.999) == [1_000, 2_000, 4_000, None]
 
 
 def test_the_default_is_one_attempt_without_a_retry():

@@ -27,45 +27,45 @@ class History:
     """One engine and what happens on it."""
 
     def __init__(self, engine: Engine, seed: int) -> None:
-        self.engine, self.dice = engine, random.Random(seed)
+        self.engine, self.rng = engine, random.Random(seed)
         self.ids: list[str] = []
 
     async def act(self) -> None:
         """One act of somebody; most acts are those of roles."""
-        if self.dice.random() < 0.25 or not self.ids:
-            await self.person(self.dice.choice(PEOPLE) if self.ids else "add")
+        if self.rng.random() < 0.25 or not self.ids:
+            await self.person(self.rng.choice(PEOPLE) if self.ids else "add")
         else:
-            await self.role(self.dice.choice(KINDS))
+            await self.role(self.rng.choice(KINDS))
 
     async def person(self, what: str) -> None:
-        objectives, some = self.engine.goals.objectives, self.dice.choice(self.ids) if self.ids else ""
+        objectives, some = self.engine.goals.objectives, self.rng.choice(self.ids) if self.ids else ""
         try:
             match what:
                 case "add":
-                    blockers = [self.dice.choice(self.ids)] if self.ids and self.dice.random() < 0.6 else []
-                    blockers += ["a reason"] if self.dice.random() < 0.1 else []
+                    blockers = [self.rng.choice(self.ids)] if self.ids and self.rng.random() < 0.6 else []
+                    blockers += ["a reason"] if self.rng.random() < 0.1 else []
                     self.ids.append((await objectives.add("Do it", actor="ada", blocked_by=blockers)).objective_id)
                 case "approve":
                     await objectives.approve(some, actor="ada")
                 case "block":
                     await objectives.block(some, actor="ada", reason="wait")
                 case "block_on":
-                    await objectives.block(some, actor="ada", on=self.dice.choice(self.ids))
+                    await objectives.block(some, actor="ada", on=self.rng.choice(self.ids))
                 case "unblock":
                     await objectives.unblock(some, actor="ada")
                 case _:
-                    await objectives.edit(some, actor="ada", urgency=self.dice.randrange(5))
+                    await objectives.edit(some, actor="ada", urgency=self.rng.randrange(5))
         except (IllegalTransition, InvalidInput):
             pass  # not now, or a circle: nothing has changed
 
     async def role(self, kind: str, passing: float = 0.8) -> bool:
         """One task of the role: settled, doubled, lost, or all of that; whether there was one."""
-        task = await take(self.engine, kind, lease_for=1 if (lost := self.dice.random() < 0.1) else 60_000)
+        task = await take(self.engine, kind, lease_for=1 if (lost := self.rng.random() < 0.1) else 60_000)
         if task is None:
             return False
-        if self.dice.random() < 0.1:
+        if self.rng.random() < 0.1:
             await again(self.engine, task)
-        result = {RUN: {"content": "ok"}, GATE: OK if self.dice.random() < passing else NOT_OK}.get(kind)
+        result = {RUN: {"content": "ok"}, GATE: OK if self.rng.random() < passing else NOT_OK}.get(kind)
         if lost:
             while not (await self.engine.kernel.store.tasks.wake(10)).expired:
                 pass

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from treadle.kernel.queue.decide import BACK_OFF_FOR, TAKEOVER_LIMIT, failure, fingerprint, refusal, settlement, turned_away
+from treadle.kernel.queue.decide import BACK_OFF_FOR, TAKEOVER_LIMIT, failure, fingerprint, refusal, settle_refused, settlement
 from treadle.kernel.store.units import Finish, Park
 from treadle.model.errors import InvalidPayload, PayloadTooLarge
 from treadle.model.outcomes import Failed, Paused, Problem, Released, Retry, Succeeded, Waiting
@@ -77,7 +77,7 @@ def test_a_retry_without_delay_is_ready_immediately():
 
 def test_jitter_comes_from_the_random_source():
     policy = RetryPolicy(retries=5, jitter=0.5)
-    assert settlement(a_task(failures=0), Retry(PROBLEM), policy, dice=1.0).delay == 500
+    assert settlement(a_task(failures=0), Retry(PROBLEM), policy, jitter_fraction=1.0).delay == 500
 
 
 def test_waiting_parks_the_task_without_counting_anything():
@@ -171,16 +171,22 @@ def test_an_internal_task_is_never_abandoned_but_backs_off(kind):
     task = a_task(kind=kind, takeovers=TAKEOVER_LIMIT, checkpoint="7")
     problem = refusal(task)
     assert problem is not None
-    away = turned_away(task, problem)
-    assert isinstance(away, Park)
-    assert (away.transition, away.state, away.delay, away.takeovers, away.checkpoint) == ("wait", task.state, BACK_OFF_FOR, 0, "7")
-    assert "takeovers_exhausted" in (away.error or "")
+    refused = settle_refused(task, problem)
+    assert isinstance(refused, Park)
+    assert (refused.transition, refused.state, refused.delay, refused.takeovers, refused.checkpoint) == (
+        "wait",
+        task.state,
+        BACK_OFF_FOR,
+        0,
+        "7",
+    )
+    assert "takeovers_exhausted" in (refused.error or "")
 
 
 def test_a_handlers_task_that_loses_its_workers_is_a_dead_letter():
     task = a_task(takeovers=TAKEOVER_LIMIT)
     problem = refusal(task)
     assert problem is not None
-    away = turned_away(task, problem)
-    assert isinstance(away, Finish)
-    assert (away.transition, away.error_code) == ("fail", "takeovers_exhausted")
+    refused = settle_refused(task, problem)
+    assert isinstance(refused, Finish)
+    assert (refused.transition, refused.error_code) == ("fail", "takeovers_exhausted")

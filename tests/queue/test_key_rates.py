@@ -103,7 +103,7 @@ async def test_a_step_waiting_for_a_rate_limit_occupies_no_worker_and_explains_i
 
 
 @pytest.mark.parametrize("after", [False, True])
-async def test_a_death_at_any_commit_neither_loses_nor_keeps_a_permit(after: bool):
+async def test_a_death_at_any_commit_neither_loses_nor_keeps_a_slot(after: bool):
     for dies_at in range(1, 30):
         starts: list[int] = []
         async with function_scene() as scene:
@@ -129,7 +129,7 @@ async def test_a_death_at_any_commit_neither_loses_nor_keeps_a_permit(after: boo
     raise AssertionError("the run has more commits than expected")
 
 
-async def test_a_failed_attempt_gives_its_permit_back_and_the_next_takes_another():
+async def test_a_failed_attempt_gives_its_slot_back_and_the_next_takes_another():
     starts: list[int] = []
     async with function_scene() as scene:
 

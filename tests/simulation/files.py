@@ -46,15 +46,15 @@ class Files:
         self.written = True
 
     async def _fill(self, submission: Submission) -> None:
-        dice, place = self._simulation.dice, self.places.setdefault(f"/{submission.key}", {})
+        rng, place = self._simulation.rng, self.places.setdefault(f"/{submission.key}", {})
         for number in range(submission.options["files"]):
-            await asyncio.sleep(dice.random() * dice.choice((0.1, 5)))
+            await asyncio.sleep(rng.random() * rng.choice((0.1, 5)))
             name = f"{number}.csv"
-            for version in range(dice.choice((1, 1, 2))):
+            for version in range(rng.choice((1, 1, 2))):
                 await self._put(place, name, f"{submission.key}/{number}/{version}")
-                if dice.random() < 0.3:
-                    await asyncio.sleep(6 * dice.random())
-            if dice.random() < 0.2:
+                if rng.random() < 0.3:
+                    await asyncio.sleep(6 * rng.random())
+            if rng.random() < 0.2:
                 place[name].content = None
 
     async def _put(self, place: dict[str, File], name: str, content: str) -> None:
@@ -75,7 +75,7 @@ class FileLooks:
 
     async def _pass(self) -> None:
         simulation = self._process.simulation
-        await asyncio.sleep(simulation.dice.random() * 0.1)
+        await asyncio.sleep(simulation.rng.random() * 0.1)
         await self._process.pass_gate()
         if simulation.faults.happens(Fault.OUTSIDE):
             simulation.trace.count(Fault.OUTSIDE)

@@ -117,10 +117,10 @@ class History:
     ) -> None:
         self.simulation = simulation
         self._longest = longest
-        self.dice = simulation.dice
+        self.rng = simulation.rng
         self.world = World(simulation)
-        self.servers = self.dice.choice((1, 2, 2, 3))
-        self.submissions = draw_submissions(self.dice, self.dice.choice((3, 6, 10)), kinds)
+        self.servers = self.rng.choice((1, 2, 2, 3))
+        self.submissions = draw_submissions(self.rng, self.rng.choice((3, 6, 10)), kinds)
         self.wire = Wire(simulation)
         self.files = Files(simulation)
         self.skewed = bool(simulation.faults.skew)
@@ -130,14 +130,14 @@ class History:
         """Effects that a fork of a run has from that."""
         self.given_up = 0
         self.acts = acts
-        self.operated = self.dice.random() < 0.5 or bool(acts)
-        self.prunes = self.dice.random() < 0.3 or "prune" in acts
+        self.operated = self.rng.random() < 0.5 or bool(acts)
+        self.prunes = self.rng.random() < 0.3 or "prune" in acts
         self.archive = Archive(self)
         self.sweeps = True
         """Whether all of it is pruned in the end, to see whether anything stays."""
-        self._keep = self.dice.choice((10, 30)) if self.prunes else 1e6
-        self.codec = self.dice.choice((None, None, Zlib()))
-        self._warm = self.dice.choice((0, 1, 1000))
+        self._keep = self.rng.choice((10, 30)) if self.prunes else 1e6
+        self.codec = self.rng.choice((None, None, Zlib()))
+        self._warm = self.rng.choice((0, 1, 1000))
         self._over = False
         simulation.on_event.append(self._event)
 
@@ -151,7 +151,7 @@ class History:
             asyncio.create_task(self._look()),
             asyncio.create_task(self.files.write([submission for submission in self.submissions if submission.kind == "watch"])),
         ]
-        until = self.dice.choice((5.0, 20.0, 40.0))
+        until = self.rng.choice((5.0, 20.0, 40.0))
         await asyncio.sleep(until)
         while any(submission.id is None for submission in self.submissions) and simulation.loop.time() < 3 * until:  # noqa: ASYNC110
             await asyncio.sleep(1.0)
@@ -193,7 +193,7 @@ class History:
 
     async def _look(self) -> None:
         while True:
-            await asyncio.sleep(3 * self.dice.random())
+            await asyncio.sleep(3 * self.rng.random())
             await self.auditor.look()
 
     # who plays
@@ -208,7 +208,7 @@ class History:
         needed = {submission.needs for submission in self.submissions}
         if "service" in needed:
             actors.append(("service", CallingService(self).play))
-        for number in range(self.dice.choice((1, 2, 3))):
+        for number in range(self.rng.choice((1, 2, 3))):
             if "remote_workers" in needed:
                 actors.append((f"remote{number}", RemoteWorker(self).play))
             if "agents" in needed:
@@ -221,17 +221,17 @@ class History:
             process = self.simulation.start_process(name)
             process.spawn(self._host(process))
             await process.gone.wait()
-            await asyncio.sleep(self.dice.uniform(0.1, 1.5) * self.simulation.lease)
+            await asyncio.sleep(self.rng.uniform(0.1, 1.5) * self.simulation.lease)
 
     async def _host(self, process: Process) -> None:
         """The life of a server: start, work, and perhaps stop by itself."""
         simulation = self.simulation
-        lives = self.dice.uniform(3, 60)
+        lives = self.rng.uniform(3, 60)
         while True:
             engine = self.engine(process)
             furnish(engine, self.world)
             host = simulation.worker(
-                engine, process, concurrency=self.dice.choice((1, 3, 20)), grace=self.dice.choice((0.0, 2.0, 20.0))
+                engine, process, concurrency=self.rng.choice((1, 3, 20)), grace=self.rng.choice((0.0, 2.0, 20.0))
             )
             try:
                 await engine.open()
@@ -242,7 +242,7 @@ class History:
                 process.tell(f"could not start: {error}")
                 await engine.close()
                 await asyncio.sleep(1.0)
-        if simulation.faults.on and self.dice.random() < 0.3:
+        if simulation.faults.on and self.rng.random() < 0.3:
             await asyncio.sleep(lives)
             process.tell("=== stops")
             self.wire.leave(process)
@@ -257,4 +257,4 @@ class History:
             process = self.simulation.start_process(name)
             process.spawn(doing(process))
             await process.gone.wait()
-            await asyncio.sleep(self.dice.uniform(0.1, 2))
+            await asyncio.sleep(self.rng.uniform(0.1, 2))

@@ -13,9 +13,9 @@ from treadle.testing.simulation import Fault, Faults, Process, Simulation, Virtu
 from treadle.testing.simulation.simulation import NothingToDo
 
 
-def quiet(dice: random.Random, lease: float) -> Faults:
+def quiet(rng: random.Random, lease: float) -> Faults:
     """Nothing goes wrong but what the test does."""
-    return Faults(dice, lease)
+    return Faults(rng, lease)
 
 
 def test_hours_pass_immediately_and_timers_fire_in_order() -> None:
@@ -132,8 +132,8 @@ def test_a_suspended_process_sends_no_statement_until_it_continues() -> None:
 
 
 def test_an_answer_that_is_lost_is_that_of_something_done() -> None:
-    def losing(dice: random.Random, lease: float) -> Faults:
-        return Faults(dice, lease, {Fault.LOST_ANSWER: 1.0})
+    def losing(rng: random.Random, lease: float) -> Faults:
+        return Faults(rng, lease, {Fault.LOST_ANSWER: 1.0})
 
     async def story(simulation: Simulation) -> int:
         engine = simulation.engine(simulation.start_process("client"))

@@ -45,12 +45,12 @@ class Wire:
         up = [process for process in self._up if process.alive]
         if not up or faults.happens(Fault.REFUSED):
             raise Disconnected("No server answers.")
-        server = simulation.dice.choice(up)
+        server = simulation.rng.choice(up)
         served = server.spawn(_answer(what, self._up[server]))
         try:
             await asyncio.wait([served], timeout=REQUEST_TIMEOUT)
         except asyncio.CancelledError:
-            if simulation.dice.random() < 0.5:  # the server sees that the caller has gone, or never does
+            if simulation.rng.random() < 0.5:  # the server sees that the caller has gone, or never does
                 served.cancel()
             raise
         if faults.happens(Fault.CRASH_OUTSIDE):

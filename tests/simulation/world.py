@@ -53,7 +53,7 @@ class World:
         await asyncio.sleep(faults.latency())
         await process.pass_gate()
         wrong = faults.happens(Fault.OUTSIDE)
-        if wrong and simulation.dice.random() < 0.5:
+        if wrong and simulation.rng.random() < 0.5:
             simulation.trace.count(Fault.OUTSIDE)
             raise ServiceError("It did not answer; it had not begun.")
         answer = what(*arguments)

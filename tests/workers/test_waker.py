@@ -136,7 +136,7 @@ async def test_an_idle_waker_polls_a_second_after_its_last_poll_when_notified() 
     running = asyncio.ensure_future(waker.run())
     await until(lambda: len(store.asked) == 1 and clock.sleeping > 0)
     clock.advance(0.5)
-    waker.stir()
+    waker.notify()
     await until(lambda: clock.sleeping > 0)
     assert len(store.asked) == 1
     clock.advance(0.5)

@@ -146,7 +146,7 @@ class Connection:
             ]
             if lane_ids:
                 claim = partial(store.tasks.claim, lane_ids, self.owner_id, lease_for)
-                tasks = await take(claim, self.kernel.approvals.tend, limit)
+                tasks = await take(claim, self.kernel.approvals.process_due, limit)
             if tasks or woken:
                 break
             await self._waker.tick()

@@ -494,8 +494,8 @@ class AgentCoordinator:
 
     def _decide(self, task: Task, outcome: Outcome) -> TaskDecision:
         policy = policy_of(task)
-        dice = self.engine.kernel.ids.random() if policy.jitter else 0.0
-        return settlement(task, outcome, policy, dice, self.engine.kernel.settings.payload_limit)
+        jitter_fraction = self.engine.kernel.ids.random() if policy.jitter else 0.0
+        return settlement(task, outcome, policy, jitter_fraction, self.engine.kernel.settings.payload_limit)
 
     async def _end(self, task: Task, outcome: Outcome, worker_id: str | None, actor: str | None) -> None:
         """End a job that is not held here, under the version read; with a worker id, only if that worker still has it."""

@@ -344,7 +344,7 @@ class Kernel:
             self.core,
             self.external_jobs,
             lease_for=round(self.settings.lease * 1000),
-            tend=self.approvals.tend,
+            process_due=self.approvals.process_due,
             is_prompt=self._is_prompt,
             settle=self._settle,
             update_step=self._update_step,

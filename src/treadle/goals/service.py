@@ -31,7 +31,7 @@ from treadle.goals.records import LEVELS, TICKET, ObjectiveNotFound, Status
 from treadle.kernel.core import STORE_TIMEOUT
 from treadle.kernel.store.committer import Stale
 from treadle.kernel.store.lookups import check_limit, find_id
-from treadle.kernel.store.process import reach
+from treadle.kernel.store.process import failpoint
 from treadle.kernel.store.records import PutItems
 from treadle.kernel.store.units import Answer, Row, Unit, Verdict
 from treadle.model.errors import IllegalTransition, InvalidInput
@@ -251,9 +251,9 @@ class Objectives(GoalReads):
     async def _commit(self, decision: Decision, waits: tuple[Decision, tuple[Row, ...]]) -> Answer:
         touched, items = waits
         rows = (*self._artifacts.rows(decision), *self._artifacts.rows(touched), *items)
-        reach("operate.before_commit")
+        failpoint("operate.before_commit")
         answer = await self._committer.submit(Unit(tasks=tuple(decision.tasks), rows=rows), STORE_TIMEOUT)
-        reach("operate.after_commit")
+        failpoint("operate.after_commit")
         return answer
 
     async def _find(self, objective_id: str, *, repair: bool = False) -> Seen:

@@ -6,7 +6,7 @@ from typing import Any, ClassVar, Generic, TypeVar
 
 from treadle.kernel.core import Service
 from treadle.kernel.store.lookups import find_by_name_or_id
-from treadle.kernel.store.process import reach
+from treadle.kernel.store.process import failpoint
 from treadle.kernel.store.records import read_body
 from treadle.kernel.store.units import Answer, Unit
 from treadle.model.errors import not_found
@@ -43,7 +43,7 @@ class RecordService(Service, Generic[B]):
 
     async def operate(self, unit: Unit) -> Answer:
         """Commit an operator's change."""
-        reach("operate.before_commit")
+        failpoint("operate.before_commit")
         answer = await self._committer.submit(unit, self._patience)
-        reach("operate.after_commit")
+        failpoint("operate.after_commit")
         return answer

@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Collection
 from treadle.kernel.core import Service
 from treadle.kernel.store.committer import Stale
 from treadle.kernel.store.lookups import PAGE_LIMIT, every_record
-from treadle.kernel.store.process import reach
+from treadle.kernel.store.process import failpoint
 from treadle.kernel.store.records import ChangeRecord, PutItems, PutRecord, RecordFilter
 from treadle.kernel.store.units import Row, Seen, Unit, Verdict
 from treadle.model.errors import ClaimLost, PayloadTooLarge, Refused
@@ -143,9 +143,9 @@ class Threads(Service):
         return _change(record, task), PutItems(record.id, puts)
 
     async def _commit(self, rows: tuple[Row, ...], guard: Claim | Seen | None) -> None:
-        reach("thread.before_commit")
+        failpoint("thread.before_commit")
         answer = await self._committer.submit(Unit(guard, rows=rows), None if isinstance(guard, Claim) else WRITE_TIMEOUT)
-        reach("thread.after_commit")
+        failpoint("thread.after_commit")
         if answer.verdict is Verdict.CLAIM_LOST and isinstance(guard, Claim):
             task = await self._store.tasks.find(guard.task_id)
             if task is None or task.finished or task.claim != guard:

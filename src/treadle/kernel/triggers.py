@@ -23,7 +23,7 @@ from treadle.kernel.core import Core, Service
 from treadle.kernel.queue.service import Queue, TaskSpec, check_priority
 from treadle.kernel.record_service import B, RecordService
 from treadle.kernel.store.lookups import check_limit, current_run, every_record
-from treadle.kernel.store.process import reach
+from treadle.kernel.store.process import failpoint
 from treadle.kernel.store.queries import Rules
 from treadle.kernel.store.records import ChangeRecord, PutItems, PutRecord, RecordFilter
 from treadle.kernel.store.units import Answer, Finish, Row, Seen, Unit, Verdict
@@ -267,7 +267,7 @@ class Turns(Service, ABC, Generic[T]):
     """The turns of the tasks of one kind of trigger. One object is enough for all of them, and any number may run concurrently."""
 
     point: ClassVar[str]
-    """The name of its crash points."""
+    """The name of its failpoints."""
 
     def __init__(self, core: Core, triggers: T) -> None:
         super().__init__(core)
@@ -293,9 +293,9 @@ class Turns(Service, ABC, Generic[T]):
 
     async def commit(self, unit: Unit) -> Answer:
         """Commit a unit of the turn."""
-        reach(f"{self.point}.before_commit")
+        failpoint(f"{self.point}.before_commit")
         answer = await self._committer.submit(unit)
-        reach(f"{self.point}.after_commit")
+        failpoint(f"{self.point}.after_commit")
         return answer
 
     async def forget(self, task: Task) -> None:

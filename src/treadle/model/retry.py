@@ -92,11 +92,11 @@ class RetryPolicy(Stored, frozen=True, omit_defaults=True, kw_only=False):
         """Return a policy from seconds or timedeltas."""
         return cls(retries, milliseconds(first, "first delay"), factor, milliseconds(longest, "longest delay"), jitter)
 
-    def delay_for(self, failures: int, dice: float = 0.0) -> int | None:
+    def delay_for(self, failures: int, jitter_fraction: float = 0.0) -> int | None:
         """Return the milliseconds until the attempt after `failures` failures, or None when the retries are used up."""
         if failures > self.retries:
             return None
-        return Backoff(self.first_for, self.cap_for, self.factor, self.jitter).delay_for(failures - 1, dice)
+        return Backoff(self.first_for, self.cap_for, self.factor, self.jitter).delay_for(failures - 1, jitter_fraction)
 
 
 NO_RETRY = RetryPolicy()

@@ -139,7 +139,7 @@ class _History:
 
     def play(self) -> str:
         """Run the history; return the result as JSON, or the error."""
-        self._simulation = Simulation(0, faults=lambda dice, lease: Faults(dice, lease))
+        self._simulation = Simulation(0, faults=lambda rng, lease: Faults(rng, lease))
         self._simulation.before.append(self._before)
         self._simulation.after.append(self._after)
         return self._simulation.run(self._story)

@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 import msgspec
 
-from treadle.kernel.approvals.service import Tend
+from treadle.kernel.approvals.service import ProcessDue
 from treadle.kernel.external.decide import unregistered_text
 from treadle.kernel.queue.decide import (
     TaskDecision,
@@ -20,11 +20,11 @@ from treadle.kernel.queue.decide import (
     ignored,
     poll_backoff,
     refusal,
+    settle_refused,
     settlement,
     settlement_of,
-    turned_away,
 )
-from treadle.kernel.store.process import reach
+from treadle.kernel.store.process import failpoint
 from treadle.kernel.store.units import Answer, Park, Row, Unit, Verdict, returned, tag_rows
 from treadle.kernel.telemetry.events import (
     LeaseLost,
@@ -184,8 +184,8 @@ class AttemptRunner:
             if self._is_heard():
                 self._emit(TaskTaken(task.id, task.name, task.attempt, task.trace_id))
             services = self._services
-            if task.state == TaskState.AWAITING_APPROVAL and services.tend is not None:
-                await self._tend_approval(attempt, services.tend, started_at)
+            if task.state == TaskState.AWAITING_APPROVAL and services.process_due is not None:
+                await self._process_approval(attempt, services.process_due, started_at)
                 return
             decided = await self._decide_task(attempt, started_at)
             attempt.returned = True
@@ -230,12 +230,12 @@ class AttemptRunner:
         if attempt.leave_span is not None:
             attempt.leave_span()
 
-    async def _tend_approval(self, attempt: Attempt, tend: Tend, started_at: float) -> None:
+    async def _process_approval(self, attempt: Attempt, process_due: ProcessDue, started_at: float) -> None:
         """Handle a reminder, an escalation or an expiry of the approval that the task waits for."""
         task = attempt.task
         attempt.settling = True
         try:
-            answer, decided = await tend(task, attempt.context.token)
+            answer, decided = await process_due(task, attempt.context.token)
         except StoreError as error:
             released = self._decide(task, attempt.handler, Released(f"its approval could not be read: {error}"))
             await self._settle(attempt, released, started_at)
@@ -246,9 +246,9 @@ class AttemptRunner:
         """Call the handler and decide the settlement; None if the handler has settled the task itself."""
         task, handler, services = attempt.task, attempt.handler, self._services
         if (problem := refusal(task, self._options.takeover_limit)) is not None:
-            if isinstance(away := turned_away(task, problem), Park):
+            if isinstance(refused := settle_refused(task, problem), Park):
                 self._emit(LoopError("worker", f"task {task.id} ({task.name}) backs off: {problem.message}"))
-            return away
+            return refused
         if (delayed := poll_backoff(task, self._options.takeover_limit)) is not None:
             return delayed
         if task.state == TaskState.AWAITING_EXTERNAL and (handler is None or handler.executes is None):
@@ -264,14 +264,14 @@ class AttemptRunner:
                 return self._decide(task, handler, Released(f"its payload could not be read: {error}"))
             except TreadleError as error:
                 return failure(Problem(error.code, str(error), type(error).__name__))
-        reach("handler.before")
+        failpoint("handler.before")
         called_at = self._measured_at()
         try:
             outcome = await attempt_handler(handler, attempt.context, self._resources.executor)
         except asyncio.CancelledError:
             self._observe_end(task, None, called_at)
             raise
-        reach("handler.after")
+        failpoint("handler.after")
         if isinstance(outcome, Settled):
             self._observe_end(task, "succeed", called_at)
             self._settled(task, outcome.answer, "succeed", None, started_at)
@@ -321,7 +321,7 @@ class AttemptRunner:
         try:
             return decide(task, outcome, default, self._resources.ids.random, self._options.result_limit)
         except Exception as error:
-            return turned_away(task, _unstorable(error))
+            return settle_refused(task, _unstorable(error))
 
     # settlement
 
@@ -332,7 +332,7 @@ class AttemptRunner:
         if attempt.lost or isinstance(error, StoreError):
             return
         try:
-            await self._settle(attempt, turned_away(task, _unstorable(error)), started_at)
+            await self._settle(attempt, settle_refused(task, _unstorable(error)), started_at)
         except Exception as again:
             self._emit(LoopError("worker", _unsettled(task, again)))
 
@@ -340,7 +340,7 @@ class AttemptRunner:
         """Hand the unit to the committer without waiting for its answer; most attempts end like this."""
         attempt.settling = True
         self._attach(attempt)
-        reach("settle.before_commit")
+        failpoint("settle.before_commit")
         sent_at = self._measured_at()
 
         def answered(answer: Answer | BaseException) -> None:
@@ -362,7 +362,7 @@ class AttemptRunner:
 
     def _submit_failure(self, attempt: Attempt, error: Exception, started_at: float) -> None:
         """Settle as a failure under the same claim, because the store refused the outcome (D70)."""
-        failed = turned_away(attempt.task, _unstorable(error))
+        failed = settle_refused(attempt.task, _unstorable(error))
         self._submit(attempt, Unit(attempt.context.token, failed), failed, started_at)
 
     async def _close_streams(self, attempt: Attempt, *, continues: bool = False) -> None:
@@ -381,7 +381,7 @@ class AttemptRunner:
     async def _settle(self, attempt: Attempt, decided: TaskDecision, started_at: float) -> None:
         attempt.settling = True
         self._attach(attempt)
-        reach("settle.before_commit")
+        failpoint("settle.before_commit")
         sent_at = self._measured_at()
         answer = await self._commit(attempt, decided)
         self._answered(attempt.task, answer, decided, started_at, sent_at)
@@ -406,7 +406,7 @@ class AttemptRunner:
                 delay = STORE_BACKOFF.after(delay)
 
     def _answered(self, task: Task, answer: Answer, decided: TaskDecision, started_at: float, sent_at: float | None) -> None:
-        reach("settle.after_commit")
+        failpoint("settle.after_commit")
         settlement = settlement_of(decided)
         if (observe := self._telemetry.observe) is not None and sent_at is not None:
             done = answer.verdict is Verdict.DONE

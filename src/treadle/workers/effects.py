@@ -38,7 +38,7 @@ from treadle.kernel.effects.decide import (
 )
 from treadle.kernel.store.committer import Committer
 from treadle.kernel.store.ports import Store
-from treadle.kernel.store.process import reach
+from treadle.kernel.store.process import failpoint
 from treadle.kernel.store.units import Keep, Row, Unit, Verdict
 from treadle.kernel.store.value_store import ValueStore
 from treadle.model.clock import Clock
@@ -122,7 +122,7 @@ class AttemptEffects:
         except BaseException as error:
             await self._record_failure(begin, requested, error, unknown)
             raise
-        reach("effect.made")
+        failpoint("effect.made")
         return await self._record_success(begin, response)
 
     def perform_blocking(
@@ -143,7 +143,7 @@ class AttemptEffects:
         except BaseException as error:
             self._wait_for(self._record_failure(begin, requested, error, unknown))
             raise
-        reach("effect.made")
+        failpoint("effect.made")
         return self._wait_for(self._record_success(begin, response))
 
     def _effect(self, action: str, request: Json, key: str | None, on_unknown: str) -> _Request:
@@ -166,7 +166,7 @@ class AttemptEffects:
 
     async def _begin(self, requested: _Request) -> EffectOutcome | Begin:
         """Return the recorded outcome, or commit that the effect begins."""
-        reach("effect.before_begin")
+        failpoint("effect.before_begin")
         task, effect = self._task, requested.effect
         decided: EffectOutcome | Begin = Begin(effect, task.attempt)
         if task.version or requested.again:  # else this is the first attempt
@@ -178,7 +178,7 @@ class AttemptEffects:
         if isinstance(decided, Begin):
             settlement = None if (data := decided.data) is None else Keep(task.checkpoint, UNKNOWN, data)
             await self._commit(Unit(self._token, settlement, rows=decided.rows))
-            reach("effect.begun")
+            failpoint("effect.begun")
         return decided
 
     async def _refuse_repeat(self, begin: Begin) -> None:
@@ -228,14 +228,14 @@ class AttemptEffects:
             await self._commit(Unit(self._token, rows=(succeeded_without_response(begin),)))
             raise no_response(error) from error
         await self._commit(Unit(self._token, rows=rows))
-        reach("effect.recorded")
+        failpoint("effect.recorded")
         return response
 
     async def _record_failure(self, begin: Begin, requested: _Request, error: BaseException, unknown: _Types) -> None:
         """Record a definite failure; otherwise log that the outcome is unknown."""
         if is_definite(error, unknown):
             await self._commit(Unit(self._token, rows=(failed(begin, error, self._kernel.value_store, self._task.version),)))
-            reach("effect.recorded")
+            failpoint("effect.recorded")
             return
         requested.identical[requested.number] = True
         data, row = begin.unknown

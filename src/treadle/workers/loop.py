@@ -13,7 +13,7 @@ from treadle.kernel.external.service import ExternalJobs
 from treadle.kernel.queue.why import serves, shown_server_state
 from treadle.kernel.store.lookups import every_task
 from treadle.kernel.store.ports import LATER
-from treadle.kernel.store.process import reach
+from treadle.kernel.store.process import failpoint
 from treadle.kernel.store.queries import TaskFilter
 from treadle.kernel.store.units import Unit, returned
 from treadle.kernel.telemetry.events import LoopError, StoreBack, StoreTrouble
@@ -117,7 +117,7 @@ class Claimer:
         self._orphans_at = _NEVER
         self._signaled: set[int] = set()
         self._rounds = 0
-        self.reach = FIRST_CLAIM
+        self.claim_size = FIRST_CLAIM
         """Maximum number of tasks of the next claim; `room` has further limits."""
         self._quiet_until = _NEVER
         """When to claim again, unless a signal arrives before."""
@@ -195,15 +195,15 @@ class Claimer:
             finally:
                 group.asked = self._asked = 0
             self._is_unanswered = False
-            reach("claim.after")
+            failpoint("claim.after")
             if tasks:
                 self._received_at = max(self._received_at, *[task.claimed_at or 0 for task in tasks])
                 start(tasks, group, sent_at)
                 claimed = True
-                if len(tasks) >= self.reach:
-                    self.reach *= 2
+                if len(tasks) >= self.claim_size:
+                    self.claim_size *= 2
             else:
-                self.reach = FIRST_CLAIM
+                self.claim_size = FIRST_CLAIM
         if claimed or full:
             self._quiet_until = _NEVER
         return claimed
@@ -293,7 +293,7 @@ class Claimer:
 
     def room(self, group: LaneGroup) -> int:
         """Return how many more tasks of the group can start now, beside those that a claim on its way may bring."""
-        return min(self._free(group), max(CLAIM_LIMIT, self.slots.limit // 4), self.reach)
+        return min(self._free(group), max(CLAIM_LIMIT, self.slots.limit // 4), self.claim_size)
 
     def _free(self, group: LaneGroup) -> int:
         """Return the room for tasks of the group, without those that a claim on its way may bring."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from treadle.kernel.approvals.service import Tend
+from treadle.kernel.approvals.service import ProcessDue
 from treadle.kernel.external.service import ExternalJobs
 from treadle.kernel.queue.decide import TAKEOVER_LIMIT, TaskDecision
 from treadle.kernel.store.committer import Committer
@@ -92,7 +92,7 @@ class Services(msgspec.Struct):
     """Reads a payload that is stored outside the task's row."""
     functions: FunctionRunner | None = None
     effects: EffectKernel | None = None
-    tend: Tend | None = None
+    process_due: ProcessDue | None = None
     external_jobs: ExternalJobs | None = None
     on_line: Callable[[LogLine], None] = lambda _: None
     """Receives the log lines of handlers."""

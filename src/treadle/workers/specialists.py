@@ -12,7 +12,7 @@ import msgspec
 
 from treadle.kernel.external.decide import copy_of, problem_of, unregistered_text
 from treadle.kernel.external.service import CANCEL_RETRY, ExternalJobs, Intent
-from treadle.kernel.store.process import reach
+from treadle.kernel.store.process import failpoint
 from treadle.model.clock import Duration, milliseconds
 from treadle.model.errors import ClaimLost, InvalidInput, InvalidPolicy, Refused, StoreError
 from treadle.model.external import (
@@ -343,7 +343,7 @@ async def start_job(methods: SpecialistMethods, ctx: Context, external_jobs: Ext
             raise
         error = origin(error)
         return Failed(Problem("specialist_raised", f"specialist raised: {error_text(error)}", type_name(error)))
-    reach("external.after_start")
+    failpoint("external.after_start")
     outcome = _started(methods, ctx, returned, intent.token)
     if isinstance(outcome, Failed) and outcome.problem.code not in FATE_UNKNOWN:
         await external_jobs.resolve_submission(ctx.task, ctx.token)
@@ -432,7 +432,7 @@ async def poll_job(methods: SpecialistMethods, ctx: Context, external_jobs: Exte
     external_jobs.count_poll(ctx.task)
     try:
         returned = await call(methods.poll, job_id, external_job_id=job_id)
-        reach("external.after_poll")
+        failpoint("external.after_poll")
     except ExternalJobLost as error:
         return Failed(Problem(LOST, text_of(error) or f"The service no longer knows the job {job_id}."))
     except UnexpectedSpecialistResultError as error:

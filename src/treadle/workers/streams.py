@@ -15,7 +15,7 @@ from itertools import count
 
 import msgspec
 
-from treadle.kernel.store.process import reach
+from treadle.kernel.store.process import failpoint
 from treadle.kernel.store.records import AppendStream
 from treadle.kernel.store.units import Row, Unit, Verdict
 from treadle.model.errors import ClaimLost, InvalidInput, StoreBusy, StoreError, StoreUnavailable
@@ -146,7 +146,7 @@ class Outlet:
     async def _commit(self, rows: tuple[Row, ...]) -> bool:
         """Append the rows; return whether the claim held."""
         kernel, claim = self.kernel, self.claim()
-        reach("stream.before_commit")
+        failpoint("stream.before_commit")
         try:
             while (await kernel.committer.submit(Unit(claim, rows=rows))).verdict is not Verdict.DONE:
                 with suppress(StoreUnavailable, StoreBusy):  # the next commit waits for the store
@@ -156,7 +156,7 @@ class Outlet:
                 # another unit of this task moved it in the same commit
         except StoreError:  # the engine is closed
             return False
-        reach("stream.after_commit")
+        failpoint("stream.after_commit")
         kernel.committer.streamed()
         return True
 

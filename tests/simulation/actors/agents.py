@@ -20,13 +20,13 @@ class Agent:
 
     def __init__(self, history: History) -> None:
         self._history = history
-        self._dice = history.dice
+        self._rng = history.rng
 
     async def play(self, process: Process) -> None:
         """Work in one way or the other, as long as the process lives."""
         coordinator = AgentCoordinator(self._history.engine(process, lease=self._history.simulation.lease), CONFIG, machine=process)
         async with coordinator.engine:
-            if self._dice.random() < 0.5:
+            if self._rng.random() < 0.5:
                 await coordinator.run(self._handler(process), worker_id=process.shown, grace=0)
             else:
                 await self._dequeue(coordinator, process)
@@ -42,7 +42,7 @@ class Agent:
 
     async def _dequeue(self, coordinator: AgentCoordinator, process: Process) -> None:
         while True:
-            await asyncio.sleep(0.2 + self._dice.random())
+            await asyncio.sleep(0.2 + self._rng.random())
             try:
                 task = await coordinator.dequeue(process.shown)
                 if task is not None:
@@ -70,7 +70,7 @@ class Agent:
                 return
 
     def _takes(self, task: TaskState) -> float:
-        return 0.3 if task.issue.body == "quick" else 6 * self._dice.random()
+        return 0.3 if task.issue.body == "quick" else 6 * self._rng.random()
 
     def _fails(self, task: TaskState) -> bool:
         """The first two executions of one that fails do."""

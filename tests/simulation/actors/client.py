@@ -33,7 +33,7 @@ class Client:
 
     async def play(self, process: Process) -> None:
         """Submission after submission, and again those that were not answered."""
-        history, dice = self._history, self._history.dice
+        history, rng = self._history, self._history.rng
         async with history.engine(process) as engine:
             while left := [submission for submission in history.submissions if submission.id is None]:
                 for submission in left:
@@ -45,7 +45,7 @@ class Client:
                             f"{submission.key}: {type(error).__name__}"
                         )  # no server may have said yet that it has the function
                         await asyncio.sleep(0.5)
-                    await asyncio.sleep(dice.random() * dice.choice((0.05, 2)))
+                    await asyncio.sleep(rng.random() * rng.choice((0.05, 2)))
             await self._ask_again(process)
             await asyncio.Event().wait()
 
@@ -55,7 +55,7 @@ class Client:
     async def _ask_again(self, process: Process) -> None:
         """Repeat a request; the answer must be one that was returned before."""
         for submission in self._history.submissions:
-            if submission.kind != "request" or self._history.dice.random() < 0.3:
+            if submission.kind != "request" or self._history.rng.random() < 0.3:
                 continue
             made = set(self._made[submission.key])
             try:

@@ -23,7 +23,7 @@ class Operator:
 
     def __init__(self, history: History) -> None:
         self._history = history
-        self._dice = history.dice
+        self._rng = history.rng
         every = (
             self._pause_something,
             self._cancel_something,
@@ -37,7 +37,7 @@ class Operator:
             self._do_again,
         )
         named = [act for act in every if act.__name__.removeprefix("_") in history.acts]
-        some = named or self._dice.sample(every, self._dice.choice((1, 3, 6)))  # a few things often say more than a bit of all
+        some = named or self._rng.sample(every, self._rng.choice((1, 3, 6)))  # a few things often say more than a bit of all
         self._acts = (*(() if named else (self._let_go_on,)), *some, *((self._prune,) * 3 if history.prunes else ()))
 
     async def play(self, process: Process) -> None:
@@ -46,11 +46,11 @@ class Operator:
         engine = history.engine(process)
         async with engine:
             while True:
-                await asyncio.sleep(1 + 4 * self._dice.random())
+                await asyncio.sleep(1 + 4 * self._rng.random())
                 if not history.operated:
                     continue
                 try:
-                    act = self._dice.choice(self._acts) if history.simulation.faults.on else self._let_go_on
+                    act = self._rng.choice(self._acts) if history.simulation.faults.on else self._let_go_on
                     await act(engine, process)
                 except TreadleError as error:
                     process.tell(f"operator: {type(error).__name__}")
@@ -61,7 +61,7 @@ class Operator:
             for submission in self._history.submissions
             if submission.id is not None and submission.kind in ("task", "run")
         ]
-        return self._dice.choice(sent) if sent else None
+        return self._rng.choice(sent) if sent else None
 
     # single things
 
@@ -72,7 +72,7 @@ class Operator:
 
     async def _cancel_something(self, engine: Engine, process: Process) -> None:
         if (
-            (self._history.acts or self._dice.random() < 0.3)
+            (self._history.acts or self._rng.random() < 0.3)
             and (submission := self._some_submission()) is not None
             and submission.id is not None
         ):
@@ -99,8 +99,8 @@ class Operator:
         steps = await engine.kernel.store.runs.list_steps(submission.id, None, 100)
         given = await engine.runs.inputs(await engine.runs.get_run(submission.id))
         again = {"key": f"{submission.key}+{self._history.simulation.loop.time():.3f}"} if "key" in given else {}
-        if steps and self._dice.random() < 0.5:
-            step = self._dice.choice(steps)
+        if steps and self._rng.random() < 0.5:
+            step = self._rng.choice(steps)
             process.tell(f"forks {submission.key} at {step.name}")
             submission.retried = True  # steps that it keeps may hand on the old key, and then the fork has a job of that key too
             if await self._keeps_effect(engine, submission, step.id):
@@ -134,19 +134,19 @@ class Operator:
         await engine.kernel.lists.drain("default")
 
     async def _slow_down(self, engine: Engine, process: Process) -> None:
-        rate = self._dice.choice((None, 0.5, 5))
+        rate = self._rng.choice((None, 0.5, 5))
         process.tell(f"rate of work: {rate}")
         await engine.kernel.lists.limit_rate("default", "work", rate)
 
     async def _limit(self, engine: Engine, process: Process) -> None:
-        most = self._dice.choice((None, 1, 1, 4))
+        most = self._rng.choice((None, 1, 1, 4))
         process.tell(f"limits: {most}")
         await engine.kernel.lists.limit_key("few", most)
-        await engine.kernel.lists.limit_handler(self._dice.choice(("work", "charge", "sim.Double")), most)
+        await engine.kernel.lists.limit_handler(self._rng.choice(("work", "charge", "sim.Double")), most)
 
     async def _handle_dead_letters(self, engine: Engine, process: Process) -> None:
         """Retry or discard dead letters."""
-        discards = self._dice.random() < 0.3
+        discards = self._rng.random() < 0.3
         for submission in self._history.submissions:
             submission.retried = True
             if discards:

@@ -21,18 +21,18 @@ class People:
 
     def __init__(self, history: History) -> None:
         self._history = history
-        self._dice = history.dice
+        self._rng = history.rng
 
     async def play(self, process: Process) -> None:
         """Look around every other second."""
         engine = self._history.engine(process)
         async with engine:
             while True:
-                await asyncio.sleep(0.5 + 3 * self._dice.random())
+                await asyncio.sleep(0.5 + 3 * self._rng.random())
                 try:
                     await self._decide(engine, process)
                     for submission in self._history.submissions:
-                        if submission.id is not None and submission.options.get("waits") and self._dice.random() < 0.3:
+                        if submission.id is not None and submission.options.get("waits") and self._rng.random() < 0.3:
                             await engine.signal(submission.id, "told", "something", idempotency_key=f"told {submission.key}")
                         elif submission.id is not None and "tells" in submission.options:
                             await self._tell(engine, process, submission)
@@ -41,8 +41,8 @@ class People:
 
     async def _decide(self, engine: Engine, process: Process) -> None:
         for approval in (await engine.approvals.list()).approvals:
-            who = self._dice.choice(tuple(GROUPS) if approval.deciders else ("ada",))
-            decision = "approve" if self._dice.random() < 0.8 else "deny"
+            who = self._rng.choice(tuple(GROUPS) if approval.deciders else ("ada",))
+            decision = "approve" if self._rng.random() < 0.8 else "deny"
             try:
                 await engine.approvals.decide(approval.id, decision, actor=who, groups=GROUPS[who])
                 process.tell(f"{who}: {decision} {approval.id[-6:]}")
@@ -51,8 +51,8 @@ class People:
 
     async def _tell(self, engine: Engine, process: Process, submission: Submission) -> None:
         """One thing of several; what was heard is sometimes said again, and must be known then."""
-        options, number = submission.options, self._dice.randrange(submission.options["tells"])
-        if number in options["told"] and self._dice.random() < 0.7:
+        options, number = submission.options, self._rng.randrange(submission.options["tells"])
+        if number in options["told"] and self._rng.random() < 0.7:
             return
         run_id, key = options["told"].get(number) or options.get("at", submission.id), f"{submission.key}/{number}"
         try:

@@ -30,7 +30,7 @@ class RemoteWorker:
 
     def __init__(self, history: History) -> None:
         self._history = history
-        self._dice = history.dice
+        self._rng = history.rng
         self._heard: set[tuple[str, str, int]] = set()
         """Claims of which it was heard that their work is done."""
 
@@ -50,16 +50,16 @@ class RemoteWorker:
         loop = self._history.simulation.loop
         working: set[asyncio.Task[None]] = set()
         while True:
-            wait_for = self._dice.choice((0, 1, 10))
+            wait_for = self._rng.choice((0, 1, 10))
             began, healed = loop.time(), not self._history.simulation.faults.on
             try:
                 claimed = await self._ask(
                     lambda them, wait_for=wait_for: them.claim(  # type: ignore[misc]
-                        worker_id, limit=self._dice.choice((1, 3)), wait_for=wait_for, lease_for=self._history.simulation.lease
+                        worker_id, limit=self._rng.choice((1, 3)), wait_for=wait_for, lease_for=self._history.simulation.lease
                     )
                 )
             except (Disconnected, StoreError):
-                await asyncio.sleep(self._dice.random())
+                await asyncio.sleep(self._rng.random())
                 continue
             if not claimed and healed and loop.time() - began > POLL_EVERY + 2:
                 await self._check_nothing_was_ready(process)
@@ -69,8 +69,8 @@ class RemoteWorker:
                 working.add(doing)
                 doing.add_done_callback(working.discard)
             if not wait_for:
-                await asyncio.sleep(self._dice.random() * 2)
-            if working and self._dice.random() < 0.5:
+                await asyncio.sleep(self._rng.random() * 2)
+            if working and self._rng.random() < 0.5:
                 await asyncio.wait(working)
 
     async def _check_nothing_was_ready(self, process: Process) -> None:
@@ -124,7 +124,7 @@ class RemoteWorker:
             await self._until_heard(sayings[first])
         else:
             result = {"out": 2 * payload["n"]} if "n" in payload else {"key": payload["key"], "by": task.claim_version}
-            for _ in range(self._dice.choice((1, 1, 2))):
+            for _ in range(self._rng.choice((1, 1, 2))):
                 await self._complete(process, claim, result)
 
     async def _complete(self, process: Process, claim: tuple[str, str, int], result: dict[str, Any]) -> None:
@@ -144,7 +144,7 @@ class RemoteWorker:
             try:
                 return await self._ask(what)
             except (Disconnected, StoreError):
-                await asyncio.sleep(self._dice.random())
+                await asyncio.sleep(self._rng.random())
 
     async def _ask(self, what: Callable[[RemoteWorkers], Awaitable[T]]) -> T:
         async def served(engine: Engine) -> T:

@@ -26,7 +26,7 @@ class CallingService:
         """Look which jobs are done, and say so."""
         history = self._history
         while True:
-            await asyncio.sleep(0.2 + history.dice.random())
+            await asyncio.sleep(0.2 + history.rng.random())
             now = history.simulation.loop.time()
             for job in list(history.world.jobs.values()):
                 if job.callback_token is not None and not job.told and not job.canceled and job.done_at <= now:
@@ -40,7 +40,7 @@ class CallingService:
             return (await engine.kernel.external_jobs.resolve(token, result)).state
 
         try:
-            for _ in range(history.dice.choice((1, 1, 2))):
+            for _ in range(history.rng.choice((1, 1, 2))):
                 state = await history.wire.call(resolve)
                 process.tell(f"{job.id} is done: {state}")
                 history.world.acknowledged[token.partition(".")[0]] = result

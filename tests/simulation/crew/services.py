@@ -34,7 +34,7 @@ class Press(Specialist):
         world = self._world
         if await world.ask(world.look, external_job_id):
             return {"printed": world.jobs[external_job_id].key}
-        return ExternalProductionHandle(external_job_id, self._every * (0.5 + world.simulation.dice.random()))
+        return ExternalProductionHandle(external_job_id, self._every * (0.5 + world.simulation.rng.random()))
 
     async def find(self, token: str) -> Any:
         """The job that was submitted under the token."""

@@ -36,7 +36,7 @@ KINDS: tuple[Callable[[random.Random, str], Submission], ...] = (
 )
 
 
-def draw_submissions(dice: random.Random, count: int, named: Collection[str] = ()) -> list[Submission]:
+def draw_submissions(rng: random.Random, count: int, named: Collection[str] = ()) -> list[Submission]:
     """So many submissions, of a few kinds, or of those named: those that meet one another say more than a bit of everything."""
-    kinds = [kind for kind in KINDS if kind.__name__ in named] or dice.sample(KINDS, dice.choice((1, 2, 4, 8)))
-    return [dice.choice(kinds)(dice, f"w{number}") for number in range(count)]
+    kinds = [kind for kind in KINDS if kind.__name__ in named] or rng.sample(KINDS, rng.choice((1, 2, 4, 8)))
+    return [rng.choice(kinds)(rng, f"w{number}") for number in range(count)]

@@ -13,14 +13,14 @@ from treadle.dispatch import AgentCoordinator, DispatchConfig
 CONFIG = DispatchConfig(task_timeout=20, poll_interval=2, max_concurrent_tasks=2)
 
 
-def issue(dice: random.Random, key: str) -> Submission:
+def issue(rng: random.Random, key: str) -> Submission:
     """An issue that is opened once, whatever GitHub sends."""
     number = int(key[1:]) + 1
     opened: dict[str, Any] = {
         "id": number,
         "number": number,
         "title": key,
-        "body": dice.choice(("quick", "slow", "failing")),
+        "body": rng.choice(("quick", "slow", "failing")),
         "repository": {
             "id": 1,
             "name": "loom",

@@ -9,9 +9,9 @@ from tests.simulation.submissions.submission import Submission
 from treadle import Engine
 
 
-def objective(dice: random.Random, key: str) -> Submission:
+def objective(rng: random.Random, key: str) -> Submission:
     """A goal."""
-    failing = dice.choice((0, 0, 1, 5))
+    failing = rng.choice((0, 0, 1, 5))
 
     async def send(engine: Engine) -> str:
         made = await engine.goals.objectives.add(f"Do {key}", actor="ada", key=key, metadata={"failing": failing})

@@ -12,14 +12,14 @@ from tests.simulation.submissions.submission import Submission, enqueued
 from treadle import Engine
 
 
-def far(dice: random.Random, key: str) -> Submission:
+def far(rng: random.Random, key: str) -> Submission:
     """A task that they complete, fail, put off, release or ask about on the way."""
     payload: dict[str, Any] = {
         "key": key,
-        "takes": dice.choice((0, 0.5, 5)),
-        "first": dice.choice(("fail", "release", "wait", "partial", "ask", "complete", "complete")),
+        "takes": rng.choice((0, 0.5, 5)),
+        "first": rng.choice(("fail", "release", "wait", "partial", "ask", "complete", "complete")),
     }
-    options: dict[str, Any] = dice.choice(({}, {"limit_key": "few", "limit": 2}))
+    options: dict[str, Any] = rng.choice(({}, {"limit_key": "few", "limit": 2}))
     submission = enqueued(key, "out.Do", payload, {"key": key}, retry=OFTEN, **options)
     submission.needs = "remote_workers"
     if payload["first"] == "ask":
@@ -27,9 +27,9 @@ def far(dice: random.Random, key: str) -> Submission:
     return submission
 
 
-def far_flow(dice: random.Random, key: str) -> Submission:
+def far_flow(rng: random.Random, key: str) -> Submission:
     """A workflow whose steps they do."""
-    count = dice.choice((1, 3))
+    count = rng.choice((1, 3))
 
     async def send(engine: Engine) -> str:
         return (await engine.start_run(SOURCES, "sim.Far", {"items": list(range(count))}, idempotency_key=key)).id

@@ -9,7 +9,7 @@ from tests.simulation.submissions.submission import Submission
 from treadle import Engine
 
 
-def request(dice: random.Random, key: str) -> Submission:
+def request(rng: random.Random, key: str) -> Submission:
     """A request whose repetition returns the first answer, once there is one."""
 
     async def send(engine: Engine) -> str:

@@ -11,15 +11,15 @@ from tests.simulation.submissions.submission import Submission
 from treadle import Engine
 
 
-def order(dice: random.Random, key: str) -> Submission:
+def order(rng: random.Random, key: str) -> Submission:
     """A function that does all that functions do."""
     payload = {
         "key": key,
-        "sleeps": dice.choice((0, 1, 7)),
-        "waits": dice.random() < 0.5,
-        "asks": dice.random() < 0.3,
-        "prints": dice.random() < 0.3,
-        "big": dice.random() < 0.3,
+        "sleeps": rng.choice((0, 1, 7)),
+        "waits": rng.random() < 0.5,
+        "asks": rng.random() < 0.3,
+        "prints": rng.random() < 0.3,
+        "big": rng.random() < 0.3,
     }
 
     async def send(engine: Engine) -> str:
@@ -50,9 +50,9 @@ def _ordered(payload: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def flow(dice: random.Random, key: str) -> Submission:
+def flow(rng: random.Random, key: str) -> Submission:
     """A workflow."""
-    items = [dice.randrange(10) for _ in range(dice.choice((0, 1, 4)))]
+    items = [rng.randrange(10) for _ in range(rng.choice((0, 1, 4)))]
 
     async def send(engine: Engine) -> str:
         return (await engine.start_run(SOURCES, "sim.All", {"items": items, "key": key}, idempotency_key=key)).id
@@ -61,7 +61,7 @@ def flow(dice: random.Random, key: str) -> Submission:
     return Submission(key, "run", send, expected, jobs=(key,))
 
 
-def broken_flow(dice: random.Random, key: str) -> Submission:
+def broken_flow(rng: random.Random, key: str) -> Submission:
     """A workflow that fails."""
 
     async def send(engine: Engine) -> str:
@@ -70,9 +70,9 @@ def broken_flow(dice: random.Random, key: str) -> Submission:
     return Submission(key, "run", send, may=("failed",))
 
 
-def script_flow(dice: random.Random, key: str) -> Submission:
+def script_flow(rng: random.Random, key: str) -> Submission:
     """A workflow with scripts before, between and after."""
-    words = [dice.choice(("sun", "moon", "star")) for _ in range(dice.choice((1, 3)))]
+    words = [rng.choice(("sun", "moon", "star")) for _ in range(rng.choice((1, 3)))]
 
     async def send(engine: Engine) -> str:
         return (await engine.start_run(SOURCES, "sim.Report", {"words": words}, idempotency_key=key)).id
@@ -81,14 +81,14 @@ def script_flow(dice: random.Random, key: str) -> Submission:
     return Submission(key, "run", send, expected)
 
 
-def collect(dice: random.Random, key: str) -> Submission:
+def collect(rng: random.Random, key: str) -> Submission:
     """A function that is told several things, while it waits and while its code executes; each is told it once, by its key."""
     payload = {
         "key": key,
-        "count": dice.choice((1, 3, 6)),
-        "takes": [dice.choice((0, 0.5, 3)) for _ in range(6)],
-        "beside": dice.random() < 0.5,
-        "anew": dice.random() < 0.3,
+        "count": rng.choice((1, 3, 6)),
+        "takes": [rng.choice((0, 0.5, 3)) for _ in range(6)],
+        "beside": rng.random() < 0.5,
+        "anew": rng.random() < 0.3,
     }
 
     async def send(engine: Engine) -> str:

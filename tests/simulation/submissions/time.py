@@ -12,9 +12,9 @@ from treadle import Engine
 from treadle.model.errors import InvalidSchedule, Refused
 
 
-def schedule(dice: random.Random, key: str) -> Submission:
+def schedule(rng: random.Random, key: str) -> Submission:
     """Ticks for a while."""
-    lasts, every = dice.choice((4, 12)), dice.choice((1, 3))
+    lasts, every = rng.choice((4, 12)), rng.choice((1, 3))
 
     ends: list[datetime] = []
 
@@ -35,9 +35,9 @@ def schedule(dice: random.Random, key: str) -> Submission:
     return Submission(key, "schedule", send, options={"every": every})
 
 
-def watch(dice: random.Random, key: str) -> Submission:
+def watch(rng: random.Random, key: str) -> Submission:
     """A directory into which files are put, bit by bit; each version of a file that stays is told of once."""
-    count = dice.choice((1, 3, 6))
+    count = rng.choice((1, 3, 6))
 
     async def send(engine: Engine) -> str:
         options: dict[str, Any] = {"directory": f"/{key}", "every": every, "settle": settle, "existing": "new"}
@@ -48,5 +48,5 @@ def watch(dice: random.Random, key: str) -> Submission:
                 raise
         return key
 
-    every, settle = dice.choice((1, 3)), dice.choice((0, 2))
+    every, settle = rng.choice((1, 3)), rng.choice((0, 2))
     return Submission(key, "watch", send, options={"files": count, "settle": settle})

@@ -91,7 +91,7 @@ def arm_crash(spec: str) -> None:
         return
     point, colon, number = spec.partition(":")
     if point not in POINTS:
-        raise InvalidInput(f"TREADLE_CRASH_AT names an unknown crash point: {point!r}; choose one of {', '.join(POINTS)}.")
+        raise InvalidInput(f"TREADLE_CRASH_AT names an unknown failpoint: {point!r}; choose one of {', '.join(POINTS)}.")
     if colon and (not number.isdecimal() or int(number) < 1):
         raise InvalidInput(f"TREADLE_CRASH_AT takes `point` or `point:n` with n from 1, not {spec!r}.")
     wanted = int(number or 1)

@@ -1,7 +1,7 @@
 """Approvals: asking, deciding, and the actions due while nobody decides. Each is one unit: the record and the waiting task.
 
 No loop polls for decisions: deciding settles the waiting task immediately, and the task's `wake_at` is the next reminder,
-escalation or expiry. When it is due, a worker claims the task and calls `tend` instead of its handler.
+escalation or expiry. When it is due, a worker claims the task and calls `process_due` instead of its handler.
 """
 
 from __future__ import annotations
@@ -67,14 +67,14 @@ MANY = 100
 """Maximum number of approvals per call from outside."""
 
 
-class Tended(NamedTuple):
+class ProcessedApproval(NamedTuple):
     """The committed action, and the verdict on it."""
 
     answer: Answer
     settlement: Finish | Park
 
 
-Tend = Callable[[Task, Claim], Awaitable[Tended]]
+ProcessDue = Callable[[Task, Claim], Awaitable[ProcessedApproval]]
 """Performs and commits the action that is due for a task that waits for an approval."""
 
 
@@ -326,10 +326,10 @@ class Approvals(Service):
         tasks = self._notifications(record, approval, "approval.requested")
         return await self._committer.submit(Unit(token, parked, tasks, rows=rows))
 
-    async def tend(self, task: Task, token: Claim) -> Tended:
+    async def process_due(self, task: Task, token: Claim) -> ProcessedApproval:
         """Perform the due action on the approval that the task waits for: expire, escalate or remind; else keep waiting."""
 
-        async def attempt() -> Tended:
+        async def attempt() -> ProcessedApproval:
             now = await self._store.now()
             record = await self._find_pending(task)
             unit = await self._due(task, token, record, now)
@@ -337,7 +337,7 @@ class Approvals(Service):
             if answer.verdict is Verdict.DEFERRED:
                 raise Stale  # someone has voted meanwhile
             assert isinstance(unit.settlement, Finish | Park)
-            return Tended(answer, unit.settlement)
+            return ProcessedApproval(answer, unit.settlement)
 
         return await self._committer.transact(attempt, f"process the approval of task {task.id}")
 

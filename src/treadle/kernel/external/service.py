@@ -52,7 +52,7 @@ from treadle.kernel.queue.decide import (
 from treadle.kernel.queue.why import Reason
 from treadle.kernel.store.committer import Stale
 from treadle.kernel.store.lookups import PAGE_LIMIT, every_task, find_id
-from treadle.kernel.store.process import reach
+from treadle.kernel.store.process import failpoint
 from treadle.kernel.store.queries import TaskFilter
 from treadle.kernel.store.units import Answer, Finish, Keep, Park, Row, Seen, Unit, Verdict
 from treadle.kernel.telemetry.events import ExternalHint, PollRaised, PollsFailing
@@ -202,7 +202,7 @@ class ExternalJobs(ExternalJobReads):
         keep = Keep(encode({INTENT: intent}))
         await self._keep(token, keep, (*rows, *submission_rows(task, intent, "unknown")))
         task.checkpoint = keep.checkpoint
-        reach("external.before_start")
+        failpoint("external.before_start")
         return Intent(intent["token"], callback_token(task.id, intent))
 
     async def resolve_submission(self, task: Task, token: Claim) -> None:

@@ -44,7 +44,7 @@ from treadle.kernel.queue.decide import canceled_error
 from treadle.kernel.queue.engine_tasks import cancel_task, deadline_tasks, find_deadline
 from treadle.kernel.store.committer import Stale
 from treadle.kernel.store.lookups import kept_tags
-from treadle.kernel.store.process import reach
+from treadle.kernel.store.process import failpoint
 from treadle.kernel.store.queries import TaskFilter
 from treadle.kernel.store.units import Dismiss, Finish, HoldRun, PutSteps, Revive, Row, RunGuard, RunTransition, Seen, Unit, Verdict
 from treadle.model.errors import IllegalTransition, Refused, not_found
@@ -226,9 +226,9 @@ class FunctionRuns(Service):
             rows.append(PutSteps(run.id, voided(again, run.id, self._value_store), 0))
         rows.append(RunTransition(run.id, "retry", run.state, RunState.RUNNING, actor=actor))
         unit = Unit(Seen.of(task), Revive("requeue", actor), run=RunGuard(run.id, None), rows=tuple(rows))
-        reach("operate.before_commit")
+        failpoint("operate.before_commit")
         answer = await self._committer.submit(unit, self._patience)
-        reach("operate.after_commit")
+        failpoint("operate.after_commit")
         if answer.verdict is not Verdict.DONE:
             raise Refused(f"Another change to the run {run.id} came first; nothing was changed. Try again.")
         return await self.functions.get(run.id)
@@ -304,9 +304,9 @@ class FunctionRuns(Service):
             copied.append(step)
         steps = tuple(make_step(new.id, step, self._value_store) for step in copied)
         more: tuple[Row, ...] = (PutSteps(new.id, steps, len(steps)),) if steps else ()
-        reach("function.before_commit")
+        failpoint("function.before_commit")
         answer = await self._committer.submit(Unit(tasks=(own, *deadline_tasks(new, now)), rows=(*rows, *more)), self._patience)
-        reach("function.after_commit")
+        failpoint("function.after_commit")
         existing = answer.existing.get(idempotency_key or "")
         return (new.id, True) if existing is None else (existing, False)
 

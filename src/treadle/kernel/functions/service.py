@@ -49,7 +49,7 @@ from treadle.kernel.queue.service import check_priority
 from treadle.kernel.queue.why import shown_server_state
 from treadle.kernel.store.committer import Stale
 from treadle.kernel.store.lookups import all_steps, check_run_repeat, current_run, find_id
-from treadle.kernel.store.process import reach
+from treadle.kernel.store.process import failpoint
 from treadle.kernel.store.queries import TaskFilter
 from treadle.kernel.store.records import PutMessage
 from treadle.kernel.store.units import Answer, Dismiss, Finish, Row, RunGuard, Seen, Unit, Verdict
@@ -144,9 +144,9 @@ class Functions(Service):
         The default version is the newest registered in this process, or else the newest known to the store.
         """
         run, tasks, rows = await self.prepare(name, payload, run_id=run_id, actor=actor, **options)
-        reach("function.before_commit")
+        failpoint("function.before_commit")
         answer = await self._committer.submit(Unit(tasks=tasks, rows=rows), self._patience)
-        reach("function.after_commit")
+        failpoint("function.after_commit")
         if run.idempotency_key is not None and run.idempotency_key in answer.existing:
             existing = answer.existing[run.idempotency_key]
             await check_run_repeat(self._store, self._value_store, run, existing)
@@ -242,20 +242,20 @@ class Functions(Service):
     async def settle(self, task: Task, guard: Claim | Seen, finish: Finish, more: tuple[Row, ...] = ()) -> Answer:
         """Commit the end of a task of a function's run with its message or the end of the run itself, and `more`."""
         if task.step_id is not None:
-            reach("advance.before_commit")
+            failpoint("advance.before_commit")
             answer = await self._committer.submit(self.child_end(task, guard, finish, more))
-            reach("advance.after_commit")
+            failpoint("advance.after_commit")
             return answer
         finish, blobs = self._value_store.pack_end(finish, task.root_id)
 
         async def attempt() -> Answer:
             tasks, rows = await self.follow(task, finish)
-            reach("advance.before_commit")
+            failpoint("advance.before_commit")
             try:
                 answer = await self._committer.submit(Unit(guard, finish, tasks, rows=(*more, *blobs, *rows)))
             except IllegalTransition as error:
                 raise Stale from error  # the run changed its state meanwhile
-            reach("advance.after_commit")
+            failpoint("advance.after_commit")
             if answer.verdict is Verdict.DONE:
                 self.finished(task.run_id or "")
             return answer

@@ -110,9 +110,9 @@ def with_actor(decision: TaskDecision, actor: str) -> TaskDecision:
 
 
 def settlement(
-    task: Task, outcome: Outcome, policy: RetryPolicy, dice: float = 0.0, result_limit: int | None = None
+    task: Task, outcome: Outcome, policy: RetryPolicy, jitter_fraction: float = 0.0, result_limit: int | None = None
 ) -> TaskDecision:
-    """Decide the next state of a task from the outcome of an attempt; `dice` in [0, 1) is for jitter.
+    """Decide the next state of a task from the outcome of an attempt; `jitter_fraction` in [0, 1) is for jitter.
 
     Raises `InvalidPayload` or `PayloadTooLarge` for a result that cannot be stored.
     """
@@ -125,7 +125,7 @@ def settlement(
         case Retry(problem) if task.state == TaskState.AWAITING_EXTERNAL:
             return _polled(task, None, problem.message)
         case Retry(problem, after_for):
-            delay_for = policy.delay_for(task.failures + 1, dice)
+            delay_for = policy.delay_for(task.failures + 1, jitter_fraction)
             if delay_for is None:
                 return failure(problem)
             return Park(
@@ -284,7 +284,7 @@ def poll_backoff(task: Task, takeover_limit: int = TAKEOVER_LIMIT) -> Polled | N
     return msgspec.structs.replace(polled, park=msgspec.structs.replace(polled.park, takeovers=lost, delay=delay, error=error))
 
 
-def turned_away(task: Task, problem: Problem) -> Finish | Park:
+def settle_refused(task: Task, problem: Problem) -> Finish | Park:
     """End a refused task as a dead letter; an engine task backs off instead and is tried again."""
     if not is_repeated(task.kind) or task.state != TaskState.PENDING:
         return failure(problem)

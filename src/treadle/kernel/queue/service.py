@@ -13,7 +13,7 @@ from treadle.kernel.core import Core, Service
 from treadle.kernel.queue.decide import canceled_error, paused, refuse_of_run, requeued, resumed
 from treadle.kernel.queue.engine_tasks import find_owner
 from treadle.kernel.store.lookups import check_task_repeat, find_id, is_same_request
-from treadle.kernel.store.process import reach
+from treadle.kernel.store.process import failpoint
 from treadle.kernel.store.units import Amend, Answer, Finish, PutBlob, Revive, Row, Seen, Settlement, Unit, Verdict, tag_rows
 from treadle.model.clock import Duration, instant, milliseconds
 from treadle.model.errors import IdempotencyKeyReused, IllegalTransition, InvalidInput, Refused
@@ -123,7 +123,7 @@ class Queue(Service):
                 blobs[task.id] = big
         new = [task for task in checked if task.id not in twins] if twins else checked
         owners: dict[str, str] = {}
-        reach("enqueue.before_commit")
+        failpoint("enqueue.before_commit")
         chunks = [new[start : start + TASKS_PER_UNIT] for start in range(0, len(new), TASKS_PER_UNIT)]
         answers: list[Answer] = []
         for start in range(0, len(chunks), _UNITS_IN_FLIGHT):
@@ -137,7 +137,7 @@ class Queue(Service):
             for task in chunk:
                 owners[task.id] = existing.get(task.unique_key, task.id) if task.unique_key and existing else task.id
             owners |= answer.same
-        reach("enqueue.after_commit")
+        failpoint("enqueue.after_commit")
         pairs = [(task.id, owners[twins.get(task.id, task.id)]) for task in checked]
         return [Enqueued(owner, owner == task_id) for task_id, owner in pairs]
 

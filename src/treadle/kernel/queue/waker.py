@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable
 
 from treadle.kernel.store.committer import uninterrupted
 from treadle.kernel.store.ports import CHANGED, SERVERS, STREAM, Store
-from treadle.kernel.store.process import reach, wait_or_sleep
+from treadle.kernel.store.process import failpoint, wait_or_sleep
 from treadle.kernel.store.queries import Woken
 from treadle.kernel.telemetry.events import ClockJumped, Emit, LeasesExpired, LoopError, StoreBack, StoreTrouble
 from treadle.kernel.telemetry.observer import telemetry_of, timed
@@ -111,7 +111,7 @@ class Waker:
         return call if observe is None else timed(observe, self._clock, "wake", call, lambda woken: woken.count)
 
     def _announce(self, woken: Woken) -> None:
-        reach("wake.after")
+        failpoint("wake.after")
         if woken.expired:
             self._emit(LeasesExpired(woken.expired))
         if woken.lane_ids:
@@ -153,9 +153,9 @@ class Waker:
         if SERVERS in lane_ids:
             self.on_servers()
             self.expect(0)
-        self.stir()
+        self.notify()
 
-    def stir(self) -> None:
+    def notify(self) -> None:
         """Report activity: polling returns to its normal interval."""
         self._poll_at(self._polled_at + WAKE_EVERY)
 

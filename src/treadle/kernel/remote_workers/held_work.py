@@ -24,7 +24,7 @@ from treadle.kernel.external.records import INTENT, intent_of, new_intent
 from treadle.kernel.external.service import ExternalJobs
 from treadle.kernel.queue.decide import TaskDecision, decide, settlement_of
 from treadle.kernel.remote_workers.decide import check_text, claim_of, lease_of, log_line
-from treadle.kernel.store.process import reach
+from treadle.kernel.store.process import failpoint
 from treadle.kernel.store.queries import Renewal, Touch
 from treadle.kernel.store.units import Answer, Finish, Keep, Unit, Verdict
 from treadle.kernel.telemetry.events import LeaseLost, ResultDropped, TaskSettled
@@ -391,9 +391,9 @@ class HeldWork(Service):
         sent_at = self._clock.monotonic()
         if (observe := self._telemetry.observe) is not None:
             observe(AttemptEnded(task, settlement.transition, took / 1000))
-        reach("settle.before_commit")
+        failpoint("settle.before_commit")
         answer = await self._settle_task(task, claim, decided, self._patience)
-        reach("settle.after_commit")
+        failpoint("settle.after_commit")
         if observe is not None:
             done = answer.verdict is Verdict.DONE
             observe(SettleAnswered(task.id, settlement.transition, done, self._clock.monotonic() - sent_at))

@@ -13,12 +13,12 @@ from typing import Any
 import msgspec
 
 from treadle.api.work import Heartbeat
-from treadle.kernel.approvals.service import Tend
+from treadle.kernel.approvals.service import ProcessDue
 from treadle.kernel.claims import take
 from treadle.kernel.core import Core
 from treadle.kernel.external.decide import unregistered_text
 from treadle.kernel.external.service import ExternalJobs
-from treadle.kernel.queue.decide import TaskDecision, decide, failure, refusal, settlement_of, turned_away
+from treadle.kernel.queue.decide import TaskDecision, decide, failure, refusal, settle_refused, settlement_of
 from treadle.kernel.remote_workers.claim_waiters import ClaimWaiters
 from treadle.kernel.remote_workers.decide import check_list, check_names, claim_of, claimed, lease_of, wants_of
 from treadle.kernel.remote_workers.held_work import HeldWork, Presence
@@ -67,14 +67,14 @@ class RemoteWorkers(HeldWork):
         external_jobs: ExternalJobs,
         *,
         lease_for: int,
-        tend: Tend,
+        process_due: ProcessDue,
         is_prompt: Callable[[str], bool] = lambda name: False,
         **options: Any,
     ) -> None:
         super().__init__(core, external_jobs, lease_for=lease_for, **options)
         self._suffix = "" if self._namespace == DEFAULT_NAMESPACE else f" in {self._namespace}"
         """Suffix of the service name that identifies the namespace in the shared list of servers; token names have no spaces."""
-        self._tend = tend
+        self._process_due = process_due
         self._is_prompt = is_prompt
         self._waiters = ClaimWaiters(core, lease_for, self._claim, self._give_back, self._keep_alive)
 
@@ -214,7 +214,7 @@ class RemoteWorkers(HeldWork):
             call = self._store.tasks.claim(lane_ids, worker_id, lease_for, count)
             return call if observe is None else timed(observe, self._clock, "claim", call, len)
 
-        tasks = await take(claim, self._tend, limit)
+        tasks = await take(claim, self._process_due, limit)
         if observe is not None and tasks:
             observe(TasksClaimed(tasks))
         lanes = frozenset(task.lane_id for task in tasks)
@@ -238,17 +238,17 @@ class RemoteWorkers(HeldWork):
         """Return whether the worker may execute the task, whose payload is then opened; otherwise settle it here."""
         try:
             if (problem := refusal(task)) is not None:
-                await self._turn_away(task, turned_away(task, problem))
+                await self._settle_refused(task, settle_refused(task, problem))
             elif task.state == TaskState.AWAITING_EXTERNAL:
                 self._waiters.skip_lane(task.lane_id, 2 * POLL_LEFT_FOR / 1000)
-                await self._turn_away(task, await self._for_specialist(task))
+                await self._settle_refused(task, await self._for_specialist(task))
             else:
                 task.payload = await self._value_store.open_text(task.payload)
                 return True
         except StoreError as error:
             self._emit(LoopError("remote workers", f"task {task.id} ({task.name}) is left to its lease: {error}"))
         except TreadleError as error:
-            await self._turn_away(task, failure(Problem(error.code, str(error), type(error).__name__)))
+            await self._settle_refused(task, failure(Problem(error.code, str(error), type(error).__name__)))
         return False
 
     async def _for_specialist(self, task: Task) -> TaskDecision:
@@ -258,7 +258,7 @@ class RemoteWorkers(HeldWork):
         released = decide(task, Released("its specialist polls it"), NO_RETRY, self._ids.random)
         return msgspec.structs.replace(released, delay=POLL_LEFT_FOR) if isinstance(released, Park) else released
 
-    async def _turn_away(self, task: Task, decided: TaskDecision) -> None:
+    async def _settle_refused(self, task: Task, decided: TaskDecision) -> None:
         answer = await self._settle_task(task, task.claim, decided, self._patience)
         if answer.verdict is Verdict.DONE:
             settlement = settlement_of(decided)
@@ -269,7 +269,7 @@ class RemoteWorkers(HeldWork):
         released = Released("the caller that claimed it disconnected")
         for task in [claimed_task.task for claimed_task in tasks]:
             try:
-                await self._turn_away(task, decide(task, released, NO_RETRY, self._ids.random))
+                await self._settle_refused(task, decide(task, released, NO_RETRY, self._ids.random))
             except StoreError as error:
                 self._emit(LoopError("remote workers", f"task {task.id} ({task.name}) is left to its lease: {error}"))
 

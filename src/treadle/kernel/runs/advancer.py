@@ -52,7 +52,7 @@ from treadle.kernel.runs.decide import (
 )
 from treadle.kernel.runs.flows import Flows
 from treadle.kernel.store.committer import Stale
-from treadle.kernel.store.process import reach
+from treadle.kernel.store.process import failpoint
 from treadle.kernel.store.units import Answer, ClearInbox, Dismiss, Finish, Row, RunGuard, Seen, Unit, Verdict
 from treadle.kernel.store.value_store import BIG
 from treadle.kernel.telemetry.events import LoopError, StoreTrouble
@@ -406,9 +406,9 @@ class Advancer(Service):
             if batch[0].guard or tasks or rows:
                 if batch[0].repair is not None:
                     rows = (*repair_transition(cached.run, _done(batch[0], changes), batch[0].actor), *rows)
-                reach("advance.before_commit")
+                failpoint("advance.before_commit")
                 answer = await self._submit(cached.run, batch, tasks, rows)
-                reach("advance.after_commit")
+                failpoint("advance.after_commit")
                 if answer.verdict is Verdict.DONE:
                     self.committed(cached, changes, stored)
         except StoreError:
@@ -501,15 +501,15 @@ class Advancer(Service):
         expand = [event.block_id for request in batch for event in request.events if isinstance(event, Expand)]
         payload = expand_payload(expand) if expand else "{}"
         later = advance_task(run, derived_id(run.id, f"paused/{run.version}"), payload, Hold.RUN_PAUSED)
-        reach("leave.before_commit")
+        failpoint("leave.before_commit")
         answer = await self._submit(run, batch, (later,), tuple(rows))
-        reach("leave.after_commit")
+        failpoint("leave.after_commit")
         return answer
 
     async def _leave(self, batch: Sequence[_Request], otherwise: Exception) -> None:
         """Settle each task alone and leave its result in the inbox; requests without a task fail with `otherwise`."""
         answers = []
-        reach("leave.before_commit")
+        failpoint("leave.before_commit")
         for request in batch:
             if request.finish is None or request.task is None:
                 _refuse(request, otherwise)
@@ -520,7 +520,7 @@ class Advancer(Service):
             )
         for request, answer in answers:
             _answer(request, await answer)
-        reach("leave.after_commit")
+        failpoint("leave.after_commit")
 
     async def _settle_alone(self, batch: Sequence[_Request], why: Exception | str) -> None:
         """The run is finished or gone: end the tasks without consequences."""

@@ -33,7 +33,7 @@ from treadle.kernel.runs.records import ExecutionResult, ExecutionStatus, NewRun
 from treadle.kernel.runs.repair import RunRepairs
 from treadle.kernel.store.committer import Stale
 from treadle.kernel.store.lookups import check_run_repeat, find_id, kept_tags
-from treadle.kernel.store.process import reach
+from treadle.kernel.store.process import failpoint
 from treadle.kernel.store.queries import TaskFilter
 from treadle.kernel.store.units import (
     CancelRunTasks,
@@ -214,9 +214,9 @@ class Runs(RunRepairs):
         return NewRun(run, unit, committed)
 
     async def _begin(self, new: NewRun) -> StartedRun:
-        reach("advance.before_commit")
+        failpoint("advance.before_commit")
         answer = await self._committer.submit(new.unit, self._patience)
-        reach("advance.after_commit")
+        failpoint("advance.after_commit")
         if new.run.idempotency_key is not None and new.run.idempotency_key in answer.existing:
             existing = answer.existing[new.run.idempotency_key]
             await check_run_repeat(self._store, self._value_store, new.run, existing)

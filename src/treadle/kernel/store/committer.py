@@ -19,7 +19,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from treadle.kernel.store.ports import LATER, STREAM, Store
-from treadle.kernel.store.process import reach
+from treadle.kernel.store.process import failpoint
 from treadle.kernel.store.records import PutOutcome
 from treadle.kernel.store.units import DONE, DOUBTFUL_TRANSITIONS, Answer, Finish, Park, Revive, Row, Seen, Unit, Verdict
 from treadle.kernel.telemetry.events import Emit, LoopError, StoreBack, StoreTrouble, log_event
@@ -192,12 +192,12 @@ class Committer:
 
         A transition that has become illegal since the attempt read the run is stale, too.
         """
-        reach("operate.before_commit")
+        failpoint("operate.before_commit")
         try:
             answer = await self.submit(unit, patience)
         except IllegalTransition as error:
             raise Stale from error
-        reach("operate.after_commit")
+        failpoint("operate.after_commit")
         if answer.verdict is not Verdict.DONE:
             raise Stale
         return answer

@@ -1,6 +1,6 @@
-"""The seams between Treadle and its process: the system clock, the source of ids, crash points, and the end after a failed store.
+"""The seams between Treadle and its process: the system clock, the source of ids, failpoints, and the end after a failed store.
 
-This is the only module that reads the machine's time and randomness. Crash points are named points at which a test may stop the
+This is the only module that reads the machine's time and randomness. Failpoints are named points at which a test may stop the
 process or raise: there is one between any two durable writes. In normal use a point costs one comparison; `treadle.testing` and
 `TREADLE_CRASH_AT` arm them. A command that runs for long registers how the process ends when its store fails; elsewhere callers get
 `StoreFailed`.
@@ -123,7 +123,7 @@ POINTS = (
 _armed: Callable[[str], None] | None = None
 
 
-def reach(point: str) -> None:
+def failpoint(point: str) -> None:
     """Call the armed action, if any, with this point."""
     if _armed is not None:
         _armed(point)

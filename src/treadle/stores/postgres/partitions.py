@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 import asyncpg
 
-from treadle.kernel.store.process import reach
+from treadle.kernel.store.process import failpoint
 from treadle.kernel.store.queries import Pruned, Rules
 from treadle.model.errors import Unsupported
 from treadle.model.ids import id_time
@@ -153,10 +153,10 @@ class PostgresRetention(RetentionPort):
             if await connection.fetchval(_SQL["has_later_ids"], upper_id):
                 return
         await self._do(connection, "bound_rest", upper_id)
-        reach("partitions.bounded")
+        failpoint("partitions.bounded")
         try:
             await self._do(connection, "validate", "rest")
-            reach("partitions.validated")
+            failpoint("partitions.validated")
             await self._do(connection, "open_parts", upper_id)
         except asyncpg.PostgresError:
             async with self._database.connector.session(connection, _SETTINGS):

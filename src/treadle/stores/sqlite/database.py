@@ -166,7 +166,7 @@ class ThreadChannel:
         while not (job := self._jobs.get()).last:
             connection = self._do(job, connection)
             if connection is not None:
-                self._tend()
+                self._run_maintenance()
         try:
             if connection is not None:
                 connection.close()
@@ -186,7 +186,7 @@ class ThreadChannel:
             job.answer(result, None)
         return connection
 
-    def _tend(self) -> None:
+    def _run_maintenance(self) -> None:
         """Run checkpoints; the next job reports errors."""
         try:
             with self.fuse.guard():

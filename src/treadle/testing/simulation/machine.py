@@ -49,13 +49,13 @@ class VirtualExecutor:
         return await self._run(handler, (decode(context.task.payload), context)[: handler.arguments])
 
     async def _run(self, handler: RegisteredHandler, arguments: tuple[Any, ...]) -> Any:
-        dice = self._process.simulation.dice
-        await asyncio.sleep(dice.random() * 0.1)
+        rng = self._process.simulation.rng
+        await asyncio.sleep(rng.random() * 0.1)
         await self._process.pass_gate()
         returned = handler.call(*arguments)
         if asyncio.iscoroutine(returned):
             returned = await returned
-        await asyncio.sleep(dice.random() * 0.1)
+        await asyncio.sleep(rng.random() * 0.1)
         return returned
 
     def abandoned(self, names: Iterable[str]) -> int:
@@ -74,7 +74,7 @@ class VirtualScripts:
 
     async def run(self, code: str, params: dict[str, Json], *, first_line: int = 1, source: str = "<script>") -> dict[str, Json]:
         """Return the value that the script left in `result`."""
-        await asyncio.sleep(self._process.simulation.dice.random() * 0.1)
+        await asyncio.sleep(self._process.simulation.rng.random() * 0.1)
         await self._process.pass_gate()
         result: dict[str, Json] = {}
         try:

@@ -35,7 +35,7 @@ class Fault(StrEnum):
     CRASH_AFTER = "crash after"
     """The store has executed the call, and the process dies before the answer."""
     CRASH_AT = "crash at"
-    """The process dies at a named crash point of the kernel (`kernel.store.process`)."""
+    """The process dies at a named failpoint of the kernel (`kernel.store.process`)."""
     CRASH_OUTSIDE = "crash outside"
     """The process dies while a handler waits for a service, which has done the work."""
     REFUSED = "refused"
@@ -86,7 +86,7 @@ _CRASHES = (Fault.CRASH_BEFORE, Fault.CRASH_AFTER, Fault.CRASH_AT, Fault.CRASH_O
 class Faults:
     """The faults of one history; missing `rates` are 0. `lease` is in seconds."""
 
-    dice: random.Random
+    rng: random.Random
     lease: float
     rates: dict[Fault, float] = field(default_factory=dict)
     skew: float = 0.0
@@ -96,22 +96,22 @@ class Faults:
     on: bool = True
 
     @classmethod
-    def draw(cls, dice: random.Random, lease: float, often: Collection[Fault] = ()) -> Faults:
+    def draw(cls, rng: random.Random, lease: float, often: Collection[Fault] = ()) -> Faults:
         """Draw a mix: each kind is in about half of the histories, and one in sixteen has none; the kinds in `often` are always
         included."""
         rates: dict[Fault, float] = {}
-        if dice.random() >= 1 / 16:
+        if rng.random() >= 1 / 16:
             for fault, (low, high) in RATES.items():
-                if dice.random() < 0.5:
-                    rates[fault] = low * (high / low) ** dice.random()
+                if rng.random() < 0.5:
+                    rates[fault] = low * (high / low) ** rng.random()
         rates |= {fault: RATES[fault][1] for fault in often}
-        skew = dice.choice((0.0, 0.0, lease / 10, lease / 3)) if rates else 0.0
-        return cls(dice, lease, rates, skew)
+        skew = rng.choice((0.0, 0.0, lease / 10, lease / 3)) if rates else 0.0
+        return cls(rng, lease, rates, skew)
 
     def happens(self, fault: Fault, weight: float = 1.0) -> bool:
         """Whether the fault happens now; `weight` raises the rate at some moments."""
         rate = self.rates.get(fault)
-        if not rate or not self.on or self.dice.random() >= rate * weight:
+        if not rate or not self.on or self.rng.random() >= rate * weight:
             return False
         if fault in _CRASHES:
             if not self.crashes_left:
@@ -125,19 +125,19 @@ class Faults:
 
     def offset(self) -> int:
         """Return the clock error of a new process, in milliseconds."""
-        return round(self.dice.uniform(-self.skew, self.skew) * 1000)
+        return round(self.rng.uniform(-self.skew, self.skew) * 1000)
 
     def latency(self) -> float:
         """Return the one-way latency of a message, in seconds."""
-        return self.dice.random() * 0.004
+        return self.rng.random() * 0.004
 
     def standstill(self) -> float:
         """Return the seconds for which a process stalls: usually long enough to lose its leases."""
-        return self.dice.uniform(0.5, 3.0) * self.lease
+        return self.rng.uniform(0.5, 3.0) * self.lease
 
     def long(self) -> float:
         """Return the seconds of a very slow call: sometimes longer than the lease."""
-        return self.dice.uniform(0.05, 1.5) * self.lease
+        return self.rng.uniform(0.05, 1.5) * self.lease
 
 
 _current: contextvars.ContextVar[Process | None] = contextvars.ContextVar("simulated_process", default=None)
@@ -179,7 +179,7 @@ class Process:
         self.name, self.pid, self.host = name, pid, "simulated"
         self.shown = f"{name}.{pid}"
         self.clock = VirtualClock(simulation.loop, simulation.faults.offset())
-        self.ids = SeededIds(simulation.dice.getrandbits(64), self.clock)
+        self.ids = SeededIds(simulation.rng.getrandbits(64), self.clock)
         self.owner_ids: set[str] = set()
         self.alive = True
         self.stalled_until = 0.0

@@ -135,10 +135,10 @@ class Simulation:
     def __init__(self, seed: int, *, faults: Callable[[random.Random, float], Faults] = Faults.draw, lease: float = LEASE) -> None:
         self.seed = seed
         self.lease = lease
-        self.dice = random.Random(seed)
-        self.faults = faults(self.dice, lease)
-        self.parallel_commits = self.dice.choice((1, 2))
-        self.sees_deaths = self.dice.random() < 0.6
+        self.rng = random.Random(seed)
+        self.faults = faults(self.rng, lease)
+        self.parallel_commits = self.rng.choice((1, 2))
+        self.sees_deaths = self.rng.random() < 0.6
         """Whether processes see that another one is dead, before its leases expire."""
         self.presumed: set[tuple[int, int]] = set()
         """Pairs of pids: the first took the second wrongly for dead."""
@@ -272,11 +272,11 @@ class Simulation:
             process.tell(line)
         if self.faults.happens(Fault.JUMP):
             self.trace.count(Fault.JUMP)
-            process.clock.offset += round(self.dice.uniform(-1.5, 1.5) * self.lease * 1000)
+            process.clock.offset += round(self.rng.uniform(-1.5, 1.5) * self.lease * 1000)
             process.tell(f"=== its clock jumps: off by {process.clock.offset} ms")
 
     def _reach(self, point: str) -> None:
-        """Record that a process passes a crash point."""
+        """Record that a process passes a failpoint."""
         process = current_process()
         if process is not None and process.alive and self.faults.happens(Fault.CRASH_AT):
             self.trace.count(Fault.CRASH_AT)

@@ -140,7 +140,7 @@ class SimulatedStore:
             raise asyncio.CancelledError
         if faults.happens(Fault.REFUSED):
             self._note(Fault.REFUSED, name)
-            raise simulation.dice.choice((StoreUnavailable, StoreBusy))("The store cannot be reached.")
+            raise simulation.rng.choice((StoreUnavailable, StoreBusy))("The store cannot be reached.")
         if is_read(name):
             return
         if faults.happens(Fault.FULL):

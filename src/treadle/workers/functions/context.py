@@ -478,7 +478,7 @@ class FunctionContext:
         stored = decode(encode(plain_object(value), "published value", limit))
         journal, branch = driver.journal, driver.branches.enter()
         step_name = branch.number(name)
-        place, recorded = journal.reach(branch, PUBLISH, step_name)
+        place, recorded = journal.next_step(branch, PUBLISH, step_name)
         if recorded is None:
             recorded, unit = journal.new_step(place, PUBLISH, step_name, StepState.COMPLETED), branch.next_unit()
             published = {**journal.published, name: {"value": stored, "at": driver.execution.now()}}
@@ -500,7 +500,7 @@ class FunctionContext:
         """Return the time (UTC), the same in every replay."""
         journal, branch = self._driver.journal, self._driver.branches.enter()
         name = branch.number("now")
-        place, recorded = journal.reach(branch, NOW, name)
+        place, recorded = journal.next_step(branch, NOW, name)
         if recorded is None:
             recorded = journal.new_step(place, NOW, name, StepState.COMPLETED)
             recorded.value = self._driver.execution.now()
@@ -529,7 +529,7 @@ class FunctionContext:
             same = recorded is not None and recorded.kind == PATCH and recorded.name == name
             if not same and journal.history.went_past(branch.scope, branch.position):
                 return False
-        place, recorded = journal.reach(branch, PATCH, name)
+        place, recorded = journal.next_step(branch, PATCH, name)
         if recorded is None:
             journal.write(journal.new_step(place, PATCH, name, StepState.COMPLETED), branch.next_unit())
         return True
@@ -545,7 +545,7 @@ class FunctionContext:
         stored = check_tags({**(tags or {}), **more})
         journal, branch = self._driver.journal, self._driver.branches.enter()
         name = branch.number("tag")
-        place, recorded = journal.reach(branch, TAG, name)
+        place, recorded = journal.next_step(branch, TAG, name)
         if recorded is None:
             recorded = journal.new_step(place, TAG, name, StepState.COMPLETED)
             recorded.value = decode_tags(stored)

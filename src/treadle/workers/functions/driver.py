@@ -5,7 +5,7 @@
     Branches    the function itself and the arguments of its gathers, as asyncio tasks
     Inbox       messages and timers, and the waits that they end
     Recorder    commits while the task stays claimed
-    Permits     the limit key under which a step may start
+    SemaphoreSlots  the limit key under which a step may start
     Streams     entries for readers
 
 A branch that waits durably is suspended in a future, so the driver knows when no code executes. At the end of that turn of the
@@ -52,7 +52,7 @@ from treadle.model.values import Json, decode, encode
 from treadle.workers.call import outcome_of_error, stops_caller
 from treadle.workers.context import Context, holder
 from treadle.workers.functions.execution import Branch, Execution, PendingUnit, Runtime, diverged
-from treadle.workers.functions.inbox import Inbox, Permits
+from treadle.workers.functions.inbox import Inbox, SemaphoreSlots
 from treadle.workers.functions.journal import Journal, blamed_steps
 from treadle.workers.functions.recorder import Branches, FunctionStreams, Recorder
 from treadle.workers.functions.registry import RegisteredFunction
@@ -81,7 +81,7 @@ class Driver:
         self.branches = Branches(self.execution, self.journal)
         self.inbox = Inbox(self.execution, self.journal)
         self.recorder = Recorder(self.execution, self.journal, self.inbox, self.branches)
-        self.permits = Permits(self.execution)
+        self.semaphore_slots = SemaphoreSlots(self.execution)
         self.streams = FunctionStreams(self.execution, self.journal)
         self.execution.on_turn = self._turn
         self.successor: dict[str, Any] | None = None
@@ -106,7 +106,7 @@ class Driver:
             if self._started:
                 await self._continue()
             else:
-                self.permits.claimed()
+                self.semaphore_slots.claimed()
                 await self._begin(start)
             while True:
                 await execution.rest()
@@ -163,7 +163,7 @@ class Driver:
         await self.inbox.refresh_if_awaited()
         if not execution.held:
             execution.resume_paused()
-        self.permits.claimed()
+        self.semaphore_slots.claimed()
         execution.schedule()
 
     def _turn(self) -> None:
@@ -195,7 +195,7 @@ class Driver:
         if execution.active or inbox.fire_due():
             return None
         need = inbox.need()
-        if self.permits.wanted is not None:
+        if self.semaphore_slots.wanted is not None:
             return await self._park(set_settling, self._waiting(None), self.recorder.collect(), need.messages)
         delay = min(max(need.wake_at - execution.now(), 1), SAFETY_NET_FOR)
         return await self._park(set_settling, self._waiting(delay), self.recorder.collect(), need.messages)
@@ -210,7 +210,7 @@ class Driver:
         execution, inbox = self.execution, self.inbox
         pending.consumed += inbox.take_stale()
         tasks, rows = self.recorder.rows_of(pending)
-        rows += self.permits.change()
+        rows += self.semaphore_slots.change()
         rows.append(Await(execution.run_id, messages, self.journal.uncounted))
         guard = RunGuard(execution.run_id, inbox.version)
         set_settling(True)

@@ -34,7 +34,7 @@ async def gather(driver: Driver, awaitables: tuple[Any, ...]) -> list[Any]:
     try:
         branch = driver.branches.enter()
         await driver.execution.wait_while_held()
-        place = driver.journal.reach_gather(branch, len(awaitables))
+        place = driver.journal.next_gather(branch, len(awaitables))
         await driver.recorder.commit_decided(branch)
         _check_gathered(awaitables)
     except BaseException:
@@ -176,7 +176,7 @@ class _First(Group):
         began = own.position > 0
         executes = f"{own.scope}0" in self.driver.execution.executing
         if executes and getattr(self.operations[index], "limit_key", None) is not None:
-            self.driver.permits.release(self.parent)
+            self.driver.semaphore_slots.release(self.parent)
         interrupted = self._interrupted(own) if began else None
         self.driver.branches.drop(own)
         return interrupted if began else self.skip(index)
@@ -211,7 +211,7 @@ async def first(driver: Driver, operations: Sequence[tuple[str, Any]]) -> Winner
     _check(names, contenders)
     branch = driver.branches.enter()
     await driver.execution.wait_while_held()
-    recorded, decided = driver.journal.reach_first(branch, names)
+    recorded, decided = driver.journal.next_first(branch, names)
     await driver.recorder.commit_decided(branch)
     group = _First(driver, branch, names, contenders, recorded)
     if decided:

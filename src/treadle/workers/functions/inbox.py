@@ -1,4 +1,4 @@
-"""The waits of a run: for messages and timers, which its inbox delivers, and for permits to start steps with a limit key.
+"""The waits of a run: for messages and timers, which its inbox delivers, and for semaphore slots to start steps with a limit key.
 
 The version of the run up to which its messages were read guards parking, so that no message is missed.
 """
@@ -428,8 +428,8 @@ class Inbox:
         self._waits.clear()
 
 
-class Permits:
-    """The permits of one run in this process."""
+class SemaphoreSlots:
+    """The semaphore slots of one run in this process."""
 
     def __init__(self, execution: Execution) -> None:
         self._execution = execution
@@ -449,7 +449,7 @@ class Permits:
                 break
 
     async def acquire(self, key: str) -> None:
-        """Suspend the calling branch until a claim permits one start under the key."""
+        """Suspend the calling branch until a claim holds a slot of the key."""
         while self._unused != key:
             future = self._execution.suspend()
             waiting = (key, future)
@@ -462,7 +462,7 @@ class Permits:
         self._unused = None
 
     def release(self, branch: Branch) -> None:
-        """Give the permit back with the next commit of the branch."""
+        """Give the slot back with the next commit of the branch."""
         self._held = False
         branch.next_unit().rows.append(LimitTask(self._execution.task.id, None))
 

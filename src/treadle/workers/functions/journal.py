@@ -229,7 +229,7 @@ class Journal:
         self.replaying = bool(self.history)
         self.silent = self.history.steps > 0
 
-    def reach(self, branch: Branch, kind: str, name: str) -> tuple[str, Recorded | None]:
+    def next_step(self, branch: Branch, kind: str, name: str) -> tuple[str, Recorded | None]:
         """Return the place of the branch's next step, and the step that is recorded there; a mismatch ends the replay."""
         position = branch.position
         branch.position = position + 1
@@ -278,7 +278,7 @@ class Journal:
                 code="too_many_steps",
             )
 
-    def reach_gather(self, branch: Branch, size: int, now: str = "", kind: str = "") -> str:
+    def next_gather(self, branch: Branch, size: int, now: str = "", kind: str = "") -> str:
         """Return the place of a gather of that size, which has no row of its own; or of that `kind`, which may have one."""
         place = f"{branch.scope}{branch.position}"
         branch.position += 1
@@ -288,9 +288,9 @@ class Journal:
             self._execution.diverge(place, f"a gather of {self.history.widest.get(place, 0)}", now or f"a gather of {size}")
         return place
 
-    def reach_first(self, branch: Branch, names: Sequence[str]) -> tuple[Recorded, bool]:
+    def next_first(self, branch: Branch, names: Sequence[str]) -> tuple[Recorded, bool]:
         """Return the step of a `first` with operations of these names, and whether the record has decided it."""
-        place, name = self.reach_gather(branch, len(names), f"a first of {len(names)}", FIRST), branch.number("first")
+        place, name = self.next_gather(branch, len(names), f"a first of {len(names)}", FIRST), branch.number("first")
         recorded = self.history.left.pop(place, None)
         if recorded is not None:
             index, won = recorded.value["index"], recorded.value["name"]
@@ -315,7 +315,7 @@ class Journal:
             self._execution.diverge(place, f"{recorded.kind} {recorded.name}", f"{kind} {name}")
         return recorded
 
-    def reach_end(self, branch: Branch) -> None:
+    def check_end(self, branch: Branch) -> None:
         """End the replay if the branch ends before the steps that it has recorded."""
         if self.replaying and self.history.went_past(branch.scope, branch.position):
             self._execution.diverge(f"{branch.scope}{branch.position}", "something else", "the end of the branch")

@@ -14,7 +14,7 @@ from itertools import count
 from typing import Any, TypeVar
 
 from treadle.kernel.effects.decide import UNKNOWN, UNRESOLVED, Begin
-from treadle.kernel.store.process import reach
+from treadle.kernel.store.process import failpoint
 from treadle.kernel.store.records import PutOutcome, TakeMessages
 from treadle.kernel.store.units import DONE, Answer, Keep, PutSteps, Row, RunGuard, Unit, Verdict
 from treadle.model.errors import ClaimLost, MisusedContext
@@ -103,7 +103,7 @@ class Branches:
             if self._execution.closed if isinstance(raised, asyncio.CancelledError) else stops_caller(raised):
                 raise
             error = raised
-        self._journal.reach_end(branch)
+        self._journal.check_end(branch)
         task = asyncio.current_task()
         if task is not None:
             self._branches.pop(task, None)
@@ -194,14 +194,14 @@ class Recorder:
         execution = self._execution
         # most steps end like this; without this path a step takes a fifth more CPU time
         plain = Unit(execution.token, None, (), (), None, (PutSteps(execution.run_id, (step,), 0),))
-        reach("function.before_commit")
+        failpoint("function.before_commit")
         try:
             answer = await execution.runtime.committer.submit(plain)  # as in `_own`, without its coroutine
         except asyncio.CancelledError:
             raise
         except BaseException as error:
             raise execution.crashed(error) from None
-        reach("function.after_commit")
+        failpoint("function.after_commit")
         if answer is not DONE:
             execution.held = execution.held or answer.held
             if answer.verdict is not Verdict.DONE:
@@ -353,9 +353,9 @@ class Recorder:
 
     async def submit(self, unit: Unit) -> Answer:
         """Commit a unit of the run."""
-        reach("function.before_commit")
+        failpoint("function.before_commit")
         answer = await self._execution.runtime.committer.submit(unit)
-        reach("function.after_commit")
+        failpoint("function.after_commit")
         if answer.held:
             self._execution.held = True
         return answer

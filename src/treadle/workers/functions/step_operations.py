@@ -34,7 +34,7 @@ from treadle.kernel.effects.decide import (
 )
 from treadle.kernel.functions import steps
 from treadle.kernel.functions.steps import EFFECT, STEP, Recorded, folded, make_step, question_place
-from treadle.kernel.store.process import reach
+from treadle.kernel.store.process import failpoint
 from treadle.model.approvals import ApprovalRequest
 from treadle.model.errors import EffectUnknown, InvalidInput, InvalidPayload, NonRetryable, StepFailed, TreadleError
 from treadle.model.names import APPROVAL, Lane
@@ -89,7 +89,7 @@ class StepOperation:
         driver = self.driver
         await driver.execution.wait_while_held()
         name = driver.journal.step_name(branch, self.name, self.key)
-        place, recorded = driver.journal.reach(branch, STEP, name)
+        place, recorded = driver.journal.next_step(branch, STEP, name)
         if (recorded is not None or driver.execution.cancel is not None) and is_interrupted(driver, branch, recorded):
             await self._interrupt(branch, recorded or driver.journal.new_step(place, STEP, name, StepState.PENDING))
         if recorded is not None:
@@ -102,7 +102,7 @@ class StepOperation:
         self.fn = driver.execution.runtime.wire(self.fn)
         while True:
             if self.limit_key is not None:
-                await driver.permits.acquire(self.limit_key)
+                await driver.semaphore_slots.acquire(self.limit_key)
             began_at, value, error = await self._attempt(branch, place, name, recorded, about)
             if error is None:
                 break
@@ -118,7 +118,7 @@ class StepOperation:
     async def _attempt(
         self, branch: Branch, place: str, name: str, recorded: Recorded | None, about: str
     ) -> tuple[int, Any, BaseException | None]:
-        """Execute the code once, and give its permit back; return when it began, and its value or the error that it raised."""
+        """Execute the code once, and give its slot back; return when it began, and its value or the error that it raised."""
         execution = self.driver.execution
         value: Any = None
         error: BaseException | None = None
@@ -136,7 +136,7 @@ class StepOperation:
         if branch.dropped:
             raise asyncio.CancelledError
         if self.limit_key is not None:
-            self.driver.permits.release(branch)
+            self.driver.semaphore_slots.release(branch)
         return began_at, value, error
 
     async def _end_streams(self, branch: Branch) -> None:
@@ -280,7 +280,7 @@ class EffectOperation(StepOperation):
         await execution.wait_while_held()
         what = (self.action, stable_hash(self.request, "request"), self.key)
         name = journal.step_name(branch, self.name, self.key)
-        place, recorded = journal.reach(branch, EFFECT, name)
+        place, recorded = journal.next_step(branch, EFFECT, name)
         request = self.request if isinstance(self.request, dict) else {"request": self.request}
         about = "" if self.request is None else arguments_text(request)
         first = journal.ids.at(place) if recorded is None or recorded.of is None else recorded.of
@@ -316,14 +316,14 @@ class EffectOperation(StepOperation):
                 return await self._succeeded(branch, Begin(effect, recorded.attempt), recorded, outcome.response)
         while True:
             if self.limit_key is not None:
-                await self.driver.permits.acquire(self.limit_key)
+                await self.driver.semaphore_slots.acquire(self.limit_key)
             begin = await self._begin(branch, recorded, effect)
             with making(begin.keys):
                 began_at, value, error = await self._attempt(branch, place, name, recorded, about)
             recorded.began_at, recorded.ended_at = began_at, execution.now()
             if error is None:
                 await self._end_streams(branch)
-                reach("effect.made")
+                failpoint("effect.made")
                 return await self._succeeded(branch, begin, recorded, value)
             recorded.doubtful = not is_definite(error, self.unknown)
             if not recorded.doubtful:
@@ -379,9 +379,9 @@ class EffectOperation(StepOperation):
         unit = branch.next_unit()
         unit.rows += begin.rows
         driver.journal.write(recorded, unit)
-        reach("effect.before_begin")
+        failpoint("effect.before_begin")
         await driver.recorder.commit_decided(branch)
-        reach("effect.begun")
+        failpoint("effect.begun")
         return begin
 
     async def _succeeded(self, branch: Branch, begin: Begin, recorded: Recorded, value: Any) -> Any:
@@ -404,7 +404,7 @@ class EffectOperation(StepOperation):
         recorded.state, recorded.value, recorded.error = StepState.COMPLETED, decode(text), None
         driver.journal.write(recorded, unit)
         await driver.recorder.commit_decided(branch)
-        reach("effect.recorded")
+        failpoint("effect.recorded")
         return self._loaded(recorded.value)
 
     async def _response_known(self, branch: Branch, effect: Effect, recorded: Recorded, cause: str) -> Known | None:

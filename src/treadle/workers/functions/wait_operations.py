@@ -81,7 +81,7 @@ class WaitOperation:
 
     def begin(self, branch: Branch) -> Wait:
         """Return the wait, which may have ended already; its request is recorded once."""
-        recorded = self._reach(branch)
+        recorded = self._next_step(branch)
         self._step_id = recorded.id
         if _is_over(recorded):
             return Wait.over(branch, recorded)
@@ -89,12 +89,12 @@ class WaitOperation:
         self.driver.inbox.register(wait)
         return wait
 
-    def _reach(self, branch: Branch) -> Recorded:
+    def _next_step(self, branch: Branch) -> Recorded:
         """Return the recorded step, or record a new one with its request."""
         self._check()
         journal = self.driver.journal
         name = journal.step_name(branch, self.name, self.key)
-        place, recorded = journal.reach(branch, self.kind, name)
+        place, recorded = journal.next_step(branch, self.kind, name)
         if is_interrupted(self.driver, branch, recorded):
             recorded = recorded or journal.new_step(place, self.kind, name, StepState.RUNNING)
             return interrupted(self.driver, branch, recorded)
@@ -157,7 +157,7 @@ class Update(Generic[T_co]):
             raise MisusedContext(f"The update {self.name} was answered before; each is answered once.")
         del driver.updates[self.id]
         name = branch.number(self.name)
-        place, recorded = driver.journal.reach(branch, REPLY, name)
+        place, recorded = driver.journal.next_step(branch, REPLY, name)
         if recorded is None:
             unit = branch.next_unit()
             driver.journal.write(driver.journal.new_step(place, REPLY, name, StepState.COMPLETED), unit)
@@ -275,7 +275,7 @@ class StartOperation:
         await execution.wait_while_held()
         encode(self.payload, "payload", execution.runtime.payload_limit)  # refused before it has a place, also in replays
         name = journal.step_name(branch, self.name, self.key)
-        place, recorded = journal.reach(branch, START, name)
+        place, recorded = journal.next_step(branch, START, name)
         if is_interrupted(self.driver, branch, recorded):
             raise failure_of(interrupted(self.driver, branch, recorded or journal.new_step(place, START, name, StepState.RUNNING)))
         if recorded is None:
@@ -338,7 +338,7 @@ class ResultOperation(WaitOperation):
         self.child = child
 
     def begin(self, branch: Branch) -> Wait:
-        recorded = self._reach(branch)
+        recorded = self._next_step(branch)
         if _is_over(recorded):
             wait = Wait.over(branch, recorded)
             if recorded.state != StepState.CANCELED:
@@ -416,7 +416,7 @@ def host_of(driver: Driver) -> Host:
         raise MisusedContext("ctx.hosted was called outside a function, or inside another operation.")
     branch, journal = current[2], driver.journal
     if branch.hosting is None:
-        place = journal.reach_gather(branch, sys.maxsize)
+        place = journal.next_gather(branch, sys.maxsize)
         width = journal.history.widest.get(place, 0)
         branch.hosting = Host(driver.execution, branch, place, journal.history.named(place), width)
     return branch.hosting
