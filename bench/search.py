@@ -181,7 +181,7 @@ async def fill(url: str, runs: int, at: int) -> None:
 def list_by_id(url: str, engine: Engine) -> Callable[[], Awaitable[Any]]:
     """The list in order of id."""
     store: Any = engine.kernel.store
-    runs, database = store._inner.runs, store._inner._database
+    runs, database = store.runs, store._database
     package = "treadle.stores.sqlite" if url.startswith("sqlite") else "treadle.stores.postgres"
     statement = load_shared(package, "runs.sql")["list_runs"]
     text = statement.text.replace("order by created_at desc, id desc", "order by id desc")

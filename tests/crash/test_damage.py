@@ -237,7 +237,7 @@ async def test_notes_only_move_forward_and_a_half_written_one_does_not_count(pla
     assert notes.stat().st_mode & 0o777 == 0o600
     assert notes.stat().st_size == 4096
     found = commits._read_note(str(place / NAME))
-    late = engines[0].kernel.store._inner._counter  # type: ignore[attr-defined]
+    late = engines[0].kernel.store._counter  # type: ignore[attr-defined]
     late._note = late._note._replace(number=late._note.number - 3)
     late.note()
     assert commits._read_note(str(place / NAME)) == found

@@ -21,6 +21,7 @@ from treadle import Engine
 from treadle.agents import Persistence, WrongThread
 from treadle.dispatch import AgentCoordinator, BlockingCoordinator, TaskState, TaskStatus
 from treadle.engine.codecs import Zlib
+from treadle.model.values import decode_error
 from treadle.settings import Settings
 
 ROOT = Path(__file__).parents[2]
@@ -74,7 +75,7 @@ async def test_jobs_are_sealed_by_a_codec_like_everything_else(kind, request, tm
     async with Engine(url, settings=Settings()) as plain:
         stored = await plain.kernel.store.tasks.find(task_id)
         assert all(text.startswith("@code:zlib:") for text in (stored.payload, stored.checkpoint))
-        assert json.loads(stored.error)["code"] == "unreadable_value"
+        assert decode_error(stored.error)["code"] == "unreadable_value"
 
 
 @pytest.mark.parametrize("kind", SHARED)

@@ -97,9 +97,9 @@ class Nothing:
     def __init__(self, blobs: Any = ()) -> None:
         self._blobs = {blob.digest: blob.value for blob in blobs}
         self.lines: list[LogLine] = []
-        for port in Store.__annotations__:
-            if not hasattr(self, port):
-                setattr(self, port, self)
+        for name in {*Store.__annotations__, *vars(Store)}:
+            if not hasattr(self, name):
+                setattr(self, name, self)
 
     async def find_blobs(self, digests: list[str]) -> dict[str, str]:
         return {digest: self._blobs[digest] for digest in digests}

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from treadle.model.errors import InvalidPayload, PayloadTooLarge
-from treadle.model.values import PAYLOAD_LIMIT, decode, encode
+from treadle.model.values import PAYLOAD_LIMIT, decode, decode_error, decode_or_error, encode
 
 texts = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\x00"))
 json_values = st.recursive(
@@ -123,3 +123,21 @@ def test_a_value_of_a_few_kilobytes_does_not_take_the_memory_of_its_limit():
     finally:
         tracemalloc.stop()
     assert decode(text) == value
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", "1", "null", '{"code": 1}', '{"code": "a", "message": []}'])
+def test_a_damaged_error_is_replaced_by_the_reason(text):
+    assert decode_error(text)["code"] == "unreadable_value"
+
+
+def test_a_text_of_another_codec_is_replaced_by_the_name_of_the_codec():
+    reason = {
+        "code": "unreadable_value",
+        "message": "A value was stored with the codec 'zlib'; give the engine that codec to read it.",
+    }
+    assert decode_error("@code:zlib:abc") == decode_or_error("@code:zlib:abc") == reason
+
+
+def test_a_healthy_error_is_decoded_with_all_its_fields():
+    assert decode_error('{"code": "failed", "step": 1}') == decode_or_error('{"code": "failed", "step": 1}')
+    assert (decode_error(None), decode_or_error('{"code": 1}')) == ({}, {"code": 1})

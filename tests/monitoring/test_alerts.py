@@ -42,7 +42,7 @@ async def pass_(scene: Scene, seconds: float) -> None:
     scene.clock.advance(seconds)
     store: Any = scene.engine.kernel.store
     if store.url.startswith("postgresql"):
-        await store._inner.set_clock_offset(round(scene.clock.monotonic() * 1000))
+        await store.set_clock_offset(round(scene.clock.monotonic() * 1000))
 
 
 class Watch:

@@ -14,6 +14,7 @@ from tests.limits import BOUND
 from treadle import Engine
 from treadle.dispatch import AgentCoordinator
 from treadle.kernel.queue.waker import Waker
+from treadle.kernel.store.committer import claim_tasks
 from treadle.kernel.store.ports import Store
 from treadle.model.clock import Clock
 from treadle.settings import Settings
@@ -73,7 +74,7 @@ async def test_a_canceled_claim_releases_its_tasks(url: str) -> None:
         unsubscribe = await store.subscribe(heard.extend)
         (lane_id,) = await store.tasks.list_lanes()
         slow.holding = True
-        await interrupt(slow, asyncio.create_task(store.tasks.claim([lane_id], "me", 60_000, 2)))
+        await interrupt(slow, asyncio.create_task(claim_tasks(store, [lane_id], "me", 60_000, 2)))
         found = [await engine.get_task(each) for each in tasks]
         assert [(each.owner_id, each.attempt, each.takeovers) for each in found] == [(None, 1, 0)] * 3
         assert len(await store.tasks.claim([lane_id], "you", 60_000, 10)) == 3

@@ -61,7 +61,7 @@ def silence(store: Any) -> None:
 
     async def notify(lane_ids: Sequence[int]) -> None: ...
 
-    inner = store._inner
+    inner = store
     inner.notify = notify
     if isinstance(inner, SqliteStore):
         inner._announce = lambda answers: answers

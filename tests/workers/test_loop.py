@@ -83,14 +83,11 @@ async def test_the_next_claim_is_sent_before_the_handlers_of_the_last_one_run(
         seen.append("claim")
         return await store_claim(*args)
 
-    async def claimed(*args: Any) -> list[Task]:
-        return await asyncio.ensure_future(send(*args))  # in a task of its own, as the engine's store does
-
     @shop.handler()
     async def work(payload: Any) -> None:
         seen.append("handler")
 
-    monkeypatch.setattr(shop.store.tasks, "claim", claimed)
+    monkeypatch.setattr(shop.store.tasks, "claim", send)
     await enqueue_many(shop, 2 * FIRST_CLAIM)
     shop.start()
     await all_settled(shop, 2 * FIRST_CLAIM)

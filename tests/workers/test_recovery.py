@@ -201,7 +201,7 @@ async def test_pending_approvals_are_checked_and_orphans_canceled(url: str) -> N
         (orphan,) = [each.id for each in pending if each.task_id == tasks[0].id]
         clock.skipped = 2_000_000
         if url.startswith("postgresql"):
-            await engine.kernel.store._inner.set_clock_offset(clock.skipped)  # type: ignore[attr-defined]
+            await engine.kernel.store.set_clock_offset(clock.skipped)  # type: ignore[attr-defined]
         before = await engine.kernel.recovery.recover(dry_run=True)
         assert (before.pending_approvals, before.overdue_approvals, before.orphaned_approvals) == (2, 1, [orphan])
         assert (await engine.approvals.get(orphan)).state == "pending"

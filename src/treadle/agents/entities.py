@@ -13,7 +13,7 @@ from treadle.model.names import DEFAULT_LIST
 from treadle.model.records import HandlerRegistration as HandlerRegistration
 from treadle.model.runs import Run
 from treadle.model.tasks import Server, Task
-from treadle.model.values import Json, decode
+from treadle.model.values import Json, decode_error
 
 
 class TaskState:
@@ -174,7 +174,7 @@ def task_of(task: Task, payload: dict[str, Any]) -> TaskDefinition:
         state=str(task.shown_state),
         created=task.created_at,
         updated=task.finished_at or task.heartbeat_at or task.created_at,
-        error=decode(task.error) or None,
+        error=decode_error(task.error) or None,
         task_list_name=task.task_list,
         data_type=task.kind,
         data=without_kept(payload),
@@ -202,7 +202,7 @@ def server_of(server: Server) -> ServerDefinition:
         handled=[HandledCount(name, done, not_done) for name, (done, not_done) in sorted(server.counts.items())],
         state=_SERVER_STATES.get(server.state, server.state),
         manager=server.version.removeprefix(MANAGED_BY) if server.version.startswith(MANAGED_BY) else "",
-        error=decode(server.error) or None,
+        error=decode_error(server.error) or None,
     )
 
 
@@ -238,5 +238,5 @@ def runner_of(run: Run, parameters: dict[str, Json], outputs: dict[str, Json]) -
         duration=(run.finished_at - run.created_at) if run.finished_at else 0,
         parameters=parameters,
         outputs=outputs,
-        error=(decode(run.error) or {}).get("message"),
+        error=decode_error(run.error).get("message"),
     )

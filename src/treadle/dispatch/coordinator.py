@@ -35,6 +35,7 @@ from treadle.engine.machine import Machine, SystemMachine
 from treadle.kernel.queue.decide import TaskDecision, failure, policy_of, refusal, settlement, settlement_of
 from treadle.kernel.queue.service import PYTHON, Enqueued, Queue, TaskSpec
 from treadle.kernel.queue.waker import Waker
+from treadle.kernel.store.committer import claim_tasks
 from treadle.kernel.store.lookups import PAGE_LIMIT
 from treadle.kernel.store.units import Finish, Keep, Unit, Verdict
 from treadle.kernel.telemetry.events import LoopError, StoreTrouble
@@ -429,7 +430,7 @@ class AgentCoordinator:
         woken = False
         while True:
             sent_at = clock.monotonic()
-            tasks = await store.tasks.claim([self._lane_id], self._holder.owner_id, self._holder.lease_for, 1)
+            tasks = await claim_tasks(store, [self._lane_id], self._holder.owner_id, self._holder.lease_for, 1)
             if tasks and (problem := refusal(tasks[0])) is not None:
                 await self.engine.kernel.run_services.settler.settle(tasks[0], tasks[0].claim, failure(problem), 0)
                 await self._log_end(tasks[0], problem.message)

@@ -11,7 +11,7 @@ import msgspec
 from treadle.model import states
 from treadle.model.errors import ClaimLost, InvalidInput
 from treadle.model.tasks import FRAMEWORK, SOURCE, LogLine, Task
-from treadle.model.values import Json, decode, encode, storable
+from treadle.model.values import Json, decode, decode_error, encode, storable
 
 _Id = Annotated[int, msgspec.Meta(ge=1)]
 _Text = Annotated[str, msgspec.Meta(min_length=1)]
@@ -177,7 +177,7 @@ def state_of(task: Task, payload: dict[str, Json]) -> TaskState:
         attempts=task.failures,
         last_attempt_at=task.claimed_at,
         completed_at=task.finished_at if status in (TaskStatus.COMPLETED, TaskStatus.FAILED) else None,
-        error=None if status in (TaskStatus.PENDING, TaskStatus.RUNNING) else (decode(task.error) or {}).get("message"),
+        error=None if status in (TaskStatus.PENDING, TaskStatus.RUNNING) else decode_error(task.error).get("message"),
         metadata={**(metadata if isinstance(metadata, dict) else {}), **notes},
     )
 

@@ -31,7 +31,7 @@ from treadle.model.retry import Backoff
 from treadle.model.runs import Run
 from treadle.model.states import RUN, RunState, TaskState
 from treadle.model.tasks import Task
-from treadle.model.values import Json, decode
+from treadle.model.values import Json, decode_error
 
 if TYPE_CHECKING:
     from treadle.engine.kernel import Kernel
@@ -82,7 +82,7 @@ class Results:
         if run.state == RunState.COMPLETED:
             outputs = await self._kernel.run_services.runs.outputs(run)
             return outputs.get("result") if is_function(run.flow_id) else outputs
-        message = (decode(run.error) or {}).get("message", "")
+        message = decode_error(run.error).get("message", "")
         if run.state == RunState.CANCELED:
             raise RunCanceled(f"Run {run.id} was canceled: {message}")
         raise RunFailed(run.id, run.failed_step_id, message)
@@ -106,7 +106,7 @@ async def _bound(entity: str, entity_id: str, timeout: Duration | None) -> Async
 
 
 def _error_of(task: Task) -> TreadleError:
-    message = (decode(task.error) or {}).get("message", "")
+    message = decode_error(task.error).get("message", "")
     match task.state:
         case TaskState.FAILED:
             return TaskFailed(task.id, task.error_code or "failed", message)

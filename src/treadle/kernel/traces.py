@@ -28,7 +28,7 @@ from treadle.model.records import Record
 from treadle.model.runs import Run
 from treadle.model.states import APPROVAL, EXTERNAL, FINAL_TASK_STATES
 from treadle.model.tasks import Task, Transition
-from treadle.model.values import arguments_text, decode, decode_object
+from treadle.model.values import arguments_text, decode, decode_error, decode_object
 
 T = TypeVar("T")
 K = TypeVar("K")
@@ -349,5 +349,5 @@ def _of_task(entry: TraceEntry, task: Task, transitions: Sequence[Transition], a
 def _message(error: str | None) -> str | None:
     if error is None:
         return None
-    details = decode_object(error)
+    details = decode_error(error)
     return str(details.get("message") or details.get("code") or "")[:300]

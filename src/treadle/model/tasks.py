@@ -17,7 +17,7 @@ import msgspec
 from treadle.model.errors import InvalidInput
 from treadle.model.names import DEFAULT_LIST, DEFAULT_NAMESPACE, HANDLER, Lane
 from treadle.model.states import Hold, TaskState
-from treadle.model.values import Json, decode, encode, number_of, shown, storable, text_of
+from treadle.model.values import Json, decode_or_error, encode, number_of, shown, storable, text_of
 
 
 class Claim(msgspec.Struct, frozen=True, gc=False):
@@ -199,12 +199,12 @@ class LogLine(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def source(self) -> str:
         """The author: the `handler` (or the flow), or the `framework`."""
-        return FRAMEWORK if self.details is not None and SOURCE in decode(self.details) else "handler"
+        return FRAMEWORK if self.details is not None and SOURCE in decode_or_error(self.details) else "handler"
 
     @property
     def public_details(self) -> dict[str, Json]:
         """The details of the line, without the internal ones."""
-        return {name: value for name, value in (decode(self.details) or {}).items() if name != SOURCE}
+        return {name: value for name, value in decode_or_error(self.details).items() if name != SOURCE}
 
 
 SOURCE, FRAMEWORK = "_source", "framework"

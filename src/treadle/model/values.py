@@ -287,7 +287,19 @@ def decode(text: str | None) -> Json:
     try:
         return None if text is None else _decode(text) if len(text) < _LARGE else _decode_large(text)
     except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
+        if text is not None and text.startswith(SEALED_MARK):
+            raise foreign_value(text) from None
         raise UnreadableValue(f"A stored value cannot be read: {error}. It is damaged.") from None
+
+
+SEALED_MARK = "@code:"
+"""The start of a text that a codec has encoded; the codec's name and a colon follow."""
+
+
+def foreign_value(text: str) -> UnreadableValue:
+    """Return the error for a text that was encoded with a codec that this process does not have."""
+    name = text.removeprefix(SEALED_MARK).partition(":")[0]
+    return UnreadableValue(f"A value was stored with the codec {name!r}; give the engine that codec to read it.")
 
 
 UNREADABLE_MARK = "@unreadable"
@@ -311,6 +323,25 @@ def decode_object(text: str | None) -> dict[str, Json]:
     if not isinstance(decoded, dict):
         raise UnreadableValue(f"A stored value cannot be read: it is {text[:40] if text else text}, not an object. It is damaged.")
     return decoded
+
+
+def decode_or_error(text: str | None) -> dict[str, Json]:
+    """Decode the JSON text of an object; {} for None. A text that cannot be read is replaced by an error that states the reason."""
+    try:
+        return decode_object(text)
+    except UnreadableValue as error:
+        return {"code": error.code, "message": str(error)}
+
+
+def decode_error(text: str | None) -> dict[str, Json]:
+    """Decode a stored error as `decode_or_error` does; its code and message are text."""
+    error = decode_or_error(text)
+    if all(isinstance(error.get(name), str | None) for name in ("code", "message")):
+        return error
+    return {
+        "code": UnreadableValue.code,
+        "message": "A stored error cannot be read: its code or message is not text. It is damaged.",
+    }
 
 
 def decode_shown(text: str | None, reader: Callable[[str], Json] = decode_object) -> Json:

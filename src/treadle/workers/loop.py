@@ -11,6 +11,7 @@ from contextlib import suppress
 
 from treadle.kernel.external.service import ExternalJobs
 from treadle.kernel.queue.why import serves, shown_server_state
+from treadle.kernel.store.committer import claim_tasks
 from treadle.kernel.store.lookups import every_task
 from treadle.kernel.store.ports import LATER
 from treadle.kernel.store.process import failpoint
@@ -311,7 +312,7 @@ class Claimer:
 
     async def _claim(self, lane_ids: list[int], limit: int) -> list[Task]:
         observe = self._telemetry.observe
-        call = self._store.tasks.claim(lane_ids, self._resources.owner_id, self._options.lease_for, limit)
+        call = claim_tasks(self._store, lane_ids, self._resources.owner_id, self._options.lease_for, limit)
         if observe is None:
             return await call
         tasks = await timed(observe, self._clock, "claim", call, len)
@@ -415,8 +416,6 @@ class Worker:
         started: set[Attempt] = set()
         while await self._claimer.claim(self._start):
             started |= set(self._all()) - before
-        if started:
-            await asyncio.wait([attempt.runner for attempt in started if attempt.runner is not None])
         while not started.isdisjoint(self._all()):  # until the store has answered for all of them
             self._signal.clear()
             await self._signal.wait()

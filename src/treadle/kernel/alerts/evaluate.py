@@ -38,7 +38,7 @@ from treadle.model.records import Record
 from treadle.model.states import ALERT, TaskState
 from treadle.model.stored import write
 from treadle.model.tasks import NewTask, Task
-from treadle.model.values import decode, decode_object, encode
+from treadle.model.values import decode, decode_error, encode
 
 OVERLAP_FOR = 10_000
 """An evaluation also finds runs that ended this long before the last one: their commits may have taken as long."""
@@ -139,7 +139,7 @@ class AlertEvaluator(Turns[Alerts]):
             for run in page:
                 if body.workflow is not None and not handles((body.workflow,), run.workflow):
                     continue
-                code = str(decode_object(run.error).get("code") or "failed") if run.error else "failed"
+                code = str(decode_error(run.error).get("code") or "failed") if run.error else "failed"
                 if body.when == RUN_FAILED or code == BUDGET_CODE:
                     counts[run.workflow, code] += 1
                     last.setdefault((run.workflow, code), run)
@@ -239,7 +239,7 @@ Causes = dict[str, FoundCause]
 
 
 def _of_runs(name: str, code: str, last: FailedRun, count: int, more: bool) -> FoundCause:
-    message = str(decode_object(last.error).get("message") or "") if last.error else ""
+    message = str(decode_error(last.error).get("message") or "") if last.error else ""
     what = f"1 run of {name} failed" if count == 1 and not more else f"{count}{' or more' * more} runs of {name} failed"
     remedy = f"`treadle runs show {last.id}` shows the last one; `treadle runs retry {last.id}` retries it"
     return FoundCause(f"{what} ({code}): {message[:300]}".rstrip(": "), remedy, count)

@@ -49,7 +49,7 @@ from treadle.model.states import ALERT as ALERT_MACHINE
 from treadle.model.states import ALERT_RULE as MACHINE
 from treadle.model.stored import write
 from treadle.model.tasks import LIVE_SERVER_STATES, NewTask, Task
-from treadle.model.values import Json, decode, decode_object, encode, shown
+from treadle.model.values import Json, decode, decode_error, encode, shown
 
 LISTED = 50
 """Maximum number of alerts that one message lists."""
@@ -213,7 +213,7 @@ def _delivery(task_id: str, task: Task | None) -> AlertDelivery:
 
 
 def _error(task: Task) -> str | None:
-    return str(decode_object(task.error).get("message") or "") if task.error else None
+    return str(decode_error(task.error).get("message") or "") if task.error else None
 
 
 def resolution(record: Record, body: AlertBody | None, actor: str | None = None) -> ChangeRecord:

@@ -22,7 +22,7 @@ from treadle.model.records import UNREADABLE, Record
 from treadle.model.runs import Run
 from treadle.model.stored import read
 from treadle.model.tasks import Task
-from treadle.model.values import decode
+from treadle.model.values import decode_error
 
 
 class ExternalJobReads(Service):
@@ -78,7 +78,7 @@ class ExternalJobReads(Service):
         text += f" ({record.progress_hint})" if record.progress_hint else ""
         text += f"; next poll {'now' if task.wake_at is None else f'at {as_text(task.wake_at)}'}, {record.polls} poll(s) so far"
         if task.error:
-            text += f"; polls back off: {(decode(task.error) or {}).get('message', '')}"
+            text += f"; polls back off: {decode_error(task.error).get('message', '')}"
         elif record.raised_in_row:
             text += f"; the last {record.raised_in_row} raised: {record.last_error}"
         if is_polled(task, await self._store.servers.list_all(self._namespace), await self._store.now()):

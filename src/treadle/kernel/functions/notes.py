@@ -19,14 +19,14 @@ from treadle.model.names import FUNCTION
 from treadle.model.runs import RANKS, Doing
 from treadle.model.stored import StoredRow, convert, plain
 from treadle.model.tasks import Task
-from treadle.model.values import Json, decode, decode_object, encode
+from treadle.model.values import Json, decode_object, decode_or_error, encode
 
 _STEPS, _CLAIM = "_steps", "_claim"
 
 
 def note_steps(progress: str | None, claim_version: int, steps: Sequence[Recorded]) -> str:
     """The progress of a task, with the steps that its function executes; null if there is neither."""
-    note: dict[str, Any] = without_steps(decode(progress)) or {}
+    note: dict[str, Any] = without_steps(decode_or_error(progress) or None) or {}
     if steps:
         note |= {_STEPS: [plain(step) for step in steps], _CLAIM: claim_version}
     return encode(note or None)
@@ -36,7 +36,7 @@ def read_steps(task: Task) -> list[Recorded]:
     """The steps that the function of this task executes now."""
     if task.kind != FUNCTION or task.owner_id is None or task.progress is None:
         return []
-    note: dict[str, Any] = decode(task.progress) or {}
+    note: dict[str, Any] = decode_or_error(task.progress)
     if note.get(_CLAIM) != task.claim_version:
         return []
     return [convert(Recorded, step) for step in note.get(_STEPS, ())]

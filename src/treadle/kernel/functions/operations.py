@@ -52,7 +52,7 @@ from treadle.model.ids import Ref, derived_id
 from treadle.model.runs import Run
 from treadle.model.states import RUN, SHOWN_LIVE_STATES, RunState, TaskState
 from treadle.model.tasks import NewTask, Task
-from treadle.model.values import Json, decode, encode
+from treadle.model.values import Json, decode_error, encode
 
 _HELD_LIMIT = 1000
 _CANCELED_LIMIT = 10_000
@@ -201,7 +201,7 @@ class FunctionRuns(Service):
         if run.state != RunState.FAILED:
             raise IllegalTransition("run", run.id, run.state, "retry", RUN.possible(run.state))
         recorded = await self.functions.recorded(run.id)
-        blamed = [chosen] if chosen else (decode(run.error) or {}).get("step_ids") or [run.failed_step_id]
+        blamed = [chosen] if chosen else decode_error(run.error).get("step_ids") or [run.failed_step_id]
         failed = [step for step in recorded if step.id in blamed]
         if chosen and not failed:
             raise not_found("step", chosen)

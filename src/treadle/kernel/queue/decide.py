@@ -36,7 +36,7 @@ from treadle.model.retry import NO_RETRY, Backoff, RetryPolicy
 from treadle.model.states import TASK, Hold, TaskState
 from treadle.model.stored import read
 from treadle.model.tasks import Task
-from treadle.model.values import TEXT_LIMIT, Json, decode, decode_object, encode, storable
+from treadle.model.values import TEXT_LIMIT, Json, decode, decode_error, decode_object, encode, storable
 
 TAKEOVER_LIMIT = 5
 """Consecutive lease expiries after which a handler's task becomes a dead letter instead of being tried again."""
@@ -275,7 +275,7 @@ def poll_backoff(task: Task, takeover_limit: int = TAKEOVER_LIMIT) -> Polled | N
     Each lost worker from the limit on delays the next poll once (D72).
     """
     lost = task.takeovers
-    if task.state != TaskState.AWAITING_EXTERNAL or lost < takeover_limit or (decode(task.error) or {}).get("takeovers") == lost:
+    if task.state != TaskState.AWAITING_EXTERNAL or lost < takeover_limit or decode_error(task.error).get("takeovers") == lost:
         return None
     delay = _POLL_BACKOFF.delay_for(lost - takeover_limit)
     message = f"{lost} workers in a row were lost while they polled this job: the poll may be killing or hanging them."

@@ -19,7 +19,7 @@ from treadle.model.names import ADVANCE, ALERT, CANCEL, ENGINE_LIST, PRUNE, RUN_
 from treadle.model.runs import Run, deadline_task_id
 from treadle.model.states import Hold
 from treadle.model.tasks import NewTask, Task
-from treadle.model.values import decode, decode_object, encode
+from treadle.model.values import decode_object, decode_or_error, encode
 
 EXCEEDED = "deadline_exceeded"
 """The error code of a run that its deadline ended."""
@@ -165,5 +165,5 @@ async def find_pause(store: Store, task: Task) -> str | None:
     last = next(
         (transition for transition in reversed(await store.log.list_transitions(task.id)) if transition.transition == "pause"), None
     )
-    reason = (decode(last.data) or {}).get("reason") if last is not None else None
+    reason = decode_or_error(last.data).get("reason") if last is not None else None
     return f": {reason}" if reason else None

@@ -19,7 +19,7 @@ from treadle.model.names import DEFAULT_LIST, ENGINE_LIST, FUNCTION, HANDLER, PL
 from treadle.model.states import Hold, TaskState
 from treadle.model.stored import Stored, read
 from treadle.model.tasks import LIVE_SERVER_STATES, LOST_AFTER, Server, Task, evidence_text
-from treadle.model.values import decode, decode_shown
+from treadle.model.values import decode_error, decode_or_error, decode_shown
 
 CODE = "interpreter_held"
 SHOWN_FOR = 3_600_000
@@ -159,7 +159,7 @@ def why(task: Task, servers: Sequence[Server], now: int, context: WaitContext | 
 
 
 def _why_finished(task: Task) -> Reason:
-    error = decode(task.error) or {}
+    error = decode_error(task.error)
     tail = f": {error.get('message', '')}" if error else ""
     remedy = ""
     if task.state == TaskState.FAILED and task.run_id is not None:
@@ -198,7 +198,7 @@ def _why_running(task: Task, servers: Sequence[Server], now: int) -> Reason:
             evidence = evidence_text(owner.evidence)
             return Reason("owner_lost", f"{doing} on {place}, which is dead ({evidence}); a worker takes it over now")
         return Reason("owner_lost", f"{doing} on {place}, which has missed its heartbeats; taken over when its {lease} ends")
-    reported = decode(task.progress) or {}
+    reported = decode_or_error(task.progress)
     progress = f", {reported['message']}" if reported.get("message") else ""
     hold = find_hold(owner, now)
     held = "" if hold is None else f"; {hold.message}"
@@ -213,7 +213,7 @@ def _why_waiting(task: Task, now: int) -> Reason:
     if task.state == TaskState.AWAITING_APPROVAL:
         return Reason("approval", f"waits for an approval until {at}{due}")
     if task.kind == FUNCTION and task.error:
-        message = (decode(task.error) or {}).get("message", "")
+        message = decode_error(task.error).get("message", "")
         adopt = f"`treadle functions adopt {task.run_id} --version N` continues it with a version that matches"
         return Reason(
             "nondeterministic",
@@ -226,6 +226,6 @@ def _why_waiting(task: Task, now: int) -> Reason:
         check = f"; next check at {timed}{due}" if timed else ""
         return Reason("suspended", f"suspended; `treadle why {task.run_id}` reports the reason{check}")
     if task.failures and task.error:
-        message = (decode(task.error) or {}).get("message", "")
+        message = decode_error(task.error).get("message", "")
         return Reason("backoff", f"failed {task.failures} time(s), next attempt at {at}{due}: {message}")
     return Reason("delayed", f"not due before {at}{due}")

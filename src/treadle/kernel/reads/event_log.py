@@ -20,7 +20,7 @@ from treadle.kernel.store.queries import TransitionEvent
 from treadle.model.access import Access, Scope
 from treadle.model.errors import InvalidInput
 from treadle.model.tasks import Transition
-from treadle.model.values import decode
+from treadle.model.values import decode_or_error
 
 SCAN_LIMIT = 10_000
 """Limit on the transitions that one page scans."""
@@ -99,4 +99,4 @@ def _page(transitions: list[Transition], next_after: int, resume_after: int, *, 
 
 def event_record(transition: Transition) -> api.Event:
     """The public record of a row of the log."""
-    return record_of(api.Event, transition, data=decode(transition.data))
+    return record_of(api.Event, transition, data=decode_or_error(transition.data) or None)

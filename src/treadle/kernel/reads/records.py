@@ -7,7 +7,7 @@ from treadle.api.wire import record_of
 from treadle.kernel.queue.why import Reason
 from treadle.model.runs import Run
 from treadle.model.tasks import Task, Transition
-from treadle.model.values import decode
+from treadle.model.values import decode_or_error
 
 
 def why_task(task: Task, reason: Reason) -> Why:
@@ -22,4 +22,4 @@ def why_run(run: Run, reason: Reason) -> Why:
 
 def transition_record(transition: Transition) -> TransitionRecord:
     """A row of the log."""
-    return record_of(TransitionRecord, transition, data=decode(transition.data))
+    return record_of(TransitionRecord, transition, data=decode_or_error(transition.data) or None)

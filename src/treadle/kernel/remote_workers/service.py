@@ -22,6 +22,7 @@ from treadle.kernel.queue.decide import TaskDecision, decide, failure, refusal, 
 from treadle.kernel.remote_workers.claim_waiters import ClaimWaiters
 from treadle.kernel.remote_workers.decide import check_list, check_names, claim_of, claimed, lease_of, wants_of
 from treadle.kernel.remote_workers.held_work import HeldWork, Presence
+from treadle.kernel.store.committer import claim_tasks
 from treadle.kernel.store.lookups import every_task
 from treadle.kernel.store.queries import Renewal, TaskFilter
 from treadle.kernel.store.units import Park, Verdict
@@ -211,7 +212,7 @@ class RemoteWorkers(HeldWork):
         observe = self._telemetry.observe
 
         def claim(count: int) -> Awaitable[list[Task]]:
-            call = self._store.tasks.claim(lane_ids, worker_id, lease_for, count)
+            call = claim_tasks(self._store, lane_ids, worker_id, lease_for, count)
             return call if observe is None else timed(observe, self._clock, "claim", call, len)
 
         tasks = await take(claim, self._process_due, limit)

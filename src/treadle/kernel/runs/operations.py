@@ -74,7 +74,7 @@ from treadle.model.states import RUN, RunState
 from treadle.model.tags import decode_tags
 from treadle.model.tasks import Task as StoredTask
 from treadle.model.usage import total
-from treadle.model.values import Json, decode, unreadable_json
+from treadle.model.values import Json, decode_error, unreadable_json
 
 StartRun = Callable[..., Awaitable[StartedRun]]
 
@@ -118,7 +118,7 @@ class RunOperations(Service, RunsApi):
             record_of(
                 kind,
                 run,
-                error=decode(run.error),
+                error=decode_error(run.error) or None,
                 activity=activities.get(run.id),
                 took_for=times.get(run.id),
                 tags=decode_tags(tags.get(run.id, {})),
@@ -337,7 +337,7 @@ class RunOperations(Service, RunsApi):
             finished=run.finished,
             ended_as=run.id,
             outputs=outputs,
-            error=decode(run.error) if run.state in (RunState.FAILED, RunState.CANCELED) else None,
+            error=decode_error(run.error) if run.state in (RunState.FAILED, RunState.CANCELED) else None,
             failed_step_id=run.failed_step_id,
             why=reason.text,
         )

@@ -27,7 +27,7 @@ from treadle.model.runs import RANKS, STOPPED_AT_LIMIT, Doing, Run, Step, depth_
 from treadle.model.states import SHOWN_LIVE_STATES, Hold, RunState, StepState, TaskState
 from treadle.model.tasks import LogLine, Server, Task, Transition
 from treadle.model.usage import Budget, Usage
-from treadle.model.values import decode
+from treadle.model.values import decode_error
 
 _STATES = tuple(state.value for state in RunState)
 _KINDS = ("workflow", "function")
@@ -365,7 +365,7 @@ def why_run(
 ) -> Reason:
     """The reason in one line, from the run's live tasks, the paths of their steps, and a task that failed to advance it. Pure."""
     contexts = context or {}
-    error = decode(run.error) or {}
+    error = decode_error(run.error)
     message = error.get("message", "")
     match run.state:
         case RunState.COMPLETED:
@@ -378,7 +378,7 @@ def why_run(
         case RunState.PAUSED:
             return Reason("paused", f"paused; resume it with `treadle runs resume {run.id}`")
     if broken is not None:
-        problem = (decode(broken.error) or {}).get("message", "")
+        problem = decode_error(broken.error).get("message", "")
         again = f"try again with `treadle runs resume {run.id}`"
         return Reason("not_advanced", f"the results of its steps are stored but could not be processed: {problem}; {again}")
     if not tasks:

@@ -77,7 +77,7 @@ from treadle.model.runs import Flow, Run
 from treadle.model.states import RUN, SHOWN_LIVE_STATES, RunState, TaskState
 from treadle.model.tags import Tags, check_tags
 from treadle.model.tasks import NewTask, Preclaimed
-from treadle.model.values import Json, decode, encode
+from treadle.model.values import Json, decode_error, encode
 
 INPUTS_LIMIT = 64 * 1024 * 1024
 """Limit on the characters of JSON in inputs and results."""
@@ -254,7 +254,7 @@ class Runs(RunRepairs):
     async def status(self, run_id: Ref) -> ExecutionResult:
         """The current state of the run for its driver; does not wait."""
         run = await self.get_run(run_id)
-        error = decode(run.error) or {}
+        error = decode_error(run.error)
         return ExecutionResult(
             status=await self._status(run),
             workflow_id=run.id,

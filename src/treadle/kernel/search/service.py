@@ -21,7 +21,7 @@ from treadle.model.errors import TreadleError
 from treadle.model.ids import Ref, id_time, parse_id, uuid7
 from treadle.model.runs import Run
 from treadle.model.tasks import Task
-from treadle.model.values import Json, decode
+from treadle.model.values import Json, decode_error
 
 ROWS_LIMIT = 5_000
 VALUES_LIMIT = 1_000
@@ -257,7 +257,7 @@ def _subject(record: Run | Task, wants_error: bool, doing: str | None = None, **
     else:
         facts = {"state": str(record.shown_state), "name": record.name, "run": record.run_id}
     facts |= {"kind": record.kind, "list": record.task_list, "id": record.id, "root": record.root_id}
-    error = error_text(decode(record.error)) if wants_error and record.error else None
+    error = error_text(decode_error(record.error)) if wants_error and record.error else None
     return Subject(facts, record.created_at, record.finished_at, error, **more)
 
 

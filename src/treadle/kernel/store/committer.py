@@ -21,13 +21,13 @@ import msgspec
 from treadle.kernel.store.ports import LATER, STREAM, Store
 from treadle.kernel.store.process import failpoint
 from treadle.kernel.store.records import PutOutcome
-from treadle.kernel.store.units import DONE, DOUBTFUL_TRANSITIONS, Answer, Finish, Park, Revive, Row, Seen, Unit, Verdict
+from treadle.kernel.store.units import DONE, DOUBTFUL_TRANSITIONS, Answer, Finish, Park, Revive, Row, Seen, Unit, Verdict, returned
 from treadle.kernel.telemetry.events import Emit, LoopError, StoreBack, StoreTrouble, log_event
 from treadle.kernel.telemetry.observer import TasksStored, telemetry_of, timed
 from treadle.model.clock import Clock
 from treadle.model.errors import Contended, IllegalTransition, StoreError, StoreOverloaded, StoreTimeout, StoreUnavailable
 from treadle.model.retry import STORE_BACKOFF
-from treadle.model.tasks import Claim, NewTask
+from treadle.model.tasks import Claim, NewTask, Task
 
 BATCH_ROWS = 1000
 """Limit on the rows (settlements and new tasks) of one commit, unless a single unit has more."""
@@ -473,6 +473,18 @@ async def uninterrupted(call: Awaitable[T], undo: Callable[[T], Coroutine[Any, A
             raise
         await asyncio.wait({asyncio.create_task(_finish(calling, undo))}, timeout=WITHIN)
         raise
+
+
+async def claim_tasks(store: Store, lane_ids: Sequence[int], owner_id: str, lease_for: int, limit: int) -> list[Task]:
+    """Claim tasks with `TaskStore.claim`; they are released if the caller is canceled before it receives them."""
+
+    async def release(tasks: list[Task]) -> None:
+        units = [Unit(task.claim, returned(task, "the caller that claimed it was canceled")) for task in tasks]
+        if units:
+            await store.commit(units)
+            await store.notify(sorted({task.lane_id for task in tasks}))
+
+    return await uninterrupted(store.tasks.claim(lane_ids, owner_id, lease_for, limit), release)
 
 
 async def _finish(calling: asyncio.Future[T], undo: Callable[[T], Coroutine[Any, Any, None]] | None) -> None:

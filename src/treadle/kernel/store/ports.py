@@ -76,7 +76,7 @@ class TaskStore(Protocol):
         ready, or that other callers were taking them. No two callers receive the same (task, version). A task with a
         `wake_at`, an owner or a hold is never taken, nor is a task of a paused lane; a lane with a rate yields at most as
         many tasks as it has tokens (`next_token_for`). `claimed_at`, `heartbeat_at` and `progress_at` become now, and
-        `wake_at` the end of the lease. A claim writes no row to the log. The engine releases the tasks of a caller that is
+        `wake_at` the end of the lease. A claim writes no row to the log. `claim_tasks` releases those of a caller that is
         canceled during the call.
         """
 

@@ -7,8 +7,8 @@ there. Names, keys, error codes, fingerprints, actors, trace ids, instants and c
 searches by them. Texts that were stored before there was a codec are read unchanged.
 
 `SEALED` and `OPENED` name the texts of each record, wherever in the arguments and results of a port it is. A text that this process
-cannot open (another codec, or none) is replaced by an error that states this; nothing is lost. So is a damaged text for display
-(an error, progress, data of a transition, details of a log line): only that text is unreadable then.
+cannot open (another codec) is replaced by an error that states this; nothing is lost. Without a codec nothing is wrapped: `decode`
+refuses a sealed text with such an error, and log messages are shown as they are stored.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import wraps
 from inspect import isawaitable
-from typing import Any, TypeVar, cast
+from typing import Any
 
 from msgspec.structs import replace
 
-from treadle.kernel.store.committer import uninterrupted
-from treadle.kernel.store.ports import Store
+from treadle.kernel.store.operator_ports import ServerStore
+from treadle.kernel.store.ports import DeadLetterStore, LogStore, RecordStore, RunStore, Store, StreamStore, TaskStore, TraceStore
 from treadle.kernel.store.queries import FailedRun, History, OpenWork, Renewal, TransitionEvent
 from treadle.kernel.store.records import (
     AppendStream,
@@ -53,39 +53,34 @@ from treadle.kernel.store.units import (
     Revive,
     RunTransition,
     Unit,
-    returned,
 )
-from treadle.kernel.store.value_store import PLAIN, Codec, ValueStore, seal
+from treadle.kernel.store.value_store import Codec, ValueStore, seal
 from treadle.model.errors import UnreadableValue
 from treadle.model.records import EffectOutcome, Message, Record, RecordItem, StreamChunk
 from treadle.model.runs import Run
 from treadle.model.tasks import LogLine, Task, Transition
-from treadle.model.values import decode_object, encode
-
-S = TypeVar("S")
+from treadle.model.values import SEALED_MARK, encode
 
 
 def sealed_store(store: Store, codec: Codec | None) -> Store:
-    """Wrap the store with the codec; without a codec it seals nothing, but still reports texts that it cannot open."""
-    return cast("Store", SealedStore(store, codec))
+    """Return the store behind the codec; without a codec, the store itself."""
+    return store if codec is None else SealedStore(store, codec)
 
 
 class Texts:
     """Seals and opens the texts of records."""
 
-    def __init__(self, store: Store, codec: Codec | None) -> None:
+    def __init__(self, store: Store, codec: Codec) -> None:
         self._codec = codec
         self._value_store = ValueStore(store, codec)
 
     def seal(self, text: str) -> str:
-        """Return the sealed text, with a codec."""
-        return text if self._codec is None or text.startswith("@code:") else seal(text, self._codec)
+        """Return the sealed text; one that is sealed already stays as it is."""
+        return text if text.startswith(SEALED_MARK) else seal(text, self._codec)
 
     def seal_message(self, text: str) -> str:
-        """Seal a log message, which is not JSON: even without a codec, one that looks like a sealed text needs a mark."""
-        if self._codec is not None:
-            return seal(text, self._codec)
-        return f"{PLAIN}{text}" if text.startswith("@code:") else text
+        """Seal a log message, which is not JSON and may begin like a sealed text."""
+        return seal(text, self._codec)
 
     def seal_items(self, items: tuple[tuple[str, str | None], ...]) -> tuple[tuple[str, str | None], ...]:
         """Seal the values of items."""
@@ -120,7 +115,7 @@ class Texts:
         try:
             return self._value_store.plain(text)
         except UnreadableValue as error:
-            return _as_error(error)
+            return encode({"code": error.code, "message": str(error)})
 
     def open_message(self, text: str) -> str:
         """Return the plain message of a log line."""
@@ -135,21 +130,6 @@ class Texts:
             return self._value_store.plain(text)
         except UnreadableValue:
             return text
-
-    def open_object(self, text: str, texts: tuple[str, ...] = ()) -> str:
-        """Return the plain text of a JSON object, or an error in its place if it cannot be opened or is damaged."""
-        opened = self.open(text)
-        try:
-            fields = decode_object(opened)
-        except UnreadableValue as error:
-            return _as_error(error)
-        if any(not isinstance(fields.get(name), str | None) for name in texts):
-            return _as_error(UnreadableValue("A stored error cannot be read: its code or message is not text. It is damaged."))
-        return opened
-
-    def open_error(self, text: str) -> str:
-        """Return the plain text of an error, whose code and message are text."""
-        return self.open_object(text, ("code", "message"))
 
 
 Fields = Mapping[str, Callable[[Texts, Any], Any]]
@@ -183,14 +163,14 @@ WITHOUT_TEXTS = frozenset(
 """Settlements and rows without texts, or with values that the `ValueStore` sealed."""
 
 OPENED: dict[type, Fields] = {
-    Task: {"error": Texts.open_error, "progress": Texts.open_object, "checkpoint": Texts.open_checkpoint},
-    Run: {"error": Texts.open_error},
-    FailedRun: {"error": Texts.open_error},
-    Transition: {"data": Texts.open_object},
+    Task: {"error": Texts.open, "progress": Texts.open, "checkpoint": Texts.open_checkpoint},
+    Run: {"error": Texts.open},
+    FailedRun: {"error": Texts.open},
+    Transition: {"data": Texts.open},
     TransitionEvent: {"transition": Texts.opened},
     History: {"transitions": Texts.opened},
     OpenWork: {"task": Texts.opened},
-    LogLine: {"message": Texts.open_message, "details": Texts.open_object},
+    LogLine: {"message": Texts.open_message, "details": Texts.open},
     Record: {"body": Texts.open},
     RecordItem: {"value": Texts.open},
     Message: {"body": Texts.open},
@@ -236,34 +216,29 @@ class SealedPort:
 class SealedStore:
     """A store whose ports seal and open texts; everything else is that of the store."""
 
-    def __init__(self, store: Store, codec: Codec | None) -> None:
+    def __init__(self, store: Store, codec: Codec) -> None:
         self._inner = store
-        self._codec = codec
-        self._texts = Texts(store, codec)
-        for name in ("tasks", "dead_letters", "runs", "records", "log", "servers", "traces", "streams"):
-            setattr(self, name, SealedPort(getattr(store, name), self._texts))
-        vars(self.tasks)["claim"] = self._claim
-        vars(self.servers)["lease_connection"] = lambda: SealedPort(store.servers.lease_connection(), self._texts)
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._inner, name)
-
-    async def _claim(self, *arguments: Any, **options: Any) -> list[Task]:
-        """Claim tasks, opened; they are released if the caller is canceled before it receives them."""
-        tasks: list[Task] = await uninterrupted(self._inner.tasks.claim(*arguments, **options), self._release)
-        return [self._texts.opened(task) for task in tasks]
-
-    async def _release(self, tasks: list[Task]) -> None:
-        parks = [(task, returned(task, "the caller that claimed it was canceled")) for task in tasks]
-        units = [Unit(task.claim, replace(park, data=park.data and self._texts.seal(park.data))) for task, park in parks]
-        if units:
-            await self._inner.commit(units)
-            await self._inner.notify(sorted({task.lane_id for task in tasks}))
+        self._texts = texts = Texts(store, codec)
+        self.url, self.parallel_commits = store.url, store.parallel_commits
+        self.tasks: TaskStore = _sealed_port(store.tasks, texts)
+        self.dead_letters: DeadLetterStore = _sealed_port(store.dead_letters, texts)
+        self.runs: RunStore = _sealed_port(store.runs, texts)
+        self.records: RecordStore = _sealed_port(store.records, texts)
+        self.log: LogStore = _sealed_port(store.log, texts)
+        self.servers: ServerStore = _sealed_port(store.servers, texts)
+        self.traces: TraceStore = _sealed_port(store.traces, texts)
+        self.streams: StreamStore = _sealed_port(store.streams, texts)
+        self.search, self.operators, self.usage = store.search, store.operators, store.usage
+        self.retention, self.namespaces, self.health = store.retention, store.namespaces, store.health
+        self.open, self.close, self.migrate_to = store.open, store.close, store.migrate_to
+        self.now, self.subscribe, self.notify = store.now, store.subscribe, store.notify
+        vars(self.servers)["lease_connection"] = lambda: SealedPort(store.servers.lease_connection(), texts)
 
     async def commit(self, units: Sequence[Unit]) -> list[Answer]:
         """Commit the units, sealed."""
-        return await self._inner.commit(units if self._codec is None else [self._texts.sealed_unit(unit) for unit in units])
+        return await self._inner.commit([self._texts.sealed_unit(unit) for unit in units])
 
 
-def _as_error(error: UnreadableValue) -> str:
-    return encode({"code": error.code, "message": str(error)})
+def _sealed_port(port: object, texts: Texts) -> Any:
+    """Return the port behind the codec; it has the methods of the port."""
+    return SealedPort(port, texts)

@@ -18,13 +18,21 @@ from treadle.kernel.store.ports import Store
 from treadle.kernel.store.units import Finish, PutBlob
 from treadle.model.errors import TreadleError, UnreadableValue
 from treadle.model.tasks import Task
-from treadle.model.values import MEASURED, PAYLOAD_LIMIT, BlobRef, Json, decode, decode_object, encode, unreadable_json
+from treadle.model.values import (
+    MEASURED,
+    PAYLOAD_LIMIT,
+    SEALED_MARK,
+    BlobRef,
+    Json,
+    decode,
+    decode_object,
+    encode,
+    foreign_value,
+    unreadable_json,
+)
 
 BIG = 8 * 1024
 """The length of JSON text above which an attribute's value is stored once, apart from the row."""
-
-PLAIN = "@code::"
-"""The prefix of a text that is not JSON and begins like a sealed one: no codec has an empty name."""
 
 _CACHE_LIMIT = 64 * 1024 * 1024
 _quick = msgspec.json.Encoder().encode
@@ -58,7 +66,7 @@ class Folded(NamedTuple):
 
 def seal(text: str, codec: Codec) -> str:
     """Return the text encoded with the codec."""
-    return f"@code:{codec.name}:{codec.encode(text)}"
+    return f"{SEALED_MARK}{codec.name}:{codec.encode(text)}"
 
 
 class ValueStore:
@@ -213,20 +221,17 @@ class ValueStore:
 
     def is_foreign(self, text: str) -> bool:
         """Return whether the text was encoded by a codec that this process does not have."""
-        name = text[6:].partition(":")[0] if text.startswith("@code:") and not text.startswith(PLAIN) else None
-        return name is not None and (self._codec is None or self._codec.name != name)
+        return text.startswith(SEALED_MARK) and (self._codec is None or not text.startswith(f"{SEALED_MARK}{self._codec.name}:"))
 
     def plain(self, text: str) -> str:
         """Return the decoded text."""
-        if not text.startswith("@code:"):
+        if not text.startswith(SEALED_MARK):
             return text
-        if text.startswith(PLAIN):
-            return text[len(PLAIN) :]
-        name, _, stored = text[6:].partition(":")
         if self._codec is None or self.is_foreign(text):
-            raise UnreadableValue(f"A value was stored with the codec {name!r}; give the engine that codec to read it.")
+            raise foreign_value(text)
+        name = self._codec.name
         try:
-            return self._codec.decode(stored)
+            return self._codec.decode(text[len(SEALED_MARK) + len(name) + 1 :])
         except Exception as error:
             raise UnreadableValue(f"The codec {name!r} cannot read a stored value: {error}") from error
 

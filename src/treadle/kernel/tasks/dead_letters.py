@@ -40,7 +40,7 @@ from treadle.model.access import OPEN, Access
 from treadle.model.errors import Contended, IllegalTransition, InvalidInput, NotFound, Refused, TaskNotFound, UnreadableValue
 from treadle.model.ids import Ref
 from treadle.model.states import TASK, TaskState
-from treadle.model.values import Json, decode
+from treadle.model.values import Json, decode_error
 
 PASSED_OVER = (Contended, IllegalTransition, InvalidInput, NotFound, Refused, UnreadableValue, ValueLost)
 """Errors of one dead letter or its run, which do not stop a bulk operation."""
@@ -112,7 +112,9 @@ class DeadLetters(Service, DeadLettersApi):
         errors = {
             task.id: task.error for task in await self._store.tasks.find_many([group.last_id for group in groups], ended=True)
         }
-        return DeadLetterGroups([record_of(DeadLetterGroup, group, error=decode(errors.get(group.last_id))) for group in groups])
+        return DeadLetterGroups(
+            [record_of(DeadLetterGroup, group, error=decode_error(errors.get(group.last_id)) or None) for group in groups]
+        )
 
     async def get(self, task_id: str, *, access: Access = OPEN) -> DeadLetterDetail:
         task = await self._records.find(task_id, access)

@@ -18,7 +18,7 @@ from treadle.model.access import Access
 from treadle.model.errors import TaskNotFound
 from treadle.model.states import Hold
 from treadle.model.tags import decode_tags
-from treadle.model.values import decode, decode_shown
+from treadle.model.values import decode, decode_error, decode_or_error, decode_shown
 
 HOLDS = {
     Hold.OVER_LIMIT: "over_limit",
@@ -57,8 +57,8 @@ class TaskRecords(Service):
             holds=[word for bit, word in HOLDS.items() if task.hold & bit],
             root_id=task.root_id or None,
             policy=decode_shown(task.policy),
-            progress=without_steps(decode(task.progress)),
-            error=decode(task.error),
+            progress=without_steps(decode_or_error(task.progress) or None),
+            error=decode_error(task.error) or None,
             **more,
         )
 

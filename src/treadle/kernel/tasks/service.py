@@ -40,7 +40,7 @@ from treadle.model.errors import (
     TaskNotFound,
 )
 from treadle.model.names import HANDLER
-from treadle.model.values import Json, decode
+from treadle.model.values import Json, decode, decode_error
 
 if TYPE_CHECKING:
     from treadle.kernel.search.service import Search
@@ -201,7 +201,7 @@ class Tasks(Service, TasksApi):
             task,
             state=task.shown_state,
             result=decode(task.result),
-            error=decode(task.error),
+            error=decode_error(task.error) or None,
             why=(await self._reads.explain(task)).text,
         )
 
