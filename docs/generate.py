@@ -27,7 +27,7 @@ from docs.python_reference import with_python
 from docs.sql_features import with_sql_features
 
 import treadle
-from treadle.interfaces.cli.app import COMMANDS
+from treadle.interfaces.cli.app import COMMANDS, REPEATS
 from treadle.interfaces.cli.command import COMMON, leaves, make
 from treadle.interfaces.cli.messages import EXIT_CODES, exit_code_of
 from treadle.lang import RULES, compile_sources
@@ -480,6 +480,28 @@ def exits_page() -> str:
     return _page(parts)
 
 
+def repeats_page() -> str:
+    """The commands that continue or repeat work."""
+    rows = [[_capital(_cell(situation)), f"`treadle {command}`", _cell(effect)] for command, situation, effect in REPEATS]
+    return _page(
+        [
+            "# Resume, retry, fork, rerun, adopt",
+            _NOTE,
+            "Five words, each for one situation of a run. *Resume*, *retry* and *adopt* continue the same run; *fork* and *rerun* "
+            "start a new one, and the old one stays as it is. `treadle runs --help` prints the same table; "
+            "`treadle why ID` names the command that fits.",
+            _table(["situation", "command", "effect"], rows),
+            "The operations have the same names in HTTP (`POST /v1/runs/{run_id}/retry`), MCP (`run_retry`) and the dashboard. A "
+            "completed step is never repeated in its own run: its dependents have used its result. Before a fork, `--dry-run` lists "
+            "the calls that were made and would be made again, with their effects. With `--result`, the step has this result, and its "
+            "handler is not called. With `--replace`, the old run is held until the new one is stored, and then canceled, so that only "
+            "one of them goes on; a repeated call returns the same new run.",
+            "See [inspect and repair](../how-to/inspect-and-repair.md), [dead letters](../how-to/dead-letters.md) and "
+            "[changed code](../how-to/durable-functions.md).",
+        ]
+    )
+
+
 # --- HTTP ---
 
 
@@ -591,6 +613,7 @@ def _capital(text: str) -> str:
 PAGES: dict[str, Callable[[], str]] = {
     "docs/reference/commands.md": commands_page,
     "docs/reference/exit-codes.md": exits_page,
+    "docs/reference/repeats.md": repeats_page,
     "docs/reference/errors.md": errors_page,
     "docs/reference/http.md": http_page,
     "docs/reference/settings.md": settings_page,

@@ -100,6 +100,7 @@ READ_ONLY = frozenset(
         *(
             "dead_letter_groups",
             "list_desired",
+            "run_fork_preview",
             "run_logs",
             "run_outputs",
             "run_query",
@@ -115,7 +116,7 @@ DESTRUCTIVE = frozenset(
     {
         *("afl_manage_handlers", "afl_manage_runner", "alert_remove", "dead_letter_discard", "external_job_manage", "list_policy"),
         *(
-            "afl_redo_step",
+            "run_fork",
             "run_bulk",
             "schedule_delete",
             "store_keep",
@@ -131,7 +132,7 @@ REPEATED = frozenset(
     {
         *("afl_continue_step", "afl_fail_step", "afl_manage_handlers", "afl_manage_runner", "afl_resume_workflow", "alert_silence"),
         *("dead_letter_discard", "external_job_manage", "external_job_rebuild", "flow_publish", "function_adopt", "limit_set"),
-        *("objective_edit", "afl_redo_step"),
+        "objective_edit",
         *("list_manage", "list_policy", "schedule_edit", "schedule_manage", "store_keep", "task_cancel", "watcher_edit"),
         *("watcher_manage", "worker_start"),
     }

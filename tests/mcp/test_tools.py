@@ -164,7 +164,8 @@ async def test_a_step_is_continued_failed_and_retried_by_its_id():
         assert not (await call("afl_continue_step", step_id=step_id, result={"total": 5.5}))["changed"]
         ended = await call("run_outputs", run_id=run["run_id"], wait_for=50)
         assert (ended["state"], ended["outputs"]) == ("completed", {"total": 4.5})
-        assert not (await call("afl_redo_step", step_id=step_id, result={"total": 5.5}))["done"]
+        preview = await call("run_fork_preview", run_id=run["run_id"], step=step_id, with_result=True)
+        assert preview["calls"] == []
         assert (await call.refused("afl_continue_step", step_id=NOBODY))["code"] == "step_not_found"
         assert (await call.refused("afl_retry_step", step_id=step_id))["code"] == "illegal_transition"
 
@@ -486,6 +487,6 @@ async def test_the_debugging_tool_explains_a_failure_and_names_the_next_tools():
 
 def test_every_tool_is_called_here():
     others = {"test_catalog.py", "test_advice.py"}  # they only name tools
-    files = [*Path(__file__).parent.glob("test_*.py"), Path(__file__).parents[1] / "runs" / "test_redo.py"]
+    files = [*Path(__file__).parent.glob("test_*.py"), Path(__file__).parents[1] / "runs" / "test_fork_results.py"]
     source = "".join(each.read_text() for each in files if each.name not in others)
     assert [name for name in TOOLS if f'"{name}"' not in source] == []

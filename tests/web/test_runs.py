@@ -84,9 +84,9 @@ async def test_a_step_shows_its_attempts_and_a_run_is_forked_from_it(visit: Visi
     assert "r-1" in page
     assert "Fork from here" in page
     assert "Forked from Checkout.paid." in await visit.do(f"/runs/{run_id}/fork", step="Checkout.paid")
-    asked = await visit.page(f"/runs/{run_id}/steps/Checkout.paid?redo=1")
+    asked = await visit.page(f"/runs/{run_id}/steps/Checkout.paid?fork=1")
     assert "These calls have been made, and are made again" in asked
-    assert "Redone from Checkout.paid." in await visit.do(f"/runs/{run_id}/redo", step="Checkout.paid", result="")
+    assert "Forked from" in await visit.do(f"/runs/{run_id}/fork", step="Checkout.paid", result="", replace="1")
 
 
 def test_bars_are_on_one_scale():

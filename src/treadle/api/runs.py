@@ -183,6 +183,29 @@ class RunStarted(Run, frozen=True, kw_only=True):
     """Live workers of its task list."""
 
 
+class RepeatedCall(ApiRecord, frozen=True):
+    """A call that the run has made, and that a fork makes again."""
+
+    path: str
+    name: str
+    """The facet; for a function, the kind of the step."""
+    state: str
+
+
+class ForkPreview(ApiRecord, frozen=True):
+    """The consequences of a fork."""
+
+    run_id: str
+    step_id: str
+    path: str
+    calls: list[RepeatedCall]
+    """Calls that have been made and would be made again, with their effects; the first ones, up to `limit`."""
+    count: int
+    """The number of all such calls."""
+    cancels: bool
+    """Whether the old run has not ended, so that `replace` would cancel it."""
+
+
 class RunOutputs(ApiRecord, frozen=True):
     """The result of a run: `outputs` if it completed, `error` if it failed or was canceled."""
 
@@ -561,6 +584,17 @@ class RunsApi(Protocol):
     ) -> RunStarted:
         """Start the same workflow of the same flow as a new run."""
 
+    @contract.get("/runs/{run_id}/fork", lists=True)
+    async def preview_fork(
+        self,
+        run_id: RunId,
+        step: StepName,
+        *,
+        with_result: Annotated[bool, Doc("Leave out the step itself, as for a fork with a `result`")] = False,
+        limit: Annotated[int, Doc("Maximum number of calls, up to 1000", 100)] = 100,
+    ) -> ForkPreview:
+        """Preview a fork: the calls that were made and would be made again. Changes nothing."""
+
     @contract.post("/runs/{run_id}/fork", Scope.OPERATE, status=201, creates=True)
     async def fork(
         self,
@@ -568,5 +602,12 @@ class RunsApi(Protocol):
         step: StepName,
         *,
         inputs: Annotated[dict[str, Json] | None, Doc("Override inputs of the old run", {"order": 13})] = None,
+        result: Annotated[
+            dict[str, Json] | None, Doc("The right result of the ended step; null: call its handler again", {"receipt": "r-1"})
+        ] = None,
+        replace: Annotated[bool, Doc("Cancel the old run unless it has ended, so that only the new one continues")] = False,
     ) -> RunStarted:
-        """Start a new run that keeps the results that do not depend on a step, and repeats that step and everything after it."""
+        """Start a new run that keeps the results that do not depend on a step, and repeats that step and everything after it.
+
+        A repeated call with `replace` and the same values returns the same new run.
+        """

@@ -156,28 +156,6 @@ class StepCompletion(StepLocation, frozen=True):
     """False: it already had its result; nothing was changed."""
 
 
-class RepeatedCall(ApiRecord, frozen=True):
-    """A call that the run has made, and that a redo makes again."""
-
-    path: str
-    name: str
-    """The facet; for a function, the kind of the step."""
-    state: str
-
-
-class StepRedo(StepLocation, frozen=True):
-    """A redo of a step, or its preview."""
-
-    done: bool
-    """False: a preview; nothing was changed."""
-    new_run_id: str | None
-    """The run that continues."""
-    cancels: bool
-    """Whether the old run has not ended and is canceled."""
-    calls: list[RepeatedCall]
-    """Calls that have been made and are made again, with their effects."""
-
-
 class StepsApi(Protocol):
     """Steps of runs."""
 
@@ -244,20 +222,6 @@ class StepsApi(Protocol):
         code: Annotated[str, Doc("A stable error code", "failed")] = "failed",
     ) -> StepCompletion:
         """Fail a step that waits for its handler."""
-
-    @contract.post("/runs/{run_id}/steps/{step}/redo", Scope.OPERATE)
-    async def redo(
-        self,
-        run_id: RunId,
-        step: StepName,
-        result: Annotated[dict[str, Json] | None, Doc("The right result; null: call the handler again", {"receipt": "r-1"})] = None,
-        *,
-        confirm: Annotated[bool, Doc("Redo it; otherwise return only the calls that would be repeated")] = False,
-    ) -> StepRedo:
-        """Redo an ended step, such as one with a wrong result, in a new run that keeps what does not depend on it.
-
-        The old run is canceled unless it has ended. A repeated call with the same result returns the same new run of a workflow.
-        """
 
 
 def in_order(steps: Sequence[Step]) -> Iterator[Step]:

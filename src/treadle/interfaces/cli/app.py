@@ -21,6 +21,31 @@ def _commands(group: str, names: str, module: str = "") -> tuple[Leaf, ...]:
     return tuple(leaves)
 
 
+REPEATS = (
+    ("runs resume ID", "it is paused, or seems stuck", "the same run goes on; nothing is repeated, missing tasks are repaired"),
+    (
+        "runs retry ID",
+        "steps failed, and the cause is fixed",
+        "the same run goes on; what failed is repeated, completed steps are not",
+    ),
+    ("runs retry ID STEP", "only one failed step or block is to be repeated", "the same, for what failed in this step"),
+    (
+        "runs fork ID STEP",
+        "a completed step has a wrong result, or had wrong inputs",
+        "a new run keeps what does not depend on the step; the old one stays, or is canceled with --replace",
+    ),
+    ("runs rerun ID", "everything is to be repeated, with the same inputs or others", "a new run starts from the beginning"),
+    (
+        "functions adopt RUN --version N",
+        "no worker offers the version of its function, or its code deviates from the recorded steps",
+        "the same run goes on with the code of another version; recorded steps keep their results",
+    ),
+    ("runs bulk retry", "many runs failed for one reason", "each of them is retried"),
+    ("tasks retry ID", "a task without a run failed", "the same task is repeated, with new counters"),
+    ("dlq retry", "many tasks failed for one reason", "each of them is retried, with everything that failed in its run"),
+)
+"""The commands that continue or repeat work: each with its situation and its effect; also a page of the documentation."""
+
 COMMANDS: tuple[Leaf | Branch, ...] = (
     Leaf(
         "demo",
@@ -160,7 +185,8 @@ COMMANDS: tuple[Leaf | Branch, ...] = (
     Branch(
         "runs",
         "Show and operate runs of workflows and functions.",
-        _commands("runs", "list show* watch* steps* logs* usage pause resume* cancel retry* rerun* fork* redo* bulk*"),
+        _commands("runs", "list show* watch* steps* logs* usage pause resume* cancel retry* rerun* fork* bulk*"),
+        tuple((command, f"{situation}: {effect}") for command, situation, effect in REPEATS),
     ),
     Branch(
         "functions",

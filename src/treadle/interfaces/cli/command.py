@@ -179,6 +179,7 @@ class Command(click.Command):
                 sections.setdefault(getattr(param, "panel", "") or "Options", []).append(record)
         if isinstance(self, Group):
             sections["Commands"] = list(self.summaries())
+            sections["Which one"] = list(self.guide)
         if ctx.parent is None:
             sections["Exit codes"] = [(str(code), meaning) for code, meaning in EXIT_CODES.items()]
         for title, rows in sections.items():
@@ -209,6 +210,8 @@ class Branch:
     name: str
     help: str
     below: tuple[Leaf | Branch, ...]
+    guide: tuple[tuple[str, str], ...] = ()
+    """Commands with the situations that they are for; shown below the list of commands."""
 
 
 def leaves(table: Sequence[Leaf | Branch], before: str = "") -> Iterator[tuple[str, Leaf]]:
@@ -224,8 +227,9 @@ def leaves(table: Sequence[Leaf | Branch], before: str = "") -> Iterator[tuple[s
 class Group(Command, click.Group):
     """A group that imports only the chosen command."""
 
-    def __init__(self, table: Sequence[Leaf | Branch], **settings: Any) -> None:
+    def __init__(self, table: Sequence[Leaf | Branch], guide: Sequence[tuple[str, str]] = (), **settings: Any) -> None:
         super().__init__(**settings)
+        self.guide = guide
         self.table = {entry.name: entry for entry in table}
 
     def list_commands(self, ctx: click.Context) -> list[str]:
@@ -275,7 +279,7 @@ class Group(Command, click.Group):
 def make(entry: Leaf | Branch) -> click.Command:
     """Build the command or group, importing its module."""
     if isinstance(entry, Branch):
-        return Group(entry.below, name=entry.name, help=entry.help)
+        return Group(entry.below, entry.guide, name=entry.name, help=entry.help)
     body, params, parse = _body_of(entry.place)
 
     def run(**values: Any) -> None:

@@ -44,7 +44,7 @@ _TOOLSETS: dict[Toolset, str] = {
         "why system_status worker_abilities debug run_list run_show run_steps step_show run_logs run_outputs run_signal "
         "run_query run_update run_retry task_enqueue task_list task_show task_result task_cancel task_retry task_resume "
         "approval_list approval_show approval_decide afl_resume_workflow afl_continue_step afl_fail_step afl_retry_step "
-        "afl_redo_step afl_manage_runner tool_find tool_call"
+        "run_fork run_fork_preview afl_manage_runner tool_find tool_call"
     ),
     "operate": (
         "dead_letter_groups dead_letter_list dead_letter_retry dead_letter_discard list_show list_manage limit_set "
@@ -60,9 +60,7 @@ _TOOLSETS: dict[Toolset, str] = {
     "objectives": "objective_list objective_show objective_add objective_edit objective_manage",
     "inspect": "event_list trace_show effect_list",
     "alerts": "alert_list alert_add alert_test alert_silence alert_remove",
-    "maintain": (
-        "run_bulk list_policy list_desired task_pause run_rerun run_fork external_job_rebuild store_verify store_keep store_prune"
-    ),
+    "maintain": ("run_bulk list_policy list_desired task_pause run_rerun external_job_rebuild store_verify store_keep store_prune"),
 }
 """The tools of each toolset."""
 

@@ -151,9 +151,9 @@ def _step_actions(run: RunDetail, step: StepDetail) -> list[str]:
         return _run_actions(run)
     if step.state == "failed" and run.state == "failed":
         retry = f"run_retry(run_id={run.id})" if run.kind == "function" else f"afl_retry_step(step_id={step.id})"
-        return [retry, f"afl_redo_step(step_id={step.id}, result=...)"]
+        return [retry, f"run_fork(run_id={run.id}, step={step.id}, result=...)"]
     if step.state in ("completed", "failed"):
-        return [f"afl_redo_step(step_id={step.id})", f"run_outputs(run_id={run.id})"]
+        return [f"run_fork_preview(run_id={run.id}, step={step.id})", f"run_outputs(run_id={run.id})"]
     if run.finished_at is not None or step.task is None:
         return _run_actions(run)
     actions = _task_actions(step.task)

@@ -529,11 +529,13 @@ OPERATIONS = (
     ),
     operation("alert_remove", "alerts.remove", "Remove an alert rule and end its alerts without a message.", ends=True),
     operation("run_rerun", "runs.rerun", takes="run_id inputs", answer=NEW_RUN),
+    operation("run_fork_preview", "runs.preview_fork"),
     operation(
         "run_fork",
         "runs.fork",
-        "Start a new run that repeats a step and everything after it, and keeps the results that do not depend on it.",
+        "Start a new run that repeats a step, such as one with a wrong result, and its dependents; it keeps all other results.",
         answer=NEW_RUN,
+        ends=True,
     ),
     operation(
         "external_job_rebuild",

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from treadle.api.contract import ApiRecord, Doc
 from treadle.api.flows import ANSWERS, SourceText, TrialCall
 from treadle.api.runs import Inputs, RunDetail, RunId, RunOutputs
-from treadle.api.steps import Step, StepRedo
+from treadle.api.steps import Step
 from treadle.api.tasks import Task, TaskId, TaskLogLine, TaskResult
 from treadle.interfaces.mcp.answers import LOG_LINE, RUN_VIEW, STEP, TASK, Fields, Shape, Whole, error_line, line, shown
 from treadle.interfaces.mcp.flows import Source, Sources, Strict, check, texts
@@ -23,7 +23,7 @@ from treadle.model.names import DEFAULT_LIST, FUNCTION
 from treadle.model.values import Json
 
 _OUTPUTS = 20_000
-_WAITING, _CALLS, _REPEATED, _TASKS, _LINES = 10, 20, 100, 10, 20
+_WAITING, _CALLS, _TASKS, _LINES = 10, 20, 10, 20
 _RESULT = "a worker with its handler, or `afl_continue_step`"
 _NEEDS = {
     "awaiting_approval": "a decision: `approval_decide`",
@@ -354,22 +354,6 @@ async def afl_retry_step(context: RequestContext, step_id: StepId) -> Fields:
     return _step_done(address.run_id, address.step_id, address.path, changed=True)
 
 
-@tool(Scope.OPERATE, ends=True, repeatable=True)
-async def afl_redo_step(
-    context: RequestContext,
-    step_id: StepId,
-    result: Annotated[dict[str, Json] | None, Doc("The right result; null: call the handler again")] = None,
-    confirm: Annotated[bool, Doc("Redo it; otherwise only preview the repeated calls")] = False,
-) -> StepRedo:
-    """Redo an ended step, such as one with a wrong result, in a new run that keeps what does not depend on it.
-
-    The old run is canceled unless it has ended. First call it without `confirm`: `calls` lists the calls that are made again.
-    """
-    address = await context.api.steps.find(step_id)
-    done = await context.api.steps.redo(address.run_id, address.step_id, result, confirm=confirm)
-    return replace(done, calls=done.calls[:_REPEATED])
-
-
 TOOLS = (
     run_show,
     step_show,
@@ -381,5 +365,4 @@ TOOLS = (
     afl_continue_step,
     afl_fail_step,
     afl_retry_step,
-    afl_redo_step,
 )

@@ -141,12 +141,12 @@ async def run(visit: Visit) -> Response:
 async def step(visit: Visit) -> Response:
     run_id, name = visit.path["run_id"], visit.path["step"]
     step = await visit.api.steps.get(run_id, name)
-    with_redo = "redo" in visit.query and visit.api.access.may(Scope.OPERATE)
+    with_fork = "fork" in visit.query and visit.api.access.may(Scope.OPERATE)
     return await visit.render(
         "step.html",
         run=await visit.api.runs.get(run_id),
         step=step,
-        redo=await visit.api.steps.redo(run_id, step.id) if with_redo else None,
+        preview=await visit.api.runs.preview_fork(run_id, step.id) if with_fork else None,
         servers=await server_names(visit.api),
     )
 
@@ -170,11 +170,14 @@ async def change(visit: Visit) -> Response:
             new = await visit.api.runs.rerun(run_id, inputs=parse_object(form, "inputs"))
             return visit.back(f"{new.workflow} is running again.", to=f"/runs/{new.id}")
         case "fork":
-            new = await visit.api.runs.fork(run_id, step or "", inputs=parse_object(form, "inputs"))
+            new = await visit.api.runs.fork(
+                run_id,
+                step or "",
+                inputs=parse_object(form, "inputs"),
+                result=parse_object(form, "result"),
+                replace=bool(form.get("replace")),
+            )
             return visit.back(f"Forked from {step}.", to=f"/runs/{new.id}")
-        case "redo":
-            again = await visit.api.steps.redo(run_id, step or "", parse_object(form, "result"), confirm=True)
-            return visit.back(f"Redone from {again.path}.", to=f"/runs/{again.new_run_id}")
         case "signal":
             signal = await visit.api.runs.signal(run_id, str(form.get("name") or ""), parse_object(form, "payload"))
             outcome = "The run was waiting for it." if signal.awaited else "The run is not waiting for it yet; it is kept."

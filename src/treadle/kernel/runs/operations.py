@@ -21,6 +21,7 @@ from treadle.api.functions import FunctionList, FunctionsApi, RunAdopted
 from treadle.api.options import FunctionOptions, RunOptions
 from treadle.api.runs import (
     BulkResult,
+    ForkPreview,
     Run,
     RunAction,
     RunCounts,
@@ -46,6 +47,7 @@ from treadle.kernel.functions.service import Functions
 from treadle.kernel.queue.why import shown_server_state
 from treadle.kernel.reads.records import transition_record, why_run
 from treadle.kernel.runs.flows import Flows, check_inputs, find_workflow, missing_handlers, needed_handlers, pairs
+from treadle.kernel.runs.forks import Forks
 from treadle.kernel.runs.reads import RunReads
 from treadle.kernel.runs.records import StartedRun
 from treadle.kernel.runs.service import Runs
@@ -103,6 +105,7 @@ class RunOperations(Service, RunsApi):
         self._reads = reads
         self._functions = functions
         self._flows = flows
+        self._forks = Forks(runs, flows, functions)
         self._search = search
         self._tasks = tasks
         self._start = start
@@ -460,12 +463,30 @@ class RunOperations(Service, RunsApi):
             check_inputs(program, find_workflow(program, run.workflow), run_inputs, lenient=lenient)
         return await self.show_started(await self._runs.rerun(run.id, inputs=run_inputs, actor=actor), access)
 
+    async def preview_fork(
+        self, run_id: str, step: str, *, with_result: bool = False, limit: int = 100, access: Access = OPEN
+    ) -> ForkPreview:
+        check_limit(limit)
+        run = await self._reads.get_visible(run_id, access)
+        row = await self._reads.get_step(run.id, step)
+        calls = await self._forks.list_calls(run, row.id, with_result=with_result)
+        return ForkPreview(run.id, row.id, row.path, calls[:limit], len(calls), not run.finished)
+
     async def fork(
-        self, run_id: str, step: str, *, inputs: dict[str, Json] | None = None, actor: str = "operator", access: Access = OPEN
+        self,
+        run_id: str,
+        step: str,
+        *,
+        inputs: dict[str, Json] | None = None,
+        result: dict[str, Json] | None = None,
+        replace: bool = False,
+        actor: str = "operator",
+        access: Access = OPEN,
     ) -> RunStarted:
         run = await self._reads.get_visible(run_id, access)
         step_id = (await self._reads.get_step(run.id, step)).id
-        return await self.show_started(await self._runs.fork(run.id, step_id, inputs=inputs or {}, actor=actor), access)
+        started = await self._forks.fork(run, step_id, inputs=inputs or {}, result=result, replace=replace, actor=actor)
+        return await self.show_started(started, access)
 
 
 class FunctionOperations(FunctionsApi):

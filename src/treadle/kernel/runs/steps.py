@@ -1,28 +1,21 @@
-"""Steps of runs: pages, children, single steps and timelines; and the operations that the API declares on them.
-
-A redo repeats an ended step, with its handler or with a given result, in a new run that repeats what depends on it.
-"""
+"""Steps of runs: pages, children, single steps and timelines; and the operations that the API declares on them."""
 
 from __future__ import annotations
 
-import builtins
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from hashlib import sha256
 from typing import Any, TypeVar
 
 from treadle.api.runs import RunLogLine
 from treadle.api.steps import (
     Order,
-    RepeatedCall,
     Step,
     StepCompletion,
     StepDetail,
     StepFailure,
     StepLocation,
     StepPage,
-    StepRedo,
     StepsApi,
     StepTime,
     Timeline,
@@ -30,32 +23,32 @@ from treadle.api.steps import (
 )
 from treadle.api.tasks import TaskDetail
 from treadle.api.wire import Instant, record_of
-from treadle.evaluator import CannotGive, RunRef, StepRow, list_repeated
+from treadle.evaluator import RunRef, StepRow
 from treadle.evaluator.draft import task_id_of
 from treadle.evaluator.states import StepKind
 from treadle.kernel.core import Core, Service
 from treadle.kernel.functions.reads import FunctionStepRow
 from treadle.kernel.functions.service import Functions
-from treadle.kernel.functions.steps import HIDDEN, is_after, is_finished
+from treadle.kernel.functions.steps import HIDDEN
 from treadle.kernel.runs.decide import show_step, statement_of
 from treadle.kernel.runs.display import RunWork, ShownStep, needs_transitions, spans
-from treadle.kernel.runs.flows import Flows, check_result, declared_returns
+from treadle.kernel.runs.flows import Flows, declared_returns
 from treadle.kernel.runs.reads import RunReads, in_order
 from treadle.kernel.runs.service import Runs
 from treadle.kernel.store.lookups import PAGE_LIMIT, check_limit
 from treadle.kernel.tasks.records import TaskRecords
-from treadle.lang.nodes import Block, Facet
+from treadle.lang.nodes import Block
 from treadle.lang.nodes import Step as ProgramStep
 from treadle.lang.program import Program
 from treadle.model.access import OPEN, Access
-from treadle.model.errors import IllegalTransition, InvalidInput, Refused, RunNotFound, TaskNotFound, UnreadableValue, not_found
+from treadle.model.errors import InvalidInput, RunNotFound, TaskNotFound, UnreadableValue, not_found
 from treadle.model.ids import parse_id
 from treadle.model.names import is_function
-from treadle.model.runs import Run, depth_first
+from treadle.model.runs import Run
 from treadle.model.runs import Step as StoredStep
-from treadle.model.states import RunState, StepState
+from treadle.model.states import StepState
 from treadle.model.tasks import LogLine, Task
-from treadle.model.values import BlobRef, Json, arguments_text, encode
+from treadle.model.values import BlobRef, Json, arguments_text
 
 S = TypeVar("S", bound=Step)
 
@@ -416,102 +409,6 @@ class StepOperations(Service, StepsApi):
         done = await self._runs.fail_step(run.id, row.id, message, code=code, actor=actor)
         return StepCompletion(run.id, row.id, row.path, done)
 
-    async def redo(
-        self,
-        run_id: str,
-        step: str,
-        result: dict[str, Json] | None = None,
-        *,
-        confirm: bool = False,
-        actor: str = "operator",
-        access: Access = OPEN,
-    ) -> StepRedo:
-        run = await self._reads.get_visible(run_id, access)
-        row = await self._reads.get_step(run.id, step)
-        calls = await self.list_calls(run, row.id, result)
-        new_id = await self._redo(run, row.id, result, actor=actor) if confirm else None
-        return StepRedo(run.id, row.id, row.path, confirm, new_id, not run.finished, calls)
-
-    # redo
-
-    async def list_calls(self, run: Run, step_id: str, result: Mapping[str, Json] | None) -> builtins.list[RepeatedCall]:
-        """The calls that a redo of the step repeats, without its own if a result is given.
-
-        Raises `Refused` for a step that has not ended, and `InvalidInput` for a result that its facet does not declare.
-        """
-        if is_function(run.flow_id):
-            return await self._function_calls(run, step_id, result)
-        program = await self._flows.program(run.flow_id)
-        row = await self._runs.get_step(run.id, step_id)
-        if not row.is_terminal:
-            raise Refused(f"The step {row.path} has not ended: continue or fail it instead.")
-        if result is not None:
-            _check(program, row, result)
-        rows = list(
-            depth_first(
-                await self._runs.list_steps(run.id), lambda node: node.id, lambda node: node.parent_id, lambda node: node.ordinal
-            )
-        )
-        repeated = list_repeated(program, RunRef(id=run.id, workflow=run.workflow), rows, row.id)
-        return [
-            RepeatedCall(step.path, step.facet or "", "failed" if step.error is not None else "completed")
-            for step in repeated
-            if step.is_step and step.is_terminal and _is_call(program, step) and (step.id != row.id or result is None)
-        ]
-
-    async def _function_calls(self, run: Run, step_id: str, result: Mapping[str, Json] | None) -> builtins.list[RepeatedCall]:
-        if result is not None:
-            raise InvalidInput("The step of a function takes no result: its code returns it. Redo it without one.")
-        recorded = [step for step in await self._functions.recorded(run.id) if step.kind not in HIDDEN]
-        target = next((step for step in recorded if step.id == step_id), None)
-        if target is None:
-            raise not_found("step", step_id)
-        if not is_finished(target):
-            raise Refused(f"The step {target.name} has not ended.")
-        again = [step for step in recorded if step is target or (is_finished(step) and is_after(step.place, target.place))]
-        return [RepeatedCall(step.name, step.kind, step.state) for step in again]
-
-    async def _redo(self, run: Run, step_id: str, result: Mapping[str, Json] | None, *, actor: str) -> str:
-        """Start a run that keeps what does not depend on the step, and cancel the old one unless it has ended; returns its id.
-
-        The old run is held until the new one is stored, so that only one of them goes on. A repeated call with the same result
-        returns the same run. A function does not clean up: the new run keeps what it has done.
-        """
-        held = False
-        if not run.finished and run.state != RunState.PAUSED:
-            try:
-                held = (await self._runs.pause(run.id, actor=actor)).state == RunState.PAUSED
-            except IllegalTransition:  # it has ended
-                pass
-        digest = sha256(encode(None if result is None else dict(result)).encode()).hexdigest()[:16]
-        try:
-            new = await self._runs.fork(run.id, step_id, result=result, idempotency_key=f"redo:{step_id}:{digest}", actor=actor)
-        except BaseException as error:
-            if held:
-                await self._runs.resume(run.id, actor=actor)
-            if isinstance(error, CannotGive):
-                message = "The step does not call its handler first (it has a script or mixins): redo it without a result."
-                raise Refused(message) from None
-            raise
-        if not (await self._runs.get_run(run.id)).finished:
-            reason = f"A step was redone: the run {new.id} continues it."
-            await self._runs.cancel(run.id, actor=actor, reason=reason, code="redone", force=True)
-        return new.id
-
 
 def _step(shown_step: ShownStep, program: Program | None, *, values: bool = True) -> Step:
     return step_record(Step, shown_step, program, shown_step.row.params if values else {}, shown_step.row.returns if values else {})
-
-
-def _is_call(program: Program, row: StepRow) -> bool:
-    facet = program.find_facet(row.facet or "")
-    return facet.is_event if facet is not None else row.facet is not None and row.facet.startswith("sys.")
-
-
-def _check(program: Program, row: StepRow, result: Mapping[str, Json]) -> None:
-    facet = program.find_facet(row.facet or "")
-    if not isinstance(facet, Facet) or not facet.is_event or not row.is_step:
-        raise InvalidInput(f"The step {row.path} calls no handler: redo it without a result.")
-    statement = program.find_node(row.statement_id)
-    partial = isinstance(statement, ProgramStep) and statement.body is not None
-    check_result(program, facet, result, known=row.params, partial=partial)

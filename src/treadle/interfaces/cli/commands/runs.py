@@ -149,39 +149,34 @@ async def fork(
     step: StepName,
     pairs: Params = None,
     whole: Payload = None,
-    handlers: HandlersHere = None,
-) -> None:
-    """Start a new run that keeps the results independent of a step, and repeats that step and its dependents."""
-    async with _api(session, handlers) as (api, engine):
-        inputs = await _inputs(api, run_id, whole, pairs or ())
-        await _go_on(session, engine, await api.runs.fork(run_id, step, inputs=inputs), handlers, source=run_id)
-
-
-async def redo(
-    session: Session,
-    run_id: RunId,
-    step: StepName,
     result: Annotated[
         str | None,
-        option("--result", metavar="JSON", help="The right result, as a JSON object, @file or -; default: the handler's"),
+        option("--result", metavar="JSON", help="The right result of the step: a JSON object, @file or -; default: the handler's"),
     ] = None,
-    yes: Annotated[bool, option("--yes", help="Redo it; otherwise print only the calls that would be repeated")] = False,
+    replace: Annotated[bool, option("--replace", help="Cancel the old run unless it has ended")] = False,
+    dry_run: Annotated[bool, option("--dry-run", help="Change nothing; print the calls that would be repeated")] = False,
+    handlers: HandlersHere = None,
 ) -> None:
-    """Redo an ended step, such as one with a wrong result, in a new run that keeps what does not depend on it.
+    """Start a new run that keeps the results independent of a step, and repeats that step and its dependents.
 
-    The old run is canceled unless it has ended.
+    Use it to repeat a completed step, such as one with a wrong result.
     """
     new_result = None if result is None else parse_payload(result, ())
-    async with session.api() as api:
-        done = await api.steps.redo(run_id, step, new_result, confirm=yes)
-    calls = [f"  {call.path}: {call.name} ({call.state})" for call in done.calls]
-    again = "are made again" if done.done else "would be made again"
-    lines = [f"These calls were made, and {again}:" if calls else "No call is made again.", *calls]
-    if done.done:
-        lines.append(f"Run {done.new_run_id} continues{'; the old one is canceled' if done.cancels else ''}.")
-    else:
-        lines.append(f"Nothing was changed{'; the run would be canceled' if done.cancels else ''}. --yes redoes the step.")
-    session.show(to_builtins(done), lambda: plain("\n".join(lines)))
+    if dry_run:
+        async with session.api() as api:
+            preview = await api.runs.preview_fork(run_id, step, with_result=result is not None, limit=1000)
+        calls = [f"  {call.path}: {call.name} ({call.state})" for call in preview.calls]
+        lines = ["These calls were made, and would be made again:" if calls else "No call would be made again.", *calls]
+        if preview.count > len(calls):
+            lines.append(f"  and {preview.count - len(calls)} more")
+        if replace and preview.cancels:
+            lines.append("The old run would be canceled.")
+        session.show(to_builtins(preview), lambda: plain("\n".join(lines)))
+        return
+    async with _api(session, handlers) as (api, engine):
+        inputs = await _inputs(api, run_id, whole, pairs or ())
+        forked = await api.runs.fork(run_id, step, inputs=inputs, result=new_result, replace=replace)
+        await _go_on(session, engine, forked, handlers, source=run_id)
 
 
 async def _inputs(api: Api, run_id: str, whole: str | None, pairs: Sequence[str]) -> dict[str, Json]:

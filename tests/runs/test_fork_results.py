@@ -1,4 +1,4 @@
-"""A step with a wrong result is redone: its dependents are repeated, the rest is kept, and nothing happens twice unseen."""
+"""A step with a wrong result is repeated in a fork: its dependents are repeated, the rest is kept, nothing happens twice unseen."""
 
 from __future__ import annotations
 
@@ -53,11 +53,15 @@ def shop() -> tuple[Engine, list[str]]:
     return engine, called
 
 
+<<<<<<<< HEAD:tests/runs/test_redo.py
 async def test_a_redo_of_any_call_with_its_own_result_has_the_same_result_without_calling_it() -> None:
+========
+async def test_a_fork_of_any_call_with_its_own_result_comes_to_the_same_without_calling_it() -> None:
+>>>>>>>> 7e21af74 (Merge redo into fork; print which repeat command to use when):tests/cli/test_fork_results.py
     async with hands_on("memory://") as hands:
         run_id, outputs = await finished(hands)
         run = await hands.engine.runs.get_run(run_id)
-        redos = hands.engine.kernel.run_services.step_operations
+        api = Operations(hands.engine, Access("ann", frozenset(Scope))).runs
         program = await hands.engine.kernel.flows.program(run.flow_id)
         done = 0
         for row in await hands.engine.runs.list_steps(run_id):
@@ -65,9 +69,9 @@ async def test_a_redo_of_any_call_with_its_own_result_has_the_same_result_withou
             if facet is None or not facet.is_event or not row.is_step or row.state is not State.STATEMENT_COMPLETE or row.error:
                 continue
             result = {"out": row.params["n"] * 3}
-            made = await redos.list_calls(run, row.id, result)
+            made = (await api.preview_fork(run.id, row.id, with_result=True)).calls
             assert row.path not in [each.path for each in made]
-            new_id = (await redos.redo(run.id, row.id, result, confirm=True, actor="ann")).new_run_id
+            new_id = (await api.fork(run.id, row.id, result=result, replace=True)).id
             live = [task.step_id for task in await hands.live(new_id)]
             again = {each.place: each for each in await hands.engine.runs.list_steps(new_id)}
             assert again[row.place].id not in live, row.place
@@ -78,7 +82,7 @@ async def test_a_redo_of_any_call_with_its_own_result_has_the_same_result_withou
         assert done > 8, EVERYTHING
 
 
-async def test_a_model_previews_the_calls_and_redoes_a_step_with_the_right_result() -> None:
+async def test_a_model_previews_the_calls_and_forks_with_the_right_result() -> None:
     engine, called = shop()
     async with at_work(engine) as call:
         async with engine.worker():
@@ -86,28 +90,29 @@ async def test_a_model_previews_the_calls_and_redoes_a_step_with_the_right_resul
             assert bought["outputs"] == {"parcel": "p", "left": 3}
             steps = {each["path"]: each["id"] for each in (await call("run_steps", run_id=bought["run_id"]))["steps"]}
             called.clear()
-            seen = await call("afl_redo_step", step_id=steps["Buy.priced"], result={"total": 2.5})
-            assert (seen["done"], seen["new_run_id"], seen["cancels"]) == (False, None, False)
+            fork = {"run_id": bought["run_id"], "step": steps["Buy.priced"]}
+            seen = await call("run_fork_preview", **fork, with_result=True)
+            assert seen["cancels"] is False
             assert [(each["path"], each["name"], each["state"]) for each in seen["calls"]] == [
                 ("Buy.paid", "shop.Charge", "completed"),
                 ("Buy.sent", "shop.Ship", "completed"),
             ]
-            whole = await call("afl_redo_step", step_id=steps["Buy.priced"])
+            whole = await call("run_fork_preview", **fork)
             assert [each["path"] for each in whole["calls"]] == ["Buy.priced", "Buy.paid", "Buy.sent"]
-            wrong = await call.refused("afl_redo_step", step_id=steps["Buy.priced"], result={"totl": 2.5}, confirm=True)
+            wrong = await call.refused("run_fork", **fork, result={"totl": 2.5})
             assert "did you mean total?" in wrong["error"]
             assert (await call("run_list"))["runs"][1:] == []
-            done = await call("afl_redo_step", step_id=steps["Buy.priced"], result={"total": 2.5}, confirm=True)
-            again = await call("afl_redo_step", step_id=steps["Buy.priced"], result={"total": 2.5}, confirm=True)
-            assert again["new_run_id"] == done["new_run_id"]
-            assert (await call("run_outputs", run_id=done["new_run_id"], wait_for=30))["finished"]
-        charged = (await call("run_steps", run_id=done["new_run_id"], values=True))["steps"]
+            done = await call("run_fork", **fork, result={"total": 2.5}, replace=True)
+            again = await call("run_fork", **fork, result={"total": 2.5}, replace=True)
+            assert again["run_id"] == done["run_id"]
+            assert (await call("run_outputs", run_id=done["run_id"], wait_for=30))["finished"]
+        charged = (await call("run_steps", run_id=done["run_id"], values=True))["steps"]
         assert {each["path"]: each["returns"] for each in charged}["Buy.paid"] == {"receipt": "r2.5"}
         assert called == ["shop.Charge", "shop.Ship"]
         assert (await call("run_show", run_id=bought["run_id"]))["state"] == "completed"
 
 
-async def test_only_the_new_run_continues_and_a_refused_redo_leaves_the_old_one_running() -> None:
+async def test_only_the_replacing_fork_continues_and_a_refused_fork_leaves_the_old_run_running() -> None:
     async with hands_on("memory://") as hands:
         engine = hands.engine
         service = Operations(engine, Access("ann", frozenset(Scope)))
@@ -117,18 +122,18 @@ async def test_only_the_new_run_continues_and_a_refused_redo_leaves_the_old_one_
                 break
             await hands.settle(tasks[0], RESULTS[tasks[0].name])
         with pytest.raises(Refused, match="has not ended"):
-            await service.steps.redo(run.id, "Buy.paid")
-        seen = await service.steps.redo(run.id, "Buy.priced", {"total": 2.5})
+            await service.runs.fork(run.id, "Buy.paid", replace=True)
+        seen = await service.runs.preview_fork(run.id, "Buy.priced", with_result=True)
         assert (seen.cancels, seen.calls, (await service.runs.get(run.id)).state) == (True, [], "running")
-        done = await service.steps.redo(run.id, "Buy.priced", {"total": 2.5}, confirm=True)
+        done = await service.runs.fork(run.id, "Buy.priced", result={"total": 2.5}, replace=True)
         old = await service.runs.get(run.id)
-        assert (old.state, str(done.new_run_id) in old.error["message"]) == ("canceled", True)
+        assert (old.state, done.id in old.error["message"]) == ("canceled", True)
         await hands.work(lambda name, payload: RESULTS[name])
-        assert await engine.run_result(str(done.new_run_id)) == {"parcel": "p", "left": 3}
-        await hands.nothing_is_left(str(done.new_run_id))
+        assert await engine.run_result(done.id) == {"parcel": "p", "left": 3}
+        await hands.nothing_is_left(done.id)
 
 
-async def test_a_step_of_a_function_is_redone_by_its_code() -> None:
+async def test_a_fork_repeats_a_step_of_a_function_by_its_code() -> None:
     engine, taken = Engine("memory://"), list[str]()
 
     def take(what: str) -> int:
@@ -147,16 +152,16 @@ async def test_a_step_of_a_function_is_redone_by_its_code() -> None:
         assert (await service.runs.outputs(run_id, wait_for=30)).outputs == {"result": "1"}
         steps = {each.name: each.id for each in (await service.steps.list(run_id)).steps}
         with pytest.raises(InvalidInput, match="takes no result"):
-            await service.steps.redo(run_id, steps["second"], {})
-        seen = await service.steps.redo(run_id, steps["second"])
-        assert ([each.path for each in seen.calls], seen.done) == (["second"], False)
-        done = await service.steps.redo(run_id, steps["second"], confirm=True)
-        assert (await service.runs.outputs(str(done.new_run_id), wait_for=30)).outputs == {"result": "1"}
+            await service.runs.fork(run_id, steps["second"], result={})
+        seen = await service.runs.preview_fork(run_id, steps["second"])
+        assert [each.path for each in seen.calls] == ["second"]
+        done = await service.runs.fork(run_id, steps["second"])
+        assert (await service.runs.outputs(done.id, wait_for=30)).outputs == {"result": "1"}
         assert taken == ["first", "second", "second"]
 
 
 @pytest.mark.parametrize("dies", [False, True])
-async def test_a_redo_of_a_live_function_ends_it_without_cleanup_and_one_run_continues_it(
+async def test_a_replacing_fork_of_a_live_function_ends_it_without_cleanup_and_one_run_continues_it(
     monkeypatch: pytest.MonkeyPatch, *, dies: bool
 ) -> None:
     done: list[str] = []
@@ -184,14 +189,14 @@ async def test_a_redo_of_a_live_function_ends_it_without_cleanup_and_one_run_con
         process = scene.process()
         await process.quiet()
         price = next(each for each in await engine.kernel.functions.recorded(started.id) if each.name == "price")
-        redos = engine.kernel.run_services.step_operations
+        api = Operations(engine, Access("ann", frozenset(Scope))).runs
         if dies:  # after the new run is stored
             run = await engine.runs.get_run(started.id)
             with monkeypatch.context() as patch:
                 patch.setattr(engine.runs, "cancel", die)
                 with pytest.raises(KeyboardInterrupt):
-                    await redos.redo(run.id, price.id, confirm=True, actor="ann")
-        new_id = (await redos.redo(started.id, price.id, confirm=True, actor="ann")).new_run_id
+                    await api.fork(run.id, price.id, replace=True)
+        new_id = (await api.fork(started.id, price.id, replace=True)).id
         for _ in range(3):
             await process.quiet()
             await cancel_losers(process)
