@@ -53,11 +53,7 @@ def shop() -> tuple[Engine, list[str]]:
     return engine, called
 
 
-<<<<<<<< HEAD:tests/runs/test_redo.py
-async def test_a_redo_of_any_call_with_its_own_result_has_the_same_result_without_calling_it() -> None:
-========
-async def test_a_fork_of_any_call_with_its_own_result_comes_to_the_same_without_calling_it() -> None:
->>>>>>>> 7e21af74 (Merge redo into fork; print which repeat command to use when):tests/cli/test_fork_results.py
+async def test_a_fork_of_any_call_with_its_own_result_has_the_same_result_without_calling_it() -> None:
     async with hands_on("memory://") as hands:
         run_id, outputs = await finished(hands)
         run = await hands.engine.runs.get_run(run_id)
