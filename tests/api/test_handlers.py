@@ -117,7 +117,7 @@ async def test_a_failing_dry_run_is_reported_and_leaves_the_server_running(scene
     assert told["nobody"][0] == "entrypoint_missing"
 
 
-async def test_a_trial_that_hangs_is_stopped(scene: Scene, here: Path):
+async def test_a_handler_test_that_hangs_is_stopped(scene: Scene, here: Path):
     await scene.api.handlers.register("billing.Hang", "billing", entrypoint="hang")
     tried = await scene.api.handlers.test("billing.Hang", {}, wait_for=0.1)
     assert tried.error_code == "timeout"

@@ -16,7 +16,7 @@ from treadle.interfaces.cli.project import skill_text
 from treadle.lang import compile_sources
 from treadle.testing.workflows import compile_program
 from treadle.version import VERSION
-from treadle.workers.flow_trial import run_trial
+from treadle.workers.flow_dry_run import dry_run_flow
 
 TEXT = skill_text()
 PYTHON = re.findall(r"```python\n(.*?)```", TEXT, re.S)
@@ -44,7 +44,7 @@ async def test_the_workflow_of_the_skill_compiles_strictly_and_runs() -> None:
     facet = program.find_facet("shop.Checkout")
     assert facet is not None
     answers = {"sys.approval": {}, "Charge": {"@error": "declined"}, "Pack": {"box": "b"}}
-    ended = await run_trial(program, facet, {"order": "o", "items": ["x", "y"]}, answers)
+    ended = await dry_run_flow(program, facet, {"order": "o", "items": ["x", "y"]}, answers)
     assert ended.outputs == {"receipt": "none: declined", "boxes": ["b", "b"]}
 
 

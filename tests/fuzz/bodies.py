@@ -140,7 +140,7 @@ def _fits_header(text: str) -> bool:
 
 
 def _runs_code(path: str) -> bool:
-    """Skip trials of handlers, which load modules from the working directory."""
+    """Skip tests of handlers, which load modules from the working directory."""
     from urllib.parse import unquote
 
     return "handlers" in unquote(path)

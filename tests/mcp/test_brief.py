@@ -10,13 +10,13 @@ import pytest
 
 from treadle.lang import compile_sources
 from treadle.testing.workflows import compile_program
-from treadle.workers.flow_trial import run_trial
+from treadle.workers.flow_dry_run import dry_run_flow
 
 BRIEF = files("treadle.interfaces.mcp").joinpath("brief.md").read_text("utf-8")
 EXAMPLES = re.findall(r"```afl\n(.*?)```", BRIEF, re.S)
 ERROR = {"@error": "declined", "@code": "Declined"}
 
-TRIALS: list[tuple[str, dict[str, Any], dict[str, Any], dict[str, Any]]] = [
+DRY_RUNS: list[tuple[str, dict[str, Any], dict[str, Any], dict[str, Any]]] = [
     ("shop.Checkout", {"order": "o-1"}, {"shop.Charge": {"receipt": "r-1"}}, {"receipt": "r-1"}),
     ("kitchen.Bread", {"kilos": 2}, {"Grind": {"flour": 3}, "Bake": {"loaves": 4}}, {"loaves": 4, "label": "done"}),
     ("mail.Invite", {"guests": ["a", "b"]}, {"Send": [{"id": "1"}, {"id": "2"}]}, {"ids": ["1", "2"]}),
@@ -36,7 +36,7 @@ TRIALS: list[tuple[str, dict[str, Any], dict[str, Any], dict[str, Any]]] = [
 
 
 @pytest.mark.parametrize(
-    ("workflow", "inputs", "answers", "outputs"), TRIALS, ids=lambda each: each if isinstance(each, str) else ""
+    ("workflow", "inputs", "answers", "outputs"), DRY_RUNS, ids=lambda each: each if isinstance(each, str) else ""
 )
 async def test_every_example_runs_with_answers(
     workflow: str, inputs: dict[str, Any], answers: dict[str, Any], outputs: dict[str, Any]
@@ -46,11 +46,11 @@ async def test_every_example_runs_with_answers(
     program = compile_program(source)
     found = program.find_facet(workflow)
     assert found is not None
-    ended = await run_trial(program, found, inputs, answers)
+    ended = await dry_run_flow(program, found, inputs, answers)
     assert (ended.error, ended.state, ended.outputs) == (None, "completed", outputs)
 
 
-def test_every_example_compiles_strictly_and_has_a_trial() -> None:
+def test_every_example_compiles_strictly_and_has_a_dry_run() -> None:
     for source in EXAMPLES:
         compiled = compile_sources([("brief.afl", source)])
         assert compiled.diagnostics == (), compiled.render()
@@ -58,4 +58,4 @@ def test_every_example_compiles_strictly_and_has_a_trial() -> None:
     for source in EXAMPLES:
         namespace = re.findall(r"namespace (\w+)", source)[0]
         workflows |= {f"{namespace}.{name}" for name in re.findall(r"workflow (\w+)", source)}
-    assert workflows == {each[0] for each in TRIALS}
+    assert workflows == {each[0] for each in DRY_RUNS}

@@ -18,8 +18,8 @@ from treadle.kernel.store.ports import CHANGED
 from treadle.kernel.store.units import Unit
 from treadle.settings import Settings
 from treadle.stores.sqlite import SqliteStore
+from treadle.stores.sqlite.caller_transaction.store import open_caller_transaction
 from treadle.stores.sqlite.connection import sockets
-from treadle.stores.sqlite.held.store import hold
 from treadle.testing import ManualClock
 from treadle_conformance.signals import Heard
 from treadle_conformance.task_steps import WORK, claim_one, new_task, put_one, settle, succeed
@@ -223,8 +223,8 @@ async def test_a_commit_signals_other_processes_before_its_caller_has_the_answer
 async def test_a_held_transaction_sends_no_signal_before_it_commits(store, open_store):
     heard = Heard()
     stop = await (await open_store()).subscribe(heard)
-    async with hold(store, ManualClock()) as held:
-        (answer,) = await held.commit([Unit(tasks=(new_task(),))])
+    async with open_caller_transaction(store, ManualClock()) as transaction:
+        (answer,) = await transaction.commit([Unit(tasks=(new_task(),))])
         assert not answer.is_signaled
     assert heard.lanes == []
     stop()

@@ -14,13 +14,13 @@ from tests.transactions.test_within import FLOW, Rollback, prepared
 
 from treadle import Engine
 from treadle.model.errors import InvalidInput, Refused, StoreBusy, StoreFileInUse, Unsupported
-from treadle.stores.sqlite.held import store as held_store
+from treadle.stores.sqlite.caller_transaction import store as caller_transaction
 
 
 @pytest.fixture(autouse=True)
 def patient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Hold transactions as long as a busy machine takes."""
-    monkeypatch.setattr(held_store, "HELD_FOR", BOUND)
+    monkeypatch.setattr(caller_transaction, "TRANSACTION_TIMEOUT", BOUND)
 
 
 @pytest.fixture
@@ -161,7 +161,7 @@ async def test_other_writes_wait_for_the_block_and_a_block_that_takes_too_long_i
         await tx.execute("insert into orders values (1, 1)")
         assert not waiting.done()
     await waiting
-    monkeypatch.setattr(held_store, "HELD_FOR", 0.05)
+    monkeypatch.setattr(caller_transaction, "TRANSACTION_TIMEOUT", 0.05)
 
     async def take_too_long() -> None:
         async with engine.transaction() as tx:

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
+from treadle.agents.handler_check import try_outside
 from treadle.agents.modules import Modules, OutsideRoots, check_registration, missing_requirements
-from treadle.agents.trial_process import try_outside
-from treadle.api.handlers import Handler, HandlerList, HandlerRates, HandlerRemoved, HandlersApi, HandlerTrial
+from treadle.api.handlers import Handler, HandlerList, HandlerRates, HandlerRemoved, HandlersApi, HandlerTest
 from treadle.api.tasks import WAIT_LIMIT
 from treadle.api.wire import Instant, record_of
 from treadle.engine import Engine
@@ -94,7 +94,7 @@ class HandlerOperations(HandlersApi):
 
     async def test(
         self, facet_name: str, payload: dict[str, Json] | None = None, *, wait_for: float = WAIT_LIMIT, actor: str = "operator"
-    ) -> HandlerTrial:
+    ) -> HandlerTest:
         if not 0 <= wait_for <= WAIT_LIMIT:
             raise InvalidInput(f"wait_for must be from 0 to {WAIT_LIMIT:g} seconds, not {wait_for:g}.")
         registration = await self._find(facet_name)

@@ -222,8 +222,8 @@ class FlowGraph(ApiRecord, frozen=True):
     """The graph for Graphviz."""
 
 
-class TrialCall(ApiRecord, frozen=True):
-    """A call of a facet in a trial."""
+class DryRunCall(ApiRecord, frozen=True):
+    """A call of a facet in a dry run."""
 
     path: str
     """The step's path."""
@@ -236,17 +236,17 @@ class TrialCall(ApiRecord, frozen=True):
     error: str | None
 
 
-class FlowTrial(ApiRecord, frozen=True):
-    """The end of a trial, of which nothing is stored."""
+class FlowDryRun(ApiRecord, frozen=True):
+    """The end of a dry run, of which nothing is stored."""
 
     state: str
     """`completed`, `failed`, or `waiting` for answers that were not given."""
     outputs: Json
     """Null unless it completed."""
     error: str | None
-    calls: list[TrialCall]
+    calls: list[DryRunCall]
     """Answered calls, in order."""
-    waiting: list[TrialCall]
+    waiting: list[DryRunCall]
     """Calls without an answer."""
     unused: list[str]
     """Facets whose answers were not all used."""
@@ -298,8 +298,8 @@ class FlowsApi(Protocol):
     ) -> FlowGraph:
         """The graph of unpublished sources."""
 
-    @contract.post("/flows/trial", Scope.PUBLISH)
-    async def trial(
+    @contract.post("/flows/dry-run", Scope.PUBLISH)
+    async def dry_run(
         self,
         sources: Sources,
         workflow: Annotated[str | None, Doc("The workflow; optional if there is only one", "shop.Checkout")] = None,
@@ -307,7 +307,7 @@ class FlowsApi(Protocol):
         *,
         answers: Annotated[dict[str, Json] | None, Doc(ANSWERS, {"shop.Pay": {"receipt": "r-1"}})] = None,
         lenient: Annotated[bool, Doc("Skip the check of the inputs against the workflow's parameters")] = False,
-    ) -> FlowTrial:
+    ) -> FlowDryRun:
         """Run a workflow of unpublished AFL with given answers in place of handlers; nothing is stored, no handler is called."""
 
     @contract.get("/flows/{name}")

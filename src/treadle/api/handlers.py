@@ -84,8 +84,8 @@ class HandlerRemoved(ApiRecord, frozen=True):
     removed: str
 
 
-class HandlerTrial(ApiRecord, frozen=True):
-    """The result of a trial, or the error that a task would fail with."""
+class HandlerTest(ApiRecord, frozen=True):
+    """The result of a test, or the error that a task would fail with."""
 
     result: dict[str, Json] | None
     error_code: str | None
@@ -195,7 +195,7 @@ class HandlersApi(Protocol):
         payload: Annotated[dict[str, Json] | None, Doc("Input of the handler", {"amount": 12})] = None,
         *,
         wait_for: Annotated[float, Doc("Stop it after this many seconds, up to 60", 30)] = WAIT_LIMIT,
-    ) -> HandlerTrial:
+    ) -> HandlerTest:
         """Load a registered handler on the responding server and call it with a payload; nothing is stored.
 
         It runs in a separate process and from the allowed folders only. It is not a simulation: the handler's side effects happen.

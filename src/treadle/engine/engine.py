@@ -156,9 +156,9 @@ class Engine(Registration):
         workers, and PostgreSQL serialises it with other such commits; without, they find the work at their next poll. The engine
         need not be open.
         """
-        from treadle.engine.within import Within, borrowed_store
+        from treadle.engine.within import Within, postgres_transaction_store
 
-        return Within(self, lambda url, clock: borrowed_store(url, connection, clock, notify=notify))
+        return Within(self, lambda url, clock: postgres_transaction_store(url, connection, clock, notify=notify))
 
     @asynccontextmanager
     async def transaction(self) -> AsyncIterator[Transaction]:
@@ -171,11 +171,11 @@ class Engine(Registration):
         The block commits when it ends, and rolls back if it raises. Nothing else is written meanwhile, by any process: after four
         seconds it is rolled back.
         """
-        from treadle.engine.within import Transaction, held_store
+        from treadle.engine.within import Transaction, sqlite_transaction_store
 
-        async with held_store(self.kernel._plain_store, self.kernel.clock) as held:
-            yield Transaction(self, lambda url, clock: held)
-        self.kernel.committer.notify(tuple(held.ready))
+        async with sqlite_transaction_store(self.kernel._plain_store, self.kernel.clock) as transaction:
+            yield Transaction(self, lambda url, clock: transaction)
+        self.kernel.committer.notify(tuple(transaction.ready))
 
     @asynccontextmanager
     async def worker(

@@ -199,6 +199,6 @@ class RunServices:
     def flow_operations(self) -> FlowsApi:
         """Operations on flows."""
         from treadle.kernel.runs.flow_operations import FlowOperations
-        from treadle.workers.flow_trial import run_trial
+        from treadle.workers.flow_dry_run import dry_run_flow
 
-        return FlowOperations(self.flows, self.reads, run_trial)
+        return FlowOperations(self.flows, self.reads, dry_run_flow)

@@ -20,8 +20,8 @@ from treadle.model.errors import Unsupported
 
 if TYPE_CHECKING:
     from treadle.api.approvals import Approval
-    from treadle.stores.postgres.borrowed.store import BorrowedStore
-    from treadle.stores.sqlite.held.store import HeldStore
+    from treadle.stores.postgres.caller_transaction.store import PostgresCallerTransaction
+    from treadle.stores.sqlite.caller_transaction.store import SqliteCallerTransaction
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -145,19 +145,19 @@ class BlockingTransaction(BlockingWithin):
     execute = blocking(Transaction.execute)
 
 
-def borrowed_store(url: str, connection: Any, clock: Clock, *, notify: bool) -> BorrowedStore:
+def postgres_transaction_store(url: str, connection: Any, clock: Clock, *, notify: bool) -> PostgresCallerTransaction:
     """Return a store on the caller's connection to the PostgreSQL database of the URL."""
     if not url.startswith(("postgresql://", "postgres://")):
         raise Unsupported(
             "A SQLite file has one writer, which another connection cannot join: use `async with engine.transaction() as tx`, "
             "which runs your statements in Treadle's transaction."
         )
-    from treadle.stores.postgres.borrowed.store import BorrowedStore
+    from treadle.stores.postgres.caller_transaction.store import PostgresCallerTransaction
 
-    return BorrowedStore(url, connection, clock=clock, notify=notify)
+    return PostgresCallerTransaction(url, connection, clock=clock, notify=notify)
 
 
-def held_store(store: Store, clock: Clock) -> AbstractAsyncContextManager[HeldStore]:
+def sqlite_transaction_store(store: Store, clock: Clock) -> AbstractAsyncContextManager[SqliteCallerTransaction]:
     """Hold one transaction of an open SQLite store."""
     from treadle.stores.sqlite import SqliteStore
 
@@ -166,6 +166,6 @@ def held_store(store: Store, clock: Clock) -> AbstractAsyncContextManager[HeldSt
             "On PostgreSQL, write in a transaction of your own connection: `engine.within(connection)`. `engine.transaction()` is "
             "for a SQLite file."
         )
-    from treadle.stores.sqlite.held.store import hold
+    from treadle.stores.sqlite.caller_transaction.store import open_caller_transaction
 
-    return hold(store, clock)
+    return open_caller_transaction(store, clock)

@@ -9,7 +9,7 @@ import msgspec
 from msgspec.structs import replace
 
 from treadle.api.contract import ApiRecord, Doc
-from treadle.api.flows import ANSWERS, SourceText, TrialCall
+from treadle.api.flows import ANSWERS, DryRunCall, SourceText
 from treadle.api.runs import Inputs, RunDetail, RunId, RunOutputs
 from treadle.api.steps import Step
 from treadle.api.tasks import Task, TaskId, TaskLogLine, TaskResult
@@ -45,7 +45,7 @@ class WaitingStep(ApiRecord, frozen=True):
     """A step that waits for a result."""
 
     step_id: str | None
-    """Null in a trial."""
+    """Null in a dry run."""
     path: str
     facet: str
     params: Json
@@ -60,7 +60,7 @@ class Execution(ApiRecord, frozen=True):
     success: bool
     """False: it failed or was canceled."""
     run_id: str
-    """Empty for a trial."""
+    """Empty for a dry run."""
     status: Status
     """`COMPLETED`; `RUNNING`: a worker executes it; `PAUSED`: it waits, see `why`; `ERROR`: failed or canceled."""
     iterations: int
@@ -76,8 +76,8 @@ class Execution(ApiRecord, frozen=True):
     """Needed handlers that no live worker has: the run waits for a worker, or for `afl_continue_step`."""
     waiting: list[WaitingStep] = msgspec.field(default_factory=list)
     """The first 10 steps that wait."""
-    calls: list[TrialCall] = msgspec.field(default_factory=list)
-    """In a trial: the last 20 answered calls."""
+    calls: list[DryRunCall] = msgspec.field(default_factory=list)
+    """In a dry run: the last 20 answered calls."""
 
 
 _STEP_DONE: Shape = {"success": bool, "error": str | None, "run_id": str, "step_id": str, "path": str, "changed": bool}
@@ -183,7 +183,7 @@ async def _waiting(context: RequestContext, run_id: str, tasks: Sequence[Task]) 
     ][:_WAITING]
 
 
-async def trial(
+async def dry_run(
     context: RequestContext,
     sources: Sequence[SourceText],
     workflow: str | None,
@@ -192,11 +192,11 @@ async def trial(
     *,
     lenient: bool,
 ) -> Execution:
-    """Run a trial with the answers; nothing is stored."""
-    ended = await context.api.flows.trial(sources, workflow, inputs, answers=answers, lenient=lenient)
+    """Dry-run a workflow with the answers; nothing is stored."""
+    ended = await context.api.flows.dry_run(sources, workflow, inputs, answers=answers, lenient=lenient)
     status: Status = "COMPLETED" if ended.state == "completed" else "ERROR" if ended.state == "failed" else "PAUSED"
     facets = ", ".join(sorted({call.facet for call in ended.waiting}))
-    why = f"The trial needs answers for {facets}." if facets else f"The trial {ended.state}; nothing was stored."
+    why = f"The dry run needs answers for {facets}." if facets else f"The dry run {ended.state}; nothing was stored."
     if ended.unused:
         why += f" Unused answers: {', '.join(ended.unused)}."
     return Execution(
@@ -241,7 +241,7 @@ async def afl_execute_workflow(
 ) -> Execution:
     """Run a workflow of AFL sources, published or not, and wait briefly for its end.
 
-    With `answers`, it is a trial: they stand for the handlers, and nothing is stored; `waiting` lists calls without an answer.
+    With `answers`, it is a dry run: they stand for the handlers, and nothing is stored; `waiting` lists calls without an answer.
     The run is durable: workers execute its steps, even after this returns. If it has not ended, call `run_outputs` later; `why`
     has the reason, such as an approval (`approval_list`) or a missing handler. Sources that do not compile are an error with
     diagnostics.
@@ -249,7 +249,7 @@ async def afl_execute_workflow(
     source_texts = texts(source, sources)
     await check(context, source_texts, strict=strict)
     if answers is not None:
-        return await trial(context, source_texts, workflow_name, inputs, answers, lenient=lenient)
+        return await dry_run(context, source_texts, workflow_name, inputs, answers, lenient=lenient)
     started = await context.api.runs.start_from_source(
         source_texts,
         workflow_name,

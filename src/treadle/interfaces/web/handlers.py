@@ -29,13 +29,13 @@ async def handlers(visit: Visit) -> Response:
 @page("/handlers/new")
 async def new(visit: Visit) -> Response:
     visit.api.access.check(Scope.REGISTER)
-    return await visit.render("handler.html", handler=None, trial=None, payload="{}")
+    return await visit.render("handler.html", handler=None, test=None, payload="{}")
 
 
 @page("/handlers/{facet_name}")
 async def handler(visit: Visit) -> Response:
     handler = await visit.api.handlers.get(visit.path["facet_name"])
-    return await visit.render("handler.html", handler=handler, trial=None, payload="{}")
+    return await visit.render("handler.html", handler=handler, test=None, payload="{}")
 
 
 @action("/handlers")
@@ -65,9 +65,9 @@ async def change(visit: Visit) -> Response:
             return visit.back(f"{facet_name} is changed; runners load it with their next refresh.")
         case "test":
             typed = str(form.get("payload") or "")
-            trial = await visit.api.handlers.test(facet_name, parse_object(form, "payload"), wait_for=TRY_FOR)
+            test = await visit.api.handlers.test(facet_name, parse_object(form, "payload"), wait_for=TRY_FOR)
             handler = await visit.api.handlers.get(facet_name)
-            return await visit.render("handler.html", handler=handler, trial=trial, payload=typed)
+            return await visit.render("handler.html", handler=handler, test=test, payload=typed)
         case other:
             raise InvalidInput(f"Unknown action {other!r}.")
 

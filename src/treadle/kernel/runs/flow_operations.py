@@ -10,6 +10,7 @@ from treadle.api.flows import (
     FlowCompiled,
     FlowDetail,
     FlowDiagnostic,
+    FlowDryRun,
     FlowEdge,
     FlowFormatted,
     FlowGraph,
@@ -19,7 +20,6 @@ from treadle.api.flows import (
     FlowReturn,
     FlowsApi,
     FlowSchema,
-    FlowTrial,
     FlowVersion,
     FormattedSource,
     SourceText,
@@ -37,17 +37,17 @@ from treadle.model.errors import InvalidInput
 from treadle.model.names import is_function
 from treadle.model.values import Json
 
-Trial = Callable[..., Awaitable[FlowTrial]]
+DryRun = Callable[..., Awaitable[FlowDryRun]]
 
 
 class FlowOperations(FlowsApi):
     """The flows of one namespace."""
 
-    def __init__(self, flows: Flows, reads: StepReads, trial: Trial) -> None:
-        """`trial` simulates a workflow in memory."""
+    def __init__(self, flows: Flows, reads: StepReads, dry_run: DryRun) -> None:
+        """`dry_run` simulates a workflow in memory."""
         self._flows = flows
         self._reads = reads
-        self._trial = trial
+        self._dry_run = dry_run
 
     async def list(self, *, name: str | None = None) -> FlowList:
         if name is not None:
@@ -67,7 +67,7 @@ class FlowOperations(FlowsApi):
     async def draw(self, sources: Sequence[SourceText], *, workflow: str | None = None) -> FlowGraph:
         return _drawn((await self._flows.compile_aside(pairs(sources)))[1], workflow)
 
-    async def trial(
+    async def dry_run(
         self,
         sources: Sequence[SourceText],
         workflow: str | None = None,
@@ -75,9 +75,9 @@ class FlowOperations(FlowsApi):
         *,
         answers: dict[str, Json] | None = None,
         lenient: bool = False,
-    ) -> FlowTrial:
+    ) -> FlowDryRun:
         program = (await self._flows.compile_aside(pairs(sources)))[1]
-        return await self._trial(program, find_workflow(program, workflow), inputs or {}, answers or {}, lenient=lenient)
+        return await self._dry_run(program, find_workflow(program, workflow), inputs or {}, answers or {}, lenient=lenient)
 
     async def get(self, name: str, *, version: int | None = None) -> FlowDetail:
         flow = await self._flows.get_flow(name, version)

@@ -159,9 +159,9 @@ class Driver:
     async def _continue(self) -> None:
         """Deliver new messages to the suspended code, and let it run."""
         execution = self.execution
-        execution.held = False
+        execution.run_paused = False
         await self.inbox.refresh_if_awaited()
-        if not execution.held:
+        if not execution.run_paused:
             execution.resume_paused()
         self.semaphore_slots.claimed()
         execution.schedule()
@@ -183,13 +183,13 @@ class Driver:
         if execution.problem is None and (self._ended is not None or self.successor is not None):
             if (unreached := self.journal.history.unreached()) is not None:
                 execution.problem = diverged(unreached.place, f"{unreached.kind} {unreached.name}", "the end of the function")
-            elif not execution.held:
+            elif not execution.run_paused:
                 return await self._end(set_settling)
         if execution.problem is not None:
             self.close()
             park = stuck_park(execution.task, execution.problem, execution.function.cleanup_for, execution.cancel)
             return await self._park(set_settling, park, PendingUnit())
-        if execution.held:  # its task is ready as soon as the run is resumed; until then it starts no children
+        if execution.run_paused:  # its task is ready as soon as the run is resumed; until then it starts no children
             return await self._park(set_settling, self._waiting(None), self.recorder.collect(starts=False))
         await inbox.refresh_if_due()
         if execution.active or inbox.fire_due():
@@ -226,9 +226,9 @@ class Driver:
         if answer.verdict is Verdict.CLAIM_LOST:
             execution.lose()
             return None
-        was_held = execution.held
+        was_paused = execution.run_paused
         await inbox.refresh()
-        if was_held and not execution.held:
+        if was_paused and not execution.run_paused:
             execution.resume_paused()
         return None
 
@@ -238,7 +238,7 @@ class Driver:
         if self.successor is not None and execution.cancel is None:
             # it takes over unconsumed signals; the guard ensures that none is missed
             guard, signals = RunGuard(execution.run_id, (await inbox.read_run()).version), await inbox.list_signals()
-            if execution.held:
+            if execution.run_paused:
                 return None
         elif inbox.run is None and execution.root_id != execution.run_id:
             await inbox.read_run()
@@ -258,7 +258,7 @@ class Driver:
             set_settling(False)  # the run was paused meanwhile, or has ended
             self.recorder.restore(pending)
             await inbox.read_run()
-            if not execution.held:
+            if not execution.run_paused:
                 raise
             return None
         if answer.verdict is not Verdict.DONE:

@@ -281,7 +281,7 @@ class Execution:
         """Whether every further operation is refused."""
         self.lost = False
         """Whether the claim is lost, so that nothing decided here counts."""
-        self.held = False
+        self.run_paused = False
         """Whether the run is paused."""
         self.problem: Problem | None = None
         """The divergence between the code and the recorded steps."""
@@ -380,7 +380,7 @@ class Execution:
 
     async def wait_while_held(self) -> None:
         """Suspend the calling branch while the run is paused."""
-        while self.held:
+        while self.run_paused:
             future = self.suspend()
             self._paused.append(future)
             await self.suspended(future)

@@ -219,7 +219,7 @@ class Inbox:
             execution.lose()
             raise asyncio.CancelledError
         self.run = run
-        execution.held = run.state == RunState.PAUSED
+        execution.run_paused = run.state == RunState.PAUSED
         return run
 
     async def refresh(self) -> None:

@@ -203,7 +203,7 @@ class Recorder:
             raise execution.crashed(error) from None
         failpoint("function.after_commit")
         if answer is not DONE:
-            execution.held = execution.held or answer.held
+            execution.run_paused = execution.run_paused or answer.held
             if answer.verdict is not Verdict.DONE:
                 await self._check_claim()
                 return await self._checkpoint(branch, step)
@@ -254,7 +254,7 @@ class Recorder:
     async def _commit(self, unit: PendingUnit) -> None:
         execution, inbox = self._execution, self._inbox
         while unit:
-            if execution.held and unit.starts:  # a paused run starts no children; all other rows are committed
+            if execution.run_paused and unit.starts:  # a paused run starts no children; all other rows are committed
                 self._shared.starts += unit.starts
                 unit.starts = []
                 continue
@@ -302,7 +302,7 @@ class Recorder:
 
     async def _flush(self) -> None:
         try:
-            while self._shared and not self._execution.held:
+            while self._shared and not self._execution.run_paused:
                 unit, self._shared = self._shared, PendingUnit()
                 await self._commit(unit)
         except asyncio.CancelledError:
@@ -357,7 +357,7 @@ class Recorder:
         answer = await self._execution.runtime.committer.submit(unit)
         failpoint("function.after_commit")
         if answer.held:
-            self._execution.held = True
+            self._execution.run_paused = True
         return answer
 
     def close(self) -> None:

@@ -247,13 +247,13 @@ async def try_out(
     """
     inputs = parse_payload(payload, parameters or ()) or {}
     async with _rooted(session, roots).api() as api:
-        trial = await api.handlers.test(facet, inputs, wait_for=WAIT_LIMIT)
-    for missing in trial.missing_requirements:
+        test = await api.handlers.test(facet, inputs, wait_for=WAIT_LIMIT)
+    for missing in test.missing_requirements:
         tell_warning(f"the handler needs {missing}")
-    sys.stderr.write(trial.output)
-    if trial.error_code is not None:
-        raise NonRetryable(trial.error or "", trial.error_code)
-    result = trial.result or {}
+    sys.stderr.write(test.output)
+    if test.error_code is not None:
+        raise NonRetryable(test.error or "", test.error_code)
+    result = test.result or {}
     session.show(result, lambda: pretty(result))
 
 

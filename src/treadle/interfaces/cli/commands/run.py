@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from click.exceptions import Exit
 
-from treadle.api.flows import FlowTrial, SourceText, TrialCall
+from treadle.api.flows import DryRunCall, FlowDryRun, SourceText
 from treadle.api.wire import to_builtins
 from treadle.engine import Engine
 from treadle.interfaces.cli.calls import wait_for_end
@@ -85,20 +85,20 @@ async def run(
         option(
             "--answer",
             metavar="FACET=JSON",
-            help='A trial: the result of an event facet, a list of results to use in order, or {"@error": "message"}; repeatable',
+            help='A dry run: the result of an event facet, a list of results to use in order, or {"@error": "message"}; repeatable',
         ),
     ] = None,
-    trial: Annotated[bool, option("--trial", help="A trial without handlers: print the calls that need an --answer")] = False,
+    dry_run: Annotated[bool, option("--dry-run", help="A dry run without handlers: print the calls that need an --answer")] = False,
 ) -> None:
     """Run a workflow to its end in this process and print its outputs.
 
     The run is durable: Ctrl-C pauses it, and `treadle runs resume ID --handlers MODULE` continues it.
     With --server, the workers there execute it, and this command only watches.
-    With --answer or --trial, nothing is stored and no handler is called.
+    With --answer or --dry-run, nothing is stored and no handler is called.
     """
-    if answers or trial:
+    if answers or dry_run:
         if handlers or llm:
-            raise InvalidInput("A trial calls no handlers: omit --handlers and --llm, or --answer and --trial.")
+            raise InvalidInput("A dry run calls no handlers: omit --handlers and --llm, or --answer and --dry-run.")
         await try_workflow(session, Wanted(places, workflow, pairs or (), whole, lenient, strict=strict), answers or ())
         return
     arm_crash(session.settings.crash_at)
@@ -317,7 +317,7 @@ def tell_failed(session: Session, run_id: str, failed: RunFailed | RunCanceled, 
 
 
 async def try_workflow(session: Session, wanted: Wanted, answers: Sequence[str]) -> None:
-    """Run a trial with the answers and print its outputs; exit 1 if it failed or needs more answers."""
+    """Dry-run the workflow with the answers and print its outputs; exit 1 if it failed or needs more answers."""
     parsed_answers = workflow_inputs({}, None, answers, "answers")
     name = flow_name(wanted.places)
     if name is None:
@@ -327,11 +327,11 @@ async def try_workflow(session: Session, wanted: Wanted, answers: Sequence[str])
         if name is not None:
             flow = await api.flows.get(name)
             sources, inputs = flow.sources, workflow_inputs(texts_of(flow, wanted.workflow), wanted.whole, wanted.pairs)
-        ended = await api.flows.trial(sources, wanted.workflow, inputs, answers=parsed_answers, lenient=wanted.lenient)
+        ended = await api.flows.dry_run(sources, wanted.workflow, inputs, answers=parsed_answers, lenient=wanted.lenient)
     _show(session, ended)
 
 
-def _show(session: Session, ended: FlowTrial) -> None:
+def _show(session: Session, ended: FlowDryRun) -> None:
     if not session.json:
         for call in ended.calls:
             tell_note(f"{_words(call)} = {encode(call.result) if call.error is None else f'failed: {call.error}'}")
@@ -343,10 +343,10 @@ def _show(session: Session, ended: FlowTrial) -> None:
         return
     lines = [f"{_words(call)} returns {', '.join(f'{name}: {kind}' for name, kind in call.expects.items()) or 'nothing'}"
              for call in ended.waiting]  # fmt: skip
-    needed = "\n  ".join(["The trial needs more answers (--answer FACET=JSON):", *lines])
-    tell_error(f"trial_{ended.state}", ended.error or needed, as_json=session.json)
+    needed = "\n  ".join(["The dry run needs more answers (--answer FACET=JSON):", *lines])
+    tell_error(f"dry_run_{ended.state}", ended.error or needed, as_json=session.json)
     raise Exit(FAILED)
 
 
-def _words(call: TrialCall) -> str:
+def _words(call: DryRunCall) -> str:
     return f"{call.path}: {call.facet}({encode(call.params)})"

@@ -1,4 +1,4 @@
-"""A trial of a workflow with given answers in place of handlers: simulated in memory, without a run in the store."""
+"""A dry run of a workflow with given answers in place of handlers: simulated in memory, without a run in the store."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from difflib import get_close_matches
 from typing import Any
 
-from treadle.api.flows import FlowTrial, TrialCall
+from treadle.api.flows import DryRunCall, FlowDryRun
 from treadle.evaluator import Errored, Finished, Limits, Started, TaskRequest
 from treadle.evaluator.simulated import SimulatedRun
 from treadle.kernel.runs.flows import check_inputs, check_result, declared_returns
@@ -27,22 +27,22 @@ _TIMEOUT = 30.0
 ERROR, CODE = "@error", "@code"
 
 
-async def run_trial(
+async def dry_run_flow(
     program: Program, workflow: Facet, inputs: dict[str, Json], answers: Mapping[str, Json], *, lenient: bool = False
-) -> FlowTrial:
+) -> FlowDryRun:
     """Run the workflow until it ends or needs an answer that was not given; scripts run in their sandbox.
 
     Up to 1,000 calls and 30 seconds. Failed calls are not retried. Raises `InvalidInput` for answers that do not match the
     declarations of their facets.
     """
     check_inputs(program, workflow, inputs, lenient=lenient)
-    trial_answers = _Answers(program, answers)
+    dry_run_answers = _Answers(program, answers)
     run = SimulatedRun(program, workflow.qualified_name, limits=Limits(total_rows=_ROW_LIMIT))
     try:
         async with asyncio.timeout(_TIMEOUT), ScriptRunner(concurrency=1) as scripts:
-            return await _Trial(program, run, trial_answers, scripts).run(inputs)
+            return await _DryRun(program, run, dry_run_answers, scripts).run(inputs)
     except TimeoutError:
-        raise Refused(f"The trial took more than {_TIMEOUT:g} seconds; give smaller inputs.") from None
+        raise Refused(f"The dry run took more than {_TIMEOUT:g} seconds; give smaller inputs.") from None
 
 
 class _Answers:
@@ -93,13 +93,13 @@ class _Answers:
         ]
 
 
-class _Trial:
+class _DryRun:
     def __init__(self, program: Program, run: SimulatedRun, answers: _Answers, scripts: ScriptRunner) -> None:
         self._program, self._run, self._answers, self._scripts = program, run, answers, scripts
-        self._calls: list[TrialCall] = []
+        self._calls: list[DryRunCall] = []
         self._performed = 0
 
-    async def run(self, inputs: dict[str, Json]) -> FlowTrial:
+    async def run(self, inputs: dict[str, Json]) -> FlowDryRun:
         run = self._run
         run.apply(Started(decode(encode(inputs, "inputs"))))
         run.settle()
@@ -111,7 +111,7 @@ class _Trial:
             run.apply(event)
             run.settle()
         waiting = [self._call(task) for task in run.tasks.values()] if run.status is RunState.RUNNING else []
-        return FlowTrial(
+        return FlowDryRun(
             state="waiting" if waiting else str(run.status.value),
             outputs=run.outputs if run.status is RunState.COMPLETED else None,
             error=None if run.error is None or run.status is not RunState.FAILED else run.error.text,
@@ -128,7 +128,7 @@ class _Trial:
                 continue
             self._performed += 1
             if self._performed > _CALL_LIMIT:
-                raise Refused(f"A trial makes up to {_CALL_LIMIT:,} calls; give smaller inputs.")
+                raise Refused(f"A dry run makes up to {_CALL_LIMIT:,} calls; give smaller inputs.")
             if task.script is None:
                 self._calls.append(self._call(task, event))
             return event
@@ -143,9 +143,9 @@ class _Trial:
             return Errored(task.step_id, Problem(error.code, str(error), error.type), task.id)
         return Finished(task.step_id, result, task.id)
 
-    def _call(self, task: TaskRequest, event: Finished | Errored | None = None) -> TrialCall:
+    def _call(self, task: TaskRequest, event: Finished | Errored | None = None) -> DryRunCall:
         facet = self._program.find_facet(task.facet) or built_in_facets().get(task.facet)
-        return TrialCall(
+        return DryRunCall(
             path=self._run.step(task.step_id).path,
             facet=task.facet,
             params=self._run.payload(task),
@@ -177,7 +177,15 @@ def _problem(answer: Mapping[str, Json], place: str) -> Problem:
 
 def _approved(payload: dict[str, Any]) -> dict[str, Json]:
     """The result of an approval that a person granted."""
-    grant = {"by": "trial", "at": 0, "reason": None, "edited": False, "votes": [], "decision": "approved", "approval_id": "trial"}
+    grant = {
+        "by": "dry run",
+        "at": 0,
+        "reason": None,
+        "edited": False,
+        "votes": [],
+        "decision": "approved",
+        "approval_id": "dry-run",
+    }
     return {**grant, "context": payload.get("context")}
 
 

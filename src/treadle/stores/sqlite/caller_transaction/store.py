@@ -27,7 +27,7 @@ from treadle.stores.statements import load_statements
 
 Values = Sequence[Any] | Mapping[str, Any]
 
-_SQL = load_statements(__package__, "held.sql")
+_SQL = load_statements(__package__, "caller_transaction.sql")
 
 _WRITES = {
     apsw.SQLITE_INSERT: 0,
@@ -100,8 +100,8 @@ def run_statement(connection: apsw.Connection, statement: str, values: Values) -
 
 T = TypeVar("T")
 
-HELD_FOR = 4.0
-"""Seconds after which a held transaction is rolled back; shorter than other processes wait for the write lock."""
+TRANSACTION_TIMEOUT = 4.0
+"""Seconds after which a caller's transaction is rolled back; shorter than other processes wait for the write lock."""
 
 
 class _Rollback(Exception):
@@ -116,7 +116,7 @@ class _TransactionJob(NamedTuple):
     commits: bool = False
 
 
-class HeldChannel:
+class CallerTransactionChannel:
     """Runs work inside one transaction of the writer; nothing else is written meanwhile, by any process."""
 
     after: Tidy | None = None
@@ -170,7 +170,7 @@ class HeldChannel:
 
     def _serve(self, connection: apsw.Connection) -> None:
         """Run jobs in a transaction until one of them ends it; called in the writing thread."""
-        until = perf_counter() + HELD_FOR
+        until = perf_counter() + TRANSACTION_TIMEOUT
         ended = "The transaction has ended."
         try:
             with writing(connection):
@@ -179,7 +179,7 @@ class HeldChannel:
                     try:
                         job = self._jobs.get(timeout=max(until - perf_counter(), 0.0))
                     except Empty:
-                        ended = f"The transaction took longer than {HELD_FOR:g} s, and was rolled back: keep it short."
+                        ended = f"The transaction took longer than {TRANSACTION_TIMEOUT:g} s, and was rolled back: keep it short."
                         raise _Rollback from None
                     if job.work is None:
                         if not job.commits:
@@ -224,7 +224,7 @@ class HeldChannel:
 class _Reader:
     """The channel for reads, which use views that the writing connection has only then."""
 
-    def __init__(self, channel: HeldChannel) -> None:
+    def __init__(self, channel: CallerTransactionChannel) -> None:
         self._channel = channel
 
     def __getattr__(self, name: str) -> Any:
@@ -239,10 +239,10 @@ class _Reader:
         return await self._channel.call(shaped)
 
 
-class HeldStore(SqliteStore, TransactionStore):
-    """A store on the transaction that `hold` has begun."""
+class SqliteCallerTransaction(SqliteStore, TransactionStore):
+    """A store on the transaction that `open_caller_transaction` has begun."""
 
-    def __init__(self, store: SqliteStore, channel: HeldChannel, *, clock: Clock) -> None:
+    def __init__(self, store: SqliteStore, channel: CallerTransactionChannel, *, clock: Clock) -> None:
         super().__init__(store._database.path, clock=clock)
         self._database.writer, self._database.reader = channel, _Reader(channel)
         self._signals = None  # the store that holds the transaction signals its end
@@ -269,15 +269,15 @@ class HeldStore(SqliteStore, TransactionStore):
 
 
 @asynccontextmanager
-async def hold(store: SqliteStore, clock: Clock) -> AsyncIterator[HeldStore]:
+async def open_caller_transaction(store: SqliteStore, clock: Clock) -> AsyncIterator[SqliteCallerTransaction]:
     """Hold one transaction of the open store until the block ends: commit it, or roll it back if the block raises."""
     if not isinstance(store._database.writer, ThreadChannel):
         raise Unsupported("A transaction needs a store in a file (or PostgreSQL, with engine.within), not one in memory.")
-    channel = HeldChannel(store._database.writer, store._database.shown)
+    channel = CallerTransactionChannel(store._database.writer, store._database.shown)
     commits = False
     try:
         await channel.begin()
-        yield HeldStore(store, channel, clock=clock)
+        yield SqliteCallerTransaction(store, channel, clock=clock)
         commits = True
     finally:
         await channel.end(commits=commits)

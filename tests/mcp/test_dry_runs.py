@@ -49,13 +49,13 @@ DOUBLED = """namespace s {
 async def attempt(source: str, inputs: dict[str, Json], answers: dict[str, Json]) -> Any:
     async with Engine("memory://") as engine:
         service = Operations(engine, Access("ada", frozenset(Scope)))
-        ended = await service.flows.trial([SourceText("a.afl", source)], None, inputs, answers=answers)
+        ended = await service.flows.dry_run([SourceText("a.afl", source)], None, inputs, answers=answers)
         counts = await service.runs.counts()
         assert (counts.total, (await service.flows.list()).flows) == (0, [])
         return ended
 
 
-async def test_a_trial_names_each_missing_answer_and_then_returns_the_outputs_and_stores_nothing() -> None:
+async def test_a_dry_run_names_each_missing_answer_and_then_returns_the_outputs_and_stores_nothing() -> None:
     async with at_work(shop_engine(), Scope.PUBLISH) as call:
         asked = await call("afl_execute_workflow", source=SHOP, inputs={"count": 2}, answers={})
         assert (asked["success"], asked["status"], asked["run_id"]) == (True, "PAUSED", "")
@@ -93,7 +93,7 @@ async def test_lists_are_used_in_order_errors_are_caught_and_an_approval_is_gran
     assert (left.state, ("trip.Book", {"city": "b"}) in asked, ("trip.Pay", {"total": 1.5}) in asked) == ("waiting", True, True)
 
 
-async def test_scripts_run_in_a_trial() -> None:
+async def test_scripts_run_in_a_dry_run() -> None:
     ended = await attempt(DOUBLED, {}, {"Get": {"n": 21}})
     assert (ended.state, ended.outputs) == ("completed", {"m": 42})
 
@@ -123,7 +123,7 @@ async def test_an_answer_is_checked_against_the_declaration_of_its_facet(answers
     assert said in str(refused.value)
 
 
-async def test_a_trial_is_bounded() -> None:
+async def test_a_dry_run_is_bounded() -> None:
     with pytest.raises(Refused, match="up to 1,000 calls"):
         await attempt(TRIP, {"cities": ["x"] * 1_100}, {"sys.approval": {}, "Book": {"seats": [{"row": 1, "window": None}]}})
 
@@ -154,12 +154,12 @@ async def test_a_waiting_run_returns_its_steps_with_their_parameters() -> None:
 def test_the_command_line_tries_a_workflow_and_creates_no_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "shop.afl").write_text(SHOP)
-    asked = run("run", "shop.afl", "-p", "count=2", "--trial")
+    asked = run("run", "shop.afl", "-p", "count=2", "--dry-run")
     assert (asked.code, asked.out) == (1, "")
     assert 'Buy.priced: shop.Price({"count":2}) returns total: Double' in asked.err
     done = run("run", "shop.afl", "-p", "count=2", "--answer", 'Price={"total": 7.5}', "--json")
     assert (done.code, json.loads(done.out)["outputs"]) == (0, {"total": 7.5})
     wrong = run("run", "shop.afl", "-p", "count=2", "--answer", 'Price={"totl": 7.5}')
     assert (wrong.code, "did you mean total?" in wrong.err) == (2, True)
-    assert run("run", "shop.afl", "-p", "count=2", "--trial", "--handlers", "x").code == 2
+    assert run("run", "shop.afl", "-p", "count=2", "--dry-run", "--handlers", "x").code == 2
     assert [each.name for each in tmp_path.iterdir()] == ["shop.afl"]

@@ -1,4 +1,4 @@
-"""A trial of a registered handler in a separate process, isolated from crashes, blocking calls and output.
+"""A test of a registered handler in a separate process, isolated from crashes, blocking calls and output.
 
 The child is a fresh interpreter that loads the module (only from the allowed roots), calls the entry point once and writes the
 outcome; the end of its other output is kept. After the time limit it is killed with all its children.
@@ -20,7 +20,7 @@ import msgspec
 
 from treadle.agents.invoke import call_tool, payload_for
 from treadle.agents.modules import Modules, missing_requirements
-from treadle.api.handlers import HandlerTrial
+from treadle.api.handlers import HandlerTest
 from treadle.model.errors import InvalidInput, NonRetryable
 from treadle.model.outcomes import Failed, Problem, Retry, Succeeded
 from treadle.model.records import HandlerRegistration
@@ -67,7 +67,7 @@ ANSWER_LIMIT = 8 * 1024 * 1024
 
 async def try_outside(
     registration: HandlerRegistration, payload: dict[str, Json], roots: Sequence[str], within: float
-) -> HandlerTrial:
+) -> HandlerTest:
     """Call the handler once in a separate process, for at most `within` seconds."""
     request = {"registration": asdict(registration), "payload": payload, "roots": list(roots)}
     child = await asyncio.create_subprocess_exec(
@@ -92,14 +92,14 @@ async def try_outside(
     output = written.decode(errors="replace")
     missing = missing_requirements(registration.requirements)
     if late:
-        return HandlerTrial(None, "timeout", f"The handler did not return within {within:g} s and was stopped.", output, missing)
+        return HandlerTest(None, "timeout", f"The handler did not return within {within:g} s and was stopped.", output, missing)
     try:
         outcome = msgspec.json.decode(answer, type=dict[str, Any])
     except msgspec.DecodeError:
-        return HandlerTrial(
+        return HandlerTest(
             None, "handler_error", f"The process of the handler ended with {code} before it returned.", output, missing
         )
-    return HandlerTrial(outcome.get("result"), outcome.get("error_code"), outcome.get("error"), output, missing)
+    return HandlerTest(outcome.get("result"), outcome.get("error_code"), outcome.get("error"), output, missing)
 
 
 async def _tail(stream: asyncio.StreamReader, limit: int) -> bytes:
@@ -112,7 +112,7 @@ async def _tail(stream: asyncio.StreamReader, limit: int) -> bytes:
 
 def main() -> None:
     """Run the child: read the request, call the handler, write the outcome to a private stream."""
-    from treadle.agents.trial_process import try_handler
+    from treadle.agents.handler_check import try_handler
     from treadle.kernel.store.process import SystemClock
     from treadle.model.errors import NonRetryable
 

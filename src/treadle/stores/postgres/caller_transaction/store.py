@@ -249,11 +249,11 @@ def _refuse_other(dialect: str) -> None:
 
 T = TypeVar("T")
 
-_SQL = load_statements(__package__, "borrowed.sql")
+_SQL = load_statements(__package__, "caller_transaction.sql")
 _TRIES = 3
 
 
-class BorrowedDatabase(PostgresDatabase):
+class CallerTransactionDatabase(PostgresDatabase):
     """A database whose only connection belongs to the caller, while the caller's transaction runs."""
 
     connection: PostgresConnection | None = None
@@ -269,7 +269,7 @@ class BorrowedDatabase(PostgresDatabase):
             raise StoreError(str(error)) from error
 
 
-class BorrowedStore(PostgresStore, TransactionStore):
+class PostgresCallerTransaction(PostgresStore, TransactionStore):
     """A store for the calls inside `transact`; it has no connections of its own and is never opened.
 
     With `notify`, the caller's commit wakes waiting workers.
@@ -278,9 +278,9 @@ class BorrowedStore(PostgresStore, TransactionStore):
     parallel_commits = 1
 
     def __init__(self, url: str, connection: Any, *, clock: Clock, notify: bool = False) -> None:
-        self._caller = BorrowedDatabase(parse_address(url), clock)
+        self._caller = CallerTransactionDatabase(parse_address(url), clock)
         super().__init__(url, clock=clock, database=self._caller)
-        self._borrowed = beneath_django(connection)
+        self._connection = beneath_django(connection)
         self._notify = notify
         self._ready: set[int] = set()
 
@@ -289,7 +289,7 @@ class BorrowedStore(PostgresStore, TransactionStore):
 
         Outside a transaction, the operation is one by itself. Repeats an operation that met a concurrent change.
         """
-        connection: Any = await adapt(self._borrowed)
+        connection: Any = await adapt(self._connection)
         for tried in range(1, _TRIES + 1):
             try:
                 async with self._session(connection):
