@@ -26,7 +26,7 @@ from typing import Any, NamedTuple
 
 from bench.benchmark import BOTH, Figures, Found, say
 from bench.figures import LABELS, Aim, Row, by_store, judged, median, ratios, spread
-from bench.growth import BATCH, IDS, LANE, insert
+from bench.growth import BATCH, IDS, QUEUE, insert
 from bench.history import INDEXES, execute, fill, fill_partitions, finished_bytes, live_bytes, log_position, table_bytes
 from bench.results import table
 from bench.servers import second_store
@@ -115,7 +115,7 @@ async def open_full(url: str, rows: int, parts: int) -> Store:
     """Open the store with the long history, which is written unless it is there."""
     store = make_store(url, SystemClock())
     await store.open()
-    await store.tasks.lane_ids([LANE])
+    await store.tasks.queue_ids([QUEUE])
     if await store.log.find_last_seq():
         return store
     began = time.perf_counter()
@@ -135,7 +135,7 @@ async def row_by_row(url: str) -> Figures:
     async with second_store(url) as other_url:
         store = make_store(other_url, SystemClock())
         await store.open()
-        await store.tasks.lane_ids([LANE])
+        await store.tasks.queue_ids([QUEUE])
         await fill(other_url, 20_000, WEEKS * 7 * DAY, await store.now())
         figures = await prune(store, other_url, "prune_rows")
         await store.close()
@@ -217,15 +217,15 @@ async def timed(call: Callable[[], Awaitable[Any]], meter: CpuMeter) -> Taken:
 
 async def batches(store: Store, times: int, meter: CpuMeter) -> dict[str, list[Taken]]:
     """The costs of enqueueing, claiming and settling batches."""
-    lane_ids = list((await store.tasks.lane_ids([LANE])).values())
+    queue_ids = list((await store.tasks.queue_ids([QUEUE])).values())
     took: dict[str, list[Taken]] = {"enqueue": [], "claim": [], "settle": []}
     for _ in range(times):
-        rows = tuple(NewTask(id=IDS.new_id(), lane=LANE) for _ in range(BATCH))
+        rows = tuple(NewTask(id=IDS.new_id(), queue=QUEUE) for _ in range(BATCH))
         took["enqueue"].append(await timed(lambda rows=rows: store.commit([Unit(tasks=rows)]), meter))  # type: ignore[misc]
         tasks: list[Task] = []
 
         async def claim(tasks: list[Task] = tasks) -> None:
-            tasks += await store.tasks.claim(lane_ids, "bench", 60_000, BATCH)
+            tasks += await store.tasks.claim(queue_ids, "bench", 60_000, BATCH)
 
         took["claim"].append(await timed(claim, meter))
         units = [Unit(task.claim, Finish("succeed", "completed", result="{}")) for task in tasks]
@@ -235,8 +235,8 @@ async def batches(store: Store, times: int, meter: CpuMeter) -> dict[str, list[T
 
 async def settle_all(store: Store) -> None:
     """End all tasks that wait."""
-    lane_ids = list((await store.tasks.lane_ids([LANE])).values())
-    while tasks := await store.tasks.claim(lane_ids, "bench", 60_000, 1000):
+    queue_ids = list((await store.tasks.queue_ids([QUEUE])).values())
+    while tasks := await store.tasks.claim(queue_ids, "bench", 60_000, 1000):
         await store.commit([Unit(task.claim, Finish("succeed", "completed", result="{}")) for task in tasks])
 
 
@@ -260,14 +260,14 @@ async def calls_on(store: Store) -> dict[str, Callable[[], Awaitable[Any]]]:
         await store.log.tally(last - 1000, last)
 
     async def enqueue_one() -> None:
-        await store.commit([Unit(tasks=(NewTask(id=IDS.new_id(), lane=LANE),))])
+        await store.commit([Unit(tasks=(NewTask(id=IDS.new_id(), queue=QUEUE),))])
 
     return {
         "enqueue_one": enqueue_one,
         "find": lambda: store.tasks.find(some[-1].id),
         "list": lambda: store.tasks.list_matching(TaskFilter(), 50),
         "list_completed": lambda: store.tasks.list_matching(TaskFilter(states=("completed",)), 50),
-        "list_name": lambda: store.tasks.list_matching(TaskFilter(namespace="default", name=LANE.name), 50),
+        "list_name": lambda: store.tasks.list_matching(TaskFilter(namespace="default", name=QUEUE.name), 50),
         "list_run": lambda: store.tasks.list_matching(TaskFilter(run_id=run.id), 50),
         "search": lambda: store.search.list_with_words(span, ["order113"], 50),
         "search_common": lambda: store.search.list_with_words(span, ["timeout"], 50),

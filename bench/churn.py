@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 from bench.benchmark import Figures, Found, say
 from bench.figures import Aim, judged, median
-from bench.growth import BATCH, LANE, insert
+from bench.growth import BATCH, QUEUE, insert
 from bench.history import execute
 from bench.results import table
 from bench.servers import connect
@@ -56,10 +56,10 @@ async def measure(url: str, sizes: Sizes) -> Figures:
     await _look_often(url)
     store = make_store(url, SystemClock())
     await store.open()
-    lane_ids = list((await store.tasks.lane_ids([LANE])).values())
+    queue_ids = list((await store.tasks.queue_ids([QUEUE])).values())
     await store.retention.prepare(Retention(store).rules)
     await insert(store, HELD)
-    held = await store.tasks.claim(lane_ids, "holder", 3_600_000, HELD)
+    held = await store.tasks.claim(queue_ids, "holder", 3_600_000, HELD)
     await insert(store, FUTURE, delay=30 * 86_400_000)
     await insert(store, READY)
     line = store.servers.lease_connection()
@@ -67,7 +67,7 @@ async def measure(url: str, sizes: Sizes) -> Figures:
     began = time.perf_counter()
     for done in range(0, sizes.tasks, BATCH):
         await insert(store, BATCH)
-        tasks = await store.tasks.claim(lane_ids, "bench", 60_000, BATCH)
+        tasks = await store.tasks.claim(queue_ids, "bench", 60_000, BATCH)
         await store.commit([Unit(task.claim, Finish("succeed", "completed", result="{}")) for task in tasks])
         if done * SAMPLES // sizes.tasks != (done + BATCH) * SAMPLES // sizes.tasks:
             await asyncio.to_thread(line.renew, [Renewal(task.claim) for task in held], 3_600_000)

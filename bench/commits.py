@@ -18,7 +18,7 @@ from bench.benchmark import Figures, Found
 from bench.figures import Row, by_store, ratios
 from treadle.kernel.store.process import SystemClock, SystemIds
 from treadle.kernel.store.units import Finish, Unit
-from treadle.model.names import Lane
+from treadle.model.names import QueueKey
 from treadle.model.tasks import NewTask
 from treadle.stores.sqlite import SqliteStore
 
@@ -26,7 +26,7 @@ NAME = "commits"
 TITLE = "Counting commits"
 STORES = ("sqlite",)
 
-_LANE = Lane("default", "handler", "default", "work")
+_QUEUE = QueueKey("default", "handler", "default", "work")
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,7 @@ async def measure(url: str, sizes: Sizes) -> Figures:
     claims: list[Any] = []
 
     async def enqueue(tasks: int) -> None:
-        await store.commit([Unit(tasks=tuple(NewTask(id=ids.new_id(), lane=_LANE) for _ in range(tasks)))])
+        await store.commit([Unit(tasks=tuple(NewTask(id=ids.new_id(), queue=_QUEUE) for _ in range(tasks)))])
 
     async def settle() -> None:
         await store.commit([Unit(claims.pop().claim, Finish("succeed", "completed", "{}"))])
@@ -56,14 +56,14 @@ async def measure(url: str, sizes: Sizes) -> Figures:
     await enqueue(1)
     kinds: dict[str, Callable[[], Awaitable[None]]] = {"one": lambda: enqueue(1), "many": lambda: enqueue(100), "settle": settle}
     figures: Figures = {}
-    (lane_id,) = (await store.tasks.lane_ids([_LANE])).values()
+    (queue_id,) = (await store.tasks.queue_ids([_QUEUE])).values()
     for kind, act in kinds.items():
         took: dict[bool, list[float]] = {False: [], True: []}
         pages: dict[bool, list[float]] = {False: [], True: []}
         for number in range(2 * sizes.blocks):
             counted = bool(number % 2)
             if kind == "settle":
-                claims = await store.tasks.claim([lane_id], "bench", 60_000, sizes.commits)
+                claims = await store.tasks.claim([queue_id], "bench", 60_000, sizes.commits)
             await store._database.writer.call(lambda connection, counted=counted: _count(store, connection, counted))
             wrote, began = await store._database.writer.call(_pages), time.perf_counter()
             for _ in range(sizes.commits):

@@ -142,7 +142,9 @@ async def suspended(engine: Engine, count: int) -> dict[str, float]:
         await asyncio.gather(*(engine.start_function("sleeper") for _ in range(start, min(start + 500, count))))
     async with engine.worker(concurrency=500):
         while any(
-            depth.ready or depth.running for depth in await engine.kernel.store.tasks.list_depths() if depth.lane.kind == "function"
+            depth.ready or depth.running
+            for depth in await engine.kernel.store.tasks.list_depths()
+            if depth.queue.kind == "function"
         ):
             await asyncio.sleep(0.1)
         gc.collect()

@@ -2,7 +2,7 @@
 
 *Claim* and *claim and end*: microseconds per task in batches of 250, measured on the store itself. Two databases are measured
 alternately: one contains only the tasks of the round and the history of earlier rounds. The other gradually gets the stated
-number of future tasks in the same lane and priority; as many ready tasks of a name that no worker serves; a snapshot held
+number of future tasks in the same queue and priority; as many ready tasks of a name that no worker serves; a snapshot held
 open since before 100,000 tasks were claimed; and 10,000 running tasks whose leases are renewed. Ratios are computed per
 round, and their median is reported; `nothing yet` is the second database before any of this, and shows the noise.
 
@@ -29,7 +29,7 @@ from treadle.kernel.store.ports import Store
 from treadle.kernel.store.process import SystemClock, SystemIds
 from treadle.kernel.store.queries import Renewal
 from treadle.kernel.store.units import Finish, Unit
-from treadle.model.names import HANDLER, Lane
+from treadle.model.names import HANDLER, QueueKey
 from treadle.model.tasks import NewTask, Task
 from treadle.stores import make_store
 
@@ -37,8 +37,8 @@ NAME = "growth"
 TITLE = "Growth"
 STORES = BOTH
 
-LANE = Lane("default", HANDLER, "default", "bench.mine")
-OTHER = Lane("default", HANDLER, "default", "bench.nobody")
+QUEUE = QueueKey("default", HANDLER, "default", "bench.mine")
+OTHER = QueueKey("default", HANDLER, "default", "bench.nobody")
 IDS = SystemIds()
 BATCH = 250
 A_MONTH = 30 * 24 * 3600 * 1000
@@ -106,7 +106,7 @@ async def cases(empty: Store, full: Store, url: str, sizes: Sizes) -> Figures:
         await insert(store, sizes.tasks)
         await drain(store, sizes.tasks)
     await case("nothing")
-    await insert(full, sizes.rows, LANE, delay=A_MONTH)
+    await insert(full, sizes.rows, QUEUE, delay=A_MONTH)
     await case("future")
     await insert(full, sizes.rows, OTHER)
     await case("unserved")
@@ -122,10 +122,10 @@ async def cases(empty: Store, full: Store, url: str, sizes: Sizes) -> Figures:
     return figures
 
 
-async def insert(store: Store, count: int, lane: Lane = LANE, delay: int = 0) -> None:
+async def insert(store: Store, count: int, queue: QueueKey = QUEUE, delay: int = 0) -> None:
     """So many tasks, in batches."""
     for start in range(0, count, 2000):
-        rows = tuple(NewTask(id=IDS.new_id(), lane=lane, delay=delay) for _ in range(min(2000, count - start)))
+        rows = tuple(NewTask(id=IDS.new_id(), queue=queue, delay=delay) for _ in range(min(2000, count - start)))
         await store.commit([Unit(tasks=rows)])
         if (start + 2000) % 250_000 == 0:
             say(f"{start + 2000:,} tasks are there")
@@ -133,13 +133,13 @@ async def insert(store: Store, count: int, lane: Lane = LANE, delay: int = 0) ->
 
 async def drain(store: Store, count: int) -> tuple[float, float]:
     """Microseconds per task of claiming so many tasks that are there, and of claiming and ending them."""
-    lane_ids = list((await store.tasks.lane_ids([LANE])).values())
+    queue_ids = list((await store.tasks.queue_ids([QUEUE])).values())
     done = 0
     claiming = 0.0
     started = time.perf_counter()
     while done < count:
         asked = time.perf_counter()
-        tasks = await store.tasks.claim(lane_ids, "bench", 60_000, BATCH)
+        tasks = await store.tasks.claim(queue_ids, "bench", 60_000, BATCH)
         claiming += time.perf_counter() - asked
         if not tasks:
             raise SystemExit(f"nothing to take after {done} of {count}")
@@ -156,7 +156,7 @@ async def old_snapshot(url: str) -> AsyncIterator[None]:
 
         reader = apsw.Connection(url.removeprefix("sqlite:///"))
         reader.execute("begin")
-        reader.execute("select count(*) from lanes").fetchall()
+        reader.execute("select count(*) from queues").fetchall()
         yield
         reader.execute("rollback")
         reader.close()
@@ -174,10 +174,10 @@ async def old_snapshot(url: str) -> AsyncIterator[None]:
 async def renewing(store: Store, running: int) -> AsyncIterator[None]:
     """So many running tasks whose leases are renewed by a thread, each every 20 s: a slice of them every second."""
     await insert(store, running)
-    lane_ids = list((await store.tasks.lane_ids([LANE])).values())
+    queue_ids = list((await store.tasks.queue_ids([QUEUE])).values())
     held: list[Task] = []
     while len(held) < running:
-        held += await store.tasks.claim(lane_ids, "holder", 600_000, 1000)
+        held += await store.tasks.claim(queue_ids, "holder", 600_000, 1000)
     ended = threading.Event()
 
     def keep() -> None:

@@ -42,7 +42,7 @@ with made as materialized (
       || right(root_id::text, 12))::uuid, root_id, s, 'step', 'step' || s, 'completed', '{"result":1}', at, at + 200
   from roots cross join generate_series(1, 3) as s where of_run
 )
-insert into finished (id, seq, lane_id, namespace, state, transition, from_state, actor, owner_id, claim_version, version, attempt,
+insert into finished (id, seq, queue_id, namespace, state, transition, from_state, actor, owner_id, claim_version, version, attempt,
   failures, takeovers, priority, created_at, due_at, claimed_at, finished_at, run_id, root_id, payload, result, error, error_code,
   fingerprint)
 select id, nextval('treadle_seq'), $5::integer, 'default', state,
@@ -90,10 +90,10 @@ select substr(run_id, 1, 14) || '700' || s || substr(run_id, 19), run_id, s, 'st
 from made cross join (select 1 as s union all select 2 union all select 3) where of_run
 """,
     """
-insert into finished (id, seq, lane_id, namespace, state, transition, from_state, actor, owner_id, claim_version, version, attempt,
+insert into finished (id, seq, queue_id, namespace, state, transition, from_state, actor, owner_id, claim_version, version, attempt,
   failures, takeovers, priority, created_at, due_at, claimed_at, finished_at, run_id, root_id, payload, result, error, error_code,
   fingerprint)
-select id, :seq + n * 4 + 3, :lane_id, 'default', state,
+select id, :seq + n * 4 + 3, :queue_id, 'default', state,
   case state when 'completed' then 'succeed' when 'failed' then 'fail' else 'cancel' end, 'pending', 'worker-1', 'worker-1',
   1 + retried, 1 + retried, 1 + retried, retried + (state = 'failed'), 0, 0, at, at, at + 50, at + 300,
   iif(of_run, run_id, null), iif(of_run, run_id, id), '{"order":' || n || '}', iif(state = 'completed', '{}', null),
@@ -126,8 +126,8 @@ def _chunks(rows: int, start: int, span: int) -> Iterator[tuple[int, int, int, i
 
 async def _fill_some(url: str, first: int, count: int, start: int, span: int) -> None:
     if not url.startswith("sqlite"):
-        lane_id = (await execute(url, "select min(id) from lanes"))[0][0]
-        await execute(url, _FILL_POSTGRES, first, count, start, span, lane_id)
+        queue_id = (await execute(url, "select min(id) from queues"))[0][0]
+        await execute(url, _FILL_POSTGRES, first, count, start, span, queue_id)
         return
     import apsw
 
@@ -138,7 +138,7 @@ async def _fill_some(url: str, first: int, count: int, start: int, span: int) ->
         taken = "update seqs set value = value + ? where name = 'transition' returning value"
         (last,) = connection.execute(taken, (4 * count,)).fetchall()[0]
         seq = last - 4 * (first + count) + 1
-        values = {"first": first, "count": count, "start": start, "span": span, "lane_id": 1, "seq": seq}
+        values = {"first": first, "count": count, "start": start, "span": span, "queue_id": 1, "seq": seq}
         for statement in _FILL_SQLITE:
             connection.execute(statement, {name: values[name] for name in values if f":{name}" in statement})
     connection.close()
@@ -170,7 +170,7 @@ async def fill_partitions(url: str, rows: int, span: int, now: int) -> None:
     connection = await connect(url)
     schema = parse_address(url).schema
     await connection.execute(f"set statement_timeout = 0; set search_path = {schema}; set maintenance_work_mem = '1GB'")
-    lane_id = await connection.fetchval("select min(id) from lanes")
+    queue_id = await connection.fetchval("select min(id) from queues")
     parts = await connection.fetch(_PARTITIONS, now - span, now)
     share = rows // len(parts)
     for number, part in enumerate(parts):
@@ -180,7 +180,7 @@ async def fill_partitions(url: str, rows: int, span: int, now: int) -> None:
                 like = "including defaults including constraints including storage"
                 await connection.execute(f"create table filling.{parent} (like {schema}.{parent} {like})")
             for first, *chunk in _chunks(share, part["starts_at"], part["ends_at"] - part["starts_at"]):
-                await connection.execute(_FILL_POSTGRES, number * share + first, *chunk, lane_id, timeout=None)
+                await connection.execute(_FILL_POSTGRES, number * share + first, *chunk, queue_id, timeout=None)
             await connection.execute(f"set search_path = {schema}")
             for parent, key in (("finished", "id"), ("log", "entity_id")):
                 await _replace(connection, schema, parent, key, part)

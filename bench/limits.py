@@ -85,16 +85,16 @@ def _sqlite_with_history(path: str, name: str, batch: int) -> float:
         connection.execute(sql)
     with connection:
         connection.execute(
-            "insert into tasks select t.* from ours.tasks t join ours.lanes l on l.id = t.lane_id where l.name = ?", (name,)
+            "insert into tasks select t.* from ours.tasks t join ours.queues l on l.id = t.queue_id where l.name = ?", (name,)
         )
     connection.execute("detach ours")
-    ((lane_id, priority, count),) = connection.execute("select lane_id, min(priority), count(*) from tasks").fetchall()
+    ((queue_id, priority, count),) = connection.execute("select queue_id, min(priority), count(*) from tasks").fetchall()
     kept, written = _history_columns(
         *([row[1] for row in connection.execute(f"pragma table_info({each})")] for each in ("tasks", "finished"))
     )
     claim = (
         "update tasks set owner_id = 'bench', claim_version = claim_version + 1, claimed_at = 1, heartbeat_at = 1, wake_at = 2 "
-        "where id in (select id from tasks where lane_id = ? and priority = ? and owner_id is null and wake_at is null "
+        "where id in (select id from tasks where queue_id = ? and priority = ? and owner_id is null and wake_at is null "
         "and hold = 0 order by due_at, id limit ?) returning id, payload"
     )
     end = (
@@ -106,7 +106,7 @@ def _sqlite_with_history(path: str, name: str, batch: int) -> float:
     done = 0
     while done < count:
         with connection:
-            taken = [row[0] for row in connection.execute(claim, (lane_id, priority, batch))]
+            taken = [row[0] for row in connection.execute(claim, (queue_id, priority, batch))]
         with connection:
             ids = json.dumps(taken)
             connection.execute(end, (done, ids))
@@ -170,19 +170,19 @@ async def _postgres_with_history(url: str, name: str, batch: int) -> float:
         await connection.execute(f"create table bench_limit.{each} (like {ours}.{each} including all)")
     await connection.execute("create sequence bench_limit.seq as bigint")
     await connection.execute(
-        f"insert into bench_limit.tasks select t.* from {ours}.tasks t join {ours}.lanes l on l.id = t.lane_id where l.name = $1",
+        f"insert into bench_limit.tasks select t.* from {ours}.tasks t join {ours}.queues l on l.id = t.queue_id where l.name = $1",
         name,
     )
     await connection.execute("vacuum analyze bench_limit.tasks")
     await connection.execute("set search_path to bench_limit")
-    lane_id, priority, count = await connection.fetchrow("select min(lane_id), min(priority), count(*) from tasks")
+    queue_id, priority, count = await connection.fetchrow("select min(queue_id), min(priority), count(*) from tasks")
     named = (
         "select array_agg(attname::text) from pg_attribute where attrelid = $1::text::regclass and attnum > 0 and not attisdropped"
     )
     kept, written = _history_columns(*[await connection.fetchval(named, each) for each in ("tasks", "finished")])
     claim = await connection.prepare(
         "update tasks set owner_id = 'bench', claim_version = claim_version + 1, claimed_at = 1, heartbeat_at = 1, wake_at = 2 "
-        "where id = any(array(select id from tasks where lane_id = $1 and priority = $2 and owner_id is null and wake_at is null "
+        "where id = any(array(select id from tasks where queue_id = $1 and priority = $2 and owner_id is null and wake_at is null "
         "and hold = 0 order by due_at, id limit $3 for update skip locked)) returning id, payload"
     )
     end = await connection.prepare(
@@ -193,7 +193,7 @@ async def _postgres_with_history(url: str, name: str, batch: int) -> float:
     started = time.perf_counter()
     done = 0
     while done < count:
-        taken = [row[0] for row in await claim.fetch(lane_id, priority, batch)]
+        taken = [row[0] for row in await claim.fetch(queue_id, priority, batch)]
         await end.fetch(taken)
         done += len(taken)
     rate: float = count / (time.perf_counter() - started)

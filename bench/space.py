@@ -88,7 +88,7 @@ async def measure(url: str, sizes: Sizes) -> Figures:
 
     figures: Figures = {"tasks": sizes.tasks}
     async with engine:
-        await engine.enqueue("work")  # creates the lane
+        await engine.enqueue("work")  # creates the queue
         for name, payload in (("small", {}), ("large", {"text": random.Random(1).randbytes(494).hex()})):
             before = await space(url)
             for first in range(0, sizes.tasks, 1000):
@@ -116,7 +116,7 @@ async def measure(url: str, sizes: Sizes) -> Figures:
 
 
 async def _drained(engine: Engine) -> None:
-    while any(depth.lane.name == "work" for depth in await engine.kernel.store.tasks.list_depths()):
+    while any(depth.queue.name == "work" for depth in await engine.kernel.store.tasks.list_depths()):
         await asyncio.sleep(0.1)
 
 

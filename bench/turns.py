@@ -1,6 +1,6 @@
 """Turns between fairness keys: the cost for tasks that have one, and the wait of a small tenant behind a large one.
 
-*Drain* claims and ends the tasks of one lane through the store, 100 at a time, alternately without keys and with 100 keys; the
+*Drain* claims and ends the tasks of one queue through the store, 100 at a time, alternately without keys and with 100 keys; the
 tasks are enqueued in batches of 1000. *Wait* is the number of claimed tasks until the last of ten tasks of a second tenant, which
 come after all tasks of the first one.
 """
@@ -14,7 +14,7 @@ from bench.benchmark import BOTH, Figures, Found, say
 from bench.figures import Aim, Row, by_store, judged, ratios
 from treadle import Engine, TaskSpec
 from treadle.kernel.store.units import Finish, Unit
-from treadle.model.names import DEFAULT_LIST, DEFAULT_NAMESPACE, HANDLER, Lane
+from treadle.model.names import DEFAULT_LIST, DEFAULT_NAMESPACE, HANDLER, QueueKey
 from treadle.settings import Settings
 
 NAME = "turns"
@@ -71,9 +71,9 @@ async def fill(engine: Engine, name: str, count: int, keys: int) -> None:
 async def drain(engine: Engine, name: str, most: int, until: tuple[str, int] | None = None, batch: int = BATCH) -> int:
     """Claim and end tasks; return how many, up to the last of the key `until`."""
     store, taken, found = engine.kernel.store, 0, 0
-    lane = Lane(DEFAULT_NAMESPACE, HANDLER, DEFAULT_LIST, name)
-    lane_id = (await store.tasks.lane_ids([lane]))[lane]
-    while taken < most and (tasks := await store.tasks.claim([lane_id], "bench", 60_000, batch)):
+    queue = QueueKey(DEFAULT_NAMESPACE, HANDLER, DEFAULT_LIST, name)
+    queue_id = (await store.tasks.queue_ids([queue]))[queue]
+    while taken < most and (tasks := await store.tasks.claim([queue_id], "bench", 60_000, batch)):
         await store.commit([Unit(task.claim, Finish("succeed", "completed", result="{}")) for task in tasks])
         taken += len(tasks)
         found += sum(task.fairness_key == until[0] for task in tasks) if until else 0

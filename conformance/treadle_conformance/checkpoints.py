@@ -110,7 +110,7 @@ async def test_a_claim_that_stays_may_make_tasks(store):
     children = [new_task(), new_task()]
     answers = await store.commit([Unit(task.claim, tasks=(each,)) for each in children])
     assert [answer.verdict for answer in answers] == ["done", "done"]
-    assert all(answer.lane_ids for answer in answers)
+    assert all(answer.queue_ids for answer in answers)
     assert {each.id for each in await claim(store)} == {each.id for each in children}
     assert await get(store, task.id) == task
 
@@ -142,7 +142,7 @@ async def test_the_answer_to_a_unit_that_keeps_its_task_reports_a_paused_run(sto
     (answer,) = await store.commit([kept])
     assert (answer.verdict, answer.held) == ("done", True)
     (answer,) = await store.commit([Unit(task.claim, tasks=(new_task(),))])
-    assert (answer.verdict, answer.held, len(answer.lane_ids)) == ("done", True, 1)
+    assert (answer.verdict, answer.held, len(answer.queue_ids)) == ("done", True, 1)
     await write(store, HoldRun(run.id, held=False))
     assert await store.commit([kept]) == [DONE]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from treadle.model.names import Lane
+from treadle.model.names import QueueKey
 from treadle.model.states import Hold
 from treadle_conformance.task_steps import (
     MINUTE,
@@ -96,20 +96,20 @@ async def test_a_task_may_be_held_from_the_start(store):
     assert await claim(store) == []
 
 
-async def test_a_claim_takes_only_from_the_lanes_that_it_names(store):
+async def test_a_claim_takes_only_from_the_queues_that_it_names(store):
     await put_one(store, OTHER)
     assert await claim(store, WORK) == []
     assert len(await claim(store, OTHER)) == 1
 
 
-async def test_lanes_that_differ_in_one_part_only_are_different_lanes(store):
-    lanes = [WORK] + [WORK._replace(**{part: "else"}) for part in Lane._fields]
-    tasks = {lane: await put_one(store, lane) for lane in lanes}
-    for lane in lanes:
-        assert in_order(await claim(store, lane)) == [tasks[lane].id]
+async def test_queues_that_differ_in_one_part_only_are_different_queues(store):
+    queues = [WORK] + [WORK._replace(**{part: "else"}) for part in QueueKey._fields]
+    tasks = {queue: await put_one(store, queue) for queue in queues}
+    for queue in queues:
+        assert in_order(await claim(store, queue)) == [tasks[queue].id]
 
 
-async def test_a_claim_from_no_lanes_takes_nothing(store):
+async def test_a_claim_from_no_queues_takes_nothing(store):
     await put_one(store)
     assert await store.tasks.claim([], "owner-1", MINUTE, 10) == []
 
@@ -140,34 +140,34 @@ async def test_tasks_of_one_claim_are_in_the_order_of_the_queue(store, clock):
     assert order == [task_id for _, task_id in sorted(expected)]
 
 
-async def test_the_best_priority_among_the_lanes_is_taken(store):
+async def test_the_best_priority_among_the_queues_is_taken(store):
     await put_one(store, WORK, priority=1)
     best = await put_one(store, OTHER, priority=0)
     assert (await claim_one(store, WORK, OTHER)).id == best.id
     assert (await claim_one(store, OTHER, WORK)).priority == 1
 
 
-async def test_one_call_takes_from_one_lane_and_the_next_finds_the_rest(store):
-    await put(store, *[new_task(lane) for lane in (WORK, OTHER) for _ in range(3)])
+async def test_one_call_takes_from_one_queue_and_the_next_finds_the_rest(store):
+    await put(store, *[new_task(queue) for queue in (WORK, OTHER) for _ in range(3)])
     first = await claim(store, WORK, OTHER)
     second = await claim(store, WORK, OTHER)
-    assert len({task.lane for task in first}) == len({task.lane for task in second}) == 1
-    assert {task.lane for task in first + second} == {WORK, OTHER}
+    assert len({task.queue for task in first}) == len({task.queue for task in second}) == 1
+    assert {task.queue for task in first + second} == {WORK, OTHER}
     assert len(first + second) == 6
 
 
 async def test_an_empty_claim_result_means_that_no_task_was_ready(store):
-    lanes = [WORK._replace(name=f"lane{number}") for number in range(20)]
-    await put(store, *[new_task(lane) for lane in lanes])
-    taken = [await claim_one(store, *lanes) for _ in lanes]
-    assert {task.lane for task in taken} == set(lanes)
-    assert await claim(store, *lanes) == []
+    queues = [WORK._replace(name=f"queue{number}") for number in range(20)]
+    await put(store, *[new_task(queue) for queue in queues])
+    taken = [await claim_one(store, *queues) for _ in queues]
+    assert {task.queue for task in taken} == set(queues)
+    assert await claim(store, *queues) == []
 
 
 async def test_no_two_callers_receive_the_same_claim(store):
     tasks = [new_task(priority=number % 3) for number in range(200)]
     await put(store, *tasks)
-    await store.tasks.lane_ids([WORK])
+    await store.tasks.queue_ids([WORK])
 
     async def drain(owner):
         mine = []

@@ -135,7 +135,7 @@ async def test_a_finished_task_leaves_the_queue_with_all_its_rows(store, clock):
     await clock.advance(250)
     assert await settle(store, taken.claim, succeed('{"b":2}')) == DONE
     after = await get(store, taken.id)
-    for name in (*fields.keys() - {"deadline_for"}, "deadline_at", "created_at", "claimed_at", "claim_version", "attempt", "lane"):
+    for name in (*fields.keys() - {"deadline_for"}, "deadline_at", "created_at", "claimed_at", "claim_version", "attempt", "queue"):
         assert getattr(after, name) == getattr(taken, name), name
     assert (after.state, after.transition, after.from_state, after.result) == ("completed", "succeed", "pending", '{"b":2}')
     assert (after.version, after.owner_id, after.finished_at) == (1, "owner-1", clock.now())
@@ -216,7 +216,7 @@ async def test_parking_replaces_all_bits_of_the_hold_but_that_of_a_paused_run(st
     held = await get(store, task.id)
     assert held.hold == Hold.RUN_PAUSED | Hold.TASK_PAUSED
     answer = await commit_one(store, seen(held), park(held, "resume", hold=0))
-    assert (answer.verdict, answer.lane_ids) == (DONE, ())
+    assert (answer.verdict, answer.queue_ids) == (DONE, ())
     assert (await get(store, task.id)).hold == Hold.RUN_PAUSED
     assert await claim(store) == []
 

@@ -10,7 +10,7 @@ from treadle.kernel.store.ports import Store
 from treadle.kernel.store.queries import DeadLetterFilter
 from treadle.kernel.store.units import Amend, Finish, PutBlob, Revive, Seen, Unit, Verdict
 from treadle.kernel.store.verify import verify
-from treadle.model.names import Lane
+from treadle.model.names import QueueKey
 from treadle.model.states import TaskState
 from treadle.model.tasks import Task
 from treadle_conformance.task_steps import (
@@ -65,11 +65,11 @@ async def test_letters_are_listed_from_the_last_and_walked_from_the_first(store)
     assert await store.dead_letters.list_newest(ANY, 0) == await store.dead_letters.walk(ANY, 0) == []
 
 
-async def test_letters_are_chosen_by_lane_error_and_age(store, clock):
+async def test_letters_are_chosen_by_queue_error_and_age(store, clock):
     first = await dead(store, "boom", "aa")
     await clock.advance(1000)
-    second = await dead(store, "bang", "bb", lane=OTHER)
-    foreign = await dead(store, "bang", "bb", lane=Lane("elsewhere", "handler", "slow", "work"))
+    second = await dead(store, "bang", "bb", queue=OTHER)
+    foreign = await dead(store, "bang", "bb", queue=QueueKey("elsewhere", "handler", "slow", "work"))
 
     async def chosen(**fields: Any) -> list[str]:
         which = DeadLetterFilter(**fields)
@@ -97,7 +97,7 @@ async def test_dead_letters_are_grouped_by_cause(store, clock):
         await dead(store, "boom", "aa")
     await clock.advance(500)
     of_run = await dead(store, "boom", "aa", run_id=RUN_ID)
-    other = await dead(store, "bang", "bb", lane=OTHER)
+    other = await dead(store, "bang", "bb", queue=OTHER)
     big, small = await store.dead_letters.group(ANY, 10)
     assert (big.fingerprint, big.error_code, big.name, big.count, big.of_runs) == ("aa", "boom", "work", 4, 1)
     assert (big.first_at, big.last_at, big.last_id) == (began, clock.now(), of_run.id)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from treadle.kernel.store.ports import Store
 from treadle.kernel.store.units import Amend, Revive
-from treadle.model.names import Lane
+from treadle.model.names import QueueKey
 from treadle_conformance.histories import START, put_run
 from treadle_conformance.task_steps import MINUTE, claim_one, fail, get, park, put_and_claim, put_one, seen, settle, succeed
 
@@ -47,12 +47,12 @@ async def test_events_are_paged_by_seq(store):
 
 
 async def test_events_have_the_namespace_of_live_and_finished_tasks(store):
-    lane = Lane("elsewhere", "handler", "default", "work")
-    task = await put_and_claim(store, lane=lane)
+    queue = QueueKey("elsewhere", "handler", "default", "work")
+    task = await put_and_claim(store, queue=queue)
     await settle(store, task.claim, park(task))
     await settle(store, (await put_and_claim(store)).claim, succeed())
     assert await events_of(store) == [("elsewhere", "task", "wait"), ("default", "task", "succeed")]
-    await settle(store, (await claim_one(store, lane)).claim, succeed())
+    await settle(store, (await claim_one(store, queue)).claim, succeed())
     assert [namespace for namespace, _, _ in await events_of(store)] == ["elsewhere", "default", "elsewhere"]
 
 
@@ -71,8 +71,8 @@ async def test_transitions_of_tasks_are_tallied_by_minute_kind_and_transition(st
         await settle(store, (await put_and_claim(store)).claim, settlement)
     task = await put_and_claim(store)
     await settle(store, task.claim, park(task, "retry", attempt=2))
-    elsewhere = Lane("elsewhere", "function", "default", "work")
-    await settle(store, (await put_and_claim(store, lane=elsewhere)).claim, succeed())
+    elsewhere = QueueKey("elsewhere", "function", "default", "work")
+    await settle(store, (await put_and_claim(store, queue=elsewhere)).claim, succeed())
     half = await store.log.find_last_seq()
     await clock.advance(MINUTE)
     await settle(store, (await claim_one(store)).claim, fail())

@@ -9,7 +9,7 @@ import pytest
 
 from treadle.kernel.store.retention import DAY_FOR, Retention
 from treadle.kernel.store.units import PutBlob, Unit, Verdict
-from treadle.model.names import Lane
+from treadle.model.names import QueueKey
 from treadle.model.tasks import Claim, NewTask
 from treadle_conformance.task_steps import (
     OTHER,
@@ -33,10 +33,10 @@ def keyed(key: str = "k", **fields: Any) -> NewTask:
 
 
 async def test_a_second_task_with_the_key_is_not_stored_and_names_the_first(store):
-    first, second = keyed(), keyed(lane=OTHER)
+    first, second = keyed(), keyed(queue=OTHER)
     assert (await put(store, first)).same == {}
     answer = await put(store, second)
-    assert (answer.verdict, answer.same, answer.lane_ids) == (Verdict.DONE, {second.id: first.id}, ())
+    assert (answer.verdict, answer.same, answer.queue_ids) == (Verdict.DONE, {second.id: first.id}, ())
     assert await store.tasks.find(second.id) is None
     assert [task.id for task in await claim(store)] == [first.id]
 
@@ -77,7 +77,7 @@ async def test_keys_past_their_time_are_pruned_and_others_stay(store, clock):
 
 
 async def test_keys_are_apart_by_namespace(store):
-    first, second = keyed(), keyed(lane=Lane("elsewhere", "handler", "default", "work"))
+    first, second = keyed(), keyed(queue=QueueKey("elsewhere", "handler", "default", "work"))
     await put(store, first)
     assert (await put(store, second)).same == {}
 

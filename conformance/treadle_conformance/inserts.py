@@ -81,20 +81,20 @@ async def test_a_large_payload_comes_back_whole(store):
     assert (await get(store, task.id)).payload == payload
 
 
-async def test_the_answer_names_the_lanes_in_which_a_task_was_made_ready(store):
-    lane_ids = await store.tasks.lane_ids([WORK, OTHER])
+async def test_the_answer_names_the_queues_in_which_a_task_was_made_ready(store):
+    queue_ids = await store.tasks.queue_ids([WORK, OTHER])
     ready = await put(store, new_task(), new_task(), new_task(OTHER))
-    assert sorted(ready.lane_ids) == sorted(lane_ids.values())
-    assert (await put(store, new_task(delay=1))).lane_ids == ()
+    assert sorted(ready.queue_ids) == sorted(queue_ids.values())
+    assert (await put(store, new_task(delay=1))).queue_ids == ()
     taken = await claim_one(store)
-    assert (await commit_one(store, taken.claim, Keep("1"))).lane_ids == ()
-    assert (await commit_one(store, taken.claim, park(taken))).lane_ids == (lane_ids[WORK],)
+    assert (await commit_one(store, taken.claim, Keep("1"))).queue_ids == ()
+    assert (await commit_one(store, taken.claim, park(taken))).queue_ids == (queue_ids[WORK],)
     taken = await claim_one(store)
-    assert (await commit_one(store, taken.claim, park(taken, delay=5))).lane_ids == ()
+    assert (await commit_one(store, taken.claim, park(taken, delay=5))).queue_ids == ()
     taken = await claim_one(store)
-    assert (await commit_one(store, taken.claim, park(taken, "pause", hold=8))).lane_ids == ()
+    assert (await commit_one(store, taken.claim, park(taken, "pause", hold=8))).queue_ids == ()
     taken = await claim_one(store, OTHER)
-    assert (await commit_one(store, taken.claim, succeed())).lane_ids == ()
+    assert (await commit_one(store, taken.claim, succeed())).queue_ids == ()
     assert (await commit_one(store, taken.claim, succeed())).verdict == DONE
 
 
@@ -135,7 +135,7 @@ async def test_unique_keys_are_apart_in_different_namespaces(store):
     assert len(await claim(store, elsewhere)) == 1
 
 
-async def test_unique_keys_are_shared_by_all_lanes_of_a_namespace(store):
+async def test_unique_keys_are_shared_by_all_queues_of_a_namespace(store):
     first = await put_one(store, unique_key="k")
     assert (await put(store, new_task(OTHER, unique_key="k"))).existing == {"k": first.id}
 

@@ -54,11 +54,11 @@ async def test_a_key_with_a_rate_starts_a_burst_and_then_one_task_for_each_token
     assert await claim(store) == []
     assert (await store.tasks.wake(10)).next_for == 500
     await clock.advance(499)
-    assert (await store.tasks.wake(10)).lane_ids == ()
+    assert (await store.tasks.wake(10)).queue_ids == ()
     await clock.advance(1)
     woken = await store.tasks.wake(10)
     taken = await claim_one(store)
-    assert (taken.id, woken.lane_ids) == (ids[3], (taken.lane_id,))
+    assert (taken.id, woken.queue_ids) == (ids[3], (taken.queue_id,))
 
 
 async def test_unclaimed_admitted_tasks_do_not_accumulate_into_a_larger_burst(store, clock):
@@ -76,7 +76,7 @@ async def test_unclaimed_admitted_tasks_do_not_accumulate_into_a_larger_burst(st
 
 async def test_handlers_with_the_same_key_share_its_rate(store):
     await rate(store, 1.0, 3)
-    await put(store, *[new_task(lane, limit_key=KEY) for lane in (WORK, OTHER, WORK, OTHER)])
+    await put(store, *[new_task(queue, limit_key=KEY) for queue in (WORK, OTHER, WORK, OTHER)])
     assert len(await claim(store, WORK)) + len(await claim(store, OTHER)) == 3
 
 
@@ -186,8 +186,8 @@ async def test_unclaimed_tasks_do_not_use_up_the_rate_of_other_handlers(store, c
 async def test_unclaimed_tasks_of_a_higher_priority_do_not_use_up_the_rate_of_other_handlers(store, clock):
     await rate(store, 1.0, 2)
     unclaimed = [OTHER, OTHER._replace(name="third"), OTHER._replace(name="fourth")]  # no worker has these handlers
-    for lane in unclaimed:
-        await put(store, *[new_task(lane, limit_key=KEY, priority=-1) for _ in range(5)])
+    for queue in unclaimed:
+        await put(store, *[new_task(queue, limit_key=KEY, priority=-1) for _ in range(5)])
     mine = await put_keyed(store, 6)
     starts: list[tuple[int, str]] = []
     for _ in range(60):
@@ -257,7 +257,7 @@ async def test_a_handlers_key_is_that_of_its_tasks_without_one(store):
     await store.operators.set_handler_key(DEFAULT_NAMESPACE, "work", KEY)
     await store.operators.set_handler_key(DEFAULT_NAMESPACE, "other", KEY)
     assert await store.operators.list_handler_keys(DEFAULT_NAMESPACE) == {"other": KEY, "work": KEY}
-    slow = OTHER._replace(task_list="slow")  # a lane that does not exist yet
+    slow = OTHER._replace(task_list="slow")  # a queue that does not exist yet
     await put(store, new_task(limit_key="own"), *[new_task(slow) for _ in range(3)])
     taken = await claim(store) + await claim(store, slow)
     assert [task.limit_key for task in taken].count(KEY) == 3
@@ -273,7 +273,7 @@ async def test_a_handlers_key_is_found_by_its_short_name_too(store):
     await store.operators.set_handler_key(DEFAULT_NAMESPACE, "Charge", KEY)
     await store.operators.set_handler_key(DEFAULT_NAMESPACE, "shop.Charge", "own")
     await put(store, *map(new_task, qualified))
-    keys = {rule.lane.name: rule.limit_key for rule in await store.operators.list_lane_rules()}
+    keys = {rule.queue.name: rule.limit_key for rule in await store.operators.list_queue_rules()}
     assert keys == {"billing.Charge": KEY, "shop.Charge": "own", "shop.Recharge": None}
     assert [task.limit_key for task in await claim(store, qualified[0])] == [KEY, KEY]
 
@@ -284,7 +284,7 @@ async def test_a_handlers_own_key_replaces_that_of_its_limit(store):
     await store.operators.set_handler_key(DEFAULT_NAMESPACE, "work", KEY)
     assert {task.limit_key for task in await claim(store)} == {KEY}
     await store.operators.set_handler_key(DEFAULT_NAMESPACE, "work", None)
-    (rule,) = await store.operators.list_lane_rules()
+    (rule,) = await store.operators.list_queue_rules()
     assert rule.limit_key == "handler:work"
 
 
@@ -299,7 +299,7 @@ async def test_a_parked_task_waits_for_the_key_that_it_is_given_and_gives_it_bac
     (other,) = await put_keyed(store, 1)
     assert await claim(store) == []
     (answer,) = await store.commit([Unit(task.claim, None, rows=(LimitTask(task.id, None),))])
-    assert (answer.verdict, answer.lane_ids) == (Verdict.DONE, (task.lane_id,))
+    assert (answer.verdict, answer.queue_ids) == (Verdict.DONE, (task.queue_id,))
     assert (await claim_one(store)).id == other
     kept = await get(store, task.id)
     assert (kept.limit_key, kept.hold, kept.owner_id) == (None, 0, "owner-1")
@@ -344,7 +344,7 @@ async def test_no_interval_has_more_starts_than_the_rate_allows(store, clock):
 async def test_concurrent_claimers_on_several_stores_together_take_no_more_than_the_rate_of_a_key_allows(database, store):
     stores = [store, *[await database.open_store() for _ in range(3)]]
     await rate(store, 0.001, 10)
-    await put(store, *[new_task(lane, limit_key=KEY) for lane in (WORK, OTHER) for _ in range(20)])
+    await put(store, *[new_task(queue, limit_key=KEY) for queue in (WORK, OTHER) for _ in range(20)])
     claims = [claim(stores[n % 4], (WORK, OTHER)[n % 2], owner=f"o{n}", limit=3) for n in range(12)]
     wakes = [other.tasks.wake(100) for other in stores]
     taken = await asyncio.gather(asyncio.gather(*claims), asyncio.gather(*wakes))

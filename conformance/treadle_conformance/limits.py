@@ -75,11 +75,11 @@ async def test_tasks_of_other_keys_namespaces_and_without_a_key_are_not_held_bac
 
 
 @pytest.mark.parametrize("ending", [succeed(), fail()])
-async def test_an_end_admits_the_next_waiting_task_and_reports_its_lane(store, ending):
+async def test_an_end_admits_the_next_waiting_task_and_reports_its_queue(store, ending):
     tasks = await put_limited(store, 2, limit=1)
     first = await claim_one(store)
     answer = await commit_one(store, first.claim, ending)
-    assert answer.lane_ids == (first.lane_id,)
+    assert answer.queue_ids == (first.queue_id,)
     assert in_order(await claim(store)) == [tasks[1].id]
 
 
@@ -158,7 +158,7 @@ async def test_a_sleeping_awaiting_or_paused_task_frees_its_slot(store, transiti
     tasks = await put_limited(store, 2, limit=1)
     taken = await claim_one(store)
     answer = await commit_one(store, taken.claim, park(taken, transition, **fields))
-    assert answer.lane_ids == (taken.lane_id,)
+    assert answer.queue_ids == (taken.queue_id,)
     assert in_order(await claim(store)) == [tasks[1].id]
 
 
@@ -168,19 +168,19 @@ async def test_a_woken_task_queues_for_a_slot_again(store, clock):
     await settle(store, sleeper.claim, park(sleeper, delay=1_000))
     running = await claim_one(store)
     await clock.advance(1_000)
-    assert (await store.tasks.wake(10)).lane_ids == ()
+    assert (await store.tasks.wake(10)).queue_ids == ()
     assert await claim(store) == []
     await settle(store, running.claim, succeed())
     assert in_order(await claim(store)) == [tasks[0].id]
 
 
-async def test_a_task_woken_with_a_free_slot_is_ready_and_the_wake_reports_its_lane(store, clock):
+async def test_a_task_woken_with_a_free_slot_is_ready_and_the_wake_reports_its_queue(store, clock):
     (task,) = await put_limited(store, 1, limit=1, delay=1_000)
     assert await admitted(store) == []
     await clock.advance(1_000)
     woken = await store.tasks.wake(10)
     taken = await claim_one(store)
-    assert (taken.id, woken.lane_ids) == (task.id, (taken.lane_id,))
+    assert (taken.id, woken.queue_ids) == (task.id, (taken.queue_id,))
 
 
 async def test_a_released_task_keeps_its_turn(store):
@@ -225,9 +225,9 @@ async def test_a_revived_task_queues_for_a_slot(store):
     first = await claim_one(store)
     await settle(store, first.claim, fail())
     answer = await commit_one(store, seen(await get(store, first.id)), Revive("requeue", "ann"))
-    assert answer.lane_ids == ()
+    assert answer.queue_ids == ()
     second = await claim_one(store)
-    assert (await commit_one(store, second.claim, succeed())).lane_ids == (first.lane_id,)
+    assert (await commit_one(store, second.claim, succeed())).queue_ids == (first.queue_id,)
     assert (await claim_one(store)).id == first.id
 
 
@@ -237,7 +237,7 @@ async def test_a_paused_run_frees_the_slots_of_its_unstarted_tasks(store):
     others = await put_limited(store, 2, limit=2)
     (answer,) = await store.commit([Unit(rows=(HoldRun(RUN_ID, True),))])
     assert sorted(await admitted(store)) == sorted([running.id, others[0].id])
-    assert answer.lane_ids
+    assert answer.queue_ids
     await store.commit([Unit(rows=(HoldRun(RUN_ID, False),))])
     assert (await get(store, waiting.id)).hold == Hold.OVER_LIMIT
     for task in (running, others[0]):
@@ -262,4 +262,4 @@ async def test_a_canceled_run_makes_room(store):
     others = await put_limited(store, 3, limit=2)
     (answer,) = await store.commit([Unit(rows=(CancelRunTasks(RUN_ID, "ann", "{}"),))])
     assert sorted(await admitted(store)) == sorted(in_order(others[:2]))
-    assert answer.lane_ids
+    assert answer.queue_ids

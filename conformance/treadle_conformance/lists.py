@@ -1,4 +1,4 @@
-"""Settings of task lists and lanes: paused, draining, with a rate, with a cap on ready tasks."""
+"""Settings of task lists and queues: paused, draining, with a rate, with a cap on ready tasks."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from treadle.kernel.store.ports import Store
 from treadle.kernel.store.units import Revive, Unit, Verdict
 from treadle.model.errors import BacklogFull, ListDraining
 from treadle.model.lists import TaskList
-from treadle.model.names import DEFAULT_LIST, DEFAULT_NAMESPACE, Lane
+from treadle.model.names import DEFAULT_LIST, DEFAULT_NAMESPACE, QueueKey
 from treadle_conformance.task_steps import (
     MINUTE,
     OTHER,
@@ -33,8 +33,8 @@ from treadle_conformance.task_steps import (
 SLOW = WORK._replace(task_list="slow")
 
 
-async def lane_id_of(store: Store, lane: Lane = WORK) -> int:
-    return (await store.tasks.lane_ids([lane]))[lane]
+async def queue_id_of(store: Store, queue: QueueKey = WORK) -> int:
+    return (await store.tasks.queue_ids([queue]))[queue]
 
 
 # --- keeping ---
@@ -60,15 +60,15 @@ async def test_a_paused_list_yields_no_claims_and_its_running_work_continues(sto
     assert await claim(store) == []
 
 
-async def test_a_resumed_list_continues_and_reports_its_lanes(store):
+async def test_a_resumed_list_continues_and_reports_its_queues(store):
     await put(store, new_task(), new_task(OTHER), new_task(SLOW))
     await store.operators.set_list(DEFAULT_NAMESPACE, DEFAULT_LIST, paused=True)
-    lanes = await store.operators.set_list(DEFAULT_NAMESPACE, DEFAULT_LIST, paused=False)
-    assert set(lanes) == {await lane_id_of(store), await lane_id_of(store, OTHER)}
+    queues = await store.operators.set_list(DEFAULT_NAMESPACE, DEFAULT_LIST, paused=False)
+    assert set(queues) == {await queue_id_of(store), await queue_id_of(store, OTHER)}
     assert len(await claim(store)) == 1
 
 
-async def test_lanes_that_are_made_later_are_as_their_list(store):
+async def test_queues_that_are_made_later_are_as_their_list(store):
     await store.operators.set_list(DEFAULT_NAMESPACE, "slow", paused=True)
     await put(store, new_task(SLOW), new_task())
     assert await claim(store, SLOW) == []
@@ -88,7 +88,7 @@ async def test_settings_of_a_list_can_be_read_and_unset_ones_keep_their_values(s
     said = TaskList(namespace=DEFAULT_NAMESPACE, task_list="slow", paused=True, accepting=False, no_handler="ignore")
     assert await store.operators.list_lists() == [said]
     await put_one(store)
-    rules = {rule.lane: rule for rule in await store.operators.list_lane_rules()}
+    rules = {rule.queue: rule for rule in await store.operators.list_queue_rules()}
     assert set(rules) == {WORK}
 
 
@@ -99,20 +99,20 @@ async def test_a_list_that_was_paused_elsewhere_is_paused_here(database, store):
     assert await claim(store) == []
 
 
-async def test_lanes_made_while_their_list_is_paused_and_resumed_are_as_their_list_in_the_end(database, store):
+async def test_queues_made_while_their_list_is_paused_and_resumed_are_as_their_list_in_the_end(database, store):
     second = await database.open_store()
-    lanes = [SLOW._replace(name=f"lane{number}") for number in range(30)]
+    queues = [SLOW._replace(name=f"queue{number}") for number in range(30)]
 
     async def make() -> None:
-        for lane in lanes:
-            await store.tasks.lane_ids([lane])
+        for queue in queues:
+            await store.tasks.queue_ids([queue])
 
     async def say() -> None:
         for number in range(15):
             await second.operators.set_list(DEFAULT_NAMESPACE, "slow", paused=number % 2 == 0)
 
     await asyncio.gather(make(), say())
-    assert {rule.paused for rule in await store.operators.list_lane_rules()} == {True}
+    assert {rule.paused for rule in await store.operators.list_queue_rules()} == {True}
 
 
 # --- draining ---
@@ -145,8 +145,8 @@ async def test_an_enqueue_from_before_the_drain_may_be_resent(store):
 # --- caps ---
 
 
-async def test_a_full_lane_refuses_the_whole_unit(store):
-    await store.operators.set_backlog_limit(await lane_id_of(store), 3)
+async def test_a_full_queue_refuses_the_whole_unit(store):
+    await store.operators.set_backlog_limit(await queue_id_of(store), 3)
     await put(store, new_task(), new_task())
     before = await everything(store)
     with pytest.raises(BacklogFull) as caught:
@@ -159,8 +159,8 @@ async def test_a_full_lane_refuses_the_whole_unit(store):
     await put_one(store, SLOW)
 
 
-async def test_only_ready_tasks_fill_a_lane(store):
-    await store.operators.set_backlog_limit(await lane_id_of(store), 1)
+async def test_only_ready_tasks_fill_a_queue(store):
+    await store.operators.set_backlog_limit(await queue_id_of(store), 1)
     await put_one(store, delay=MINUTE)
     await put_one(store)
     await put_one(store, delay=MINUTE)
@@ -171,15 +171,15 @@ async def test_only_ready_tasks_fill_a_lane(store):
         await put_one(store)
 
 
-async def test_tasks_that_a_limit_holds_back_fill_a_lane_too(store):
-    await store.operators.set_backlog_limit(await lane_id_of(store), 3)
+async def test_tasks_that_a_limit_holds_back_fill_a_queue_too(store):
+    await store.operators.set_backlog_limit(await queue_id_of(store), 3)
     await put(store, *[new_task(limit_key="k", limit=1) for _ in range(3)])
     with pytest.raises(BacklogFull):
         await put_one(store)
 
 
-async def test_a_settle_is_never_refused_for_a_full_lane(store):
-    await store.operators.set_backlog_limit(await lane_id_of(store), 1)
+async def test_a_settle_is_never_refused_for_a_full_queue(store):
+    await store.operators.set_backlog_limit(await queue_id_of(store), 1)
     await put_one(store, OTHER)
     taken = await claim_one(store, OTHER)
     await put_one(store)
@@ -187,28 +187,28 @@ async def test_a_settle_is_never_refused_for_a_full_lane(store):
     assert len(await claim(store)) == 3
 
 
-async def test_an_enqueue_from_before_the_lane_was_full_may_be_resent(store):
-    await store.operators.set_backlog_limit(await lane_id_of(store), 1)
+async def test_an_enqueue_from_before_the_queue_was_full_may_be_resent(store):
+    await store.operators.set_backlog_limit(await queue_id_of(store), 1)
     unit = Unit(tasks=(new_task(),))
     for _ in range(2):
         assert (await store.commit([unit]))[0].verdict == Verdict.DONE
     twin = new_task(unique_key="u")
-    await store.operators.set_backlog_limit(await lane_id_of(store), 2)
+    await store.operators.set_backlog_limit(await queue_id_of(store), 2)
     await put(store, twin)
     answer = await put(store, new_task(unique_key="u"))
     assert answer.existing == {"u": twin.id}
 
 
 async def test_a_removed_backlog_limit_refuses_nothing(store):
-    await store.operators.set_backlog_limit(await lane_id_of(store), 1)
+    await store.operators.set_backlog_limit(await queue_id_of(store), 1)
     await put_one(store)
-    await store.operators.set_backlog_limit(await lane_id_of(store), None)
+    await store.operators.set_backlog_limit(await queue_id_of(store), None)
     await put(store, new_task(), new_task())
 
 
-async def test_concurrent_enqueues_fill_a_lane_exactly(database, store):
+async def test_concurrent_enqueues_fill_a_queue_exactly(database, store):
     stores = [store, *[await database.open_store() for _ in range(3)]]
-    await store.operators.set_backlog_limit(await lane_id_of(store), 25)
+    await store.operators.set_backlog_limit(await queue_id_of(store), 25)
     answers = await asyncio.gather(
         *[put(stores[number % 4], new_task(), new_task()) for number in range(40)], return_exceptions=True
     )
@@ -221,7 +221,7 @@ async def test_concurrent_enqueues_fill_a_lane_exactly(database, store):
 
 
 async def test_no_more_is_taken_than_a_rate_allows(store, clock):
-    await store.operators.set_rate(await lane_id_of(store), 2.0, 3)
+    await store.operators.set_rate(await queue_id_of(store), 2.0, 3)
     await put(store, *[new_task() for _ in range(20)])
     assert len(await claim(store)) == 3
     assert await claim(store) == []
@@ -235,14 +235,14 @@ async def test_no_more_is_taken_than_a_rate_allows(store, clock):
 
 
 async def test_a_claim_that_takes_less_spends_less(store, clock):
-    await store.operators.set_rate(await lane_id_of(store), 1.0, 3)
+    await store.operators.set_rate(await queue_id_of(store), 1.0, 3)
     await put(store, *[new_task() for _ in range(20)])
     assert len(await claim(store, limit=2)) == 2
     assert len(await claim(store)) == 1
 
 
-async def test_a_lane_without_tokens_does_not_block_others(store):
-    await store.operators.set_rate(await lane_id_of(store), 1.0, 1)
+async def test_a_queue_without_tokens_does_not_block_others(store):
+    await store.operators.set_rate(await queue_id_of(store), 1.0, 1)
     await put(store, *[new_task(priority=-1) for _ in range(3)], new_task(OTHER))
     assert [task.name for task in await claim(store, WORK, OTHER)] == ["work"]
     assert [task.name for task in await claim(store, WORK, OTHER)] == ["other"]
@@ -250,53 +250,53 @@ async def test_a_lane_without_tokens_does_not_block_others(store):
 
 
 async def test_the_store_says_when_the_next_token_comes(store, clock):
-    lane_id, other_id = await lane_id_of(store), await lane_id_of(store, OTHER)
+    queue_id, other_id = await queue_id_of(store), await queue_id_of(store, OTHER)
     await put(store, new_task(), new_task(), new_task(OTHER))
-    assert await store.tasks.next_token_for([lane_id, other_id]) is None
-    await store.operators.set_rate(lane_id, 4.0, 1)
-    assert await store.tasks.next_token_for([lane_id, other_id]) == 0
+    assert await store.tasks.next_token_for([queue_id, other_id]) is None
+    await store.operators.set_rate(queue_id, 4.0, 1)
+    assert await store.tasks.next_token_for([queue_id, other_id]) == 0
     await claim(store)
-    assert await store.tasks.next_token_for([lane_id, other_id]) == 250
+    assert await store.tasks.next_token_for([queue_id, other_id]) == 250
     assert await store.tasks.next_token_for([other_id]) is None
     await clock.advance(100)
-    assert await store.tasks.next_token_for([lane_id]) == 150
+    assert await store.tasks.next_token_for([queue_id]) == 150
     await clock.advance(150)
     assert len(await claim(store)) == 1
-    assert await store.tasks.next_token_for([lane_id]) is None  # nothing is left to take
+    assert await store.tasks.next_token_for([queue_id]) is None  # nothing is left to take
 
 
-async def test_a_paused_lane_waits_for_no_token(store):
-    await store.operators.set_rate(await lane_id_of(store), 1.0, 1)
+async def test_a_paused_queue_waits_for_no_token(store):
+    await store.operators.set_rate(await queue_id_of(store), 1.0, 1)
     await put(store, new_task(), new_task())
     await claim(store)
     await store.operators.set_list(DEFAULT_NAMESPACE, DEFAULT_LIST, paused=True)
-    assert await store.tasks.next_token_for([await lane_id_of(store)]) is None
+    assert await store.tasks.next_token_for([await queue_id_of(store)]) is None
 
 
 async def test_a_rate_that_is_taken_away_holds_nothing_back(store):
-    await store.operators.set_rate(await lane_id_of(store), 1.0, 1)
+    await store.operators.set_rate(await queue_id_of(store), 1.0, 1)
     await put(store, *[new_task() for _ in range(5)])
     await claim(store)
-    await store.operators.set_rate(await lane_id_of(store), None, None)
+    await store.operators.set_rate(await queue_id_of(store), None, None)
     assert len(await claim(store)) == 4
 
 
-async def test_settings_of_a_lane_can_be_read(store, clock):
-    lane_id = await lane_id_of(store)
-    await store.operators.set_rate(lane_id, 0.5, 2)
-    await store.operators.set_backlog_limit(lane_id, 9)
+async def test_settings_of_a_queue_can_be_read(store, clock):
+    queue_id = await queue_id_of(store)
+    await store.operators.set_rate(queue_id, 0.5, 2)
+    await store.operators.set_backlog_limit(queue_id, 9)
     await store.operators.set_limit(DEFAULT_NAMESPACE, "handler:work", 4)
-    (rule,) = await store.operators.list_lane_rules()
-    assert (rule.lane_id, rule.lane, rule.rate, rule.burst) == (lane_id, WORK, 0.5, 2)
+    (rule,) = await store.operators.list_queue_rules()
+    assert (rule.queue_id, rule.queue, rule.rate, rule.burst) == (queue_id, WORK, 0.5, 2)
     assert (rule.backlog_limit, rule.limit_key, rule.paused, rule.accepting) == (9, "handler:work", False, True)
     assert (rule.tokens_left(clock.now()), rule.next_token_for(clock.now())) == (2, 0)
 
 
 async def test_concurrent_claimers_together_take_no_more_than_the_rate_allows(database, store):
     stores = [store, *[await database.open_store() for _ in range(3)]]
-    await store.operators.set_rate(await lane_id_of(store), 0.001, 10)
+    await store.operators.set_rate(await queue_id_of(store), 0.001, 10)
     for other in stores:
-        await other.tasks.list_lanes()
+        await other.tasks.list_queues()
     await put(store, *[new_task() for _ in range(100)])
     taken = await asyncio.gather(*[claim(stores[number % 4], owner=f"o{number}", limit=3) for number in range(16)])
     assert sum(map(len, taken)) == 10

@@ -12,8 +12,8 @@ from treadle_conformance.run_steps import begin, get_run, new_step, step_task, u
 from treadle_conformance.task_steps import MINUTE, UNKNOWN_ID, WORK, claim, get, new_task, succeed
 
 
-async def lane_of_work(store):
-    return (await store.tasks.lane_ids([WORK]))[WORK]
+async def queue_of_work(store):
+    return (await store.tasks.queue_ids([WORK]))[WORK]
 
 
 async def test_messages_are_listed_unchanged_in_the_order_of_arrival(store, clock):
@@ -92,10 +92,10 @@ async def test_a_function_is_woken_when_nothing_more_is_awaited(store, clock):
     run, task = await begin_function(store)
     run = await wait_for_messages(store, run, task, 3)
     assert run.awaiting == 3
-    assert (await tell(store, new_message(run), new_message(run))).lane_ids == ()
+    assert (await tell(store, new_message(run), new_message(run))).queue_ids == ()
     assert (await get_run(store, run.id)).awaiting == 1
     assert await claim(store) == []
-    assert (await tell(store, new_message(run))).lane_ids == (await lane_of_work(store),)
+    assert (await tell(store, new_message(run))).queue_ids == (await queue_of_work(store),)
     assert (await get_run(store, run.id)).awaiting == 0
     woken = await get(store, task.id)
     assert (woken.wake_at, woken.due_at) == (None, task.due_at)
@@ -106,7 +106,7 @@ async def test_a_function_is_woken_when_nothing_more_is_awaited(store, clock):
 async def test_a_function_that_awaits_nothing_is_woken_by_the_first(store):
     run, task = await begin_function(store)
     run = await wait_for_messages(store, run, task, 0)
-    assert (await tell(store, new_message(run))).lane_ids == (await lane_of_work(store),)
+    assert (await tell(store, new_message(run))).queue_ids == (await queue_of_work(store),)
     assert (await get_run(store, run.id)).awaiting == 0
     assert [each.id for each in await claim(store)] == [task.id]
 
@@ -142,7 +142,7 @@ async def test_only_the_runs_own_sleeping_task_is_woken(store, clock):
     run, task = await begin_function(store)
     child = new_task(run_id=run.id, step_id=UNKNOWN_ID, root_id=run.id, delay=MINUTE)
     await store.commit([Unit(tasks=(child,))])
-    assert (await tell(store, new_message(run))).lane_ids == ()  # its task has an owner
+    assert (await tell(store, new_message(run))).queue_ids == ()  # its task has an owner
     assert (await get(store, task.id)).owner_id == "owner-1"
     run = await wait_for_messages(store, await get_run(store, run.id), task, 1)
     await tell(store, new_message(run))
@@ -153,7 +153,7 @@ async def test_only_the_runs_own_sleeping_task_is_woken(store, clock):
 async def test_a_task_that_awaits_a_person_is_not_woken(store):
     run, task = await begin_function(store)
     run = await wait_for_messages(store, run, task, 1, transition="ask", state="awaiting_approval")
-    assert (await tell(store, new_message(run))).lane_ids == ()
+    assert (await tell(store, new_message(run))).queue_ids == ()
     assert (await get(store, task.id)).wake_at is not None
 
 
@@ -161,10 +161,10 @@ async def test_a_function_of_a_paused_run_wakes_on_resume(store):
     run, task = await begin_function(store)
     run = await wait_for_messages(store, run, task, 1)
     await write(store, HoldRun(run.id, held=True))
-    assert (await tell(store, new_message(run))).lane_ids == ()
+    assert (await tell(store, new_message(run))).queue_ids == ()
     assert (await get(store, task.id)).wake_at is None
     assert await claim(store) == []
-    assert (await write(store, HoldRun(run.id, held=False))).lane_ids == (await lane_of_work(store),)
+    assert (await write(store, HoldRun(run.id, held=False))).queue_ids == (await queue_of_work(store),)
     assert [each.id for each in await claim(store)] == [task.id]
 
 
@@ -175,7 +175,7 @@ async def test_a_function_under_a_limit_is_admitted_when_it_is_woken(store):
     (taken,) = await claim(store)
     run = await wait_for_messages(store, run, taken, 1)
     await store.commit([Unit(tasks=(rival,))])
-    assert (await tell(store, new_message(run))).lane_ids == ()
+    assert (await tell(store, new_message(run))).queue_ids == ()
     (other,) = await claim(store)
     assert other.id == rival.id
     await store.commit([Unit(other.claim, succeed())])
@@ -204,7 +204,7 @@ async def test_many_units_of_a_call_deliver_to_many_runs(store):
     runs = [await wait_for_messages(store, run, task, count) for count, (run, task) in enumerate(begun, start=1)]
     units = [Unit(rows=tuple(PutMessage(new_message(run)) for run in runs)) for _ in range(2)]
     answers = await store.commit(units)
-    assert {answer.lane_ids for answer in answers} == {(await lane_of_work(store),)}
+    assert {answer.queue_ids for answer in answers} == {(await queue_of_work(store),)}
     assert [(await get_run(store, run.id)).awaiting for run in runs] == [0, 0, 1]
     assert {task.run_id for task in await claim(store)} == {run.id for run in runs[:2]}
 
@@ -243,8 +243,8 @@ async def test_concurrent_messages_are_counted_once_each(database, store):
     answers = await asyncio.gather(*(tell(each, message) for each, message in sent))
     found = await get_run(store, run.id)
     assert (found.version, found.awaiting) == (run.version + 20, 0)
-    # the message that woke the task reports its lane; later ones may have held the ready task, and then report it too
-    assert {lane_id for answer in answers for lane_id in answer.lane_ids} == {task.lane_id}
+    # the message that woke the task reports its queue; later ones may have held the ready task, and then report it too
+    assert {queue_id for answer in answers for queue_id in answer.queue_ids} == {task.queue_id}
     listed = await store.records.list_messages(run.id, 100)
     assert {each.id for each in listed} == {each.id for each in messages}
     assert len(await claim(store)) == 1
@@ -257,7 +257,7 @@ async def test_a_waiter_either_sees_a_concurrent_message_or_is_woken(database, s
         waits = Unit(task.claim, asleep(task), run=RunGuard(run.id, run.version), rows=(Await(run.id, 1),))
         answers, told = await asyncio.gather(store.commit([waits]), tell(other, new_message(run)))
         if answers[0].verdict == "done":
-            assert told.lane_ids
+            assert told.queue_ids
             (task,) = await claim(store)
         else:
             assert answers[0].verdict == "deferred"

@@ -154,7 +154,7 @@ async def test_a_revived_task_is_ready_and_its_end_stays_in_its_history(store, c
     ended = await get(store, taken.id)
     await clock.advance(5)
     answer = await commit_one(store, seen(ended), Revive("requeue", "ann"))
-    assert (answer.verdict, answer.lane_ids) == (DONE, (taken.lane_id,))
+    assert (answer.verdict, answer.queue_ids) == (DONE, (taken.queue_id,))
     revived = await get(store, taken.id)
     assert not revived.finished
     assert (revived.state, revived.version, revived.hold, revived.wake_at, revived.owner_id) == ("pending", 2, 0, None, None)
@@ -183,7 +183,7 @@ async def test_a_task_can_be_revived_for_later_with_its_failures_counted_on(stor
     await settle(store, again.claim, fail())
     ended = await get(store, taken.id)
     answer = await commit_one(store, seen(ended), Revive("requeue", "ann", failures=ended.failures + 1, delay=2_000))
-    assert (answer.verdict, answer.lane_ids) == (DONE, ())
+    assert (answer.verdict, answer.queue_ids) == (DONE, ())
     revived = await get(store, taken.id)
     assert (revived.attempt, revived.failures, revived.takeovers) == (3, 2, 0)
     assert (revived.wake_at, revived.owner_id, revived.error) == (clock.now() + 2_000, None, None)

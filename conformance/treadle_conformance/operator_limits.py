@@ -79,22 +79,22 @@ async def test_tasks_with_expired_leases_wait_for_slots_under_a_lowered_limit(st
     await store.operators.set_limit(DEFAULT_NAMESPACE, KEY, 2)
     await clock.advance(MINUTE)
     woken = await store.tasks.wake(100)
-    assert (woken.expired, len(woken.lane_ids)) == (4, 1)
+    assert (woken.expired, len(woken.queue_ids)) == (4, 1)
     assert [task.takeovers for task in await claim(store)] == [1, 1]
     assert await limit_of(store) == (2, True, 2, 3)
 
 
-async def test_a_raised_limit_admits_the_next_tasks_and_returns_their_lanes(store):
+async def test_a_raised_limit_admits_the_next_tasks_and_returns_their_queues(store):
     await put_limited(store, 5, limit=1)
     taken = await claim_one(store)
-    assert await store.operators.set_limit(DEFAULT_NAMESPACE, KEY, 3) == (taken.lane_id,)
+    assert await store.operators.set_limit(DEFAULT_NAMESPACE, KEY, 3) == (taken.queue_id,)
     assert len(await claim(store)) == 2
 
 
 async def test_a_removed_limit_holds_no_task_back(store):
     await put_limited(store, 5, limit=1)
-    lanes = await store.operators.set_limit(DEFAULT_NAMESPACE, KEY, None)
-    assert (len(lanes), await limit_of(store)) == (1, None)
+    queues = await store.operators.set_limit(DEFAULT_NAMESPACE, KEY, None)
+    assert (len(queues), await limit_of(store)) == (1, None)
     assert len(await claim(store)) == 5
 
 
@@ -159,9 +159,9 @@ async def test_tasks_of_a_paused_list_free_their_slots_for_others(store):
     await put(store, *first)
     await claim(store, slow, limit=1)
     others = await put_limited(store, 2, limit=2)
-    lanes = await store.operators.set_list(DEFAULT_NAMESPACE, "slow", paused=True)
+    queues = await store.operators.set_list(DEFAULT_NAMESPACE, "slow", paused=True)
     assert sorted(await admitted(store)) == sorted([first[0].id, others[0].id])
-    assert len(lanes) == 2
+    assert len(queues) == 2
     for task in (first[0], others[0], others[1]):
         await settle(store, seen(await get(store, task.id)), cancel())
     assert await admitted(store) == []

@@ -150,7 +150,7 @@ async def test_an_effect_becomes_unknown_once(store, clock):
     doubted = outcome(task.root_id, idempotency_key="a", task_id=task.id)
     await store.commit([Unit(task.claim, Keep(None, "tool_call.unknown", "{}"), rows=(PutOutcome(doubted, doubted=True),))])
     await expire(store, clock, task)
-    (again,) = await store.tasks.claim([task.lane_id], "owner-2", MINUTE, 1)
+    (again,) = await store.tasks.claim([task.queue_id], "owner-2", MINUTE, 1)
     await expire(store, clock, again)
     transitions = [(transition.transition, transition.data) for transition in await store.log.list_transitions(task.id)]
     assert transitions == [("tool_call.unknown", "{}"), ("tool_call.unknown", '{"key":"b"}'), ("expire", None), ("expire", None)]

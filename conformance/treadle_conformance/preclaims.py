@@ -101,15 +101,15 @@ async def test_the_preclaim_of_a_task_that_is_not_ready_is_ignored(store, fields
     assert await claim(store) == []
 
 
-async def test_one_of_a_paused_list_or_of_a_lane_with_a_rate_is_a_task_like_any_other(store):
+async def test_one_of_a_paused_list_or_of_a_queue_with_a_rate_is_a_task_like_any_other(store):
     await put(store, new_task())
-    lane_id = (await store.tasks.lane_ids([WORK]))[WORK]
+    queue_id = (await store.tasks.queue_ids([WORK]))[WORK]
     await store.operators.set_list(DEFAULT_NAMESPACE, DEFAULT_LIST, paused=True)
     paused = new_task(preclaimed=MINE)
     await put(store, paused)
     assert (await get(store, paused.id)).owner_id is None
     await store.operators.set_list(DEFAULT_NAMESPACE, DEFAULT_LIST, paused=False)
-    await store.operators.set_rate(lane_id, 1.0, 1)
+    await store.operators.set_rate(queue_id, 1.0, 1)
     slowed = new_task(preclaimed=MINE)
     await put(store, slowed)
     assert (await get(store, slowed.id)).owner_id is None

@@ -7,7 +7,7 @@ import pytest
 from treadle.kernel.store.queries import TaskFilter
 from treadle.kernel.store.units import Finish, Revive
 from treadle.kernel.store.verify import check_history, verify
-from treadle.model.names import Lane
+from treadle.model.names import QueueKey
 from treadle.model.states import Hold
 from treadle_conformance.task_steps import (
     MINUTE,
@@ -130,14 +130,14 @@ async def test_a_task_that_is_polled_is_listed_as_awaiting_and_not_as_running(st
 
 
 @pytest.mark.parametrize("finished", [False, True])
-async def test_tasks_are_listed_by_each_part_of_their_lane_and_by_run(store, finished):
-    lanes = [WORK, *[WORK._replace(**{part: "else"}) for part in Lane._fields]]
-    tasks = {lane: await put_one(store, lane) for lane in lanes}
+async def test_tasks_are_listed_by_each_part_of_their_queue_and_by_run(store, finished):
+    queues = [WORK, *[WORK._replace(**{part: "else"}) for part in QueueKey._fields]]
+    tasks = {queue: await put_one(store, queue) for queue in queues}
     in_run = await put_one(store, WORK._replace(name="third"), run_id=RUN_ID)
     if finished:
         for task in [*tasks.values(), in_run]:
             await settle(store, seen(await get(store, task.id)), cancel())
-    for part in Lane._fields:
+    for part in QueueKey._fields:
         listed = await store.tasks.list_matching(TaskFilter(**{part: "else"}), 100)
         assert in_order(listed) == [tasks[WORK._replace(**{part: "else"})].id]
     assert in_order(await store.tasks.list_matching(TaskFilter(run_id=RUN_ID), 100)) == [in_run.id]
@@ -176,31 +176,31 @@ async def test_depths_count_ready_running_waiting_and_held_tasks(store, clock):
     await clock.advance(1_000)
     await put_one(store)
     (depth,) = await store.tasks.list_depths()
-    assert depth.lane == WORK
-    assert depth.lane_id == (await store.tasks.lane_ids([WORK]))[WORK]
+    assert depth.queue == WORK
+    assert depth.queue_id == (await store.tasks.queue_ids([WORK]))[WORK]
     assert (depth.ready, depth.running, depth.waiting, depth.held, depth.paused) == (2, 1, 2, 1, 1)
     assert depth.oldest_due_at == oldest_at
 
 
-async def test_tasks_that_wait_after_an_error_are_found_by_lane(store):
+async def test_tasks_that_wait_after_an_error_are_found_by_queue(store):
     failed = await put_and_claim(store)
     await settle(store, failed.claim, park(failed, "retry", delay=MINUTE, error='{"code":"boom"}'))
     await put_one(store, delay=MINUTE)
-    lanes = await store.tasks.lane_ids([WORK, OTHER])
-    assert await store.tasks.list_failing([lanes[WORK], lanes[OTHER]], 10) == [failed.id]
-    assert await store.tasks.list_failing([lanes[OTHER]], 10) == []
-    assert await store.tasks.list_failing([lanes[WORK]], 0) == []
+    queues = await store.tasks.queue_ids([WORK, OTHER])
+    assert await store.tasks.list_failing([queues[WORK], queues[OTHER]], 10) == [failed.id]
+    assert await store.tasks.list_failing([queues[OTHER]], 10) == []
+    assert await store.tasks.list_failing([queues[WORK]], 0) == []
 
 
-async def test_depths_leave_out_lanes_without_live_tasks(store):
+async def test_depths_leave_out_queues_without_live_tasks(store):
     done = await put_and_claim(store)
     await settle(store, done.claim, succeed())
     assert await store.tasks.list_depths() == []
     await put_one(store, OTHER)
-    assert [depth.lane for depth in await store.tasks.list_depths()] == [OTHER]
+    assert [depth.queue for depth in await store.tasks.list_depths()] == [OTHER]
 
 
-async def test_a_lane_with_nothing_ready_has_no_oldest_due(store):
+async def test_a_queue_with_nothing_ready_has_no_oldest_due(store):
     await put_one(store, delay=MINUTE)
     (depth,) = await store.tasks.list_depths()
     assert (depth.ready, depth.oldest_due_at) == (0, None)

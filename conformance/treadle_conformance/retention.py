@@ -15,7 +15,7 @@ from treadle.kernel.store.retention import DAY_FOR, Retention
 from treadle.kernel.store.units import PutBlob, PutRun, PutSteps, Revive, RunTransition, Unit, Verdict
 from treadle.kernel.store.verify import verify
 from treadle.model.errors import NotFound, Refused
-from treadle.model.names import Lane
+from treadle.model.names import QueueKey
 from treadle.model.runs import Run, Step
 from treadle.model.tasks import LogLine, Server, Task
 from treadle_conformance.record_steps import new_message, new_record, outcome, tell, write
@@ -180,7 +180,7 @@ async def test_a_run_without_tasks_is_pruned_too(store, clock):
 
 
 async def test_only_the_own_namespace_is_pruned(store, clock):
-    foreign = await ended(store, lane=Lane("elsewhere", "handler", "default", "work"))
+    foreign = await ended(store, queue=QueueKey("elsewhere", "handler", "default", "work"))
     own = await ended(store)
     await clock.advance(31 * DAY_FOR)
     assert (await prune(store)).trees == 1
@@ -261,10 +261,10 @@ async def test_one_tree_can_be_pruned_on_demand_but_not_while_it_is_active(store
 
 
 async def test_a_lists_own_rules_win_in_both_directions(database, store, clock):
-    short, long = Lane("default", "handler", "short", "work"), Lane("default", "handler", "long", "work")
-    for lane in (short, long, WORK):
-        await ended(store, lane=lane)
-        await ended(store, fail(), lane=lane)
+    short, long = QueueKey("default", "handler", "short", "work"), QueueKey("default", "handler", "long", "work")
+    for queue in (short, long, WORK):
+        await ended(store, queue=queue)
+        await ended(store, fail(), queue=queue)
     columns = "namespace, task_list, keep_completed_for, keep_failed_for"
     database.execute(f"insert into lists ({columns}) values ('default', 'short', 1000, {DAY_FOR})")
     database.execute(f"insert into lists ({columns}) values ('default', 'long', {365 * DAY_FOR}, null)")

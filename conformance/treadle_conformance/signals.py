@@ -13,38 +13,38 @@ class Heard:
     """Collects the signals of a subscriber, on its event loop."""
 
     def __init__(self) -> None:
-        self.lanes: list[tuple[int, ...]] = []
+        self.queues: list[tuple[int, ...]] = []
         self._something = asyncio.Event()
         self._thread = threading.get_ident()
 
-    def __call__(self, lane_ids: tuple[int, ...]) -> None:
+    def __call__(self, queue_ids: tuple[int, ...]) -> None:
         assert threading.get_ident() == self._thread
-        self.lanes.append(lane_ids)
+        self.queues.append(queue_ids)
         self._something.set()
 
-    async def until(self, *lane_ids: int) -> None:
-        """Return once a signal for these lanes, or for all, has been heard."""
-        while not any(not heard or set(lane_ids) <= set(heard) for heard in self.lanes):
+    async def until(self, *queue_ids: int) -> None:
+        """Return once a signal for these queues, or for all, has been heard."""
+        while not any(not heard or set(queue_ids) <= set(heard) for heard in self.queues):
             self._something.clear()
             await self._something.wait()
 
 
-async def test_a_subscriber_receives_the_notified_lanes(store):
-    lane_id = (await store.tasks.lane_ids([WORK]))[WORK]
+async def test_a_subscriber_receives_the_notified_queues(store):
+    queue_id = (await store.tasks.queue_ids([WORK]))[WORK]
     heard = Heard()
     stop = await store.subscribe(heard)
-    await store.notify([lane_id])
-    await heard.until(lane_id)
+    await store.notify([queue_id])
+    await heard.until(queue_id)
     stop()
 
 
 async def test_every_subscriber_is_notified(store):
-    lane_ids = tuple((await store.tasks.lane_ids([WORK, OTHER])).values())
+    queue_ids = tuple((await store.tasks.queue_ids([WORK, OTHER])).values())
     listeners = [Heard(), Heard()]
     stops = [await store.subscribe(heard) for heard in listeners]
-    await store.notify(lane_ids)
+    await store.notify(queue_ids)
     for heard in listeners:
-        await heard.until(*lane_ids)
+        await heard.until(*queue_ids)
     for stop in stops:
         stop()
 
@@ -52,53 +52,53 @@ async def test_every_subscriber_is_notified(store):
 async def test_a_signaled_or_notified_commit_reaches_all_processes(database, store):
     listeners = [Heard(), Heard()]
     stops = [await each.subscribe(heard) for each, heard in zip((store, await database.open_store()), listeners, strict=True)]
-    await store.tasks.lane_ids([WORK])
+    await store.tasks.queue_ids([WORK])
     for heard in listeners:
-        heard.lanes.clear()
+        heard.queues.clear()
     (answer,) = await store.commit([Unit(tasks=(new_task(),))])
     if not answer.is_signaled:
-        await store.notify(answer.lane_ids)
+        await store.notify(answer.queue_ids)
     for heard in listeners:
-        await heard.until(*answer.lane_ids)
-    assert len(answer.lane_ids) == 1
+        await heard.until(*answer.queue_ids)
+    assert len(answer.queue_ids) == 1
     for stop in stops:
         stop()
 
 
-async def test_a_subscriber_receives_the_lanes_notified_by_another_process(database, store):
-    lane_id = (await store.tasks.lane_ids([WORK]))[WORK]
+async def test_a_subscriber_receives_the_queues_notified_by_another_process(database, store):
+    queue_id = (await store.tasks.queue_ids([WORK]))[WORK]
     other = await database.open_store()
     heard = Heard()
     stop = await store.subscribe(heard)
-    heard.lanes.clear()
-    await other.notify([lane_id])
-    await heard.until(lane_id)
+    heard.queues.clear()
+    await other.notify([queue_id])
+    await heard.until(queue_id)
     stop()
 
 
 async def test_two_processes_receive_signals_of_each_other(database, store):
-    lane_id = (await store.tasks.lane_ids([WORK]))[WORK]
+    queue_id = (await store.tasks.queue_ids([WORK]))[WORK]
     stores = [store, await database.open_store()]
     listeners = [Heard(), Heard()]
     stops = [await each.subscribe(heard) for each, heard in zip(stores, listeners, strict=True)]
     for sender, heard in zip(stores, reversed(listeners), strict=True):
-        heard.lanes.clear()
-        await sender.notify([lane_id])
-        await heard.until(lane_id)
+        heard.queues.clear()
+        await sender.notify([queue_id])
+        await heard.until(queue_id)
     for stop in stops:
         stop()
 
 
 async def test_an_unsubscribed_listener_receives_no_signals(store):
-    lane_id = (await store.tasks.lane_ids([WORK]))[WORK]
+    queue_id = (await store.tasks.queue_ids([WORK]))[WORK]
     gone, there = Heard(), Heard()
     stop = await store.subscribe(gone)
     stop_there = await store.subscribe(there)
     stop()
-    gone.lanes.clear()
-    await store.notify([lane_id])
-    await there.until(lane_id)
-    assert gone.lanes == []
+    gone.queues.clear()
+    await store.notify([queue_id])
+    await there.until(queue_id)
+    assert gone.queues == []
     stop_there()
 
 
@@ -109,5 +109,5 @@ async def test_stopping_twice_is_harmless(store):
 
 
 async def test_notifying_without_a_listener_is_allowed(store):
-    await store.notify((await store.tasks.lane_ids([WORK])).values())
+    await store.notify((await store.tasks.queue_ids([WORK])).values())
     await store.notify([])

@@ -123,10 +123,10 @@ async def test_holding_a_run_holds_all_its_live_tasks_and_no_others(store: Store
     assert free.run_id == other.id
     (answer,) = await store.commit([Unit(held.claim, park(held, hold=0))])
     assert answer.verdict is Verdict.DONE
-    assert answer.lane_ids == ()
+    assert answer.queue_ids == ()
     assert await claim(store) == []
     answer = await advance(store, await get_run(store, run.id), rows=(HoldRun(run.id, False),))
-    assert answer.lane_ids == tuple((await store.tasks.lane_ids([WORK])).values())
+    assert answer.queue_ids == tuple((await store.tasks.queue_ids([WORK])).values())
     assert len(await claim(store)) == 2
 
 

@@ -190,7 +190,7 @@ async def test_subscribers_are_notified_of_entries(store: Store) -> None:
     heard: asyncio.Queue[tuple[int, ...]] = asyncio.Queue()
     stop = await store.subscribe(heard.put_nowait)
     await store.notify((STREAM,))
-    while (lane_ids := await heard.get()) not in ((STREAM,), ()):
+    while (queue_ids := await heard.get()) not in ((STREAM,), ()):
         pass
     stop()
-    assert lane_ids in ((STREAM,), ())
+    assert queue_ids in ((STREAM,), ())

@@ -21,7 +21,7 @@ import pytest
 from treadle.kernel.store.ports import Store
 
 FEATURES = (
-    *("lanes", "claims", "wake", "lease_connections", "commits", "repeats", "operator_commits", "inserts", "preclaims"),
+    *("queues", "claims", "wake", "lease_connections", "commits", "repeats", "operator_commits", "inserts", "preclaims"),
     *(
         "checkpoints",
         "idempotency_keys",

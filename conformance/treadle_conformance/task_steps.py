@@ -11,22 +11,22 @@ from treadle.kernel.store.operator_ports import LeaseConnection
 from treadle.kernel.store.ports import Store
 from treadle.kernel.store.queries import TaskFilter
 from treadle.kernel.store.units import Answer, Finish, Park, Seen, Settlement, Unit, Verdict
-from treadle.model.names import DEFAULT_LIST, DEFAULT_NAMESPACE, HANDLER, Lane
+from treadle.model.names import DEFAULT_LIST, DEFAULT_NAMESPACE, HANDLER, QueueKey
 from treadle.model.states import TaskState
 from treadle.model.tasks import Claim, NewTask, Task
 from treadle.testing import SeededIds
 
 MINUTE = 60_000
-WORK = Lane(DEFAULT_NAMESPACE, HANDLER, DEFAULT_LIST, "work")
-OTHER = Lane(DEFAULT_NAMESPACE, HANDLER, DEFAULT_LIST, "other")
+WORK = QueueKey(DEFAULT_NAMESPACE, HANDLER, DEFAULT_LIST, "work")
+OTHER = QueueKey(DEFAULT_NAMESPACE, HANDLER, DEFAULT_LIST, "other")
 UNKNOWN_ID = "00000000-0000-7000-8000-000000000000"
 
 ids = SeededIds(seed=2)
 
 
-def new_task(lane: Lane = WORK, **fields: Any) -> NewTask:
+def new_task(queue: QueueKey = WORK, **fields: Any) -> NewTask:
     """A task to be stored, with an id of its own that sorts after those made before it."""
-    return NewTask(**{"id": ids.new_id(), "lane": lane} | fields)
+    return NewTask(**{"id": ids.new_id(), "queue": queue} | fields)
 
 
 async def put(store: Store, *tasks: NewTask) -> Answer:
@@ -34,22 +34,22 @@ async def put(store: Store, *tasks: NewTask) -> Answer:
     return (await store.commit([Unit(tasks=tasks)]))[0]
 
 
-async def put_one(store: Store, lane: Lane = WORK, **fields: Any) -> NewTask:
-    task = new_task(lane, **fields)
+async def put_one(store: Store, queue: QueueKey = WORK, **fields: Any) -> NewTask:
+    task = new_task(queue, **fields)
     answer = await put(store, task)
     assert answer.verdict == Verdict.DONE
     return task
 
 
-async def claim(store: Store, *lanes: Lane, owner: str = "owner-1", lease_for: int = MINUTE, limit: int = 1000) -> list[Task]:
-    """Take from the lanes, by default from the one in which `put` puts."""
-    lane_ids = await store.tasks.lane_ids(lanes or (WORK,))
-    return await store.tasks.claim(list(lane_ids.values()), owner, lease_for, limit)
+async def claim(store: Store, *queues: QueueKey, owner: str = "owner-1", lease_for: int = MINUTE, limit: int = 1000) -> list[Task]:
+    """Take from the queues, by default from the one in which `put` puts."""
+    queue_ids = await store.tasks.queue_ids(queues or (WORK,))
+    return await store.tasks.claim(list(queue_ids.values()), owner, lease_for, limit)
 
 
-async def claim_one(store: Store, *lanes: Lane, owner: str = "owner-1", lease_for: int = MINUTE) -> Task:
+async def claim_one(store: Store, *queues: QueueKey, owner: str = "owner-1", lease_for: int = MINUTE) -> Task:
     """Take the one task that is first in line; there has to be one."""
-    (task,) = await claim(store, *lanes, owner=owner, lease_for=lease_for, limit=1)
+    (task,) = await claim(store, *queues, owner=owner, lease_for=lease_for, limit=1)
     return task
 
 
@@ -57,7 +57,7 @@ async def put_and_claim(store: Store, *, owner: str = "owner-1", lease_for: int 
     """A task that was just stored and taken."""
     task = new_task(**fields)
     await put(store, task)
-    taken = await claim_one(store, task.lane, owner=owner, lease_for=lease_for)
+    taken = await claim_one(store, task.queue, owner=owner, lease_for=lease_for)
     assert taken.id == task.id
     return taken
 

@@ -1,4 +1,4 @@
-"""Turns: tasks with fairness keys interleave by key, within a lane and a priority; all other tasks keep their order."""
+"""Turns: tasks with fairness keys interleave by key, within a queue and a priority; all other tasks keep their order."""
 
 from __future__ import annotations
 

@@ -178,13 +178,13 @@ async def test_a_wake_returns_the_time_until_the_next(store, clock):
     assert (await store.tasks.wake(10)).next_for is None
 
 
-async def test_a_wake_names_the_lanes_in_which_it_made_tasks_ready(store, clock):
+async def test_a_wake_names_the_queues_in_which_it_made_tasks_ready(store, clock):
     await put(store, new_task(WORK, delay=10), new_task(OTHER, delay=10), new_task(OTHER, delay=10))
     await put(store, new_task(WORK._replace(name="third"), delay=99))
-    ids = await store.tasks.lane_ids([WORK, OTHER])
+    ids = await store.tasks.queue_ids([WORK, OTHER])
     await clock.advance(10)
     woken = await store.tasks.wake(10)
-    assert sorted(woken.lane_ids) == sorted(ids.values())
+    assert sorted(woken.queue_ids) == sorted(ids.values())
 
 
 async def test_a_held_task_stays_held_when_its_time_comes(store, clock):

@@ -11,13 +11,13 @@ from treadle.model.access import Access, Scope
 from treadle.model.errors import InvalidName, InvalidPolicy, ListForbidden, RestrictedToken
 
 
-async def test_lists_are_shown_with_their_lanes_and_operated(scene: Scene):
+async def test_lists_are_shown_with_their_queues_and_operated(scene: Scene):
     lists = scene.api.lists
     await scene.api.tasks.enqueue("greet", task_list="night")
     assert [each.task_list for each in (await lists.list()).lists] == ["default", "night"]
-    (lane,) = (await lists.get("night")).lanes
-    assert (lane.name, lane.ready, lane.running) == ("greet", 1, 0)
-    assert lane.oldest_due_at is not None
+    (queue,) = (await lists.get("night")).queues
+    assert (queue.name, queue.ready, queue.running) == ("greet", 1, 0)
+    assert queue.oldest_due_at is not None
     assert (await lists.pause("night")).paused
     assert not (await lists.drain("night")).accepting
     resumed = await lists.resume("night")
@@ -32,11 +32,11 @@ async def test_rates_caps_and_limits_are_set_and_removed(scene: Scene):
     assert (limit.key, limit.max_running, limit.by_operator, limit.admitted) == ("customer:42/a", 5, True, 1)
     await lists.limit_handler("greet", 3)
     await lists.limit_rate("default", "greet", 2.5, burst=4)
-    (lane,) = (await lists.limit_backlog("default", "greet", 7)).lanes
-    assert (lane.limit_key, lane.rate, lane.burst, lane.backlog_limit) == ("handler:greet", 2.5, 4, 7)
+    (queue,) = (await lists.limit_backlog("default", "greet", 7)).queues
+    assert (queue.limit_key, queue.rate, queue.burst, queue.backlog_limit) == ("handler:greet", 2.5, 4, 7)
     await lists.limit_rate("default", "greet", None)
-    (lane,) = (await lists.limit_backlog("default", "greet", None)).lanes
-    assert (lane.rate, lane.burst, lane.backlog_limit) == (None, None, None)
+    (queue,) = (await lists.limit_backlog("default", "greet", None)).queues
+    assert (queue.rate, queue.burst, queue.backlog_limit) == (None, None, None)
     await lists.limit_handler("greet", None)
     assert (await lists.limit_key("customer:42/a", None)).limits == []
     assert (await lists.limits()).limits == []
@@ -53,8 +53,8 @@ async def test_names_with_slashes_are_names_like_others(scene: Scene):
     await scene.api.tasks.enqueue("billing/charge", task_list="eu/night")
     assert (await scene.api.lists.get("eu/night")).task_list == "eu/night"
     assert (await scene.api.lists.pause("eu/night")).paused
-    (lane,) = (await scene.api.lists.limit_rate("eu/night", "billing/charge", 2)).lanes
-    assert (lane.name, lane.rate) == ("billing/charge", 2)
+    (queue,) = (await scene.api.lists.limit_rate("eu/night", "billing/charge", 2)).queues
+    assert (queue.name, queue.rate) == ("billing/charge", 2)
     with pytest.raises(InvalidName, match="%2F"):
         await scene.api.lists.get("eu%2Fnight")
     with pytest.raises(InvalidName, match="a%/b"):

@@ -26,7 +26,7 @@ async def test_the_store_reports_its_kind_and_health(scene: Scene):
     await scene.api.tasks.enqueue("nobody.Does")
     info = await scene.api.store.info()
     assert (info.described["kind"], info.finished["completed"]) == ("sqlite", 2)
-    assert ("nobody.Does", 1) in [(lane.name, lane.ready) for lane in info.lanes]
+    assert ("nobody.Does", 1) in [(queue.name, queue.ready) for queue in info.queues]
     assert {finding.name for finding in info.health.findings} >= {"wake lag", "free space"}
 
 

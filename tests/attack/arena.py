@@ -181,7 +181,7 @@ class Arena:
         store = self.engine.kernel.store
         while True:
             with suppress(StoreError):
-                if {depth.lane.kind for depth in await store.tasks.list_depths()} <= {PRUNE}:
+                if {depth.queue.kind for depth in await store.tasks.list_depths()} <= {PRUNE}:
                     break
             await asyncio.sleep(AGAIN)
         for work_id in {each for ids in self.found.acks.values() for each in ids}:

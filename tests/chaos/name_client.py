@@ -25,7 +25,7 @@ async def store_tasks(url: str) -> None:
     await store.open()
     print("ready", flush=True)
     while await asyncio.to_thread(sys.stdin.readline):
-        task = NewTask(id=ids.new_id(), lane=WORK)
+        task = NewTask(id=ids.new_id(), queue=WORK)
         while True:
             try:
                 (answer,) = await store.commit([Unit(tasks=(task,))])

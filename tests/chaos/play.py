@@ -194,12 +194,12 @@ class Run:
                 self._said_at = self._clock.monotonic()
                 await self._progress(engine)
             sent = self._stage.client is not None and self._stage.client.exit_code == 0
-            return sent and {depth.lane.kind for depth in await engine.kernel.store.tasks.list_depths()} <= {PRUNE}
+            return sent and {depth.queue.kind for depth in await engine.kernel.store.tasks.list_depths()} <= {PRUNE}
         return False
 
     async def _progress(self, engine: Engine) -> None:
         try:
-            depths = [depth for depth in await engine.kernel.store.tasks.list_depths() if depth.lane.kind != PRUNE]
+            depths = [depth for depth in await engine.kernel.store.tasks.list_depths() if depth.queue.kind != PRUNE]
             live = f"{sum(each.ready for each in depths)} ready, {sum(each.running for each in depths)} running, "
             live += f"{sum(each.waiting + each.held for each in depths)} waiting"
         except StoreError:

@@ -13,8 +13,8 @@ def test_lists_are_shown_paused_resumed_and_drained(treadle: Treadle):
     treadle.json("enqueue", "greet")
     treadle.json("enqueue", "greet", "--list", "night")
     assert set(lists_of(treadle)) == {"default", "night"}
-    (lane,) = treadle.json("lists", "show", "night")["lists"][0]["lanes"]
-    assert (lane["name"], lane["ready"], lane["rate"], lane["limit_key"]) == ("greet", 1, None, None)
+    (queue,) = treadle.json("lists", "show", "night")["lists"][0]["queues"]
+    assert (queue["name"], queue["ready"], queue["rate"], queue["limit_key"]) == ("greet", 1, None, None)
     said = treadle("lists", "pause", "night")
     assert (said.code, "paused" in said.out) == (0, True)
     assert lists_of(treadle)["night"]["paused"] is True
@@ -49,15 +49,15 @@ def test_limits_are_set_and_removed(treadle: Treadle):
     (limit,) = treadle.json("lists", "limit", "--key", "customer:42", "--none", "rate")["limits"]
     assert (limit["max_running"], limit["rate"]) == (5, None)
     shown = treadle.json("lists", "limit", "--handler", "greet", "--max", "3", "--rate", "2.5", "--burst", "4", "--backlog", "2")
-    (lane,) = shown["lists"][0]["lanes"]
-    assert (lane["limit_key"], lane["rate"], lane["burst"], lane["backlog_limit"]) == ("handler:greet", 2.5, 4, 2)
+    (queue,) = shown["lists"][0]["queues"]
+    assert (queue["limit_key"], queue["rate"], queue["burst"], queue["backlog_limit"]) == ("handler:greet", 2.5, 4, 2)
     people = treadle("lists", "list").out
     assert all(word in people for word in ("2.5 per second, bursts of 4", "at most 2 ready", "customer:42", "operator"))
     full = treadle("enqueue", "greet", "--json")
     assert (full.code, full.error["code"]) == (5, "backlog_full")
     shown = treadle.json("lists", "limit", "--handler", "greet", "--none", "max", "--none", "rate", "--none", "backlog")
-    (lane,) = shown["lists"][0]["lanes"]
-    assert (lane["limit_key"], lane["rate"], lane["burst"], lane["backlog_limit"]) == (None, None, None, None)
+    (queue,) = shown["lists"][0]["queues"]
+    assert (queue["limit_key"], queue["rate"], queue["burst"], queue["backlog_limit"]) == (None, None, None, None)
     assert treadle.json("lists", "limit", "--key", "customer:42", "--none", "max")["limits"] == []
 
 

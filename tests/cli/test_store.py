@@ -32,12 +32,12 @@ def test_migrate_waits_for_a_database_that_cannot_be_reached(treadle: Treadle):
     assert treadle("store", "migrate", "--wait", "60", "--server", "http://127.0.0.1:1", "--json").error["code"] == "not_over_http"
 
 
-def test_info_lists_ready_tasks_by_lane(treadle: Treadle):
+def test_info_lists_ready_tasks_by_queue(treadle: Treadle):
     for _ in range(2):
         treadle("enqueue", "greet")
     info = treadle.json("store", "info")
     assert (info["kind"], info["finished"]) == ("sqlite", {})
-    assert [(lane["name"], lane["ready"]) for lane in info["lanes"]] == [("greet", 2)]
+    assert [(queue["name"], queue["ready"]) for queue in info["queues"]] == [("greet", 2)]
     assert "greet" in treadle("store", "info").out
 
 

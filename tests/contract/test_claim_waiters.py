@@ -35,7 +35,7 @@ async def test_a_waiting_claim_receives_an_enqueued_task(shared: Bench) -> None:
     worker_id = await shared.worker("job")
     waiting = shared.waiting_claim(worker_id)
     await shared.waits()
-    task_id = await shared.put("job")  # the first of its lane
+    task_id = await shared.put("job")  # the first of its queue
     (claimed,) = await asyncio.wait_for(waiting, BOUND)
     assert claimed.task.id == task_id
 
@@ -57,19 +57,19 @@ async def test_many_waiting_claims_share_tasks_exactly_once_with_few_queries(sha
     assert [each.task.owner_id for found in claimed for each in found] == workers
 
 
-async def test_claims_that_get_tasks_do_not_list_the_lanes_again(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_claims_that_get_tasks_do_not_list_the_queues_again(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     worker_id = await bench.worker("job")
     for n in range(30):
         await bench.put("job", {"n": n})
     await bench.one(worker_id)
     store, listed = bench.engine.kernel.store, list[None]()
-    list_lanes = store.tasks.list_lanes
+    list_queues = store.tasks.list_queues
 
     async def counted() -> Any:
         listed.append(None)
-        return await list_lanes()
+        return await list_queues()
 
-    monkeypatch.setattr(store.tasks, "list_lanes", counted)
+    monkeypatch.setattr(store.tasks, "list_queues", counted)
 
     async def claim_ten() -> None:
         for _ in range(10):
@@ -79,7 +79,7 @@ async def test_claims_that_get_tasks_do_not_list_the_lanes_again(bench: Bench, m
     assert not listed
     other = await bench.worker("other")
     await bench.put("other")
-    assert (await bench.one(other)).task.name == "other"  # a lane that came later
+    assert (await bench.one(other)).task.name == "other"  # a queue that came later
 
 
 async def test_waiting_claims_are_served_in_order_of_arrival(bench: Bench) -> None:
@@ -192,7 +192,7 @@ async def test_a_worker_that_has_left_elsewhere_waits_no_longer(bench: Bench) ->
         await waiting
 
 
-async def test_a_waiting_claim_gets_a_task_when_its_lane_has_a_token(bench: Bench) -> None:
+async def test_a_waiting_claim_gets_a_task_when_its_queue_has_a_token(bench: Bench) -> None:
     await bench.engine.kernel.lists.limit_rate("default", "job", 0.2, 1)
     worker_id = await bench.worker("job")
     for _ in range(2):

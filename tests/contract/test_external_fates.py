@@ -48,7 +48,7 @@ async def lose_worker(stage: Stage, task_id: str) -> None:
     """Let a worker take the task and die."""
     task, store = await stage.task(task_id), stage.engine.kernel.store
     await store.tasks.wake(10)
-    assert [each.id for each in await store.tasks.claim([task.lane_id], "dead", 1000, 1)] == [task_id]
+    assert [each.id for each in await store.tasks.claim([task.queue_id], "dead", 1000, 1)] == [task_id]
     await stage.clock.advance(1000)
     await store.tasks.wake(10)
 
@@ -166,7 +166,7 @@ async def test_claim_lists_show_polls_in_progress(stage: Stage) -> None:
     store = stage.engine.kernel.store
     await store.tasks.wake(10)
     assert await stage.engine.goals.objectives.claims() == []
-    (task,) = await store.tasks.claim([(await stage.task(task_id)).lane_id], "poller", 1000, 1)
+    (task,) = await store.tasks.claim([(await stage.task(task_id)).queue_id], "poller", 1000, 1)
     (claim,) = await stage.engine.goals.objectives.claims()
     assert (claim.task_id, claim.owner_id, claim.claim_version) == (task_id, "poller", task.claim_version)
 
@@ -183,7 +183,7 @@ async def lose_job(stage: Stage, stub: Finding, lost_by: str) -> str:
     if lost_by == "unregistered":
         await stage.clock.advance(1000)
         await stage.engine.kernel.store.tasks.wake(10)
-        assert await stage.engine.kernel.external_jobs.give_up([(await stage.task(task_id)).lane_id]) == 1
+        assert await stage.engine.kernel.external_jobs.give_up([(await stage.task(task_id)).queue_id]) == 1
     elif lost_by == "unexpected poll":
         stub.outcomes.insert(0, 7)
         await stage.tick(1)
@@ -229,7 +229,7 @@ async def start_and_die(stage: Stage) -> str:
     """Let a worker die while it submits a job."""
     task = await stage.engine.enqueue("render", {})
     store = stage.engine.kernel.store
-    (held,) = await store.tasks.claim([(await stage.task(task.id)).lane_id], "dead", 1000, 1)
+    (held,) = await store.tasks.claim([(await stage.task(task.id)).queue_id], "dead", 1000, 1)
     await stage.engine.kernel.external_jobs.begin(held, held.claim)
     await stage.clock.advance(1000)
     await store.tasks.wake(10)

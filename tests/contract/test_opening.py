@@ -50,10 +50,10 @@ async def test_a_schema_that_is_too_new_is_refused_and_not_changed(database, sto
     await put_one(store)
     await store.close()
     database.execute("update treadle_schema set version = 99")
-    before = [database.schema(), *[database.rows(table) for table in ("treadle_schema", "tasks", "lanes")]]
+    before = [database.schema(), *[database.rows(table) for table in ("treadle_schema", "tasks", "queues")]]
     with pytest.raises(SchemaTooNew):
         await database.make_store().open(migrate=migrate)
-    assert [database.schema(), *[database.rows(table) for table in ("treadle_schema", "tasks", "lanes")]] == before
+    assert [database.schema(), *[database.rows(table) for table in ("treadle_schema", "tasks", "queues")]] == before
 
 
 @reachable

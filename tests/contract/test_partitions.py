@@ -45,9 +45,9 @@ async def ended(store: Any, at: int, settlement: Any = None, **fields: Any) -> s
     """A task with an id of that instant that ends now, after one retry."""
     task_id = id_at(at)
     await put(store, new_task(id=task_id, **fields))
-    task = await claim_one(store, fields.get("lane", WORK))
+    task = await claim_one(store, fields.get("queue", WORK))
     await settle(store, task.claim, park(task, "retry"))
-    task = await claim_one(store, fields.get("lane", WORK))
+    task = await claim_one(store, fields.get("queue", WORK))
     await settle(store, task.claim, settlement or succeed())
     return task_id
 
@@ -133,11 +133,11 @@ async def test_retained_tasks_survive_a_partition_drop_with_their_transitions(da
     for _ in range(20):
         await ended(store, now)
     failed = await ended(store, now, fail())
-    elsewhere = await ended(store, now, lane=WORK._replace(namespace="elsewhere"))
+    elsewhere = await ended(store, now, queue=WORK._replace(namespace="elsewhere"))
     await Retention(store).keep("audit", completed=365 * 86_400)
-    audited = await ended(store, now, lane=WORK._replace(task_list="audit"))
+    audited = await ended(store, now, queue=WORK._replace(task_list="audit"))
     parent = await ended(store, now)
-    await put(store, new_task(id=id_at(now), root_id=parent, lane=OTHER))
+    await put(store, new_task(id=id_at(now), root_id=parent, queue=OTHER))
     run_id = id_at(now)
     run = Run(id=run_id, flow_id="f", workflow="w.W", root_id=run_id)
     await store.commit([Unit(rows=(PutRun(run), RunTransition(run_id, "start", "pending", "running")))])

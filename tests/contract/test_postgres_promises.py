@@ -18,17 +18,17 @@ async def test_a_wake_uses_free_slots(database, store):
     tasks = await put_limited(store, 4, limit=2)
     database.execute("update tasks set hold = 1")
     woken = await store.tasks.wake(10)
-    assert len(woken.lane_ids) == 1
+    assert len(woken.queue_ids) == 1
     assert sorted(await admitted(store)) == sorted(in_order(tasks[:2]))
 
 
 async def test_a_subscriber_in_another_process_is_notified(database, store):
     second = await database.open_store()
-    lane_id = (await store.tasks.lane_ids([WORK]))[WORK]
+    queue_id = (await store.tasks.queue_ids([WORK]))[WORK]
     heard = Heard()
     stop = await second.subscribe(heard)
-    await store.notify([lane_id])
-    await heard.until(lane_id)
+    await store.notify([queue_id])
+    await heard.until(queue_id)
     stop()
 
 

@@ -316,7 +316,7 @@ async def test_the_poll_of_a_job_is_left_to_its_specialist(bench: Bench) -> None
     task = await bench.task(task_id)
     assert (task.state, task.owner_id, task.wake_at) == ("awaiting_external", None, bench.now() + 1000)
     await bench.pass_(1)
-    assert await bench.workers.claim(worker_id, limit=5) == []  # its lane is left alone, so that the specialist gets it
+    assert await bench.workers.claim(worker_id, limit=5) == []  # its queue is left alone, so that the specialist gets it
     await ExternalPollingLoop(bench.engine).tick()
     assert await bench.engine.result(task_id) == {"url": "a.png"}
     last = await bench.put("render")

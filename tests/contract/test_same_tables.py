@@ -1,6 +1,6 @@
 """The same random operations on SQLite and PostgreSQL, at the same times, get the same answers and leave the same tables.
 
-Numbers that a store gives (`seq`, lane ids) are compared by what they stand for: the order of an entity's transitions, the lane.
+Numbers that a store gives (`seq`, queue ids) are compared by what they stand for: the order of an entity's transitions, the queue.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from treadle.kernel.store.records import (
 )
 from treadle.kernel.store.units import Amend, HoldRun, Keep, PutRun, PutSteps, Revive, Row, RunGuard, RunTransition, Unit
 from treadle.kernel.store.verify import verify
-from treadle.model.names import Lane
+from treadle.model.names import QueueKey
 from treadle.model.records import EffectOutcome, Message, Record
 from treadle.model.runs import Run
 from treadle.model.states import MACHINES
@@ -38,12 +38,12 @@ from treadle.testing import SeededIds
 from treadle_conformance.run_steps import new_step
 from treadle_conformance.task_steps import MINUTE, OTHER, WORK, Line, cancel, fail, park, seen, succeed
 
-LANES = [WORK, OTHER, WORK._replace(namespace="elsewhere")]
+QUEUES = [WORK, OTHER, WORK._replace(namespace="elsewhere")]
 TABLES = (
     "tasks",
     "finished",
     "log",
-    "lanes",
+    "queues",
     "runs",
     "steps",
     "records",
@@ -61,23 +61,23 @@ class Twins:
 
     def __init__(self, databases: list[Database], stores: list[Store]) -> None:
         self.databases, self.stores = databases, stores
-        self.lanes: list[dict[int, Lane]] = [{}, {}]
+        self.queues: list[dict[int, QueueKey]] = [{}, {}]
 
     async def open(self, threads: list[ThreadPoolExecutor]) -> None:
         self.lines = [Line(store.servers.lease_connection(), thread) for store, thread in zip(self.stores, threads, strict=True)]
         for number, store in enumerate(self.stores):
-            found = await store.tasks.lane_ids(LANES)
-            self.lanes[number] = {lane_id: lane for lane, lane_id in found.items()}
+            found = await store.tasks.queue_ids(QUEUES)
+            self.queues[number] = {queue_id: queue for queue, queue_id in found.items()}
 
     async def advance(self, ms: int) -> None:
         for database in self.databases:
             await database.clock.advance(ms)
 
-    async def claim(self, lanes: list[Lane], owner: str, lease_for: int, limit: int) -> list[Task]:
+    async def claim(self, queues: list[QueueKey], owner: str, lease_for: int, limit: int) -> list[Task]:
         answers = []
         for number, store in enumerate(self.stores):
-            lane_ids = [lane_id for lane_id, lane in self.lanes[number].items() if lane in lanes]
-            answers.append(await store.tasks.claim(lane_ids, owner, lease_for, limit))
+            queue_ids = [queue_id for queue_id, queue in self.queues[number].items() if queue in queues]
+            answers.append(await store.tasks.claim(queue_ids, owner, lease_for, limit))
         plain = [sorted((plain_task(task) for task in answer), key=lambda task: task["id"]) for answer in answers]
         assert plain[0] == plain[1]
         return answers[0]
@@ -85,19 +85,21 @@ class Twins:
     async def wake(self, *, expire_leases: bool) -> None:
         first, second = [await store.tasks.wake(10_000, expire_leases=expire_leases) for store in self.stores]
         assert (first.count, first.expired, first.next_for) == (second.count, second.expired, second.next_for)
-        named = [{self.lanes[n][lane_id] for lane_id in woken.lane_ids} for n, woken in enumerate((first, second))]
+        named = [{self.queues[n][queue_id] for queue_id in woken.queue_ids} for n, woken in enumerate((first, second))]
         assert named[0] == named[1]
 
     async def commit(self, units: list[Unit]) -> list[Any]:
         answers = [await store.commit(units) for store in self.stores]
         for first, second in zip(*answers, strict=True):
             assert (first.verdict, first.existing, first.held) == (second.verdict, second.existing, second.held)
-            made_ready, reported = [{self.lanes[n][lane_id] for lane_id in each.lane_ids} for n, each in enumerate((first, second))]
-            # Commits to SQLite hold no rows; PostgreSQL also reports lanes in which the commit held a ready task.
+            made_ready, reported = [
+                {self.queues[n][queue_id] for queue_id in each.queue_ids} for n, each in enumerate((first, second))
+            ]
+            # Commits to SQLite hold no rows; PostgreSQL also reports queues in which the commit held a ready task.
             assert made_ready <= reported
             if extra := reported - made_ready:
                 assert extra <= {
-                    task.lane for task in await self.stores[1].tasks.list_matching(TaskFilter(), 1_000) if is_ready(task)
+                    task.queue for task in await self.stores[1].tasks.list_matching(TaskFilter(), 1_000) if is_ready(task)
                 }
         return answers[0]
 
@@ -114,23 +116,23 @@ class Twins:
                 assert one == other, table
 
     def table(self, number: int, table: str) -> list[dict[str, Any]]:
-        lanes = {
+        queues = {
             row["id"]: (row["namespace"], row["kind"], row["task_list"], row["name"])
-            for row in self.databases[number].rows("lanes")
+            for row in self.databases[number].rows("queues")
         }
         rows = []
         for row in self.databases[number].rows(table):
             plain = {name: str(value) if isinstance(value, UUID) else value for name, value in row.items() if name != "seq"}
-            if "lane_id" in plain:
-                plain["lane_id"] = lanes[plain["lane_id"]]
-            if table == "lanes":
-                plain["id"] = lanes[plain["id"]]
+            if "queue_id" in plain:
+                plain["queue_id"] = queues[plain["queue_id"]]
+            if table == "queues":
+                plain["id"] = queues[plain["id"]]
             rows.append(plain)
         return sorted(rows, key=lambda row: ([str(row.get(key)) for key in KEYS], row.get("version", 0)))
 
 
 def plain_task(task: Task) -> dict[str, Any]:
-    return {name: getattr(task, name) for name in Task.__struct_fields__ if name not in ("seq", "lane_id")} | {"lane": task.lane}
+    return {name: getattr(task, name) for name in Task.__struct_fields__ if name not in ("seq", "queue_id")} | {"queue": task.queue}
 
 
 class Operator:
@@ -153,7 +155,7 @@ class Operator:
         return tuple(
             NewTask(
                 id=self.ids.new_id(),
-                lane=rng.choice(LANES),
+                queue=rng.choice(QUEUES),
                 payload=rng.choice(('{"a":"ü\\"\\\\"}', "{}", "[1,2.5,null]")),
                 priority=rng.choice((0, 0, 1, -1)),
                 delay=rng.choice((0, 0, 500, 30_000)),
@@ -174,18 +176,18 @@ class Operator:
         await self.twins.commit([Unit(tasks=self.new_tasks(4)) for _ in range(self.rng.randint(1, 3))])
 
     async def claim(self) -> None:
-        lanes = await self.untied(self.rng.sample(LANES, self.rng.randint(1, 3)))
+        queues = await self.untied(self.rng.sample(QUEUES, self.rng.randint(1, 3)))
         owner = self.rng.choice(("ann", "bob"))
-        self.claims += await self.twins.claim(lanes, owner, self.rng.choice((5_000, MINUTE)), self.rng.randint(1, 5))
+        self.claims += await self.twins.claim(queues, owner, self.rng.choice((5_000, MINUTE)), self.rng.randint(1, 5))
 
-    async def untied(self, lanes: list[Lane]) -> list[Lane]:
-        """The lanes, or one of them where two are equally old: which is taken then is nobody's promise."""
+    async def untied(self, queues: list[QueueKey]) -> list[QueueKey]:
+        """The queues, or one of them where two are equally old: which is taken then is nobody's promise."""
         tasks = await self.twins.stores[0].tasks.list_matching(TaskFilter(states=("pending",)), 1_000)
         heads = []
-        for lane in lanes:
-            ready = [task for task in tasks if task.lane == lane and task.wake_at is None and not task.hold]
+        for queue in queues:
+            ready = [task for task in tasks if task.queue == queue and task.wake_at is None and not task.hold]
             heads += sorted((task.priority, task.due_at) for task in ready)[:1]
-        return lanes if len(set(heads)) == len(heads) else lanes[:1]
+        return queues if len(set(heads)) == len(heads) else queues[:1]
 
     async def settle(self) -> None:
         chosen = self.rng.sample(self.claims, min(len(self.claims), self.rng.randint(1, 4)))
@@ -254,7 +256,7 @@ class Operator:
         if parent is not None:
             run = Run(**asdict(run) | {"parent_id": parent.id, "parent_step_id": self.ids.new_id(), "root_id": parent.root_id})
         rows = (PutRun(run), RunTransition(run_id, "start", "pending", "running"))
-        own = NewTask(id=self.ids.new_id(), lane=WORK, run_id=run_id, root_id=run.root_id, limit_key=self.rng.choice((None, "l")))
+        own = NewTask(id=self.ids.new_id(), queue=WORK, run_id=run_id, root_id=run.root_id, limit_key=self.rng.choice((None, "l")))
         await self.twins.commit([Unit(tasks=(own,), rows=rows)])
 
     async def record(self) -> None:

@@ -85,9 +85,9 @@ class Timing:
     async def claim(self, kind: str, lease_for: int = MINUTE) -> list[Task]:
         """Wake due tasks and claim those of that kind."""
         await self.store.tasks.wake(1000)
-        lanes = [lane_id for lane_id, lane in (await self.store.tasks.list_lanes()).items() if lane.kind == kind]
+        queues = [queue_id for queue_id, queue in (await self.store.tasks.list_queues()).items() if queue.kind == kind]
         found: list[Task] = []
-        while lanes and (page := await self.store.tasks.claim(lanes, self.owner_id, lease_for, 100)):
+        while queues and (page := await self.store.tasks.claim(queues, self.owner_id, lease_for, 100)):
             found += page
         return found
 

@@ -120,7 +120,7 @@ class Scene:
     async def nothing_is_left(self) -> bool:
         """Whether no task is live any more but the engine's own, which prunes."""
         try:
-            return all(depth.lane.task_list == ENGINE_LIST for depth in await self.engine.kernel.store.tasks.list_depths())
+            return all(depth.queue.task_list == ENGINE_LIST for depth in await self.engine.kernel.store.tasks.list_depths())
         except StoreError:
             return False
 

@@ -147,7 +147,7 @@ async def test_a_password_that_changes_is_read_from_its_file(tmp_path: Path) -> 
             with pytest.raises(StoreUnavailable, match="refuses this user or password"):
                 await use_until_rejected(store)
             write("new")
-            await store.tasks.list_lanes()
+            await store.tasks.list_queues()
             await store.close()
 
 
@@ -156,7 +156,7 @@ async def use_until_rejected(store: PostgresStore) -> None:
     async with asyncio.timeout(BOUND):
         while True:
             try:
-                await store.tasks.list_lanes()
+                await store.tasks.list_queues()
             except StoreUnavailable as error:
                 if error.rejected:
                     raise

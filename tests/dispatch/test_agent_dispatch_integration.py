@@ -385,9 +385,9 @@ async def test_a_job_that_kills_its_workers_goes_to_the_dead_letters(shared):
     engine = await shared.open_engine()
     async with AgentCoordinator(engine) as coordinator:
         task_id = await coordinator.enqueue(issue())
-        (lane_id,) = (await engine.kernel.store.tasks.list_lanes()).keys()
+        (queue_id,) = (await engine.kernel.store.tasks.list_queues()).keys()
         for number in range(5):
-            assert len(await engine.kernel.store.tasks.claim([lane_id], f"dead-{number}", 1_000, 1)) == 1
+            assert len(await engine.kernel.store.tasks.claim([queue_id], f"dead-{number}", 1_000, 1)) == 1
             shared.advance(1)
             await engine.kernel.store.tasks.wake(10)
         assert await coordinator.dequeue("worker-1") is None

@@ -378,7 +378,7 @@ async def test_a_failure_that_a_lost_worker_recorded_is_that_failure_for_the_nex
         task = await engine.enqueue("pay")
         await asyncio.wait_for(stuck.wait(), BOUND)
         await engine.kernel.store.tasks.expire_leases_of([host.owner_id])
-        engine.kernel.committer.notify((await engine.kernel.store.tasks.wake(10)).lane_ids)
+        engine.kernel.committer.notify((await engine.kernel.store.tasks.wake(10)).queue_ids)
         assert await engine.result(task, timeout=BOUND) == {"receipt": 2}
         assert await transitions_of(engine, task.id) == ["expire", "retry", "succeed"]
         assert await outcomes(engine, task.id, "charge", None, 3) == ["failed", "none", "succeeded"]

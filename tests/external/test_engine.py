@@ -341,8 +341,8 @@ async def test_an_unreadable_store_does_not_count_as_a_specialist_failure() -> N
     specialist = Render(start_outcome={"url": "film"})
     async with engine:
         made = await engine.enqueue("film.Render", {})
-        (lane_id,) = await engine.kernel.store.tasks.list_lanes()
-        (task,) = await engine.kernel.store.tasks.claim([lane_id], "dead", 60_000, 1)
+        (queue_id,) = await engine.kernel.store.tasks.list_queues()
+        (task,) = await engine.kernel.store.tasks.claim([queue_id], "dead", 60_000, 1)
         await engine.kernel.external_jobs.begin(task, task.claim)  # a worker that dies before it has submitted the job
         await engine.kernel.store.tasks.expire_leases_of(["dead"])
         engine.specialist("film.Render", specialist)

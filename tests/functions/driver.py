@@ -91,9 +91,9 @@ class Process:
 
     async def claim(self, *kinds: str, limit: int = 1000) -> list[Task]:
         taken: list[Task] = []
-        for lane_id, lane in (await self.engine.kernel.store.tasks.list_lanes()).items():
-            if lane.kind in kinds and (lane.kind != FUNCTION or self.runner.find(lane.name) is not None):
-                taken += await self.engine.kernel.store.tasks.claim([lane_id], self.owner_id, LEASE_FOR, limit)
+        for queue_id, queue in (await self.engine.kernel.store.tasks.list_queues()).items():
+            if queue.kind in kinds and (queue.kind != FUNCTION or self.runner.find(queue.name) is not None):
+                taken += await self.engine.kernel.store.tasks.claim([queue_id], self.owner_id, LEASE_FOR, limit)
         return taken
 
     async def execute(self, task: Task) -> Finish | Park | None:

@@ -55,8 +55,8 @@ class Program:
 async def crash(scene: Scene, *kinds: str) -> None:
     """A process claims everything and is never heard of again."""
     store = scene.engine.kernel.store
-    lanes = [lane_id for lane_id, lane in (await store.tasks.list_lanes()).items() if lane.kind in kinds]
-    assert await store.tasks.claim(lanes, "lost", 1, 1000)
+    queues = [queue_id for queue_id, queue in (await store.tasks.list_queues()).items() if queue.kind in kinds]
+    assert await store.tasks.claim(queues, "lost", 1, 1000)
     scene.clock.advance(1)
 
     async def taken_over() -> bool:

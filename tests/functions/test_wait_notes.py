@@ -22,7 +22,7 @@ DUE_AT = 86_400_000
 
 @pytest.mark.parametrize("doing", ["sleeping", "waiting_for_signal", "waiting_for_child", "retrying"])
 def test_a_stale_activity_without_a_note_is_read_as_that_of_an_older_version(doing: str) -> None:
-    task = Task(id="t", lane_id=1, kind=FUNCTION, name="ship", run_id="r", wake_at=DUE_AT, doing=doing, checkpoint=None)
+    task = Task(id="t", queue_id=1, kind=FUNCTION, name="ship", run_id="r", wake_at=DUE_AT, doing=doing, checkpoint=None)
     assert read_waits(task) is None
     assert shown_wake_at(task) == DUE_AT
     assert "next check at 1970-01-02" in why(task, [], 0).text
@@ -38,7 +38,7 @@ def test_a_stale_activity_without_a_note_is_read_as_that_of_an_older_version(doi
 def test_a_damaged_note_is_ignored_and_rewritten(note: str) -> None:
     task = Task(
         id="t",
-        lane_id=1,
+        queue_id=1,
         kind=FUNCTION,
         name="ship",
         run_id="r",

@@ -60,8 +60,8 @@ async def approved(engine: Engine, title: str = "Do it", **fields: Any) -> Objec
 
 async def take(engine: Engine, kind: str, owner: str | None = None, lease_for: int = 60_000) -> Task | None:
     """Claim the next task of the kind, as a worker would."""
-    lanes = [lane_id for lane_id, lane in (await engine.kernel.store.tasks.list_lanes()).items() if lane.kind == kind]
-    found = await engine.kernel.store.tasks.claim(lanes, owner or engine.kernel.ids.new_id(), lease_for, 1) if lanes else []
+    queues = [queue_id for queue_id, queue in (await engine.kernel.store.tasks.list_queues()).items() if queue.kind == kind]
+    found = await engine.kernel.store.tasks.claim(queues, owner or engine.kernel.ids.new_id(), lease_for, 1) if queues else []
     return found[0] if found else None
 
 
@@ -94,7 +94,7 @@ async def play_all(engine: Engine, kind: str) -> int:
 
 async def again(engine: Engine, task: Task) -> Task:
     """Another task about the same, as if it had never been done."""
-    made = NewTask(id=engine.kernel.ids.new_id(), lane=task.lane, payload=task.payload, root_id=task.root_id)
+    made = NewTask(id=engine.kernel.ids.new_id(), queue=task.queue, payload=task.payload, root_id=task.root_id)
     (answer,) = await engine.kernel.store.commit([Unit(tasks=(made,))])
     assert answer.verdict is Verdict.DONE
     found = await engine.kernel.store.tasks.find(made.id)

@@ -151,7 +151,7 @@ async def test_each_type_has_the_deadlines_of_its_own_topology(namespace: str, t
             roles = engine.goals.serve(None)  # type: ignore[arg-type]
             assert roles is not None
             (task,) = roles.start_tasks()
-            assert (task.lane.namespace, task.lane.name) == (namespace, "ONE" if text == one else "OTHER")
+            assert (task.queue.namespace, task.queue.name) == (namespace, "ONE" if text == one else "OTHER")
         await until(lambda: has_passed(engine, made[0].approved_at.ms + 1))
         for text in (other, one):
             use_topology(engine, tmp_path, text)

@@ -50,7 +50,7 @@ from treadle.goals.decide import (
 )
 from treadle.goals.records import event_id_of
 from treadle.goals.schemas import check_document
-from treadle.model.names import Lane
+from treadle.model.names import QueueKey
 from treadle.model.values import decode
 
 SCHEMAS = {
@@ -98,8 +98,8 @@ def test_an_executable_objective_emits_the_event_of_its_status_with_the_task_tha
     made = one(decision, ReadinessEvent)
     assert (made.event_id, made.resource_id, made.processed) == (event_id_of(ID, 1), ID, False)
     (task,) = decision.tasks
-    assert (task.lane, decode(task.payload)) == (
-        Lane("default", "goal.schedule", "engine", "TICKET"),
+    assert (task.queue, decode(task.payload)) == (
+        QueueKey("default", "goal.schedule", "engine", "TICKET"),
         {"event_id": made.event_id},
     )
     assert (after(decision).emitted_version, transition(decision)) == (1, None)
@@ -198,8 +198,8 @@ def test_scheduling_makes_snapshot_and_workorder_sets_in_progress_and_processes_
     (processed,) = [each.document for each in decision.changed if isinstance(each.document, ReadinessEvent)]
     assert (processed.processed, processed.processed_reason, processed.processed_at) == (True, "SCHEDULED", LATER)
     (task,) = decision.tasks
-    assert (task.lane, decode(task.payload)) == (
-        Lane("default", "goal.run", "default", "do"),
+    assert (task.queue, decode(task.payload)) == (
+        QueueKey("default", "goal.run", "default", "do"),
         {"work_order_id": order.work_order_id},
     )
 
@@ -272,7 +272,7 @@ def test_a_handler_result_becomes_the_bundle_and_the_workorder_is_executed():
     (changed,) = decision.changed
     assert isinstance(changed.document, Workorder)
     assert (changed.document.status, changed.document.executed_at, changed.transition) == ("EXECUTED", LATER, "execute")
-    assert [task.lane.kind for task in decision.tasks] == ["goal.gate"]
+    assert [task.queue.kind for task in decision.tasks] == ["goal.gate"]
 
 
 @pytest.mark.parametrize("result", [{}, {"n": 1}, {"content": 1, "other": 2}, {"notes": [1]}, {"title": 5}, {"metadata": []}])

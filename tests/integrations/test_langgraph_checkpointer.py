@@ -23,7 +23,7 @@ from treadle import ClaimLost, Context, Engine, FunctionContext
 from treadle.engine.codecs import Zlib
 from treadle.integrations.langgraph import TreadleSaver
 from treadle.model.errors import MisusedContext
-from treadle.model.names import HANDLER, Lane
+from treadle.model.names import HANDLER, QueueKey
 from treadle.model.records import ThreadItem
 from treadle.model.states import THREAD
 from treadle.model.tasks import Task
@@ -84,8 +84,8 @@ async def test_langgraphs_conformance_suite_passes(kind: str, request: pytest.Fi
 
 async def claimed(engine: Engine, owner: str) -> Task:
     store = engine.kernel.store
-    lanes = await store.tasks.lane_ids([Lane("default", HANDLER, "default", "work")])
-    (task,) = await store.tasks.claim(list(lanes.values()), owner, 60_000, 1)
+    queues = await store.tasks.queue_ids([QueueKey("default", HANDLER, "default", "work")])
+    (task,) = await store.tasks.claim(list(queues.values()), owner, 60_000, 1)
     return task
 
 

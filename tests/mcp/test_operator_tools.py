@@ -29,8 +29,8 @@ async def test_lists_are_shown_paused_drained_and_limited():
         assert (await call("list_policy", task_list="night", no_handler="ignore"))["no_handler"] == "ignore"
         assert (await call("list_desired", task_list="night"))["ready"] == 1
         await call("limit_set", handler="shop.Price", task_list="night", rate=2, backlog=1, max_running=3)
-        (lane,) = (await call("list_show", task_list="night"))["lists"][0]["lanes"]
-        assert (lane["rate"], lane["backlog_limit"]) == (2, 1)
+        (queue,) = (await call("list_show", task_list="night"))["lists"][0]["queues"]
+        assert (queue["rate"], queue["backlog_limit"]) == (2, 1)
         assert (await call.refused("task_enqueue", name="shop.Price", task_list="night"))["code"] == "backlog_full"
         limits = (await call("limit_set", key="customer:42", max_running=1, rate=5))["limits"]
         assert {each["key"]: each["max_running"] for each in limits} == {"customer:42": 1, "handler:shop.Price": 3}

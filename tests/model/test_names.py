@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from treadle.model.errors import InvalidInput, InvalidName
-from treadle.model.names import Lane, check_key, check_name, check_pattern, handles, handles_by_name, short_name
+from treadle.model.names import QueueKey, check_key, check_name, check_pattern, handles, handles_by_name, short_name
 
 
 @pytest.mark.parametrize("name", ["a", "billing.Charge", "ns.sub.Facet", "a-b", "a:b/c", "_x9", "A" * 200])
@@ -38,9 +38,9 @@ def test_a_short_name_is_the_part_after_the_last_dot():
     assert short_name("Charge") == "Charge"
 
 
-def test_a_lane_is_its_four_parts():
-    assert Lane("n", "k", "l", "x") == ("n", "k", "l", "x")
-    assert Lane._fields == ("namespace", "kind", "task_list", "name")
+def test_a_queue_is_its_four_parts():
+    assert QueueKey("n", "k", "l", "x") == ("n", "k", "l", "x")
+    assert QueueKey._fields == ("namespace", "kind", "task_list", "name")
 
 
 @pytest.mark.parametrize(

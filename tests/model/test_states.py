@@ -93,7 +93,7 @@ def test_the_bits_of_a_hold_are_apart():
     ],
 )
 def test_a_task_is_shown_as_people_see_it(fields, shown):
-    assert Task(id="t", lane_id=1, **fields).shown_state == shown
+    assert Task(id="t", queue_id=1, **fields).shown_state == shown
 
 
 # --- histories against the table ---

@@ -154,8 +154,8 @@ async def test_a_takeover_is_counted(scene: Scene):
         return {}
 
     task = await engine.enqueue("held")
-    lanes = list(await engine.kernel.store.tasks.list_lanes())
-    assert await engine.kernel.store.tasks.claim(lanes, "a dead worker", 5000, 1)
+    queues = list(await engine.kernel.store.tasks.list_queues())
+    assert await engine.kernel.store.tasks.claim(queues, "a dead worker", 5000, 1)
     async with engine.worker():
         scene.clock.advance(6)
         await scene.events.heard(LeasesExpired)

@@ -10,8 +10,8 @@ from treadle.api.schedules import Schedule, ScheduleTime
 from treadle.api.wire import record_of
 from treadle.kernel.problems import OLD_FOR, RECENTLY_FOR, find_problems
 from treadle.kernel.status import FAILING, Status
-from treadle.kernel.store.queries import LaneDepth
-from treadle.model.names import ADVANCE, FUNCTION, HANDLER, Lane
+from treadle.kernel.store.queries import QueueDepth
+from treadle.model.names import ADVANCE, FUNCTION, HANDLER, QueueKey
 from treadle.model.records import Record
 from treadle.model.schedules import ScheduleBody, Target, When
 from treadle.model.tasks import Server, Task
@@ -39,8 +39,8 @@ def server(name: str, state: str, *, heartbeat_at: int = NOW, handlers: tuple[st
     )  # fmt: skip
 
 
-def depth(name: str, ready: int, held: int = 0) -> LaneDepth:
-    return LaneDepth(1, Lane("default", HANDLER, "default", name), ready, 0, 0, held, NOW if ready else None)
+def depth(name: str, ready: int, held: int = 0) -> QueueDepth:
+    return QueueDepth(1, QueueKey("default", HANDLER, "default", name), ready, 0, 0, held, NOW if ready else None)
 
 
 def texts(status: Status) -> list[str]:
@@ -75,8 +75,8 @@ def test_work_that_waits_long_despite_a_worker_is_a_problem():
 
 
 def test_failing_work_is_counted_up_to_the_limit_of_the_search():
-    functions = [Task(id=f"f{n}", lane_id=1, kind=FUNCTION, name="ship", run_id=f"r{n}") for n in range(FAILING)]
-    own = Task(id="t", lane_id=2, kind=ADVANCE, name="advance", run_id="r")
+    functions = [Task(id=f"f{n}", queue_id=1, kind=FUNCTION, name="ship", run_id=f"r{n}") for n in range(FAILING)]
+    own = Task(id="t", queue_id=2, kind=ADVANCE, name="advance", run_id="r")
     assert texts(replace(WELL, failing=(*functions[:4], own))) == [
         "4 functions stuck: ship r0, ship r1, ship r2 and 1 more",
         "1 task of the engine failing: advance",

@@ -32,7 +32,7 @@ from treadle_conformance.task_steps import OTHER, WORK, Line, cancel, park, seen
 
 POLICY = RetryPolicy(retries=2)
 PROBLEM = Problem("boom", "It broke.")
-LANES = (WORK, OTHER)
+QUEUES = (WORK, OTHER)
 
 outcomes = st.sampled_from(
     [
@@ -96,10 +96,10 @@ class QueueMachine(RuleBasedStateMachine):
     @initialize()
     def open(self) -> None:
         self.store = self.do(self.database.open_store())
-        self.lane_ids = self.do(self.store.tasks.lane_ids(LANES))
+        self.queue_ids = self.do(self.store.tasks.queue_ids(QUEUES))
         self.line = Line(self.store.servers.lease_connection(), self.thread)
         self.ids = SeededIds()
-        self.lanes: dict[str, Any] = {}
+        self.queues: dict[str, Any] = {}
         self.priorities: dict[str, int] = {}
         self.handed_out: set[tuple[str, int]] = set()
         self.holders: list[Task] = []
@@ -123,17 +123,17 @@ class QueueMachine(RuleBasedStateMachine):
 
     # --- work arrives ---
 
-    @rule(count=st.integers(1, 3), lane=st.sampled_from(LANES), priority=st.integers(-1, 1), delay=st.sampled_from([0, 0, 4_000]))
-    def insert(self, count: int, lane: Any, priority: int, delay: int) -> None:
-        tasks = tuple(NewTask(id=self.ids.new_id(), lane=lane, priority=priority, delay=delay) for _ in range(count))
+    @rule(count=st.integers(1, 3), queue=st.sampled_from(QUEUES), priority=st.integers(-1, 1), delay=st.sampled_from([0, 0, 4_000]))
+    def insert(self, count: int, queue: Any, priority: int, delay: int) -> None:
+        tasks = tuple(NewTask(id=self.ids.new_id(), queue=queue, priority=priority, delay=delay) for _ in range(count))
         assert self.commit(Unit(tasks=tasks)) == Verdict.DONE
         self.expect_new(*tasks)
 
-    @rule(key=st.sampled_from(["k1", "k2"]), lane=st.sampled_from(LANES))
-    def insert_once(self, key: str, lane: Any) -> None:
+    @rule(key=st.sampled_from(["k1", "k2"]), queue=st.sampled_from(QUEUES))
+    def insert_once(self, key: str, queue: Any) -> None:
         live = [task_id for task_id, task in self.expected.items() if task.unique_key == key and not task.finished]
         assert len(live) <= 1
-        task = NewTask(id=self.ids.new_id(), lane=lane, unique_key=key)
+        task = NewTask(id=self.ids.new_id(), queue=queue, unique_key=key)
         (answer,) = self.do(self.store.commit([Unit(tasks=(task,))]))
         assert answer.verdict == Verdict.DONE
         assert answer.existing == ({key: live[0]} if live else {})
@@ -144,22 +144,22 @@ class QueueMachine(RuleBasedStateMachine):
         for task in tasks:
             wake_at = self.now + task.delay if task.delay else None
             self.expected[task.id] = Expected(wake_at=wake_at, unique_key=task.unique_key)
-            self.lanes[task.id], self.priorities[task.id] = task.lane, task.priority
+            self.queues[task.id], self.priorities[task.id] = task.queue, task.priority
 
     # --- workers ---
 
     @rule(
         owner=owners,
-        lanes=st.sampled_from([(WORK,), (OTHER,), LANES]),
+        queues=st.sampled_from([(WORK,), (OTHER,), QUEUES]),
         limit=st.integers(1, 3),
         lease_for=st.sampled_from([5_000, 60_000]),
     )
-    def claim(self, owner: str, lanes: Any, limit: int, lease_for: int) -> None:
-        ready = [task_id for task_id, task in self.expected.items() if task.ready and self.lanes[task_id] in lanes]
-        taken = self.do(self.store.tasks.claim([self.lane_ids[lane] for lane in lanes], owner, lease_for, limit))
+    def claim(self, owner: str, queues: Any, limit: int, lease_for: int) -> None:
+        ready = [task_id for task_id, task in self.expected.items() if task.ready and self.queues[task_id] in queues]
+        taken = self.do(self.store.tasks.claim([self.queue_ids[queue] for queue in queues], owner, lease_for, limit))
         assert bool(taken) == bool(ready)
         assert len({task.id for task in taken}) == len(taken) <= limit
-        assert len({task.lane for task in taken}) <= 1
+        assert len({task.queue for task in taken}) <= 1
         for task in taken:
             before = self.expected[task.id]
             assert before.ready
@@ -180,7 +180,7 @@ class QueueMachine(RuleBasedStateMachine):
     def settle(self, which: int, outcome: Outcome, follow: bool, forget: bool) -> None:
         """A holder settles, in time or late; after a lost response it may settle differently later."""
         task = self.holders[which % len(self.holders)]
-        followers = (NewTask(id=self.ids.new_id(), lane=WORK),) if follow else ()
+        followers = (NewTask(id=self.ids.new_id(), queue=WORK),) if follow else ()
         unit = Unit(task.claim, settlement(task, outcome, POLICY), followers)
         spent = any(known.guard == unit.guard and not isinstance(known.settlement, Keep) for known in self.committed)
         in_time = self.holds(task.claim)
@@ -292,7 +292,7 @@ class QueueMachine(RuleBasedStateMachine):
         if task := self.look(which, finished=False):
             guard = seen(task)
             if meanwhile:
-                self.claim("eve", LANES, 3, 60_000)
+                self.claim("eve", QUEUES, 3, 60_000)
             still = (self.expected[task.id].version, self.expected[task.id].claim_version) == (guard.version, guard.claim_version)
             verdict = self.commit(Unit(guard, cancel()))
             assert verdict == (Verdict.DONE if still else Verdict.CLAIM_LOST)
@@ -387,7 +387,7 @@ class QueueMachine(RuleBasedStateMachine):
             self.advance(120_000)
             self.wake(True)
             self.holders.clear()
-            self.claim("last", LANES, 1_000, 60_000)
+            self.claim("last", QUEUES, 1_000, 60_000)
             for task in list(self.holders):
                 self.settle(self.holders.index(task), Succeeded({"n": 2}), False, True)
         assert all(task.finished for task in self.expected.values())

@@ -190,11 +190,11 @@ class RunMachine(RuleBasedStateMachine):
         self.settle_down()
 
     async def claim_from(self, name: str, limit: int, *kinds: str) -> list[Task]:
-        lanes = [lane_id for lane_id, lane in (await self.store.tasks.list_lanes()).items() if lane.kind in kinds]
+        queues = [queue_id for queue_id, queue in (await self.store.tasks.list_queues()).items() if queue.kind in kinds]
         taken: list[Task] = []
-        for lane_id in lanes:
+        for queue_id in queues:
             if len(taken) < limit:
-                taken += await self.store.tasks.claim([lane_id], name, LEASE_FOR, limit - len(taken))
+                taken += await self.store.tasks.claim([queue_id], name, LEASE_FOR, limit - len(taken))
         return taken
 
     which = st.integers(0, 1)

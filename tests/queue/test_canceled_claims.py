@@ -72,14 +72,14 @@ async def test_a_canceled_claim_releases_its_tasks(url: str) -> None:
         store = engine.kernel.store
         heard: list[int] = []
         unsubscribe = await store.subscribe(heard.extend)
-        (lane_id,) = await store.tasks.list_lanes()
+        (queue_id,) = await store.tasks.list_queues()
         slow.holding = True
-        await interrupt(slow, asyncio.create_task(claim_tasks(store, [lane_id], "me", 60_000, 2)))
+        await interrupt(slow, asyncio.create_task(claim_tasks(store, [queue_id], "me", 60_000, 2)))
         found = [await engine.get_task(each) for each in tasks]
         assert [(each.owner_id, each.attempt, each.takeovers) for each in found] == [(None, 1, 0)] * 3
-        assert len(await store.tasks.claim([lane_id], "you", 60_000, 10)) == 3
+        assert len(await store.tasks.claim([queue_id], "you", 60_000, 10)) == 3
         async with asyncio.timeout(BOUND):
-            while lane_id not in heard:  # noqa: ASYNC110 - PostgreSQL reports it on another connection
+            while queue_id not in heard:  # noqa: ASYNC110 - PostgreSQL reports it on another connection
                 await asyncio.sleep(0.01)
         unsubscribe()
         assert (await engine.kernel.verify()).problems == ()
@@ -99,7 +99,7 @@ async def test_a_canceled_dequeue_releases_its_job(url: str, method: str) -> Non
         assert job.id == job_id
 
 
-async def test_a_canceled_waker_announces_the_lanes_it_woke(tmp_path: Path) -> None:
+async def test_a_canceled_waker_announces_the_queues_it_woke(tmp_path: Path) -> None:
     slow = Slow("wake")
     url = f"sqlite:///{tmp_path / 'treadle.db'}"
     async with Engine(url, settings=Settings(), store_of=slow.store_of) as engine:
@@ -109,4 +109,4 @@ async def test_a_canceled_waker_announces_the_lanes_it_woke(tmp_path: Path) -> N
         waker = Waker(kernel.store, kernel.clock, 60_000, told.extend, kernel.emit)
         slow.holding = True
         await interrupt(slow, asyncio.create_task(waker.run()))
-        assert told == [*await kernel.store.tasks.list_lanes()]
+        assert told == [*await kernel.store.tasks.list_queues()]

@@ -19,7 +19,7 @@ PROBLEM = Problem("boom", "It broke.", "ValueError", "Traceback ...")
 
 def a_task(**fields) -> Task:
     values = {"attempt": 3, "failures": 1, "takeovers": 2, "checkpoint": '{"at":1}', "owner_id": "o", "claimed_at": 1_000}
-    return Task(id="t", lane_id=1, **values | fields)
+    return Task(id="t", queue_id=1, **values | fields)
 
 
 def test_success_finishes_the_task_with_its_result():

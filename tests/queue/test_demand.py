@@ -45,7 +45,7 @@ def test_slots_suffice_to_start_all_ready_tasks_within_the_target(load: Load, sl
     assert slots_for(load, TARGET) == slots
 
 
-def test_lanes_add_up_and_workers_have_many_slots_and_bounds_hold():
+def test_queues_add_up_and_workers_have_many_slots_and_bounds_hold():
     loads = [Load(300, 0, 0, 1_000), Load(0, 4)]
     assert desired_workers(loads, target_for=TARGET, concurrency=1) == 14
     assert desired_workers(loads, target_for=TARGET, concurrency=10) == 2
@@ -72,11 +72,11 @@ def test_desired_workers_are_monotonic_in_the_load(load: Load, target_for: int, 
 
 def test_service_time_is_the_mean_from_claim_to_end_of_executed_tasks():
     ended = [
-        Task(id=str(n), lane_id=1, state="completed", claimed_at=100, finished_at=100 + took) for n, took in enumerate((100, 300))
+        Task(id=str(n), queue_id=1, state="completed", claimed_at=100, finished_at=100 + took) for n, took in enumerate((100, 300))
     ]
-    never_taken = Task(id="x", lane_id=1, state="completed", finished_at=5)
+    never_taken = Task(id="x", queue_id=1, state="completed", finished_at=5)
     by_operators = [
-        Task(id=state, lane_id=1, state=state, claimed_at=100, finished_at=262_000) for state in ("canceled", "ignored")
+        Task(id=state, queue_id=1, state=state, claimed_at=100, finished_at=262_000) for state in ("canceled", "ignored")
     ]
     assert service_for([*ended, *by_operators]) == 200
     assert service_for(by_operators) is None

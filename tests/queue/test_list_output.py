@@ -54,5 +54,5 @@ def test_lists_show_tags_only_where_there_are_some(tmp_path: Path) -> None:
 
 
 def test_a_rate_is_shown_in_the_same_words() -> None:
-    lane = SimpleNamespace(rate=0.5, burst=3)
-    assert filters.rate(lane) == "30 per minute, bursts of 3"
+    queue = SimpleNamespace(rate=0.5, burst=3)
+    assert filters.rate(queue) == "30 per minute, bursts of 3"

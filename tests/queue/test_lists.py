@@ -243,15 +243,15 @@ async def test_a_task_that_another_live_server_serves_is_not_ignored(shared_url:
                 assert [await here.result(task, timeout=BOUND) for task in tasks] == [{}, {}]
 
 
-async def test_lists_are_shown_with_their_lanes_and_limits(engine: Engine) -> None:
+async def test_lists_are_shown_with_their_queues_and_limits(engine: Engine) -> None:
     await engine.enqueue("work")
     await engine.enqueue("slow", task_list="night", limit_key="k", limit=2)
     await engine.kernel.lists.limit_backlog("night", "slow", 7)
     await engine.kernel.lists.limit_handler("work", 4)
     default, night = (await engine.kernel.lists.list()).lists
     assert (default.task_list, night.task_list) == ("default", "night")
-    assert [(lane.name, lane.limit_key, lane.ready) for lane in default.lanes] == [("work", "handler:work", 1)]
-    assert [lane.backlog_limit for lane in night.lanes] == [7]
+    assert [(queue.name, queue.limit_key, queue.ready) for queue in default.queues] == [("work", "handler:work", 1)]
+    assert [queue.backlog_limit for queue in night.queues] == [7]
     assert [(limit.key, limit.max_running, limit.by_operator) for limit in (await engine.kernel.lists.limits()).limits] == [
         ("handler:work", 4, True),
         ("k", 2, False),
@@ -315,7 +315,7 @@ async def _everything(engine: Engine) -> list[Any]:
     store = engine.kernel.store
     return [
         await store.tasks.list_matching(TaskFilter(), 100),
-        await store.operators.list_lane_rules(),
+        await store.operators.list_queue_rules(),
         await store.operators.list_lists(),
         await store.operators.list_limits("default"),
     ]

@@ -31,8 +31,8 @@ async def engine(scene: Scene) -> Engine:
 async def do(scene: Scene, engine: Engine, name: str, seconds: float, **options: Any) -> None:
     """One task of that name, which takes so long."""
     await engine.enqueue(name, priority=-10, **options)
-    lanes = [lane_id for lane_id, lane in (await engine.kernel.store.tasks.list_lanes()).items() if lane.name == name]
-    (task,) = await engine.kernel.store.tasks.claim(lanes, "somebody", 600_000, 1)
+    queues = [queue_id for queue_id, queue in (await engine.kernel.store.tasks.list_queues()).items() if queue.name == name]
+    (task,) = await engine.kernel.store.tasks.claim(queues, "somebody", 600_000, 1)
     scene.advance(seconds)
     await engine.kernel.store.commit([Unit(task.claim, Finish("succeed", "completed", result="{}"))])
 
@@ -57,7 +57,7 @@ async def test_an_empty_queue_needs_no_workers(engine):
     assert (await engine.kernel.reads.desired_workers("never-seen", minimum=1)).desired == 1
 
 
-async def test_lanes_of_a_list_are_weighed_by_how_long_their_tasks_take(scene, engine):
+async def test_queues_of_a_list_are_weighed_by_how_long_their_tasks_take(scene, engine):
     await do(scene, engine, "quick", 1)
     await do(scene, engine, "slow", 20)
     await engine.enqueue_many([TaskSpec(name="quick") for _ in range(30)] + [TaskSpec(name="slow") for _ in range(3)])
@@ -73,8 +73,8 @@ async def test_lanes_of_a_list_are_weighed_by_how_long_their_tasks_take(scene, e
 async def test_a_discarded_dead_letter_is_not_a_service_time(scene, engine):
     await do(scene, engine, "quick", 1)
     await engine.enqueue("quick")
-    lanes = [lane_id for lane_id, lane in (await engine.kernel.store.tasks.list_lanes()).items() if lane.name == "quick"]
-    (task,) = await engine.kernel.store.tasks.claim(lanes, "somebody", 600_000, 1)
+    queues = [queue_id for queue_id, queue in (await engine.kernel.store.tasks.list_queues()).items() if queue.name == "quick"]
+    (task,) = await engine.kernel.store.tasks.claim(queues, "somebody", 600_000, 1)
     scene.advance(1)
     await engine.kernel.store.commit([Unit(task.claim, Finish("fail", "failed", error="{}", error_code="x"))])
     scene.advance(262)

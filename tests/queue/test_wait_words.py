@@ -13,7 +13,7 @@ from treadle.model.states import Hold
 from treadle.model.tasks import Task
 from treadle.model.values import decode
 
-TASK = Task(id="t1", lane_id=1, name="shop.pack", kind="handler", task_list="default")
+TASK = Task(id="t1", queue_id=1, name="shop.pack", kind="handler", task_list="default")
 
 
 def test_a_run_that_waits_for_a_worker_names_the_work_first() -> None:
@@ -24,7 +24,7 @@ def test_a_run_that_waits_for_a_worker_names_the_work_first() -> None:
 
 
 def test_the_remedy_of_a_paused_task_can_be_run_as_written() -> None:
-    paused = Task(id="t1", lane_id=1, name="shop.pack", kind="handler", task_list="default", hold=Hold.TASK_PAUSED)
+    paused = Task(id="t1", queue_id=1, name="shop.pack", kind="handler", task_list="default", hold=Hold.TASK_PAUSED)
     assert why(paused, [], 0).text == "paused; resume it with `treadle tasks resume t1`"
 
 

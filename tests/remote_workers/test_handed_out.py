@@ -10,7 +10,7 @@ from treadle.model.tasks import Claim, Task
 
 
 def task(name: str, version: int = 1, payload: str = "{}", owner: str = "ada") -> Task:
-    return Task(id=name, lane_id=1, name=name, payload=payload, claim_version=version, owner_id=owner)
+    return Task(id=name, queue_id=1, name=name, payload=payload, claim_version=version, owner_id=owner)
 
 
 def test_a_task_is_found_once_and_only_under_its_claim():

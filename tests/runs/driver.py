@@ -35,11 +35,11 @@ class Hands:
 
     async def claim(self, *kinds: str, limit: int = 1000) -> list[Task]:
         """Take everything that is ready, of those kinds (by default handlers' tasks)."""
-        lanes = await self.engine.kernel.store.tasks.list_lanes()
+        queues = await self.engine.kernel.store.tasks.list_queues()
         taken: list[Task] = []
-        for lane_id, lane in lanes.items():
-            if lane.kind in (kinds or (HANDLER,)) and len(taken) < limit:
-                taken += await self.engine.kernel.store.tasks.claim([lane_id], self.owner_id, 60_000, limit - len(taken))
+        for queue_id, queue in queues.items():
+            if queue.kind in (kinds or (HANDLER,)) and len(taken) < limit:
+                taken += await self.engine.kernel.store.tasks.claim([queue_id], self.owner_id, 60_000, limit - len(taken))
         return taken
 
     async def claim_one(self, *kinds: str) -> Task:

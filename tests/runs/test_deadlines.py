@@ -150,8 +150,8 @@ async def test_a_timer_that_a_dying_worker_held_ends_the_run_later():
         run = await engine.start_function("long", {}, deadline=10)
         clock.advance(10)
         await store.tasks.wake(10)
-        lane_id = next(lane_id for lane_id, lane in (await store.tasks.list_lanes()).items() if lane.kind == RUN_DEADLINE)
-        (held,) = await store.tasks.claim([lane_id], "gone", 60_000, 1)
+        queue_id = next(queue_id for queue_id, queue in (await store.tasks.list_queues()).items() if queue.kind == RUN_DEADLINE)
+        (held,) = await store.tasks.claim([queue_id], "gone", 60_000, 1)
         clock.advance(61)
         await store.tasks.wake(10)
         async with engine.worker():

@@ -11,8 +11,8 @@ from treadle.model.tasks import Task
 
 
 def test_identical_steps_of_a_run_are_one_sentence_with_a_count() -> None:
-    tasks = [Task(id=str(n), lane_id=1, name="shop.pack", kind="handler", task_list="default", step_id=str(n)) for n in range(300)]
-    tasks += [Task(id="x", lane_id=2, name="shop.send", kind="handler", task_list="default", step_id="x")]
+    tasks = [Task(id=str(n), queue_id=1, name="shop.pack", kind="handler", task_list="default", step_id=str(n)) for n in range(300)]
+    tasks += [Task(id="x", queue_id=2, name="shop.send", kind="handler", task_list="default", step_id="x")]
     run = Run(id="r", flow_id="f", workflow="shop.W", root_id="r", state="running")
     found = why_run(run, tasks, {"0": "all[0].pack", "x": "send"}, [], 0)
     assert found.text.count("no live worker serves shop.pack") == 1
@@ -23,7 +23,7 @@ def test_identical_steps_of_a_run_are_one_sentence_with_a_count() -> None:
 
 def test_paused_steps_of_a_run_are_one_sentence_although_each_has_its_own_remedy() -> None:
     tasks = [
-        Task(id=f"t{n}", lane_id=1, name="pack", kind="handler", task_list="default", step_id=str(n), hold=Hold.TASK_PAUSED)
+        Task(id=f"t{n}", queue_id=1, name="pack", kind="handler", task_list="default", step_id=str(n), hold=Hold.TASK_PAUSED)
         for n in range(9)
     ]
     run = Run(id="r", flow_id="f", workflow="shop.W", root_id="r", state="running")

@@ -25,7 +25,7 @@ async def is_quiet(history: History) -> bool:
     """Whether all submissions were sent and are done; then removes the watchers that have reported everything."""
     if any(submission.id is None for submission in history.submissions):
         return False
-    kinds = {depth.lane.kind for depth in await history.simulation.store.tasks.list_depths()}
+    kinds = {depth.queue.kind for depth in await history.simulation.store.tasks.list_depths()}
     if not kinds <= {PRUNE, WATCHER}:
         return False
     for submission in history.submissions:

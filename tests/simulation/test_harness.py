@@ -8,7 +8,7 @@ import random
 import pytest
 
 from treadle.model.errors import StoreUnavailable
-from treadle.model.names import HANDLER, Lane
+from treadle.model.names import HANDLER, QueueKey
 from treadle.testing.simulation import Fault, Faults, Process, Simulation, VirtualLoop
 from treadle.testing.simulation.simulation import NothingToDo
 
@@ -138,8 +138,8 @@ def test_an_answer_that_is_lost_is_that_of_something_done() -> None:
     async def story(simulation: Simulation) -> int:
         engine = simulation.engine(simulation.start_process("client"))
         with pytest.raises(StoreUnavailable):
-            await engine.kernel.store.tasks.lane_ids([Lane("default", HANDLER, "default", "work")])
-        return len(await simulation.store.tasks.list_lanes())
+            await engine.kernel.store.tasks.queue_ids([QueueKey("default", HANDLER, "default", "work")])
+        return len(await simulation.store.tasks.list_queues())
 
     assert Simulation(1, faults=losing).run(story) == 1
 

@@ -61,7 +61,7 @@ TEXTS = {
 """The columns that hold JSON, or words that a newer version may add to, by table."""
 
 WORDS = {
-    "lanes": ("namespace", "kind", "task_list", "name", "limit_key"),
+    "queues": ("namespace", "kind", "task_list", "name", "limit_key"),
     "tasks": (
         "namespace",
         "state",
@@ -295,7 +295,7 @@ PARAMETERS = {
     "server_id": "select id from servers",
     "step_id": "select id from steps where kind <> 'published'",
     "any_id": "select id from tasks union all select id from runs union all select id from records where entity <> 'session'",
-    "task_list": "select distinct task_list from lanes",
+    "task_list": "select distinct task_list from queues",
     "run_id/step": "select cast(run_id as text) || '/' || cast(id as text) from steps where kind <> 'published'",
     "run_id/name": "select cast(run_id as text) || '/bags' from steps where kind = 'published'",
     "member_id": "select id from runs union all select owner_id from streams",

@@ -20,7 +20,7 @@ from treadle.kernel.store.process import SystemIds
 from treadle.kernel.store.records import ChangeRecord, PutItems, PutMessage, PutOutcome, PutRecord, RecordFilter
 from treadle.kernel.store.units import Keep, PutRun, Unit
 from treadle.model.errors import TreadleError, UnreadableValue
-from treadle.model.names import Lane
+from treadle.model.names import QueueKey
 from treadle.model.records import EffectOutcome, Message, Record
 from treadle.model.runs import Run
 from treadle.model.tasks import LogLine, NewTask
@@ -131,9 +131,9 @@ async def write_entities(engine: Engine) -> None:
     await store.commit([Unit(rows=rows)])
     vote = ChangeRecord(record.id, 0, text, "vote", "pending", "pending", actor="ann", data=text)
     await store.commit([Unit(rows=(vote,))])
-    task = NewTask(id=ids.new_id(), lane=Lane("default", "handler", "default", "kept"))
+    task = NewTask(id=ids.new_id(), queue=QueueKey("default", "handler", "default", "kept"))
     await store.commit([Unit(tasks=(task,))])
-    (kept,) = await store.tasks.claim(list((await store.tasks.lane_ids([task.lane])).values()), "me", 60_000, 1)
+    (kept,) = await store.tasks.claim(list((await store.tasks.queue_ids([task.queue])).values()), "me", 60_000, 1)
     await store.commit([Unit(kept.claim, Keep(text, "tool_call.unknown", text))])
     found = [await store.records.find(record.id), await store.records.find_named("default", "approval", f"n{run_id}")]
     found += await store.records.list_matching(RecordFilter("approval"), 10)

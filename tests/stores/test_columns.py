@@ -13,18 +13,18 @@ from treadle.stores.sqlite.connection.connect import connect
 from treadle.stores.sqlite.connection.schema import NEWEST, migrate_to
 from treadle.stores.statements import COLUMN_SETS, load_statements
 
-LANE = ("kind", "task_list", "name")
-"""Fields of a task that its lane has."""
+QUEUE = ("kind", "task_list", "name")
+"""Fields of a task that its queue has."""
 
 SQLITE_TYPES = {"uuid": "TEXT", "text": "TEXT", "integer": "INTEGER", "bigint": "INTEGER"}
 
 
 def test_the_record_has_the_described_columns_in_their_order() -> None:
-    assert [name for name in Task.__struct_fields__ if name not in LANE] == [column.name for column in TASK_COLUMNS]
+    assert [name for name in Task.__struct_fields__ if name not in QUEUE] == [column.name for column in TASK_COLUMNS]
 
 
 def test_a_new_task_has_the_columns_that_an_insert_copies() -> None:
-    others = {"lane_id", "namespace"}
+    others = {"queue_id", "namespace"}
     assert {column.name for column in COLUMN_SETS["given"]} - others <= set(NewTask.__struct_fields__)
 
 

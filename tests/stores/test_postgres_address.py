@@ -17,7 +17,7 @@ from treadle.model.errors import (
 )
 from treadle.stores.postgres.connection.address import parse_address, redacted
 from treadle.stores.postgres.connection.errors import translated
-from treadle.stores.rules.encoding import format_lanes, parse_lanes
+from treadle.stores.rules.encoding import format_queues, parse_queues
 
 
 def test_our_parameters_are_taken_out_of_the_url() -> None:
@@ -159,8 +159,8 @@ def test_an_sql_syntax_error_is_not_translated() -> None:
         raise asyncpg.PostgresSyntaxError("syntax error")
 
 
-def test_a_signal_names_its_lanes_or_means_all() -> None:
-    assert parse_lanes(format_lanes([3, 14])) == (3, 14)
-    assert parse_lanes(format_lanes([])) == ()
-    assert format_lanes(range(10_000)) == ""
-    assert parse_lanes("what?") == ()
+def test_a_signal_names_its_queues_or_means_all() -> None:
+    assert parse_queues(format_queues([3, 14])) == (3, 14)
+    assert parse_queues(format_queues([])) == ()
+    assert format_queues(range(10_000)) == ""
+    assert parse_queues("what?") == ()

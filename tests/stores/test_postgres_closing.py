@@ -62,7 +62,7 @@ async def test_a_voice_that_closes_leaves_no_connection_that_was_being_opened(po
 async def test_closing_a_store_stops_listening_when_its_session_ends_concurrently(postgres_url: str, turns: int) -> None:
     store = PostgresStore(postgres_url, clock=SystemClock())
     await store.open()
-    await store.subscribe(lambda lanes: None)
+    await store.subscribe(lambda queues: None)
     store._listener._connection.terminate()
     for _ in range(turns):  # so that the end of the session and the cancellation also arrive together
         await asyncio.sleep(0)

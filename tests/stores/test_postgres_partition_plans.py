@@ -13,7 +13,7 @@ from tests.stores.test_postgres_plans import BATCH, NOWHERE, Plan, explain, lite
 
 from treadle.kernel.store.retention import DAY_FOR, Retention
 from treadle.model.ids import id_time
-from treadle.model.names import HANDLER, Lane
+from treadle.model.names import HANDLER, QueueKey
 from treadle.stores.postgres import PostgresStore
 from treadle.stores.postgres.connection.connect import HOT, LISTS, PostgresConnection
 from treadle.stores.postgres.partitions import HOUR_FOR
@@ -32,7 +32,7 @@ async def store(postgres_url: str, request: pytest.FixtureRequest) -> AsyncItera
     """A store with a history of four weeks, a partition each."""
     store = PostgresStore(postgres_url, clock=ManualClock())
     await store.open()
-    await store.tasks.lane_ids([Lane("default", HANDLER, "default", "work")])
+    await store.tasks.queue_ids([QueueKey("default", HANDLER, "default", "work")])
     now = await store.now()
     first = (now - WEEKS * 7 * DAY_FOR) // HOUR_FOR * HOUR_FOR
     await store.retention.split(first, now + 7 * DAY_FOR, 7 * DAY_FOR)
@@ -72,7 +72,7 @@ async def hot_of(connection: PostgresConnection) -> dict[str, tuple[str, str, li
     rules = ["'default'", "0", "0"]
     filled = (f"array_fill({value}, array[{BATCH}])" for value in ("'x'::text", "'failed'::text", "1", "0"))
     words, states, ones, zeros = filled
-    given = {"id": ids, "lane_id": ones, "namespace": words, "priority": ones, "hold": zeros, "payload": words, "delay": zeros}
+    given = {"id": ids, "queue_id": ones, "namespace": words, "priority": ones, "hold": zeros, "payload": words, "delay": zeros}
     new = [given.get(column.name, "'{}'") for column in COLUMN_SETS["given"]]
     return {
         "by id": ("tasks.sql", "find_finished", [ids]),
@@ -121,12 +121,12 @@ async def lists_of(connection: PostgresConnection) -> dict[str, tuple[str, str, 
     first, last, of_run, middle = row if row and row[0] else (NEWEST[1].strip("'"),) * 3 + (0,)
     run = f"'{of_run}'"
     ids, task = f"'{{{first},{last}}}'::uuid[]", f"'{first}'"
-    lane = ["null", "'default'", "null", "null", "'work'"]
+    queue = ["null", "'default'", "null", "null", "'work'"]
     return {
         "by id": ("tasks.sql", "find_tasks", [ids]),
         "newest": ("tasks.sql", "list_tasks", [*ANY, *BOTH, *PAGE]),
         "of a state": ("tasks.sql", "list_tasks", ["array['completed']", *ANY[1:], *ENDED, *PAGE]),
-        "of a name": ("tasks.sql", "list_tasks", [*lane, *BOTH, *PAGE]),
+        "of a name": ("tasks.sql", "list_tasks", [*queue, *BOTH, *PAGE]),
         "a later page": ("tasks.sql", "list_tasks", [*ANY, *BOTH, str(id_time(first) + DAY_FOR), NEWEST[1], str(BATCH)]),
         "of a run": ("tasks.sql", "list_run_tasks", [*ANY, *BOTH, *PAGE, run]),
         "dead letters": ("dead_letters.sql", "list_dead_letters", [*["null"] * 8, "0", str(middle), str(BATCH)]),
@@ -146,7 +146,7 @@ async def test_lists_read_few_rows_of_a_partitioned_history(listing: PostgresCon
     for name, (file, statement, arguments) in (await lists_of(listing)).items():
         plan = await explain(listing, file, statement, *arguments)
         plan.reads_few_rows(10 * BATCH)
-        scans = [node for node in plan.nodes if node["Node Type"] == "Seq Scan" and node["Relation Name"] != "lanes"]
+        scans = [node for node in plan.nodes if node["Node Type"] == "Seq Scan" and node["Relation Name"] != "queues"]
         assert not [node for node in scans if node["Actual Loops"]], name
 
 
@@ -179,7 +179,7 @@ async def test_a_plan_from_before_the_history_reads_few_rows_of_it(
 ) -> None:
     store = PostgresStore(postgres_url, clock=ManualClock())
     await store.open()
-    await store.tasks.lane_ids([Lane("default", HANDLER, "default", "work")])
+    await store.tasks.queue_ids([QueueKey("default", HANDLER, "default", "work")])
     now = await store.now()
     if emptied == WEEKLY:
         first = (now - WEEKS * 7 * DAY_FOR) // HOUR_FOR * HOUR_FOR

@@ -26,23 +26,23 @@ BATCH = 100
 NOWHERE = ["'00000000-0000-0000-0000-000000000000'"] * 2
 """No partition is left out."""
 
-LANES = """
-insert into lanes (namespace, kind, task_list, name)
+QUEUES = """
+insert into queues (namespace, kind, task_list, name)
 values ('default', 'handler', 'default', 'served'), ('default', 'handler', 'default', 'unserved');
 """
 
 
 def filling(in_the_way: int) -> str:
     return f"""
-insert into tasks (id, lane_id, namespace, priority, due_at, hold, state, wake_at, owner_id, claim_version, claimed_at, attempt,
+insert into tasks (id, queue_id, namespace, priority, due_at, hold, state, wake_at, owner_id, claim_version, claimed_at, attempt,
   failures, takeovers, version, created_at, root_id, payload)
-select id, lane_id, 'default', 0, due_at, 0, 'pending', wake_at, owner_id, 1, null, 1, 0, 0, 0, treadle_now(), id, '{{}}'
+select id, queue_id, 'default', 0, due_at, 0, 'pending', wake_at, owner_id, 1, null, 1, 0, 0, 0, treadle_now(), id, '{{}}'
 from (
-  -- due in an hour, in the lane and priority that is claimed from
-  select gen_random_uuid() as id, 1 as lane_id, treadle_now() + 3600000 as due_at, treadle_now() + 3600000 + n as wake_at,
+  -- due in an hour, in the queue and priority that is claimed from
+  select gen_random_uuid() as id, 1 as queue_id, treadle_now() + 3600000 as due_at, treadle_now() + 3600000 + n as wake_at,
     null::text as owner_id
   from generate_series(1, {in_the_way}) as n
-  union all  -- pending in a lane that nobody serves
+  union all  -- pending in a queue that nobody serves
   select gen_random_uuid(), 2, treadle_now() - 1000000 + n, null, null from generate_series(1, {in_the_way}) as n
   union all  -- ready
   select gen_random_uuid(), 1, treadle_now() - 1000 + n, null, null from generate_series(1, {READY}) as n
@@ -50,7 +50,7 @@ from (
   select gen_random_uuid(), 1, treadle_now() - 1000 + n, treadle_now() + 60000, 'me' from generate_series(1, {RUNNING}) as n
 ) as made;
 
-insert into finished (id, seq, lane_id, namespace, state, transition, from_state, claim_version, version, attempt, failures,
+insert into finished (id, seq, queue_id, namespace, state, transition, from_state, claim_version, version, attempt, failures,
 takeovers,
   priority, created_at, due_at, finished_at, root_id, payload)
 select id, nextval('treadle_seq'), 1, 'default', 'completed', 'succeed', 'pending', 1, 1, 1, 0, 0, 0, 0, 0, 0, id, '{{}}'
@@ -70,7 +70,7 @@ async def connection(postgres_url: str, request: pytest.FixtureRequest) -> Async
     for table in ("tasks", "finished_rest", "log_rest"):
         await connection.execute(f"alter table {table} set (autovacuum_enabled = false)")
     await connection.execute("analyze tasks, finished, log")
-    await connection.execute(LANES)
+    await connection.execute(QUEUES)
     in_the_way = IN_THE_WAY
     if request.param == "statistics of an emptied queue":
         in_the_way //= 5  # the same number twice, so that the table does not grow
@@ -152,7 +152,7 @@ async def check_prune(connection: PostgresConnection) -> None:
 
 async def check_claim(connection: PostgresConnection) -> None:
     plan = await explain(connection, "tasks.sql", "claim", "array[1, 2]", "'me'", "60000", str(BATCH))
-    # The lane that nobody of ours serves is older, so it is taken: the head of one lane, and BATCH rows.
+    # The queue that nobody of ours serves is older, so it is taken: the head of one queue, and BATCH rows.
     assert plan.indexes("tasks") == {"tasks_ready", "tasks_pkey"}
     plan.reads_few_rows(4 * BATCH)
     plan = await explain(connection, "tasks.sql", "claim", "array[1]", "'me'", "60000", str(BATCH))
@@ -255,13 +255,13 @@ async def rolled_back(connection: PostgresConnection) -> AsyncIterator[None]:
 async def check_insert(connection: PostgresConnection) -> None:
     ids = await literal(connection, "uuid", f"select gen_random_uuid() from generate_series(1, {BATCH})")
     ones, zeros, words = (f"array_fill({value}, array[{BATCH}])" for value in ("1", "0::bigint", "'default'::text"))
-    given = {"id": ids, "lane_id": ones, "namespace": words, "priority": ones, "hold": zeros, "payload": words, "delay": zeros}
+    given = {"id": ids, "queue_id": ones, "namespace": words, "priority": ones, "hold": zeros, "payload": words, "delay": zeros}
     values = [given.get(column.name, "'{}'") for column in COLUMN_SETS["given"]]
     async with rolled_back(connection):
         plan = await explain(connection, "commit/inserts.sql", "insert_tasks", *values, "array[1]")
         assert (plan.indexes("tasks"), plan.indexes("finished")) == ({"tasks_pkey"}, {"finished_pkey"})
         plan.reads_few_rows(4 * BATCH)
-    one = {"id": f"({ids})[1]::text", "lane_id": "1", "namespace": "'default'", "priority": "1", "hold": "0", "payload": "'{}'"}
+    one = {"id": f"({ids})[1]::text", "queue_id": "1", "namespace": "'default'", "priority": "1", "hold": "0", "payload": "'{}'"}
     values = [(one | {"delay": "0"}).get(column.name, "null") for column in COLUMN_SETS["given"]]
     plan = await explain(connection, "commit/inserts.sql", "insert_task", *values, "array[1]")
     assert (plan.indexes("tasks"), plan.indexes("finished")) == ({"tasks_pkey"}, {"finished_pkey"})
@@ -291,7 +291,7 @@ async def check_limits(connection: PostgresConnection) -> None:
         f"""
         update tasks
         set hold = 1, limit_key = case when due_at % 10 = 0 then 'k' else 'other' end
-        from (select id from tasks where lane_id = 2 and owner_id is null limit {IN_THE_WAY // 2}) as chosen
+        from (select id from tasks where queue_id = 2 and owner_id is null limit {IN_THE_WAY // 2}) as chosen
         where tasks.id = any (array[chosen.id])
         """
     )
@@ -304,13 +304,13 @@ async def check_limits(connection: PostgresConnection) -> None:
     assert plan.indexes("tasks") <= {"tasks_over_limit", "tasks_admitted"}
     plan.reads_few_rows(10)
     plan = await explain(connection, "limits.sql", "go_back", "'default'", "'k'", "array[2]")
-    assert plan.indexes("tasks") <= {"tasks_over_limit_lane", "tasks_admitted", "tasks_pkey"}
-    plan.reads_few_rows(1000)  # those of other lanes, whatever their key
+    assert plan.indexes("tasks") <= {"tasks_over_limit_queue", "tasks_admitted", "tasks_pkey"}
+    plan.reads_few_rows(1000)  # those of other queues, whatever their key
     plan = await explain(connection, "limits.sql", "admit_others", "'default'", "'k'", "array[2]", "10000")
-    assert plan.indexes("tasks") <= {"tasks_over_limit_lane", "tasks_admitted", "tasks_pkey"}
-    plan.reads_few_rows(1000)  # those of other lanes, whatever their key
-    plan = await explain(connection, "lanes.sql", "count_backlog", "2", "101")
-    assert plan.indexes("tasks") == {"tasks_ready", "tasks_over_limit_lane"}
+    assert plan.indexes("tasks") <= {"tasks_over_limit_queue", "tasks_admitted", "tasks_pkey"}
+    plan.reads_few_rows(1000)  # those of other queues, whatever their key
+    plan = await explain(connection, "queues.sql", "count_backlog", "2", "101")
+    assert plan.indexes("tasks") == {"tasks_ready", "tasks_over_limit_queue"}
     plan.reads_few_rows(202)
     plan = await explain(connection, "tasks.sql", "claim_slowed", "array[1, 2]", "'me'", "60000", str(BATCH))
     assert plan.indexes("tasks") == {"tasks_ready", "tasks_pkey"}

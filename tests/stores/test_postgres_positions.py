@@ -8,14 +8,14 @@ import pytest
 from tests.limits import BOUND
 
 from treadle.kernel.store.units import Unit
-from treadle.model.names import Lane
+from treadle.model.names import QueueKey
 from treadle.model.tasks import NewTask, Task
 from treadle.stores.postgres import PostgresStore
 from treadle.stores.postgres.tasks import CHECK_EVERY, FRONT_EVERY
 from treadle.stores.statements import load_statements
 from treadle.testing import ManualClock, SeededIds
 
-LANE = Lane("default", "handler", "default", "work")
+QUEUE = QueueKey("default", "handler", "default", "work")
 ids = SeededIds()
 
 
@@ -45,21 +45,21 @@ async def store(postgres_url: str, clock: ManualClock) -> AsyncIterator[Postgres
 
 
 async def put(store: PostgresStore, count: int, priority: int = 0) -> list[str]:
-    tasks = tuple(NewTask(id=ids.new_id(), lane=LANE, priority=priority) for _ in range(count))
+    tasks = tuple(NewTask(id=ids.new_id(), queue=QUEUE, priority=priority) for _ in range(count))
     await store.commit([Unit(tasks=tasks)])
     return [task.id for task in tasks]
 
 
 async def take(store: PostgresStore, limit: int = 2) -> list[Task]:
-    lane_ids = list((await store.tasks.lane_ids([LANE])).values())
-    return await store.tasks.claim(lane_ids, "owner", 60_000, limit)
+    queue_ids = list((await store.tasks.queue_ids([QUEUE])).values())
+    return await store.tasks.claim(queue_ids, "owner", 60_000, limit)
 
 
 async def test_positions_are_used_only_while_a_snapshot_is_old(store: PostgresStore, clock: ManualClock) -> None:
     places, connection = store.tasks._positions, HeldOpen(old=False)
     assert await places.after(connection, [1]) is None  # type: ignore[arg-type]
     assert connection.asked == 0
-    took = [Task(id="x", lane_id=1, priority=3, due_at=70)]
+    took = [Task(id="x", queue_id=1, priority=3, due_at=70)]
     places.took(took)
     assert await places.after(connection, [1]) is None  # type: ignore[arg-type]
     clock.advance(CHECK_EVERY)

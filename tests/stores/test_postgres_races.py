@@ -213,7 +213,7 @@ async def _enqueue_again(store: PostgresStore, task: NewTask, how: str) -> None:
             await store.commit([Unit(holder.claim, succeed(), (task,))])
         case _:
             connection = await store._database.connector.connect(HOT)
-            spec = {"id": task.id, "name": task.lane.name, "namespace": task.lane.namespace, "task_list": task.lane.task_list}
+            spec = {"id": task.id, "name": task.queue.name, "namespace": task.queue.namespace, "task_list": task.queue.task_list}
             await connection.execute("select treadle_enqueue_v1($1::text::json)", json.dumps(spec))
             await connection.close()
 
@@ -306,7 +306,7 @@ async def test_a_commit_that_times_out_is_abandoned_and_rolled_back(
     assert [answer.verdict for answer in await ann.commit([unit])] == [DONE]
 
 
-# --- Wake-ups: a transaction that holds a ready task reports its lane, because a claim skips the task meanwhile ---
+# --- Wake-ups: a transaction that holds a ready task reports its queue, because a claim skips the task meanwhile ---
 
 
 async def ready_function(store: PostgresStore, **fields: Any) -> tuple[Run, Task]:
@@ -338,11 +338,11 @@ def touching_units(run: Run, task: Task) -> dict[str, Unit]:
     }
 
 
-TOUCHES = list(touching_units(Run(id="", flow_id="", workflow="", root_id="", trace_id=""), Task(id="", lane_id=0)))
+TOUCHES = list(touching_units(Run(id="", flow_id="", workflow="", root_id="", trace_id=""), Task(id="", queue_id=0)))
 
 
 @pytest.mark.parametrize("touch", TOUCHES)
-async def test_a_commit_that_holds_a_ready_task_reports_its_lane(
+async def test_a_commit_that_holds_a_ready_task_reports_its_queue(
     ann: PostgresStore, bob: PostgresStore, gate: Gate, touch: str
 ) -> None:
     run, task = await ready_function(ann)
@@ -355,7 +355,7 @@ async def test_a_commit_that_holds_a_ready_task_reports_its_lane(
     assert await claim(bob, owner="bob") == []  # because it is locked
     gate.open()
     answers = await commit
-    assert task.lane_id in {lane_id for answer in answers for lane_id in answer.lane_ids}
+    assert task.queue_id in {queue_id for answer in answers for queue_id in answer.queue_ids}
     assert [each.id for each in await claim(bob, owner="bob")] == [task.id]
 
 
@@ -368,14 +368,14 @@ async def test_a_commit_that_holds_a_task_over_its_limit_admits_it(ann: Postgres
     commit = asyncio.ensure_future(ann.commit([Unit(rows=(message_to(run), ChangeRecord(blocker.id, 0, "{}")))]))
     await gate.queued(1)
     (answer,) = await bob.commit([Unit(held.claim, succeed())])
-    assert answer.lane_ids == ()  # nothing to admit but the locked task
+    assert answer.queue_ids == ()  # nothing to admit but the locked task
     gate.open()
     (answer,) = await commit
-    assert answer.lane_ids == (task.lane_id,)
+    assert answer.queue_ids == (task.queue_id,)
     assert [each.id for each in await claim(bob, owner="bob")] == [task.id]
 
 
-async def test_a_resume_that_holds_a_ready_task_of_its_run_reports_its_lane(
+async def test_a_resume_that_holds_a_ready_task_of_its_run_reports_its_queue(
     ann: PostgresStore, bob: PostgresStore, gate: Gate
 ) -> None:
     run, task = await ready_function(ann)
@@ -387,18 +387,18 @@ async def test_a_resume_that_holds_a_ready_task_of_its_run_reports_its_lane(
     assert await claim(bob, owner="bob") == []  # because it is locked
     gate.open()
     (answer,) = await resume
-    assert answer.lane_ids == (task.lane_id,)
+    assert answer.queue_ids == (task.queue_id,)
     assert {each.id for each in await claim(bob, owner="bob", limit=2)} == {task.id, later.id}
 
 
 @pytest.mark.parametrize("limited", [False, True])
-async def test_a_commit_that_holds_a_task_of_a_lane_with_a_rate_reports_the_lane(
+async def test_a_commit_that_holds_a_task_of_a_queue_with_a_rate_reports_the_queue(
     ann: PostgresStore, bob: PostgresStore, gate: Gate, limited: bool
 ) -> None:
     fields: dict[str, Any] = {"limit_key": "few", "limit": 1} if limited else {}
     held = await put_and_claim(ann, **fields)
     run, task = await ready_function(ann, **fields)
-    await ann.operators.set_rate(task.lane_id, 1000.0, 10)
+    await ann.operators.set_rate(task.queue_id, 1000.0, 10)
     blocker = Record(id=ids.new_id(), entity="schedule", state="active")
     await ann.commit([Unit(rows=(PutRecord(blocker),))])
     gate.hold("records", blocker.id)
@@ -408,14 +408,14 @@ async def test_a_commit_that_holds_a_task_of_a_lane_with_a_rate_reports_the_lane
     assert await claim(bob, owner="bob") == []  # because it is locked
     gate.open()
     (answer,) = await commit
-    assert answer.lane_ids == (task.lane_id,)
+    assert answer.queue_ids == (task.queue_id,)
     assert [each.id for each in await claim(bob, owner="bob")] == [task.id]
 
 
-@pytest.mark.parametrize("behind", ["in another lane", "at a lower priority", "at the same priority"])
+@pytest.mark.parametrize("behind", ["in another queue", "at a lower priority", "at the same priority"])
 async def test_a_claim_takes_the_task_behind_a_locked_one(ann: PostgresStore, gate: Gate, behind: str) -> None:
-    first, lane = new_task(priority=1), OTHER if behind == "in another lane" else WORK
-    second = new_task(lane, priority=2 if behind == "at a lower priority" else 1)
+    first, queue = new_task(priority=1), OTHER if behind == "in another queue" else WORK
+    second = new_task(queue, priority=2 if behind == "at a lower priority" else 1)
     await put(ann, first, second)
     gate.hold("tasks", first.id)
     assert [each.id for each in await claim(ann, WORK, OTHER)] == [second.id]
@@ -445,7 +445,7 @@ async def test_a_wake_up_reports_a_task_that_a_message_woke_meanwhile(ann: Postg
         await ann.commit([Unit(seen(task), park(task, "wait", quiet=True))])  # as a message does: awake
         gate.open()
         row = await woken
-        assert (row["count"], row["lane_ids"]) == (0, [task.lane_id])
+        assert (row["count"], row["queue_ids"]) == (0, [task.queue_id])
     finally:
         await waking.close()
 
@@ -459,7 +459,7 @@ async def test_a_renewal_that_finds_its_task_ready_notifies(ann: PostgresStore, 
         heard.get_nowait()
     assert await ann.tasks.extend([Renewal(taken.claim)], MINUTE) == {}
     async with asyncio.timeout(BOUND):
-        assert await heard.get() == (taken.lane_id,)
+        assert await heard.get() == (taken.queue_id,)
 
 
 async def test_a_checkpoint_of_a_lost_claim_reports_the_ready_task(ann: PostgresStore) -> None:
@@ -468,7 +468,7 @@ async def test_a_checkpoint_of_a_lost_claim_reports_the_ready_task(ann: Postgres
     await ann.commit([Unit(task.claim, park(task))])
     step = (await ann.runs.list_steps(run.id, None, 10))[0]
     (answer,) = await ann.commit([Unit(task.claim, rows=(PutSteps(run.id, (step,), 0),))])
-    assert (answer.verdict, answer.lane_ids) == (CLAIM_LOST, (task.lane_id,))
+    assert (answer.verdict, answer.queue_ids) == (CLAIM_LOST, (task.queue_id,))
 
 
 async def test_a_worker_without_a_poll_gets_a_task_that_a_signal_held(ann: PostgresStore, gate: Gate) -> None:
@@ -518,8 +518,8 @@ async def test_a_call_that_is_canceled_while_it_waits_raises_the_cancellation(
 ) -> None:
     """Behind PgBouncer a call is a transaction, and its rollback fails on the connection that the cancellation has ended."""
     store = await opened(postgres_url + pooled, postgres_schema)
-    gate.execute("lock table lanes in access exclusive mode")
-    waiting = asyncio.ensure_future(store.tasks.list_lanes())
+    gate.execute("lock table queues in access exclusive mode")
+    waiting = asyncio.ensure_future(store.tasks.list_queues())
     await gate.queued(1)
     waiting.cancel()
     with pytest.raises(asyncio.CancelledError):

@@ -18,7 +18,7 @@ STEPS, BATCH = 100_000, 100
 TABLES = ("runs", "steps", "tasks", "blobs", "flow_versions", "tags")
 
 FILL = f"""
-insert into lanes (namespace, kind, task_list, name) values ('default', 'handler', 'default', 'a');
+insert into queues (namespace, kind, task_list, name) values ('default', 'handler', 'default', 'a');
 
 insert into runs (id, namespace, kind, flow_id, workflow, state, version, transitions, steps, task_list, priority, inputs,
   idempotency_key, root_id, created_at)
@@ -39,7 +39,7 @@ select ('00000000-0000-7000-9000-' || lpad(to_hex(n), 12, '0'))::uuid,
   case when n % 5000 = 0 then '{{}}' end, n, n
 from generate_series(1, {STEPS}) as n;
 
-insert into tasks (id, lane_id, namespace, priority, due_at, hold, state, claim_version, attempt, failures, takeovers, version,
+insert into tasks (id, queue_id, namespace, priority, due_at, hold, state, claim_version, attempt, failures, takeovers, version,
   created_at, run_id, step_id, root_id, payload)
 select gen_random_uuid(), 1, 'default', 0, n, 0, 'pending', 1, 1, 0, 0, 0, n,
   ('00000000-0000-7000-8000-' || lpad(to_hex(1 + n % 2000), 12, '0'))::uuid,

@@ -54,15 +54,15 @@ async def test_a_schema_that_was_used_is_as_new(own, request, tmp_path, postgres
     for statement in AROUND_THE_STORE:
         database.execute(statement)
     changed = {(kind, name) for kind, name, _ in set(shape(postgres_admin, used)) - set(as_new)}
-    assert {("relation", table) for table in ("tasks", "finished_rest", "lanes", "blobs", "blob_uses", "lines")} <= changed
-    assert {("sequence", "treadle_seq"), ("sequence", "lanes_id_seq"), ("sequence", "lines_id_seq")} <= changed
+    assert {("relation", table) for table in ("tasks", "finished_rest", "queues", "blobs", "blob_uses", "lines")} <= changed
+    assert {("sequence", "treadle_seq"), ("sequence", "queues_id_seq"), ("sequence", "lines_id_seq")} <= changed
     assert ("function", "*.treadle_now()") in changed
 
     leave(postgres_admin, used)
     own.give_back(used)
     assert own.take() == used
     assert shape(postgres_admin, used) == as_new
-    assert not any(database.rows(table) for table in ("tasks", "finished", "lanes", "log", "blobs", "blob_uses", "lines"))
+    assert not any(database.rows(table) for table in ("tasks", "finished", "queues", "log", "blobs", "blob_uses", "lines"))
     clocks = postgres_admin.execute("select from public.treadle_test_clocks where schema = %s", [used]).fetchall()
     assert clocks == []
     own.give_back(used)

@@ -16,7 +16,7 @@ from tests.limits import BOUND
 from treadle.kernel.store.queries import Renewal
 from treadle.kernel.store.units import Finish, Park, Revive, Seen, Unit, Verdict
 from treadle.model.errors import NotOpen, SchemaBehind, SchemaTooNew, StoreReadOnly, StoreUnavailable
-from treadle.model.names import Lane
+from treadle.model.names import QueueKey
 from treadle.model.tasks import NewTask, Server, Task
 from treadle.stores.postgres import PostgresStore
 from treadle.stores.postgres.connection import schema
@@ -27,7 +27,7 @@ from treadle.testing import ManualClock, SeededIds
 
 pytestmark = pytest.mark.new_schema
 
-LANE = Lane("default", "handler", "default", "work")
+QUEUE = QueueKey("default", "handler", "default", "work")
 ids = SeededIds()
 
 
@@ -53,13 +53,13 @@ async def store(postgres_url: str, postgres_schema: str) -> AsyncIterator[Postgr
 
 
 def new_task(**fields: Any) -> NewTask:
-    return NewTask(id=ids.new_id(), lane=LANE, **fields)
+    return NewTask(id=ids.new_id(), queue=QUEUE, **fields)
 
 
 async def put_and_claim(store: PostgresStore, count: int = 1, **fields: Any) -> list[Task]:
     await store.commit([Unit(tasks=tuple(new_task(**fields) for _ in range(count)))])
-    lane_ids = await store.tasks.lane_ids([LANE])
-    return await store.tasks.claim(list(lane_ids.values()), "me", 60_000, count)
+    queue_ids = await store.tasks.queue_ids([QUEUE])
+    return await store.tasks.claim(list(queue_ids.values()), "me", 60_000, count)
 
 
 def succeeded(task: Task) -> Unit:
@@ -151,7 +151,7 @@ async def test_a_newer_schema_is_left_alone(
 async def test_a_read_only_database_is_reported_and_readable(store: PostgresStore, postgres_url: str) -> None:
     reader = PostgresStore(f"{postgres_url}&default_transaction_read_only=on", clock=ManualClock())
     await reader.open()
-    assert await reader.tasks.list_lanes() == {}
+    assert await reader.tasks.list_queues() == {}
     with pytest.raises(StoreReadOnly, match="primary"):
         await reader.commit([Unit(tasks=(new_task(),))])
     await reader.close()
@@ -228,8 +228,8 @@ async def test_a_listener_receives_signals_again_after_its_connection_was_cut(
     heard: list[tuple[int, ...]] = []
     again = asyncio.Event()
 
-    def hear(lane_ids: tuple[int, ...]) -> None:
-        heard.append(lane_ids)
+    def hear(queue_ids: tuple[int, ...]) -> None:
+        heard.append(queue_ids)
         again.set()
 
     stop = await store.subscribe(hear)
@@ -253,8 +253,8 @@ async def test_a_store_that_cannot_listen_signals_its_subscribers_to_poll(
     heard: list[tuple[int, ...]] = []
     again = asyncio.Event()
 
-    def hear(lane_ids: tuple[int, ...]) -> None:
-        heard.append(lane_ids)
+    def hear(queue_ids: tuple[int, ...]) -> None:
+        heard.append(queue_ids)
         if len(heard) == 3:
             again.set()
 
@@ -353,12 +353,12 @@ async def test_a_task_reinserted_by_a_crossing_insert_is_removed_by_the_next_fin
     await store.commit([succeeded(task)])
     end = await store.tasks.find(task.id)
     postgres_admin.execute(
-        f"insert into {postgres_schema}.tasks (id, lane_id, namespace, priority, due_at, hold, state, claim_version, attempt, "
+        f"insert into {postgres_schema}.tasks (id, queue_id, namespace, priority, due_at, hold, state, claim_version, attempt, "
         "failures, takeovers, version, created_at, root_id, payload) "
-        "select id, lane_id, namespace, 0, 0, 0, 'pending', 0, 1, 0, 0, 0, 0, id, '{}' "
+        "select id, queue_id, namespace, 0, 0, 0, 'pending', 0, 1, 0, 0, 0, 0, id, '{}' "
         f"from {postgres_schema}.finished"
     )
-    (again,) = await store.tasks.claim([task.lane_id], "other", 60_000, 10)
+    (again,) = await store.tasks.claim([task.queue_id], "other", 60_000, 10)
     (answer,) = await store.commit([succeeded(again)])
     assert answer.verdict is Verdict.CLAIM_LOST
     assert await store.tasks.list_depths() == []
@@ -443,7 +443,7 @@ async def test_only_one_of_two_revived_tasks_keeps_their_unique_key(store: Postg
 
 
 async def test_one_enqueue_is_one_statement_and_one_transaction(store: PostgresStore) -> None:
-    await store.commit([Unit(tasks=(new_task(),))])  # the lane exists, and the statement is prepared
+    await store.commit([Unit(tasks=(new_task(),))])  # the queue exists, and the statement is prepared
     statements: list[str] = []
     async with store._database.borrow() as connection:
         connection.add_query_logger(lambda logged: statements.append(logged.query))

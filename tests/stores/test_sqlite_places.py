@@ -183,7 +183,7 @@ async def main():
     store = SqliteStore(sys.argv[1], clock=ManualClock())
     await store.open()
     for number in range(20):
-        await store.commit([Unit(tasks=(NewTask(id=f"{sys.argv[2]}-{number}", lane=WORK),))])
+        await store.commit([Unit(tasks=(NewTask(id=f"{sys.argv[2]}-{number}", queue=WORK),))])
     await store.close()
 
 asyncio.run(main())

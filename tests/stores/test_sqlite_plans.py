@@ -14,16 +14,16 @@ from treadle.stores.statements import load_statements
 ROWS = 100_000
 
 FILL = """
-insert into lanes (namespace, kind, task_list, name)
+insert into queues (namespace, kind, task_list, name)
 values ('default', 'handler', 'default', 'a'), ('default', 'handler', 'default', 'b');
 with recursive n (i) as (select 1 union all select i + 1 from n where i < :rows)
-insert into tasks (id, lane_id, namespace, priority, due_at, hold, state, wake_at, owner_id, claim_version, attempt, failures,
+insert into tasks (id, queue_id, namespace, priority, due_at, hold, state, wake_at, owner_id, claim_version, attempt, failures,
   takeovers, version, created_at, root_id, payload)
 select printf('%08x', i), 1 + i % 2, 'default', 0, i, 0, 'pending', iif(i % 3, i, null), iif(i % 3 = 1, 'o', null), 1, 1, 0, 0, 0,
   i, printf('%08x', i), '{}'
 from n;
 with recursive n (i) as (select 1 union all select i + 1 from n where i < :rows / 2)
-insert into finished (id, seq, lane_id, namespace, state, transition, from_state, claim_version, version, attempt, failures,
+insert into finished (id, seq, queue_id, namespace, state, transition, from_state, claim_version, version, attempt, failures,
 takeovers,
   priority, created_at, due_at, finished_at, root_id, payload)
 select printf('f%07x', i), i, 1, 'default', 'completed', 'succeed', 'pending', 1, 1, 1, 0, 0, 0, i, i, i, 'r', '{}' from n;
@@ -63,20 +63,20 @@ INDEXES = {
         "admit": {"tasks_over_limit", "tasks_admitted"},
         "recall": {"tasks_admitted"},
         "recall_list": {"tasks_admitted"},
-        "list_waiting_keys": {"tasks_over_limit_lane"},
-        "go_back": {"tasks_admitted", "tasks_over_limit_lane"},
-        "admit_others": {"tasks_over_limit_lane", "tasks_admitted"},
+        "list_waiting_keys": {"tasks_over_limit_queue"},
+        "go_back": {"tasks_admitted", "tasks_over_limit_queue"},
+        "admit_others": {"tasks_over_limit_queue", "tasks_admitted"},
         "list_rated": {"limits_rated", "tasks_over_limit", "tasks_admitted"},
     },
     "operators": {
         "list_limits": {"tasks_over_limit", "tasks_admitted"},
         "list_admitted": {"tasks_admitted"},
     },
-    "lanes": {
-        "list_slowed": {"lanes_slowed"},
-        "lock_guarded": {"lanes_guarded"},
-        "list_rated_lanes": {"tasks_ready"},
-        "count_backlog": {"tasks_ready", "tasks_over_limit_lane"},
+    "queues": {
+        "list_slowed": {"queues_slowed"},
+        "lock_guarded": {"queues_guarded"},
+        "list_rated_queues": {"tasks_ready"},
+        "count_backlog": {"tasks_ready", "tasks_over_limit_queue"},
     },
     "commit/inserts": {
         "insert_tasks": set(),
@@ -98,7 +98,7 @@ INDEXES = {
         "list_dead_letters": {"finished_failed"},
         "walk_dead_letters": {"finished_failed"},
         "count_dead_letters": {"finished_failed"},
-        "count_dead_letters_in": {"finished_failed_lane"},
+        "count_dead_letters_in": {"finished_failed_queue"},
     },
     "commit/messages": {"put_messages": {"tasks_run"}, "take_messages": set(), "await_messages": set()},
     "runs": {"list_children": {"runs_parent"}},
@@ -166,7 +166,7 @@ def test_a_hot_statement_uses_its_index(full, file, name):
 
 def test_dead_letters_are_counted_in_an_index_alone(full):
     plan = plan_of(full, load_statements("treadle.stores.sqlite", "dead_letters.sql")["count_dead_letters_in"])
-    assert any("COVERING INDEX finished_failed_lane" in line for line in plan), plan
+    assert any("COVERING INDEX finished_failed_queue" in line for line in plan), plan
 
 
 def test_admitting_sorts_nothing(full):

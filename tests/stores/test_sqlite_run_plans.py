@@ -14,7 +14,7 @@ from treadle.stores.statements import load_statements
 STEPS, RUNS = 100_000, 1_000
 
 FILL = """
-insert into lanes (namespace, kind, task_list, name) values ('default', 'handler', 'default', 'a');
+insert into queues (namespace, kind, task_list, name) values ('default', 'handler', 'default', 'a');
 with recursive n (i) as (select 1 union all select i + 1 from n where i < :runs)
 insert into runs (id, namespace, kind, flow_id, workflow, state, version, transitions, steps, task_list, priority, inputs,
   idempotency_key, root_id, created_at)
@@ -27,7 +27,7 @@ select printf('s%07x', i), printf('%08x', 1 + i % 10), iif(i = 1, null, printf('
   iif(i % 2, 'item', 'step'), 'n', 'x', '{}', iif(i % 1000, null, '{}'), i, i
 from n;
 with recursive n (i) as (select 1 union all select i + 1 from n where i < :steps)
-insert into tasks (id, lane_id, namespace, priority, due_at, hold, state, claim_version, attempt, failures, takeovers, version,
+insert into tasks (id, queue_id, namespace, priority, due_at, hold, state, claim_version, attempt, failures, takeovers, version,
   created_at, run_id, step_id, root_id, payload)
 select printf('t%07x', i), 1, 'default', 0, i, 0, 'pending', 1, 1, 0, 0, 0, i, printf('%08x', 1 + i % 1000), printf('s%07x', i),
   printf('%08x', i), '{}'
@@ -46,7 +46,7 @@ INDEXES: dict[str, dict[str, set[str]]] = {
         "clear_inbox": set(),
         "hold_run": {"tasks_run"},
         "free_run": {"tasks_run"},
-        "list_ready_lanes_of": set(),
+        "list_ready_queues_of": set(),
         "lock_run_tasks": {"tasks_run"},
         "cancel_run_tasks": {"tasks_run"},
     },

@@ -175,10 +175,10 @@ async def test_a_lagging_reader_assumes_that_everything_changed(store, open_stor
     heard = Heard()
     stop = await store.subscribe(heard)
     other = await open_store()
-    for lane_id in range(1, 1000):
-        await other.notify([lane_id])  # the loop of the reader does not run meanwhile
+    for queue_id in range(1, 1000):
+        await other.notify([queue_id])  # the loop of the reader does not run meanwhile
     await heard.until(999)
-    assert () in heard.lanes
+    assert () in heard.queues
     stop()
 
 
@@ -189,7 +189,7 @@ async def test_a_payload_that_is_not_ours_means_anything(store, place):
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as stranger, contextlib.chdir(place):
         stranger.sendto(b"\xff\x00rubbish", mine.name)
     await heard.until(1)
-    assert heard.lanes == [()]
+    assert heard.queues == [()]
     stop()
 
 
@@ -207,16 +207,16 @@ async def test_a_commit_signals_other_processes_before_its_caller_has_the_answer
     """The event loop of the caller may be busy: here it only runs on when the signal has arrived."""
     heard = Heard()
     stop = await (await open_store()).subscribe(heard)
-    lane_id = (await store.tasks.lane_ids([WORK]))[WORK]
+    queue_id = (await store.tasks.queue_ids([WORK]))[WORK]
     arrived = threading.Event()
     send = store._signals.send
-    store._signals.send = lambda lane_ids: (send(lane_ids), arrived.set())
+    store._signals.send = lambda queue_ids: (send(queue_ids), arrived.set())
     committing = asyncio.ensure_future(store.commit([Unit(tasks=(new_task(),))]))
     await asyncio.sleep(0)
     assert arrived.wait(BOUND)
     assert not committing.done()
     assert (await committing)[0].is_signaled
-    await heard.until(lane_id)
+    await heard.until(queue_id)
     stop()
 
 
@@ -226,7 +226,7 @@ async def test_a_held_transaction_sends_no_signal_before_it_commits(store, open_
     async with open_caller_transaction(store, ManualClock()) as transaction:
         (answer,) = await transaction.commit([Unit(tasks=(new_task(),))])
         assert not answer.is_signaled
-    assert heard.lanes == []
+    assert heard.queues == []
     stop()
 
 
@@ -237,7 +237,7 @@ async def test_signals_do_not_reach_their_sender_twice(store, open_store):
     await other.until(4)
     await store.notify([5])
     await mine.until(5)
-    assert mine.lanes == [(4,), (5,)]
+    assert mine.queues == [(4,), (5,)]
     for stop in stops:
         stop()
 
@@ -301,7 +301,7 @@ async def test_listening_costs_no_statement(path, monkeypatch):
 
     caller = Engine(f"sqlite:///{path}", settings=Settings())
     async with caller:
-        await caller.kernel.store.tasks.lane_ids([WORK])
+        await caller.kernel.store.tasks.queue_ids([WORK])
         apsw.connection_hooks.append(lambda connection: setattr(connection, "exec_trace", trace))
         try:
             await worker_engine.open()

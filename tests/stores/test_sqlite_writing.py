@@ -89,7 +89,7 @@ async def test_the_log_is_written_back_when_it_has_grown(path, store, other, mon
     monkeypatch.setattr(connect, "CHECKPOINT_PAGES", 20)
     for _ in range(30):
         await put(store, *[new_task() for _ in range(50)])
-    await store.tasks.list_lanes()
+    await store.tasks.list_queues()
     pages, _ = other.wal_checkpoint()
     assert pages < 10 * 20
 
@@ -141,11 +141,11 @@ async def test_work_of_canceled_callers_is_skipped(path, clock):
     store = SqliteStore(path, clock=clock)
     await store.open()
     await put_one(store)
-    lane_ids = list((await store.tasks.lane_ids([WORK])).values())
+    queue_ids = list((await store.tasks.queue_ids([WORK])).values())
     gate = threading.Event()
     blocked = asyncio.create_task(store._database.writer.call(lambda connection: gate.wait()))
     await asyncio.sleep(0)
-    claiming = asyncio.create_task(store.tasks.claim(lane_ids, "owner-1", MINUTE, 1))
+    claiming = asyncio.create_task(store.tasks.claim(queue_ids, "owner-1", MINUTE, 1))
     await asyncio.sleep(0)
     claiming.cancel()
     await asyncio.sleep(0)
@@ -205,7 +205,7 @@ async def test_a_task_too_big_to_be_shown_with_others_is_taken_alone(store):
 async def test_one_enqueue_is_one_transaction_with_one_commit(path, clock):
     store = SqliteStore(path, clock=clock)
     await store.open()
-    await put_one(store)  # the lane exists
+    await put_one(store)  # the queue exists
     statements: list[str] = []
 
     def trace(cursor, statement, bindings):

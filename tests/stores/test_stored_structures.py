@@ -149,7 +149,7 @@ def test_stored_structures_are_decoded_in_one_place() -> None:
 
 
 def test_a_policy_with_a_new_field_still_decides_the_retries() -> None:
-    task = Task(id="t", lane_id=1, policy='{"retries":3,"surge":{"by":2}}')
+    task = Task(id="t", queue_id=1, policy='{"retries":3,"surge":{"by":2}}')
     assert policy_of(task).retries == 3
     assert msgspec.json.decode(write(policy_of(task))) == {"retries": 3, "surge": {"by": 2}}
 

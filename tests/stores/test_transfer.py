@@ -102,7 +102,7 @@ class Scene:
 
         def receive(table: str, row: Any) -> None:
             nonlocal rows
-            rows += table not in ("lists", "lanes")
+            rows += table not in ("lists", "queues")
 
         async with make_engine(url, namespace="red") as engine:
             await engine.kernel.store.namespaces.export_rows("red", receive)
@@ -165,8 +165,8 @@ async def test_a_namespace_with_a_held_task_is_not_exported(scene: Scene):
     engine = make_engine(scene.source, namespace="red")
     async with engine:
         store = engine.kernel.store
-        lanes = [lane_id for lane_id, lane in (await store.tasks.list_lanes()).items() if lane.namespace == "red"]
-        assert await store.tasks.claim(lanes, "w", MINUTE, 10)
+        queues = [queue_id for queue_id, queue in (await store.tasks.list_queues()).items() if queue.namespace == "red"]
+        assert await store.tasks.claim(queues, "w", MINUTE, 10)
         with pytest.raises(Refused, match="A worker holds the task"):
             await scene.export()
     assert [path.name for path in scene.path.parent.iterdir() if path.is_file()] == []

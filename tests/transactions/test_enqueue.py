@@ -139,7 +139,7 @@ async def test_a_rollback_enqueues_nothing(engine, way, postgres_schema):
     with pytest.raises(Rollback):
         await give_up()
     assert await tasks_of(engine) == []
-    assert await engine.kernel.store.tasks.list_lanes() == {}
+    assert await engine.kernel.store.tasks.list_queues() == {}
     async with way() as enqueue:
         assert (await enqueue("work", schema=postgres_schema, idempotency_key="k")).created
 
@@ -249,11 +249,11 @@ async def test_bad_input_is_refused_before_anything_is_sent(given, options):
         await treadle.integrations.enqueue.asyncpg.enqueue(Unused(), *given, **options)
 
 
-async def test_a_draining_list_and_a_full_lane_refuse_here_too(engine, way, postgres_schema):
+async def test_a_draining_list_and_a_full_queue_refuse_here_too(engine, way, postgres_schema):
     await engine.kernel.store.operators.set_list("default", "shut", accepting=False)
     await engine.enqueue("work")
-    (lane_id,) = await engine.kernel.store.tasks.list_lanes()
-    await engine.kernel.store.operators.set_backlog_limit(lane_id, 1)
+    (queue_id,) = await engine.kernel.store.tasks.list_queues()
+    await engine.kernel.store.operators.set_backlog_limit(queue_id, 1)
     for options, error in (({"task_list": "shut"}, ListDraining), ({}, BacklogFull)):
         with pytest.raises(error):
             async with way() as enqueue:
@@ -268,11 +268,11 @@ async def test_a_limit_applies_to_transactionally_enqueued_tasks(engine, way, po
     async with way() as enqueue:
         for _ in range(3):
             await enqueue("work", schema=postgres_schema, limit_key="l")
-    lane_ids = list(await engine.kernel.store.tasks.list_lanes())
+    queue_ids = list(await engine.kernel.store.tasks.list_queues())
     taken = []
     for _ in range(4):
         await engine.kernel.store.tasks.wake(100)
-        taken += await engine.kernel.store.tasks.claim(lane_ids, "me", 60_000, 10)
+        taken += await engine.kernel.store.tasks.claim(queue_ids, "me", 60_000, 10)
     assert len(taken) == 1
 
 

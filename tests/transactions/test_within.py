@@ -80,7 +80,7 @@ async def call(engine: Engine, opened: Opened, method: str, *arguments: Any, not
 
 def counts(admin: psycopg.Connection[Any], schema: str) -> list[int]:
     """The rows of all tables that a call here may write."""
-    tables = ("tasks", "finished", "runs", "steps", "records", "mail", "log", "dedupe", "lanes", "blobs", "flows")
+    tables = ("tasks", "finished", "runs", "steps", "records", "mail", "log", "dedupe", "queues", "blobs", "flows")
     return [admin.execute(f"select count(*) from {schema}.{table}").fetchone()[0] for table in tables]
 
 
@@ -168,10 +168,10 @@ async def test_a_refused_call_changes_nothing_and_the_transaction_continues(engi
 async def test_a_closed_engine_works_and_two_calls_see_each_other(postgres_url, postgres_server, engine):
     closed = make_engine(postgres_url)
     async with by_asyncpg(postgres_server) as opened:
-        first = await closed.within(opened.connection).enqueue("new-lane", unique_key="u")
-        assert await closed.within(opened.connection).enqueue("new-lane", unique_key="u") == (first.id, False)
+        first = await closed.within(opened.connection).enqueue("new-queue", unique_key="u")
+        assert await closed.within(opened.connection).enqueue("new-queue", unique_key="u") == (first.id, False)
     async with by_psycopg(postgres_server) as opened:  # a blocking connection in a thread with an event loop
-        made = closed.blocking().within(opened.connection).enqueue("new-lane")
+        made = closed.blocking().within(opened.connection).enqueue("new-queue")
     assert {task.id for task in await engine.list_tasks()} == {first.id, made.id}
 
 
@@ -182,7 +182,7 @@ async def test_with_notify_the_commit_wakes_a_waiting_worker(engine, driver, pos
     async def now(payload: Any) -> None:
         started.set()
 
-    await engine.enqueue("now", delay=3600)  # its lane is known to the worker
+    await engine.enqueue("now", delay=3600)  # its queue is known to the worker
     async with engine.worker(poll_interval=3600), asyncio.timeout(BOUND):
         async with driver(postgres_server) as opened:
             await call(engine, opened, "enqueue", "now", notify=True)

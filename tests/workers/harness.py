@@ -113,7 +113,7 @@ class Workshop:
         """Let time pass and make ready what is due then; how many tasks that were."""
         self.clock.advance(seconds)
         woken = await self.store.tasks.wake(1000)
-        self.worker.wake(woken.lane_ids)
+        self.worker.wake(woken.queue_ids)
         return woken.count
 
     async def transitions(self, task_id: str) -> list[str]:
@@ -145,7 +145,7 @@ async def turns(count: int = 100) -> None:
 
 def taken(**fields: Any) -> Task:
     """A task as a claim gives it."""
-    values: dict[str, Any] = {"id": "0198c3de-7a10-7c3e-b2a4-5d1f0c9e8a77", "lane_id": 1, "name": "work"}
+    values: dict[str, Any] = {"id": "0198c3de-7a10-7c3e-b2a4-5d1f0c9e8a77", "queue_id": 1, "name": "work"}
     return Task(**values | {"owner_id": "owner-1", "claim_version": 1, "claimed_at": 1000, "payload": '{"n":1}'} | fields)
 
 

@@ -51,8 +51,8 @@ class SlowStore:
             raise ValueError("cannot be stored")
         return [self.answers.get(name_of(unit), DONE) for unit in units]
 
-    async def notify(self, lane_ids: Sequence[int]) -> None:
-        self.told.append(tuple(sorted(lane_ids)))
+    async def notify(self, queue_ids: Sequence[int]) -> None:
+        self.told.append(tuple(sorted(queue_ids)))
         await self.telling.wait()
 
 
@@ -285,31 +285,31 @@ async def test_a_sender_that_gave_up_is_not_sent_again(bench: Bench) -> None:
     assert bench.names() == [["a"]]
 
 
-async def test_hooks_receive_finished_and_fenced_tasks_and_ready_lanes(bench: Bench) -> None:
+async def test_hooks_receive_finished_and_fenced_tasks_and_ready_queues(bench: Bench) -> None:
     finished: list[str] = []
     fenced: list[str] = []
     ready: list[tuple[int, ...]] = []
     bench.committer.on_finished.append(finished.extend)
     bench.committer.on_fenced.append(fenced.extend)
     bench.committer.on_ready.append(ready.append)
-    bench.store.answers = {"b": Answer(Verdict.CLAIM_LOST), "d": Answer(Verdict.DONE, lane_ids=(4, 5))}
+    bench.store.answers = {"b": Answer(Verdict.CLAIM_LOST), "d": Answer(Verdict.DONE, queue_ids=(4, 5))}
     units = [settle_of("a"), settle_of("b"), Unit(Seen("c", 0, 0), cancel()), Unit(Seen("d", 0, 0), cancel())]
     await asyncio.gather(*(bench.committer.submit(unit) for unit in units))
     await bench.committer.drain()
     assert finished == ["a", "c", "d"]
     assert fenced == ["c", "d"]
-    assert [set(lanes) for lanes in ready] == [{4, 5}]
+    assert [set(queues) for queues in ready] == [{4, 5}]
     assert bench.store.told == [(4, 5)]
 
 
-async def test_lanes_that_the_store_has_signaled_are_reported_only_in_this_process(bench: Bench) -> None:
+async def test_queues_that_the_store_has_signaled_are_reported_only_in_this_process(bench: Bench) -> None:
     ready: list[tuple[int, ...]] = []
     bench.committer.on_ready.append(ready.append)
-    signaled = Answer(Verdict.DONE, lane_ids=(4,), is_signaled=True)
-    bench.store.answers = {"a": signaled, "b": Answer(Verdict.DONE, lane_ids=(5,))}
+    signaled = Answer(Verdict.DONE, queue_ids=(4,), is_signaled=True)
+    bench.store.answers = {"a": signaled, "b": Answer(Verdict.DONE, queue_ids=(5,))}
     await asyncio.gather(*(bench.committer.submit(settle_of(name)) for name in ("a", "b")))
     await bench.committer.drain()
-    assert [set(lanes) for lanes in ready] == [{4, 5}]
+    assert [set(queues) for queues in ready] == [{4, 5}]
     assert bench.store.told == [(5,)]
 
 
@@ -333,7 +333,7 @@ async def test_a_signal_at_any_moment_of_the_one_before_is_sent_too(bench: Bench
         await asyncio.sleep(0)
     bench.committer.notify((9,))
     await bench.committer.drain()
-    assert sorted(lane for lanes in bench.store.told for lane in lanes) == [1, 9]
+    assert sorted(queue for queues in bench.store.told for queue in queues) == [1, 9]
 
 
 async def test_closing_refuses_queued_units_and_leaves_no_sender(bench: Bench) -> None:

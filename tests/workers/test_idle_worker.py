@@ -59,7 +59,7 @@ async def test_an_idle_worker_sends_few_statements(
 def silence(store: Any) -> None:
     """Lose all signals that the store sends."""
 
-    async def notify(lane_ids: Sequence[int]) -> None: ...
+    async def notify(queue_ids: Sequence[int]) -> None: ...
 
     inner = store
     inner.notify = notify

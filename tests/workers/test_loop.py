@@ -15,11 +15,11 @@ from treadle.kernel.queue.decide import TAKEOVER_LIMIT
 from treadle.kernel.queue.service import TaskSpec
 from treadle.kernel.telemetry.events import LeaseLost, LoopError, ResultDropped, StoreBack, StoreTrouble, TaskSettled, TaskTaken
 from treadle.model.errors import InvalidInput, NotFound, StoreUnavailable
-from treadle.model.names import Lane
+from treadle.model.names import QueueKey
 from treadle.model.states import TaskState
 from treadle.model.tasks import Task
 from treadle.workers.context import Context
-from treadle.workers.loop import FIRST_CLAIM, LaneGroup
+from treadle.workers.loop import FIRST_CLAIM, QueueGroup
 from treadle.workers.resources import WorkerOptions
 from treadle_conformance.task_steps import claim, new_task, put
 
@@ -197,7 +197,7 @@ async def test_it_serves_its_own_lists_namespace_and_names_only(make_shop: MakeS
         assert (await shop.get(task_id)).claim_version == 0
 
 
-async def test_a_lane_that_comes_up_later_is_noticed(shop: Workshop) -> None:
+async def test_a_queue_that_comes_up_later_is_noticed(shop: Workshop) -> None:
     shop.start()
     await asyncio.sleep(0)
 
@@ -346,7 +346,7 @@ async def test_store_trouble_is_survived_and_reported_once(shop: Workshop, monke
         raise StoreUnavailable("away")
 
     with monkeypatch.context() as patch:
-        patch.setattr(shop.store.tasks, "list_lanes", away)
+        patch.setattr(shop.store.tasks, "list_queues", away)
         shop.start()
         for _ in range(3):
             await until(lambda: shop.clock.sleeping > 0)
@@ -424,32 +424,32 @@ async def test_a_big_payload_is_read_before_the_handler_runs(
     assert got == ([{"big": True}] if transitions[-1] == "succeed" else [])
 
 
-async def test_a_signal_for_foreign_lanes_does_not_wake_the_worker(shop: Workshop) -> None:
+async def test_a_signal_for_foreign_queues_does_not_wake_the_worker(shop: Workshop) -> None:
     await shop.enqueue("foreign")
-    lanes = await shop.store.tasks.lane_ids([Lane("default", "handler", "default", "foreign")])
+    queues = await shop.store.tasks.queue_ids([QueueKey("default", "handler", "default", "foreign")])
     await shop.worker._claimer.refresh()
     shop.worker._signal.clear()
-    shop.worker.wake(tuple(lanes.values()))
+    shop.worker.wake(tuple(queues.values()))
     assert not shop.worker._signal.is_set()
     shop.worker.wake(())
     assert shop.worker._signal.is_set()
-    assert await claim(shop.store, *lanes) != []
+    assert await claim(shop.store, *queues) != []
 
 
-async def test_a_signal_during_a_refresh_of_lanes_is_not_lost(make_shop: MakeShop, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_signal_during_a_refresh_of_queues_is_not_lost(make_shop: MakeShop, monkeypatch: pytest.MonkeyPatch) -> None:
     shop, looking, go_on = make_shop(poll_every=3600), asyncio.Event(), asyncio.Event()
-    list_lanes = shop.store.tasks.list_lanes
+    list_queues = shop.store.tasks.list_queues
 
     async def slow() -> Any:
-        lanes = await list_lanes()
+        queues = await list_queues()
         looking.set()
         await go_on.wait()
-        return lanes
+        return queues
 
     @shop.handler("late")
     async def late(payload: Any) -> None: ...
 
-    monkeypatch.setattr(shop.store.tasks, "list_lanes", slow)
+    monkeypatch.setattr(shop.store.tasks, "list_queues", slow)
     shop.start()
     await looking.wait()
     task_id = await shop.enqueue("late")
@@ -465,7 +465,7 @@ async def test_a_worker_stopped_during_a_claim_does_not_wait_for_more(make_shop:
         await go_on.wait()
         return {}
 
-    monkeypatch.setattr(shop.store.tasks, "list_lanes", slow)
+    monkeypatch.setattr(shop.store.tasks, "list_queues", slow)
     running = asyncio.ensure_future(shop.worker.run())
     await looking.wait()
     shop.worker.stop_claiming()
@@ -481,7 +481,7 @@ async def test_claims_begin_small_and_double_while_they_are_full(make_shop: Make
     async def work(payload: Any) -> None:
         pass
 
-    def start(tasks: Sequence[Task], group: LaneGroup, claimed_at: float) -> None:
+    def start(tasks: Sequence[Task], group: QueueGroup, claimed_at: float) -> None:
         sizes.append(len(tasks))
 
     await enqueue_many(shop, 7 * FIRST_CLAIM + 1)

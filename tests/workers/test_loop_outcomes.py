@@ -189,9 +189,9 @@ async def test_a_task_that_kills_its_workers_ends_in_the_dead_letters(make_shop:
         runs.append(ctx.attempt)
 
     task_id = await shop.enqueue()
-    lane_ids = list(await shop.store.tasks.list_lanes())
+    queue_ids = list(await shop.store.tasks.list_queues())
     for _ in range(5):
-        assert len(await shop.store.tasks.claim(lane_ids, "a worker that dies", 30_000, 1)) == 1
+        assert len(await shop.store.tasks.claim(queue_ids, "a worker that dies", 30_000, 1)) == 1
         assert await shop.wake(30) == 1
     shop.start()
     task = await shop.settled(task_id)
@@ -209,7 +209,7 @@ async def test_a_takeover_below_the_cap_is_run_again(shop: Workshop) -> None:
         return {"attempt": ctx.attempt, "token": ctx.fencing_token}
 
     task_id = await shop.enqueue()
-    await shop.store.tasks.claim(list(await shop.store.tasks.list_lanes()), "a worker that dies", 30_000, 1)
+    await shop.store.tasks.claim(list(await shop.store.tasks.list_queues()), "a worker that dies", 30_000, 1)
     assert await shop.wake(30) == 1
     shop.start()
     task = await shop.settled(task_id)

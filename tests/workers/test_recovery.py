@@ -58,8 +58,8 @@ async def held_by(engine: Engine, owner: Server, lease_for: int = 60_000) -> Tas
     """A task that the server has taken."""
     await engine.kernel.store.servers.save(owner)
     task = await engine.enqueue("work")
-    lane_id = (await engine.get_task(task)).lane_id
-    (taken,) = await engine.kernel.store.tasks.claim([lane_id], owner.id, lease_for, 1)
+    queue_id = (await engine.get_task(task)).queue_id
+    (taken,) = await engine.kernel.store.tasks.claim([queue_id], owner.id, lease_for, 1)
     return taken
 
 

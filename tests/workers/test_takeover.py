@@ -117,8 +117,8 @@ class FakeStore:
     async def release_liveness_lock(self, server_id: str) -> None:
         self.calls.append(("leave", server_id))
 
-    async def notify(self, lane_ids: Sequence[int]) -> None:
-        self.calls.append(("notify", tuple(lane_ids)))
+    async def notify(self, queue_ids: Sequence[int]) -> None:
+        self.calls.append(("notify", tuple(queue_ids)))
 
 
 def watching(

@@ -185,7 +185,7 @@ async def test_the_waker_polls_earlier_for_earlier_work() -> None:
 async def test_the_waker_polls_at_the_interval_of_an_idle_worker(poll_every: float, polled_at: list[float]) -> None:
     clock = ManualClock()
     store = Sleeper(clock)
-    waker = Waker(store, clock, LEASE_FOR, lambda lane_ids: None, Events(), poll_every)  # type: ignore[arg-type]
+    waker = Waker(store, clock, LEASE_FOR, lambda queue_ids: None, Events(), poll_every)  # type: ignore[arg-type]
     while clock.monotonic() < 10:
         clock.advance(await waker.tick())
     assert store.polled_at == polled_at
@@ -194,7 +194,7 @@ async def test_the_waker_polls_at_the_interval_of_an_idle_worker(poll_every: flo
 async def test_it_reports_ready_tasks_after_lost_signals() -> None:
     clock, reports = ManualClock(), list[bool]()
     store = Sleeper(clock, Woken(0, 0, (), None), Woken(0, 0, (), None, ready=True))
-    waker = Waker(store, clock, LEASE_FOR, lambda lane_ids: None, Events(), 5.0, lambda: reports.append(True))  # type: ignore[arg-type]
+    waker = Waker(store, clock, LEASE_FOR, lambda queue_ids: None, Events(), 5.0, lambda: reports.append(True))  # type: ignore[arg-type]
     for found in (0, 1, 1):
         await waker.tick()
         assert len(reports) == found

@@ -74,7 +74,7 @@ serve = work
 
 
 async def watch(url: str, name: str, seconds: float) -> None:
-    what = f"from {{0}}tasks where lane_id in (select id from {{0}}lanes where name = '{name}' or name like '{name}@%')"
+    what = f"from {{0}}tasks where queue_id in (select id from {{0}}queues where name = '{name}' or name like '{name}@%')"
     if url.startswith("sqlite"):
         await asyncio.to_thread(protocol.watch_sqlite, url, seconds, what.format(""))
     else:

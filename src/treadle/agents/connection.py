@@ -139,13 +139,13 @@ class Connection:
         store, namespace = self.kernel.store, self.kernel.settings.namespace
         tasks: list[Task] = []
         for woken in (False, True):
-            lane_ids = [
-                lane_id
-                for lane_id, lane in (await store.tasks.list_lanes()).items()
-                if lane.namespace == namespace and task_list in (None, lane.task_list) and matches(lane.kind, lane.name)
+            queue_ids = [
+                queue_id
+                for queue_id, queue in (await store.tasks.list_queues()).items()
+                if queue.namespace == namespace and task_list in (None, queue.task_list) and matches(queue.kind, queue.name)
             ]
-            if lane_ids:
-                claim = partial(store.tasks.claim, lane_ids, self.owner_id, lease_for)
+            if queue_ids:
+                claim = partial(store.tasks.claim, queue_ids, self.owner_id, lease_for)
                 tasks = await take(claim, self.kernel.approvals.process_due, limit)
             if tasks or woken:
                 break
@@ -205,8 +205,8 @@ class Connection:
         fallback, namespace = self.kernel.registry.fallback, self.kernel.settings.namespace
         if fallback is None:
             return None
-        lanes = [lane for lane in (await self.kernel.store.tasks.list_lanes()).values() if lane.namespace == namespace]
-        await fallback.prepare(sorted({lane.name for lane in lanes if lane.kind == HANDLER and not served(lane.name)}))
+        queues = [queue for queue in (await self.kernel.store.tasks.list_queues()).values() if queue.namespace == namespace]
+        await fallback.prepare(sorted({queue.name for queue in queues if queue.kind == HANDLER and not served(queue.name)}))
 
         def is_prompt(kind: str, name: str) -> bool:
             return kind == HANDLER and not served(name) and fallback.find(name) is not None

@@ -38,7 +38,7 @@ def try_handler(
 ) -> dict[str, Json]:
     """Return the handler's result for the payload; raise `NonRetryable` with the code that a task would fail with."""
     function = Modules(roots).find(registration)
-    task = Task(id=_NO_ID, lane_id=0, name=registration.facet_name)
+    task = Task(id=_NO_ID, queue_id=0, name=registration.facet_name)
     context = Context(task, now, lambda _: None)
     try:
         returned = call_tool(function, payload_for(payload, context, None, registration.metadata), registration.timeout_ms)

@@ -14,7 +14,7 @@ from treadle.kernel.store.units import Finish, Park, Seen, Settlement, Unit, Ver
 from treadle.model.clock import milliseconds
 from treadle.model.errors import Contended
 from treadle.model.ids import Ids
-from treadle.model.names import DEFAULT_NAMESPACE, ENGINE_LIST, LOCK, Lane, check_key
+from treadle.model.names import DEFAULT_NAMESPACE, ENGINE_LIST, LOCK, QueueKey, check_key
 from treadle.model.states import TaskState
 from treadle.model.tasks import NewTask, Task
 from treadle.model.values import Json, decode, encode
@@ -40,7 +40,7 @@ class Locks:
         async def attempt() -> Seen | None:
             task = NewTask(
                 id=self._ids.new_id(),
-                lane=Lane(self._namespace, LOCK, ENGINE_LIST, LOCK),
+                queue=QueueKey(self._namespace, LOCK, ENGINE_LIST, LOCK),
                 payload=encode({"key": key, "meta": meta or {}}, "lock"),
                 delay=hold_for,
                 unique_key=unique_key,

@@ -145,7 +145,7 @@ class RegistryRunner(Agent):
         self._registry.replace([self._handler(registration) for registration in readable])
         self._registrations = registrations
         if (host := self._host) is not None:
-            self._persistence.run(_refresh_lanes(host))
+            self._persistence.run(_refresh_queues(host))
 
     def prepare(self) -> None:
         """Read the registrations, and log unserved facets."""
@@ -180,6 +180,6 @@ class RegistryRunner(Agent):
         )
 
 
-async def _refresh_lanes(host: Any) -> None:
-    """Look up lanes again, on the engine's loop: names without a handler may have one now."""
+async def _refresh_queues(host: Any) -> None:
+    """Look up queues again, on the engine's loop: names without a handler may have one now."""
     host.worker.wake(())

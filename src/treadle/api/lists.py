@@ -19,7 +19,7 @@ ListName = Annotated[str, Doc("The task list's name", "default")]
 HandlerName = Annotated[str, Doc("The handler's name", "billing.Charge")]
 
 
-class LaneStatus(TaskCounts, frozen=True):
+class QueueStatus(TaskCounts, frozen=True):
     """The tasks of one kind and name in a list: counts and settings."""
 
     kind: str
@@ -44,7 +44,7 @@ class TaskListStatus(ApiRecord, frozen=True):
     """False while it drains: it accepts no new tasks."""
     no_handler: str
     """Policy for tasks that no live server has a handler for: they `wait`, or `ignore` ends them as ignored."""
-    lanes: list[LaneStatus]
+    queues: list[QueueStatus]
 
 
 class KeyLimit(ApiRecord, frozen=True):
@@ -108,20 +108,20 @@ def describe_list(status: TaskListStatus) -> str:
     return ", ".join(note for note in notes if note) or "open"
 
 
-def _rules(lane: LaneStatus) -> str:
-    rate = Bucket(rate=lane.rate, burst=lane.burst).rate_text if lane.rate is not None else ""
-    backlog = f"at most {lane.backlog_limit} ready" if lane.backlog_limit is not None else ""
-    return "; ".join(part for part in (rate, backlog, f"limit {lane.limit_key}" if lane.limit_key else "") if part)
+def _rules(queue: QueueStatus) -> str:
+    rate = Bucket(rate=queue.rate, burst=queue.burst).rate_text if queue.rate is not None else ""
+    backlog = f"at most {queue.backlog_limit} ready" if queue.backlog_limit is not None else ""
+    return "; ".join(part for part in (rate, backlog, f"limit {queue.limit_key}" if queue.limit_key else "") if part)
 
 
-LANE = View(
-    LaneStatus,
+QUEUE = View(
+    QueueStatus,
     columns=("name", "ready", "running", "waiting", "held", Column("oldest", "oldest_due_at"), Column("rules", _rules)),
 )
 LIST = View(
     TaskListStatus,
     title="{task_list}",
-    facts=(Column("state", describe_list), Column("lanes", rows=LANE)),
+    facts=(Column("state", describe_list), Column("queues", rows=QUEUE)),
     brief=("task_list", Column("state", describe_list)),
 )
 LIMIT = View(

@@ -14,7 +14,7 @@ from treadle.model.clock import span
 from treadle.model.values import Json
 
 
-class LaneDepths(TaskCounts, frozen=True):
+class QueueDepths(TaskCounts, frozen=True):
     """Number of tasks of one kind and name in a task list."""
 
     namespace: str
@@ -68,7 +68,7 @@ class StoreInfo(ApiRecord, frozen=True):
     """Kind, versions and sizes; the keys depend on the kind."""
     finished: dict[str, int]
     """Finished tasks by state, in all namespaces."""
-    lanes: list[LaneDepths]
+    queues: list[QueueDepths]
     health: StoreHealth
 
 
@@ -153,8 +153,8 @@ View(
 )
 
 
-LANE = View(
-    LaneDepths,
+QUEUE = View(
+    QueueDepths,
     columns=("name", Column("list", "task_list"), "ready", "running", "waiting", "held", Column("oldest due", "oldest_due_at")),
 )
 TABLE = View(

@@ -42,7 +42,7 @@ from treadle.kernel.telemetry.events import LoopError, StoreTrouble
 from treadle.model.clock import Duration, milliseconds
 from treadle.model.errors import ClaimLost, InvalidInput, Refused, RetriesUsedUp, StoreError, TaskNotFound, UnreadableValue
 from treadle.model.ids import parse_id
-from treadle.model.names import HANDLER, Lane, check_key
+from treadle.model.names import HANDLER, QueueKey, check_key
 from treadle.model.outcomes import Failed, Outcome, Problem, Released, Retry, Succeeded
 from treadle.model.retry import NO_RETRY
 from treadle.model.tasks import LogLine, Task
@@ -74,8 +74,8 @@ class AgentCoordinator:
         self._machine = machine or SystemMachine()
         self.config = config or DispatchConfig()
         settings = engine.kernel.settings
-        self._lane = Lane(settings.namespace, HANDLER, self.config.task_list, self.config.name)
-        self._lane_id: int | None = None
+        self._queue_key = QueueKey(settings.namespace, HANDLER, self.config.task_list, self.config.name)
+        self._queue_id: int | None = None
         self._queue = Queue(replace(engine.kernel.core, patience=0))  # without its own waiting, because callers retry
         self._holder = HeldJobs(engine, self.config, self._time_out, self._machine)
         self._waker = Waker(
@@ -286,7 +286,7 @@ class AgentCoordinator:
     ) -> tuple[list[TaskState], str | None, bool]:
         """Return a page of jobs, newest first, the `before_id` of the next page, and whether there may be one."""
         states = () if status is None else SHOWN_STATES[TaskStatus.of(status)]
-        _, kind, task_list, name = self._lane
+        _, kind, task_list, name = self._queue_key
 
         async def read() -> tuple[list[TaskState], str | None, bool]:
             tasks = await self.engine.kernel.reads.list_tasks(
@@ -393,7 +393,7 @@ class AgentCoordinator:
             raise StorageError(doing, len(DELAYS) + 1, error) from error
 
     async def _get(self, task_id: str) -> Task:
-        """Return the job's task, or raise `JobNotFound`, also for a task of another lane."""
+        """Return the job's task, or raise `JobNotFound`, also for a task of another queue."""
         try:
             wanted = parse_id(task_id, "task id")
             task = await self._stored("reading a job", lambda: self.engine.kernel.reads.get_task(wanted))
@@ -401,7 +401,7 @@ class AgentCoordinator:
             raise JobNotFound(str(task_id)) from None
         except TaskNotFound:
             raise JobNotFound(wanted) from None
-        if task.lane != self._lane:
+        if task.queue != self._queue_key:
             raise JobNotFound(wanted)
         return task
 
@@ -425,12 +425,12 @@ class AgentCoordinator:
         """Claim and hold one executable job; wake due jobs first, because there may be no worker to do it."""
         store, clock = self.engine.kernel.store, self.engine.kernel.clock
         await self._holder.open(worker_id)
-        if self._lane_id is None:
-            self._lane_id = (await store.tasks.lane_ids([self._lane]))[self._lane]
+        if self._queue_id is None:
+            self._queue_id = (await store.tasks.queue_ids([self._queue_key]))[self._queue_key]
         woken = False
         while True:
             sent_at = clock.monotonic()
-            tasks = await claim_tasks(store, [self._lane_id], self._holder.owner_id, self._holder.lease_for, 1)
+            tasks = await claim_tasks(store, [self._queue_id], self._holder.owner_id, self._holder.lease_for, 1)
             if tasks and (problem := refusal(tasks[0])) is not None:
                 await self.engine.kernel.run_services.settler.settle(tasks[0], tasks[0].claim, failure(problem), 0)
                 await self._log_end(tasks[0], problem.message)
@@ -466,7 +466,7 @@ class AgentCoordinator:
         return None
 
     async def _is_full(self) -> bool:
-        limits = await self.engine.kernel.store.operators.list_limits(self._lane.namespace)
+        limits = await self.engine.kernel.store.operators.list_limits(self._queue_key.namespace)
         now = await self.engine.kernel.store.now()
         return any(limit.key == self.config.limit_key and limit.next_start_for(now) != 0 for limit in limits)
 

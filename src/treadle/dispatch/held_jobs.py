@@ -118,8 +118,8 @@ class HeldJobs:
             enabled=kernel.settings.fast_takeover,
         )
 
-    def _on_signal(self, lane_ids: tuple[int, ...]) -> None:
-        if SERVERS in lane_ids:
+    def _on_signal(self, queue_ids: tuple[int, ...]) -> None:
+        if SERVERS in queue_ids:
             self._failure_detector.notify()
 
     def describe(self) -> Server:

@@ -135,7 +135,7 @@ class Metrics:
                     self._of("treadle_commit_units").observe(count)
             case TasksStored(tasks):
                 for new in tasks:
-                    self._of("treadle_enqueued", new.lane.kind, new.lane.task_list).inc()
+                    self._of("treadle_enqueued", new.queue.kind, new.queue.task_list).inc()
             case LeaseLost():
                 self._of("treadle_lease_losses").inc()
             case ResultDropped():
@@ -209,8 +209,8 @@ class Metrics:
             for state in _DEPTHS:
                 gauges.add("treadle_queue_depth", (*place, state), 0)
         for depth in await source.store.tasks.list_depths():
-            if depth.lane.namespace == namespace:
-                place = (namespace, bounded(depth.lane.task_list))
+            if depth.queue.namespace == namespace:
+                place = (namespace, bounded(depth.queue.task_list))
                 for state in _DEPTHS:
                     gauges.add("treadle_queue_depth", (*place, state), getattr(depth, state))
                 oldest_for = 0 if depth.oldest_due_at is None else max(now - depth.oldest_due_at, 0)

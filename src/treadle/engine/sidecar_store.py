@@ -52,9 +52,9 @@ class SidecarStore:
             if task.claim not in started and (only is None or task.claim in only)
         ]
         answers = await self._store.commit(units) if units else []
-        lane_ids = {lane_id for answer in answers for lane_id in answer.lane_ids}
-        if lane_ids:
-            await self._store.notify(sorted(lane_ids))
+        queue_ids = {queue_id for answer in answers for queue_id in answer.queue_ids}
+        if queue_ids:
+            await self._store.notify(sorted(queue_ids))
         return sum(answer.verdict is Verdict.DONE for answer in answers)
 
     def declare_dead(self) -> None:

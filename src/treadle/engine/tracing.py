@@ -195,10 +195,12 @@ class Tracing:
             self._ids.preset(number, span_number(task.id))
             try:
                 span = self._tracer.start_span(
-                    f"enqueue {task.lane.name}",
+                    f"enqueue {task.queue.name}",
                     context=self._below(origin if below else api.INVALID_SPAN_CONTEXT),
                     kind=api.SpanKind.PRODUCER,
-                    attributes=self._facts(task.id, task.lane.kind, task.lane.task_list, task.lane.name, task.run_id, task.step_id),
+                    attributes=self._facts(
+                        task.id, task.queue.kind, task.queue.task_list, task.queue.name, task.run_id, task.step_id
+                    ),
                     links=links,
                     start_time=now - int(took * 1e9),
                 )

@@ -357,7 +357,7 @@ class WorkerHost:
             try:
                 await kernel.committer.submit(Unit(tasks=(task,)), STORE_TIMEOUT)
             except Refused as error:
-                kernel.emit(LoopError("worker", f"the task {task.lane.name} was not stored: {error}"))
+                kernel.emit(LoopError("worker", f"the task {task.queue.name} was not stored: {error}"))
 
     def _renew_leases(self) -> None:
         self._lease_renewer = lease_renewer = self._make_lease_renewer()

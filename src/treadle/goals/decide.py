@@ -46,7 +46,7 @@ from treadle.goals.records import (
 )
 from treadle.goals.topology import Topology, TypeRules
 from treadle.model.ids import derived_id
-from treadle.model.names import DEFAULT_NAMESPACE, ENGINE_LIST, Lane
+from treadle.model.names import DEFAULT_NAMESPACE, ENGINE_LIST, QueueKey
 from treadle.model.records import Record
 from treadle.model.tasks import NewTask
 from treadle.model.values import Json, encode
@@ -139,9 +139,9 @@ class Decision:
 # --- tasks ---
 
 
-def role_lane(namespace: str, kind: str, objective_type: str) -> Lane:
-    """Return the lane of a role's tasks for one type, so that only processes whose topology has the type claim them."""
-    return Lane(namespace, kind, ENGINE_LIST, objective_type)
+def role_queue(namespace: str, kind: str, objective_type: str) -> QueueKey:
+    """Return the queue of a role's tasks for one type, so that only processes whose topology has the type claim them."""
+    return QueueKey(namespace, kind, ENGINE_LIST, objective_type)
 
 
 def readiness_task(namespace: str, objective: Objective, occasion: str, transition: str | None = None) -> NewTask:
@@ -151,7 +151,7 @@ def readiness_task(namespace: str, objective: Objective, occasion: str, transiti
     """
     return NewTask(
         id=derived_id(objective.objective_id, f"readiness/{occasion}"),
-        lane=role_lane(namespace, GOAL_READINESS, objective.type),
+        queue=role_queue(namespace, GOAL_READINESS, objective.type),
         payload=encode({"objective_id": objective.objective_id} | ({} if transition is None else {"transition": transition})),
         root_id=objective.objective_id,
     )
@@ -161,16 +161,16 @@ def dependants_task(namespace: str, objective_id: str, after_key: str | None = N
     """Return the task that checks all objectives blocked by this one, once it is DONE, a page at a time."""
     return NewTask(
         id=derived_id(objective_id, f"dependants/{after_key or ''}"),
-        lane=Lane(namespace, GOAL_READINESS, ENGINE_LIST, GOAL_READINESS),
+        queue=QueueKey(namespace, GOAL_READINESS, ENGINE_LIST, GOAL_READINESS),
         payload=encode({"dependants_of": objective_id, "after_key": after_key}),
         root_id=objective_id,
     )
 
 
-def _follow_up_task(lane: Lane, source_id: str, follow_up: FollowUp, objective_id: str) -> NewTask:
+def _follow_up_task(queue: QueueKey, source_id: str, follow_up: FollowUp, objective_id: str) -> NewTask:
     """Return the task that follows from an event or a workorder."""
     payload = {"event_id" if follow_up == "schedule" else "work_order_id": source_id}
-    return NewTask(id=follow_up_id(source_id, follow_up), lane=lane, payload=encode(payload), root_id=objective_id)
+    return NewTask(id=follow_up_id(source_id, follow_up), queue=queue, payload=encode(payload), root_id=objective_id)
 
 
 # --- readiness ---
@@ -206,8 +206,8 @@ def decide_readiness(
         )
         objective = _replace(objective, emitted_version=objective.status_version)
         decision.new.append(event)
-        lane = role_lane(namespace, GOAL_SCHEDULE, objective.type)
-        decision.tasks.append(_follow_up_task(lane, event.event_id, "schedule", event.resource_id))
+        queue = role_queue(namespace, GOAL_SCHEDULE, objective.type)
+        decision.tasks.append(_follow_up_task(queue, event.event_id, "schedule", event.resource_id))
         decision.result |= {"emitted": True, "event_id": event.event_id}
     if objective != seen.objective or transition is not None:
         data = None if review is None else {"approved": review["approved"], "reason": review.get("reason")}
@@ -262,8 +262,8 @@ def decide_schedule(
         updated_at=now,
     )
     decision.changed.append(Changed(seen.record, after, "schedule", "scheduler", {"work_order_id": workorder.work_order_id}))
-    lane = Lane(namespace, GOAL_RUN, rules.task_list, workorder.diazotroph_type)
-    decision.tasks.append(_follow_up_task(lane, workorder.work_order_id, "run", workorder.objective_id))
+    queue = QueueKey(namespace, GOAL_RUN, rules.task_list, workorder.diazotroph_type)
+    decision.tasks.append(_follow_up_task(queue, workorder.work_order_id, "run", workorder.objective_id))
     return decision
 
 
@@ -331,8 +331,8 @@ def decide_executed(
     decision = Decision({**ids, "error": None if error is None else error.get("code")}, new=[bundle])
     after = _replace(workorder, status="EXECUTED", executed_at=now)
     decision.changed.append(Changed(record, after, "execute", "runner", None if error is None else {"error": error.get("code")}))
-    lane = role_lane(namespace, GOAL_GATE, objective_type or GOAL_GATE)
-    decision.tasks.append(_follow_up_task(lane, workorder.work_order_id, "gate", workorder.objective_id))
+    queue = role_queue(namespace, GOAL_GATE, objective_type or GOAL_GATE)
+    decision.tasks.append(_follow_up_task(queue, workorder.work_order_id, "gate", workorder.objective_id))
     return decision
 
 

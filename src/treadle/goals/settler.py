@@ -28,7 +28,7 @@ from treadle.goals.decide import (
     dependants_task,
     readiness_task,
     resolved_by,
-    role_lane,
+    role_queue,
     text_blocker,
     unblocked,
 )
@@ -74,7 +74,7 @@ def role_tasks(namespace: str, topology: Topology, decision: Decision, task: Tas
     return [
         NewTask(
             id=derived_id(objective_id, f"role/{name}/{transition}/{occasion}"),
-            lane=role_lane(namespace, GOAL_ROLE, f"{name}/{of_type}"),
+            queue=role_queue(namespace, GOAL_ROLE, f"{name}/{of_type}"),
             payload=encode({"role": name, "event": f"objective.{transition}", "objective_id": objective_id}),
             root_id=objective_id,
         )
@@ -146,8 +146,8 @@ class GoalSettler(Service):
 
     def monitor_task(self, task_id: str, objective_type: str) -> NewTask:
         """Return the monitor's task for a type; storing it again has no effect while one is live."""
-        lane = role_lane(self._namespace, GOAL_DEADLINE, objective_type)
-        return NewTask(id=task_id, lane=lane, unique_key=f"{GOAL_DEADLINE}/{objective_type}")
+        queue = role_queue(self._namespace, GOAL_DEADLINE, objective_type)
+        return NewTask(id=task_id, queue=queue, unique_key=f"{GOAL_DEADLINE}/{objective_type}")
 
     async def settle(self, task: Task, token: Claim, decided: TaskDecision) -> Answer:
         """Commit the end of a role's task and its consequences in one unit; a Park changes nothing else."""

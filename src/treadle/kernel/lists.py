@@ -5,7 +5,7 @@ from __future__ import annotations
 import builtins
 from types import SimpleNamespace
 
-from treadle.api.lists import DesiredWorkers, KeyLimit, KeyLimits, LaneStatus, TaskLists, TaskListStatus
+from treadle.api.lists import DesiredWorkers, KeyLimit, KeyLimits, QueueStatus, TaskLists, TaskListStatus
 from treadle.api.wire import Instant, record_of
 from treadle.kernel.core import Core, Service
 from treadle.kernel.reads.service import Reads
@@ -25,10 +25,10 @@ from treadle.model.lists import (
     handler_key,
     parse_rate,
 )
-from treadle.model.names import DEFAULT_LIST, HANDLER, Lane, check_key, check_name
+from treadle.model.names import DEFAULT_LIST, HANDLER, QueueKey, check_key, check_name
 
 _EMPTY = SimpleNamespace(ready=0, running=0, waiting=0, held=0, oldest_due_at=None)
-"""The depth of a lane without live tasks."""
+"""The depth of a queue without live tasks."""
 
 
 class Lists(Service):
@@ -52,13 +52,13 @@ class Lists(Service):
         return status
 
     async def _status(self, lists: builtins.list[TaskList]) -> builtins.list[TaskListStatus]:
-        depths = {depth.lane_id: depth for depth in await self._store.tasks.list_depths()}
-        lanes: dict[str, builtins.list[LaneStatus]] = {settings.task_list: [] for settings in lists}
-        for rule in sorted(await self._store.operators.list_lane_rules(), key=lambda rule: rule.lane):
-            if rule.lane.namespace == self._namespace and rule.lane.task_list in lanes:
-                depth = depths.get(rule.lane_id) or _EMPTY
-                lanes[rule.lane.task_list].append(record_of(LaneStatus, depth, rule, rule.lane))
-        return [record_of(TaskListStatus, settings, lanes=lanes[settings.task_list]) for settings in lists]
+        depths = {depth.queue_id: depth for depth in await self._store.tasks.list_depths()}
+        queues: dict[str, builtins.list[QueueStatus]] = {settings.task_list: [] for settings in lists}
+        for rule in sorted(await self._store.operators.list_queue_rules(), key=lambda rule: rule.queue):
+            if rule.queue.namespace == self._namespace and rule.queue.task_list in queues:
+                depth = depths.get(rule.queue_id) or _EMPTY
+                queues[rule.queue.task_list].append(record_of(QueueStatus, depth, rule, rule.queue))
+        return [record_of(TaskListStatus, settings, queues=queues[settings.task_list]) for settings in lists]
 
     async def _find(self, task_list: str) -> TaskList:
         check_name(task_list, "task list")
@@ -129,8 +129,8 @@ class Lists(Service):
         check_key(key, "limit key")
         if max_running is not None:
             check_count(max_running, "A limit")
-        lanes = await self._store.operators.set_limit(self._namespace, key, max_running)
-        self._done(f"limit of {key}: {'none' if max_running is None else max_running}", actor, lanes)
+        queues = await self._store.operators.set_limit(self._namespace, key, max_running)
+        self._done(f"limit of {key}: {'none' if max_running is None else max_running}", actor, queues)
         return await self.limits()
 
     async def limit_key_rate(
@@ -144,8 +144,8 @@ class Lists(Service):
         check_key(key, "limit key")
         rate = None if rate is None else parse_rate(rate)
         burst = check_rate(rate, burst)
-        lanes = await self._store.operators.set_key_rate(self._namespace, key, None if rate is None else float(rate), burst)
-        self._done(f"rate of key {key}: {Bucket(rate=rate, burst=burst).rate_text}", actor, lanes)
+        queues = await self._store.operators.set_key_rate(self._namespace, key, None if rate is None else float(rate), burst)
+        self._done(f"rate of key {key}: {Bucket(rate=rate, burst=burst).rate_text}", actor, queues)
         await self._store.notify((LATER,))  # a waker that sleeps for long learns of the next start
         return await self.limits()
 
@@ -155,8 +155,8 @@ class Lists(Service):
 
     async def set_handler_key(self, name: str, key: str | None, *, actor: str = "operator") -> None:
         """Count the handler's tasks that have no limit key of their own under this one; None removes it."""
-        lanes = await self._store.operators.set_handler_key(self._namespace, check_name(name), key and check_key(key, "limit key"))
-        self._done(f"limit key of handler {name}: {key or 'none'}", actor, lanes)
+        queues = await self._store.operators.set_handler_key(self._namespace, check_name(name), key and check_key(key, "limit key"))
+        self._done(f"limit key of handler {name}: {key or 'none'}", actor, queues)
 
     async def limit_handler(self, name: str, max_running: int | None, *, actor: str = "operator") -> KeyLimits:
         """Run at most `max_running` tasks of the handler concurrently, across all processes and lists; None removes the limit.
@@ -180,10 +180,10 @@ class Lists(Service):
         """
         rate = None if rate is None else parse_rate(rate)
         burst = check_rate(rate, burst)
-        lane_id = await self._lane_id(task_list, name)
-        await self._store.operators.set_rate(lane_id, None if rate is None else float(rate), burst)
-        self._done(f"rate of {name} in list {task_list}: {Bucket(rate=rate, burst=burst).rate_text}", actor, (lane_id,))
-        await self._store.notify(())  # workers claim from rate-limited lanes differently: let them read the lanes again
+        queue_id = await self._queue_id(task_list, name)
+        await self._store.operators.set_rate(queue_id, None if rate is None else float(rate), burst)
+        self._done(f"rate of {name} in list {task_list}: {Bucket(rate=rate, burst=burst).rate_text}", actor, (queue_id,))
+        await self._store.notify(())  # workers claim from rate-limited queues differently: let them read the queues again
         return await self.get(task_list)
 
     async def limit_backlog(
@@ -192,7 +192,7 @@ class Lists(Service):
         """Refuse new tasks of this name in the list (`BacklogFull`) beyond that many ready ones; None removes the limit."""
         if backlog_limit is not None:
             check_count(backlog_limit, "A backlog cap")
-        await self._store.operators.set_backlog_limit(await self._lane_id(task_list, name), backlog_limit)
+        await self._store.operators.set_backlog_limit(await self._queue_id(task_list, name), backlog_limit)
         self._done(f"backlog of {name} in list {task_list}: {'any' if backlog_limit is None else backlog_limit}", actor, ())
         return await self.get(task_list)
 
@@ -207,27 +207,27 @@ class Lists(Service):
         no_handler: str | None = None,
     ) -> TaskListStatus:
         await self._find(task_list)
-        lanes = await self._store.operators.set_list(
+        queues = await self._store.operators.set_list(
             self._namespace, task_list, paused=paused, accepting=accepting, no_handler=no_handler
         )
-        self._done(act, actor, lanes)
+        self._done(act, actor, queues)
         return await self.get(task_list)
 
-    def _done(self, act: str, actor: str, lane_ids: tuple[int, ...]) -> None:
+    def _done(self, act: str, actor: str, queue_ids: tuple[int, ...]) -> None:
         self._emit(Operated(act, actor))
-        if lane_ids:
-            self._committer.notify(lane_ids)
+        if queue_ids:
+            self._committer.notify(queue_ids)
 
-    async def _lane_id(self, task_list: str, name: str) -> int:
-        lane = Lane(self._namespace, HANDLER, task_list, check_name(name))
+    async def _queue_id(self, task_list: str, name: str) -> int:
+        queue = QueueKey(self._namespace, HANDLER, task_list, check_name(name))
         await self._find(task_list)
-        return (await self._store.tasks.lane_ids([lane]))[lane]
+        return (await self._store.tasks.queue_ids([queue]))[queue]
 
     async def _settings(self) -> dict[str, TaskList]:
         """All lists with tasks, servers or settings, and the default one."""
         names = {DEFAULT_LIST}
         names.update(
-            lane.task_list for lane in (await self._store.tasks.list_lanes()).values() if lane.namespace == self._namespace
+            queue.task_list for queue in (await self._store.tasks.list_queues()).values() if queue.namespace == self._namespace
         )
         for server in await self._store.servers.list_all(self._namespace):
             names.update(server.task_lists)

@@ -7,8 +7,8 @@ from collections.abc import Callable
 from msgspec.structs import replace
 
 from treadle.api.store import (
-    LaneDepths,
     PruneStep,
+    QueueDepths,
     RetentionRule,
     RetentionRules,
     StoreCallReport,
@@ -61,7 +61,7 @@ class Maintenance(Service):
             store=store.url,
             described=described,
             finished=await store.tasks.count_finished(),
-            lanes=[record_of(LaneDepths, depth, depth.lane) for depth in await self._reads.list_depths()],
+            queues=[record_of(QueueDepths, depth, depth.queue) for depth in await self._reads.list_depths()],
             health=replace(health, findings=list(findings(health))),
         )
 

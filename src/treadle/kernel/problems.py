@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from treadle.api.schedules import Schedule
     from treadle.api.watchers import Watcher
     from treadle.kernel.status import Status
-    from treadle.kernel.store.queries import LaneDepth
+    from treadle.kernel.store.queries import QueueDepth
     from treadle.model.tasks import Server
 
 SLOW_FOR = 1_000
@@ -84,7 +84,7 @@ def _named(server: Server) -> str:
 
 def _queues(status: Status) -> Iterator[StatusProblem]:
     for settings in status.lists:
-        tasks = sum(_live(depth) for depth in status.depths if depth.lane.task_list == settings.task_list)
+        tasks = sum(_live(depth) for depth in status.depths if depth.queue.task_list == settings.task_list)
         if settings.paused and tasks:
             resume = f"`treadle lists resume {settings.task_list}`"
             yield _problem(
@@ -96,27 +96,27 @@ def _queues(status: Status) -> Iterator[StatusProblem]:
                 "list_draining", f"list {settings.task_list} is draining: it rejects new tasks", resume, [settings.task_list]
             )
     paused = {settings.task_list for settings in status.lists if settings.paused}
-    ready = [depth for depth in status.depths if depth.ready and depth.lane.task_list not in paused]
+    ready = [depth for depth in status.depths if depth.ready and depth.queue.task_list not in paused]
     live = [server for server in status.servers if server.state in ("starting", "running")]
-    served = {depth.lane for depth in ready if any(serves(server, depth.lane) for server in live)}
-    if alone := [depth for depth in ready if depth.lane not in served]:
-        text = f"no live worker for {_count(sum(depth.ready for depth in alone), 'ready task')}: {_lanes(alone)}"
-        task_list = "" if alone[0].lane.task_list in ("default", "engine") else f" --list {alone[0].lane.task_list}"
+    served = {depth.queue for depth in ready if any(serves(server, depth.queue) for server in live)}
+    if alone := [depth for depth in ready if depth.queue not in served]:
+        text = f"no live worker for {_count(sum(depth.ready for depth in alone), 'ready task')}: {_describe_queues(alone)}"
+        task_list = "" if alone[0].queue.task_list in ("default", "engine") else f" --list {alone[0].queue.task_list}"
         yield StatusProblem("no_worker", text, f"start one with `treadle worker --handlers MODULE{task_list}`", None, _lists(alone))
     slow = set()
     for rule in status.rates:
-        depth = next((depth for depth in ready if depth.lane_id == rule.lane_id), None)
+        depth = next((depth for depth in ready if depth.queue_id == rule.queue_id), None)
         if depth is not None and rule.rate and max(depth.ready - rule.tokens_left(status.now), 0) * 1000 / rule.rate > HELD_FOR:
-            slow.add(depth.lane)
-            text = f"{_count(depth.ready, 'task')} of {_lanes([depth])} wait for their rate of {rule.rate:g} per second"
-            limit = f"treadle lists limit --handler {depth.lane.name} --list {depth.lane.task_list}"
-            yield _problem("rate", text, f"`{limit} --rate R` raises it, `{limit} --none rate` removes it", [depth.lane.task_list])
-    old = [depth for depth in ready if depth.lane in served and depth.lane not in slow and _age(depth, status.now) > OLD_FOR]
+            slow.add(depth.queue)
+            text = f"{_count(depth.ready, 'task')} of {_describe_queues([depth])} wait for their rate of {rule.rate:g} per second"
+            limit = f"treadle lists limit --handler {depth.queue.name} --list {depth.queue.task_list}"
+            yield _problem("rate", text, f"`{limit} --rate R` raises it, `{limit} --none rate` removes it", [depth.queue.task_list])
+    old = [depth for depth in ready if depth.queue in served and depth.queue not in slow and _age(depth, status.now) > OLD_FOR]
     if old:
         waited = span(max(_age(depth, status.now) for depth in old))
-        text = f"ready tasks have waited {waited} although workers serve them: {_lanes(old)}"
+        text = f"ready tasks have waited {waited} although workers serve them: {_describe_queues(old)}"
         yield _problem(
-            "queue_old", text, f"add workers; `treadle lists desired {old[0].lane.task_list}` estimates how many", _lists(old)
+            "queue_old", text, f"add workers; `treadle lists desired {old[0].queue.task_list}` estimates how many", _lists(old)
         )
 
 
@@ -202,21 +202,24 @@ _COUNTED = {
 """Problems that only count something: the noun, the text and the remedy."""
 
 
-def _live(depth: LaneDepth) -> int:
+def _live(depth: QueueDepth) -> int:
     return depth.ready + depth.running + depth.waiting + depth.held
 
 
-def _age(depth: LaneDepth, now: int) -> int:
+def _age(depth: QueueDepth, now: int) -> int:
     return 0 if depth.oldest_due_at is None else now - depth.oldest_due_at
 
 
-def _lists(depths: Sequence[LaneDepth]) -> list[str]:
-    return sorted({depth.lane.task_list for depth in depths})
+def _lists(depths: Sequence[QueueDepth]) -> list[str]:
+    return sorted({depth.queue.task_list for depth in depths})
 
 
-def _lanes(depths: Sequence[LaneDepth]) -> str:
+def _describe_queues(depths: Sequence[QueueDepth]) -> str:
     return _some(
-        [f"{depth.lane.name if depth.lane.kind == HANDLER else depth.lane.kind} in list {depth.lane.task_list}" for depth in depths]
+        [
+            f"{depth.queue.name if depth.queue.kind == HANDLER else depth.queue.kind} in list {depth.queue.task_list}"
+            for depth in depths
+        ]
     )
 
 

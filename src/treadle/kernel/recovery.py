@@ -180,8 +180,8 @@ class Recovery(Service):
         """Wake due tasks; past a limit, the worker's own loop wakes the rest, so that start-up is not delayed."""
         for _ in range(_ROUNDS):
             woken = await self._store.tasks.wake(_PAGE, expire_leases=expire_leases)
-            if woken.lane_ids:
-                self._committer.notify(woken.lane_ids)
+            if woken.queue_ids:
+                self._committer.notify(woken.queue_ids)
             if woken.count < _PAGE or not expire_leases:
                 break
         return woken

@@ -16,7 +16,7 @@ from treadle.api.system import ScheduleFiring
 from treadle.kernel.core import Core, Service
 from treadle.kernel.queue.why import OPEN_SERVICE, is_own, shown_servers
 from treadle.kernel.store.ports import Store
-from treadle.kernel.store.queries import DeadLetterFilter, LaneDepth, RunFilter
+from treadle.kernel.store.queries import DeadLetterFilter, QueueDepth, RunFilter
 from treadle.kernel.store.records import EffectFilter, RecordFilter
 from treadle.model.errors import UnreadableValue
 from treadle.model.external import RAISES_IN_ROW, ExternalProductionRecord
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from treadle.api.watchers import Watcher
     from treadle.kernel.schedules.service import Schedules
     from treadle.kernel.watchers.service import Watchers
-    from treadle.model.lists import LaneRule, TaskList
+    from treadle.model.lists import QueueRule, TaskList
     from treadle.model.tasks import Server, Task
 
 FIRINGS = 5
@@ -51,7 +51,7 @@ class Status:
     """Duration of a small read from the store."""
     overdue_for: int
     """Age of the oldest due task."""
-    depths: tuple[LaneDepth, ...]
+    depths: tuple[QueueDepth, ...]
     runs: dict[str, int]
     dead_letters: int
     approvals: int
@@ -65,8 +65,8 @@ class Status:
     watchers: tuple[Watcher, ...] = ()
     lists: tuple[TaskList, ...] = ()
     """Task lists with settings."""
-    rates: tuple[LaneRule, ...] = ()
-    """Lanes with a rate."""
+    rates: tuple[QueueRule, ...] = ()
+    """Queues with a rate."""
     undelivered: int = 0
     """Notifications (of alerts and approvals) among the dead letters."""
     failing: tuple[Task, ...] = ()
@@ -75,14 +75,14 @@ class Status:
     """When the last effects became unknown, newest first."""
 
     @property
-    def users_depths(self) -> list[LaneDepth]:
-        """Depths of lanes with user work (not the engine's own)."""
-        return [depth for depth in self.depths if not is_own(depth.lane)]
+    def users_depths(self) -> list[QueueDepth]:
+        """Depths of queues with user work (not the engine's own)."""
+        return [depth for depth in self.depths if not is_own(depth.queue)]
 
     @property
     def engine_tasks(self) -> int:
         """Number of live tasks of the engine itself."""
-        return sum(depth.ready + depth.running + depth.waiting + depth.held for depth in self.depths if is_own(depth.lane))
+        return sum(depth.ready + depth.running + depth.waiting + depth.held for depth in self.depths if is_own(depth.queue))
 
     @property
     def server_states(self) -> dict[str, int]:
@@ -142,11 +142,11 @@ class StatusReads(Service):
             for schedule in schedules
             if schedule.state == "active" and schedule.next_at is not None
         ]
-        depths = tuple(depth for depth in await self._store.tasks.list_depths() if depth.lane.namespace == self._namespace)
+        depths = tuple(depth for depth in await self._store.tasks.list_depths() if depth.queue.namespace == self._namespace)
         rules = [
             rule
-            for rule in await self._store.operators.list_lane_rules()
-            if rule.rate is not None and rule.lane.namespace == self._namespace
+            for rule in await self._store.operators.list_queue_rules()
+            if rule.rate is not None and rule.queue.namespace == self._namespace
         ]
         return Status(
             now=now,
@@ -174,11 +174,11 @@ class StatusReads(Service):
         )
 
 
-async def _failing(store: Store, depths: Sequence[LaneDepth]) -> list[Task]:
+async def _failing(store: Store, depths: Sequence[QueueDepth]) -> list[Task]:
     waiting = [depth for depth in depths if depth.waiting]
-    functions = [depth.lane_id for depth in waiting if depth.lane.kind == FUNCTION]
-    own = [depth.lane_id for depth in waiting if is_own(depth.lane)]
-    ids = [task_id for lanes in (functions, own) if lanes for task_id in await store.tasks.list_failing(lanes, FAILING)]
+    functions = [depth.queue_id for depth in waiting if depth.queue.kind == FUNCTION]
+    own = [depth.queue_id for depth in waiting if is_own(depth.queue)]
+    ids = [task_id for queues in (functions, own) if queues for task_id in await store.tasks.list_failing(queues, FAILING)]
     return [task for task in (await store.tasks.find_many(ids) if ids else ()) if not task.finished]
 
 

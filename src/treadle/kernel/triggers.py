@@ -31,7 +31,7 @@ from treadle.model.clock import milliseconds
 from treadle.model.errors import IllegalTransition, InvalidInput, NotFound, Refused, StoreError, UnreadableValue
 from treadle.model.ids import parse_id
 from treadle.model.lists import MAX_COUNT
-from treadle.model.names import ENGINE_LIST, Lane, check_key, check_name
+from treadle.model.names import ENGINE_LIST, QueueKey, check_key, check_name
 from treadle.model.records import UNREADABLE, Record
 from treadle.model.retry import as_policy
 from treadle.model.schedules import TARGETS, TASK, WORKFLOW, ScheduleBody, Started, Target
@@ -120,7 +120,7 @@ class Triggers(RecordService[B], ABC, Generic[B, S]):
         """Return a task of the record."""
         return NewTask(
             id=self._ids.new_id(),
-            lane=Lane(self._namespace, self.kind, task_list, self.kind),
+            queue=QueueKey(self._namespace, self.kind, task_list, self.kind),
             payload=encode({f"{self.machine.entity}_id": record_id}),
             delay=delay,
             trace_id=f"{self.machine.entity}:{record_id}",

@@ -1,4 +1,4 @@
-"""Operator settings of task lists, lanes and limit keys: pauses, rates, caps and concurrency limits."""
+"""Operator settings of task lists, queues and limit keys: pauses, rates, caps and concurrency limits."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import math
 import msgspec
 
 from treadle.model.errors import InvalidPolicy
-from treadle.model.names import Lane
+from treadle.model.names import QueueKey
 from treadle.model.values import shown
 
 HANDLER_KEY = "handler:"
@@ -129,11 +129,11 @@ class Bucket(msgspec.Struct, frozen=True, kw_only=True):
         return f"{self.rate * seconds:g} per {unit}, bursts of {self.burst}"
 
 
-class LaneRule(Bucket, frozen=True, kw_only=True):
-    """A lane and its settings."""
+class QueueRule(Bucket, frozen=True, kw_only=True):
+    """A queue and its settings."""
 
-    lane_id: int
-    lane: Lane
+    queue_id: int
+    queue: QueueKey
     paused: bool = False
     accepting: bool = True
     backlog_limit: int | None = None

@@ -1,4 +1,4 @@
-"""Names chosen by users: handlers, task lists, namespaces, keys; the engine's own task kinds; and lanes."""
+"""Names chosen by users: handlers, task lists, namespaces, keys; the engine's own task kinds; and queues."""
 
 from __future__ import annotations
 
@@ -57,8 +57,8 @@ _NAME_LIMIT = 200
 _KEY_LIMIT = 512
 
 
-class Lane(NamedTuple):
-    """The group of tasks that a worker claims from: (namespace, kind, task_list, name)."""
+class QueueKey(NamedTuple):
+    """The key of a queue, the group of tasks that a worker claims from: (namespace, kind, task_list, name)."""
 
     namespace: str
     kind: str

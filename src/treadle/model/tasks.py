@@ -15,7 +15,7 @@ from uuid import UUID
 import msgspec
 
 from treadle.model.errors import InvalidInput
-from treadle.model.names import DEFAULT_LIST, DEFAULT_NAMESPACE, HANDLER, Lane
+from treadle.model.names import DEFAULT_LIST, DEFAULT_NAMESPACE, HANDLER, QueueKey
 from treadle.model.states import Hold, TaskState
 from treadle.model.values import Json, decode_or_error, encode, number_of, shown, storable, text_of
 
@@ -39,7 +39,7 @@ class NewTask(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """A task to insert. The kernel makes the `id`; inserting the same id twice is a no-op."""
 
     id: str
-    lane: Lane
+    queue: QueueKey
     payload: str = "{}"
     priority: int = 0
     delay: int = 0
@@ -52,11 +52,11 @@ class NewTask(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """For `idempotency_for` ms from now, inserting another task with this key is a no-op that returns this one."""
     idempotency_for: int = 7 * 86_400_000
     limit_key: str | None = None
-    """The key of its concurrency limit; None: the key of its lane, if it has one."""
+    """The key of its concurrency limit; None: the key of its queue, if it has one."""
     limit: int | None = None
     """How many tasks with the key may run concurrently, unless an operator has set it."""
     fairness_key: str | None = None
-    """It takes turns with the tasks of other keys of the same lane and priority."""
+    """It takes turns with the tasks of other keys of the same queue and priority."""
     policy: str | None = None
     timeout_for: int | None = None
     """Timeout of one attempt."""
@@ -75,14 +75,14 @@ class NewTask(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """The actor that enqueued it: a token, a person, a program, a schedule; None for tasks of runs and of the engine itself."""
     preclaimed: Preclaimed | None = None
     """Insert it as claimed by this owner, if any worker could claim it immediately: not if it has to wait, is held or is over a
-    limit, or its lane is paused or has a rate. In those cases it is inserted like any other task."""
+    limit, or its queue is paused or has a rate. In those cases it is inserted like any other task."""
 
 
 class Task(msgspec.Struct, kw_only=True, gc=False):
     """A live task as stored. Changing this object changes nothing durable."""
 
     id: str
-    lane_id: int
+    queue_id: int
     namespace: str = DEFAULT_NAMESPACE
     kind: str = HANDLER
     task_list: str = DEFAULT_LIST
@@ -161,9 +161,9 @@ class Task(msgspec.Struct, kw_only=True, gc=False):
         return Claim(self.id, self.claim_version, self.owner_id or "")
 
     @property
-    def lane(self) -> Lane:
-        """The lane from which workers claim it."""
-        return Lane(self.namespace, self.kind, self.task_list, self.name)
+    def queue(self) -> QueueKey:
+        """The queue from which workers claim it."""
+        return QueueKey(self.namespace, self.kind, self.task_list, self.name)
 
 
 class Transition(msgspec.Struct, frozen=True, kw_only=True):
@@ -295,7 +295,7 @@ class Column(NamedTuple):
 
 TASK_COLUMNS = (
     Column("id", "uuid", Use.GIVEN),
-    Column("lane_id", "integer", Use.GIVEN),
+    Column("queue_id", "integer", Use.GIVEN),
     Column("namespace", "text", Use.GIVEN),
     Column("priority", "integer", Use.GIVEN),
     Column("state", "text", Use.BOTH),

@@ -3,7 +3,7 @@
 The short paths are a single statement: all units finish a claimed task and do nothing else, all are new tasks without a step, or
 all are checkpoints. That is atomic for new tasks too: the statement decides which of them are refused. Otherwise, a transaction
 locks the guarded rows, `rules.units` decides the units, and each kind of settlement and of row is one statement for all units. The
-short paths leave tasks with a limit key, and lanes with settings, to that one: it ends by admitting the next tasks of the keys.
+short paths leave tasks with a limit key, and queues with settings, to that one: it ends by admitting the next tasks of the keys.
 
 An acknowledgement of something that an earlier commit wrote waits for synchronous standbys as if it were written now
 (`confirm`): the earlier commit may have been completed without them, by a restart of the server.
@@ -17,7 +17,7 @@ from operator import itemgetter
 from treadle.kernel.store.records import Await, ChangeRecord, PutMessage, PutRecord
 from treadle.kernel.store.units import DONE, DOUBTFUL_TRANSITIONS, Answer, Finish, Keep, Park, Revive, Unit, Verdict
 from treadle.model.errors import StoreBusy
-from treadle.model.names import Lane
+from treadle.model.names import QueueKey
 from treadle.model.states import Hold, TaskState
 from treadle.model.tasks import Claim, NewTask
 from treadle.stores.limits import admit, check_entrance, lock_guarded, take_turns
@@ -50,8 +50,8 @@ from treadle.stores.rules.units import (
     task_keys,
     wanted_keys,
     with_admitted,
-    with_lane_key,
-    with_lanes,
+    with_queue_key,
+    with_queues,
 )
 from treadle.stores.session import Session
 from treadle.stores.writes import (
@@ -65,35 +65,35 @@ from treadle.stores.writes import (
     write_rows,
 )
 
-Lanes = Mapping[Lane, int]
+QueueIds = Mapping[QueueKey, int]
 
 
-async def commit(session: Session, lane_ids: Lanes, units: Sequence[Unit]) -> list[Answer]:
-    """Apply the units; return the answers in their order. `lane_ids` has the lanes of all new tasks.
+async def commit(session: Session, queue_ids: QueueIds, units: Sequence[Unit]) -> list[Answer]:
+    """Apply the units; return the answers in their order. `queue_ids` has the queues of all new tasks.
 
     Most commits are plain, and take one statement.
     """
     if all(map(is_plain, units)):
-        return await _commit(session, lane_ids, units)
+        return await _commit(session, queue_ids, units)
     if has_preclaims(units):
         async with session.joined():
-            answers = await _commit_keys(session, lane_ids, units)
+            answers = await _commit_keys(session, queue_ids, units)
             if preclaims := list_preclaims(units, answers):
                 await session.execute("preclaim", rows=preclaims)
             return answers
-    return await _commit_keys(session, lane_ids, units)
+    return await _commit_keys(session, queue_ids, units)
 
 
-async def _commit_keys(session: Session, lane_ids: Lanes, units: Sequence[Unit]) -> list[Answer]:
+async def _commit_keys(session: Session, queue_ids: QueueIds, units: Sequence[Unit]) -> list[Answer]:
     if not has_keys(units):
-        return await _commit(session, lane_ids, units)
+        return await _commit(session, queue_ids, units)
     async with session.joined():
         deduped = await take_keys(session, units)
-        answers = await _commit(session, lane_ids, deduped.units)
+        answers = await _commit(session, queue_ids, deduped.units)
         return await settle_keys(session, deduped, units, answers)
 
 
-async def _commit(session: Session, lane_ids: Lanes, units: Sequence[Unit]) -> list[Answer]:
+async def _commit(session: Session, queue_ids: QueueIds, units: Sequence[Unit]) -> list[Answer]:
     if (ends := _plain_ends(units)) is not None:
         rows = sorted(ends, key=itemgetter(0))
         if await session.execute("finish", rows=rows, limited=False) == len(ends):
@@ -101,13 +101,13 @@ async def _commit(session: Session, lane_ids: Lanes, units: Sequence[Unit]) -> l
     elif all(map(is_checkpoint, units)):
         return await put_checkpoints(session, units)
     elif tasks := _plain_tasks(units):
-        inserted = await session.insert_tasks(tasks, lane_ids)
+        inserted = await session.insert_tasks(tasks, queue_ids)
         if not inserted.shut:
             if len(inserted.ids) < len(tasks):
                 await session.coordinate("confirm")
-            return [note_inserted(DONE, unit.tasks, inserted, lane_ids) for unit in units]
+            return [note_inserted(DONE, unit.tasks, inserted, queue_ids) for unit in units]
     async with session.joined():
-        return await _commit_guarded(session, lane_ids, units)
+        return await _commit_guarded(session, queue_ids, units)
 
 
 def _plain_ends(units: Sequence[Unit]) -> list[End] | None:
@@ -141,7 +141,7 @@ def _is_special(task: NewTask) -> bool:
     return bool(task.step_id or task.limit_key or task.fairness_key)
 
 
-async def _commit_guarded(session: Session, lane_ids: Lanes, units: Sequence[Unit]) -> list[Answer]:
+async def _commit_guarded(session: Session, queue_ids: QueueIds, units: Sequence[Unit]) -> list[Answer]:
     """Lock the rows that the units name, decide the units, and apply them."""
     snapshot = await take_snapshot(session, units)
     inserted_runs: set[str] = set()
@@ -156,17 +156,17 @@ async def _commit_guarded(session: Session, lane_ids: Lanes, units: Sequence[Uni
     repeats = decision.repeats(units)
     decision.recognise(repeats, await list_settled(session, repeats))
     limited = await settle(session, decision.parts)
-    inserted = await enter(session, lane_ids, list(decision.applied.values()))
+    inserted = await enter(session, queue_ids, list(decision.applied.values()))
     if _is_repeated(decision, inserted):
         await session.coordinate("confirm")
-    lanes = await write_rows(session, decision.applied, limited.keys)
+    queues = await write_rows(session, decision.applied, limited.keys)
     skipped = decision.skipped(snapshot.tasks)
     keys = (
         limited.keys | inserted.keys | {(row.namespace, row.limit_key) for row in skipped if row.hold and row.limit_key is not None}
     )
     admitted = await admit(session, keys, inserted.limits) if keys else set()
-    admitted |= {row.lane_id for row in skipped if not row.hold}
-    return with_admitted(_answers(decision, lane_ids, limited, inserted, lanes), admitted)
+    admitted |= {row.queue_id for row in skipped if not row.hold}
+    return with_admitted(_answers(decision, queue_ids, limited, inserted, queues), admitted)
 
 
 def _is_repeated(decision: CommitPlan, inserted: Inserted) -> bool:
@@ -178,16 +178,16 @@ def _is_repeated(decision: CommitPlan, inserted: Inserted) -> bool:
 
 
 def _answers(
-    decision: CommitPlan, lane_ids: Lanes, limited: Limited, inserted: Inserted, lanes: Mapping[int, set[int]]
+    decision: CommitPlan, queue_ids: QueueIds, limited: Limited, inserted: Inserted, queues: Mapping[int, set[int]]
 ) -> list[Answer]:
-    """Return the answers: done, the keys that were taken, and the lanes in which tasks became ready."""
+    """Return the answers: done, the keys that were taken, and the queues in which tasks became ready."""
     answers = list(decision.answers)
     tasks = {task.id: task for task in inserted.tasks}
     for position, unit in decision.applied.items():
         answer = _settled_answer(unit, decision.rows.get(position), limited)
         if unit.tasks:
-            answer = note_inserted(answer, [tasks[task.id] for task in unit.tasks], inserted, lane_ids)
-        answers[position] = with_lanes(answer, lanes.get(position, set()))
+            answer = note_inserted(answer, [tasks[task.id] for task in unit.tasks], inserted, queue_ids)
+        answers[position] = with_queues(answer, queues.get(position, set()))
     return answers
 
 
@@ -200,7 +200,7 @@ def _settled_answer(unit: Unit, row: GuardedTask | None, limited: Limited) -> An
                 isinstance(transition, Park) and transition.state == TaskState.AWAITING_EXTERNAL
             )  # a paused run does not hold it
             pauses = Hold.RUN_PAUSED | (0 if transition.transition == "resume" else Hold.TASK_PAUSED)
-            return DONE if row.hold & pauses and not polled else Answer(Verdict.DONE, lane_ids=(row.lane_id,))
+            return DONE if row.hold & pauses and not polled else Answer(Verdict.DONE, queue_ids=(row.queue_id,))
         case Keep() | None if row is not None and isinstance(unit.guard, Claim):
             return kept_answer(row.hold)
         case _:
@@ -269,21 +269,21 @@ async def settle_keys(session: Session, deduped: Deduped, asked: Sequence[Unit],
     return answered
 
 
-async def enter(session: Session, lane_ids: Lanes, units: Sequence[Unit]) -> Inserted:
-    """Insert the new tasks of units inside the caller's transaction, if guarded lanes accept them; `admit` must follow."""
+async def enter(session: Session, queue_ids: QueueIds, units: Sequence[Unit]) -> Inserted:
+    """Insert the new tasks of units inside the caller's transaction, if guarded queues accept them; `admit` must follow."""
     tasks = [task for unit in units for task in unit.tasks]
     if not tasks:
         return Inserted()
-    inserted = await session.insert_tasks(tasks, lane_ids)
+    inserted = await session.insert_tasks(tasks, queue_ids)
     if not inserted.shut:
         await _take_turns(session, inserted)
         return inserted
-    guarded = await lock_guarded(session, {lane_ids[task.lane] for task in tasks})
-    keyed = [with_lane_key(task, guarded.get(lane_ids[task.lane])) for task in tasks]
-    inserted = await session.insert_tasks(keyed, lane_ids, checked=True)
+    guarded = await lock_guarded(session, {queue_ids[task.queue] for task in tasks})
+    keyed = [with_queue_key(task, guarded.get(queue_ids[task.queue])) for task in tasks]
+    inserted = await session.insert_tasks(keyed, queue_ids, checked=True)
     await _take_turns(session, inserted)
     new = [task for unit in units if is_entrance(unit) for task in unit.tasks if task.id in inserted.ids]
-    entered = [(guarded[lane_ids[task.lane]], task.lane, task.delay <= 0) for task in new if lane_ids[task.lane] in guarded]
+    entered = [(guarded[queue_ids[task.queue]], task.queue, task.delay <= 0) for task in new if queue_ids[task.queue] in guarded]
     await check_entrance(session, entered)
     return inserted
 

@@ -1,5 +1,5 @@
 -- name: doing
--- The rank (model/activity.py) of what the live task `t` of lane `l` is doing. A parked function has stored what it waits for.
+-- The rank (model/activity.py) of what the live task `t` of queue `l` is doing. A parked function has stored what it waits for.
 case
   when (t.hold & ~1) <> 0 then {rank:held}
   when t.owner_id is not null and t.state = 'pending' then {rank:running}
@@ -20,7 +20,7 @@ end
 -- name: run_doing
 -- The rank of what the unfinished run `runs` is doing.
 case when runs.state = 'paused' then {rank:held} else coalesce(
-  (select min({sql:doing}) from tasks as t join lanes as l on l.id = t.lane_id where t.run_id = runs.id), {rank:stuck}
+  (select min({sql:doing}) from tasks as t join queues as l on l.id = t.queue_id where t.run_id = runs.id), {rank:stuck}
 ) end
 
 -- name: sqlite_run_filter
@@ -59,10 +59,10 @@ case when runs.state = 'paused' then {rank:held} else coalesce(
     or strpos(id::text, $11::text) = 1)
   and ($12::integer is null or state in ('pending', 'running', 'paused') and {sql:run_doing} = $12::integer)
 
--- name: postgres_lane_filter
--- The lanes of a `TaskFilter`.
+-- name: postgres_queue_filter
+-- The queues of a `TaskFilter`.
 select id
-from lanes
+from queues
 where ($2::text is null or namespace = $2::text) and ($3::text is null or kind = $3::text)
   and ($4::text is null or task_list = $4::text) and ($5::text is null or name = $5::text)
 
@@ -71,60 +71,60 @@ where ($2::text is null or namespace = $2::text) and ($3::text is null or kind =
 ($1::text[] is null
     or case when hold & ~1 <> 0 then 'paused' when owner_id is not null and state = 'pending' then 'running' else state end
       = any ($1::text[]))
-  and (coalesce($2, $3, $4, $5) is null or lane_id in (select id from wanted))
+  and (coalesce($2, $3, $4, $5) is null or queue_id in (select id from wanted))
   and (not $6::boolean or owner_id is not null)
 
 -- name: postgres_finished_filter
 -- The conditions of a `TaskFilter` for the table `finished`.
 ($1::text[] is null or state = any ($1::text[]))
-  and (coalesce($2, $3, $4, $5) is null or lane_id in (select id from wanted))
+  and (coalesce($2, $3, $4, $5) is null or queue_id in (select id from wanted))
   and not $6::boolean
 
 -- name: sqlite_handler_key
--- The limit key of the handler of `lanes`: its own (by full or short name), or that of its limit, or null.
+-- The limit key of the handler of `queues`: its own (by full or short name), or that of its limit, or null.
 coalesce(
   (
     select h.key
     from handler_keys as h
-    where h.namespace = lanes.namespace
-      and (h.name = lanes.name or (instr(h.name, '.') = 0 and substr(lanes.name, -length(h.name) - 1) = '.' || h.name))
+    where h.namespace = queues.namespace
+      and (h.name = queues.name or (instr(h.name, '.') = 0 and substr(queues.name, -length(h.name) - 1) = '.' || h.name))
     order by length(h.name) desc
     limit 1
   ),
   (
     select m.key
     from limits as m
-    where m.namespace = lanes.namespace and m.key = 'handler:' || lanes.name and (m.by_operator or m.rate is not null)
+    where m.namespace = queues.namespace and m.key = 'handler:' || queues.name and (m.by_operator or m.rate is not null)
   )
 )
 
 -- name: sqlite_named
--- Whether `lanes` belongs to the handler :name, by its full or its short name.
-lanes.namespace = :namespace and lanes.kind = 'handler'
-  and (lanes.name = :name or (instr(:name, '.') = 0 and substr(lanes.name, -length(:name) - 1) = '.' || :name))
+-- Whether `queues` belongs to the handler :name, by its full or its short name.
+queues.namespace = :namespace and queues.kind = 'handler'
+  and (queues.name = :name or (instr(:name, '.') = 0 and substr(queues.name, -length(:name) - 1) = '.' || :name))
 
 -- name: postgres_handler_key
--- The limit key of the handler of `lanes`: its own (by full or short name), or that of its limit, or null.
+-- The limit key of the handler of `queues`: its own (by full or short name), or that of its limit, or null.
 coalesce(
   (
     select h.key
     from handler_keys as h
-    where h.namespace = lanes.namespace
-      and (h.name = lanes.name or (strpos(h.name, '.') = 0 and right(lanes.name, length(h.name) + 1) = '.' || h.name))
+    where h.namespace = queues.namespace
+      and (h.name = queues.name or (strpos(h.name, '.') = 0 and right(queues.name, length(h.name) + 1) = '.' || h.name))
     order by length(h.name) desc
     limit 1
   ),
   (
     select m.key
     from limits as m
-    where m.namespace = lanes.namespace and m.key = 'handler:' || lanes.name and (m.by_operator or m.rate is not null)
+    where m.namespace = queues.namespace and m.key = 'handler:' || queues.name and (m.by_operator or m.rate is not null)
   )
 )
 
 -- name: postgres_named
--- Whether `lanes` belongs to the handler $2, by its full or its short name.
-lanes.namespace = $1::text and lanes.kind = 'handler'
-  and (lanes.name = $2::text or (strpos($2::text, '.') = 0 and right(lanes.name, length($2::text) + 1) = '.' || $2::text))
+-- Whether `queues` belongs to the handler $2, by its full or its short name.
+queues.namespace = $1::text and queues.kind = 'handler'
+  and (queues.name = $2::text or (strpos($2::text, '.') = 0 and right(queues.name, length($2::text) + 1) = '.' || $2::text))
 
 -- name: sqlite_room
 -- The number of tasks that the limit `m` lets start now, negative if too many are admitted; each unclaimed one reserves a token.

@@ -1,11 +1,11 @@
-"""Limits on claims: lanes with their caps, limit keys with their slots and tokens, and turns of fairness keys."""
+"""Limits on claims: queues with their caps, limit keys with their slots and tokens, and turns of fairness keys."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
 
 from treadle.model.lists import HANDLER_KEY, Limit
-from treadle.stores.rules.units import Entered, GuardedLane, capped_lanes, check_backlog
+from treadle.stores.rules.units import Entered, GuardedQueue, capped_queues, check_backlog
 from treadle.stores.session import Session
 
 Key = tuple[str, str]
@@ -16,12 +16,12 @@ BATCH = 10_000
 
 
 async def admit(session: Session, keys: Iterable[Key], limits: Mapping[Key, int] | None = None) -> set[int]:
-    """Admit as many tasks of each key as there is room for, at the end of the caller's transaction; return their lanes.
+    """Admit as many tasks of each key as there is room for, at the end of the caller's transaction; return their queues.
 
     `limits` are the limits that callers gave for some of the keys.
     """
-    lanes, _ = await _admit(session, keys, limits)
-    return lanes
+    queues, _ = await _admit(session, keys, limits)
+    return queues
 
 
 async def _admit(session: Session, keys: Iterable[Key], limits: Mapping[Key, int] | None = None) -> tuple[set[int], int]:
@@ -41,58 +41,58 @@ async def fill(session: Session, limit: Limit) -> bool:
 
 
 async def go_back(session: Session, limit: Limit) -> set[int]:
-    """Let the unclaimed tasks of a locked key wait again, and admit those of the next lanes instead; return these lanes.
+    """Let the unclaimed tasks of a locked key wait again, and admit those of the next queues instead; return these queues.
 
     Does nothing if there are no others, or if another process just did it. `admit` must follow.
     """
     key = {"namespace": limit.namespace, "key": limit.key}
     if not await fill(session, limit):
         return set()
-    lane_ids = [row[0] for row in await session.fetch("list_unclaimed_lanes", **key)]
-    await session.execute("go_back", **key, lane_ids=lane_ids)
-    return {row[0] for row in await session.fetch("admit_others", **key, lane_ids=lane_ids, most=BATCH)}
+    queue_ids = [row[0] for row in await session.fetch("list_unclaimed_queues", **key)]
+    await session.execute("go_back", **key, queue_ids=queue_ids)
+    return {row[0] for row in await session.fetch("admit_others", **key, queue_ids=queue_ids, most=BATCH)}
 
 
 async def set_limit(session: Session, namespace: str, key: str, max_running: int | None) -> set[int]:
-    """Set an operator's maximum of a key, in bounded transactions; return the lanes in which tasks became ready."""
+    """Set an operator's maximum of a key, in bounded transactions; return the queues in which tasks became ready."""
     await _change(session, namespace, key, "drop_max" if max_running is None else "set_limit", max_running=max_running)
     return await apply_limit(session, namespace, key)
 
 
 async def set_key_rate(session: Session, namespace: str, key: str, rate: float | None, burst: int | None) -> set[int]:
-    """Set the rate of a key, in bounded transactions; return the lanes in which tasks became ready."""
+    """Set the rate of a key, in bounded transactions; return the queues in which tasks became ready."""
     await _change(session, namespace, key, "drop_rate" if rate is None else "set_key_rate", rate=rate, burst=burst)
     return await apply_limit(session, namespace, key)
 
 
 async def _change(session: Session, namespace: str, key: str, statement: str, **values: float | None) -> None:
-    """Change a limit, and the key of its handler's lanes; without its other part, dropping one part removes it.
+    """Change a limit, and the key of its handler's queues; without its other part, dropping one part removes it.
 
-    An insert into these lanes has the lane first, and takes the key last: so does this.
+    An insert into these queues has the queue first, and takes the key last: so does this.
     """
     name = key.removeprefix(HANDLER_KEY) if key.startswith(HANDLER_KEY) else None
     async with session.transaction():
         await session.coordinate("lock_lists")
         if name is not None:
-            await session.coordinate("lock_handler_lanes", namespace=namespace, name=name)
+            await session.coordinate("lock_handler_queues", namespace=namespace, name=name)
         await session.coordinate("lock_keys", rows=[(namespace, key)])
         if not await session.execute(statement, namespace=namespace, key=key, **values):
             await session.execute("drop_limit", namespace=namespace, key=key)
         if name is not None:
-            await session.execute("mark_lanes", namespace=namespace, name=name)
+            await session.execute("mark_queues", namespace=namespace, name=name)
 
 
 async def set_handler_key(session: Session, namespace: str, name: str, key: str | None) -> set[int]:
-    """Set the key of a handler's tasks that have none, or remove it; return the lanes in which tasks became ready."""
+    """Set the key of a handler's tasks that have none, or remove it; return the queues in which tasks became ready."""
     async with session.transaction():
         await session.coordinate("lock_lists")
         await session.execute("drop_handler_key" if key is None else "put_handler_key", namespace=namespace, name=name, key=key)
-        await session.execute("mark_lanes", namespace=namespace, name=name)
+        await session.execute("mark_queues", namespace=namespace, name=name)
     return set() if key is None else await apply_limit(session, namespace, key, name)
 
 
 async def apply_limit(session: Session, namespace: str, key: str, name: str | None = None) -> set[int]:
-    """Let a changed limit apply to existing tasks, those of the handler `name` included; return the lanes with ready tasks."""
+    """Let a changed limit apply to existing tasks, those of the handler `name` included; return the queues with ready tasks."""
     if name is None and key.startswith(HANDLER_KEY):
         name = key.removeprefix(HANDLER_KEY)
     ready: set[int] = set()
@@ -104,8 +104,8 @@ async def apply_limit(session: Session, namespace: str, key: str, name: str | No
                 changed = await session.execute("adopt", namespace=namespace, name=name, key=key, most=BATCH)
             await session.coordinate("lock_keys", rows=[(namespace, key)])
             recalled = await session.execute("recall", rows=[(namespace, key)], most=BATCH)
-            lanes, admitted = await _admit(session, [(namespace, key)])
-            ready |= lanes
+            queues, admitted = await _admit(session, [(namespace, key)])
+            ready |= queues
             changed = max(changed, recalled, admitted)
     return ready
 
@@ -115,17 +115,17 @@ async def list_rated(session: Session) -> list[Limit]:
     return await session.fetch_as(Limit, "list_rated")
 
 
-async def lock_guarded(session: Session, lane_ids: Collection[int]) -> dict[int, GuardedLane]:
-    """Lock and return those of the lanes that have settings which an insert must obey."""
-    rows = await session.fetch("lock_guarded", lane_ids=sorted(lane_ids))
-    return {row[0]: GuardedLane(row[0], bool(row[1]), *row[2:]) for row in rows}
+async def lock_guarded(session: Session, queue_ids: Collection[int]) -> dict[int, GuardedQueue]:
+    """Lock and return those of the queues that have settings which an insert must obey."""
+    rows = await session.fetch("lock_guarded", queue_ids=sorted(queue_ids))
+    return {row[0]: GuardedQueue(row[0], bool(row[1]), *row[2:]) for row in rows}
 
 
 async def check_entrance(session: Session, entered: Iterable[Entered]) -> None:
-    """Raise `ListDraining` or `BacklogFull` if a lane refuses the tasks that were just inserted into it."""
-    for lane_id, cap, lane in capped_lanes(entered):
-        ((count,),) = await session.fetch("count_backlog", lane_id=lane_id, most=cap + 1)
-        check_backlog(lane, cap, count)
+    """Raise `ListDraining` or `BacklogFull` if a queue refuses the tasks that were just inserted into it."""
+    for queue_id, cap, queue in capped_queues(entered):
+        ((count,),) = await session.fetch("count_backlog", queue_id=queue_id, most=cap + 1)
+        check_backlog(queue, cap, count)
 
 
 async def take_turns(session: Session, task_ids: Collection[str]) -> None:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Coroutine, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from typing import Any, Protocol, TypeVar
 
-from treadle.model.names import Lane
+from treadle.model.names import QueueKey
 from treadle.model.tasks import NewTask
 from treadle.stores.rules.units import Inserted
 
@@ -20,7 +20,7 @@ FILES = tuple(
     f"{name}.sql"
     for name in (
         *("tasks", "dead_letters", "runs", "records", "log", "search", "traces", "streams", "operators", "usage", "retention"),
-        *("lanes", "limits", "servers", "commit/settlements", "commit/guards", "commit/keys", "commit/inserts", "commit/rows"),
+        *("queues", "limits", "servers", "commit/settlements", "commit/guards", "commit/keys", "commit/inserts", "commit/rows"),
         *("commit/records", "commit/messages", "namespaces"),
     )
 )
@@ -55,10 +55,10 @@ class Session(Statements, Protocol):
     async def coordinate(self, name: str, /, **values: Any) -> None:
         """Run a statement that concurrent transactions make necessary, such as a lock; do nothing in a store with one writer."""
 
-    async def insert_tasks(self, tasks: Sequence[NewTask], lane_ids: Mapping[Lane, int], *, checked: bool = False) -> Inserted:
+    async def insert_tasks(self, tasks: Sequence[NewTask], queue_ids: Mapping[QueueKey, int], *, checked: bool = False) -> Inserted:
         """Insert the tasks that do not exist; of two with one unique key, the first.
 
-        Unless guarded lanes have been `checked`, inserts nothing if there is one.
+        Unless guarded queues have been `checked`, inserts nothing if there is one.
         """
 
 

@@ -21,9 +21,9 @@ from treadle.kernel.store.queries import (
     Extension,
     FailedRun,
     History,
-    LaneDepth,
     OpenWork,
     Place,
+    QueueDepth,
     Renewal,
     RunFilter,
     StepTask,
@@ -39,8 +39,8 @@ from treadle.kernel.store.transfer import NamespaceImport, StoredRow
 from treadle.kernel.store.units import Seen
 from treadle.model.errors import StoreBusy
 from treadle.model.ids import id_time
-from treadle.model.lists import LaneRule, Limit, TaskList
-from treadle.model.names import Lane
+from treadle.model.lists import Limit, QueueRule, TaskList
+from treadle.model.names import QueueKey
 from treadle.model.records import EffectOutcome, HandlerRegistration, Message, Record, RecordItem, Stream, StreamChunk
 from treadle.model.runs import DOINGS, Flow, FlowVersion, Run, Step
 from treadle.model.states import FINAL_TASK_STATES, RunState
@@ -308,8 +308,8 @@ class OperatorPort(ReadPort):
     async def list_lists(self) -> list[TaskList]:
         return await self._database.fetch_as(TaskList, "list_lists")
 
-    async def list_lane_rules(self) -> list[LaneRule]:
-        return [lane_rule(*row) for row in await self._database.fetch("list_lane_rules")]
+    async def list_queue_rules(self) -> list[QueueRule]:
+        return [queue_rule(*row) for row in await self._database.fetch("list_queue_rules")]
 
     @uses
     async def set_list(
@@ -326,14 +326,14 @@ class OperatorPort(ReadPort):
         async with session.transaction():
             await session.coordinate("lock_lists")
             await session.execute("set_list", **names, paused=paused, accepting=accepting, no_handler=no_handler)
-            lanes = {row[0] for row in await session.fetch("mark_list", **names)}
+            queues = {row[0] for row in await session.fetch("mark_list", **names)}
             if paused is not None:
                 keys = await session.fetch("recall_list" if paused else "list_waiting_keys", **names)
-                lanes |= await limits.admit(session, {(namespace, row[0]) for row in keys})
-        return tuple(sorted(lanes))
+                queues |= await limits.admit(session, {(namespace, row[0]) for row in keys})
+        return tuple(sorted(queues))
 
-    async def set_rate(self, lane_id: int, rate: float | None, burst: int | None) -> None:
-        await self._database.execute("set_rate", lane_id=lane_id, rate=rate, burst=burst)
+    async def set_rate(self, queue_id: int, rate: float | None, burst: int | None) -> None:
+        await self._database.execute("set_rate", queue_id=queue_id, rate=rate, burst=burst)
 
     @uses
     async def set_limit(self, session: Session, namespace: str, key: str, max_running: int | None) -> tuple[int, ...]:
@@ -349,8 +349,8 @@ class OperatorPort(ReadPort):
     async def set_handler_key(self, session: Session, namespace: str, name: str, key: str | None) -> tuple[int, ...]:
         return tuple(sorted(await limits.set_handler_key(session, namespace, name, key)))
 
-    async def set_backlog_limit(self, lane_id: int, backlog_limit: int | None) -> None:
-        await self._database.execute("set_backlog_limit", lane_id=lane_id, backlog_limit=backlog_limit)
+    async def set_backlog_limit(self, queue_id: int, backlog_limit: int | None) -> None:
+        await self._database.execute("set_backlog_limit", queue_id=queue_id, backlog_limit=backlog_limit)
 
     async def list_limits(self, namespace: str) -> list[Limit]:
         return await self._database.fetch_as(Limit, "list_limits", namespace=namespace)
@@ -382,13 +382,13 @@ class OperatorPort(ReadPort):
         return await self._database.execute("delete_handler", namespace=namespace, facet_name=facet_name) > 0
 
 
-def lane_rule(
-    lane_id: int, namespace: str, kind: str, task_list: str, name: str, paused: Any, accepting: Any, *rest: Any
-) -> LaneRule:
-    """Return a row of the lanes as a rule; SQLite has numbers for truth values."""
+def queue_rule(
+    queue_id: int, namespace: str, kind: str, task_list: str, name: str, paused: Any, accepting: Any, *rest: Any
+) -> QueueRule:
+    """Return a row of the queues as a rule; SQLite has numbers for truth values."""
     values = dict(zip(_RULE_COLUMNS, rest, strict=True))
-    lane = Lane(namespace, kind, task_list, name)
-    return LaneRule(lane_id=lane_id, lane=lane, paused=bool(paused), accepting=bool(accepting), **values)
+    queue = QueueKey(namespace, kind, task_list, name)
+    return QueueRule(queue_id=queue_id, queue=queue, paused=bool(paused), accepting=bool(accepting), **values)
 
 
 class RunPort(ReadPort):
@@ -503,11 +503,11 @@ class TaskPort(ReadPort):
     async def expire_leases_of(self, owner_ids: Sequence[str]) -> int:
         return await self._database.execute("expire_leases", owners=owner_ids)
 
-    async def list_unpolled(self, lane_ids: Sequence[int], limit: int) -> list[str]:
-        return await self._list_ids("list_unpolled", lane_ids=lane_ids, limit=max(limit, 0))
+    async def list_unpolled(self, queue_ids: Sequence[int], limit: int) -> list[str]:
+        return await self._list_ids("list_unpolled", queue_ids=queue_ids, limit=max(limit, 0))
 
-    async def list_failing(self, lane_ids: Sequence[int], limit: int) -> list[str]:
-        return await self._list_ids("list_failing", lane_ids=lane_ids, limit=max(limit, 0))
+    async def list_failing(self, queue_ids: Sequence[int], limit: int) -> list[str]:
+        return await self._list_ids("list_failing", queue_ids=queue_ids, limit=max(limit, 0))
 
     async def find(self, task_id: str) -> Task | None:
         return await self._find(Task, "find_tasks", ids=[task_id])
@@ -533,10 +533,10 @@ class TaskPort(ReadPort):
         }
         return await self._database.fetch_as(Task, "list_tasks" if which.run_id is None else "list_run_tasks", **values)
 
-    async def list_depths(self) -> list[LaneDepth]:
+    async def list_depths(self) -> list[QueueDepth]:
         return [
-            LaneDepth(lane_id, Lane(namespace, kind, task_list, name), *counts)
-            for lane_id, namespace, kind, task_list, name, *counts in await self._database.fetch("list_depths")
+            QueueDepth(queue_id, QueueKey(namespace, kind, task_list, name), *counts)
+            for queue_id, namespace, kind, task_list, name, *counts in await self._database.fetch("list_depths")
         ]
 
     async def count_finished(self) -> dict[str, int]:
@@ -546,7 +546,7 @@ class TaskPort(ReadPort):
 class NamespacePort(ReadPort):
     """The part of the `NamespaceStore` that both stores have in common; rows are read and written by each."""
 
-    def _read(self, session: Any, lane_ids: Mapping[Lane, int], namespace: str, shift: int = 0) -> AsyncIterator[TableRow]:
+    def _read(self, session: Any, queue_ids: Mapping[QueueKey, int], namespace: str, shift: int = 0) -> AsyncIterator[TableRow]:
         """Yield the rows of the namespace with their tables; `shift` was added to the numbers of transitions."""
         raise NotImplementedError
 
@@ -561,22 +561,22 @@ class NamespacePort(ReadPort):
     async def import_rows(self, session: Session, incoming: NamespaceImport) -> None:
         namespace, header = incoming.namespace, incoming.header
         async with session.transaction():
-            lanes = await list_lanes(session)
-            async for table, row in self._read(session, lanes, namespace):
+            queues = await list_queues(session)
+            async for table, row in self._read(session, queues, namespace):
                 incoming.refuse_row(table, row)
             ((before,),) = await session.fetch("reserve_seqs", count=header.last_seq - header.first_seq + 1)
             shift = before + 1 - header.first_seq
             for table, batch in incoming.batches():
-                await self._write(session, table, from_common(batch, namespace, lanes, shift))
-                lanes = await list_lanes(session) if table == "lanes" else lanes
-            async for table, row in self._read(session, lanes, namespace, shift):
+                await self._write(session, table, from_common(batch, namespace, queues, shift))
+                queues = await list_queues(session) if table == "queues" else queues
+            async for table, row in self._read(session, queues, namespace, shift):
                 incoming.check_row(table, row)
             incoming.finish()
 
 
-async def list_lanes(session: Session) -> dict[Lane, int]:
-    """Return the ids of all lanes."""
-    return {Lane(*row[1:5]): row[0] for row in await session.fetch("list_lanes")}
+async def list_queues(session: Session) -> dict[QueueKey, int]:
+    """Return the ids of all queues."""
+    return {QueueKey(*row[1:5]): row[0] for row in await session.fetch("list_queues")}
 
 
 class ServerPort(ReadPort):
@@ -625,7 +625,7 @@ class DeadLetterPort(ReadPort):
         return [DeadLetterGroup(*row) for row in rows]
 
     async def count(self, which: DeadLetterFilter) -> tuple[int, int, int]:
-        name = "count_dead_letters_in" if which.by_lane_alone else "count_dead_letters"
+        name = "count_dead_letters_in" if which.by_queue_alone else "count_dead_letters"
         ((count, of_runs, last_seq),) = await self._database.fetch(name, **_values(which))
         return count, of_runs, last_seq
 

@@ -188,7 +188,7 @@ async def take_back_runs(session: Session, inserted: set[str], units: Iterable[U
 
 
 async def write_rows(session: Session, units: Mapping[int, Unit], keys: set[Key]) -> dict[int, set[int]]:
-    """Write the rows of units, by position; return the lanes in which tasks became ready, by position.
+    """Write the rows of units, by position; return the queues in which tasks became ready, by position.
 
     Adds the limit keys of affected tasks to `keys`. Messages go last: a run that ends or begins to wait in the same call has
     done so before its messages arrive.
@@ -210,7 +210,7 @@ async def write_rows(session: Session, units: Mapping[int, Unit], keys: set[Key]
         added = [sum(row.added for row in rows[Await] if row.run_id == run_id) for run_id in counts]
         await session.execute("await_messages", rows=[(*count, steps) for count, steps in zip(counts.items(), added, strict=True)])
     await _put_outcomes(session, rows[PutOutcome])
-    lanes = await _hold_runs(session, [(at, row) for at, row in positions if isinstance(row, HoldRun | CancelRunTasks)], keys)
+    queues = await _hold_runs(session, [(at, row) for at, row in positions if isinstance(row, HoldRun | CancelRunTasks)], keys)
     for limited in rows[LimitTask]:
         for namespace, *both in await session.fetch("limit_task", task_id=limited.task_id, key=limited.key):
             keys.update((namespace, key) for key in both if key is not None)
@@ -227,8 +227,8 @@ async def write_rows(session: Session, units: Mapping[int, Unit], keys: set[Key]
         await append_streams(session, rows[AppendStream])
     if rows[PutMessage]:
         sent = [(position, row.message) for position, row in positions if isinstance(row, PutMessage)]
-        await _put_messages(session, sent, keys, lanes)
-    return lanes
+        await _put_messages(session, sent, keys, queues)
+    return queues
 
 
 async def _put_values(session: Session, rows: Mapping[type, Sequence[Any]]) -> None:
@@ -267,8 +267,8 @@ async def _put_outcomes(session: Session, puts: Sequence[PutOutcome]) -> None:
 async def _hold_runs(
     session: Session, changes: Iterable[tuple[int, HoldRun | CancelRunTasks]], keys: set[Key]
 ) -> dict[int, set[int]]:
-    """Hold, free or cancel the tasks of runs; return the lanes in which tasks became ready, by position, and add limit keys."""
-    lanes: dict[int, set[int]] = {}
+    """Hold, free or cancel the tasks of runs; return the queues in which tasks became ready, by position, and add limit keys."""
+    queues: dict[int, set[int]] = {}
     for position, change in changes:
         if isinstance(change, HoldRun):
             changed = await session.fetch("hold_run" if change.held else "free_run", run_id=change.run_id)
@@ -276,9 +276,9 @@ async def _hold_runs(
             ended = await session.fetch("lock_run_tasks", run_id=change.run_id, inbox=change.inbox)
             await doubt_effects(session, [row[0] for row in ended])
             changed = await session.fetch("cancel_run_tasks", **msgspec.structs.asdict(change))
-        lanes.setdefault(position, set()).update(lane_id for lane_id, _, _ in changed if lane_id is not None)
+        queues.setdefault(position, set()).update(queue_id for queue_id, _, _ in changed if queue_id is not None)
         keys.update((namespace, key) for _, namespace, key in changed if key is not None)
-    return lanes
+    return queues
 
 
 async def _bump_runs(session: Session, units: Sequence[Unit]) -> None:
@@ -310,7 +310,7 @@ async def put_checkpoints(session: Session, units: Sequence[Unit]) -> list[Answe
     answers = [kept_answer(held[position]) if position in held else CLAIM_LOST for position in range(len(units))]
     if lost := sorted({row[1] for row in rows if row[0] not in held}):
         # The statement had locked those that became ready meanwhile, so that claims skipped them.
-        return with_admitted(answers, {row[0] for row in await session.fetch("list_ready_lanes_of", ids=lost)})
+        return with_admitted(answers, {row[0] for row in await session.fetch("list_ready_queues_of", ids=lost)})
     return answers
 
 
@@ -427,15 +427,15 @@ async def _put_items(session: Session, items: Mapping[tuple[str, str], str | Non
         await session.execute("put_items", rows=stored)
 
 
-async def _put_messages(session: Session, sent: Sequence[tuple[int, Message]], keys: set[Key], lanes: dict[int, set[int]]) -> None:
+async def _put_messages(session: Session, sent: Sequence[tuple[int, Message]], keys: set[Key], queues: dict[int, set[int]]) -> None:
     """Deliver messages, each with the position of its unit, and wake the runs that await no more of them.
 
-    Adds the lanes of woken tasks to `lanes`, by unit, and limit keys to `keys`.
+    Adds the queues of woken tasks to `queues`, by unit, and limit keys to `keys`.
     """
     rows = [(message.id, message.run_id, message.step_id, message.name, message.body) for _, message in sent]
-    for run_id, lane_id, hold, namespace, limit_key in await session.fetch("put_messages", rows=rows):
+    for run_id, queue_id, hold, namespace, limit_key in await session.fetch("put_messages", rows=rows):
         if limit_key is not None and hold:
             keys.add((namespace, limit_key))
         if not hold:
             for unit in {unit for unit, message in sent if message.run_id == run_id}:
-                lanes.setdefault(unit, set()).add(lane_id)
+                queues.setdefault(unit, set()).add(queue_id)

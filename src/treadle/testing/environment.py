@@ -255,7 +255,7 @@ class Environment:
                 task.name,
                 await unpack(task.payload),
                 task.state,
-                task.lane.task_list,
+                task.queue.task_list,
                 task.priority,
                 max(0, (task.wake_at or now) - now) / 1000,
             )
@@ -321,7 +321,7 @@ class Environment:
         for approval in (await self.engine.approvals.list(limit=PAGE)).approvals:
             times = (approval.remind_at, approval.escalate_at, approval.expires_at)
             due += [at.ms for at in times if at is not None]
-        if (token_for := await store.tasks.next_token_for(list(await store.tasks.list_lanes()))) is not None:
+        if (token_for := await store.tasks.next_token_for(list(await store.tasks.list_queues()))) is not None:
             due.append(now + token_for)
         for limit in await self.engine.kernel.store.operators.list_limits(self.engine.kernel.settings.namespace):
             if limit.waiting and limit.stuck_for(now) is None and (start_for := limit.next_start_for(now)):

@@ -18,7 +18,7 @@ from typing import Any, NoReturn, cast
 import msgspec
 
 from treadle.engine import Engine
-from treadle.kernel.functions.steps import Recorded, folded, lane_name
+from treadle.kernel.functions.steps import Recorded, folded, queue_name
 from treadle.kernel.store.committer import Committer
 from treadle.kernel.store.units import Finish, Park, PutSteps, Row, Unit
 from treadle.model.errors import InvalidInput
@@ -94,7 +94,7 @@ def replay(engine: Engine, recording: Recording | Mapping[str, Any] | str | Path
 async def replay_async(engine: Engine, recording: Recording | Mapping[str, Any] | str | Path) -> None:
     """`replay` for async tests."""
     recording = read_recording(recording)
-    name = lane_name(recording.function, recording.version)
+    name = queue_name(recording.function, recording.version)
     if engine.kernel.function_registry.find(name) is None:
         offers = ", ".join(engine.kernel.function_registry.names()) or "no function"
         raise ReplayFailed(f"{name} is not registered; the engine has {offers}. Runs of this version would not continue.")
@@ -167,8 +167,8 @@ class _Replay:
             steps.append(step)
             rows += blobs
         await kernel.committer.submit(Unit(rows=(*rows, PutSteps(recording.run_id, tuple(steps), len(steps)))))
-        lanes = list(await kernel.store.tasks.list_lanes())
-        [task] = await kernel.store.tasks.claim(lanes, "replay", LEASE_FOR, 1)
+        queues = list(await kernel.store.tasks.list_queues())
+        [task] = await kernel.store.tasks.claim(queues, "replay", LEASE_FOR, 1)
         task.claim_version = 2  # so that the driver reads the recorded steps
         drivers: list[_ReplayDriver] = []
 

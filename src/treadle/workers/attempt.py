@@ -48,7 +48,7 @@ from treadle.workers.call import attempt_handler, task_name
 from treadle.workers.context import Context, RegisteredHandler, Settled, holder
 from treadle.workers.functions.runner import FunctionRunner
 from treadle.workers.lease_renewer import LeaseRenewer
-from treadle.workers.resources import LaneGroup, Resources, Services, WorkerOptions
+from treadle.workers.resources import QueueGroup, Resources, Services, WorkerOptions
 
 _NO_HANDLER_FOR = 30_000
 """Milliseconds until a task that was claimed without a handler is claimed again."""
@@ -62,7 +62,7 @@ class Attempt(msgspec.Struct, eq=False):
 
     task: Task
     context: Context
-    group: LaneGroup
+    group: QueueGroup
     handler: RegisteredHandler | None
     orphan: bool
     """Whether the task was claimed only to end it as ignored."""
@@ -122,7 +122,7 @@ class AttemptRunner:
         self.failed = 0
         self.released = 0
 
-    def start(self, task: Task, group: LaneGroup, handler: RegisteredHandler | None, orphan: bool, claimed_at: float) -> Attempt:
+    def start(self, task: Task, group: QueueGroup, handler: RegisteredHandler | None, orphan: bool, claimed_at: float) -> Attempt:
         """Register the lease for renewal and schedule the attempt; `claimed_at` is the monotonic time of the claim.
 
         It begins two turns of the event loop later. The next claim is sent one turn later, so the database works on it while the

@@ -164,7 +164,7 @@ class Fallback(Protocol):
     """Handlers for names without a registered handler, such as those of prompts."""
 
     async def prepare(self, names: Sequence[str]) -> None:
-        """Prepare handlers for names of lanes without one; called each time the worker reads the lanes."""
+        """Prepare handlers for names of queues without one; called each time the worker reads the queues."""
 
     def find(self, name: str) -> RegisteredHandler | None:
         """Return the handler for tasks of that name, if this fallback serves them."""
@@ -178,13 +178,13 @@ class Catalog(msgspec.Struct):
 
     registry: Registry
     fallback: Fallback | None = None
-    find_function: Callable[[str], RegisteredHandler | None] = lambda lane_name: None
+    find_function: Callable[[str], RegisteredHandler | None] = lambda queue_name: None
     builtins: Mapping[str, RegisteredHandler] = msgspec.field(default_factory=dict)
     find_role: Callable[[str, str], RegisteredHandler | None] = lambda kind, name: None
     """Returns the goal pipeline's handler for a kind and name."""
 
     def find(self, kind: str, name: str) -> RegisteredHandler | None:
-        """Return the handler for tasks of a lane: a user's by name, or the engine's own by kind."""
+        """Return the handler for tasks of a queue: a user's by name, or the engine's own by kind."""
         if kind == EXTERNAL_CANCEL:
             specialist = self.registry.find(name)
             return None if specialist is None else specialist.cancels

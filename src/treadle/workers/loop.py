@@ -21,13 +21,13 @@ from treadle.kernel.telemetry.events import LoopError, StoreBack, StoreTrouble
 from treadle.kernel.telemetry.observer import TasksClaimed, timed
 from treadle.model.errors import StoreError
 from treadle.model.lists import IGNORE
-from treadle.model.names import ENGINE_LIST, HANDLER, Lane
+from treadle.model.names import ENGINE_LIST, HANDLER, QueueKey
 from treadle.model.states import TaskState
 from treadle.model.tasks import Claim, Task
 from treadle.workers.attempt import Attempt, AttemptRunner
 from treadle.workers.context import Catalog, RegisteredHandler
 from treadle.workers.lease_renewer import LeaseRenewer
-from treadle.workers.resources import MAX_CONCURRENCY, LaneGroup, Resources, Services, WorkerOptions
+from treadle.workers.resources import MAX_CONCURRENCY, QueueGroup, Resources, Services, WorkerOptions
 
 MIN_CONCURRENCY = 100
 """Tasks in progress that a worker without a given concurrency always allows."""
@@ -94,7 +94,7 @@ handlers start sooner, and claims, handlers and commits overlap sooner."""
 _NEVER = float("-inf")
 
 
-Start = Callable[[Sequence[Task], LaneGroup, float], None]
+Start = Callable[[Sequence[Task], QueueGroup, float], None]
 """Starts the claimed tasks of the group; the last argument is the monotonic time at which the claim was sent."""
 
 
@@ -110,11 +110,11 @@ class Claimer:
         self._options = options
         self._external_jobs = external_jobs
         self.slots = Slots(options.concurrency, options.most_concurrency)
-        self._groups: dict[str, LaneGroup] = {}
-        self._lanes: dict[int, Lane] = {}
-        self._served: dict[Lane, LaneGroup] = {}
+        self._groups: dict[str, QueueGroup] = {}
+        self._queues: dict[int, QueueKey] = {}
+        self._served: dict[QueueKey, QueueGroup] = {}
         self._orphans: set[int] = set()
-        """Lanes that no live server serves, in lists that ignore such tasks."""
+        """Queues that no live server serves, in lists that ignore such tasks."""
         self._orphans_at = _NEVER
         self._signaled: set[int] = set()
         self._rounds = 0
@@ -133,19 +133,19 @@ class Claimer:
         self.is_own: Callable[[str], bool] = lambda task_id: False
         """Whether an attempt at the task is in progress here."""
         self.stale = True
-        """Whether the lanes must be read again before the next claim."""
+        """Whether the queues must be read again before the next claim."""
         self.stopped = False
         """Whether no more claims are to be sent."""
 
-    def signal(self, lane_ids: tuple[int, ...]) -> bool:
-        """Note that tasks may be ready in these lanes (empty: in any lane); return whether the worker must claim."""
-        if not lane_ids or any(lane_id not in self._lanes for lane_id in lane_ids):
+    def signal(self, queue_ids: tuple[int, ...]) -> bool:
+        """Note that tasks may be ready in these queues (empty: in any queue); return whether the worker must claim."""
+        if not queue_ids or any(queue_id not in self._queues for queue_id in queue_ids):
             self.stale = True
-        elif not any(lane_id in group.lane_ids for group in self._groups.values() for lane_id in lane_ids):
+        elif not any(queue_id in group.queue_ids for group in self._groups.values() for queue_id in queue_ids):
             if self._catalog.fallback is None:
                 return False
             self.stale = True
-        self._signaled.update(lane_ids)
+        self._signaled.update(queue_ids)
         self._quiet_until = _NEVER
         return True
 
@@ -157,16 +157,16 @@ class Claimer:
         """
         return self._clock.monotonic() < self._quiet_until and not self._is_unanswered
 
-    def is_orphan(self, lane_id: int) -> bool:
-        """Whether tasks of the lane are claimed only to end them as ignored."""
-        return lane_id in self._orphans
+    def is_orphan(self, queue_id: int) -> bool:
+        """Whether tasks of the queue are claimed only to end them as ignored."""
+        return queue_id in self._orphans
 
-    def occupy(self, group: LaneGroup) -> None:
+    def occupy(self, group: QueueGroup) -> None:
         """Count a started task."""
         group.running += 1
         self.running += 1
 
-    def vacate(self, group: LaneGroup) -> None:
+    def vacate(self, group: QueueGroup) -> None:
         """Count an ended task: there is room for another."""
         group.running -= 1
         self.running -= 1
@@ -182,17 +182,17 @@ class Claimer:
         groups = [groups[(self._rounds + number) % len(groups)] for number in range(len(groups))]
         signaled, self._signaled = self._signaled, set()
         if signaled:  # groups with a signal come first
-            groups.sort(key=lambda group: signaled.isdisjoint(group.lane_ids))
+            groups.sort(key=lambda group: signaled.isdisjoint(group.queue_ids))
         for group in groups:
             room = self.room(group)
-            if room < 1 or not group.lane_ids or self.stopped:
-                full = full or bool(group.lane_ids)
+            if room < 1 or not group.queue_ids or self.stopped:
+                full = full or bool(group.queue_ids)
                 continue
             sent_at = self._clock.monotonic()
             self._is_unanswered = True
             group.asked = self._asked = room
             try:
-                tasks = await self._claim(group.lane_ids, room)
+                tasks = await self._claim(group.queue_ids, room)
             finally:
                 group.asked = self._asked = 0
             self._is_unanswered = False
@@ -219,40 +219,40 @@ class Claimer:
         self._is_unanswered = False
 
     async def next_token_for(self) -> int | None:
-        """Return the milliseconds until a rate-limited lane with room has a token, or None without such a lane."""
-        lane_ids = [lane_id for group in self._groups.values() if self.room(group) > 0 for lane_id in group.lane_ids]
-        token_for = await self._store.tasks.next_token_for(lane_ids) if lane_ids else None
+        """Return the milliseconds until a rate-limited queue with room has a token, or None without such a queue."""
+        queue_ids = [queue_id for group in self._groups.values() if self.room(group) > 0 for queue_id in group.queue_ids]
+        token_for = await self._store.tasks.next_token_for(queue_ids) if queue_ids else None
         if token_for is not None:
             self._quiet_until = _NEVER
         return token_for
 
     async def refresh(self) -> None:
-        """Read the lanes, and group those that this worker serves by the limits of their handlers."""
+        """Read the queues, and group those that this worker serves by the limits of their handlers."""
         self.stale = False
         self._quiet_until = _NEVER
-        lanes = await self._store.tasks.list_lanes()
+        queues = await self._store.tasks.list_queues()
         namespace = self._resources.namespace
         if (fallback := self._catalog.fallback) is not None:
-            names = {lane.name for lane in lanes.values() if lane.kind == HANDLER and lane.namespace == namespace}
+            names = {queue.name for queue in queues.values() if queue.kind == HANDLER and queue.namespace == namespace}
             await fallback.prepare(sorted(name for name in names if self._catalog.registry.find(name) is None))
         for group in self._groups.values():
-            group.lane_ids = []
-        served: dict[Lane, LaneGroup] = {}
-        for lane_id, lane in lanes.items():
-            own = lane.kind != HANDLER and lane.task_list == ENGINE_LIST
-            if lane.namespace != namespace or not (own or lane.task_list in self._options.task_lists):
+            group.queue_ids = []
+        served: dict[QueueKey, QueueGroup] = {}
+        for queue_id, queue in queues.items():
+            own = queue.kind != HANDLER and queue.task_list == ENGINE_LIST
+            if queue.namespace != namespace or not (own or queue.task_list in self._options.task_lists):
                 continue
-            handler = self._catalog.find(lane.kind, lane.name)
+            handler = self._catalog.find(queue.kind, queue.name)
             if handler is not None:
                 group = self._group(handler)
-                group.lane_ids.append(lane_id)
-                served[lane] = group
+                group.queue_ids.append(queue_id)
+                served[queue] = group
                 group.handlers.add(handler.name)
-        self._lanes, self._served = lanes, served
+        self._queues, self._served = queues, served
         await self._refresh_orphans()
 
     async def _refresh_orphans(self) -> None:
-        """Find the lanes whose tasks are to be ignored; at most once per `poll_every`, as lists and servers change slowly."""
+        """Find the queues whose tasks are to be ignored; at most once per `poll_every`, as lists and servers change slowly."""
         now = self._clock.monotonic()
         if now - self._orphans_at >= self._options.poll_every:
             self._orphans_at = now
@@ -263,40 +263,40 @@ class Claimer:
                 if list_row.namespace == self._resources.namespace and list_row.no_handler == IGNORE
             }
             served = lists.intersection(self._options.task_lists)
-            self._orphans = {lane_id for lane_id in unserved if self._lanes[lane_id].task_list in served}
+            self._orphans = {queue_id for queue_id in unserved if self._queues[queue_id].task_list in served}
             if unserved and self._external_jobs is not None:
                 await self._external_jobs.give_up(unserved)
         if self._orphans or "orphans" in self._groups:
-            self._groups.setdefault("orphans", LaneGroup(None, "loop")).lane_ids = list(self._orphans)
+            self._groups.setdefault("orphans", QueueGroup(None, "loop")).queue_ids = list(self._orphans)
 
     async def _list_unserved(self) -> list[int]:
-        """Return the lanes of handlers that no live server serves."""
+        """Return the queues of handlers that no live server serves."""
         namespace = self._resources.namespace
         unserved = {
-            lane_id: lane
-            for lane_id, lane in self._lanes.items()
-            if lane.namespace == namespace and lane.kind == HANDLER and self._catalog.find(HANDLER, lane.name) is None
+            queue_id: queue
+            for queue_id, queue in self._queues.items()
+            if queue.namespace == namespace and queue.kind == HANDLER and self._catalog.find(HANDLER, queue.name) is None
         }
         if not unserved:
             return []
         now = await self._store.now()
         servers = await self._store.servers.list_all(namespace)
         live = [server for server in servers if shown_server_state(server, now) in ("starting", "running")]
-        return [lane_id for lane_id, lane in unserved.items() if not any(serves(server, lane) for server in live)]
+        return [queue_id for queue_id, queue in unserved.items() if not any(serves(server, queue) for server in live)]
 
-    def _group(self, handler: RegisteredHandler) -> LaneGroup:
+    def _group(self, handler: RegisteredHandler) -> QueueGroup:
         pools = {"thread": self._options.threads, "process": self._options.processes}
         limit = pools.get(handler.isolation)
         key: str = handler.isolation
         if handler.concurrency is not None:
             key, limit = f"handler {handler.name}", min(handler.concurrency, limit or handler.concurrency)
-        return self._groups.setdefault(key, LaneGroup(limit, handler.isolation))
+        return self._groups.setdefault(key, QueueGroup(limit, handler.isolation))
 
-    def room(self, group: LaneGroup) -> int:
+    def room(self, group: QueueGroup) -> int:
         """Return how many more tasks of the group can start now, beside those that a claim on its way may bring."""
         return min(self._free(group), max(CLAIM_LIMIT, self.slots.limit // 4), self.claim_size)
 
-    def _free(self, group: LaneGroup) -> int:
+    def _free(self, group: QueueGroup) -> int:
         """Return the room for tasks of the group, without those that a claim on its way may bring."""
         room = self.slots.limit - self.running - self._asked
         if group.limit is not None:
@@ -310,9 +310,9 @@ class Claimer:
         pool = self._options.threads if group.isolation == "thread" else self._options.processes
         return min(room - executor.abandoned(group.handlers), pool - in_use - abandoned)
 
-    async def _claim(self, lane_ids: list[int], limit: int) -> list[Task]:
+    async def _claim(self, queue_ids: list[int], limit: int) -> list[Task]:
         observe = self._telemetry.observe
-        call = claim_tasks(self._store, lane_ids, self._resources.owner_id, self._options.lease_for, limit)
+        call = claim_tasks(self._store, queue_ids, self._resources.owner_id, self._options.lease_for, limit)
         if observe is None:
             return await call
         tasks = await timed(observe, self._clock, "claim", call, len)
@@ -384,15 +384,15 @@ class Worker:
 
     # signals
 
-    def on_signal(self, lane_ids: tuple[int, ...]) -> None:
-        """Wake after a signal that tasks are ready in these lanes (empty: in any)."""
-        ready = tuple(lane_id for lane_id in lane_ids if lane_id > LATER)
-        if ready or not lane_ids:
+    def on_signal(self, queue_ids: tuple[int, ...]) -> None:
+        """Wake after a signal that tasks are ready in these queues (empty: in any)."""
+        ready = tuple(queue_id for queue_id in queue_ids if queue_id > LATER)
+        if ready or not queue_ids:
             self.wake(ready)
 
-    def wake(self, lane_ids: tuple[int, ...]) -> None:
-        """Claim soon, because tasks may be ready in these lanes (empty: in any lane)."""
-        if self._claimer.signal(lane_ids):
+    def wake(self, queue_ids: tuple[int, ...]) -> None:
+        """Claim soon, because tasks may be ready in these queues (empty: in any queue)."""
+        if self._claimer.signal(queue_ids):
             self._signal.set()
 
     def lose(self, claim: Claim, reason: str) -> None:
@@ -482,26 +482,26 @@ class Worker:
             self._idle.set()
 
     async def _wait(self) -> None:
-        """Wait for a signal, or for the token of a lane with a rate."""
+        """Wait for a signal, or for the token of a queue with a rate."""
         token_for = await self._claimer.next_token_for()
         with suppress(TimeoutError):
             async with asyncio.timeout(None if token_for is None else max(token_for / 1000, 0.005)):
                 await self._signal.wait()
 
-    def _start(self, tasks: Sequence[Task], group: LaneGroup, claimed_at: float) -> None:
+    def _start(self, tasks: Sequence[Task], group: QueueGroup, claimed_at: float) -> None:
         """Start an attempt at each of the tasks, which one claim took together."""
         self._idle.clear()
         handlers: dict[int, RegisteredHandler | None] = {}
         for task in tasks:
             if task.limit_key is not None and self.on_limited is not None:
                 self.on_limited(0)
-            if (lane_id := task.lane_id) not in handlers:
-                handlers[lane_id] = self._catalog.find(task.kind, task.name)
-            handler = handlers[lane_id]
+            if (queue_id := task.queue_id) not in handlers:
+                handlers[queue_id] = self._catalog.find(task.kind, task.name)
+            handler = handlers[queue_id]
             if (older := self._attempts.get(task.id)) is not None:
                 self._runner.lose(older, "this worker has claimed it again")
                 self._superseded.append(older)
-            orphan = handler is None and self._claimer.is_orphan(lane_id)
+            orphan = handler is None and self._claimer.is_orphan(queue_id)
             self._attempts[task.id] = self._runner.start(task, group, handler, orphan, claimed_at)
             self._claimer.occupy(group)
 

@@ -99,8 +99,8 @@ class Services(msgspec.Struct):
 
 
 @dataclass(slots=True, eq=False)
-class LaneGroup:
-    """Lanes that share a concurrency limit. Groups of the same isolation also share a pool of threads or processes."""
+class QueueGroup:
+    """Queues that share a concurrency limit. Groups of the same isolation also share a pool of threads or processes."""
 
     limit: int | None
     """None: only the worker's own limit."""
@@ -108,5 +108,5 @@ class LaneGroup:
     running: int = 0
     asked: int = 0
     """Tasks that a claim on its way may bring."""
-    lane_ids: list[int] = field(default_factory=list)
+    queue_ids: list[int] = field(default_factory=list)
     handlers: set[str] = field(default_factory=set)

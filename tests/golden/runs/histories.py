@@ -15,7 +15,7 @@ from tests.runs.driver import Hands
 from treadle.kernel.store.ports import Store
 from treadle.kernel.store.queries import TaskFilter
 from treadle.kernel.store.units import PutBlob, PutFlow, PutInbox, PutRun, PutSteps, RunTransition, Unit
-from treadle.model.names import Lane
+from treadle.model.names import QueueKey
 from treadle.model.runs import Flow, Run, Step
 from treadle.model.tasks import NewTask
 
@@ -56,7 +56,7 @@ async def dump(hands: Hands, run_id: str, about: str) -> History:
         "tasks": [
             {
                 "id": task.id,
-                "lane": [task.namespace, task.kind, task.task_list, task.name],
+                "queue": [task.namespace, task.kind, task.task_list, task.name],
                 "payload": task.payload,
                 "priority": task.priority,
                 "hold": task.hold,
@@ -87,7 +87,7 @@ async def load(store: Store, history: History) -> Run:
     tasks = tuple(
         NewTask(
             id=task["id"],
-            lane=Lane(*task["lane"]),
+            queue=QueueKey(*task["queue"]),
             payload=task["payload"],
             priority=task["priority"],
             hold=task["hold"],

@@ -38,7 +38,7 @@ def late_words_count(patch: pytest.MonkeyPatch) -> None:
 
 def claim_waiters_hear_nothing(patch: pytest.MonkeyPatch) -> None:
     """Claims that wait look once, and then never again."""
-    patch.setattr(ClaimWaiters, "on_ready", lambda self, lane_ids: None)
+    patch.setattr(ClaimWaiters, "on_ready", lambda self, queue_ids: None)
 
 
 def what_is_seen_is_stored_before_it_is_told(patch: pytest.MonkeyPatch) -> None:

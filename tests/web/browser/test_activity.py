@@ -79,8 +79,8 @@ async def _lose(screen: Screen) -> str:
     """A run whose first worker vanished."""
     store = screen.engine.kernel.store
     run = await screen.engine.start_function("cruncher")
-    lanes = [lane_id for lane_id, lane in (await store.tasks.list_lanes()).items() if lane.kind == "function"]
-    await store.tasks.claim(lanes, "a-lost-worker", 60_000, 1)
+    queues = [queue_id for queue_id, queue in (await store.tasks.list_queues()).items() if queue.kind == "function"]
+    await store.tasks.claim(queues, "a-lost-worker", 60_000, 1)
     await store.tasks.expire_leases_of(["a-lost-worker"])
     await store.tasks.wake(10)
     return run.id

@@ -6,12 +6,12 @@ select cast({schema}.treadle_enqueue_v1(cast({argument} as json)) as text);
 -- Return the request that a stored task came from.
 with wanted as (select cast({argument} as uuid) as id),
 found as (
-  select tasks.lane_id, tasks.unique_key, tasks.payload from {schema}.tasks join wanted using (id)
+  select tasks.queue_id, tasks.unique_key, tasks.payload from {schema}.tasks join wanted using (id)
   union all
-  select finished.lane_id, finished.unique_key, finished.payload from {schema}.finished join wanted using (id)
+  select finished.queue_id, finished.unique_key, finished.payload from {schema}.finished join wanted using (id)
 )
-select lanes.name, lanes.task_list, found.unique_key, found.payload
-from found join {schema}.lanes on lanes.id = found.lane_id;
+select queues.name, queues.task_list, found.unique_key, found.payload
+from found join {schema}.queues on queues.id = found.queue_id;
 
 -- name: is_revived
 -- Return whether an operator revived the task, possibly with an edited payload.

@@ -163,7 +163,7 @@ _TONES = {
 
 
 def rate(limit: Any) -> str:
-    """The rate of a limit or lane, as the command line shows it."""
+    """The rate of a limit or queue, as the command line shows it."""
     return Bucket(rate=limit.rate, burst=limit.burst or 1).rate_text
 
 

@@ -263,7 +263,7 @@ def _dead(body: AlertRuleBody, count: int) -> Causes:
 def _old(body: AlertRuleBody, status: Status) -> Iterator[tuple[str, FoundCause]]:
     oldest: dict[str, tuple[int, int]] = {}
     for depth in status.users_depths:
-        name = depth.lane.task_list
+        name = depth.queue.task_list
         if depth.oldest_due_at is not None and body.task_list in (None, name):
             due_at, ready = oldest.get(name, (depth.oldest_due_at, 0))
             oldest[name] = min(due_at, depth.oldest_due_at), ready + depth.ready

@@ -42,7 +42,7 @@ from treadle.model.alerts import (
 from treadle.model.clock import Duration, as_text, milliseconds
 from treadle.model.errors import InvalidAlert, InvalidInput, UnreadableValue
 from treadle.model.ids import parse_id
-from treadle.model.names import ALERT, ENGINE_LIST, NOTIFY, Lane, check_name, check_pattern
+from treadle.model.names import ALERT, ENGINE_LIST, NOTIFY, QueueKey, check_name, check_pattern
 from treadle.model.records import UNREADABLE, Record
 from treadle.model.retry import RetryPolicy
 from treadle.model.states import ALERT as ALERT_MACHINE
@@ -174,7 +174,7 @@ class Alerts(Triggers[AlertRuleBody, AlertRule]):
         payload = {"event": event, "rule_id": rule.id, "rule": rule.name, "at": as_text(now), "count": count, "alerts": entries}
         return NewTask(
             id=self._ids.new_id(),
-            lane=Lane(self._namespace, NOTIFY, ENGINE_LIST, NOTIFY),
+            queue=QueueKey(self._namespace, NOTIFY, ENGINE_LIST, NOTIFY),
             payload=self.seal(encode(payload | ({"text": text} if text else {}), "alert message")),
             trace_id=f"alert_rule:{rule.id}",
         )

@@ -53,7 +53,7 @@ from treadle.model.approvals import (
 )
 from treadle.model.errors import InvalidInput, NotFound, TreadleError, UnreadableValue, not_found
 from treadle.model.ids import Ref, parse_id
-from treadle.model.names import ENGINE_LIST, NOTIFY, Lane
+from treadle.model.names import ENGINE_LIST, NOTIFY, QueueKey
 from treadle.model.outcomes import Problem
 from treadle.model.records import UNREADABLE, Record
 from treadle.model.runs import Run
@@ -462,9 +462,9 @@ class Approvals(Service):
         """Return the task that sends the webhook of an event, if one is configured."""
         if not self._notifies and approval.request.notify is None:
             return ()
-        lane = Lane(record.namespace, NOTIFY, ENGINE_LIST, NOTIFY)
+        queue = QueueKey(record.namespace, NOTIFY, ENGINE_LIST, NOTIFY)
         payload = self._value_store.seal(encode({"event": event, "approval_id": record.id}))
-        return (NewTask(id=self._ids.new_id(), lane=lane, payload=payload, root_id=record.root_id, trace_id=record.trace_id),)
+        return (NewTask(id=self._ids.new_id(), queue=queue, payload=payload, root_id=record.root_id, trace_id=record.trace_id),)
 
     def _pack(self, approval: Approval, root_id: str) -> tuple[str, tuple[PutBlob, ...]]:
         return self._value_store.pack(plain(approval), root_id, "approval", BODY_LIMIT)

@@ -73,7 +73,7 @@ from treadle.model.external import (
     resolved,
 )
 from treadle.model.ids import Ref, parse_id
-from treadle.model.names import ENGINE_LIST, EXTERNAL_CANCEL, Lane
+from treadle.model.names import ENGINE_LIST, EXTERNAL_CANCEL, QueueKey
 from treadle.model.outcomes import AwaitingExternal, Problem
 from treadle.model.records import UNREADABLE
 from treadle.model.retry import RetryPolicy
@@ -401,12 +401,12 @@ class ExternalJobs(ExternalJobReads):
 
     # jobs without a specialist (D30)
 
-    async def give_up(self, lane_ids: Sequence[int]) -> int:
-        """Fail due jobs of lanes that no live server has served for the grace period; return their number."""
+    async def give_up(self, queue_ids: Sequence[int]) -> int:
+        """Fail due jobs of queues that no live server has served for the grace period; return their number."""
         now = await self._store.now()
         servers = await self._store.servers.list_all(self._namespace)
         count = 0
-        for task_id in await self._store.tasks.list_unpolled(lane_ids, PAGE_LIMIT):
+        for task_id in await self._store.tasks.list_unpolled(queue_ids, PAGE_LIMIT):
             task = await self._store.tasks.find(task_id)
             if task is None or task.state != TaskState.AWAITING_EXTERNAL or task.owner_id is not None or task.wake_at is not None:
                 continue
@@ -475,7 +475,7 @@ class ExternalJobs(ExternalJobReads):
         payload = self._value_store.seal(encode({"external_job_id": external_job_id, "token": token}))
         return NewTask(
             id=self._ids.new_id(),
-            lane=Lane(namespace, EXTERNAL_CANCEL, ENGINE_LIST, name),
+            queue=QueueKey(namespace, EXTERNAL_CANCEL, ENGINE_LIST, name),
             payload=payload,
             policy=write(CANCEL_RETRY),
             scope=scope,

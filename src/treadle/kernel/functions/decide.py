@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
-from treadle.kernel.functions.steps import START, VALUE_LIMIT, VOID, Recorded, find_readable, lane_name, make_step
+from treadle.kernel.functions.steps import START, VALUE_LIMIT, VOID, Recorded, find_readable, make_step, queue_name
 from treadle.kernel.queue.engine_tasks import cancel_task
 from treadle.kernel.store.ports import Store
 from treadle.kernel.store.records import PutMessage
@@ -20,7 +20,7 @@ from treadle.kernel.store.value_store import ValueStore, small_text
 from treadle.model.clock import as_text
 from treadle.model.errors import InvalidInput, UnreadableValue
 from treadle.model.ids import derived_id
-from treadle.model.names import FLOW_PREFIX, FUNCTION, Lane, check_name
+from treadle.model.names import FLOW_PREFIX, FUNCTION, QueueKey, check_name
 from treadle.model.records import Message
 from treadle.model.runs import Run, Step
 from treadle.model.states import Hold, RunState, TaskState
@@ -62,7 +62,7 @@ def new_run(
         raise InvalidInput(f"A payload is a dict (a JSON object), not {type(payload).__name__}.")
     root_id = root_id or run_id
     text, blobs = value_store.pack(dict(payload or {}), root_id, "payload", payload_limit)
-    flow_id = f"{FLOW_PREFIX}{lane_name(name, version)}"
+    flow_id = f"{FLOW_PREFIX}{queue_name(name, version)}"
     run = Run(
         id=run_id,
         namespace=namespace,
@@ -92,11 +92,11 @@ def own_task(run: Run, version: int, task_id: str, scope: str | None = None) -> 
     """The task that executes the run; `scope` marks a run that already has steps."""
     return NewTask(
         id=task_id,
-        lane=Lane(run.namespace, FUNCTION, run.task_list, lane_name(run.workflow, version)),
+        queue=QueueKey(run.namespace, FUNCTION, run.task_list, queue_name(run.workflow, version)),
         payload=run.inputs,
         priority=run.priority,
         run_id=run.id,
-        flow_id=f"{FLOW_PREFIX}{lane_name(run.workflow, version)}",
+        flow_id=f"{FLOW_PREFIX}{queue_name(run.workflow, version)}",
         scope=scope,
         root_id=run.root_id,
         trace_id=run.trace_id,

@@ -36,7 +36,7 @@ from treadle.kernel.functions.steps import (
     is_after,
     is_finished,
     make_step,
-    parse_lane_name,
+    parse_queue_name,
     published_id,
     step_id,
 )
@@ -273,7 +273,7 @@ class FunctionRuns(Service):
         copied = [step for step in copied if step.kind != START or step.id in awaited]
         run_inputs = {**await self._value_store.unpack(run.inputs), **(payload or {})}
         task = await self.functions.own_task(run.id)
-        version = parse_lane_name(task.name if task is not None else run.flow_id.partition(":")[2])[1]
+        version = parse_queue_name(task.name if task is not None else run.flow_id.partition(":")[2])[1]
         ends_at, now = await find_deadline(self._store, run.workflow, None, None, self.functions.deadlines)
         new, own, rows = new_run(
             run_id=self._ids.new_id(),
@@ -328,7 +328,7 @@ class FunctionRuns(Service):
                 raise Refused(f"The run {run.id} has no live task that could continue it.")
             if (request := read_request(task)) is not None:
                 raise Refused(f"The run {run.id} {request.text}; another version cannot continue it.")
-            _, old = parse_lane_name(task.name)
+            _, old = parse_queue_name(task.name)
             if old == version:
                 return run
             error = encode({"code": "adopted", "message": f"Version {version} continues it instead of {old}, by {actor}."})

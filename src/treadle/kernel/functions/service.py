@@ -37,10 +37,10 @@ from treadle.kernel.functions.steps import (
     check_version,
     child_run_id,
     find_readable,
-    lane_name,
-    parse_lane_name,
+    parse_queue_name,
     place_key,
     published_id,
+    queue_name,
     read_step,
     step_id,
 )
@@ -208,14 +208,14 @@ class Functions(Service):
     async def list_known(self) -> dict[tuple[str, int], list[str]]:
         """All functions and versions that live servers offer or runs were started with, each with the task lists of its runs."""
         task_lists: dict[str, set[str]] = {}
-        for lane in (await self._store.tasks.list_lanes()).values():
-            if lane.namespace == self._namespace and lane.kind == FUNCTION:
-                task_lists.setdefault(lane.name, set()).add(lane.task_list)
+        for queue in (await self._store.tasks.list_queues()).values():
+            if queue.namespace == self._namespace and queue.kind == FUNCTION:
+                task_lists.setdefault(queue.name, set()).add(queue.task_list)
         for server in await self._store.servers.list_all(self._namespace):
             for name in server.handlers:
                 if name.rpartition("@")[2].isdecimal():  # otherwise a specialist with its scope
                     task_lists.setdefault(name, set())
-        return dict(sorted((parse_lane_name(name), sorted(lists)) for name, lists in task_lists.items()))
+        return dict(sorted((parse_queue_name(name), sorted(lists)) for name, lists in task_lists.items()))
 
     async def list_shown(self) -> list[Function]:
         """All known versions, by name, with their servers and runs."""
@@ -227,12 +227,12 @@ class Functions(Service):
         ]
         runs: dict[str, int] = {}
         for depth in await self._store.tasks.list_depths():
-            if depth.lane.namespace == self._namespace and depth.lane.kind == FUNCTION:
+            if depth.queue.namespace == self._namespace and depth.queue.kind == FUNCTION:
                 count = depth.ready + depth.running + depth.waiting + depth.held
-                runs[depth.lane.name] = runs.get(depth.lane.name, 0) + count
+                runs[depth.queue.name] = runs.get(depth.queue.name, 0) + count
         functions = []
         for (name, version), task_lists in (await self.list_known()).items():
-            full = lane_name(name, version)
+            full = queue_name(name, version)
             having = sum(full in server.handlers for server in servers)
             functions.append(Function(name, version, having, runs.get(full, 0), task_lists))
         return functions
@@ -365,7 +365,7 @@ class Functions(Service):
     async def version_of(self, run: Run) -> int:
         """The version that executes the run now, possibly by adoption."""
         task = await self.own_task(run.id)
-        return parse_lane_name(task.name if task is not None else run.flow_id.partition(":")[2])[1]
+        return parse_queue_name(task.name if task is not None else run.flow_id.partition(":")[2])[1]
 
     async def own_task(self, run_id: Ref) -> Task | None:
         """The task that executes the run: the live one, or else the last to end."""

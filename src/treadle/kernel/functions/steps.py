@@ -1,4 +1,4 @@
-"""Steps of functions as rows: lane names, places, ids and bodies.
+"""Steps of functions as rows: queue names, places, ids and bodies.
 
 A step has a *place*: positions and branches from the root of the function, such as `4`, or `4.2.0` for the first step of the
 third branch of the gather at position 4. Its id is derived from the run and the place, so repeating it yields the same step. A
@@ -53,13 +53,13 @@ UPDATE_PREFIX = "update "
 VALUE_LIMIT = 64 * 1024 * 1024
 
 
-def lane_name(name: str, version: int) -> str:
-    """The lane name of a function's tasks."""
+def queue_name(name: str, version: int) -> str:
+    """The queue name of a function's tasks."""
     return f"{name}@{version}"
 
 
-def parse_lane_name(text: str) -> tuple[str, int]:
-    """Name and version of a lane name, or of a flow id without its prefix."""
+def parse_queue_name(text: str) -> tuple[str, int]:
+    """Name and version of a queue name, or of a flow id without its prefix."""
     name, _, version = text.rpartition("@")
     if not name or not version.isdecimal():
         raise not_found("function", text)

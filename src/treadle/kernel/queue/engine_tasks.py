@@ -15,7 +15,7 @@ from treadle.kernel.store.ports import Store
 from treadle.model.clock import Duration, as_text, instant, milliseconds, parse_duration
 from treadle.model.errors import IllegalTransition, InvalidPolicy, RunNotFound, TaskNotFound
 from treadle.model.ids import derived_id
-from treadle.model.names import ADVANCE, ALERT, CANCEL, ENGINE_LIST, PRUNE, RUN_DEADLINE, SCHEDULE, WATCHER, Lane, handles
+from treadle.model.names import ADVANCE, ALERT, CANCEL, ENGINE_LIST, PRUNE, RUN_DEADLINE, SCHEDULE, WATCHER, QueueKey, handles
 from treadle.model.runs import Run, deadline_task_id
 from treadle.model.states import Hold
 from treadle.model.tasks import NewTask, Task
@@ -61,7 +61,7 @@ def deadline_tasks(run: Run, now: int) -> tuple[NewTask, ...]:
     return (
         NewTask(
             id=deadline_task_id(run.id),
-            lane=Lane(run.namespace, RUN_DEADLINE, ENGINE_LIST, RUN_DEADLINE),
+            queue=QueueKey(run.namespace, RUN_DEADLINE, ENGINE_LIST, RUN_DEADLINE),
             payload=encode({"run_id": run.id}),
             delay=max(run.deadline_at - now, 1),
             trace_id=run.trace_id,
@@ -102,8 +102,8 @@ def cancel_task(
     """
     payload = {"tasks": list(tasks), "runs": list(runs), "reason": reason, "force": force, "actor": actor, "code": code}
     payload |= {"timer": True} if timer else {}
-    lane = Lane(namespace, CANCEL, ENGINE_LIST, CANCEL)
-    return NewTask(id=derived_id(source_id, "cancel"), lane=lane, payload=encode(payload), delay=delay)
+    queue = QueueKey(namespace, CANCEL, ENGINE_LIST, CANCEL)
+    return NewTask(id=derived_id(source_id, "cancel"), queue=queue, payload=encode(payload), delay=delay)
 
 
 async def cancel_work(store: Store, cancel: Cancel, cancel_run: Callable[[], Cancel], payload: dict[str, Any]) -> None:

@@ -19,7 +19,7 @@ from treadle.model.clock import Duration, instant, milliseconds
 from treadle.model.errors import IdempotencyKeyReused, IllegalTransition, InvalidInput, Refused
 from treadle.model.ids import Ref, parse_id
 from treadle.model.lists import check_count
-from treadle.model.names import DEFAULT_LIST, HANDLER, Lane, check_key, check_name
+from treadle.model.names import DEFAULT_LIST, HANDLER, QueueKey, check_key, check_name
 from treadle.model.retry import RetryPolicy, as_policy
 from treadle.model.states import TASK, TaskState
 from treadle.model.stored import write
@@ -91,7 +91,7 @@ class Queue(Service):
         """`follow` returns the tasks and rows that are stored with the end of a task."""
         super().__init__(core)
         self._follow = follow
-        self._lanes_checked: set[Lane] = set()
+        self._queues_checked: set[QueueKey] = set()
 
     def check(self, specs: Iterable[TaskSpec]) -> None:
         """Raise the error of the first invalid task, if any; works without an open store."""
@@ -262,7 +262,7 @@ class Queue(Service):
         payload, blobs = self.pack(spec.payload, root_id or task_id)
         task = NewTask(
             id=task_id,
-            lane=self._lane(spec.kind, spec.task_list, spec.name),
+            queue=self._queue(spec.kind, spec.task_list, spec.name),
             payload=payload,
             priority=spec.priority,
             delay=delay,
@@ -284,15 +284,15 @@ class Queue(Service):
         tags = tag_rows("task", task_id, check_tags(spec.tags)) if spec.tags else ()
         return task, (*blobs, *tags) if tags else blobs
 
-    def _lane(self, kind: str, task_list: str, name: str) -> Lane:
-        lane = Lane(self._namespace, kind, task_list, name)
-        if lane not in self._lanes_checked:
+    def _queue(self, kind: str, task_list: str, name: str) -> QueueKey:
+        queue = QueueKey(self._namespace, kind, task_list, name)
+        if queue not in self._queues_checked:
             check_name(name)
             check_name(task_list, "task list")
             check_name(kind, "kind")
-            if len(self._lanes_checked) < 10_000:
-                self._lanes_checked.add(lane)
-        return lane
+            if len(self._queues_checked) < 10_000:
+                self._queues_checked.add(queue)
+        return queue
 
     def pack(self, payload: Json, root_id: str) -> tuple[str, tuple[PutBlob, ...]]:
         """Encode a payload for storage, with its large values for the tree; raises if it is invalid."""

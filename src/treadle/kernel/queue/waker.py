@@ -114,8 +114,8 @@ class Waker:
         failpoint("wake.after")
         if woken.expired:
             self._emit(LeasesExpired(woken.expired))
-        if woken.lane_ids:
-            self._notify(woken.lane_ids)
+        if woken.queue_ids:
+            self._notify(woken.queue_ids)
         if woken.ready:
             self._on_ready()
 
@@ -146,11 +146,11 @@ class Waker:
         """Poll when a task is due after `delay` milliseconds, if that is sooner than planned."""
         self._poll_at(self._clock.monotonic() + max(delay / 1000, MIN_PAUSE))
 
-    def on_signal(self, lane_ids: tuple[int, ...]) -> None:
+    def on_signal(self, queue_ids: tuple[int, ...]) -> None:
         """Poll sooner after a signal that tasks may be due, or that servers have changed."""
-        if lane_ids and all(lane_id in (STREAM, CHANGED) for lane_id in lane_ids):
+        if queue_ids and all(queue_id in (STREAM, CHANGED) for queue_id in queue_ids):
             return
-        if SERVERS in lane_ids:
+        if SERVERS in queue_ids:
             self.on_servers()
             self.expect(0)
         self.notify()

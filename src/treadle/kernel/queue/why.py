@@ -14,8 +14,8 @@ from msgspec.structs import replace
 from treadle.kernel.queue.kinds import EXTENSION_KINDS
 from treadle.model.clock import as_text
 from treadle.model.errors import UnreadableValue
-from treadle.model.lists import IGNORE, WAIT, LaneRule, Limit
-from treadle.model.names import DEFAULT_LIST, ENGINE_LIST, FUNCTION, HANDLER, PLAN, Lane, handles
+from treadle.model.lists import IGNORE, WAIT, Limit, QueueRule
+from treadle.model.names import DEFAULT_LIST, ENGINE_LIST, FUNCTION, HANDLER, PLAN, QueueKey, handles
 from treadle.model.states import Hold, TaskState
 from treadle.model.stored import Stored, read
 from treadle.model.tasks import LIVE_SERVER_STATES, LOST_AFTER, Server, Task, evidence_text
@@ -68,9 +68,9 @@ class Reason(msgspec.Struct, frozen=True):
 
 
 class WaitContext(msgspec.Struct, frozen=True):
-    """The reason beyond the task itself: its pause, the settings and limits of its lane, and the record that it awaits."""
+    """The reason beyond the task itself: its pause, the settings and limits of its queue, and the record that it awaits."""
 
-    rule: LaneRule | None = None
+    rule: QueueRule | None = None
     no_handler: str = WAIT
     limit: Limit | None = None
     holders: Sequence[str] = ()
@@ -94,13 +94,13 @@ def shown_servers(servers: Sequence[Server], now: int) -> list[Server]:
     return [replace(server, state=shown_server_state(server, now)) for server in servers]
 
 
-def is_own(task: Task | Lane) -> bool:
+def is_own(task: Task | QueueKey) -> bool:
     """Whether it is one of the engine's own tasks, such as pruning, schedules and watchers."""
     return task.kind != HANDLER and task.task_list == ENGINE_LIST
 
 
-def serves(server: Server, task: Task | Lane) -> bool:
-    """Whether the server's handlers and task lists cover the task or lane; every worker has the engine's own kinds."""
+def serves(server: Server, task: Task | QueueKey) -> bool:
+    """Whether the server's handlers and task lists cover the task or queue; every worker has the engine's own kinds."""
     if server.service_name == OPEN_SERVICE:
         return False
     if task.kind == FUNCTION:

@@ -15,9 +15,9 @@ from collections.abc import Iterable, Sequence
 import msgspec
 
 from treadle.api.lists import DesiredWorkers
-from treadle.kernel.store.queries import LaneDepth
+from treadle.kernel.store.queries import QueueDepth
 from treadle.model.errors import InvalidInput
-from treadle.model.lists import MAX_WORKERS, LaneRule, check_count
+from treadle.model.lists import MAX_WORKERS, QueueRule, check_count
 from treadle.model.states import TaskState
 from treadle.model.tasks import Task
 from treadle.model.values import shown
@@ -29,7 +29,7 @@ LEAST_LEFT = 0.25
 
 
 class Load(msgspec.Struct, frozen=True):
-    """The current load of one lane. Durations are milliseconds; `service_for` is None if no task has ended recently."""
+    """The current load of one queue. Durations are milliseconds; `service_for` is None if no task has ended recently."""
 
     ready: int
     running: int
@@ -40,7 +40,7 @@ class Load(msgspec.Struct, frozen=True):
 
 
 def slots_for(load: Load, target_for: int) -> int:
-    """Slots that the lane needs now; without known service times, one more than is running, then the next reading decides."""
+    """Slots that the queue needs now; without known service times, one more than is running, then the next reading decides."""
     if load.ready <= 0:
         return load.running
     if load.service_for is None:
@@ -55,7 +55,7 @@ def slots_for(load: Load, target_for: int) -> int:
 def desired_workers(
     loads: Iterable[Load], *, target_for: int, concurrency: int, minimum: int = 0, maximum: int = MAX_WORKERS
 ) -> int:
-    """Workers of `concurrency` slots that these lanes need together, within the bounds.
+    """Workers of `concurrency` slots that these queues need together, within the bounds.
 
     Monotonic: never falls with more, older or longer tasks, and never rises with the target.
     """
@@ -88,9 +88,9 @@ def service_for(tasks: Sequence[Task]) -> float | None:
     return sum(took) / len(took) if took else None
 
 
-def load_of(depth: LaneDepth, rule: LaneRule, ends: Sequence[Task], now: int) -> Load:
-    """The load of a lane, from its depth and its last finished tasks; a paused lane has no ready tasks."""
-    service = service_for([task for task in ends if task.lane_id == depth.lane_id])
+def load_of(depth: QueueDepth, rule: QueueRule, ends: Sequence[Task], now: int) -> Load:
+    """The load of a queue, from its depth and its last finished tasks; a paused queue has no ready tasks."""
+    service = service_for([task for task in ends if task.queue_id == depth.queue_id])
     if rule.paused or depth.oldest_due_at is None:
         return Load(0, depth.running, 0, service, rule.rate)
     return Load(depth.ready, depth.running, max(now - depth.oldest_due_at, 0), service, rule.rate)

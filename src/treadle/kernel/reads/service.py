@@ -12,11 +12,11 @@ from treadle.kernel.queue.engine_tasks import find_pause
 from treadle.kernel.queue.why import Reason, WaitContext, serves, shown_server_state, shown_servers, why
 from treadle.kernel.reads.demand import check_bounds, load_of, scaling
 from treadle.kernel.store.lookups import CANDIDATES, LAST, check_limit, find_id, is_short
-from treadle.kernel.store.queries import LaneDepth, TaskFilter
+from treadle.kernel.store.queries import QueueDepth, TaskFilter
 from treadle.model.clock import Duration, milliseconds
 from treadle.model.errors import AmbiguousId, InvalidInput, not_found
 from treadle.model.ids import Ref, parse_id
-from treadle.model.lists import MAX_WORKERS, TARGET_LATENCY, WAIT, LaneRule
+from treadle.model.lists import MAX_WORKERS, TARGET_LATENCY, WAIT, QueueRule
 from treadle.model.names import DEFAULT_LIST, HANDLER, check_name
 from treadle.model.states import FINAL_TASK_STATES, LIVE_TASK_STATES, Hold, TaskState
 from treadle.model.tasks import LogLine, Server, Task, Transition
@@ -30,8 +30,8 @@ _SHOWN = frozenset([*LIVE_TASK_STATES, *FINAL_TASK_STATES, TaskState.RUNNING, Ta
 class _DemandInputs(msgspec.Struct, frozen=True):
     """The inputs of the autoscaling signal."""
 
-    rules: list[LaneRule]
-    depths: list[LaneDepth]
+    rules: list[QueueRule]
+    depths: list[QueueDepth]
     ends: list[Task]
     servers: list[Server]
     now: int
@@ -40,21 +40,21 @@ class _DemandInputs(msgspec.Struct, frozen=True):
         self,
         task_list: str,
         name: str | None,
-        rules: list[LaneRule],
+        rules: list[QueueRule],
         target_for: int,
         concurrency: int | None = None,
         minimum: int = 0,
         maximum: int = MAX_WORKERS,
     ) -> DesiredWorkers:
-        """The signal for these lanes of the list."""
-        lanes = {rule.lane_id: rule for rule in rules}
-        loads = [load_of(depth, lanes[depth.lane_id], self.ends, self.now) for depth in self.depths if depth.lane_id in lanes]
+        """The signal for these queues of the list."""
+        queues = {rule.queue_id: rule for rule in rules}
+        loads = [load_of(depth, queues[depth.queue_id], self.ends, self.now) for depth in self.depths if depth.queue_id in queues]
         live = [
             server
             for server in self.servers
             if shown_server_state(server, self.now) == "running"
             and task_list in server.task_lists
-            and (not rules or any(serves(server, rule.lane) for rule in rules))
+            and (not rules or any(serves(server, rule.queue) for rule in rules))
         ]
         slots = concurrency or max(round(sum(server.concurrency for server in live) / len(live)) if live else 1, 1)
         return scaling(
@@ -148,7 +148,7 @@ class Reads(Service):
         return why(task, servers, await self._store.now(), context=await self._wait_context(task))
 
     async def _wait_context(self, task: Task) -> WaitContext:
-        """The settings of the task's lane, list and limit key, if they can be its reason to wait."""
+        """The settings of the task's queue, list and limit key, if they can be its reason to wait."""
         if task.hold & Hold.TASK_PAUSED and not task.finished:
             return WaitContext(pause=await find_pause(self._store, task))
         awaiting = task.state in (TaskState.AWAITING_APPROVAL, TaskState.AWAITING_EXTERNAL) and task.owner_id is None
@@ -156,7 +156,7 @@ class Reads(Service):
             return WaitContext(waits_for=reason)
         if task.finished or task.owner_id is not None or task.wake_at is not None:
             return WaitContext()
-        rule = next((rule for rule in await self._store.operators.list_lane_rules() if rule.lane_id == task.lane_id), None)
+        rule = next((rule for rule in await self._store.operators.list_queue_rules() if rule.queue_id == task.queue_id), None)
         policies = {
             (settings.namespace, settings.task_list): settings.no_handler for settings in await self._store.operators.list_lists()
         }
@@ -170,9 +170,9 @@ class Reads(Service):
             rule, policy, limit, await self._store.operators.list_admitted(task.namespace, task.limit_key, _HOLDERS_SHOWN)
         )
 
-    async def list_depths(self) -> list[LaneDepth]:
-        """Depth of every lane of the namespace."""
-        return [depth for depth in await self._store.tasks.list_depths() if depth.lane.namespace == self._namespace]
+    async def list_depths(self) -> list[QueueDepth]:
+        """Depth of every queue of the namespace."""
+        return [depth for depth in await self._store.tasks.list_depths() if depth.queue.namespace == self._namespace]
 
     async def desired_workers(
         self,
@@ -193,15 +193,15 @@ class Reads(Service):
         target_for = milliseconds(target_latency, "target_latency", positive=True)
         check_bounds(target_for, concurrency, minimum, maximum)
         inputs = await self._demand_inputs()
-        rules = [rule for rule in inputs.rules if rule.lane.task_list == task_list and name in (None, rule.lane.name)]
+        rules = [rule for rule in inputs.rules if rule.queue.task_list == task_list and name in (None, rule.queue.name)]
         return inputs.scaling(task_list, name, rules, target_for, concurrency, minimum, maximum)
 
     async def desired_by_list(self) -> dict[str, DesiredWorkers]:
         """Like `desired_workers`, for every list that ever had a handler's task, from one set of reads."""
         inputs = await self._demand_inputs()
-        rules: dict[str, list[LaneRule]] = {}
+        rules: dict[str, list[QueueRule]] = {}
         for rule in inputs.rules:
-            rules.setdefault(rule.lane.task_list, []).append(rule)
+            rules.setdefault(rule.queue.task_list, []).append(rule)
         target_for = milliseconds(TARGET_LATENCY)
         return {
             task_list: inputs.scaling(task_list, None, list_rules, target_for) for task_list, list_rules in sorted(rules.items())
@@ -210,8 +210,8 @@ class Reads(Service):
     async def _demand_inputs(self) -> _DemandInputs:
         rules = [
             rule
-            for rule in await self._store.operators.list_lane_rules()
-            if rule.lane.namespace == self._namespace and rule.lane.kind == HANDLER
+            for rule in await self._store.operators.list_queue_rules()
+            if rule.queue.namespace == self._namespace and rule.queue.kind == HANDLER
         ]
         depths = await self._store.tasks.list_depths()
         ends = await self._list_last_ends()

@@ -87,9 +87,9 @@ class ThroughputReads(Service):
     async def _read_rates(self) -> HandlerRates:
         running: Counter[tuple[str, str]] = Counter()
         for depth in await self._store.tasks.list_depths():
-            if depth.lane.namespace == self._namespace and is_work(depth.lane.kind):
-                parked = depth.waiting if depth.lane.kind == FUNCTION else 0
-                running[depth.lane.kind, depth.lane.name] += depth.running + parked
+            if depth.queue.namespace == self._namespace and is_work(depth.queue.kind):
+                parked = depth.waiting if depth.queue.kind == FUNCTION else 0
+                running[depth.queue.kind, depth.queue.name] += depth.running + parked
         now = await self._store.now()
         return rates_of(await self._store.log.list_ends(ENDS_LIMIT), running, now, self._namespace)
 

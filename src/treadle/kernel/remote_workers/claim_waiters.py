@@ -1,7 +1,7 @@
-"""Claim waiters: long-polling claims share their claim queries per lane, first come first served.
+"""Claim waiters: long-polling claims share their claim queries per queue, first come first served.
 
-Hundreds may wait. A signal that a lane has ready tasks lets only the first waiter of that lane claim; the remaining tasks go to
-the next one, and a claim that returns nothing counts for all waiters of those lanes. So the number of claims sent is the number
+Hundreds may wait. A signal that a queue has ready tasks lets only the first waiter of that queue claim; the remaining tasks go to
+the next one, and a claim that returns nothing counts for all waiters of those queues. So the number of claims sent is the number
 of available tasks plus one, or fewer: waiters that are next to each other in the line and make the same claim share one query,
 whose tasks they receive in order of arrival. Signals are hints: every waiter claims once on arrival, and one claims for all every
 few seconds regardless of signals.
@@ -26,20 +26,20 @@ from treadle.kernel.store.ports import LATER
 from treadle.kernel.store.process import wait_or_sleep
 from treadle.kernel.telemetry.events import LoopError, StoreTrouble
 from treadle.model.errors import StoreError, StoreUnavailable, TreadleError
-from treadle.model.names import Lane
+from treadle.model.names import QueueKey
 from treadle.model.tasks import ClaimedTask
 
 SHARED_LIMIT = 250
 """Maximum number of tasks per query that several waiters share."""
 
 POLL_EVERY = 5.0
-"""Seconds after which all lanes are polled regardless of signals."""
+"""Seconds after which all queues are polled regardless of signals."""
 
 CLOSE_WITHIN = 5.0
 """Seconds that pending claims get to finish on close."""
 
 ClaimSome = Callable[[str, Sequence[int], int, int], Awaitable[tuple[frozenset[int], list[ClaimedTask]]]]
-"""Claims for a worker from some lanes, under a lease of some milliseconds, up to a number of tasks; returns the lanes from which
+"""Claims for a worker from some queues, under a lease of some milliseconds, up to a number of tasks; returns the queues from which
 it took tasks, and the tasks to hand out."""
 
 
@@ -54,16 +54,16 @@ class Waiter:
     lease_for: int
     until: float
     """End of the wait on the monotonic clock."""
-    lane_ids: frozenset[int]
+    queue_ids: frozenset[int]
     answer: asyncio.Future[list[ClaimedTask]] = field(default_factory=lambda: asyncio.get_running_loop().create_future())
     polled: bool = False
-    """Whether a claim query has covered its lanes since it arrived."""
+    """Whether a claim query has covered its queues since it arrived."""
     listed: bool = False
-    """Whether the lanes were listed since it arrived."""
+    """Whether the queues were listed since it arrived."""
 
     def same_claim(self) -> tuple[Hashable, ...]:
         """Return equal values for waiters that can share a query."""
-        return (self.worker_id, self.lease_for, self.wants, self.lane_ids)
+        return (self.worker_id, self.lease_for, self.wants, self.queue_ids)
 
 
 class ClaimWaiters(Service):
@@ -89,17 +89,17 @@ class ClaimWaiters(Service):
         self._errands: set[asyncio.Task[None]] = set()
         self._unsubscribe: Callable[[], None] | None = None
         self._signal = asyncio.Event()
-        self._lanes: dict[int, Lane] = {}
-        self._lanes_for = lru_cache(1000)(self._select_lanes)
+        self._queues: dict[int, QueueKey] = {}
+        self._queues_for = lru_cache(1000)(self._select_queues)
         self._is_stale = True
-        """Whether there may be lanes that are not in `_lanes`."""
+        """Whether there may be queues that are not in `_queues`."""
         self._hot: set[int] = set()
-        """Lanes with a signal since they were last seen empty."""
+        """Queues with a signal since they were last seen empty."""
         self._skipped: dict[int, float] = {}
-        """Lanes that are not polled, and the end of that on the monotonic clock."""
+        """Queues that are not polled, and the end of that on the monotonic clock."""
         self._ticked_at = self._all_at = float("-inf")
         self._token_at: float | None = None
-        """When a rate-limited lane next has a token for a waiter; None: not known."""
+        """When a rate-limited queue next has a token for a waiter; None: not known."""
 
     def __len__(self) -> int:
         return len(self._line)
@@ -107,12 +107,12 @@ class ClaimWaiters(Service):
     # waiters
 
     async def wait(self, worker_id: str, wants: Wants, *, limit: int, lease_for: int, seconds: float) -> list[ClaimedTask]:
-        """Return up to `limit` tasks that a claim from the wanted lanes brings within `seconds`, or nothing.
+        """Return up to `limit` tasks that a claim from the wanted queues brings within `seconds`, or nothing.
 
         A store error is raised to all waiters. A canceled caller releases the tasks it would have received.
         """
         until = self._clock.monotonic() + seconds
-        waiter = Waiter(worker_id, wants, limit, lease_for, until, self._lanes_for(wants))
+        waiter = Waiter(worker_id, wants, limit, lease_for, until, self._queues_for(wants))
         self._line[waiter] = None
         self._signal.set()
         if self._runner is None:
@@ -133,20 +133,20 @@ class ClaimWaiters(Service):
         for waiter in [waiter for waiter in self._line if waiter.worker_id == worker_id]:
             self._answer(waiter, [], error)
 
-    def on_ready(self, lane_ids: tuple[int, ...]) -> None:
-        """Signal that tasks may be ready in these lanes (empty: in any)."""
-        ready = {lane_id for lane_id in lane_ids if lane_id > LATER}
-        if lane_ids and not ready:
+    def on_ready(self, queue_ids: tuple[int, ...]) -> None:
+        """Signal that tasks may be ready in these queues (empty: in any)."""
+        ready = {queue_id for queue_id in queue_ids if queue_id > LATER}
+        if queue_ids and not ready:
             return
-        if not lane_ids or not ready <= self._lanes.keys():
+        if not queue_ids or not ready <= self._queues.keys():
             self._is_stale = True
-        self._hot.update(ready or self._lanes)
-        if self._is_stale or any(not waiter.lane_ids.isdisjoint(ready) for waiter in self._line):
+        self._hot.update(ready or self._queues)
+        if self._is_stale or any(not waiter.queue_ids.isdisjoint(ready) for waiter in self._line):
             self._signal.set()
 
-    def skip_lane(self, lane_id: int, seconds: float) -> None:
-        """Do not poll this lane for `seconds`: its ready tasks are for others."""
-        self._skipped.setdefault(lane_id, self._clock.monotonic() + seconds)
+    def skip_queue(self, queue_id: int, seconds: float) -> None:
+        """Do not poll this queue for `seconds`: its ready tasks are for others."""
+        self._skipped.setdefault(queue_id, self._clock.monotonic() + seconds)
 
     async def close(self) -> None:
         """Answer all waiters with nothing and finish pending claims; idempotent."""
@@ -187,11 +187,11 @@ class ClaimWaiters(Service):
             self._unsubscribe = await self._store.subscribe(self.on_ready)
             self._committer.on_ready.append(self.on_ready)
         if self._is_stale:
-            await self._refresh_lanes()
+            await self._refresh_queues()
         now = self._clock.monotonic()
-        for lane_id in [lane_id for lane_id, until in self._skipped.items() if until <= now]:
-            del self._skipped[lane_id]
-            self._hot.add(lane_id)
+        for queue_id in [queue_id for queue_id, until in self._skipped.items() if until <= now]:
+            del self._skipped[queue_id]
+            self._hot.add(queue_id)
         if now - self._ticked_at >= WAKE_EVERY:
             await self._tick(now)
         chosen = list(islice(self._next_claims(), self._concurrency))
@@ -202,16 +202,16 @@ class ClaimWaiters(Service):
             if waiter.until <= now and waiter.listed and (waiter.polled or not self._open_to(waiter)):
                 self._answer(waiter, [])
         if any(not waiter.listed and not self._may_get(waiter) for waiter in self._line):
-            await self._refresh_lanes()  # the waiter may want a lane created after the last listing
+            await self._refresh_queues()  # the waiter may want a queue created after the last listing
         elif self._line and not chosen:
             await self._rest()
 
     def _may_get(self, waiter: Waiter) -> bool:
-        lane_ids = self._open_to(waiter)
-        return bool(lane_ids) and not waiter.answer.done() and (not waiter.polled or not self._hot.isdisjoint(lane_ids))
+        queue_ids = self._open_to(waiter)
+        return bool(queue_ids) and not waiter.answer.done() and (not waiter.polled or not self._hot.isdisjoint(queue_ids))
 
     def _open_to(self, waiter: Waiter) -> frozenset[int]:
-        return waiter.lane_ids - self._skipped.keys() if self._skipped else waiter.lane_ids
+        return waiter.queue_ids - self._skipped.keys() if self._skipped else waiter.queue_ids
 
     def _next_claims(self) -> Iterator[list[Waiter]]:
         """The waiters that may get something, in order of arrival; those of one list share a query."""
@@ -227,22 +227,22 @@ class ClaimWaiters(Service):
     async def _serve(self, waiters: list[Waiter]) -> None:
         """Claim once for these waiters; an empty result counts for all that have arrived before."""
         first, present = waiters[0], list(self._line)
-        lane_ids = self._open_to(first)
-        hot = self._hot & lane_ids
+        queue_ids = self._open_to(first)
+        hot = self._hot & queue_ids
         self._hot -= hot  # signals during the claim add them again
         limit = sum(waiter.limit for waiter in waiters)
         try:
-            lanes, tasks = await self._claim(first.worker_id, list(lane_ids), first.lease_for, limit)
+            queues, tasks = await self._claim(first.worker_id, list(queue_ids), first.lease_for, limit)
         except StoreError as error:
             self._hot |= hot
             self._refuse_all(error)
             return
-        if lanes:
-            self._hot |= hot | lanes
+        if queues:
+            self._hot |= hot | queues
         else:
             self._token_at = None
             for waiter in present:
-                waiter.polled = waiter.polled or self._open_to(waiter) <= lane_ids
+                waiter.polled = waiter.polled or self._open_to(waiter) <= queue_ids
         for waiter in waiters:
             if tasks and not waiter.answer.done():
                 self._answer(waiter, tasks[: waiter.limit])
@@ -250,23 +250,23 @@ class ClaimWaiters(Service):
         if tasks:  # some have left meanwhile
             await self._give_back(tasks)
 
-    async def _refresh_lanes(self) -> None:
-        """Refresh the list of lanes; waiters that want a new lane are polled again."""
+    async def _refresh_queues(self) -> None:
+        """Refresh the list of queues; waiters that want a new queue are polled again."""
         self._is_stale, present = False, list(self._line)
-        lanes = await self._store.tasks.list_lanes()
+        queues = await self._store.tasks.list_queues()
         for waiter in present:
             waiter.listed = True
-        if lanes.keys() == self._lanes.keys():  # a lane never changes
+        if queues.keys() == self._queues.keys():  # a queue never changes
             return
-        self._lanes = lanes
-        self._lanes_for.cache_clear()
+        self._queues = queues
+        self._queues_for.cache_clear()
         for waiter in self._line:
-            wanted = self._lanes_for(waiter.wants)
-            waiter.polled = waiter.polled and wanted <= waiter.lane_ids
-            waiter.lane_ids = wanted
+            wanted = self._queues_for(waiter.wants)
+            waiter.polled = waiter.polled and wanted <= waiter.queue_ids
+            waiter.queue_ids = wanted
 
-    def _select_lanes(self, wants: Wants) -> frozenset[int]:
-        return frozenset(lane_id for lane_id, lane in self._lanes.items() if wants(lane))
+    def _select_queues(self, wants: Wants) -> frozenset[int]:
+        return frozenset(queue_id for queue_id, queue in self._queues.items() if wants(queue))
 
     async def _tick(self, now: float) -> None:
         """Wake due tasks, since no other process may be there to do it; at most once a second for all waiters."""
@@ -280,17 +280,17 @@ class ClaimWaiters(Service):
         await self._on_tick({waiter.worker_id for waiter in self._line})
 
     async def _rest(self) -> None:
-        """Sleep until a signal, the end of a wait, a token of a rate-limited lane, or the next tick."""
-        lane_ids = frozenset[int]().union(*(waiter.lane_ids for waiter in self._line))
+        """Sleep until a signal, the end of a wait, a token of a rate-limited queue, or the next tick."""
+        queue_ids = frozenset[int]().union(*(waiter.queue_ids for waiter in self._line))
         if self._token_at is None:
-            token_for = await self._store.tasks.next_token_for(list(lane_ids)) if lane_ids else None
+            token_for = await self._store.tasks.next_token_for(list(queue_ids)) if queue_ids else None
             self._token_at = float("inf") if token_for is None else self._clock.monotonic() + token_for / 1000
         ends = [waiter.until for waiter in self._line]
         next_at = min(self._ticked_at + WAKE_EVERY, self._token_at, *ends, *self._skipped.values())
         await wait_or_sleep(self._signal, self._clock, max(next_at - self._clock.monotonic(), MIN_PAUSE))
         if self._token_at is not None and self._clock.monotonic() >= self._token_at:
             self._token_at = float("inf")
-            self._hot.update(lane_ids)
+            self._hot.update(queue_ids)
 
     # answers
 

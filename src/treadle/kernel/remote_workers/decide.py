@@ -1,4 +1,4 @@
-"""Decisions for remote workers: checks of their input, the lanes they want, and the form of a claimed task. Pure."""
+"""Decisions for remote workers: checks of their input, the queues they want, and the form of a claimed task. Pure."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from treadle.model.approvals import split_checkpoint
 from treadle.model.clock import Duration, milliseconds
 from treadle.model.errors import InvalidInput, InvalidPolicy, Refused
 from treadle.model.ids import Ref, parse_id
-from treadle.model.names import HANDLER, Lane, check_name, handles, handles_by_name
+from treadle.model.names import HANDLER, QueueKey, check_name, handles, handles_by_name
 from treadle.model.tasks import Claim, ClaimedTask, LogLine, Server, Task
 from treadle.model.tasks import log_line as checked_line
 from treadle.model.values import Json, decode, shown
@@ -22,7 +22,7 @@ _MAX_PATTERNS = 1000
 
 @dataclass(frozen=True, slots=True)
 class Wants:
-    """The lanes from which a worker wants tasks: only handlers', by its patterns, narrowed down to `only` for one claim.
+    """The queues from which a worker wants tasks: only handlers', by its patterns, narrowed down to `only` for one claim.
 
     A prompt that this engine serves itself must be wanted by name; a glob that happens to match it does not count.
     """
@@ -33,12 +33,12 @@ class Wants:
     task_lists: frozenset[str]
     is_prompt: Callable[[str], bool]
 
-    def __call__(self, lane: Lane) -> bool:
-        if lane.kind != HANDLER or lane.namespace != self.namespace or lane.task_list not in self.task_lists:
+    def __call__(self, queue: QueueKey) -> bool:
+        if queue.kind != HANDLER or queue.namespace != self.namespace or queue.task_list not in self.task_lists:
             return False
-        if not handles(self.handlers, lane.name) or (self.only is not None and not handles(self.only, lane.name)):
+        if not handles(self.handlers, queue.name) or (self.only is not None and not handles(self.only, queue.name)):
             return False
-        return handles_by_name((*self.handlers, *(self.only or ())), lane.name) or not self.is_prompt(lane.name)
+        return handles_by_name((*self.handlers, *(self.only or ())), queue.name) or not self.is_prompt(queue.name)
 
 
 def wants_of(
@@ -49,7 +49,7 @@ def wants_of(
     allowed: Collection[str] | None,
     is_prompt: Callable[[str], bool],
 ) -> Wants:
-    """Return the lanes for one claim of the worker, or raise `Refused` if there are none."""
+    """Return the queues for one claim of the worker, or raise `Refused` if there are none."""
     served = set(server.task_lists) if lists is None else set(server.task_lists).intersection(lists)
     if allowed is not None:
         served = served.intersection(allowed)

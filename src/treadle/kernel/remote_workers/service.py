@@ -55,7 +55,7 @@ MAX_CLAIMS = 1000
 """Maximum number of claims per heartbeat."""
 POLL_LEFT_FOR = 1_000
 """Milliseconds after which an external job's poll that reached a remote worker is due again; for twice that time only this
-process's specialists claim from its lane, so that they get it."""
+process's specialists claim from its queue, so that they get it."""
 _PAGE = 1000
 
 
@@ -207,18 +207,18 @@ class RemoteWorkers(HeldWork):
         return await self._waiters.wait(server.id, wants, limit=limit, lease_for=lease, seconds=wait / 1000)
 
     async def _claim(
-        self, worker_id: str, lane_ids: Sequence[int], lease_for: int, limit: int
+        self, worker_id: str, queue_ids: Sequence[int], lease_for: int, limit: int
     ) -> tuple[frozenset[int], list[ClaimedTask]]:
         observe = self._telemetry.observe
 
         def claim(count: int) -> Awaitable[list[Task]]:
-            call = claim_tasks(self._store, lane_ids, worker_id, lease_for, count)
+            call = claim_tasks(self._store, queue_ids, worker_id, lease_for, count)
             return call if observe is None else timed(observe, self._clock, "claim", call, len)
 
         tasks = await take(claim, self._process_due, limit)
         if observe is not None and tasks:
             observe(TasksClaimed(tasks))
-        lanes = frozenset(task.lane_id for task in tasks)
+        queues = frozenset(task.queue_id for task in tasks)
         ready = [task for task in tasks if await self._may_be_executed(task)]
         bounded = [Renewal(task.claim) for task in ready if (task.deadline_at or task.progress_for or task.timeout_for) is not None]
         try:
@@ -233,7 +233,7 @@ class RemoteWorkers(HeldWork):
             self._emit(TaskTaken(task.id, task.name, task.attempt, task.trace_id))
             self._handed_out.add(task)
             claimed_tasks.append(claimed(task))
-        return lanes, claimed_tasks
+        return queues, claimed_tasks
 
     async def _may_be_executed(self, task: Task) -> bool:
         """Return whether the worker may execute the task, whose payload is then opened; otherwise settle it here."""
@@ -241,7 +241,7 @@ class RemoteWorkers(HeldWork):
             if (problem := refusal(task)) is not None:
                 await self._settle_refused(task, settle_refused(task, problem))
             elif task.state == TaskState.AWAITING_EXTERNAL:
-                self._waiters.skip_lane(task.lane_id, 2 * POLL_LEFT_FOR / 1000)
+                self._waiters.skip_queue(task.queue_id, 2 * POLL_LEFT_FOR / 1000)
                 await self._settle_refused(task, await self._for_specialist(task))
             else:
                 task.payload = await self._value_store.open_text(task.payload)

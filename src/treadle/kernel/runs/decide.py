@@ -16,7 +16,7 @@ from treadle.kernel.store.units import CancelRunTasks, Dismiss, Finish, PutBlob,
 from treadle.kernel.store.value_store import ValueStore, ref_json, small_text, unwrapped, wrapped
 from treadle.model.errors import UnreadableValue
 from treadle.model.ids import derived_id
-from treadle.model.names import ADVANCE, APPROVAL, DEFAULT_LIST, HANDLER, PARAM, SCRIPT, Lane
+from treadle.model.names import ADVANCE, APPROVAL, DEFAULT_LIST, HANDLER, PARAM, SCRIPT, QueueKey
 from treadle.model.outcomes import Problem
 from treadle.model.runs import Run, Step
 from treadle.model.states import RUN, RunState, StepState
@@ -250,7 +250,7 @@ def _step_task(run: Run, request: TaskRequest, value_store: ValueStore, rows: li
     rows += blobs
     return NewTask(
         id=request.id,
-        lane=Lane(run.namespace, kind, run.task_list if request.task_list == DEFAULT_LIST else request.task_list, name),
+        queue=QueueKey(run.namespace, kind, run.task_list if request.task_list == DEFAULT_LIST else request.task_list, name),
         payload=text,
         priority=run.priority,
         timeout_for=request.timeout_for,
@@ -272,7 +272,7 @@ def advance_task(of: Run | Task, task_id: str, payload: str = "{}", hold: int = 
     """A task that advances the run; built from the run, or from one of its tasks, whose list has workers."""
     return NewTask(
         id=task_id,
-        lane=Lane(of.namespace, ADVANCE, of.task_list, ADVANCE),
+        queue=QueueKey(of.namespace, ADVANCE, of.task_list, ADVANCE),
         payload=payload,
         priority=of.priority,
         hold=hold,

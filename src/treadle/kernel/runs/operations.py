@@ -521,7 +521,7 @@ class FunctionOperations(FunctionsApi):
 
 async def _takeovers(reads: RunReads, run_id: str) -> list[Takeover]:
     takeovers = [
-        (transition, task or StoredTask(id=transition.entity_id, lane_id=0))
+        (transition, task or StoredTask(id=transition.entity_id, queue_id=0))
         for transition, task in await reads.list_takeovers(run_id)
     ]
     paths = await reads.list_paths(run_id, [task.step_id for _, task in takeovers])

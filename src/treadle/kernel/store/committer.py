@@ -94,7 +94,7 @@ class _Submission:
 class Committer:
     """The only path to `Store.commit` in a process.
 
-    Calls `on_ready(lane_ids)` after tasks became ready, `on_finished(task_ids)` after tasks ended, and `on_fenced(task_ids)`
+    Calls `on_ready(queue_ids)` after tasks became ready, `on_finished(task_ids)` after tasks ended, and `on_fenced(task_ids)`
     after an operator took tasks from their holders.
     """
 
@@ -113,7 +113,7 @@ class Committer:
         """Limit on the rows of the next commit: halved after each timeout, doubled after each success."""
         self._answered_at = clock.monotonic()
         self._attached: dict[Claim, tuple[Row, ...]] = {}
-        self._lanes_to_notify: set[int] = set()
+        self._queues_to_notify: set[int] = set()
         self._notifying: asyncio.Task[None] | None = None
         self.on_ready: list[Callable[[tuple[int, ...]], None]] = []
         self.on_finished: list[Callable[[list[str]], None]] = []
@@ -215,7 +215,7 @@ class Committer:
 
     async def close(self) -> None:
         """Stop sending; queued units fail with `StoreUnavailable`."""
-        self._lanes_to_notify.clear()
+        self._queues_to_notify.clear()
         self._fail_queued()  # first, so that a finishing sender finds an empty queue
         for sender in [*self._senders, *([self._notifying] if self._notifying else [])]:
             sender.cancel()
@@ -332,7 +332,7 @@ class Committer:
             self._emit(StoreBack("committing"))
         finished: list[str] = []
         fenced: list[str] = []
-        lanes: set[int] = set()
+        queues: set[int] = set()
         unsignaled: set[int] = set()
         soonest = _NEVER
         for submission, answer in zip(batch, answers, strict=True):
@@ -341,10 +341,10 @@ class Committer:
             if answer is DONE and type(unit.guard) is Claim and type(unit.settlement) is Finish and not unit.tasks:
                 finished.append(unit.guard.task_id)  # the usual unit
                 continue
-            if answer.lane_ids:
-                lanes.update(answer.lane_ids)
+            if answer.queue_ids:
+                queues.update(answer.queue_ids)
                 if not answer.is_signaled:
-                    unsignaled.update(answer.lane_ids)
+                    unsignaled.update(answer.queue_ids)
             if unit.tasks and self._telemetry.observe is not None and (created := _made(unit, answer)):
                 took = self._clock.monotonic() - submission.sent_at if submission.sent_at else 0.0
                 self._telemetry.observe(TasksStored(created, took, submission.origin))
@@ -368,8 +368,8 @@ class Committer:
         if finished:
             for listener in self.on_finished:
                 listener(finished)
-        if lanes:
-            self._notify_here(tuple(lanes))
+        if queues:
+            self._notify_here(tuple(queues))
             self._notify_others(unsignaled)
 
     def _parked(self, delay: int) -> None:
@@ -384,10 +384,10 @@ class Committer:
         for listener in self.on_fenced if task_ids else ():
             listener(task_ids)
 
-    def notify(self, lane_ids: tuple[int, ...]) -> None:
-        """Report ready tasks in these lanes: immediately in this process, soon to the others."""
-        self._notify_here(lane_ids)
-        self._notify_others(lane_ids)
+    def notify(self, queue_ids: tuple[int, ...]) -> None:
+        """Report ready tasks in these queues: immediately in this process, soon to the others."""
+        self._notify_here(queue_ids)
+        self._notify_others(queue_ids)
 
     def streamed(self) -> None:
         """Report new entries of streams to readers: immediately in this process, soon to the others."""
@@ -401,22 +401,22 @@ class Committer:
             self._notify_here(())
             self._notify_others((_ANY,))
 
-    def _notify_here(self, lane_ids: tuple[int, ...]) -> None:
+    def _notify_here(self, queue_ids: tuple[int, ...]) -> None:
         for listener in self.on_ready:
-            listener(lane_ids)
+            listener(queue_ids)
 
-    def _notify_others(self, lane_ids: Iterable[int] = ()) -> None:
-        self._lanes_to_notify.update(lane_ids)
-        if self._notifying is None and self._lanes_to_notify:
+    def _notify_others(self, queue_ids: Iterable[int] = ()) -> None:
+        self._queues_to_notify.update(queue_ids)
+        if self._notifying is None and self._queues_to_notify:
             self._notifying = asyncio.get_running_loop().create_task(self._notify())
             self._notifying.add_done_callback(self._notified)
 
     async def _notify(self) -> None:
         await asyncio.sleep(0)  # callers that the answer has woken send their next units first: the database is the slower part
-        while self._lanes_to_notify:
-            lanes, self._lanes_to_notify = tuple(self._lanes_to_notify), set()
+        while self._queues_to_notify:
+            queues, self._queues_to_notify = tuple(self._queues_to_notify), set()
             try:
-                await self._store.notify(() if _ANY in lanes else lanes)
+                await self._store.notify(() if _ANY in queues else queues)
             except StoreError:
                 return  # only a hint: processes that miss it poll soon
 
@@ -426,7 +426,7 @@ class Committer:
             return
         if (error := sender.exception()) is not None:
             self._emit(LoopError("notify", repr(error)))
-        self._notify_others()  # lanes added after the last notification was sent
+        self._notify_others()  # queues added after the last notification was sent
 
 
 def _made(unit: Unit, answer: Answer) -> Sequence[NewTask]:
@@ -475,16 +475,16 @@ async def uninterrupted(call: Awaitable[T], undo: Callable[[T], Coroutine[Any, A
         raise
 
 
-async def claim_tasks(store: Store, lane_ids: Sequence[int], owner_id: str, lease_for: int, limit: int) -> list[Task]:
+async def claim_tasks(store: Store, queue_ids: Sequence[int], owner_id: str, lease_for: int, limit: int) -> list[Task]:
     """Claim tasks with `TaskStore.claim`; they are released if the caller is canceled before it receives them."""
 
     async def release(tasks: list[Task]) -> None:
         units = [Unit(task.claim, returned(task, "the caller that claimed it was canceled")) for task in tasks]
         if units:
             await store.commit(units)
-            await store.notify(sorted({task.lane_id for task in tasks}))
+            await store.notify(sorted({task.queue_id for task in tasks}))
 
-    return await uninterrupted(store.tasks.claim(lane_ids, owner_id, lease_for, limit), release)
+    return await uninterrupted(store.tasks.claim(queue_ids, owner_id, lease_for, limit), release)
 
 
 async def _finish(calling: asyncio.Future[T], undo: Callable[[T], Coroutine[Any, Any, None]] | None) -> None:

@@ -200,7 +200,7 @@ def is_same_request(value_store: ValueStore, one: Task | NewTask, other: NewTask
     change after the request or depend on its time. A request whose task or run was pruned counts as repeated.
     """
     same_key = other.unique_key is not None and one.unique_key == other.unique_key
-    return same_key or (one.lane == other.lane and value_store.same(one.payload, other.payload))
+    return same_key or (one.queue == other.queue and value_store.same(one.payload, other.payload))
 
 
 async def check_task_repeat(store: Store, value_store: ValueStore, task: NewTask, owner_id: str) -> None:
@@ -211,7 +211,7 @@ async def check_task_repeat(store: Store, value_store: ValueStore, task: NewTask
     stored = await store.tasks.find(owner_id)
     if stored is None or is_same_request(value_store, stored, task):
         return
-    if stored.lane == task.lane and any(
+    if stored.queue == task.queue and any(
         transition.transition == "requeue" for transition in await store.log.list_transitions(owner_id)
     ):
         return

@@ -17,7 +17,7 @@ from treadle.kernel.store.queries import (
     Sighting,
     Touch,
 )
-from treadle.model.lists import LaneRule, Limit, TaskList
+from treadle.model.lists import Limit, QueueRule, TaskList
 from treadle.model.records import HandlerRegistration
 from treadle.model.tasks import Claim, Server
 from treadle.model.usage import Budget, Reservation, Usage
@@ -119,19 +119,19 @@ class OperatorStore(Protocol):
         accepting: bool | None = None,
         no_handler: str | None = None,
     ) -> tuple[int, ...]:
-        """Change the settings that are not None, for all lanes of the list, including lanes created later.
+        """Change the settings that are not None, for all queues of the list, including queues created later.
 
-        Returns the lanes that may have work now.
+        Returns the queues that may have work now.
         """
 
-    async def list_lane_rules(self) -> list[LaneRule]:
-        """Return all lanes with their settings."""
+    async def list_queue_rules(self) -> list[QueueRule]:
+        """Return all queues with their settings."""
 
-    async def set_rate(self, lane_id: int, rate: float | None, burst: int | None) -> None:
+    async def set_rate(self, queue_id: int, rate: float | None, burst: int | None) -> None:
         """Limit claims to `rate` tasks per second with bursts of up to `burst`; None removes the rate."""
 
-    async def set_backlog_limit(self, lane_id: int, backlog_limit: int | None) -> None:
-        """Refuse new tasks when the lane has `backlog_limit` ready tasks; None removes the cap."""
+    async def set_backlog_limit(self, queue_id: int, backlog_limit: int | None) -> None:
+        """Refuse new tasks when the queue has `backlog_limit` ready tasks; None removes the cap."""
 
     async def list_limits(self, namespace: str) -> list[Limit]:
         """Return all limits of the namespace, each with its number of admitted and waiting tasks."""
@@ -140,7 +140,7 @@ class OperatorStore(Protocol):
         """Return the ids of up to `limit` admitted tasks of the key."""
 
     async def set_limit(self, namespace: str, key: str, max_running: int | None) -> tuple[int, ...]:
-        """Set an operator's limit of the key; None removes it. Returns the lanes in which tasks became ready.
+        """Set an operator's limit of the key; None removes it. Returns the queues in which tasks became ready.
 
         For the key of a handler (`handler:NAME`), all tasks of that name without a key get it, including existing ones.
         Tasks that run when a limit is set or lowered continue; no other task of the key starts until there is room.
@@ -150,14 +150,14 @@ class OperatorStore(Protocol):
         """Let tasks of the key start at `rate` per second with bursts of up to `burst`; None removes the rate.
 
         Of any span of t seconds, no more than `burst + rate * t` claims of the key's tasks fall into it, across all workers. A
-        change applies to waiting tasks immediately; tokens that are left stay, up to the new burst. Returns the lanes in which
+        change applies to waiting tasks immediately; tokens that are left stay, up to the new burst. Returns the queues in which
         tasks became ready.
         """
 
     async def set_handler_key(self, namespace: str, name: str, key: str | None) -> tuple[int, ...]:
         """Set the limit key of the handler's tasks that have none of their own, including existing ones; None removes it.
 
-        Returns the lanes in which tasks became ready.
+        Returns the queues in which tasks became ready.
         """
 
     async def list_handler_keys(self, namespace: str) -> dict[str, str]:
@@ -296,5 +296,5 @@ class NamespaceStore(Protocol):
         """Insert the rows of an export in one transaction; if anything in it raises, nothing is imported.
 
         Before, the rows that the namespace has are passed to `refuse_row`; after, those that it has then to `check_row`. Then it
-        calls `finish`, and commits. Shared rows that exist stay as they are, except that lanes get the settings.
+        calls `finish`, and commits. Shared rows that exist stay as they are, except that queues get the settings.
         """

@@ -24,9 +24,9 @@ from treadle.kernel.store.queries import (
     Extension,
     FailedRun,
     History,
-    LaneDepth,
     OpenWork,
     Place,
+    QueueDepth,
     Renewal,
     RunFilter,
     StepTask,
@@ -39,7 +39,7 @@ from treadle.kernel.store.queries import (
 )
 from treadle.kernel.store.records import EffectFilter, RecordFilter
 from treadle.kernel.store.units import Answer, Unit
-from treadle.model.names import Lane
+from treadle.model.names import QueueKey
 from treadle.model.records import EffectOutcome, Message, Record, RecordItem, Stream, StreamChunk
 from treadle.model.runs import Flow, FlowVersion, Run, Step
 from treadle.model.tasks import LogLine, Task, Transition
@@ -47,43 +47,43 @@ from treadle.model.tasks import LogLine, Task, Transition
 T = TypeVar("T")
 
 LATER = 0
-"""A marker among the lane ids of a signal: no task became ready, but a task was stored that will be due later."""
+"""A marker among the queue ids of a signal: no task became ready, but a task was stored that will be due later."""
 
 STREAM = -2
-"""A marker among the lane ids of a signal: no task became ready, but entries were appended to a stream."""
+"""A marker among the queue ids of a signal: no task became ready, but entries were appended to a stream."""
 
 SERVERS = -3
-"""A marker among the lane ids of a signal: a server has started or died."""
+"""A marker among the queue ids of a signal: a server has started or died."""
 
 CHANGED = -4
-"""A marker among the lane ids of a signal: no task became ready, but something else was stored, e.g. the end of a task."""
+"""A marker among the queue ids of a signal: no task became ready, but something else was stored, e.g. the end of a task."""
 
 
 class TaskStore(Protocol):
     """Tasks: claim them, wake them, commit units, read them."""
 
-    async def lane_ids(self, lanes: Sequence[Lane]) -> dict[Lane, int]:
-        """Return the ids of the lanes; create missing lanes. Lanes are never removed, and an id never changes."""
+    async def queue_ids(self, queues: Sequence[QueueKey]) -> dict[QueueKey, int]:
+        """Return the ids of the queues; create missing queues. Queues are never removed, and an id never changes."""
 
-    async def list_lanes(self) -> dict[int, Lane]:
-        """Return all lanes by id."""
+    async def list_queues(self) -> dict[int, QueueKey]:
+        """Return all queues by id."""
 
-    async def claim(self, lane_ids: Sequence[int], owner_id: str, lease_for: int, limit: int) -> list[Task]:
-        """Atomically take up to `limit` ready tasks of those lanes, raising each claim version by one.
+    async def claim(self, queue_ids: Sequence[int], owner_id: str, lease_for: int, limit: int) -> list[Task]:
+        """Atomically take up to `limit` ready tasks of those queues, raising each claim version by one.
 
-        Each call takes from one lane: the first task of that lane has the best priority (smaller first), then the
-        oldest due time. Fewer than `limit` tasks does not mean that the lanes are empty; no task means that none was
+        Each call takes from one queue: the first task of that queue has the best priority (smaller first), then the
+        oldest due time. Fewer than `limit` tasks does not mean that the queues are empty; no task means that none was
         ready, or that other callers were taking them. No two callers receive the same (task, version). A task with a
-        `wake_at`, an owner or a hold is never taken, nor is a task of a paused lane; a lane with a rate yields at most as
+        `wake_at`, an owner or a hold is never taken, nor is a task of a paused queue; a queue with a rate yields at most as
         many tasks as it has tokens (`next_token_for`). `claimed_at`, `heartbeat_at` and `progress_at` become now, and
         `wake_at` the end of the lease. A claim writes no row to the log. `claim_tasks` releases those of a caller that is
         canceled during the call.
         """
 
     async def claim_of_run(self, run_id: str, kind: str, owner_id: str, lease_for: int, limit: int) -> list[str]:
-        """Take up to `limit` ready tasks of that run and kind, as `claim` takes those of a lane; return their ids.
+        """Take up to `limit` ready tasks of that run and kind, as `claim` takes those of a queue; return their ids.
 
-        Skips paused lanes; ignores the rates of lanes.
+        Skips paused queues; ignores the rates of queues.
         """
 
     async def wake(self, limit: int, *, expire_leases: bool = True, find_ready: bool = False) -> Woken:
@@ -93,7 +93,7 @@ class TaskStore(Protocol):
         transition `expire`. The claim version stays, so the former holder cannot settle (no owner matches) and cannot be
         mistaken for the next one. With `expire_leases` false, the call leaves owned tasks alone and reports them in
         `overdue` (D6). Concurrent callers never wake the same task twice. With `find_ready`, the call also reports in `ready`
-        whether any task was ready before it, also one of a paused lane: the signal of that task may have been lost.
+        whether any task was ready before it, also one of a paused queue: the signal of that task may have been lost.
         """
 
     async def extend(self, renewals: Sequence[Renewal], lease_for: int) -> dict[str, Extension]:
@@ -103,17 +103,17 @@ class TaskStore(Protocol):
         Returns the new end of each extended claim, by task id.
         """
 
-    async def next_token_for(self, lane_ids: Sequence[int]) -> int | None:
-        """Return the milliseconds until a claim may take from a lane with a rate and ready tasks; None without such a lane."""
+    async def next_token_for(self, queue_ids: Sequence[int]) -> int | None:
+        """Return the milliseconds until a claim may take from a queue with a rate and ready tasks; None without such a queue."""
 
     async def expire_leases_of(self, owner_ids: Sequence[str]) -> int:
         """Expire the leases of owners that are known to be dead, so that the next `wake` takes over; return their number."""
 
-    async def list_unpolled(self, lane_ids: Sequence[int], limit: int) -> list[str]:
-        """Return the ids of up to `limit` tasks of those lanes that await an external job and are ready to be polled."""
+    async def list_unpolled(self, queue_ids: Sequence[int], limit: int) -> list[str]:
+        """Return the ids of up to `limit` tasks of those queues that await an external job and are ready to be polled."""
 
-    async def list_failing(self, lane_ids: Sequence[int], limit: int) -> list[str]:
-        """Return the ids of up to `limit` tasks of those lanes that wait after an error.
+    async def list_failing(self, queue_ids: Sequence[int], limit: int) -> list[str]:
+        """Return the ids of up to `limit` tasks of those queues that wait after an error.
 
         Only the 10,000 waiting tasks that are due next are looked at.
         """
@@ -130,8 +130,8 @@ class TaskStore(Protocol):
     async def list_matching(self, which: TaskFilter, limit: int) -> list[Task]:
         """Return up to `limit` tasks, live and finished, newest first (by creation time, then id)."""
 
-    async def list_depths(self) -> list[LaneDepth]:
-        """Return the depth of every lane that has a live task."""
+    async def list_depths(self) -> list[QueueDepth]:
+        """Return the depth of every queue that has a live task."""
 
     async def count_finished(self) -> dict[str, int]:
         """Count finished tasks by state, without reading a long history: numbers above 20,000 may be estimates."""
@@ -436,11 +436,11 @@ class Store(Protocol):
           exists was sent before and yields `done`.
         - Messages to runs are delivered after everything else of the call.
         - A new task with an existing id or live unique key (per namespace) is not inserted; `existing` names the live one.
-        - A task has at most one limit key: its own, or else its lane's. After the call, no more tasks of a key are
+        - A task has at most one limit key: its own, or else its queue's. After the call, no more tasks of a key are
           admitted (the over-limit bit of `hold` is clear) than its limit allows, and the next ones in line are: by
           priority, then due time. A task without an owner that sleeps, awaits something or is paused has given up its
           slot; a task with an expired lease keeps it.
-        - A unit without a guard may be refused: `BacklogFull` if its tasks raise the number of ready tasks of a lane
+        - A unit without a guard may be refused: `BacklogFull` if its tasks raise the number of ready tasks of a queue
           above its cap, `ListDraining` if it has new tasks for a list that accepts none. Units with a guard are not.
         - A new task with an idempotency key that identifies another task (live, finished or pruned) is not inserted
           until the key expires; `same` names that task. If a task is refused for its unique key, its idempotency key
@@ -449,15 +449,15 @@ class Store(Protocol):
         """
 
     async def subscribe(self, heard: Callable[[tuple[int, ...]], None]) -> Callable[[], None]:
-        """Call `heard` (on this event loop) soon after tasks became ready in the given lanes, in this or another process.
+        """Call `heard` (on this event loop) soon after tasks became ready in the given queues, in this or another process.
 
-        An empty tuple means that anything may have happened: poll all lanes. `LATER` among the ids means that a task
+        An empty tuple means that anything may have happened: poll all queues. `LATER` among the ids means that a task
         was stored that will be due later; `STREAM` that entries were appended to a stream; `SERVERS` that a server has
         started or died; `CHANGED`, which only some stores send, that another process has stored something else. Returns a
         function that ends the subscription.
         """
 
-    async def notify(self, lane_ids: Sequence[int]) -> None:
+    async def notify(self, queue_ids: Sequence[int]) -> None:
         """Signal all subscribers of this database. Called after a commit, coalesced by the caller; may be lost."""
 
 

@@ -12,7 +12,7 @@ import msgspec
 
 from treadle.kernel.store.units import Seen
 from treadle.model.clock import LATEST_AT
-from treadle.model.names import Lane
+from treadle.model.names import QueueKey
 from treadle.model.runs import Doing
 from treadle.model.tasks import Claim, Task, Transition
 
@@ -32,11 +32,11 @@ NEWEST = Place(2**62, "ffffffff-ffff-ffff-ffff-ffffffffffff")
 
 @dataclass(frozen=True, slots=True)
 class Woken:
-    """The result of `wake`: the number of tasks made ready, of expired leases among them, their lanes, and the next due time."""
+    """The result of `wake`: the number of tasks made ready, of expired leases among them, their queues, and the next due time."""
 
     count: int
     expired: int
-    lane_ids: tuple[int, ...]
+    queue_ids: tuple[int, ...]
     next_for: int | None
     """Milliseconds until the next `wake_at` in the store, or None when there is none; 0 when more is due now."""
     now: int = field(default=0, compare=False)
@@ -170,8 +170,8 @@ class DeadLetterFilter(msgspec.Struct, frozen=True):
     until_seq: int | None = None
 
     @property
-    def by_lane_alone(self) -> bool:
-        """Whether the filter selects by lane only: then an index alone gives the count."""
+    def by_queue_alone(self) -> bool:
+        """Whether the filter selects by queue only: then an index alone gives the count."""
         others = (self.error_code, self.fingerprint, self.failed_after, self.failed_before, self.after_seq, self.until_seq)
         return all(condition is None for condition in others)
 
@@ -268,11 +268,11 @@ class StepTask(msgspec.Struct, frozen=True):
     attempt: int
 
 
-class LaneDepth(msgspec.Struct, frozen=True):
-    """The number of live tasks of a lane. `oldest_due_at` is the due time of the task that has been ready longest."""
+class QueueDepth(msgspec.Struct, frozen=True):
+    """The number of live tasks of a queue. `oldest_due_at` is the due time of the task that has been ready longest."""
 
-    lane_id: int
-    lane: Lane
+    queue_id: int
+    queue: QueueKey
     ready: int
     running: int
     waiting: int

@@ -69,7 +69,7 @@ class PutMessage(msgspec.Struct, frozen=True):
     """Deliver a message to an unfinished run, once per id; a message to a finished or missing run is dropped.
 
     Delivery raises the run's version and lowers its `awaiting`. When that reaches 0, the run's own task (the one without
-    a step) becomes ready if it sleeps without an owner; the answer names its lane.
+    a step) becomes ready if it sleeps without an owner; the answer names its queue.
     """
 
     message: Message

@@ -22,7 +22,7 @@ from treadle.model.clock import Duration, milliseconds
 from treadle.model.errors import InvalidInput, NotFound, Refused
 from treadle.model.ids import parse_id
 from treadle.model.lists import TaskList
-from treadle.model.names import DEFAULT_NAMESPACE, ENGINE_LIST, PRUNE, Lane, check_name
+from treadle.model.names import DEFAULT_NAMESPACE, ENGINE_LIST, PRUNE, QueueKey, check_name
 from treadle.model.tasks import NewTask
 
 PRUNE_EVERY_FOR = 3_600_000
@@ -182,8 +182,8 @@ class Retention:
 
     def task(self, task_id: str) -> NewTask:
         """Return the task that prunes periodically, to insert unless it exists."""
-        lane = Lane(self._namespace, PRUNE, ENGINE_LIST, PRUNE)
-        return NewTask(id=task_id, lane=lane, unique_key=PRUNE, priority=1_000_000, delay=FIRST_PRUNE_FOR)
+        queue = QueueKey(self._namespace, PRUNE, ENGINE_LIST, PRUNE)
+        return NewTask(id=task_id, queue=queue, unique_key=PRUNE, priority=1_000_000, delay=FIRST_PRUNE_FOR)
 
 
 def _add(removed: Counter[str], pruned: Pruned) -> None:

@@ -1,7 +1,7 @@
 """A namespace as a file: `store export` writes all its rows, and `store import` reads them into a store of any kind.
 
 The first line is the header: the format, the namespace, and for each table the number of its rows and their digest. Each other line
-is a row, `["tasks",{...}]`, with values that every store has: tasks name their lane by its parts. Numbers of transitions are
+is a row, `["tasks",{...}]`, with values that every store has: tasks name their queue by its parts. Numbers of transitions are
 shifted to ones that are free in the target. The import is one transaction. It is committed only if the file has exactly the rows
 that its header promises, and if the store returns the rows as they are in the file.
 """
@@ -50,7 +50,7 @@ TABLES = (
     NamespaceTable("lists", ("namespace", "task_list"), shared=True),
     NamespaceTable("limits", ("namespace", "key")),
     NamespaceTable("handler_keys", ("namespace", "name")),
-    NamespaceTable("lanes", ("id",), shared=True, assigned=("id", "slowed", "guarded")),
+    NamespaceTable("queues", ("id",), shared=True, assigned=("id", "slowed", "guarded")),
     NamespaceTable("handler_registrations", ("namespace", "facet_name")),
     NamespaceTable("flows", ("id",), "used_flow", shared=True),
     NamespaceTable("flow_versions", ("namespace", "name", "version")),

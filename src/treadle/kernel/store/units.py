@@ -280,17 +280,17 @@ class Verdict(StrEnum):
 class Answer(msgspec.Struct, frozen=True):
     """The verdict on a unit, with details for the caller.
 
-    `existing` maps each unique key that was taken to the live task that has it. `lane_ids` are the lanes in which the unit
+    `existing` maps each unique key that was taken to the live task that has it. `queue_ids` are the queues in which the unit
     made a task ready, and, whatever the verdict, those in which the commit held a ready task that claims skipped meanwhile.
     `lost` lists, for a unit with several claims, the tasks with a lost claim. `same` maps the id of each new task with a
     taken idempotency key to the task that it identifies. `held` means that the claim stays (Keep, or no settlement) but the
     run was paused meanwhile: the worker should stop at its next opportunity. `is_signaled` means that
-    the store has already signaled the lanes, so that the caller need not `notify` of them.
+    the store has already signaled the queues, so that the caller need not `notify` of them.
     """
 
     verdict: Verdict
     existing: dict[str, str] = {}
-    lane_ids: tuple[int, ...] = ()
+    queue_ids: tuple[int, ...] = ()
     lost: tuple[str, ...] = ()
     same: dict[str, str] = {}
     held: bool = False

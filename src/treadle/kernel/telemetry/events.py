@@ -171,7 +171,7 @@ ShortLease = _event(
     "a lease of {lease_for} ms is for demos and tests: a short pause of this process looks like a crash; use 30 to 120 s",
 )
 Operated = _event("Operated", "act actor", INFO, "{act}, by {actor}")
-"""An operator changed a list, a lane or a limit."""
+"""An operator changed a list, a queue or a limit."""
 WatcherTrouble = _event("WatcherTrouble", "name error", WARNING, "watcher {name}: {error} It will try again.")
 """A watcher cannot scan, or only in part; emitted once."""
 WatcherBack = _event("WatcherBack", "name", INFO, "watcher {name} can scan again")

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from treadle.model.clock import Clock
 from treadle.model.errors import InvalidInput, NotOpen, StoreBusy
-from treadle.model.names import Lane
+from treadle.model.names import QueueKey
 from treadle.model.tasks import NewTask
 from treadle.stores.postgres.connection.address import DatabaseAddress
 from treadle.stores.postgres.connection.connect import (
@@ -64,18 +64,18 @@ class PostgresSession:
     async def coordinate(self, name: str, /, **values: Any) -> None:
         await self.connection.execute(_STATEMENTS[name].text, *_bind(_STATEMENTS[name], values))
 
-    async def insert_tasks(self, tasks: Sequence[NewTask], lane_ids: Mapping[Lane, int], *, checked: bool = False) -> Inserted:
+    async def insert_tasks(self, tasks: Sequence[NewTask], queue_ids: Mapping[QueueKey, int], *, checked: bool = False) -> Inserted:
         """A second live task of a step is an error."""
         inserted = Inserted(tasks)
-        to_check = [] if checked else list({lane_ids[task.lane] for task in tasks})
+        to_check = [] if checked else list({queue_ids[task.queue] for task in tasks})
         # Keys in one order, so that two transactions that insert the same keys never wait for each other.
-        wanted = sorted(tasks, key=lambda task: (task.unique_key is None, task.lane.namespace, task.unique_key or ""))
+        wanted = sorted(tasks, key=lambda task: (task.unique_key is None, task.queue.namespace, task.unique_key or ""))
         for _ in range(_TRIES):
-            values = [values_of(task, lane_ids[task.lane]) for task in wanted]
+            values = [values_of(task, queue_ids[task.queue]) for task in wanted]
             if len(values) == 1:
                 rows = await self.connection.fetch(_STATEMENTS["insert_task"].text, *values[0], to_check)
             else:
-                rows = await self.fetch("insert_tasks", rows=values, lane_ids=to_check)
+                rows = await self.fetch("insert_tasks", rows=values, queue_ids=to_check)
             inserted.ids.update([row[0] for row in rows])
             if None in inserted.ids:
                 return Inserted(shut=True)
@@ -89,7 +89,7 @@ class PostgresSession:
 
     async def _explain(self, refused: Mapping[str, NewTask], inserted: Inserted) -> list[NewTask]:
         """Note the holders of the keys of refused tasks; return the tasks with a key that is free again."""
-        keys = [(task.id, task.lane.namespace, task.unique_key, task.step_id) for task in refused.values()]
+        keys = [(task.id, task.queue.namespace, task.unique_key, task.step_id) for task in refused.values()]
         free = []
         for task_id, exists, holder_id, rival_id in await self.fetch("explain_refusals", rows=keys):
             if exists:
@@ -123,7 +123,7 @@ SessionWork = Callable[[PostgresSession], Coroutine[Any, Any, T]]
 
 
 class PostgresDatabase:
-    """A schema of a PostgreSQL database: the connector, the pools for work and for lists, and the known lanes."""
+    """A schema of a PostgreSQL database: the connector, the pools for work and for lists, and the known queues."""
 
     seqs_in_order = False  # the order of seqs is not the order of commits (D9)
 
@@ -137,10 +137,10 @@ class PostgresDatabase:
         self.reads: Pool | None = None
         self.liveness_locks: LivenessLocks | None = None
         """The sessions of the servers of this process."""
-        self.lanes: dict[int, Lane] = {}
-        self.lane_ids: dict[Lane, int] = {}
+        self.queues: dict[int, QueueKey] = {}
+        self.queue_ids: dict[QueueKey, int] = {}
         self.slowed: set[int] = set()
-        """Lanes that had a rate or were paused when they were last listed; a hint only."""
+        """Queues that had a rate or were paused when they were last listed; a hint only."""
 
     @asynccontextmanager
     async def borrow(self, mode: str | None = "hot") -> AsyncIterator[PostgresConnection]:
@@ -184,26 +184,26 @@ class PostgresDatabase:
             raise NotOpen
         return pool
 
-    async def list_lanes(self) -> dict[int, Lane]:
-        """List the lanes, and remember them and those that need a closer look."""
-        rows = await self.read(lambda session: session.fetch("list_lanes"))
-        self.lanes, self.slowed = {row[0]: Lane(*row[1:5]) for row in rows}, {row[0] for row in rows if row[5]}
-        self.lane_ids = {lane: lane_id for lane_id, lane in self.lanes.items()}
-        return dict(self.lanes)
+    async def list_queues(self) -> dict[int, QueueKey]:
+        """List the queues, and remember them and those that need a closer look."""
+        rows = await self.read(lambda session: session.fetch("list_queues"))
+        self.queues, self.slowed = {row[0]: QueueKey(*row[1:5]) for row in rows}, {row[0] for row in rows if row[5]}
+        self.queue_ids = {queue: queue_id for queue_id, queue in self.queues.items()}
+        return dict(self.queues)
 
-    async def find_lane_ids(self, lanes: Sequence[Lane]) -> dict[Lane, int]:
-        """Return the ids of the lanes; create missing lanes."""
-        missing = {lane for lane in lanes if lane not in self.lane_ids}
+    async def find_queue_ids(self, queues: Sequence[QueueKey]) -> dict[QueueKey, int]:
+        """Return the ids of the queues; create missing queues."""
+        missing = {queue for queue in queues if queue not in self.queue_ids}
         if missing:
-            await self.list_lanes()
-            missing = {lane for lane in missing if lane not in self.lane_ids}
+            await self.list_queues()
+            missing = {queue for queue in missing if queue not in self.queue_ids}
         if missing:
-            await self.write(lambda session: _insert_lanes(session, missing))
-            await self.list_lanes()
-        return {lane: self.lane_ids[lane] for lane in lanes}
+            await self.write(lambda session: _insert_queues(session, missing))
+            await self.list_queues()
+        return {queue: self.queue_ids[queue] for queue in queues}
 
 
-async def _insert_lanes(session: PostgresSession, lanes: Collection[Lane]) -> None:
-    """Create missing lanes with the settings of their list."""
+async def _insert_queues(session: PostgresSession, queues: Collection[QueueKey]) -> None:
+    """Create missing queues with the settings of their list."""
     await session.coordinate("lock_lists")
-    await session.execute("insert_lanes", rows=sorted(lanes))
+    await session.execute("insert_queues", rows=sorted(queues))

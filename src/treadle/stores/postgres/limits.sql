@@ -23,7 +23,7 @@ with room as materialized (
     from tasks
     where tasks.namespace = room.namespace and tasks.limit_key = room.key and tasks.limit_key is not null
       and hold = 1 and owner_id is null and wake_at is null
-      and lane_id <> all (array(select lanes.id from lanes where lanes.slowed and lanes.paused))
+      and queue_id <> all (array(select queues.id from queues where queues.slowed and queues.paused))
     order by tasks.priority, tasks.due_at, tasks.id
     limit room.count
     for update skip locked
@@ -33,9 +33,9 @@ with room as materialized (
   set hold = 0
   from next
   where tasks.id = any (array[next.id])
-  returning tasks.lane_id
+  returning tasks.queue_id
 )
-select lane_id, count(*) from admitted group by lane_id;
+select queue_id, count(*) from admitted group by queue_id;
 
 -- name: put_limits(*rows)
 -- Store callers' limits of locked keys ($1 namespaces, $2 keys, $3 limits), unless an operator has set one; return the
@@ -78,17 +78,17 @@ where namespace = $1::text and key = $2::text and max_running is not null;
 -- Remove the limit of a key.
 delete from limits where namespace = $1::text and key = $2::text;
 
--- name: mark_lanes(namespace, name)
--- Set the limit key of a handler's lanes: its own, or that of its limit, or none.
+-- name: mark_queues(namespace, name)
+-- Set the limit key of a handler's queues: its own, or that of its limit, or none.
 with those as materialized (
-  select id from lanes where {sql:postgres_named} order by id for update
+  select id from queues where {sql:postgres_named} order by id for update
 )
-update lanes set limit_key = {sql:postgres_handler_key} from those where lanes.id = those.id;
+update queues set limit_key = {sql:postgres_handler_key} from those where queues.id = those.id;
 
--- name: lock_handler_lanes(namespace, name)
--- Lock the lanes of a handler.
+-- name: lock_handler_queues(namespace, name)
+-- Lock the queues of a handler.
 select count(*) from (
-  select id from lanes where {sql:postgres_named} order by id for update
+  select id from queues where {sql:postgres_named} order by id for update
 ) as locked;
 
 -- name: put_handler_key(namespace, name, key)
@@ -128,9 +128,9 @@ update tasks set hold = hold | 1 from last where tasks.id = any (array[last.id])
 with admitted as materialized (
   select tasks.id
   from tasks
-  join lanes on lanes.id = tasks.lane_id
+  join queues on queues.id = tasks.queue_id
   where tasks.namespace = $1::text and tasks.limit_key is not null and (hold & 1) = 0 and owner_id is null
-    and lanes.task_list = $2::text
+    and queues.task_list = $2::text
   for update of tasks skip locked
 )
 update tasks set hold = hold | 1 from admitted where tasks.id = any (array[admitted.id]) returning tasks.limit_key;
@@ -142,7 +142,7 @@ with found as materialized (
   select id
   from tasks
   where (limit_key is null or limit_key like 'handler:%' and limit_key <> $3::text)
-    and lane_id = any (array(select id from lanes where limit_key = $3::text and {sql:postgres_named}))
+    and queue_id = any (array(select id from queues where limit_key = $3::text and {sql:postgres_named}))
   order by id
   limit $4::bigint
   for update
@@ -155,9 +155,9 @@ where tasks.id = any (array[found.id]);
 -- name: list_waiting_keys(namespace, task_list)
 -- List the keys of a list's tasks that wait to be admitted.
 select distinct tasks.limit_key
-from lanes
-join tasks on tasks.lane_id = lanes.id
-where lanes.namespace = $1::text and lanes.task_list = $2::text
+from queues
+join tasks on tasks.queue_id = queues.id
+where queues.namespace = $1::text and queues.task_list = $2::text
   and hold - 1 = 0 and owner_id is null and wake_at is null and tasks.limit_key is not null;
 
 -- name: list_starved(after_namespace, after_key, limit)
@@ -197,20 +197,21 @@ with free as materialized (
   for update skip locked
 )
 update limits
-set tokens = least(burst, tokens + rate * greatest((select treadle_now()) - tokens_at, 0) / 1000), tokens_at = (select treadle_now())
+set tokens = least(burst, tokens + rate * greatest((select treadle_now()) - tokens_at, 0) / 1000), tokens_at = (select
+  treadle_now())
 from free
 where limits.namespace = free.namespace and limits.key = free.key;
 
--- name: list_unclaimed_lanes(namespace, key)
--- List the lanes in which admitted tasks of a key are ready.
-select distinct lane_id
+-- name: list_unclaimed_queues(namespace, key)
+-- List the queues in which admitted tasks of a key are ready.
+select distinct queue_id
 from tasks
 where namespace = $1::text and limit_key = $2::text and limit_key is not null and (hold & 1) = 0 and owner_id is null
   and wake_at is null and hold = 0;
 
--- name: go_back(namespace, key, lane_ids)
+-- name: go_back(namespace, key, queue_ids)
 -- Let the admitted tasks of a locked key ($1 namespace, $2 key) that nobody has claimed wait again, at the end of the line, if
--- they cannot be claimed or tasks of other lanes than $3 wait.
+-- they cannot be claimed or tasks of other queues than $3 wait.
 with unclaimed as materialized (
   select id
   from tasks
@@ -218,15 +219,15 @@ with unclaimed as materialized (
     wake_at is not null or hold <> 0 or (
       select exists (
         select
-        from lanes
+        from queues
         cross join lateral (
           select
           from tasks as others
-          where others.lane_id = lanes.id and others.limit_key = $2::text and others.hold - 1 = 0 and others.owner_id is null
+          where others.queue_id = queues.id and others.limit_key = $2::text and others.hold - 1 = 0 and others.owner_id is null
             and others.wake_at is null
           limit 1
         ) as waiting
-        where lanes.namespace = $1::text and not (lanes.slowed and lanes.paused) and lanes.id <> all ($3::integer[])
+        where queues.namespace = $1::text and not (queues.slowed and queues.paused) and queues.id <> all ($3::integer[])
       )
     )
   )
@@ -237,25 +238,25 @@ set hold = hold | 1, due_at = greatest(due_at, (select treadle_now()))
 from unclaimed
 where tasks.id = any (array[unclaimed.id]);
 
--- name: admit_others(namespace, key, lane_ids, most)
--- Admit tasks of a locked key ($1 namespace, $2 key), as many as its limit leaves room for, at most $4: of all lanes but $3 in
--- turn, beginning with the lane after these, whatever the priorities; return their lanes.
+-- name: admit_others(namespace, key, queue_ids, most)
+-- Admit tasks of a locked key ($1 namespace, $2 key), as many as its limit leaves room for, at most $4: of all queues but $3 in
+-- turn, beginning with the queue after these, whatever the priorities; return their queues.
 with room as materialized (
   select greatest(0, least($4::bigint, {sql:postgres_room})) as count
   from limits
   where limits.namespace = $1::text and limits.key = $2::text
 ), chosen as materialized (
   select waiting.id
-  from lanes
+  from queues
   cross join lateral (
     select tasks.id, row_number() over (order by tasks.priority, tasks.due_at, tasks.id) as turn
     from tasks
-    where tasks.lane_id = lanes.id and tasks.limit_key = $2::text and hold - 1 = 0 and owner_id is null and wake_at is null
+    where tasks.queue_id = queues.id and tasks.limit_key = $2::text and hold - 1 = 0 and owner_id is null and wake_at is null
     order by tasks.priority, tasks.due_at, tasks.id
     limit (select count from room)
   ) as waiting
-  where lanes.namespace = $1::text and not (lanes.slowed and lanes.paused) and lanes.id <> all ($3::integer[])
-  order by waiting.turn, lanes.id <= (select max(id) from unnest($3::integer[]) as id), lanes.id
+  where queues.namespace = $1::text and not (queues.slowed and queues.paused) and queues.id <> all ($3::integer[])
+  order by waiting.turn, queues.id <= (select max(id) from unnest($3::integer[]) as id), queues.id
   limit (select count from room)
 ), next as materialized (
   select tasks.id
@@ -264,11 +265,12 @@ with room as materialized (
   where hold = 1 and owner_id is null and wake_at is null
   for update of tasks skip locked
 )
-update tasks set hold = 0 from next where tasks.id = any (array[next.id]) returning tasks.lane_id;
+update tasks set hold = 0 from next where tasks.id = any (array[next.id]) returning tasks.queue_id;
 
 -- name: list_rated
 -- List the keys with a rate that tasks wait for.
-select limits.namespace, limits.key, limits.max_running, limits.by_operator, limits.rate, limits.burst, limits.tokens, limits.tokens_at,
+select limits.namespace, limits.key, limits.max_running, limits.by_operator, limits.rate, limits.burst, limits.tokens,
+  limits.tokens_at,
   (
     select count(*)
     from tasks

@@ -98,37 +98,38 @@ order by found.seq;
 select case when is_called then last_value else 0 end from treadle_seq;
 
 -- name: tally(after_seq, until_seq) on hot
--- Count the transitions of tasks after the seq $1 and up to $2 by minute, kind and transition; the log has no lane.
-select lanes.namespace, lanes.kind, either.at / 60000 * 60000, either.transition, either.to_state, count(*), max(either.waited_for)
+-- Count the transitions of tasks after the seq $1 and up to $2 by minute, kind and transition; the log has no queue.
+select queues.namespace, queues.kind, either.at / 60000 * 60000, either.transition, either.to_state, count(*),
+  max(either.waited_for)
 from (
-  select finished.lane_id, finished.finished_at as at, finished.transition, finished.state as to_state,
+  select finished.queue_id, finished.finished_at as at, finished.transition, finished.state as to_state,
     case when finished.claim_version = 1 then finished.claimed_at - finished.due_at end as waited_for
   from finished
   where finished.seq > $1::bigint and finished.seq <= $2::bigint
   union all
-  select coalesce(tasks.lane_id, ended.lane_id), log.at, log.transition, log.to_state, null
+  select coalesce(tasks.queue_id, ended.queue_id), log.at, log.transition, log.to_state, null
   from log
   left join tasks on tasks.id = any (array[log.entity_id])
   left join finished as ended on ended.id = any (array[log.entity_id])
   where log.seq > $1::bigint and log.seq <= $2::bigint and log.entity = 'task'
 ) as either
-join lanes on lanes.id = either.lane_id
-group by lanes.namespace, lanes.kind, either.at / 60000, either.transition, either.to_state;
+join queues on queues.id = either.queue_id
+group by queues.namespace, queues.kind, either.at / 60000, either.transition, either.to_state;
 
 -- name: list_ends(limit) on hot
 -- List the last ends of tasks, up to $1; an attempt began only where one ended the task; a function began as a whole.
-select lanes.namespace, lanes.kind, lanes.name, ended.state, ended.finished_at,
+select queues.namespace, queues.kind, queues.name, ended.state, ended.finished_at,
   case
-    when lanes.kind = 'function' then ended.created_at
+    when queues.kind = 'function' then ended.created_at
     when ended.from_state = 'pending' and ended.transition in ('succeed', 'fail') then ended.claimed_at
   end
 from (
-  select lane_id, state, from_state, transition, created_at, claimed_at, finished_at
+  select queue_id, state, from_state, transition, created_at, claimed_at, finished_at
   from finished
   order by seq desc
   limit $1::bigint
 ) as ended
-join lanes on lanes.id = ended.lane_id;
+join queues on queues.id = ended.queue_id;
 
 -- name: append_lines(*rows)
 -- Insert log lines.

@@ -6,8 +6,8 @@ select row_to_json(t)::text from {table} as t where {belongs} order by {key};
 -- Insert rows, given as JSON ($1); those of shared tables may exist.
 insert into {table} ({columns}) select {columns} from json_populate_recordset(null::{table}, $1::json) on conflict do nothing;
 
--- name: write_lanes
--- Insert lanes, given as JSON ($1); those that exist get the settings.
+-- name: write_queues
+-- Insert queues, given as JSON ($1); those that exist get the settings.
 insert into {table} ({columns}) select {columns} from json_populate_recordset(null::{table}, $1::json)
 on conflict (namespace, kind, task_list, name) do update
 set paused = excluded.paused, accepting = excluded.accepting, rate = excluded.rate, burst = excluded.burst, tokens =
@@ -24,9 +24,10 @@ select set_config('statement_timeout', '0', true);
 
 -- name: list_namespaces
 -- List the namespaces with tasks, runs or records.
-select distinct lanes.namespace
-from lanes
-where exists (select from tasks where tasks.lane_id = lanes.id) or exists (select from finished where finished.lane_id = lanes.id)
+select distinct queues.namespace
+from queues
+where exists (select from tasks where tasks.queue_id = queues.id) or exists (select from finished where finished.queue_id =
+  queues.id)
 union
 select namespace from runs
 union

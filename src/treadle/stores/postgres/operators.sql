@@ -1,6 +1,7 @@
 -- name: list_lists
 -- List the lists that have settings.
-select namespace, task_list, paused, accepting, no_handler, keep_completed_for, keep_failed_for from lists order by namespace, task_list;
+select namespace, task_list, paused, accepting, no_handler, keep_completed_for, keep_failed_for from lists order by namespace,
+  task_list;
 
 -- name: set_list(namespace, task_list, paused, accepting, no_handler)
 -- Change the settings of a list that are not null.
@@ -12,27 +13,27 @@ set paused = coalesce($3::boolean, lists.paused),
     no_handler = coalesce($5::text, lists.no_handler);
 
 -- name: mark_list(namespace, task_list)
--- Copy the settings of a list to its lanes; return their ids.
+-- Copy the settings of a list to its queues; return their ids.
 with those as materialized (
-  select lanes.id, lists.paused, lists.accepting
-  from lanes
-  join lists on lists.namespace = lanes.namespace and lists.task_list = lanes.task_list
-  where lanes.namespace = $1::text and lanes.task_list = $2::text
-  order by lanes.id
-  for update of lanes
+  select queues.id, lists.paused, lists.accepting
+  from queues
+  join lists on lists.namespace = queues.namespace and lists.task_list = queues.task_list
+  where queues.namespace = $1::text and queues.task_list = $2::text
+  order by queues.id
+  for update of queues
 )
-update lanes set paused = those.paused, accepting = those.accepting from those where lanes.id = those.id returning lanes.id;
+update queues set paused = those.paused, accepting = those.accepting from those where queues.id = those.id returning queues.id;
 
--- name: set_rate(lane_id, rate, burst)
--- Set the rate of a lane, with a full bucket.
-update lanes
+-- name: set_rate(queue_id, rate, burst)
+-- Set the rate of a queue, with a full bucket.
+update queues
 set rate = $2::double precision, burst = $3::integer, tokens = $3::integer,
   tokens_at = case when $2::double precision is not null then (select treadle_now()) end
 where id = $1::integer;
 
--- name: set_backlog_limit(lane_id, backlog_limit) on hot
--- Set the cap on ready tasks of a lane.
-update lanes set backlog_limit = $2::integer where id = $1::integer;
+-- name: set_backlog_limit(queue_id, backlog_limit) on hot
+-- Set the cap on ready tasks of a queue.
+update queues set backlog_limit = $2::integer where id = $1::integer;
 
 -- name: save_handler(namespace, facet_name, module_uri, entrypoint, version, checksum, timeout_for, requirements, metadata) on hot
 -- Insert or replace the registration; `created_at` keeps its first value.
@@ -62,7 +63,8 @@ delete from handler_registrations where namespace = $1::text and facet_name = $2
 
 -- name: list_limits(namespace)
 -- List the limits of a namespace, with their numbers of admitted, waiting and unclaimed tasks.
-select limits.namespace, limits.key, limits.max_running, limits.by_operator, limits.rate, limits.burst, limits.tokens, limits.tokens_at,
+select limits.namespace, limits.key, limits.max_running, limits.by_operator, limits.rate, limits.burst, limits.tokens,
+  limits.tokens_at,
   (
     select count(*)
     from tasks
@@ -96,8 +98,8 @@ limit $3::bigint;
 -- List the keys of handlers.
 select name, key from handler_keys where namespace = $1::text order by name collate "C";
 
--- name: list_lane_rules
--- List all lanes with their settings.
+-- name: list_queue_rules
+-- List all queues with their settings.
 select id, namespace, kind, task_list, name, paused, accepting, rate, burst, tokens, tokens_at, backlog_limit, limit_key
-from lanes
+from queues
 order by id;

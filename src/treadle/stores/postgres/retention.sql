@@ -12,8 +12,8 @@ with met as materialized (
     finished.namespace = $1::text and finished.finished_at <= (select treadle_now()) - case when finished.state = 'failed'
       then coalesce(lists.keep_failed_for, $3::bigint) else coalesce(lists.keep_completed_for, $2::bigint) end as expired
   from finished
-  join lanes on lanes.id = finished.lane_id
-  left join lists on lists.namespace = lanes.namespace and lists.task_list = lanes.task_list
+  join queues on queues.id = finished.queue_id
+  left join lists on lists.namespace = queues.namespace and lists.task_list = queues.task_list
   where finished.seq > $4::bigint and (finished.id < $6::uuid or finished.id >= $7::uuid)
   order by finished.seq
   limit $5::bigint
@@ -49,8 +49,8 @@ where $1::text is not null
   and not exists (
     select
     from finished
-    join lanes on lanes.id = finished.lane_id
-    left join lists on lists.namespace = lanes.namespace and lists.task_list = lanes.task_list
+    join queues on queues.id = finished.queue_id
+    left join lists on lists.namespace = queues.namespace and lists.task_list = queues.task_list
     where finished.id = any (array[given.id]) and finished.finished_at > (select treadle_now()) - case when finished.state =
       'failed'
       then coalesce(lists.keep_failed_for, $3::bigint) else coalesce(lists.keep_completed_for, $2::bigint) end
@@ -58,8 +58,8 @@ where $1::text is not null
   and not exists (
     select
     from finished
-    join lanes on lanes.id = finished.lane_id
-    left join lists on lists.namespace = lanes.namespace and lists.task_list = lanes.task_list
+    join queues on queues.id = finished.queue_id
+    left join lists on lists.namespace = queues.namespace and lists.task_list = queues.task_list
     where finished.root_id = any (array[given.id]) and finished.root_id <> finished.id and finished.finished_at > (select
       treadle_now()) - case when finished.state = 'failed'
       then coalesce(lists.keep_failed_for, $3::bigint) else coalesce(lists.keep_completed_for, $2::bigint) end

@@ -64,7 +64,7 @@ select step_id::text, state, hold, owner_id, claimed_at, attempt from tasks wher
 -- For each of the runs and activities: the number of live tasks, the first of them, and its open approval or external job.
 with ranked (id, run_id, doing, wake_at) as (
   select t.id, t.run_id, {sql:doing}, coalesce(t.wake_at, 0)
-  from tasks as t join lanes as l on l.id = t.lane_id
+  from tasks as t join queues as l on l.id = t.queue_id
   where t.run_id = any($1::uuid[])
 ), numbered as (
   select id, doing, count(*) over (partition by run_id, doing) as count,
@@ -73,7 +73,7 @@ with ranked (id, run_id, doing, wake_at) as (
 )
 select n.doing, n.count, (select row_to_json(task)::text from (select {t.live}, l.kind, l.task_list, l.name) as task),
   (select r.id::text from records as r where r.task_id = n.id and r.ended_at is null order by r.id desc limit 1)
-from numbered as n join tasks as t on t.id = n.id join lanes as l on l.id = t.lane_id
+from numbered as n join tasks as t on t.id = n.id join queues as l on l.id = t.queue_id
 where n.number = 1;
 
 -- name: list_failed_runs(namespace, after, limit, before_at, before_id)

@@ -84,7 +84,7 @@ class PostgresStore(Store):
         self._notifier = ChannelNotifier(database.connector, database.clock)
         if len(database.address.servers) > 1:
             self._watching = asyncio.create_task(watch_timelines(database.connector, database.clock))
-        await database.list_lanes()
+        await database.list_queues()
 
     async def close(self) -> None:
         database = self._database
@@ -113,30 +113,30 @@ class PostgresStore(Store):
     async def commit(self, units: Sequence[Unit]) -> list[Answer]:
         if not units:
             return []
-        if lanes := {task.lane for unit in units for task in unit.tasks} - self._database.lane_ids.keys():
-            await self._database.find_lane_ids(list(lanes))
+        if queues := {task.queue for unit in units for task in unit.tasks} - self._database.queue_ids.keys():
+            await self._database.find_queue_ids(list(queues))
         with translated(self.url):
             for _ in range(_REPEATS):
                 try:
                     async with self._database.pool(self._database.hot).connection() as connection, asyncio.timeout(COMMIT_TIMEOUT):
-                        return await commit(PostgresSession(connection), self._database.lane_ids, units)
+                        return await commit(PostgresSession(connection), self._database.queue_ids, units)
                 except (*REPEATABLE, asyncpg.CheckViolationError) as error:
                     if isinstance(error, asyncpg.CheckViolationError) and error.constraint_name != "bounds":
                         raise
                     async with self._database.pool(self._database.hot).connection() as connection:
                         await make_way(PostgresSession(connection), units, error)
             async with self._database.pool(self._database.hot).connection() as connection, asyncio.timeout(COMMIT_TIMEOUT):
-                return await commit(PostgresSession(connection), self._database.lane_ids, units)
+                return await commit(PostgresSession(connection), self._database.queue_ids, units)
 
     async def subscribe(self, heard: Callable[[tuple[int, ...]], None]) -> Callable[[], None]:
         if self._listener is None:
             raise NotOpen
         return await self._listener.subscribe(heard)
 
-    async def notify(self, lane_ids: Sequence[int]) -> None:
+    async def notify(self, queue_ids: Sequence[int]) -> None:
         if self._notifier is None:
             raise NotOpen
-        await self._notifier.notify(lane_ids)
+        await self._notifier.notify(queue_ids)
 
 
 class Operators(OperatorPort):
@@ -144,9 +144,9 @@ class Operators(OperatorPort):
 
     _database: PostgresDatabase
 
-    async def set_rate(self, lane_id: int, rate: float | None, burst: int | None) -> None:
-        await super().set_rate(lane_id, rate, burst)
-        await self._database.list_lanes()
+    async def set_rate(self, queue_id: int, rate: float | None, burst: int | None) -> None:
+        await super().set_rate(queue_id, rate, burst)
+        await self._database.list_queues()
 
 
 async def make_way(session: PostgresSession, units: Sequence[Unit], error: asyncpg.PostgresError) -> None:

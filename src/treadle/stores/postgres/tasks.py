@@ -1,4 +1,4 @@
-"""Tasks: lanes, claims, wake-ups, lease renewals, and reads, with one statement each. `commit` holds the one write."""
+"""Tasks: queues, claims, wake-ups, lease renewals, and reads, with one statement each. `commit` holds the one write."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import msgspec
 
 from treadle.kernel.store.queries import Woken
 from treadle.model.clock import Clock
-from treadle.model.names import Lane
+from treadle.model.names import QueueKey
 from treadle.model.states import FINAL_TASK_STATES
 from treadle.model.tasks import Task
 from treadle.stores.limits import Key, admit, fill, go_back, list_rated, take_turns
@@ -37,7 +37,7 @@ _due_at = attrgetter("due_at")
 
 
 class Positions:
-    """The positions in lanes at which claims of this process ended, for cheap claims while a session holds an old snapshot.
+    """The positions in queues at which claims of this process ended, for cheap claims while a session holds an old snapshot.
 
     PostgreSQL cannot remove the index entries of claimed tasks while a snapshot may still see them, so every claim would scan
     all entries claimed since. While such a snapshot exists, claims start where the last claim of this process ended, and
@@ -54,8 +54,8 @@ class Positions:
         self._checked_at = float("-inf")
         self._front_at = float("-inf")
 
-    async def after(self, connection: PostgresConnection, lane_ids: Sequence[int]) -> list[Position] | None:
-        """Return the position to start from in each lane, or None for the front of all."""
+    async def after(self, connection: PostgresConnection, queue_ids: Sequence[int]) -> list[Position] | None:
+        """Return the position to start from in each queue, or None for the front of all."""
         now = self._clock.monotonic()
         if not self._positions:
             return None
@@ -65,14 +65,14 @@ class Positions:
         if not self._held_open or now - self._front_at >= FRONT_EVERY:
             self._front_at = now
             return None
-        return [self._positions.get(lane_id, _FRONT) for lane_id in lane_ids]
+        return [self._positions.get(queue_id, _FRONT) for queue_id in queue_ids]
 
     def took(self, tasks: Sequence[Task]) -> None:
         """Remember the position at which this claim ended."""
         if tasks:
             self._took = True
             last = max(tasks, key=_due_at)
-            self._positions[last.lane_id] = (last.priority, last.due_at)
+            self._positions[last.queue_id] = (last.priority, last.due_at)
 
 
 _SQL = load_statements(__package__, "tasks.sql")
@@ -89,16 +89,16 @@ LOCKED_FOR = 100
 """Milliseconds after which to poll again for due tasks that other transactions had locked: to wake them, or to send a message."""
 
 
-def _compile_decoder() -> Callable[[Sequence[asyncpg.Record], Lane, str], list[Task]]:
+def _compile_decoder() -> Callable[[Sequence[asyncpg.Record], QueueKey, str], list[Task]]:
     """Generate the decoder of claimed rows from the column set, because building a dict for each row takes twice as long."""
     columns = [column.name for column in COLUMN_SETS["claimed"]]
     arguments = "namespace=namespace, kind=kind, task_list=task_list, name=name, owner_id=owner_id"
     derived = "heartbeat_at=claimed_at, progress_at=claimed_at, root_id=root_id or id"
     task = f"Task({arguments}, {derived}, {', '.join(f'{name}={name}' for name in columns)})"
-    body = f"namespace, kind, task_list, name = lane\n    return [{task} for {', '.join(columns)}, root_id in rows]"
+    body = f"namespace, kind, task_list, name = queue\n    return [{task} for {', '.join(columns)}, root_id in rows]"
     scope: dict[str, Any] = {"Task": Task}
-    exec(f"def decode(rows, lane, owner_id):\n    {body}", scope)  # noqa: S102
-    decode: Callable[[Sequence[asyncpg.Record], Lane, str], list[Task]] = scope["decode"]
+    exec(f"def decode(rows, queue, owner_id):\n    {body}", scope)  # noqa: S102
+    decode: Callable[[Sequence[asyncpg.Record], QueueKey, str], list[Task]] = scope["decode"]
     return decode
 
 
@@ -119,23 +119,23 @@ class PostgresTasks(TaskPort):
         self._fed = ("", "")
         """The limit key up to which wake-ups have looked for room."""
 
-    async def lane_ids(self, lanes: Sequence[Lane]) -> dict[Lane, int]:
-        return await self._database.find_lane_ids(lanes)
+    async def queue_ids(self, queues: Sequence[QueueKey]) -> dict[QueueKey, int]:
+        return await self._database.find_queue_ids(queues)
 
-    async def list_lanes(self) -> dict[int, Lane]:
-        return await self._database.list_lanes()
+    async def list_queues(self) -> dict[int, QueueKey]:
+        return await self._database.list_queues()
 
-    async def claim(self, lane_ids: Sequence[int], owner_id: str, lease_for: int, limit: int) -> list[Task]:
-        if not lane_ids or limit <= 0:
+    async def claim(self, queue_ids: Sequence[int], owner_id: str, lease_for: int, limit: int) -> list[Task]:
+        if not queue_ids or limit <= 0:
             return []
-        if any(lane_id not in self._database.lanes for lane_id in lane_ids):
-            await self._database.list_lanes()
+        if any(queue_id not in self._database.queues for queue_id in queue_ids):
+            await self._database.list_queues()
         async with self._database.borrow() as connection:
-            slowed = bool(self._database.slowed) and not self._database.slowed.isdisjoint(lane_ids)
-            after = await self._positions.after(connection, lane_ids)
-            rows = await _claim(connection, lane_ids, owner_id, lease_for, limit, slowed=slowed, after=after)
-            rows = rows or await _claim_unlocked(connection, lane_ids, owner_id, lease_for, limit)
-        tasks = _decode_claimed(rows, self._database.lanes[rows[0][1]], owner_id) if rows else []
+            slowed = bool(self._database.slowed) and not self._database.slowed.isdisjoint(queue_ids)
+            after = await self._positions.after(connection, queue_ids)
+            rows = await _claim(connection, queue_ids, owner_id, lease_for, limit, slowed=slowed, after=after)
+            rows = rows or await _claim_unlocked(connection, queue_ids, owner_id, lease_for, limit)
+        tasks = _decode_claimed(rows, self._database.queues[rows[0][1]], owner_id) if rows else []
         tasks.sort(key=_ORDER)
         self._positions.took(tasks)
         return tasks
@@ -154,20 +154,20 @@ class PostgresTasks(TaskPort):
         So no task waits long while there is room, even if the transaction that made the room did not admit it.
         """
         (row,) = await session.fetch("wake", limit=limit, expire_leases=expire_leases, find_ready=find_ready)
-        count, expired, lane_ids, due, next_for, now, overdue, keys, waiting, fair, ready = row
+        count, expired, queue_ids, due, next_for, now, overdue, keys, waiting, fair, ready = row
         await take_turns(session, fair)
         token_for = None
         if keys or waiting:
             admitted, self._fed, token_for = await feed(session, _decode_keys(keys) if keys else [], self._fed, now)
-            lane_ids = admitted.union(lane_ids)
+            queue_ids = admitted.union(queue_ids)
         if due > count:
             next_for = 0 if count == limit else min(next_for or LOCKED_FOR, LOCKED_FOR)
-        return Woken(count, expired, tuple(lane_ids), earlier(next_for, token_for), now, overdue, ready)
+        return Woken(count, expired, tuple(queue_ids), earlier(next_for, token_for), now, overdue, ready)
 
-    async def next_token_for(self, lane_ids: Sequence[int]) -> int | None:
-        if self._database.slowed.isdisjoint(lane_ids):  # saves a query
+    async def next_token_for(self, queue_ids: Sequence[int]) -> int | None:
+        if self._database.slowed.isdisjoint(queue_ids):  # saves a query
             return None
-        ((milliseconds,),) = await self._database.fetch("next_token_for", lane_ids=lane_ids)
+        ((milliseconds,),) = await self._database.fetch("next_token_for", queue_ids=queue_ids)
         return None if milliseconds is None else int(milliseconds)
 
     async def count_finished(self) -> dict[str, int]:
@@ -177,7 +177,7 @@ class PostgresTasks(TaskPort):
 
 async def _claim(
     connection: PostgresConnection,
-    lane_ids: Sequence[int],
+    queue_ids: Sequence[int],
     owner_id: str,
     lease_for: int,
     limit: int,
@@ -185,27 +185,27 @@ async def _claim(
     slowed: bool,
     after: Sequence[Position] | None,
 ) -> list[asyncpg.Record]:
-    """Claim tasks of the best lane, in the order in which they are due; checks rates only if `slowed`.
+    """Claim tasks of the best queue, in the order in which they are due; checks rates only if `slowed`.
 
-    `after` are positions in the lanes to start from; without a task after them, the claim starts from the front.
+    `after` are positions in the queues to start from; without a task after them, the claim starts from the front.
     """
     rows = []
     if after is not None and not slowed:
         positions = [position[0] for position in after], [position[1] for position in after]
-        rows = await connection.fetch(_SQL["claim_after"], lane_ids, owner_id, lease_for, limit, *positions)
-    return rows or await connection.fetch(_SQL["claim_slowed" if slowed else "claim"], lane_ids, owner_id, lease_for, limit)
+        rows = await connection.fetch(_SQL["claim_after"], queue_ids, owner_id, lease_for, limit, *positions)
+    return rows or await connection.fetch(_SQL["claim_slowed" if slowed else "claim"], queue_ids, owner_id, lease_for, limit)
 
 
 async def _claim_unlocked(
-    connection: PostgresConnection, lane_ids: Sequence[int], owner_id: str, lease_for: int, limit: int
+    connection: PostgresConnection, queue_ids: Sequence[int], owner_id: str, lease_for: int, limit: int
 ) -> list[asyncpg.Record]:
     """Claim tasks behind a head that another transaction has locked, which no later notification would report.
 
-    Takes one lane at a time: a claim that locked the heads of all lanes would make others miss them. A lane with a rate has
+    Takes one queue at a time: a claim that locked the heads of all queues would make others miss them. A queue with a rate has
     a next token, after which workers claim again. The holder of a locked task reports it.
     """
-    for (lane_id,) in await connection.fetch(_SQL["list_ready_lanes"], lane_ids):
-        if rows := await connection.fetch(_SQL["claim_unlocked"], lane_id, owner_id, lease_for, limit):
+    for (queue_id,) in await connection.fetch(_SQL["list_ready_queues"], queue_ids):
+        if rows := await connection.fetch(_SQL["claim_unlocked"], queue_id, owner_id, lease_for, limit):
             return rows
     return []
 
@@ -213,7 +213,7 @@ async def _claim_unlocked(
 async def feed(session: PostgresSession, keys: Iterable[Key], after: Key, now: int) -> tuple[set[int], Key, int | None]:
     """Admit tasks of the keys, of keys whose rate allows it, and of the next keys after the given one that have room.
 
-    Returns their lanes, the last key, and the milliseconds until the rate of a key allows another start. Room stays unused when a
+    Returns their queues, the last key, and the milliseconds until the rate of a key allows another start. Room stays unused when a
     transaction that made it was rolled back while others skipped its task, and after inserts that do not admit.
     """
     rows = await session.fetch("list_starved", after_namespace=after[0], after_key=after[1], limit=STARVED_LIMIT)
@@ -223,16 +223,16 @@ async def feed(session: PostgresSession, keys: Iterable[Key], after: Key, now: i
     stuck = stuck_keys(rated, now)
     wanted = {*keys, *due_keys(rated, now)[0], *((namespace, key) for namespace, key, room in rows if room)}
     wanted.update((limited.namespace, limited.key) for limited in stuck)
-    lanes: set[int] = set()
+    queues: set[int] = set()
     if wanted:
         async with session.transaction():
             if stuck:  # all keys are locked in one order, before any row
                 await session.coordinate("lock_keys", rows=sorted(wanted))
                 for limited in stuck:
-                    lanes |= await go_back(session, limited)
-            lanes |= await admit(session, wanted)
+                    queues |= await go_back(session, limited)
+            queues |= await admit(session, wanted)
     _, token_for = due_keys(await list_rated(session), now)
-    return lanes, (rows[-1][0], rows[-1][1]) if len(rows) == STARVED_LIMIT else ("", ""), token_for
+    return queues, (rows[-1][0], rows[-1][1]) if len(rows) == STARVED_LIMIT else ("", ""), token_for
 
 
 async def read_clock(connection: PostgresConnection) -> int:

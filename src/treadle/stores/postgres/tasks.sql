@@ -3,24 +3,24 @@
 select treadle_now();
 
 -- name: claim
--- Claim up to $4 ready tasks of the best lane among $1 that is not slowed, for the owner $2, with a lease of $3 ms.
+-- Claim up to $4 ready tasks of the best queue among $1 that is not slowed, for the owner $2, with a lease of $3 ms.
 with best as materialized (
-  select head.lane_id, head.priority, head.due_at
-  from unnest($1::integer[]) as wanted (lane_id)
+  select head.queue_id, head.priority, head.due_at
+  from unnest($1::integer[]) as wanted (queue_id)
   cross join lateral (
-    select tasks.lane_id, tasks.priority, tasks.due_at
+    select tasks.queue_id, tasks.priority, tasks.due_at
     from tasks
-    where tasks.lane_id = wanted.lane_id and owner_id is null and wake_at is null and hold = 0
+    where tasks.queue_id = wanted.queue_id and owner_id is null and wake_at is null and hold = 0
     order by tasks.priority, tasks.due_at, tasks.id
     limit 1
   ) as head
-  where wanted.lane_id <> all (array(select id from lanes where slowed))
+  where wanted.queue_id <> all (array(select id from queues where slowed))
   order by head.priority, head.due_at
   limit 1
 ), taken as materialized (
   select id, namespace, limit_key
   from tasks
-  where lane_id = (select lane_id from best) and priority = (select priority from best)
+  where queue_id = (select queue_id from best) and priority = (select priority from best)
     -- No ready task is before the head: this skips dead index entries of claimed tasks, which a snapshot may preserve.
     and due_at >= (select due_at from best)
     and owner_id is null and wake_at is null and hold = 0
@@ -40,25 +40,25 @@ where tasks.id = any (array(select id from taken))
 returning {text:tasks.claimed}, nullif(tasks.root_id, tasks.id)::text as root_id;
 
 -- name: claim_after
--- Claim tasks as `claim` does, but in each lane only from a position ($5 priorities, $6 due times).
+-- Claim tasks as `claim` does, but in each queue only from a position ($5 priorities, $6 due times).
 with best as materialized (
-  select head.lane_id, head.priority, head.due_at
-  from unnest($1::integer[], $5::integer[], $6::bigint[]) as wanted (lane_id, priority, due_at)
+  select head.queue_id, head.priority, head.due_at
+  from unnest($1::integer[], $5::integer[], $6::bigint[]) as wanted (queue_id, priority, due_at)
   cross join lateral (
-    select tasks.lane_id, tasks.priority, tasks.due_at
+    select tasks.queue_id, tasks.priority, tasks.due_at
     from tasks
-    where tasks.lane_id = wanted.lane_id and (tasks.priority, tasks.due_at) >= (wanted.priority, wanted.due_at)
+    where tasks.queue_id = wanted.queue_id and (tasks.priority, tasks.due_at) >= (wanted.priority, wanted.due_at)
       and owner_id is null and wake_at is null and hold = 0
     order by tasks.priority, tasks.due_at, tasks.id
     limit 1
   ) as head
-  where wanted.lane_id <> all (array(select id from lanes where slowed))
+  where wanted.queue_id <> all (array(select id from queues where slowed))
   order by head.priority, head.due_at
   limit 1
 ), taken as materialized (
   select id, namespace, limit_key
   from tasks
-  where lane_id = (select lane_id from best) and priority = (select priority from best)
+  where queue_id = (select queue_id from best) and priority = (select priority from best)
     -- No ready task is before the head: this skips dead index entries of claimed tasks, which a snapshot may preserve.
     and due_at >= (select due_at from best)
     and owner_id is null and wake_at is null and hold = 0
@@ -78,34 +78,34 @@ where tasks.id = any (array(select id from taken))
 returning {text:tasks.claimed}, nullif(tasks.root_id, tasks.id)::text as root_id;
 
 -- name: claim_slowed
--- Claim tasks as `claim` does, also from lanes with a rate: up to the lane's tokens, which are taken from its locked row.
+-- Claim tasks as `claim` does, also from queues with a rate: up to the queue's tokens, which are taken from its locked row.
 with shut as materialized (
   select id
-  from lanes
+  from queues
   where slowed
     and (paused or least(burst, tokens + rate * greatest((select treadle_now()) - tokens_at, 0) / 1000) < 1)
 ), best as materialized (
-  select head.lane_id, head.priority, head.due_at
-  from unnest($1::integer[]) as wanted (lane_id)
+  select head.queue_id, head.priority, head.due_at
+  from unnest($1::integer[]) as wanted (queue_id)
   cross join lateral (
-    select tasks.lane_id, tasks.priority, tasks.due_at
+    select tasks.queue_id, tasks.priority, tasks.due_at
     from tasks
-    where tasks.lane_id = wanted.lane_id and owner_id is null and wake_at is null and hold = 0
+    where tasks.queue_id = wanted.queue_id and owner_id is null and wake_at is null and hold = 0
     order by tasks.priority, tasks.due_at, tasks.id
     limit 1
   ) as head
-  where wanted.lane_id <> all (array(select id from shut))
+  where wanted.queue_id <> all (array(select id from shut))
   order by head.priority, head.due_at
   limit 1
 ), bucket as materialized (
   select id, least(burst, tokens + rate * greatest((select treadle_now()) - tokens_at, 0) / 1000) as tokens
-  from lanes
-  where id = (select lane_id from best) and rate is not null
+  from queues
+  where id = (select queue_id from best) and rate is not null
   for no key update
 ), taken as materialized (
   select id, namespace, limit_key
   from tasks
-  where lane_id = (select lane_id from best) and priority = (select priority from best)
+  where queue_id = (select queue_id from best) and priority = (select priority from best)
     -- No ready task is before the head: this skips dead index entries of claimed tasks, which a snapshot may preserve.
     and due_at >= (select due_at from best)
     and owner_id is null and wake_at is null and hold = 0
@@ -113,10 +113,10 @@ with shut as materialized (
   limit least($4::bigint, (select floor(tokens)::bigint from bucket))
   for update skip locked
 ), spent as (
-  update lanes
+  update queues
   set tokens = bucket.tokens - (select count(*) from taken), tokens_at = (select treadle_now())
   from bucket
-  where lanes.id = bucket.id
+  where queues.id = bucket.id
 ), {sql:charged}
 update tasks
 set owner_id = $2::text,
@@ -129,26 +129,26 @@ set owner_id = $2::text,
 where tasks.id = any (array(select id from taken))
 returning {text:tasks.claimed}, nullif(tasks.root_id, tasks.id)::text as root_id;
 
--- name: list_ready_lanes
--- List those of the lanes $1 that have a ready task, the one with the first task first; rates do not count.
-select head.lane_id
-from unnest($1::integer[]) as wanted (lane_id)
+-- name: list_ready_queues
+-- List those of the queues $1 that have a ready task, the one with the first task first; rates do not count.
+select head.queue_id
+from unnest($1::integer[]) as wanted (queue_id)
 cross join lateral (
-  select tasks.lane_id, tasks.priority, tasks.due_at
+  select tasks.queue_id, tasks.priority, tasks.due_at
   from tasks
-  where tasks.lane_id = wanted.lane_id and owner_id is null and wake_at is null and hold = 0
+  where tasks.queue_id = wanted.queue_id and owner_id is null and wake_at is null and hold = 0
   order by tasks.priority, tasks.due_at, tasks.id
   limit 1
 ) as head
-where wanted.lane_id <> all (array(select id from lanes where slowed))
+where wanted.queue_id <> all (array(select id from queues where slowed))
 order by head.priority, head.due_at;
 
 -- name: claim_unlocked
--- Claim up to $4 ready tasks of the lane $1 that no other transaction has locked, for the owner $2, with a lease of $3 ms.
+-- Claim up to $4 ready tasks of the queue $1 that no other transaction has locked, for the owner $2, with a lease of $3 ms.
 with taken as materialized (
   select id, namespace, limit_key
   from tasks
-  where lane_id = $1::integer and owner_id is null and wake_at is null and hold = 0
+  where queue_id = $1::integer and owner_id is null and wake_at is null and hold = 0
   order by priority, due_at, id
   limit $4::bigint
   for update skip locked
@@ -168,41 +168,41 @@ returning {text:tasks.claimed}, nullif(tasks.root_id, tasks.id)::text as root_id
 -- Give waiting tasks $1 with a fairness key the due times of their turns: the first one of a key that has none waiting comes with
 -- the head of the others that are not paused, and each further one a millisecond after the last of its key.
 with given as materialized (
-  select id, lane_id, priority, fairness_key, due_at,
-    row_number() over (partition by lane_id, priority, fairness_key order by due_at, id) - 1 as place
+  select id, queue_id, priority, fairness_key, due_at,
+    row_number() over (partition by queue_id, priority, fairness_key order by due_at, id) - 1 as place
   from tasks
   where id = any ($1::uuid[]) and fairness_key is not null and owner_id is null and wake_at is null
 ), heads as materialized (
-  select kinds.lane_id, kinds.priority, (
+  select kinds.queue_id, kinds.priority, (
     select due_at
     from tasks
-    where tasks.lane_id = kinds.lane_id and tasks.priority = kinds.priority and tasks.fairness_key is not null
+    where tasks.queue_id = kinds.queue_id and tasks.priority = kinds.priority and tasks.fairness_key is not null
       and owner_id is null and wake_at is null and (hold & ~1) = 0 and id not in (select id from given)
     order by due_at
     limit 1
   ) as due_at
-  from (select distinct lane_id, priority from given) as kinds
+  from (select distinct queue_id, priority from given) as kinds
 ), flows as materialized (
-  select kinds.lane_id, kinds.priority, kinds.fairness_key, heads.due_at as head, (
+  select kinds.queue_id, kinds.priority, kinds.fairness_key, heads.due_at as head, (
     select due_at
     from tasks
-    where tasks.lane_id = kinds.lane_id and tasks.priority = kinds.priority and tasks.fairness_key = kinds.fairness_key
+    where tasks.queue_id = kinds.queue_id and tasks.priority = kinds.priority and tasks.fairness_key = kinds.fairness_key
       and tasks.fairness_key is not null and owner_id is null and wake_at is null and id not in (select id from given)
     order by due_at desc
     limit 1
   ) as last
-  from (select distinct lane_id, priority, fairness_key from given) as kinds
-  join heads on heads.lane_id = kinds.lane_id and heads.priority = kinds.priority
+  from (select distinct queue_id, priority, fairness_key from given) as kinds
+  join heads on heads.queue_id = kinds.queue_id and heads.priority = kinds.priority
 )
 update tasks
 set due_at = greatest(coalesce(flows.head, given.due_at), coalesce(flows.last + 1, 0)) + given.place
 from given
-join flows on flows.lane_id = given.lane_id and flows.priority = given.priority and flows.fairness_key = given.fairness_key
+join flows on flows.queue_id = given.queue_id and flows.priority = given.priority and flows.fairness_key = given.fairness_key
 where tasks.id = any (array[given.id]);
 
 -- name: announce_ready(channel, ids)
--- Notify the channel $1 of the lanes in which tasks $2 are ready: the session had locked them, and claims skipped them.
-select pg_notify($1::text, string_agg(distinct lane_id::text, ','))
+-- Notify the channel $1 of the queues in which tasks $2 are ready: the session had locked them, and claims skipped them.
+select pg_notify($1::text, string_agg(distinct queue_id::text, ','))
 from tasks
 where id = any ($2::uuid[]) and owner_id is null and wake_at is null and hold = 0
 having count(*) > 0;
@@ -221,7 +221,7 @@ with taken as materialized (
   select id, namespace, limit_key
   from tasks
   where run_id = $1::uuid and owner_id is null and wake_at is null and hold = 0
-    and lane_id in (select id from lanes where kind = $5::text and not (slowed and paused))
+    and queue_id in (select id from queues where kind = $5::text and not (slowed and paused))
   order by priority, due_at, id
   limit $4::bigint
   for update skip locked
@@ -267,7 +267,7 @@ with due as materialized (
   from due
   left join moved on moved.task_id = due.id
   where tasks.id = any (array[due.id])
-  returning tasks.id, tasks.lane_id, tasks.hold, tasks.version, tasks.state, tasks.claim_version, tasks.run_id, tasks.root_id,
+  returning tasks.id, tasks.queue_id, tasks.hold, tasks.version, tasks.state, tasks.claim_version, tasks.run_id, tasks.root_id,
     tasks.trace_id, tasks.namespace, tasks.limit_key, due.owner_id as loser_id, moved.count as transitions, tasks.fairness_key
 ), logged as (
   insert into log (seq, at, entity, entity_id, version, transition, from_state, to_state, actor, claim_version, run_id, root_id,
@@ -278,7 +278,7 @@ with due as materialized (
   from (
     select woken.*, 'expire' as transition, null as details from woken where loser_id is not null
     union all
-    select woken.id, lane_id, hold,
+    select woken.id, queue_id, hold,
       woken.version - 1 - transitions + (row_number() over (partition by woken.id order by marked.created_at,
         idempotency_key))::integer,
       state, claim_version, run_id, root_id, trace_id, namespace, limit_key, loser_id, transitions, fairness_key,
@@ -292,20 +292,20 @@ with due as materialized (
 select
   (select count(*) from woken) as count,
   (select count(*) from woken where loser_id is not null) as expired,
-  -- with the lanes of due tasks that another transaction woke meanwhile: they stay locked until this statement ends
+  -- with the queues of due tasks that another transaction woke meanwhile: they stay locked until this statement ends
   array(
-    select lane_id from woken where hold = 0
+    select queue_id from woken where hold = 0
     union
-    select lane_id
+    select queue_id
     from (
-      select id, lane_id
+      select id, queue_id
       from tasks
       where wake_at <= (select treadle_now()) and ($2::boolean or owner_id is null) and hold = 0
       order by wake_at
       limit $1::bigint
     ) as seen
     where id not in (select id from woken)
-  ) as lane_ids,
+  ) as queue_ids,
   (
     select count(*)
     from (
@@ -364,39 +364,39 @@ with owned as materialized (
 )
 update tasks set wake_at = least(tasks.wake_at, (select treadle_now())) from owned where tasks.id = any (array[owned.id]);
 
--- name: list_failing(lane_ids, limit)
--- List tasks of the lanes $1 that wait after an error, among the 10,000 that are due next: retries are due before most
+-- name: list_failing(queue_ids, limit)
+-- List tasks of the queues $1 that wait after an error, among the 10,000 that are due next: retries are due before most
 -- others, and building an index of their own would lock out claims and renewals during the upgrade.
 select id::text
 from (
-  select id, lane_id, error from tasks where wake_at is not null and owner_id is null order by wake_at limit 10000
+  select id, queue_id, error from tasks where wake_at is not null and owner_id is null order by wake_at limit 10000
 ) as next
-where error is not null and lane_id = any ($1::integer[])
+where error is not null and queue_id = any ($1::integer[])
 limit $2::bigint;
 
--- name: list_unpolled(lane_ids, limit)
--- List tasks of the lanes $1 that await an external job and are ready to be polled.
+-- name: list_unpolled(queue_ids, limit)
+-- List tasks of the queues $1 that await an external job and are ready to be polled.
 select id::text
 from tasks
-where lane_id = any ($1::integer[]) and state = 'awaiting_external' and owner_id is null and wake_at is null and hold = 0
+where queue_id = any ($1::integer[]) and state = 'awaiting_external' and owner_id is null and wake_at is null and hold = 0
 limit $2::bigint;
 
 -- name: find_tasks(ids) on lists
 -- Find live and finished tasks by id.
-select found.*, lanes.kind, lanes.task_list, lanes.name
+select found.*, queues.kind, queues.task_list, queues.name
 from unnest($1::uuid[]) as given (id)
 cross join lateral (
   select {all:live} from tasks where id = given.id
   union all
   select {all:finished} from finished where id = given.id
 ) as found
-join lanes on lanes.id = found.lane_id;
+join queues on queues.id = found.queue_id;
 
 -- name: list_tasks(states, namespace, kind, task_list, name, held, live, ended, before_at, before_id, limit) on lists
--- List live ($7) and finished ($8) tasks, newest first, after the position ($9, $10); $1 shown states, $2-$5 lane may be null for
+-- List live ($7) and finished ($8) tasks, newest first, after the position ($9, $10); $1 shown states, $2-$5 queue may be null for
 -- any; with $6 only tasks with an owner.
 with wanted as materialized (
-  {sql:postgres_lane_filter}
+  {sql:postgres_queue_filter}
 ), found as (
   (
     select {all:live}
@@ -414,16 +414,16 @@ with wanted as materialized (
     limit $11::bigint
   )
 )
-select found.*, lanes.kind, lanes.task_list, lanes.name
+select found.*, queues.kind, queues.task_list, queues.name
 from found
-join lanes on lanes.id = found.lane_id
+join queues on queues.id = found.queue_id
 order by found.created_at desc, found.id desc
 limit $11::bigint;
 
 -- name: list_run_tasks(states, namespace, kind, task_list, name, held, live, ended, before_at, before_id, limit, run_id) on lists
 -- List the tasks of the run $12 as `list_tasks` does. (`+ 0` leaves only the index of runs.)
 with wanted as materialized (
-  {sql:postgres_lane_filter}
+  {sql:postgres_queue_filter}
 ), found as (
   select {all:live}
   from tasks
@@ -433,9 +433,9 @@ with wanted as materialized (
   from finished
   where run_id = $12::uuid and (created_at + 0, id) < ($9::bigint, $10::uuid) and $8::boolean and {sql:postgres_finished_filter}
 )
-select found.*, lanes.kind, lanes.task_list, lanes.name
+select found.*, queues.kind, queues.task_list, queues.name
 from found
-join lanes on lanes.id = found.lane_id
+join queues on queues.id = found.queue_id
 order by found.created_at + 0 desc, found.id desc
 limit $11::bigint;
 
@@ -446,22 +446,22 @@ select created_at from tasks where id = $1::uuid union all select created_at fro
 -- name: find_unique(namespace, keys)
 -- Find the task lists of the live tasks that have unique keys.
 select t.unique_key, l.task_list
-from tasks as t join lanes as l on l.id = t.lane_id
+from tasks as t join queues as l on l.id = t.queue_id
 where t.namespace = $1 and t.unique_key = any($2::text[]);
 
 -- name: find_finished(ids) on hot
 -- Find the finished tasks among $1.
-select finished.*, lanes.kind, lanes.task_list, lanes.name
+select finished.*, queues.kind, queues.task_list, queues.name
 from unnest($1::uuid[]) as given (id)
 join finished on finished.id = any (array[given.id])
-join lanes on lanes.id = finished.lane_id;
+join queues on queues.id = finished.queue_id;
 
 -- name: list_depths
--- Count the live tasks of each lane by state of readiness.
-select depth.lane_id, lanes.namespace, lanes.kind, lanes.task_list, lanes.name,
+-- Count the live tasks of each queue by state of readiness.
+select depth.queue_id, queues.namespace, queues.kind, queues.task_list, queues.name,
   depth.ready, depth.running, depth.waiting, depth.held, depth.oldest_due_at, depth.paused
 from (
-  select lane_id,
+  select queue_id,
     count(*) filter (where owner_id is null and hold = 0 and wake_at is null) as ready,
     count(*) filter (where owner_id is not null) as running,
     count(*) filter (where owner_id is null and hold & ~1 = 0 and wake_at is not null) as waiting,
@@ -469,10 +469,10 @@ from (
     min(due_at) filter (where owner_id is null and hold = 0 and wake_at is null) as oldest_due_at,
     count(*) filter (where hold & 8 <> 0) as paused
   from tasks
-  group by lane_id
+  group by queue_id
 ) as depth
-join lanes on lanes.id = depth.lane_id
-order by depth.lane_id;
+join queues on queues.id = depth.queue_id
+order by depth.queue_id;
 
 -- name: estimate_finished
 -- Estimate the numbers of finished tasks by state from the statistics of the partitions; one without statistics counts as

@@ -1,4 +1,4 @@
-"""Forms of values that both stores share: rows of servers, ids of partitions and lanes in signals."""
+"""Forms of values that both stores share: rows of servers, ids of partitions and queues in signals."""
 
 from __future__ import annotations
 
@@ -62,14 +62,14 @@ NOTIFY_PAYLOAD_LIMIT = 7000
 """Bytes of a payload; PostgreSQL allows 8000."""
 
 
-def format_lanes(lane_ids: Sequence[int]) -> str:
-    """Return the payload of a signal: the lane ids, or nothing ("poll all lanes") if there are too many."""
-    payload = ",".join(map(str, lane_ids))
+def format_queues(queue_ids: Sequence[int]) -> str:
+    """Return the payload of a signal: the queue ids, or nothing ("poll all queues") if there are too many."""
+    payload = ",".join(map(str, queue_ids))
     return payload if len(payload) <= NOTIFY_PAYLOAD_LIMIT else ""
 
 
-def parse_lanes(payload: str) -> tuple[int, ...]:
-    """Return the lanes of a signal; an empty or foreign payload means all lanes."""
+def parse_queues(payload: str) -> tuple[int, ...]:
+    """Return the queues of a signal; an empty or foreign payload means all queues."""
     try:
         return tuple(int(part) for part in payload.split(",")) if payload else ()
     except ValueError:

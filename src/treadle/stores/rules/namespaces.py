@@ -8,12 +8,12 @@ from typing import Any
 
 from treadle.kernel.store.transfer import TABLES, NamespaceTable, StoredRow
 from treadle.model.errors import InvalidInput
-from treadle.model.names import Lane
+from treadle.model.names import QueueKey
 from treadle.stores.statements import load_statements
 
 _BELONGS = load_statements("treadle.stores", "namespaces.sql")
 _COLUMN = re.compile(r"[a-z_]+")
-_LANE = ("kind", "task_list", "name")
+_QUEUE = ("kind", "task_list", "name")
 
 
 def reading_statements(form: str, namespace: str) -> list[tuple[NamespaceTable, str]]:
@@ -31,12 +31,12 @@ def reading_statements(form: str, namespace: str) -> list[tuple[NamespaceTable, 
     ]
 
 
-def to_common(table: NamespaceTable, row: StoredRow, lanes: Mapping[int, Lane], shift: int = 0) -> StoredRow:
+def to_common(table: NamespaceTable, row: StoredRow, queues: Mapping[int, QueueKey], shift: int = 0) -> StoredRow:
     """Return a row in the common form; `shift` was added to the numbers of transitions."""
     common = {name: _plain(value) for name, value in row.items() if name not in table.assigned}
-    if "lane_id" in common:
-        lane = lanes[common.pop("lane_id")]
-        common["lane"] = [getattr(lane, part) for part in _LANE]
+    if "queue_id" in common:
+        queue = queues[common.pop("queue_id")]
+        common["queue"] = [getattr(queue, part) for part in _QUEUE]
     if common.get("seq") is not None:
         common["seq"] -= shift
     return common
@@ -49,13 +49,13 @@ def _plain(value: Any) -> Any:
     return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
-def from_common(rows: Iterable[StoredRow], namespace: str, lane_ids: Mapping[Lane, int], shift: int) -> list[StoredRow]:
-    """Return rows in the form of a store, which has these lanes; `shift` is added to the numbers of transitions."""
+def from_common(rows: Iterable[StoredRow], namespace: str, queue_ids: Mapping[QueueKey, int], shift: int) -> list[StoredRow]:
+    """Return rows in the form of a store, which has these queues; `shift` is added to the numbers of transitions."""
     stored = []
     for common in rows:
         row = dict(common)
-        if "lane" in row:
-            row["lane_id"] = lane_ids[Lane(namespace, *row.pop("lane"))]
+        if "queue" in row:
+            row["queue_id"] = queue_ids[QueueKey(namespace, *row.pop("queue"))]
         if row.get("seq") is not None:
             row["seq"] += shift
         stored.append(row)

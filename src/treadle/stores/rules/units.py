@@ -33,7 +33,7 @@ from treadle.kernel.store.units import (
     Verdict,
 )
 from treadle.model.errors import BacklogFull, InvalidInput, ListDraining
-from treadle.model.names import Lane
+from treadle.model.names import QueueKey
 from treadle.model.records import Record
 from treadle.model.states import RUN, Hold
 from treadle.model.tasks import Claim, NewTask
@@ -62,7 +62,7 @@ class GuardedTask(NamedTuple):
     claim_version: int
     owner_id: str | None
     state: str
-    lane_id: int
+    queue_id: int
     hold: int = 0
     namespace: str = ""
     limit_key: str | None = None
@@ -343,16 +343,16 @@ def decide(units: Sequence[Unit], snapshot: Snapshot) -> CommitPlan:
     return decision
 
 
-def with_lanes(answer: Answer, lane_ids: set[int]) -> Answer:
-    """Add lanes in which tasks became ready to the answer."""
-    return msgspec.structs.replace(answer, lane_ids=tuple(sorted(lane_ids.union(answer.lane_ids)))) if lane_ids else answer
+def with_queues(answer: Answer, queue_ids: set[int]) -> Answer:
+    """Add queues in which tasks became ready to the answer."""
+    return msgspec.structs.replace(answer, queue_ids=tuple(sorted(queue_ids.union(answer.queue_ids)))) if queue_ids else answer
 
 
-def with_admitted(answers: list[Answer], lane_ids: set[int]) -> list[Answer]:
-    """Add the lanes of admitted tasks to the first applied unit, or the first: a caller that reads one answer reads all."""
-    if lane_ids:
+def with_admitted(answers: list[Answer], queue_ids: set[int]) -> list[Answer]:
+    """Add the queues of admitted tasks to the first applied unit, or the first: a caller that reads one answer reads all."""
+    if queue_ids:
         first = next((position for position, answer in enumerate(answers) if answer.verdict is Verdict.DONE), 0)
-        answers[first] = with_lanes(answers[first], lane_ids)
+        answers[first] = with_queues(answers[first], queue_ids)
     return answers
 
 
@@ -382,41 +382,41 @@ Preclaim = tuple[str, str, int]
 """The id of a new task, its owner, and the milliseconds of its lease."""
 
 _REST = attrgetter(*(column.name for column in COLUMN_SETS["given"][3:]))
-"""The values of a new task after its id and lane, in the order of the set `given`."""
+"""The values of a new task after its id and queue, in the order of the set `given`."""
 
 _HOLD = [column.name for column in COLUMN_SETS["given"]].index("hold")
 
 
-def values_of(task: NewTask, lane_id: int) -> list[Any]:
+def values_of(task: NewTask, queue_id: int) -> list[Any]:
     """Return the values of a new task in the order of the set `given`; a task with a limit key waits to be admitted."""
-    values = [task.id, lane_id, task.lane.namespace, *_REST(task)]
+    values = [task.id, queue_id, task.queue.namespace, *_REST(task)]
     if task.limit_key is not None:
         values[_HOLD] |= 1
     return values
 
 
-class GuardedLane(NamedTuple):
-    """A lane with settings that an insert must obey."""
+class GuardedQueue(NamedTuple):
+    """A queue with settings that an insert must obey."""
 
-    lane_id: int
+    queue_id: int
     accepting: bool
     backlog_limit: int | None
     limit_key: str | None
 
 
-Entered = tuple[GuardedLane, Lane, bool]
-"""A guarded lane that an entrance has put a task into, its names, and whether the task is ready."""
+Entered = tuple[GuardedQueue, QueueKey, bool]
+"""A guarded queue that an entrance has put a task into, its names, and whether the task is ready."""
 
 
-def with_lane_key(task: NewTask, lane: GuardedLane | None) -> NewTask:
-    """Return the task with the limit key of its lane, if it has none of its own."""
-    if lane is None or lane.limit_key is None or task.limit_key is not None:
+def with_queue_key(task: NewTask, queue: GuardedQueue | None) -> NewTask:
+    """Return the task with the limit key of its queue, if it has none of its own."""
+    if queue is None or queue.limit_key is None or task.limit_key is not None:
         return task
-    return msgspec.structs.replace(task, limit_key=lane.limit_key)
+    return msgspec.structs.replace(task, limit_key=queue.limit_key)
 
 
 def is_entrance(unit: Unit) -> bool:
-    """Whether a lane may refuse the unit's tasks: not those of a unit with a guard, which settles or advances something."""
+    """Whether a queue may refuse the unit's tasks: not those of a unit with a guard, which settles or advances something."""
     return unit.guard is None and unit.run is None
 
 
@@ -425,21 +425,21 @@ def is_ready(task: NewTask) -> bool:
     return task.delay <= 0 and not task.hold and task.limit_key is None
 
 
-def capped_lanes(entered: Iterable[Entered]) -> list[tuple[int, int, Lane]]:
-    """Return the lanes with a cap on ready tasks, and their caps; raise `ListDraining` for a lane that is draining."""
+def capped_queues(entered: Iterable[Entered]) -> list[tuple[int, int, QueueKey]]:
+    """Return the queues with a cap on ready tasks, and their caps; raise `ListDraining` for a queue that is draining."""
     capped = []
-    for guarded, lane, ready in sorted(set(entered)):
+    for guarded, queue, ready in sorted(set(entered)):
         if not guarded.accepting:
-            raise ListDraining(lane.task_list)
+            raise ListDraining(queue.task_list)
         if ready and guarded.backlog_limit is not None:
-            capped.append((guarded.lane_id, guarded.backlog_limit, lane))
+            capped.append((guarded.queue_id, guarded.backlog_limit, queue))
     return capped
 
 
-def check_backlog(lane: Lane, cap: int, count: int) -> None:
-    """Raise `BacklogFull` if the lane has more ready tasks than its cap allows."""
+def check_backlog(queue: QueueKey, cap: int, count: int) -> None:
+    """Raise `BacklogFull` if the queue has more ready tasks than its cap allows."""
     if count > cap:
-        raise BacklogFull(lane.task_list, lane.name, cap)
+        raise BacklogFull(queue.task_list, queue.name, cap)
 
 
 @dataclass(slots=True)
@@ -447,39 +447,39 @@ class Inserted:
     """`ids` are new; `holders` maps the id of each task with a taken unique key to the live task that has the key."""
 
     tasks: Sequence[NewTask] = ()
-    """The tasks to insert, with the limit keys of their lanes."""
+    """The tasks to insert, with the limit keys of their queues."""
     ids: set[str] = field(default_factory=set)
     holders: dict[str, str] = field(default_factory=dict)
     shut: bool = False
-    """Nothing was inserted, because one of the lanes is guarded and must be checked first."""
+    """Nothing was inserted, because one of the queues is guarded and must be checked first."""
 
     @property
     def keys(self) -> set[Key]:
         """The limit keys of new tasks, which wait to be admitted."""
-        return {(task.lane.namespace, task.limit_key) for task in self.tasks if task.limit_key and task.id in self.ids}
+        return {(task.queue.namespace, task.limit_key) for task in self.tasks if task.limit_key and task.id in self.ids}
 
     @property
     def limits(self) -> dict[Key, int]:
         """The limits that callers gave for keys of new tasks."""
         return {
-            (task.lane.namespace, task.limit_key): task.limit
+            (task.queue.namespace, task.limit_key): task.limit
             for task in self.tasks
             if task.limit_key and task.limit is not None and task.id in self.ids
         }
 
 
-def note_inserted(answer: Answer, tasks: Iterable[NewTask], inserted: Inserted, lane_ids: Mapping[Lane, int]) -> Answer:
-    """Add to the answer the lanes in which new tasks are ready, and the live tasks that have the unique keys of refused ones."""
-    ready, existing = set(answer.lane_ids), {}
+def note_inserted(answer: Answer, tasks: Iterable[NewTask], inserted: Inserted, queue_ids: Mapping[QueueKey, int]) -> Answer:
+    """Add to the answer the queues in which new tasks are ready, and the live tasks that have the unique keys of refused ones."""
+    ready, existing = set(answer.queue_ids), {}
     for task in tasks:
         if task.id in inserted.ids:
             if is_ready(task):
-                ready.add(lane_ids[task.lane])
+                ready.add(queue_ids[task.queue])
         elif task.unique_key is not None and task.id in inserted.holders:
             existing[task.unique_key] = inserted.holders[task.id]
-    if not existing and len(ready) == len(answer.lane_ids):
+    if not existing and len(ready) == len(answer.queue_ids):
         return answer
-    return msgspec.structs.replace(answer, existing=existing, lane_ids=tuple(sorted(ready)))
+    return msgspec.structs.replace(answer, existing=existing, queue_ids=tuple(sorted(ready)))
 
 
 def has_preclaims(units: Sequence[Unit]) -> bool:
@@ -511,7 +511,7 @@ def has_keys(units: Sequence[Unit]) -> bool:
 
 def key_of(task: NewTask) -> Key:
     """Return the key of a task that has one."""
-    return task.lane.namespace, task.idempotency_key or ""
+    return task.queue.namespace, task.idempotency_key or ""
 
 
 def wanted_keys(units: Sequence[Unit]) -> list[tuple[Key, NewTask]]:

@@ -20,7 +20,7 @@ import msgspec
 
 from treadle.model.clock import Clock
 from treadle.model.errors import NotOpen, StoreError
-from treadle.model.names import Lane
+from treadle.model.names import QueueKey
 from treadle.model.tasks import NewTask
 from treadle.stores.rules.units import Inserted, values_of
 from treadle.stores.session import FILES
@@ -245,10 +245,10 @@ class SqliteSession:
     async def coordinate(self, name: str, /, **values: Any) -> None:
         """Do nothing: there is one writer."""
 
-    async def insert_tasks(self, tasks: Sequence[NewTask], lane_ids: Mapping[Lane, int], *, checked: bool = False) -> Inserted:
-        if not checked and await self.fetch("lock_guarded", lane_ids=list({lane_ids[task.lane] for task in tasks})):
+    async def insert_tasks(self, tasks: Sequence[NewTask], queue_ids: Mapping[QueueKey, int], *, checked: bool = False) -> Inserted:
+        if not checked and await self.fetch("lock_guarded", queue_ids=list({queue_ids[task.queue] for task in tasks})):
             return Inserted(shut=True)
-        rows = to_json([values_of(task, lane_ids[task.lane]) for task in tasks])
+        rows = to_json([values_of(task, queue_ids[task.queue]) for task in tasks])
         count = await self.execute("insert_tasks", rows=rows)
         if count == len(tasks):
             return Inserted(tasks, {task.id for task in tasks})
@@ -289,7 +289,7 @@ SessionWork = Callable[[SqliteSession], Coroutine[Any, Any, T]]
 
 
 class SqliteDatabase:
-    """A SQLite database: the channels for writing and reading, the clock, and the lanes that it has."""
+    """A SQLite database: the channels for writing and reading, the clock, and the queues that it has."""
 
     channel = ""
     seqs_in_order = True  # there is one writer
@@ -304,7 +304,7 @@ class SqliteDatabase:
         self.now = clock.now
         self.writer: Channel = InlineChannel(_not_open, self.shown)
         self.reader: Channel = self.writer
-        self.lanes: Mapping[Lane, int] = {}
+        self.queues: Mapping[QueueKey, int] = {}
 
     async def fetch(self, name: str, /, **values: Any) -> list[Any]:
         return await self._read(lambda session: session.fetch(name, **values))

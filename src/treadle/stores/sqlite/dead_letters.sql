@@ -5,7 +5,7 @@ from (
   select e.task
   from (
     select f.id, f.seq
-    from finished as f cross join lanes as l on l.id = f.lane_id
+    from finished as f cross join queues as l on l.id = f.queue_id
     where f.state = 'failed' and f.fingerprint is not ''
       and f.seq > coalesce(:after_seq, -1)
       and f.seq <= coalesce(:until_seq, 9223372036854775807)
@@ -26,7 +26,7 @@ from (
 -- name: walk_dead_letters
 -- List failed tasks without their values, the oldest failure first.
 select f.id, f.version, f.claim_version, f.seq, f.root_id, f.run_id
-from finished as f cross join lanes as l on l.id = f.lane_id
+from finished as f cross join queues as l on l.id = f.queue_id
 where f.state = 'failed' and f.fingerprint is not ''
   and f.seq > coalesce(:after_seq, -1)
   and f.seq <= coalesce(:until_seq, 9223372036854775807)
@@ -47,7 +47,7 @@ select g.fingerprint, g.error_code, g.name, g.count, g.of_runs, g.first_at, g.la
 from (
   select f.fingerprint, f.error_code, l.name, count(*) as count, count(f.run_id) as of_runs, min(f.finished_at) as first_at,
     max(f.finished_at) as last_at, max(f.seq) as last_seq
-  from finished as f cross join lanes as l on l.id = f.lane_id
+  from finished as f cross join queues as l on l.id = f.queue_id
   where f.state = 'failed' and f.fingerprint is not ''
     and f.seq > coalesce(:after_seq, -1)
     and f.seq <= coalesce(:until_seq, 9223372036854775807)
@@ -68,7 +68,7 @@ order by g.count desc, g.last_seq desc;
 -- name: count_dead_letters
 -- Count failed tasks and those of runs, and return the greatest seq.
 select count(*), count(f.run_id), coalesce(max(f.seq), 0)
-from finished as f cross join lanes as l on l.id = f.lane_id
+from finished as f cross join queues as l on l.id = f.queue_id
 where f.state = 'failed' and f.fingerprint is not ''
   and f.seq > coalesce(:after_seq, -1)
   and f.seq <= coalesce(:until_seq, 9223372036854775807)
@@ -82,9 +82,9 @@ where f.state = 'failed' and f.fingerprint is not ''
   and (:failed_before is null or f.finished_at < :failed_before);
 
 -- name: count_dead_letters_in
--- Count failed tasks by lane only, from an index alone.
+-- Count failed tasks by queue only, from an index alone.
 select count(*), count(f.run_id), coalesce(max(f.seq), 0)
-from lanes as l cross join finished as f on f.lane_id = l.id and f.state = 'failed' and f.fingerprint is not ''
+from queues as l cross join finished as f on f.queue_id = l.id and f.state = 'failed' and f.fingerprint is not ''
 where l.namespace = coalesce(:namespace, l.namespace)
   and l.kind = coalesce(:kind, l.kind)
   and l.task_list = coalesce(:task_list, l.task_list)

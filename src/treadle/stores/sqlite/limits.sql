@@ -1,11 +1,11 @@
 -- name: admit(namespace, key) as each
 -- Admit the next tasks of a key, as many as its limit leaves room for (all tasks of a key without a limit); return their
--- lanes.
+-- queues.
 update tasks
 set hold = 0
 where rowid in (
   select t.rowid
-  from tasks as t cross join lanes as l on l.id = t.lane_id
+  from tasks as t cross join queues as l on l.id = t.queue_id
   where t.namespace = :namespace and t.limit_key = :key and t.hold = 1 and t.owner_id is null and t.wake_at is null
     and not l.paused
   order by t.priority, t.due_at, t.id
@@ -13,7 +13,7 @@ where rowid in (
     (select max(0, min(:most, {sql:sqlite_room})) from limits as m where m.namespace = :namespace and m.key = :key), :most
   )
 )
-returning lane_id, 1;
+returning queue_id, 1;
 
 -- name: put_limits(namespace, key, max_running) as each
 -- Store a caller's limit of a key, unless an operator has set one; return the key if that changed the limit.
@@ -70,9 +70,9 @@ on conflict (namespace, name) do update set key = excluded.key;
 -- Remove the key of a handler.
 delete from handler_keys where namespace = :namespace and name = :name;
 
--- name: mark_lanes
--- Set the limit key of a handler's lanes: its own, or that of its limit, or none.
-update lanes
+-- name: mark_queues
+-- Set the limit key of a handler's queues: its own, or that of its limit, or none.
+update queues
 set limit_key = {sql:sqlite_handler_key}
 where {sql:sqlite_named};
 
@@ -96,7 +96,7 @@ update tasks
 set hold = hold | 1
 where rowid in (
   select t.rowid
-  from tasks as t cross join lanes as l on l.id = t.lane_id
+  from tasks as t cross join queues as l on l.id = t.queue_id
   where t.namespace = :namespace and t.limit_key is not null and (t.hold & 1) = 0 and t.owner_id is null
     and l.task_list = :task_list
 )
@@ -110,14 +110,14 @@ where rowid in (
   select rowid
   from tasks
   where (limit_key is null or substr(limit_key, 1, 8) = 'handler:' and limit_key <> :key)
-    and lane_id in (select id from lanes where limit_key = :key and {sql:sqlite_named})
+    and queue_id in (select id from queues where limit_key = :key and {sql:sqlite_named})
   limit :most
 );
 
 -- name: list_waiting_keys
 -- List the keys of a list's tasks that wait to be admitted.
 select distinct t.limit_key
-from lanes as l cross join tasks as t on t.lane_id = l.id
+from queues as l cross join tasks as t on t.queue_id = l.id
 where l.namespace = :namespace and l.task_list = :task_list
   and t.hold - 1 = 0 and t.owner_id is null and t.wake_at is null and t.limit_key is not null;
 
@@ -127,43 +127,43 @@ update limits
 set tokens = min(burst, tokens + rate * max(:now - tokens_at, 0) / 1000.0), tokens_at = :now
 where namespace = :namespace and key = :key and rate is not null and tokens_at = :seen_at;
 
--- name: list_unclaimed_lanes
--- List the lanes in which admitted tasks of a key are ready.
-select distinct lane_id
+-- name: list_unclaimed_queues
+-- List the queues in which admitted tasks of a key are ready.
+select distinct queue_id
 from tasks
 where namespace = :namespace and limit_key = :key and (hold & 1) = 0 and owner_id is null and wake_at is null and hold = 0;
 
 -- name: go_back
 -- Let the admitted tasks of a key that nobody has claimed wait again, at the end of the line, if they cannot be claimed or
--- tasks of other lanes than `lane_ids` wait.
+-- tasks of other queues than `queue_ids` wait.
 update tasks
 set hold = hold | 1, due_at = max(due_at, :now)
 where namespace = :namespace and limit_key = :key and (hold & 1) = 0 and owner_id is null and (
   wake_at is not null or hold <> 0 or exists (
     select 1
-    from lanes as l cross join tasks as o on o.lane_id = l.id
-    where l.namespace = :namespace and not l.paused and l.id not in (select value from json_each(:lane_ids))
+    from queues as l cross join tasks as o on o.queue_id = l.id
+    where l.namespace = :namespace and not l.paused and l.id not in (select value from json_each(:queue_ids))
       and o.limit_key = :key and o.hold - 1 = 0 and o.owner_id is null and o.wake_at is null
   )
 );
 
 -- name: admit_others
--- Admit tasks of a key, as many as its limit leaves room for: of all lanes but `lane_ids` in turn, beginning with the lane
--- after these, whatever the priorities; return their lanes.
+-- Admit tasks of a key, as many as its limit leaves room for: of all queues but `queue_ids` in turn, beginning with the queue
+-- after these, whatever the priorities; return their queues.
 update tasks
 set hold = 0
 where rowid in (
   select place.id
   from (
-    select t.rowid as id, l.id as lane_id, row_number() over (partition by l.id order by t.priority, t.due_at, t.id) as turn
-    from lanes as l cross join tasks as t on t.lane_id = l.id
-    where l.namespace = :namespace and not l.paused and l.id not in (select value from json_each(:lane_ids))
+    select t.rowid as id, l.id as queue_id, row_number() over (partition by l.id order by t.priority, t.due_at, t.id) as turn
+    from queues as l cross join tasks as t on t.queue_id = l.id
+    where l.namespace = :namespace and not l.paused and l.id not in (select value from json_each(:queue_ids))
       and t.limit_key = :key and t.hold - 1 = 0 and t.owner_id is null and t.wake_at is null
   ) as place
-  order by place.turn, place.lane_id <= (select max(value) from json_each(:lane_ids)), place.lane_id
+  order by place.turn, place.queue_id <= (select max(value) from json_each(:queue_ids)), place.queue_id
   limit (select max(0, min(:most, {sql:sqlite_room})) from limits as m where m.namespace = :namespace and m.key = :key)
 )
-returning lane_id;
+returning queue_id;
 
 -- name: list_rated
 -- List the keys with a rate that tasks wait for.

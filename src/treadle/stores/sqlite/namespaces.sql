@@ -6,8 +6,8 @@ select * from {table} as t where {belongs} order by {key};
 -- Insert a row; that of a shared table may exist.
 insert into {table} ({columns}) values ({values}) on conflict do nothing;
 
--- name: write_lanes
--- Insert a lane; one that exists gets the settings.
+-- name: write_queues
+-- Insert a queue; one that exists gets the settings.
 insert into {table} ({columns}) values ({values})
 on conflict (namespace, kind, task_list, name) do update
 set paused = excluded.paused, accepting = excluded.accepting, rate = excluded.rate, burst = excluded.burst, tokens =
@@ -25,10 +25,10 @@ update seqs set value = value + :count where name = 'transition' returning value
 
 -- name: list_namespaces
 -- List the namespaces with tasks, runs or records.
-select distinct lanes.namespace
-from lanes
-where exists (select 1 from tasks where tasks.lane_id = lanes.id) or exists (select 1 from finished where finished.lane_id =
-  lanes.id)
+select distinct queues.namespace
+from queues
+where exists (select 1 from tasks where tasks.queue_id = queues.id) or exists (select 1 from finished where finished.queue_id =
+  queues.id)
 union
 select namespace from runs
 union

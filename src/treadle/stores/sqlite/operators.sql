@@ -1,6 +1,7 @@
 -- name: list_lists
 -- List the lists that have settings.
-select namespace, task_list, paused, accepting, no_handler, keep_completed_for, keep_failed_for from lists order by namespace, task_list;
+select namespace, task_list, paused, accepting, no_handler, keep_completed_for, keep_failed_for from lists order by namespace,
+  task_list;
 
 -- name: set_list
 -- Change the settings of a list that are not null.
@@ -10,19 +11,19 @@ on conflict (namespace, task_list) do update
 set paused = coalesce(:paused, paused), accepting = coalesce(:accepting, accepting), no_handler = coalesce(:no_handler, no_handler);
 
 -- name: mark_list
--- Copy the settings of a list to its lanes; return their ids.
-update lanes
+-- Copy the settings of a list to its queues; return their ids.
+update queues
 set (paused, accepting) = (select paused, accepting from lists where namespace = :namespace and task_list = :task_list)
 where namespace = :namespace and task_list = :task_list
 returning id;
 
 -- name: set_rate
--- Set the rate of a lane, with a full bucket.
-update lanes set rate = :rate, burst = :burst, tokens = :burst, tokens_at = iif(:rate is null, null, :now) where id = :lane_id;
+-- Set the rate of a queue, with a full bucket.
+update queues set rate = :rate, burst = :burst, tokens = :burst, tokens_at = iif(:rate is null, null, :now) where id = :queue_id;
 
 -- name: set_backlog_limit
--- Set the cap on ready tasks of a lane.
-update lanes set backlog_limit = :backlog_limit where id = :lane_id;
+-- Set the cap on ready tasks of a queue.
+update queues set backlog_limit = :backlog_limit where id = :queue_id;
 
 -- name: save_handler
 -- Insert or replace the registration; `created_at` keeps its first value.
@@ -71,8 +72,8 @@ select id from tasks where namespace = :namespace and limit_key = :key and (hold
 -- List the keys of handlers.
 select name, key from handler_keys where namespace = :namespace order by name;
 
--- name: list_lane_rules
--- List all lanes with their settings.
+-- name: list_queue_rules
+-- List all queues with their settings.
 select id, namespace, kind, task_list, name, paused, accepting, rate, burst, tokens, tokens_at, backlog_limit, limit_key
-from lanes
+from queues
 order by id;

@@ -13,7 +13,7 @@ from (
     f.namespace = :namespace and f.finished_at <= :now - iif(f.state = 'failed',
       coalesce(k.keep_failed_for, :keep_failed_for), coalesce(k.keep_completed_for, :keep_completed_for)) as expired
   from finished as f
-    cross join lanes as l on l.id = f.lane_id
+    cross join queues as l on l.id = f.queue_id
     left join lists as k on k.namespace = l.namespace and k.task_list = l.task_list
   where f.seq > :after_seq
   order by f.seq
@@ -46,7 +46,7 @@ where not exists (select 1 from tasks as t where t.id = w.value)
   and not exists (
     select 1
     from finished as f
-      cross join lanes as l on l.id = f.lane_id
+      cross join queues as l on l.id = f.queue_id
       left join lists as k on k.namespace = l.namespace and k.task_list = l.task_list
     where f.id = w.value
       and f.finished_at > :now - iif(f.state = 'failed',
@@ -55,7 +55,7 @@ where not exists (select 1 from tasks as t where t.id = w.value)
   and not exists (
     select 1
     from finished as f
-      cross join lanes as l on l.id = f.lane_id
+      cross join queues as l on l.id = f.queue_id
       left join lists as k on k.namespace = l.namespace and k.task_list = l.task_list
     where f.root_id = w.value and f.root_id <> f.id
       and f.finished_at > :now - iif(f.state = 'failed',

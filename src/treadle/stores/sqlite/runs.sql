@@ -67,7 +67,7 @@ from json_each(:step_ids) as wanted cross join tasks as t on t.step_id = wanted.
 -- For each of the runs and activities: the number of live tasks, the first of them, and its open approval or external job.
 with ranked (id, run_id, doing, wake_at) as (
   select t.id, t.run_id, {sql:doing}, coalesce(t.wake_at, 0)
-  from json_each(:run_ids) as wanted cross join tasks as t on t.run_id = wanted.value cross join lanes as l on l.id = t.lane_id
+  from json_each(:run_ids) as wanted cross join tasks as t on t.run_id = wanted.value cross join queues as l on l.id = t.queue_id
 ), numbered as (
   select id, doing, count(*) over (partition by run_id, doing) as count,
     row_number() over (partition by run_id, doing order by wake_at, id) as number

@@ -18,7 +18,7 @@ from treadle.kernel.store.ports import CHANGED, Store
 from treadle.kernel.store.units import Answer, Unit
 from treadle.model.clock import Clock
 from treadle.stores.commit import commit
-from treadle.stores.shared import DeadLetterPort, Log, OperatorPort, RunPort, StreamPort, Traces, list_lanes
+from treadle.stores.shared import DeadLetterPort, Log, OperatorPort, RunPort, StreamPort, Traces, list_queues
 from treadle.stores.sqlite.connection.clocks import check_clocks
 from treadle.stores.sqlite.connection.commits import CommitCounter, check_gone, check_header
 from treadle.stores.sqlite.connection.connect import (
@@ -41,7 +41,7 @@ from treadle.stores.sqlite.records import SqliteRecords
 from treadle.stores.sqlite.retention import SqliteRetention
 from treadle.stores.sqlite.search import SqliteSearch
 from treadle.stores.sqlite.servers import SqliteServers
-from treadle.stores.sqlite.tasks import SqliteTasks, make_lanes
+from treadle.stores.sqlite.tasks import SqliteTasks, make_queues
 from treadle.stores.usage import UsageLedger
 
 Heard = Callable[[tuple[int, ...]], None]
@@ -74,7 +74,7 @@ class Subscribers:
         with self._lock:
             self._entries.clear()
 
-    def call(self, lane_ids: tuple[int, ...]) -> None:
+    def call(self, queue_ids: tuple[int, ...]) -> None:
         """Schedule all callbacks, from any thread."""
         with self._lock:
             entries = list(self._entries.items())
@@ -85,13 +85,13 @@ class Subscribers:
         for key, (_, loop) in entries:
             try:
                 # the thread-safe call also wakes the loop, which takes a write and a read of its own
-                (loop.call_soon if loop is running else loop.call_soon_threadsafe)(self._call, key, lane_ids)
+                (loop.call_soon if loop is running else loop.call_soon_threadsafe)(self._call, key, queue_ids)
             except RuntimeError:
                 self.remove(key)  # its loop is closed
 
-    def _call(self, key: object, lane_ids: tuple[int, ...]) -> None:
+    def _call(self, key: object, queue_ids: tuple[int, ...]) -> None:
         if entry := self._entries.get(key):
-            entry[0](lane_ids)
+            entry[0](queue_ids)
 
 
 class SqliteStore(Store):
@@ -149,7 +149,7 @@ class SqliteStore(Store):
         """
         other = SqliteStore(self._database.path, clock=clock, inline=True)
         other._database.writer = other._database.reader = self._database.writer
-        other._database.lanes = dict(self._database.lanes)
+        other._database.queues = dict(self._database.queues)
         return other
 
     def _connect_writer(self) -> apsw.Connection:
@@ -180,7 +180,7 @@ class SqliteStore(Store):
             migrate_to(connection, NEWEST, self._database.shown)
         if self._database.inline:
             add_shapes(connection)
-        self._database.lanes = await list_lanes(session)
+        self._database.queues = await list_queues(session)
 
     async def close(self) -> None:
         self._subscribers.clear()
@@ -195,7 +195,7 @@ class SqliteStore(Store):
 
     async def migrate_to(self, version: int) -> None:
         await self._database.writer.call(lambda connection: migrate_to(connection, version, self._database.shown))
-        self._database.lanes = {}
+        self._database.queues = {}
 
     async def now(self) -> int:
         return self._database.now()
@@ -204,24 +204,24 @@ class SqliteStore(Store):
         return await self._database.use(lambda session: self._commit(session, units)) if units else []
 
     async def _commit(self, session: SqliteSession, units: Sequence[Unit]) -> list[Answer]:
-        lanes = self._database.lanes
+        queues = self._database.queues
         with writing(session.connection):
-            if missing := {task.lane for unit in units for task in unit.tasks} - lanes.keys():
-                lanes = await make_lanes(session, missing)
-            answers = await commit(session, lanes, units)
-        self._database.lanes = lanes
+            if missing := {task.queue for unit in units for task in unit.tasks} - queues.keys():
+                queues = await make_queues(session, missing)
+            answers = await commit(session, queues, units)
+        self._database.queues = queues
         return self._announce(answers)
 
     def _announce(self, answers: list[Answer]) -> list[Answer]:
         """Call the subscribers and signal the other processes from the writing thread, because the event loop may be busy."""
         if self._signals is None:
             return answers
-        lane_ids = tuple({lane_id for answer in answers for lane_id in answer.lane_ids})
-        self._signals.send(lane_ids or (CHANGED,))
-        if not lane_ids:
+        queue_ids = tuple({queue_id for answer in answers for queue_id in answer.queue_ids})
+        self._signals.send(queue_ids or (CHANGED,))
+        if not queue_ids:
             return answers
-        self._subscribers.call(lane_ids)
-        return [msgspec.structs.replace(answer, is_signaled=True) if answer.lane_ids else answer for answer in answers]
+        self._subscribers.call(queue_ids)
+        return [msgspec.structs.replace(answer, is_signaled=True) if answer.queue_ids else answer for answer in answers]
 
     async def subscribe(self, heard: Callable[[tuple[int, ...]], None]) -> Callable[[], None]:
         """Call `heard` on this loop when tasks became ready, in this process or in another one that uses the file."""
@@ -236,8 +236,8 @@ class SqliteStore(Store):
 
         return stop
 
-    async def notify(self, lane_ids: Sequence[int]) -> None:
+    async def notify(self, queue_ids: Sequence[int]) -> None:
         """Call the subscribers of this process, and signal the other processes."""
-        self._subscribers.call(tuple(lane_ids))
+        self._subscribers.call(tuple(queue_ids))
         if self._signals is not None:
-            self._signals.send(lane_ids)
+            self._signals.send(queue_ids)

@@ -1,4 +1,4 @@
-"""Tasks: lanes, claims, wake-ups, and reads that differ from those of PostgreSQL.
+"""Tasks: queues, claims, wake-ups, and reads that differ from those of PostgreSQL.
 
 A claim and a wake-up look first, and take the write lock only if there is work. Reads return rows as one JSON text, which
 costs one step of the database and no lock.
@@ -15,20 +15,20 @@ import apsw
 import msgspec
 
 from treadle.kernel.store.queries import Woken
-from treadle.model.lists import LaneRule
-from treadle.model.names import Lane
+from treadle.model.lists import QueueRule
+from treadle.model.names import QueueKey
 from treadle.model.states import FINAL_TASK_STATES
 from treadle.model.tasks import Task
 from treadle.stores.limits import Key, admit, fill, go_back, list_rated, take_turns
 from treadle.stores.rules.rates import due_keys, earlier, keys_ahead, stuck_keys
-from treadle.stores.shared import TaskPort, lane_rule, list_lanes, reads, uses, writes
+from treadle.stores.shared import TaskPort, list_queues, queue_rule, reads, uses, writes
 from treadle.stores.sqlite.connection.connect import read_row, read_value, to_json, writing
 from treadle.stores.sqlite.database import SqliteDatabase, SqliteSession
 from treadle.stores.statements import load_statements
 from treadle.stores.writes import doubt_effects
 
 _SQL = load_statements(__package__, "tasks.sql")
-_LANES = load_statements(__package__, "lanes.sql")
+_QUEUES = load_statements(__package__, "queues.sql")
 _CHARGE = load_statements(__package__, "limits.sql")["charge"]
 _FINAL = frozenset[str](FINAL_TASK_STATES)
 _HAS_KEY = '"limit_key":"'
@@ -42,41 +42,43 @@ class SqliteTasks(TaskPort):
 
     _database: SqliteDatabase
 
-    async def lane_ids(self, lanes: Sequence[Lane]) -> dict[Lane, int]:
-        if any(lane not in self._database.lanes for lane in lanes):
-            await self._make_lanes(lanes)
-        return {lane: self._database.lanes[lane] for lane in lanes}
+    async def queue_ids(self, queues: Sequence[QueueKey]) -> dict[QueueKey, int]:
+        if any(queue not in self._database.queues for queue in queues):
+            await self._make_queues(queues)
+        return {queue: self._database.queues[queue] for queue in queues}
 
-    async def _make_lanes(self, lanes: Iterable[Lane]) -> None:
-        self._database.lanes = await self._database.write(lambda session: make_lanes(session, lanes))
+    async def _make_queues(self, queues: Iterable[QueueKey]) -> None:
+        self._database.queues = await self._database.write(lambda session: make_queues(session, queues))
 
     @reads
-    async def list_lanes(self, session: SqliteSession) -> dict[int, Lane]:
-        return {lane_id: lane for lane, lane_id in (await list_lanes(session)).items()}
+    async def list_queues(self, session: SqliteSession) -> dict[int, QueueKey]:
+        return {queue_id: queue for queue, queue_id in (await list_queues(session)).items()}
 
     @uses
-    async def claim(self, session: SqliteSession, lane_ids: Sequence[int], owner_id: str, lease_for: int, limit: int) -> list[Task]:
+    async def claim(
+        self, session: SqliteSession, queue_ids: Sequence[int], owner_id: str, lease_for: int, limit: int
+    ) -> list[Task]:
         connection = session.connection
         shut: set[int] = set()
-        while limit > 0 and (head := _find_head(connection, lane_ids, shut)) is not None:
-            lane_id, priority = head
-            values = {"lane_id": lane_id, "priority": priority, "limit": limit, "owner_id": owner_id, "lease_for": lease_for}
+        while limit > 0 and (head := _find_head(connection, queue_ids, shut)) is not None:
+            queue_id, priority = head
+            values = {"queue_id": queue_id, "priority": priority, "limit": limit, "owner_id": owner_id, "lease_for": lease_for}
             try:
                 with writing(connection):
                     now = self._database.now()
                     values["now"] = now
-                    rule = list_slowed(connection).get(lane_id)
+                    rule = list_slowed(connection).get(queue_id)
                     if rule is not None:
                         tokens = 0.0 if rule.paused else rule.tokens_left(now)
                         if tokens < 1:
-                            shut.add(lane_id)
+                            shut.add(queue_id)
                             continue
                         values["limit"] = int(min(tokens, limit))
                     claimed_json = read_value(connection, _SQL["show_taken"], values)
                     connection.execute(_SQL["take"], values)
                     if rule is not None and tokens < math.inf:
                         remaining = tokens - connection.changes()
-                        connection.execute(_LANES["spend"], {"lane_id": lane_id, "tokens": remaining, "now": now})
+                        connection.execute(_QUEUES["spend"], {"queue_id": queue_id, "tokens": remaining, "now": now})
                     if _HAS_KEY in claimed_json:
                         claimed = decode_tasks(claimed_json)
                         charge(connection, [(task.namespace, task.limit_key) for task in claimed if task.limit_key], now)
@@ -114,12 +116,12 @@ class SqliteTasks(TaskPort):
         if not rated and (first is None or first > now):
             return Woken(0, 0, (), earlier(None if first is None else first - now, token_for), now, ready=bool(ready))
         values = {"now": now, "expire_leases": expire_leases, "limit": limit}
-        count, expired, lanes, keys, _ = read_row(connection, _SQL["count_due"], values)
+        count, expired, queues, keys, _ = read_row(connection, _SQL["count_due"], values)
         admitted: set[int] = set()
         if count or rated:
             async with session.transaction():
                 values["now"] = now = session.now = self._database.now()
-                count, expired, lanes, keys, fair = read_row(connection, _SQL["count_due"], values)
+                count, expired, queues, keys, fair = read_row(connection, _SQL["count_due"], values)
                 if expired:
                     await doubt_effects(session, _decode(read_value(connection, _SQL["list_expiring"], values)))
                     connection.execute(_SQL["log_expired"], {**values, "count": expired})
@@ -133,26 +135,30 @@ class SqliteTasks(TaskPort):
         after = read_value(connection, _SQL["find_next_after"], {"now": now})
         next_for = 0 if more else None if after is None else after - now
         overdue = not expire_leases and bool(read_value(connection, _SQL["find_overdue"], {"now": now}))
-        return Woken(count, expired, tuple(admitted.union(_decode(lanes))), earlier(next_for, token_for), now, overdue, bool(ready))
+        return Woken(
+            count, expired, tuple(admitted.union(_decode(queues))), earlier(next_for, token_for), now, overdue, bool(ready)
+        )
 
-    async def next_token_for(self, lane_ids: Sequence[int]) -> int | None:
-        rules = [lane_rule(*row) for row in await self._database.fetch("list_rated_lanes", lane_ids=lane_ids)]
+    async def next_token_for(self, queue_ids: Sequence[int]) -> int | None:
+        rules = [queue_rule(*row) for row in await self._database.fetch("list_rated_queues", queue_ids=queue_ids)]
         return min((rule.next_token_for(self._database.now()) for rule in rules), default=None)
 
 
-def _find_head(connection: apsw.Connection, lane_ids: Sequence[int], shut: Collection[int]) -> tuple[int, int] | None:
-    """Return the best lane that is neither paused nor `shut`, and its best priority."""
+def _find_head(connection: apsw.Connection, queue_ids: Sequence[int], shut: Collection[int]) -> tuple[int, int] | None:
+    """Return the best queue that is neither paused nor `shut`, and its best priority."""
     slowed = list_slowed(connection)
     if slowed:
-        lane_ids = [lane_id for lane_id in lane_ids if lane_id not in shut and not (lane_id in slowed and slowed[lane_id].paused)]
-    heads: Any = connection.execute(_SQL["find_head"], {"lane_ids": to_json(list(lane_ids))}).fetchall()
+        queue_ids = [
+            queue_id for queue_id in queue_ids if queue_id not in shut and not (queue_id in slowed and slowed[queue_id].paused)
+        ]
+    heads: Any = connection.execute(_SQL["find_head"], {"queue_ids": to_json(list(queue_ids))}).fetchall()
     return heads[0] if heads else None
 
 
-def list_slowed(connection: apsw.Connection) -> dict[int, LaneRule]:
-    """Return the lanes that are paused or have a rate; usually there are none, and the query is nearly free."""
-    rules = (lane_rule(*row) for row in connection.execute(_LANES["list_slowed"]))
-    return {rule.lane_id: rule for rule in rules}
+def list_slowed(connection: apsw.Connection) -> dict[int, QueueRule]:
+    """Return the queues that are paused or have a rate; usually there are none, and the query is nearly free."""
+    rules = (queue_rule(*row) for row in connection.execute(_QUEUES["list_slowed"]))
+    return {rule.queue_id: rule for rule in rules}
 
 
 def charge(connection: apsw.Connection, keys: Iterable[Key], now: int) -> None:
@@ -161,7 +167,7 @@ def charge(connection: apsw.Connection, keys: Iterable[Key], now: int) -> None:
         connection.execute(_CHARGE, {"rows": to_json(rows), "now": now})
 
 
-async def make_lanes(session: SqliteSession, lanes: Iterable[Lane]) -> Mapping[Lane, int]:
-    """Create missing lanes inside the caller's transaction; return the ids of all lanes."""
-    await session.execute("insert_lanes", rows=sorted(lanes))  # sorted, so that the ids do not depend on the order of a set
-    return await list_lanes(session)
+async def make_queues(session: SqliteSession, queues: Iterable[QueueKey]) -> Mapping[QueueKey, int]:
+    """Create missing queues inside the caller's transaction; return the ids of all queues."""
+    await session.execute("insert_queues", rows=sorted(queues))  # sorted, so that the ids do not depend on the order of a set
+    return await list_queues(session)

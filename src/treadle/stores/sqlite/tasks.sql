@@ -1,10 +1,10 @@
 -- name: find_head
--- Find the lane whose first ready task is the best among the given lanes, and that task's priority.
-select wanted.value as lane_id, head.priority
-from json_each(:lane_ids) as wanted cross join tasks as head on head.rowid = (
+-- Find the queue whose first ready task is the best among the given queues, and that task's priority.
+select wanted.value as queue_id, head.priority
+from json_each(:queue_ids) as wanted cross join tasks as head on head.rowid = (
   select t.rowid
   from tasks as t
-  where t.lane_id = wanted.value and t.owner_id is null and t.wake_at is null and t.hold = 0
+  where t.queue_id = wanted.value and t.owner_id is null and t.wake_at is null and t.hold = 0
   order by t.priority, t.due_at, t.id
   limit 1
 )
@@ -19,20 +19,20 @@ select json_group_array(json_object({json:t.unclaimed}, 'namespace', l.namespace
 from (
   select *
   from tasks
-  where lane_id = :lane_id and priority = :priority and owner_id is null and wake_at is null and hold = 0
+  where queue_id = :queue_id and priority = :priority and owner_id is null and wake_at is null and hold = 0
   order by due_at, id
   limit :limit
-) as t cross join lanes as l on l.id = t.lane_id;
+) as t cross join queues as l on l.id = t.queue_id;
 
 -- name: take
--- Claim the first ready tasks of the lane and priority for the owner.
+-- Claim the first ready tasks of the queue and priority for the owner.
 update tasks
 set owner_id = :owner_id, claim_version = claim_version + 1, claimed_at = :now, heartbeat_at = :now, progress_at = :now,
   wake_at = :now + :lease_for, doing = null
 where rowid in (
   select rowid
   from tasks
-  where lane_id = :lane_id and priority = :priority and owner_id is null and wake_at is null and hold = 0
+  where queue_id = :queue_id and priority = :priority and owner_id is null and wake_at is null and hold = 0
   order by due_at, id
   limit :limit
 );
@@ -41,36 +41,36 @@ where rowid in (
 -- Give waiting tasks (ids) with a fairness key the due times of their turns: the first one of a key that has none waiting comes
 -- with the head of the others that are not paused, and each further one a millisecond after the last of its key.
 with given as materialized (
-  select t.id, t.lane_id, t.priority, t.fairness_key, t.due_at,
-    row_number() over (partition by t.lane_id, t.priority, t.fairness_key order by t.due_at, t.id) - 1 as place
+  select t.id, t.queue_id, t.priority, t.fairness_key, t.due_at,
+    row_number() over (partition by t.queue_id, t.priority, t.fairness_key order by t.due_at, t.id) - 1 as place
   from json_each(:ids) as r cross join tasks as t on t.id = r.value
   where t.fairness_key is not null and t.owner_id is null and t.wake_at is null
 ), heads as materialized (
-  select d.lane_id, d.priority, (
+  select d.queue_id, d.priority, (
     select o.due_at
     from tasks as o
-    where o.lane_id = d.lane_id and o.priority = d.priority and o.fairness_key is not null and o.owner_id is null
+    where o.queue_id = d.queue_id and o.priority = d.priority and o.fairness_key is not null and o.owner_id is null
       and o.wake_at is null and (o.hold & ~1) = 0 and o.id not in (select id from given)
     order by o.due_at
     limit 1
   ) as due_at
-  from (select distinct lane_id, priority from given) as d
+  from (select distinct queue_id, priority from given) as d
 ), flows as materialized (
-  select d.lane_id, d.priority, d.fairness_key, h.due_at as head,
+  select d.queue_id, d.priority, d.fairness_key, h.due_at as head,
     (
       select o.due_at
       from tasks as o
-      where o.lane_id = d.lane_id and o.priority = d.priority and o.fairness_key = d.fairness_key and o.fairness_key is not null
+      where o.queue_id = d.queue_id and o.priority = d.priority and o.fairness_key = d.fairness_key and o.fairness_key is not null
         and o.owner_id is null and o.wake_at is null and o.id not in (select id from given)
       order by o.due_at desc
       limit 1
     ) as last
-  from (select distinct lane_id, priority, fairness_key from given) as d
-    cross join heads as h on h.lane_id = d.lane_id and h.priority = d.priority
+  from (select distinct queue_id, priority, fairness_key from given) as d
+    cross join heads as h on h.queue_id = d.queue_id and h.priority = d.priority
 )
 update tasks
 set due_at = max(coalesce(f.head, g.due_at), coalesce(f.last + 1, 0)) + g.place
-from given as g cross join flows as f on f.lane_id = g.lane_id and f.priority = g.priority and f.fairness_key = g.fairness_key
+from given as g cross join flows as f on f.queue_id = g.queue_id and f.priority = g.priority and f.fairness_key = g.fairness_key
 where tasks.id = g.id;
 
 -- name: find_next_wake
@@ -89,15 +89,15 @@ select min(wake_at) from tasks where wake_at is not null and wake_at > :now;
 select exists (select 1 from tasks where wake_at is not null and wake_at <= :now and owner_id is not null);
 
 -- name: count_due
--- Count the tasks that `wake_due` will wake, and the expired leases among them; return the lanes in which they become
+-- Count the tasks that `wake_due` will wake, and the expired leases among them; return the queues in which they become
 -- ready, and the limit keys of those that must be admitted first.
-select count(*), count(owner_id), json_group_array(distinct lane_id) filter (where hold = 0 and (limit_key is null or owner_id is
+select count(*), count(owner_id), json_group_array(distinct queue_id) filter (where hold = 0 and (limit_key is null or owner_id is
   null)),
   json_group_array(distinct json_array(namespace, limit_key)) filter (where limit_key is not null and (hold <> 0 or owner_id is not
     null)),
   json_group_array(id) filter (where fairness_key is not null and claim_version = 0)
 from (
-  select id, owner_id, lane_id, hold, namespace, limit_key, fairness_key, claim_version
+  select id, owner_id, queue_id, hold, namespace, limit_key, fairness_key, claim_version
   from tasks
   where wake_at is not null and wake_at <= :now and (:expire_leases or owner_id is null)
   order by wake_at, rowid
@@ -183,7 +183,7 @@ where rowid in (
   select rowid
   from tasks
   where run_id = :run_id and owner_id is null and wake_at is null and hold = 0
-    and lane_id in (select id from lanes where kind = :kind and not (slowed and paused))
+    and queue_id in (select id from queues where kind = :kind and not (slowed and paused))
   order by priority, due_at, id
   limit :limit
 )
@@ -194,19 +194,19 @@ returning id, namespace, limit_key;
 update tasks set wake_at = min(wake_at, :now) where owner_id in (select value from json_each(:owners));
 
 -- name: list_failing
--- List tasks of lanes that wait after an error, among the 10,000 that are due next: retries are due before most others, and
+-- List tasks of queues that wait after an error, among the 10,000 that are due next: retries are due before most others, and
 -- an index of their own would be written by claims.
 select id
 from (
-  select id, lane_id, error from tasks where wake_at is not null and owner_id is null order by wake_at limit 10000
+  select id, queue_id, error from tasks where wake_at is not null and owner_id is null order by wake_at limit 10000
 )
-where error is not null and lane_id in (select value from json_each(:lane_ids))
+where error is not null and queue_id in (select value from json_each(:queue_ids))
 limit :limit;
 
 -- name: list_unpolled
--- List tasks of lanes that await an external job and are ready to be polled.
+-- List tasks of queues that await an external job and are ready to be polled.
 select t.id
-from json_each(:lane_ids) as wanted cross join tasks as t on t.lane_id = wanted.value
+from json_each(:queue_ids) as wanted cross join tasks as t on t.queue_id = wanted.value
 where t.state = 'awaiting_external' and t.owner_id is null and t.wake_at is null and t.hold = 0
 limit :limit;
 
@@ -223,7 +223,7 @@ from (
 -- Find the task lists of the live tasks that have unique keys.
 select t.unique_key, l.task_list
 from json_each(:keys) as wanted cross join tasks as t on t.namespace = :namespace and t.unique_key = wanted.value
-  join lanes as l on l.id = t.lane_id;
+  join queues as l on l.id = t.queue_id;
 
 -- name: find_finished as json
 -- Find finished tasks by id.
@@ -291,17 +291,17 @@ from (
 select created_at from tasks where id = :id union all select created_at from finished where id = :id limit 1;
 
 -- name: list_depths
--- Count the live tasks of each lane by state of readiness.
-select t.lane_id, l.namespace, l.kind, l.task_list, l.name,
+-- Count the live tasks of each queue by state of readiness.
+select t.queue_id, l.namespace, l.kind, l.task_list, l.name,
   count(*) filter (where t.owner_id is null and t.hold = 0 and t.wake_at is null),
   count(*) filter (where t.owner_id is not null),
   count(*) filter (where t.owner_id is null and t.hold & ~1 = 0 and t.wake_at is not null),
   count(*) filter (where t.owner_id is null and t.hold <> 0 and (t.hold <> 1 or t.wake_at is null)),
   min(t.due_at) filter (where t.owner_id is null and t.hold = 0 and t.wake_at is null),
   count(*) filter (where t.hold & 8 <> 0)
-from tasks as t cross join lanes as l on l.id = t.lane_id
-group by t.lane_id
-order by t.lane_id;
+from tasks as t cross join queues as l on l.id = t.queue_id
+group by t.queue_id
+order by t.queue_id;
 
 -- name: count_finished
 -- Count finished tasks by state.

@@ -18,22 +18,22 @@ limit :limit;
 
 -- name: list_tree_tasks
 -- List the tasks of trees, live and finished, oldest first.
-with found (id, lane_id, run_id, state, running, created_at, claimed_at, finished_at) as (
-  select t.id, t.lane_id, t.run_id, t.state, t.owner_id is not null, t.created_at, t.claimed_at, null
+with found (id, queue_id, run_id, state, running, created_at, claimed_at, finished_at) as (
+  select t.id, t.queue_id, t.run_id, t.state, t.owner_id is not null, t.created_at, t.claimed_at, null
   from json_each(:roots) as wanted cross join tasks as t on t.id = wanted.value
   union all
-  select t.id, t.lane_id, t.run_id, t.state, t.owner_id is not null, t.created_at, t.claimed_at, null
+  select t.id, t.queue_id, t.run_id, t.state, t.owner_id is not null, t.created_at, t.claimed_at, null
   from json_each(:roots) as wanted cross join tasks as t on t.root_id = wanted.value and t.root_id <> t.id
   union all
-  select f.id, f.lane_id, f.run_id, f.state, 0, f.created_at, f.claimed_at, f.finished_at
+  select f.id, f.queue_id, f.run_id, f.state, 0, f.created_at, f.claimed_at, f.finished_at
   from json_each(:roots) as wanted cross join finished as f on f.id = wanted.value
   union all
-  select f.id, f.lane_id, f.run_id, f.state, 0, f.created_at, f.claimed_at, f.finished_at
+  select f.id, f.queue_id, f.run_id, f.state, 0, f.created_at, f.claimed_at, f.finished_at
   from json_each(:roots) as wanted cross join finished as f on f.root_id = wanted.value and f.root_id <> f.id
 )
 select found.id, l.kind, l.name, found.run_id, iif(found.running and found.state = 'pending', 'running', found.state),
   found.created_at, found.claimed_at, found.finished_at
-from found cross join lanes as l on l.id = found.lane_id
+from found cross join queues as l on l.id = found.queue_id
 order by found.id
 limit :limit;
 

@@ -166,10 +166,10 @@ class SimulatedStore:
         """Receive signals of other processes, unless they are lost."""
         return self._simulation.signals.subscribe(self._process, heard)
 
-    async def notify(self, lane_ids: Sequence[int]) -> None:
+    async def notify(self, queue_ids: Sequence[int]) -> None:
         """Signal the other processes; the signal may be lost."""
         await self._process.pass_gate()
-        self._simulation.signals.tell(self._process, tuple(sorted(lane_ids)))
+        self._simulation.signals.tell(self._process, tuple(sorted(queue_ids)))
 
 
 class SimulatedLeaseConnection:
@@ -222,7 +222,7 @@ class Signals:
         self._heard[key] = (process, heard)
         return lambda: self._heard.pop(key, None) and None
 
-    def tell(self, teller: Process, lane_ids: tuple[int, ...]) -> None:
+    def tell(self, teller: Process, queue_ids: tuple[int, ...]) -> None:
         """Signal all other processes."""
         simulation = teller.simulation
         for key, (process, _) in list(self._heard.items()):
@@ -233,12 +233,12 @@ class Signals:
             elif simulation.faults.happens(Fault.DEAF):
                 simulation.trace.count(Fault.DEAF)
             else:
-                simulation.loop.call_later(simulation.faults.latency(), self._reach, key, lane_ids)
+                simulation.loop.call_later(simulation.faults.latency(), self._reach, key, queue_ids)
 
-    def _reach(self, key: object, lane_ids: tuple[int, ...]) -> None:
+    def _reach(self, key: object, queue_ids: tuple[int, ...]) -> None:
         process, heard = self._heard.get(key, (None, None))
         if process is not None and heard is not None and process.alive:
-            process.run(heard, lane_ids)
+            process.run(heard, queue_ids)
 
 
 def summary(name: str, arguments: tuple[Any, ...], answer: Any) -> str | None:
@@ -265,7 +265,7 @@ def _unit(unit: Unit, answer: Answer) -> str:
         parts.append(f"{unit.guard.task_id[-6:]}#{version}")
     if unit.settlement is not None:
         parts.append(getattr(unit.settlement, "transition", None) or type(unit.settlement).__name__.lower())
-    parts += [f"+{task.id[-6:]}({task.lane.name})" for task in unit.tasks]
+    parts += [f"+{task.id[-6:]}({task.queue.name})" for task in unit.tasks]
     parts += [f"also {claim.task_id[-6:]}" for claim, _ in unit.also]
     if unit.run is not None:
         parts.append(f"run {unit.run.run_id[-6:]}@{unit.run.version}")

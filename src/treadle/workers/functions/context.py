@@ -18,7 +18,7 @@ from treadle.model.clock import Duration, instant, milliseconds
 from treadle.model.conversion import is_raw, plain_object
 from treadle.model.errors import InvalidApproval, InvalidInput, MisusedContext
 from treadle.model.lists import check_count
-from treadle.model.names import APPROVAL, HANDLER, Lane, check_key, check_name
+from treadle.model.names import APPROVAL, HANDLER, QueueKey, check_key, check_name
 from treadle.model.retry import RetryPolicy, as_policy
 from treadle.model.states import StepState
 from treadle.model.tags import Tags, TagValue, check_tags, decode_tags
@@ -296,7 +296,7 @@ class FunctionContext:
         }
         return CallOperation(
             self._driver,
-            Lane(self._driver.execution.runtime.namespace, HANDLER, task_list_of(task, task_list), check_name(handler)),
+            QueueKey(self._driver.execution.runtime.namespace, HANDLER, task_list_of(task, task_list), check_name(handler)),
             payload_of(payload),
             template,
             name=name_of(name),
@@ -408,8 +408,10 @@ class FunctionContext:
             approval_request = ApprovalRequest.of(question, **request)
         except TypeError as error:
             raise InvalidApproval(f"The approval cannot be asked for: {error}.") from None
-        lane = Lane(self._driver.execution.runtime.namespace, APPROVAL, task.task_list, APPROVAL)
-        return CallOperation(self._driver, lane, approval_request.as_json(), {"priority": task.priority}, kind=ASK, key=key_of(key))
+        queue = QueueKey(self._driver.execution.runtime.namespace, APPROVAL, task.task_list, APPROVAL)
+        return CallOperation(
+            self._driver, queue, approval_request.as_json(), {"priority": task.priority}, kind=ASK, key=key_of(key)
+        )
 
     def continue_as_new(self, *args: Any, **kwargs: Any) -> Coroutine[Any, Any, None]:
         """End this run and continue as a new run with that payload, or those arguments, and an empty history; never returns.

@@ -43,7 +43,7 @@ class Branches:
             raise asyncio.CancelledError
         if branch is None:
             raise MisusedContext(
-                f"An operation of ctx was awaited outside the function {self._execution.function.lane_name}, e.g. in a separate "
+                f"An operation of ctx was awaited outside the function {self._execution.function.queue_name}, e.g. in a separate "
                 "asyncio task. Use `ctx.gather(...)` to do things concurrently."
             )
         if branch.busy is not None:
@@ -78,7 +78,7 @@ class Branches:
         function = self._execution.function
         context = copy_context()
         context.run(executing.set, (function.name, function.code, branch))
-        task = asyncio.get_running_loop().create_task(code, name=task_name(function.lane_name), context=context)
+        task = asyncio.get_running_loop().create_task(code, name=task_name(function.queue_name), context=context)
         self._branches[task] = branch
 
     def ended(self) -> None:
@@ -392,7 +392,7 @@ class FunctionStreams:
         execution = self._execution
         current = executing.get(None)
         if current is None or execution.context is None:
-            raise MisusedContext(f"A stream of {execution.function.lane_name} was written to outside the function.")
+            raise MisusedContext(f"A stream of {execution.function.queue_name} was written to outside the function.")
         branch, version = current[2], execution.token.version
         with self._lock:
             if self._outlet is None:

@@ -24,7 +24,7 @@ from typing import Any, TypedDict
 import msgspec
 
 from treadle.kernel.functions.decide import CLEANUP_FOR
-from treadle.kernel.functions.steps import check_version, lane_name
+from treadle.kernel.functions.steps import check_version, queue_name
 from treadle.model.clock import Duration, milliseconds
 from treadle.model.errors import InvalidInput, InvalidPolicy, Refused
 from treadle.model.names import check_name
@@ -53,8 +53,8 @@ class RegisteredFunction:
         return getattr(inspect.unwrap(self.handler.call), "__code__", None)
 
     @property
-    def lane_name(self) -> str:
-        """The name of the lane of its tasks."""
+    def queue_name(self) -> str:
+        """The name of the queue of its tasks."""
         return self.handler.name
 
 
@@ -86,7 +86,7 @@ def make_function(
         raise InvalidPolicy(f"max_steps must be 1 or more, not {shown(max_steps)}.")
     warn_of_calls(name, inspect.unwrap(call))
     unversioned = make_handler(name, call, concurrency=concurrency, kind="function")
-    handler = msgspec.structs.replace(unversioned, name=lane_name(name, version))
+    handler = msgspec.structs.replace(unversioned, name=queue_name(name, version))
     limit = milliseconds(cleanup_timeout, "cleanup_timeout")
     return RegisteredFunction(name, version, handler, max_steps, limit if may_clean_up(call) else 0)
 
@@ -101,28 +101,28 @@ class FunctionRegistry:
 
     def add_own(self, name: str, version: int, make: Callable[[], RegisteredFunction]) -> None:
         """Add a function of the engine itself, which `names` omits; `make` is called when it is first looked up."""
-        self._own[lane_name(name, version)] = make
+        self._own[queue_name(name, version)] = make
         self._newest[name] = version
 
     def add(self, function: RegisteredFunction) -> None:
         """Add a function; a second one with the same version raises `Refused` (`handler_exists`)."""
-        if function.lane_name in self._functions or function.lane_name in self._own:
+        if function.queue_name in self._functions or function.queue_name in self._own:
             raise Refused(
-                f"There is already a function {function.lane_name}; give the new one another version.", code="handler_exists"
+                f"There is already a function {function.queue_name}; give the new one another version.", code="handler_exists"
             )
-        self._functions[function.lane_name] = function
+        self._functions[function.queue_name] = function
         self._newest[function.name] = max(function.version, self._newest.get(function.name, 0))
 
-    def find(self, lane_name: str) -> RegisteredFunction | None:
-        """Return the function for tasks of that lane: `NAME@VERSION`."""
-        function = self._functions.get(lane_name)
-        if function is None and (make := self._own.get(lane_name)) is not None:
-            function = self._functions[lane_name] = make()
+    def find(self, queue_name: str) -> RegisteredFunction | None:
+        """Return the function for tasks of that queue: `NAME@VERSION`."""
+        function = self._functions.get(queue_name)
+        if function is None and (make := self._own.get(queue_name)) is not None:
+            function = self._functions[queue_name] = make()
         return function
 
-    def cleanup_for(self, lane_name: str) -> int | None:
+    def cleanup_for(self, queue_name: str) -> int | None:
         """Return the limit of the cleanup of a function that is registered here, in milliseconds."""
-        function = self.find(lane_name)
+        function = self.find(queue_name)
         return None if function is None else function.cleanup_for
 
     def newest(self, name: str) -> int | None:

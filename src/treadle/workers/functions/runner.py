@@ -38,9 +38,9 @@ class FunctionRunner:
         watch(current_code)
         self._warm: OrderedDict[str, Driver] = OrderedDict()
 
-    def find(self, lane_name: str) -> RegisteredHandler | None:
-        """Return the handler of the function of a lane."""
-        function = self._registry.find(lane_name)
+    def find(self, queue_name: str) -> RegisteredHandler | None:
+        """Return the handler of the function of a queue."""
+        function = self._registry.find(queue_name)
         return None if function is None else function.handler
 
     @property

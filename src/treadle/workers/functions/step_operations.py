@@ -37,7 +37,7 @@ from treadle.kernel.functions.steps import EFFECT, STEP, Recorded, folded, make_
 from treadle.kernel.store.process import failpoint
 from treadle.model.approvals import ApprovalRequest
 from treadle.model.errors import EffectUnknown, InvalidInput, InvalidPayload, NonRetryable, StepFailed, TreadleError
-from treadle.model.names import APPROVAL, Lane
+from treadle.model.names import APPROVAL, QueueKey
 from treadle.model.outcomes import Problem, Retry
 from treadle.model.retry import NO_RETRY, RetryPolicy
 from treadle.model.runs import Step
@@ -187,7 +187,7 @@ class StepOperation:
         if is_async(fn):
             return await fn(*self.args, **self.kwargs)
         call = partial(copy_context().run, fn, *self.args, **self.kwargs)
-        value = await execution.runtime.executor.in_thread(RegisteredHandler(execution.function.lane_name, call, 0, "thread"), ())
+        value = await execution.runtime.executor.in_thread(RegisteredHandler(execution.function.queue_name, call, 0, "thread"), ())
         return await value if inspect.isawaitable(value) else value
 
     def _completed(
@@ -448,9 +448,9 @@ class EffectOperation(StepOperation):
             edits=True,
         )
         request = msgspec.structs.replace(request, edit_keys=(_RESPONSE,))
-        lane = Lane(driver.execution.runtime.namespace, APPROVAL, task.task_list, APPROVAL)
+        queue = QueueKey(driver.execution.runtime.namespace, APPROVAL, task.task_list, APPROVAL)
         name = f"decide {effect.action}"
-        question = CallOperation(driver, lane, request.as_json(), {"priority": task.priority}, kind=steps.ASK, name=name)
+        question = CallOperation(driver, queue, request.as_json(), {"priority": task.priority}, kind=steps.ASK, name=name)
         below = Branch(question_place(recorded.place, recorded.attempt)[:-1], branch)
         try:
             wait = question.begin(below)

@@ -24,7 +24,7 @@ from treadle.kernel.store.units import Row
 from treadle.model.conversion import Converter, plain_object
 from treadle.model.errors import InvalidInput, InvalidPayload, MisusedContext, UpdateRejected
 from treadle.model.ids import derived_id
-from treadle.model.names import Lane
+from treadle.model.names import QueueKey
 from treadle.model.retry import RetryPolicy
 from treadle.model.states import StepState
 from treadle.model.stored import write
@@ -206,12 +206,12 @@ def typed_loader(annotation: Any, what: str, hint: str = "") -> Callable[[Json],
 class CallOperation(WaitOperation):
     """A child task and its result: `ctx.call`, `ctx.external`, `ctx.approval`."""
 
-    __slots__ = ("lane", "packed", "payload", "template")
+    __slots__ = ("packed", "payload", "queue", "template")
 
     def __init__(
         self,
         driver: Driver,
-        lane: Lane,
+        queue: QueueKey,
         payload: dict[str, Json],
         template: dict[str, Any],
         *,
@@ -220,8 +220,8 @@ class CallOperation(WaitOperation):
         key: str | None = None,
         retry: RetryPolicy | None = None,
     ) -> None:
-        super().__init__(driver, kind, name or lane.name, key)
-        self.lane, self.payload, self.template = lane, payload, template
+        super().__init__(driver, kind, name or queue.name, key)
+        self.queue, self.payload, self.template = queue, payload, template
         if retry is not None:
             template["policy"] = write(retry)
         self.packed: tuple[str, Sequence[Row]] = ("", ())
@@ -238,7 +238,7 @@ class CallOperation(WaitOperation):
         text, blobs = self.packed
         task = NewTask(
             id=recorded.task_id,
-            lane=self.lane,
+            queue=self.queue,
             payload=text,
             run_id=execution.run_id,
             step_id=recorded.id,

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from click.exceptions import Exit
 
-from treadle.api.store import FINDING, LANE, TABLE
+from treadle.api.store import FINDING, QUEUE, TABLE
 from treadle.api.wire import to_builtins
 from treadle.interfaces.cli.calls import until_end
 from treadle.interfaces.cli.command import argument, option
@@ -119,7 +119,7 @@ def _overview(info: StoreInfo, now: datetime) -> RenderableType:
     risks = [finding for finding in info.health.findings if finding.verdict != "ok"]
     parts: list[RenderableType] = [plain(info.store, "bold"), facts([*rows, ("finished", finished)])]
     for title, view, records in (
-        ("Live tasks", LANE, info.lanes),
+        ("Live tasks", QUEUE, info.queues),
         ("Tables", TABLE, info.health.tables),
         ("Risks", FINDING, risks),
     ):

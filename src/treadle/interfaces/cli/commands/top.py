@@ -112,15 +112,15 @@ def list_rows(look: Look) -> list[tuple[object, ...]]:
     """A row for each handler of a task list that has tasks."""
     rows: list[tuple[object, ...]] = []
     for task_list in look.lists:
-        for lane in task_list.lanes:
-            if lane.ready or lane.running or lane.waiting or lane.held:
-                oldest = "" if lane.oldest_due_at is None or look.now is None else ago(lane.oldest_due_at, look.now)
+        for queue in task_list.queues:
+            if queue.ready or queue.running or queue.waiting or queue.held:
+                oldest = "" if queue.oldest_due_at is None or look.now is None else ago(queue.oldest_due_at, look.now)
                 list_state = "paused" if task_list.paused else "" if task_list.accepting else "draining"
-                counts = (lane.ready, lane.running, lane.waiting, lane.held)
+                counts = (queue.ready, queue.running, queue.waiting, queue.held)
                 rows.append(
                     (
                         task_list.task_list,
-                        lane.name if lane.kind == "handler" else f"({lane.kind})",
+                        queue.name if queue.kind == "handler" else f"({queue.kind})",
                         *counts,
                         oldest,
                         state(list_state),

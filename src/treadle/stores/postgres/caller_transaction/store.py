@@ -20,7 +20,7 @@ from treadle.stores.postgres.connection.connect import PostgresConnection
 from treadle.stores.postgres.connection.errors import REPEATABLE, translated
 from treadle.stores.postgres.database import PostgresDatabase, PostgresSession
 from treadle.stores.postgres.store import PostgresStore
-from treadle.stores.rules.encoding import format_lanes
+from treadle.stores.rules.encoding import format_queues
 from treadle.stores.statements import load_statements
 
 _PARAMETER = re.compile(r"\$(\d+)")
@@ -314,21 +314,21 @@ class PostgresCallerTransaction(PostgresStore, TransactionStore):
                 finally:
                     self._caller.connection = None
                 if self._notify and self._ready:
-                    await connection.fetchval(_SQL["notify"], self._database.address.channel, format_lanes(sorted(self._ready)))
+                    await connection.fetchval(_SQL["notify"], self._database.address.channel, format_queues(sorted(self._ready)))
                 await connection.fetchval(_SQL["set_path"], path)
 
     async def commit(self, units: Sequence[Unit]) -> list[Answer]:
         if not units:
             return []
-        lanes = {task.lane for unit in units for task in unit.tasks}
-        if lanes:
-            await self._database.find_lane_ids(list(lanes))
+        queues = {task.queue for unit in units for task in unit.tasks}
+        if queues:
+            await self._database.find_queue_ids(list(queues))
         async with self._database.borrow() as connection:
             try:
-                return await commit(PostgresSession(connection), self._database.lane_ids, units)
+                return await commit(PostgresSession(connection), self._database.queue_ids, units)
             except REPEATABLE as error:
                 raise StoreBusy("Another transaction changed the same rows: roll back and repeat yours.") from error
 
-    async def notify(self, lane_ids: Sequence[int]) -> None:
-        """Note the lanes for the signal that is sent with the transaction."""
-        self._ready.update(lane_ids)
+    async def notify(self, queue_ids: Sequence[int]) -> None:
+        """Note the queues for the signal that is sent with the transaction."""
+        self._ready.update(queue_ids)

@@ -1,9 +1,9 @@
--- name: insert_tasks(*rows, lane_ids)
--- Insert the tasks whose id is new and whose unique key is free; return their ids. If one of the lanes in the parameter after the
+-- name: insert_tasks(*rows, queue_ids)
+-- Insert the tasks whose id is new and whose unique key is free; return their ids. If one of the queues in the parameter after the
 -- tasks is guarded, insert nothing and return null. Every snapshot has a stored task in one of the two tables; the index of `tasks`
 -- alone would not refuse a repeated task that ends meanwhile. (`version` prevents reading all ids from the index alone.)
 with gate as materialized (
-  select exists (select from lanes where guarded and id = any ({after:given}::integer[])) as shut
+  select exists (select from queues where guarded and id = any ({after:given}::integer[])) as shut
 ), made as (
   insert into tasks ({new}, due_at, wake_at, deadline_at, root_id, state, claim_version, attempt, failures, takeovers, version,
     created_at)
@@ -22,7 +22,7 @@ select null from gate where shut;
 -- name: insert_task
 -- Insert one task like `insert_tasks`; parameters for its columns cost a third less than arrays.
 with gate as materialized (
-  select exists (select from lanes where guarded and id = any ({after:given}::integer[])) as shut
+  select exists (select from queues where guarded and id = any ({after:given}::integer[])) as shut
 ), made as (
   insert into tasks ({new}, due_at, wake_at, deadline_at, root_id, state, claim_version, attempt, failures, takeovers, version,
     created_at)
@@ -45,7 +45,7 @@ with taken as materialized (
   from unnest($1::uuid[], $2::text[], $3::bigint[]) as given (id, owner_id, lease_for)
   join tasks on tasks.id = any (array[given.id])
   where tasks.claim_version = 0 and tasks.version = 0 and tasks.owner_id is null and tasks.wake_at is null and tasks.hold = 0
-    and not exists (select from lanes where lanes.id = tasks.lane_id and lanes.slowed)
+    and not exists (select from queues where queues.id = tasks.queue_id and queues.slowed)
   for update of tasks skip locked
 ), {sql:charged}
 update tasks
@@ -57,7 +57,8 @@ where tasks.id = any (array[taken.id]);
 -- name: explain_refusals(*rows)
 -- For tasks that were not inserted ($1 ids, $2 namespaces, $3 unique keys, $4 steps), return whether the id exists, and
 -- the tasks that have the key and the step.
-select given.id::text, live.id is not null or ended.id is not null as known, holder.id::text as holder_id, rival.id::text as rival_id
+select given.id::text, live.id is not null or ended.id is not null as known, holder.id::text as holder_id, rival.id::text as
+  rival_id
 from unnest($1::uuid[], $2::text[], $3::text[], $4::uuid[]) as given (id, namespace, unique_key, step_id)
 left join tasks as live on live.id = any (array[given.id])
 left join finished as ended on ended.id = any (array[given.id]) and ended.version >= 0

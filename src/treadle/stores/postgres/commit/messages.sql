@@ -25,11 +25,12 @@ set wake_at = null, hold = case when tasks.limit_key is not null and tasks.hold 
 from receivers
 where receivers.awaiting = 0 and tasks.run_id = receivers.id and tasks.step_id is null and tasks.owner_id is null
   and (tasks.wake_at is null) is false and tasks.state = 'pending'
-returning tasks.run_id::text, tasks.lane_id, tasks.hold, tasks.namespace, tasks.limit_key;
+returning tasks.run_id::text, tasks.queue_id, tasks.hold, tasks.namespace, tasks.limit_key;
 
 -- name: take_messages(*rows)
 -- Delete messages ($2) that runs ($1) consumed.
-delete from mail using unnest($1::text::uuid[], $2::text::uuid[]) as given (run_id, id) where mail.id = given.id and mail.run_id = given.run_id;
+delete from mail using unnest($1::text::uuid[], $2::text::uuid[]) as given (run_id, id) where mail.id = given.id and mail.run_id =
+  given.run_id;
 
 -- name: await_messages(*rows)
 -- Set the number of messages that runs await, and add the number of new steps.

@@ -113,14 +113,14 @@ with locked as materialized (
 select distinct null::integer, namespace, limit_key from held where limit_key is not null;
 
 -- name: free_run(run_id)
--- Clear the run-paused bit of the run's live tasks; return the lanes in which tasks became ready, and limit keys.
+-- Clear the run-paused bit of the run's live tasks; return the queues in which tasks became ready, and limit keys.
 with locked as materialized (
   select id from tasks where run_id = $1::uuid order by id for update
 ), freed as (
   update tasks set hold = tasks.hold & ~4 from locked where tasks.id = any (array[locked.id])
-  returning tasks.lane_id, tasks.hold, tasks.owner_id, tasks.wake_at, tasks.namespace, tasks.limit_key
+  returning tasks.queue_id, tasks.hold, tasks.owner_id, tasks.wake_at, tasks.namespace, tasks.limit_key
 )
-select distinct case when hold = 0 and owner_id is null and wake_at is null then lane_id end, namespace, limit_key from freed;
+select distinct case when hold = 0 and owner_id is null and wake_at is null then queue_id end, namespace, limit_key from freed;
 
 -- name: cancel_run_tasks(run_id, actor, error, inbox)
 -- Move the run's live tasks to finished, as canceled by $2 with error $3; return their limit keys. With $4, only those that are
@@ -189,9 +189,9 @@ with kept as materialized (
 )
 select unit, hold from kept;
 
--- name: list_ready_lanes_of(ids)
--- List the lanes in which tasks $1 are ready.
-select distinct lane_id from tasks where id = any ($1::uuid[]) and owner_id is null and wake_at is null and hold = 0;
+-- name: list_ready_queues_of(ids)
+-- List the queues in which tasks $1 are ready.
+select distinct queue_id from tasks where id = any ($1::uuid[]) and owner_id is null and wake_at is null and hold = 0;
 
 -- name: put_outcomes(*rows)
 -- Insert outcomes ($9: doubted), or replace unknown ones.

@@ -94,7 +94,7 @@ where is_new;
 
 -- name: revive(*rows)
 -- Make locked finished tasks live again: their end goes to the log, followed by the transition. A task without a limit key gets
--- its lane's; returns ids and keys.
+-- its queue's; returns ids and keys.
 with given as materialized (
   select *
   from unnest($1::uuid[], $2::text[], $3::text[], $4::text[], $5::integer[], $6::bigint[])
@@ -121,14 +121,14 @@ with given as materialized (
 )
 insert into tasks ({revived}, due_at, wake_at, hold, state, attempt, failures, takeovers, version, limit_key, payload, unique_key)
 select {gone.revived}, (select treadle_now()), (select treadle_now()) + gone.delay,
-  (coalesce(gone.limit_key, lanes.limit_key) is not null)::integer, 'pending', gone.attempt + (gone.claim_version > 0)::integer,
-  gone.new_failures, 0, gone.version + 1, coalesce(gone.limit_key, lanes.limit_key), coalesce(gone.new_payload, gone.payload),
+  (coalesce(gone.limit_key, queues.limit_key) is not null)::integer, 'pending', gone.attempt + (gone.claim_version > 0)::integer,
+  gone.new_failures, 0, gone.version + 1, coalesce(gone.limit_key, queues.limit_key), coalesce(gone.new_payload, gone.payload),
   case
     when holder.id is null and row_number() over (partition by gone.namespace, gone.unique_key order by gone.id) = 1
     then gone.unique_key
   end
 from gone
-join lanes on lanes.id = gone.lane_id
+join queues on queues.id = gone.queue_id
 left join tasks as holder on holder.namespace = gone.namespace and holder.unique_key = gone.unique_key
 returning id::text, namespace, limit_key;
 

@@ -19,7 +19,7 @@ from treadle.model.retry import Backoff
 from treadle.model.text import safe_logger
 from treadle.stores.postgres.connection.connect import SESSION, SIGNALS, Connector, PostgresConnection, close_connection
 from treadle.stores.postgres.connection.errors import hides_cancellation, translated
-from treadle.stores.rules.encoding import format_lanes, parse_lanes
+from treadle.stores.rules.encoding import format_queues, parse_queues
 from treadle.stores.statements import load_statements
 
 T = TypeVar("T")
@@ -130,7 +130,7 @@ class Listener:
         """Pass signals on until the connection ends."""
         ended = asyncio.Event()
         connection.add_termination_listener(lambda _: ended.set())
-        await connection.add_listener(self._connector.address.channel, lambda *signal: self._call(parse_lanes(str(signal[-1]))))
+        await connection.add_listener(self._connector.address.channel, lambda *signal: self._call(parse_queues(str(signal[-1]))))
         async with self._turn:
             if self.on_open is not None:
                 await self.on_open(connection)
@@ -145,13 +145,13 @@ class Listener:
                 async with self._turn:
                     await connection.execute(_SQL["ping"])
 
-    def _call(self, lane_ids: tuple[int, ...]) -> None:
+    def _call(self, queue_ids: tuple[int, ...]) -> None:
         for heard in tuple(self._subscribers):
-            heard(lane_ids)
+            heard(queue_ids)
 
 
 class ChannelNotifier:
-    """Notifies the schema's channel that lanes have work; a signal that cannot be sent is lost."""
+    """Notifies the schema's channel that queues have work; a signal that cannot be sent is lost."""
 
     def __init__(self, connector: Connector, clock: Clock) -> None:
         self._connector, self._clock = connector, clock
@@ -161,14 +161,14 @@ class ChannelNotifier:
         self._silent_until = 0.0
         self._closed = False
 
-    async def notify(self, lane_ids: Sequence[int]) -> None:
+    async def notify(self, queue_ids: Sequence[int]) -> None:
         """Notify all subscribers of the schema; never raises if the database is unreachable."""
         async with self._turn:
             if self._clock.monotonic() < self._silent_until:
                 return
             try:
                 with translated(self._connector.address.shown):
-                    await self._send(format_lanes(lane_ids))
+                    await self._send(format_queues(queue_ids))
                 self._pause = 0.0
             except TreadleError as error:
                 if not self._pause:

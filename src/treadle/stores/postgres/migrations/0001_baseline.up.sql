@@ -33,8 +33,8 @@ end
 $$;
 
 -- Never removed, and known by id before a task names them: tables that do have no foreign key, as checking it would cost
--- more than the rest of an insert, and lock the one row of a busy lane.
-create table lanes (
+-- more than the rest of an insert, and lock the one row of a busy queue.
+create table queues (
   id integer generated always as identity primary key,
   namespace text not null,
   kind text not null,
@@ -52,12 +52,12 @@ create table lanes (
   guarded boolean generated always as (not accepting or backlog_limit is not null or limit_key is not null) stored,
   unique (namespace, kind, task_list, name)
 );
-create index lanes_slowed on lanes (id) where slowed;
-create index lanes_guarded on lanes (id) where guarded;
+create index queues_slowed on queues (id) where slowed;
+create index queues_guarded on queues (id) where guarded;
 
 create table tasks (
   id uuid primary key,
-  lane_id integer not null,
+  queue_id integer not null,
   namespace text not null,
   priority integer not null,
   due_at bigint not null,
@@ -96,7 +96,7 @@ create table tasks (
   check (owner_id is null or wake_at is not null)
 ) with (fillfactor = 70, autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 1000,
         autovacuum_analyze_scale_factor = 0.1, autovacuum_vacuum_cost_delay = 0);
-create index tasks_ready on tasks (lane_id, priority, due_at, id) where owner_id is null and wake_at is null and hold = 0;
+create index tasks_ready on tasks (queue_id, priority, due_at, id) where owner_id is null and wake_at is null and hold = 0;
 create index tasks_wake on tasks (wake_at) where wake_at is not null;
 create index tasks_run on tasks (run_id) where run_id is not null;
 create unique index tasks_step on tasks (step_id) where step_id is not null;
@@ -106,13 +106,13 @@ create index tasks_over_limit on tasks (namespace, limit_key, priority, due_at, 
   where limit_key is not null and hold = 1 and owner_id is null and wake_at is null;
 
 -- Written so that no query is taken to mean this one by mistake, which would then sort all that waits for any key.
-create index tasks_over_limit_lane on tasks (lane_id) where hold - 1 = 0 and owner_id is null and wake_at is null;
+create index tasks_over_limit_queue on tasks (queue_id) where hold - 1 = 0 and owner_id is null and wake_at is null;
 
 -- Members of a tree other than its root.
 create index tasks_root on tasks (root_id) where root_id <> id;
-create index tasks_turns on tasks (lane_id, priority, fairness_key, due_at)
+create index tasks_turns on tasks (queue_id, priority, fairness_key, due_at)
   where fairness_key is not null and owner_id is null and wake_at is null;
-create index tasks_turn_heads on tasks (lane_id, priority, due_at)
+create index tasks_turn_heads on tasks (queue_id, priority, due_at)
   where fairness_key is not null and owner_id is null and wake_at is null and (hold & ~1) = 0;
 
 -- The indexes of live tasks come after the large ones, because each locks out claims and renewals until the transaction ends.
@@ -128,7 +128,7 @@ create index tasks_trace on tasks (trace_id) where root_id = id and trace_id is 
 create table finished_rest (
   id uuid constraint finished_pkey primary key,
   seq bigint not null,
-  lane_id integer not null,
+  queue_id integer not null,
   namespace text not null,
   state text not null constraint finished_state_check check (state in ('completed', 'failed', 'canceled', 'ignored')),
   transition text not null,
@@ -169,7 +169,7 @@ create table finished_rest (
 ) with (autovacuum_vacuum_insert_scale_factor = 0.05, autovacuum_analyze_scale_factor = 0.05, autovacuum_vacuum_scale_factor = 0.05,
   autovacuum_vacuum_cost_delay = 0);
 create index finished_rest_seq on finished_rest (seq);
-create index finished_rest_failed on finished_rest (seq) include (lane_id, run_id) where state = 'failed' and fingerprint is
+create index finished_rest_failed on finished_rest (seq) include (queue_id, run_id) where state = 'failed' and fingerprint is
   distinct from '';
 create index finished_rest_run on finished_rest (run_id) where run_id is not null;
 create index finished_rest_root on finished_rest (root_id) where root_id <> id;
@@ -184,7 +184,8 @@ create index finished_rest_trace on finished_rest (trace_id) where root_id = id 
 create table finished (like finished_rest including defaults including constraints including storage) partition by range (id);
 alter table finished add constraint finished_key primary key (id);
 create index finished_seq on finished (seq);
-create index finished_failed on finished (seq) include (lane_id, run_id) where state = 'failed' and fingerprint is distinct from '';
+create index finished_failed on finished (seq) include (queue_id, run_id) where state = 'failed' and fingerprint is distinct from
+  '';
 create index finished_run on finished (run_id) where run_id is not null;
 create index finished_root on finished (root_id) where root_id <> id;
 create index finished_created on finished (created_at, id);
@@ -517,7 +518,7 @@ create table legal_transitions (
   primary key (entity, from_state, to_state)
 );
 
--- The limit key that a handler's tasks get if they have none; lanes copy it.
+-- The limit key that a handler's tasks get if they have none; queues copy it.
 create table handler_keys (
   namespace text not null,
   name text not null,
@@ -581,7 +582,7 @@ $$;
 -- Enqueue a task inside the caller's own transaction, from any driver; answers the id of the task that now stands for it.
 -- Keys: name (required), payload (an object) or sealed (text after a codec), namespace, task_list, priority, delay_for,
 -- unique_key, idempotency_key, idempotency_for, limit_key, policy, timeout_for, progress_for, deadline_for, trace_id, root_id, id.
--- Durations are in milliseconds. Raises 22023 for what cannot be used, TR001 for a list that drains, TR002 for a full lane.
+-- Durations are in milliseconds. Raises 22023 for what cannot be used, TR001 for a list that drains, TR002 for a full queue.
 create function treadle_enqueue_v1(spec json) returns uuid language plpgsql volatile set search_path from current as $$
 declare
   now_at constant bigint := treadle_now();
@@ -595,7 +596,7 @@ declare
   once constant text := spec ->> 'idempotency_key';
   compare constant boolean := coalesce((spec ->> 'compare')::boolean, true);
   notify constant boolean := coalesce((spec ->> 'notify')::boolean, false);
-  lane record;
+  queue record;
   key text := spec ->> 'limit_key';
   found_id uuid;
   problem text;
@@ -664,46 +665,46 @@ begin
     end if;
   end if;
 
-  select l.* into lane
-  from lanes as l
+  select l.* into queue
+  from queues as l
   where l.namespace = namespace_ and l.kind = 'handler' and l.task_list = task_list_ and l.name = name_;
-  if lane.id is null then
+  if queue.id is null then
     lock table lists in share row exclusive mode;
-    insert into lanes (namespace, kind, task_list, name, paused, accepting, limit_key)
+    insert into queues (namespace, kind, task_list, name, paused, accepting, limit_key)
     select namespace_, 'handler', task_list_, name_, coalesce(said.paused, false), coalesce(said.accepting, true), m.key
     from (select) as one
     left join lists as said on said.namespace = namespace_ and said.task_list = task_list_
     left join limits as m on m.namespace = namespace_ and m.key = 'handler:' || name_ and m.by_operator
     on conflict do nothing;
-    select l.* into strict lane
-    from lanes as l
+    select l.* into strict queue
+    from queues as l
     where l.namespace = namespace_ and l.kind = 'handler' and l.task_list = task_list_ and l.name = name_;
   end if;
-  if not lane.accepting then
+  if not queue.accepting then
     raise exception 'treadle_enqueue_v1: the task list % takes no new work', task_list_ using errcode = 'TR001';
   end if;
-  if lane.backlog_limit is not null and delay_for = 0 then
-    perform from lanes as l where l.id = lane.id for no key update;
+  if queue.backlog_limit is not null and delay_for = 0 then
+    perform from queues as l where l.id = queue.id for no key update;
     if (
       select count(*)
       from (
         select from tasks as t
-        where t.lane_id = lane.id and t.owner_id is null and t.wake_at is null and t.hold in (0, 1)
-        limit lane.backlog_limit
+        where t.queue_id = queue.id and t.owner_id is null and t.wake_at is null and t.hold in (0, 1)
+        limit queue.backlog_limit
       ) as waiting
-    ) >= lane.backlog_limit then
-      raise exception 'treadle_enqueue_v1: % tasks of % wait already, which is the cap', lane.backlog_limit, name_
+    ) >= queue.backlog_limit then
+      raise exception 'treadle_enqueue_v1: % tasks of % wait already, which is the cap', queue.backlog_limit, name_
         using errcode = 'TR002';
     end if;
   end if;
-  key := coalesce(key, lane.limit_key);
+  key := coalesce(key, queue.limit_key);
 
   for attempt in 1 .. 5 loop
     -- With a limit key it waits to be admitted, which workers do for it within a second.
-    insert into tasks (id, lane_id, namespace, priority, due_at, hold, state, wake_at, claim_version, attempt, failures, takeovers,
+    insert into tasks (id, queue_id, namespace, priority, due_at, hold, state, wake_at, claim_version, attempt, failures, takeovers,
       version, created_at, deadline_at, timeout_for, progress_for, root_id, trace_id, limit_key, unique_key, policy, payload,
       created_by)
-    select new_id, lane.id, namespace_, coalesce((spec ->> 'priority')::integer, 0), now_at + delay_for,
+    select new_id, queue.id, namespace_, coalesce((spec ->> 'priority')::integer, 0), now_at + delay_for,
       (key is not null)::integer, 'pending', case when delay_for > 0 then now_at + delay_for end, 0, 1, 0, 0,
       0, now_at, now_at + (spec ->> 'deadline_for')::bigint, (spec ->> 'timeout_for')::bigint, (spec ->> 'progress_for')::bigint,
       coalesce((spec ->> 'root_id')::uuid, new_id), spec ->> 'trace_id', key, unique_, nullif((spec -> 'policy')::text, 'null'),
@@ -726,7 +727,7 @@ begin
     end if;
     if found_id is not null then
       if notify and found_id = new_id and delay_for = 0 then
-        perform pg_notify('treadle_' || current_schema(), lane.id::text);
+        perform pg_notify('treadle_' || current_schema(), queue.id::text);
       end if;
       return found_id;
     end if;
@@ -775,13 +776,13 @@ language plpgsql stable set search_path from current as $$
 declare
   stored record;
 begin
-  select lanes.kind, lanes.task_list, lanes.name, found.unique_key, found.payload into stored
+  select queues.kind, queues.task_list, queues.name, found.unique_key, found.payload into stored
   from (
-    select tasks.lane_id, tasks.unique_key, tasks.payload from tasks where tasks.id = stored_id
+    select tasks.queue_id, tasks.unique_key, tasks.payload from tasks where tasks.id = stored_id
     union all
-    select finished.lane_id, finished.unique_key, finished.payload from finished where finished.id = stored_id
+    select finished.queue_id, finished.unique_key, finished.payload from finished where finished.id = stored_id
   ) as found
-  join lanes on lanes.id = found.lane_id;
+  join queues on queues.id = found.queue_id;
   if not found or stored.unique_key = unique_ then
     return true;
   end if;
@@ -796,8 +797,8 @@ begin
 end
 $$;
 
--- Lanes are created by workers and by `treadle_enqueue_v1`.
-create function treadle_key_of_lane() returns trigger language plpgsql set search_path from current as $$
+-- Queues are created by workers and by `treadle_enqueue_v1`.
+create function treadle_key_of_queue() returns trigger language plpgsql set search_path from current as $$
 begin
   new.limit_key := coalesce(
     (
@@ -979,8 +980,8 @@ begin
     insert into treadle_kept
     select f.id, f.xmin::text
     from %I as f
-    join lanes on lanes.id = f.lane_id
-    left join lists on lists.namespace = lanes.namespace and lists.task_list = lanes.task_list
+    join queues on queues.id = f.queue_id
+    left join lists on lists.namespace = queues.namespace and lists.task_list = queues.task_list
     where f.namespace <> $1 or f.root_id <> f.id or f.run_id is not null
       or f.finished_at > $2 - case when f.state = 'failed' then coalesce(lists.keep_failed_for, $4)
         else coalesce(lists.keep_completed_for, $3) end
@@ -1107,7 +1108,7 @@ create trigger mail_goes_with_its_run after delete on runs for each row execute 
 create trigger records_written_once before update on records for each row
   when (old.entity in ('context_snapshot', 'output_bundle', 'run_record', 'pause_state')) execute function treadle_written_once();
 
-create trigger lanes_key before insert on lanes for each row when (new.kind = 'handler') execute function treadle_key_of_lane();
+create trigger queues_key before insert on queues for each row when (new.kind = 'handler') execute function treadle_key_of_queue();
 
 create trigger tags_go_with_their_run after delete on runs for each row execute function treadle_forget_tags();
 

@@ -246,9 +246,9 @@ class SqliteCallerTransaction(SqliteStore, TransactionStore):
         super().__init__(store._database.path, clock=clock)
         self._database.writer, self._database.reader = channel, _Reader(channel)
         self._signals = None  # the store that holds the transaction signals its end
-        self._database.lanes = dict(store._database.lanes)
+        self._database.queues = dict(store._database.queues)
         self.ready: set[int] = set()
-        """The lanes in which the transaction has made tasks ready."""
+        """The queues in which the transaction has made tasks ready."""
 
     async def transact(self, operate: Callable[[], Awaitable[T]]) -> T:
         """Run the operation; each of its commits is a savepoint of the transaction."""
@@ -264,8 +264,8 @@ class SqliteCallerTransaction(SqliteStore, TransactionStore):
 
         return await self._database.writer.call(work)
 
-    async def notify(self, lane_ids: Sequence[int]) -> None:
-        self.ready.update(lane_ids)
+    async def notify(self, queue_ids: Sequence[int]) -> None:
+        self.ready.update(queue_ids)
 
 
 @asynccontextmanager

@@ -1,17 +1,17 @@
 -- name: lock_tasks
 -- The values of live tasks that guards are compared with.
-select t.id, t.version, t.claim_version, t.owner_id, t.state, t.lane_id, t.hold, t.namespace, t.limit_key, t.wake_at is not null
+select t.id, t.version, t.claim_version, t.owner_id, t.state, t.queue_id, t.hold, t.namespace, t.limit_key, t.wake_at is not null
 from json_each(:ids) as wanted cross join tasks as t on t.id = wanted.value;
 
 -- name: lock_tasks_and_receivers
 -- The values of live tasks that guards are compared with; other transactions wait, so those of receivers of messages are not
 -- needed.
-select t.id, t.version, t.claim_version, t.owner_id, t.state, t.lane_id, t.hold, t.namespace, t.limit_key, t.wake_at is not null
+select t.id, t.version, t.claim_version, t.owner_id, t.state, t.queue_id, t.hold, t.namespace, t.limit_key, t.wake_at is not null
 from json_each(:ids) as wanted cross join tasks as t on t.id = wanted.value;
 
 -- name: lock_finished
 -- The values of finished tasks that guards are compared with.
-select f.id, f.version, f.claim_version, f.owner_id, f.state, f.lane_id
+select f.id, f.version, f.claim_version, f.owner_id, f.state, f.queue_id
 from json_each(:ids) as wanted cross join finished as f on f.id = wanted.value;
 
 -- name: list_settled

@@ -1,6 +1,7 @@
 -- name: insert_tasks
 -- Insert the tasks whose id is new and whose unique key is free.
-insert into tasks ({new}, due_at, wake_at, deadline_at, root_id, state, claim_version, attempt, failures, takeovers, version, created_at)
+insert into tasks ({new}, due_at, wake_at, deadline_at, root_id, state, claim_version, attempt, failures, takeovers, version,
+  created_at)
 select {value:r.new}, :now + ({value:r.delay}), iif({value:r.delay} > 0, :now + ({value:r.delay}), null),
   :now + ({value:r.deadline_for}), coalesce({value:r.root_id}, {value:r.id}), 'pending', 0, 1, 0, 0, 0, :now
 from jsonb_each(:rows) as r
@@ -16,7 +17,7 @@ set owner_id = r.value ->> 1, claim_version = 1, claimed_at = :now, heartbeat_at
 from jsonb_each(:rows) as r
 where tasks.id = r.value ->> 0 and tasks.claim_version = 0 and tasks.version = 0
   and tasks.owner_id is null and tasks.wake_at is null and tasks.hold = 0
-  and not exists (select 1 from lanes where lanes.id = tasks.lane_id and lanes.slowed);
+  and not exists (select 1 from queues where queues.id = tasks.queue_id and queues.slowed);
 update limits
 set tokens = min(burst, tokens + rate * max(:now - tokens_at, 0) / 1000.0) - used.count, tokens_at = max(tokens_at, :now)
 from (

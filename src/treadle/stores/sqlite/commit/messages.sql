@@ -1,7 +1,7 @@
 -- name: put_messages
 -- Deliver messages (id, run, step, name, body) to unfinished runs, each once, and raise the runs' versions, so that concurrent
--- decisions are made again. Wake the own tasks, if they sleep without an owner, of runs that await no more. A task that is held then
--- loses its slot under its limit.
+-- decisions are made again. Wake the own tasks, if they sleep without an owner, of runs that await no more. A task that is held
+-- then loses its slot under its limit.
 update runs
 set version = version + new.count, awaiting = max(awaiting - new.count, 0)
 from (
@@ -19,7 +19,7 @@ where run_id in (
     where runs.finished_at is null and runs.awaiting = 0 and not exists (select 1 from mail where mail.id = r.value ->> 0)
   )
   and step_id is null and owner_id is null and wake_at is not null and state = 'pending'
-returning run_id, lane_id, hold, namespace, limit_key;
+returning run_id, queue_id, hold, namespace, limit_key;
 insert into mail (id, run_id, step_id, name, body, at)
 select r.value ->> 0, r.value ->> 1, r.value ->> 2, r.value ->> 3, r.value ->> 4, :now
 from jsonb_each(:rows) as r

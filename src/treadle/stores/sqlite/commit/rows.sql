@@ -100,11 +100,11 @@ where run_id = :run_id and state <> 'awaiting_external'
 returning null, namespace, limit_key;
 
 -- name: free_run
--- Clear the run-paused bit of the run's live tasks; return the lanes in which tasks became ready, and limit keys.
+-- Clear the run-paused bit of the run's live tasks; return the queues in which tasks became ready, and limit keys.
 update tasks
 set hold = hold & ~4
 where run_id = :run_id
-returning iif(hold = 0 and owner_id is null and wake_at is null, lane_id, null), namespace, limit_key;
+returning iif(hold = 0 and owner_id is null and wake_at is null, queue_id, null), namespace, limit_key;
 
 -- name: limit_task
 -- Set the limit key of a live task; without an owner, it waits to be admitted. Return the namespace, the old and the new key.
@@ -113,9 +113,9 @@ update tasks
 set limit_key = :key, hold = iif(:key is null, hold & ~1, hold | (owner_id is null))
 where id = :task_id;
 
--- name: list_ready_lanes_of
--- List the lanes in which tasks are ready.
-select distinct t.lane_id
+-- name: list_ready_queues_of
+-- List the queues in which tasks are ready.
+select distinct t.queue_id
 from json_each(:ids) as w cross join tasks as t on t.id = w.value
 where t.owner_id is null and t.wake_at is null and t.hold = 0;
 

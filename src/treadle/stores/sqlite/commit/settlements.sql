@@ -55,7 +55,7 @@ where tasks.id = r.value ->> 0;
 
 -- name: revive
 -- Make finished tasks (id, transition, actor, payload, failures, delay) live again: their end goes to the log, followed by the
--- transition. A unique key that was taken meanwhile is dropped, and a task without a limit key gets its lane's. Return ids and
+-- transition. A unique key that was taken meanwhile is dropped, and a task without a limit key gets its queue's. Return ids and
 -- keys.
 update seqs set value = value + json_array_length(:rows) where name = 'transition';
 insert into log (seq, at, entity, entity_id, version, transition, from_state, to_state, actor, claim_version, run_id, root_id,
@@ -71,8 +71,8 @@ select {sql:sqlite_first_seq} + r.key, :now, 'task', f.id, f.version + 1, r.valu
   f.claim_version, f.run_id, f.root_id, f.trace_id
 from jsonb_each(:rows) as r cross join finished as f on f.id = r.value ->> 0;
 insert into tasks ({revived}, due_at, wake_at, hold, state, attempt, failures, takeovers, version, limit_key, payload, unique_key)
-select {f.revived}, :now, :now + (r.value ->> 5), coalesce(f.limit_key, lane.limit_key) is not null, 'pending',
-  f.attempt + (f.claim_version > 0), r.value ->> 4, 0, f.version + 1, coalesce(f.limit_key, lane.limit_key),
+select {f.revived}, :now, :now + (r.value ->> 5), coalesce(f.limit_key, queue.limit_key) is not null, 'pending',
+  f.attempt + (f.claim_version > 0), r.value ->> 4, 0, f.version + 1, coalesce(f.limit_key, queue.limit_key),
   coalesce(r.value ->> 3, f.payload),
   case
     when row_number() over (partition by f.namespace, f.unique_key order by f.id) = 1
@@ -81,7 +81,7 @@ select {f.revived}, :now, :now + (r.value ->> 5), coalesce(f.limit_key, lane.lim
   end
 from jsonb_each(:rows) as r
   cross join finished as f on f.id = r.value ->> 0
-  cross join lanes as lane on lane.id = f.lane_id
+  cross join queues as queue on queue.id = f.queue_id
 returning id, namespace, limit_key;
 delete from finished where id in (select r.value ->> 0 from jsonb_each(:rows) as r);
 

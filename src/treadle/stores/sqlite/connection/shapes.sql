@@ -8,14 +8,14 @@ select t.id, t.created_at, t.run_id, t.owner_id, l.namespace, l.kind, l.task_lis
     else t.state
   end as shown_state,
   json_object({json:t.live}, 'kind', l.kind, 'task_list', l.task_list, 'name', l.name) as task
-from tasks as t cross join lanes as l on l.id = t.lane_id;
+from tasks as t cross join queues as l on l.id = t.queue_id;
 
 -- name: ended
 -- Finished tasks as the JSON of `Task`, and the columns that select them.
 create temp view ended as
 select f.id, f.created_at, f.run_id, l.namespace, l.kind, l.task_list, l.name, f.state as shown_state,
   json_object({json:f.finished}, 'kind', l.kind, 'task_list', l.task_list, 'name', l.name) as task
-from finished as f cross join lanes as l on l.id = f.lane_id;
+from finished as f cross join queues as l on l.id = f.queue_id;
 
 -- name: transitions
 -- All transitions as the JSON of `Transition`: the log, and the ends of finished tasks.

@@ -19,7 +19,7 @@ from pathlib import Path
 from threading import Lock
 
 from treadle.model.text import safe_logger
-from treadle.stores.rules.encoding import NOTIFY_PAYLOAD_LIMIT, format_lanes, parse_lanes
+from treadle.stores.rules.encoding import NOTIFY_PAYLOAD_LIMIT, format_queues, parse_queues
 
 SUFFIX = "-signals"
 
@@ -70,12 +70,12 @@ class SignalSocket:
         if receiver is not None:
             receiver.stop()
 
-    def send(self, lane_ids: Sequence[int]) -> None:
+    def send(self, queue_ids: Sequence[int]) -> None:
         """Signal all other stores that listen, from any thread; never blocks and never raises. Without any it takes a few
         microseconds."""
         if not os.path.exists(self._place):  # noqa: PTH110 - each commit comes here
             return
-        payload = format_lanes(lane_ids).encode()
+        payload = format_queues(queue_ids).encode()
         own = self._receiver.name if isinstance(self._receiver, Receiver) else None
         with suppress(OSError), _open_directory(self._database) as directory:
             for name in os.listdir(directory):  # noqa: PTH208 - of a descriptor
@@ -131,18 +131,18 @@ class Receiver:
 
     def _receive(self) -> None:
         """Pass on everything that is waiting, as one signal."""
-        lane_ids: set[int] = set()
+        queue_ids: set[int] = set()
         everything = False
         for count in range(1, 2 * _BACKLOG):
             try:
                 payload = self._socket.recv(NOTIFY_PAYLOAD_LIMIT)
             except OSError:
                 break
-            lanes = parse_lanes(payload.decode("ascii", "replace"))
-            lane_ids.update(lanes)
-            everything = everything or not lanes or count >= _BACKLOG
-        if lane_ids or everything:
-            self._heard(() if everything else tuple(lane_ids))
+            queues = parse_queues(payload.decode("ascii", "replace"))
+            queue_ids.update(queues)
+            everything = everything or not queues or count >= _BACKLOG
+        if queue_ids or everything:
+            self._heard(() if everything else tuple(queue_ids))
 
     def stop(self) -> None:
         """Close the socket and remove it, on its loop unless that has ended."""

@@ -29,5 +29,5 @@ drop table servers;
 drop table log;
 drop table finished;
 drop table tasks;
-drop table lanes;
+drop table queues;
 drop table seqs;

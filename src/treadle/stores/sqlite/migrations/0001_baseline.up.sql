@@ -6,7 +6,7 @@ create table seqs (
   value integer not null
 ) strict, without rowid;
 
-create table lanes (
+create table queues (
   id integer primary key autoincrement,
   namespace text not null,
   kind text not null,
@@ -24,12 +24,12 @@ create table lanes (
   guarded integer generated always as (not accepting or backlog_limit is not null or limit_key is not null) virtual,
   unique (namespace, kind, task_list, name)
 ) strict;
-create index lanes_slowed on lanes (id) where slowed;
-create index lanes_guarded on lanes (id) where guarded;
+create index queues_slowed on queues (id) where slowed;
+create index queues_guarded on queues (id) where guarded;
 
 create table tasks (
   id text primary key not null,
-  lane_id integer not null references lanes (id),
+  queue_id integer not null references queues (id),
   namespace text not null,
   priority integer not null,
   due_at integer not null,
@@ -67,7 +67,7 @@ create table tasks (
   created_by text,
   check (owner_id is null or wake_at is not null)
 ) strict;
-create index tasks_ready on tasks (lane_id, priority, due_at, id) where owner_id is null and wake_at is null and hold = 0;
+create index tasks_ready on tasks (queue_id, priority, due_at, id) where owner_id is null and wake_at is null and hold = 0;
 create index tasks_wake on tasks (wake_at) where wake_at is not null;
 create index tasks_run on tasks (run_id) where run_id is not null;
 create unique index tasks_step on tasks (step_id) where step_id is not null;
@@ -77,13 +77,13 @@ create index tasks_over_limit on tasks (namespace, limit_key, priority, due_at, 
   where limit_key is not null and hold = 1 and owner_id is null and wake_at is null;
 
 -- Written so that no query is taken to mean this one by mistake, which would then sort all that waits for any key.
-create index tasks_over_limit_lane on tasks (lane_id) where hold - 1 = 0 and owner_id is null and wake_at is null;
+create index tasks_over_limit_queue on tasks (queue_id) where hold - 1 = 0 and owner_id is null and wake_at is null;
 
 -- Members of a tree other than its root.
 create index tasks_root on tasks (root_id) where root_id <> id;
-create index tasks_turns on tasks (lane_id, priority, fairness_key, due_at)
+create index tasks_turns on tasks (queue_id, priority, fairness_key, due_at)
   where fairness_key is not null and owner_id is null and wake_at is null;
-create index tasks_turn_heads on tasks (lane_id, priority, due_at)
+create index tasks_turn_heads on tasks (queue_id, priority, due_at)
   where fairness_key is not null and owner_id is null and wake_at is null and (hold & ~1) = 0;
 create index tasks_created on tasks (created_at, id);
 create index tasks_error on tasks (created_at, id) where error is not null;
@@ -92,7 +92,7 @@ create index tasks_trace on tasks (trace_id) where root_id = id and trace_id is 
 create table finished (
   id text primary key not null,
   seq integer not null,
-  lane_id integer not null references lanes (id),
+  queue_id integer not null references queues (id),
   namespace text not null,
   state text not null check (state in ('completed', 'failed', 'canceled', 'ignored')),
   transition text not null,
@@ -135,7 +135,8 @@ create index finished_seq on finished (seq);
 create index finished_run on finished (run_id) where run_id is not null;
 create index finished_root on finished (root_id) where root_id <> id;
 create index finished_failed on finished (seq) where state = 'failed' and fingerprint is not '';
-create index finished_failed_lane on finished (lane_id, seq, run_id, fingerprint) where state = 'failed' and fingerprint is not '';
+create index finished_failed_queue on finished (queue_id, seq, run_id, fingerprint) where state = 'failed' and fingerprint is not
+  '';
 create index finished_created on finished (created_at, id);
 create index finished_trace on finished (trace_id) where root_id = id and trace_id is not null;
 
@@ -438,7 +439,7 @@ create table limits (
 ) strict;
 create index limits_rated on limits (namespace, key) where rate is not null;
 
--- The limit key that a handler's tasks get if they have none; lanes copy it.
+-- The limit key that a handler's tasks get if they have none; queues copy it.
 create table handler_keys (
   namespace text not null,
   name text not null,

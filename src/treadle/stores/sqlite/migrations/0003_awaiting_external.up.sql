@@ -7,4 +7,4 @@ set sql = replace(sql, '(''pending'', ''awaiting_approval'')', '(''pending'', ''
 where type = 'table' and name = 'tasks';
 pragma writable_schema = reset;
 
-create index tasks_external on tasks (lane_id) where state = 'awaiting_external';
+create index tasks_external on tasks (queue_id) where state = 'awaiting_external';
