@@ -220,9 +220,9 @@ def _rooms(limit: int) -> Iterator[int]:
 
 
 def _is_flat(value: Json) -> bool:
-    """Whether the value is a small object of texts, numbers and booleans: the fast encoder writes that as any other would."""
+    """Whether the value is null, or a small object of texts, numbers and booleans: every encoder writes these alike."""
     if type(value) is not dict or len(value) > _MAX_FLAT_KEYS:
-        return False
+        return value is None
     size = 0
     for key, part in value.items():
         kind = type(part)

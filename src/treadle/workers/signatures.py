@@ -43,6 +43,9 @@ def importable(fn: Any) -> Any:
 
 def is_async(call: object) -> bool:
     """Whether a call of the object returns a coroutine."""
+    code = getattr(call, "__code__", None)  # faster for a plain function than `inspect`
+    if code is not None and code.co_flags & inspect.CO_COROUTINE:
+        return True
     return inspect.iscoroutinefunction(call) or inspect.iscoroutinefunction(getattr(call, "__call__", None))  # noqa: B004
 
 

@@ -8,10 +8,10 @@ step that an operator's retry repeats leaves its row as `void`; the new row's id
 from __future__ import annotations
 
 import hashlib
-from operator import attrgetter
 from typing import Any
 
-from msgspec import UNSET
+from msgspec import to_builtins
+from msgspec.structs import replace
 
 from treadle.kernel.store.units import PutBlob
 from treadle.kernel.store.value_store import BIG, ValueStore, ref_json, small_text, unwrapped, wrapped
@@ -19,7 +19,7 @@ from treadle.model.errors import InvalidInput, UnreadableValue, not_found
 from treadle.model.ids import derived_id
 from treadle.model.runs import Step
 from treadle.model.states import StepState
-from treadle.model.stored import StoredRow, convert
+from treadle.model.stored import MORE, StoredRow, convert
 from treadle.model.values import BlobRef, Json, decode, encode, shown
 
 STEP, SLEEP, CALL, START, RESULT, WAIT, ASK, NOW, PATCH, EFFECT, TAG, FIRST = (
@@ -139,7 +139,7 @@ def place_key(place: str) -> tuple[int, ...]:
 # --- steps ---
 
 
-class Recorded(StoredRow, kw_only=True):
+class Recorded(StoredRow, kw_only=True, omit_defaults=True):
     """The decoded row of a step: its body and columns."""
 
     place: str = ""
@@ -179,11 +179,8 @@ def child_run_id(start_id: str) -> str:
     return derived_id(start_id, "run")
 
 
-_optional = attrgetter("error", "wake_at", "task_id", "of", "version", "on_parent_close", "began_at", "ended_at", "about")
-_OPTIONAL = ("error", "wake_at", "task_id", "of", "version", "on_parent_close", "began_at", "ended_at", "about")
-_counted = attrgetter("failures", "timed_out", "redo", "attempt", "doubtful")
-_COUNTED = ("failures", "timed_out", "redo", "attempt", "doubtful")
-_NOTHING = (0, False, 0, 0, False)
+_COLUMNS = {"value": None, "id": "", "kind": "", "name": "", "state": "", "ordinal": 0}
+"""Fields without those in columns of the row; the value is encoded apart, because it may be a reference."""
 
 
 def make_step(run_id: str, recorded: Recorded, value_store: ValueStore) -> Step:
@@ -193,10 +190,8 @@ def make_step(run_id: str, recorded: Recorded, value_store: ValueStore) -> Step:
 
 def _parts(recorded: Recorded) -> dict[str, Json]:
     """The parts of the body."""
-    parts: dict[str, Json] = {"place": recorded.place} if recorded.more is UNSET else {**recorded.more, "place": recorded.place}
-    parts |= {name: value for name, value in zip(_OPTIONAL, _optional(recorded), strict=True) if value is not None}
-    if (counts := _counted(recorded)) != _NOTHING:
-        parts |= {name: value for name, value in zip(_COUNTED, counts, strict=True) if value}
+    parts: dict[str, Json] = to_builtins(replace(recorded, **_COLUMNS))
+    parts = parts.pop(MORE, {}) | parts
     if recorded.value is not None:
         ref = isinstance(recorded.value, BlobRef)
         parts["value"] = ref_json(recorded.value) if ref else wrapped(recorded.value)
